@@ -178,6 +178,7 @@ impl From<Error> for Refusal {
             Error::Connect { .. } => pw_error::PW_CONNECT,
             Error::Range { .. } => pw_error::PW_BOUNDS,
             Error::Alignment { .. } => pw_error::PW_ALIGNMENT,
+            Error::Attributes(_) => pw_error::PW_BOUNDS,
             Error::Timeout { .. } => pw_error::PW_TIMEOUT,
             Error::Limit { .. } => pw_error::PW_LIMIT,
             Error::Engine { .. } => pw_error::PW_ENGINE,

@@ -16,7 +16,7 @@ impl Node {
     ///
     /// # Errors
     /// `Engine`: it has no sources or too many, or less than 48 bytes for each; the process has had 1,024 logs; there is no memory.
-    pub fn access_log(&self, init: &AccessLogInit) -> Result<AccessLog> {
+    pub fn make_access_log(&self, init: &AccessLogInit) -> Result<AccessLog> {
         self.services().nic.make_access_log(init).map(AccessLog).map_err(refused("an access log"))
     }
 

@@ -1,0 +1,121 @@
+//! Attributes of pages, in words.
+
+use crate::log::AccessLog;
+use pagewire::access_log::{PageAttributes, PageFlags};
+use pagewire::{Region, Result};
+use std::ops::{Bound, Range, RangeBounds};
+
+/// Gives attributes to pages of a region (PAPERS AA-2).
+pub trait AttributesOf {
+    /// Begins to describe the attributes of the pages that `bytes` are: whole pages of 4,096 bytes, the first of which begins where the region
+    /// does. What is not named is as in ordinary memory, whatever it was before.
+    fn attributes(&self, bytes: impl RangeBounds<u64>) -> PageSetting<'_>;
+}
+
+/// Sets attributes of a region.
+type SetAttributes<'r> = dyn Fn(Range<u64>, PageAttributes) -> Result<()> + 'r;
+
+/// Attributes that are being described. They count when one of [`to`](Self::to), [`to_fault_log`](Self::to_fault_log) and [`set`](Self::set)
+/// returns.
+#[must_use = "nothing changes until `to`, `to_fault_log` or `set` is called"]
+pub struct PageSetting<'r> {
+    set: Box<SetAttributes<'r>>,
+    bytes: Range<u64>,
+    flags: PageFlags,
+}
+
+impl<T, K: pagewire::Kind> AttributesOf for Region<T, K> {
+    fn attributes(&self, bytes: impl RangeBounds<u64>) -> PageSetting<'_> {
+        let start = match bytes.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match bytes.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.bytes(),
+        };
+        PageSetting {
+            set: Box::new(|bytes, page| self.set_attributes(bytes, page)),
+            bytes: start..end,
+            flags: PageFlags::READ | PageFlags::WRITE,
+        }
+    }
+}
+
+impl PageSetting<'_> {
+    fn with(mut self, flags: PageFlags) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    fn without(mut self, flags: PageFlags) -> Self {
+        self.flags -= flags;
+        self
+    }
+
+    /// Puts go to the log with their data, and not to memory (W=0, WL=1, WLD=1).
+    pub fn redirect_puts(self) -> Self {
+        self.without(PageFlags::WRITE).with(PageFlags::LOG_WRITE | PageFlags::LOG_WRITE_DATA)
+    }
+
+    /// Puts are refused: the caller gets a remote access error (W=0, WLD=0).
+    pub fn refuse_puts(self) -> Self {
+        self.without(PageFlags::WRITE | PageFlags::LOG_WRITE_DATA)
+    }
+
+    /// Gets are refused: the caller gets a remote access error (R=0).
+    pub fn refuse_gets(self) -> Self {
+        self.without(PageFlags::READ)
+    }
+
+    /// Metadata of puts and atomics are logged (WL=1).
+    pub fn log_puts(self) -> Self {
+        self.with(PageFlags::LOG_WRITE)
+    }
+
+    /// What puts write is logged, and the operands of atomics (WL=1, WLD=1).
+    pub fn log_put_data(self) -> Self {
+        self.with(PageFlags::LOG_WRITE | PageFlags::LOG_WRITE_DATA)
+    }
+
+    /// Metadata of gets are logged (RL=1).
+    pub fn log_gets(self) -> Self {
+        self.with(PageFlags::LOG_READ)
+    }
+
+    /// What gets return is logged (RL=1, RLD=1).
+    pub fn log_get_data(self) -> Self {
+        self.with(PageFlags::LOG_READ | PageFlags::LOG_READ_DATA)
+    }
+
+    /// Sets the attributes, with records in a log (E=1).
+    ///
+    /// # Errors
+    /// As those of [`Region::set_attributes`].
+    pub fn to(self, log: &AccessLog) -> Result<()> {
+        let user_domain = log.user_domain();
+        (self.set)(self.bytes, PageAttributes { flags: self.flags | PageFlags::TO_ACCESS_LOG, user_domain })
+    }
+
+    /// Sets the attributes, with metadata in the fault log of the process (E=0), which
+    /// [`Node::take_logged_faults`](pagewire::Node::take_logged_faults) reads. Without an access log nothing can be redirected: such puts are refused.
+    ///
+    /// # Errors
+    /// As those of [`Region::set_attributes`].
+    pub fn to_fault_log(self) -> Result<()> {
+        (self.set)(self.bytes, PageAttributes { flags: self.flags, user_domain: 0 })
+    }
+
+    /// Sets attributes that log nothing: ordinary pages, or pages that refuse gets or puts.
+    ///
+    /// # Errors
+    /// As those of [`Region::set_attributes`].
+    pub fn set(self) -> Result<()> {
+        let logging =
+            PageFlags::LOG_READ | PageFlags::LOG_READ_DATA | PageFlags::LOG_WRITE | PageFlags::LOG_WRITE_DATA;
+        let flags = self.flags - logging;
+        (self.set)(self.bytes, PageAttributes { flags, user_domain: 0 })
+    }
+}

@@ -1,0 +1,137 @@
+//! Access logs, and how they are read: by polling, or by a thread.
+
+use crate::access::Access;
+use crate::serve::Serving;
+use pagewire::access_log::{AccessLog as RawLog, AccessLogInit, Next};
+use pagewire::{Node, Result};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sources that a log has space for, if nothing else is said.
+const SOURCES: usize = 256;
+
+/// How an access log is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Bytes for each source, a connection of a peer. A record takes 48, and its data. One whose space is used up waits.
+    pub bytes: usize,
+    /// Sources at once, 4,096 at most. One more waits until another one has left.
+    pub sources: usize,
+    /// A record whose access began after another one had ended is never handled before it, whoever made them: A puts and tells B, B puts, and
+    /// the owner sees A's first. Else only the records of one source are in order.
+    pub is_ordered: bool,
+}
+
+impl LogOptions {
+    /// A log with so many bytes for each source, of 256 sources, in order.
+    pub fn new(bytes: usize) -> Self {
+        LogOptions { bytes, sources: SOURCES, is_ordered: true }
+    }
+}
+
+/// Makes access logs.
+pub trait Logs {
+    /// Makes a log with so many bytes for each source, which has a user domain of its own.
+    ///
+    /// # Errors
+    /// As those of [`Node::make_access_log`].
+    fn access_log(&self, bytes: usize) -> Result<AccessLog> {
+        self.access_log_with(&LogOptions::new(bytes))
+    }
+
+    /// Makes a log.
+    ///
+    /// # Errors
+    /// As those of [`Node::make_access_log`].
+    fn access_log_with(&self, options: &LogOptions) -> Result<AccessLog>;
+}
+
+impl Logs for Node {
+    fn access_log_with(&self, options: &LogOptions) -> Result<AccessLog> {
+        let LogOptions { bytes, sources, is_ordered } = *options;
+        let raw = self.make_access_log(&AccessLogInit { sources, bytes, is_ordered })?;
+        Ok(AccessLog { shared: Arc::new(Shared { raw, data: Mutex::default() }) })
+    }
+}
+
+/// What peers did to pages that name it (PAPERS AA-4). Dropped, it is read no more: its pages refuse what they would have redirected.
+pub struct AccessLog {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    raw: RawLog,
+    /// The data of the record that is being handled.
+    data: Mutex<Vec<u8>>,
+}
+
+/// What a look at a log found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    Handled,
+    /// An access is under way.
+    UnderWay,
+    Nothing,
+}
+
+impl Shared {
+    /// Hands one record to a handler, after which it counts as handled.
+    pub fn handle_one(&self, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+        let mut data = self.data.lock();
+        match self.raw.next(&mut data) {
+            Next::Record(header, receipt) => {
+                handler(Access::new(header, &data));
+                self.raw.handled(receipt);
+                Found::Handled
+            }
+            Next::Corrupt(source) => {
+                log::warn!("source {source} has damaged its ring of an access log, which is closed");
+                Found::UnderWay
+            }
+            Next::UnderWay => Found::UnderWay,
+            Next::Empty => Found::Nothing,
+        }
+    }
+
+    pub fn sleep(&self, at_most: Duration) {
+        self.raw.sleep(at_most);
+    }
+
+    pub fn wake(&self) {
+        self.raw.wake();
+    }
+}
+
+impl AccessLog {
+    /// The user domain of its pages.
+    pub fn user_domain(&self) -> u16 {
+        self.shared.raw.user_domain()
+    }
+
+    /// Hands the records that there are to a handler, one after the other, and gives how many (PAPERS AA-5, polling). It does not wait.
+    pub fn poll(&self, mut handler: impl FnMut(Access<'_>)) -> usize {
+        let mut count = 0;
+        while self.shared.handle_one(&mut handler) == Found::Handled {
+            count += 1;
+        }
+        count
+    }
+
+    /// Hands each record to a handler as it comes, in a thread of its own, which sleeps while there is none. A handler that panics is counted
+    /// and reported, and the log goes on.
+    ///
+    /// # Errors
+    /// `System`: the thread cannot start.
+    pub fn serve(&self, handler: impl FnMut(Access<'_>) + Send + 'static) -> Result<Serving> {
+        Serving::start(self.shared.clone(), handler, true)
+    }
+
+    /// As [`serve`](Self::serve), by a thread that never sleeps (PAPERS AA-5, direct access): the shortest time, for a processor of its own.
+    ///
+    /// # Errors
+    /// As those of [`serve`](Self::serve).
+    pub fn serve_polling(&self, handler: impl FnMut(Access<'_>) + Send + 'static) -> Result<Serving> {
+        Serving::start(self.shared.clone(), handler, false)
+    }
+}

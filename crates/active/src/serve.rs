@@ -1,0 +1,105 @@
+//! Threads that hand the records of a log to a handler.
+
+use crate::access::Access;
+use crate::log::{Found, Shared};
+use pagewire::{Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A look at a log whose next record is under way, before the thread sleeps.
+const LOOKS: u32 = 64;
+/// The longest sleep: a record wakes the thread sooner.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// What a thread has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Records that the handler was called with.
+    pub handled: u64,
+    /// Of these: the handler panicked.
+    pub panicked: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    ends: AtomicBool,
+    handled: AtomicU64,
+    panicked: AtomicU64,
+}
+
+/// A thread that serves a log, until this is dropped or [ended](Self::end).
+pub struct Serving {
+    log: Arc<Shared>,
+    counts: Arc<Counts>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    pub(crate) fn start(
+        log: Arc<Shared>,
+        mut handler: impl FnMut(Access<'_>) + Send + 'static,
+        sleeps: bool,
+    ) -> Result<Serving> {
+        let counts = Arc::new(Counts::default());
+        let (served, counted) = (log.clone(), counts.clone());
+        let run = move || run(&served, &counted, &mut handler, sleeps);
+        let thread = std::thread::Builder::new().name("pagewire-log".into()).spawn(run);
+        let thread =
+            thread.map_err(|why| Error::System { what: "a thread for an access log".into(), why })?;
+        Ok(Serving { log, counts, thread: Some(thread) })
+    }
+
+    /// What it has done so far.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            handled: self.counts.handled.load(Ordering::Acquire),
+            panicked: self.counts.panicked.load(Ordering::Acquire),
+        }
+    }
+
+    /// Ends the thread when its handler has returned. Records that come later stay in the log.
+    pub fn end(mut self) -> Summary {
+        self.stop();
+        self.summary()
+    }
+
+    fn stop(&mut self) {
+        self.counts.ends.store(true, Ordering::Release);
+        self.log.wake();
+        if let Some(thread) = self.thread.take() {
+            // It catches the panics of its handler.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), sleeps: bool) {
+    let mut looks = 0;
+    while !counts.ends.load(Ordering::Acquire) {
+        let mut guarded = |access: Access<'_>| {
+            counts.handled.fetch_add(1, Ordering::Release);
+            if catch_unwind(AssertUnwindSafe(|| handler(access))).is_err() {
+                counts.panicked.fetch_add(1, Ordering::Release);
+                log::error!("a handler panicked at an access of source {}", access.source());
+            }
+        };
+        match log.handle_one(&mut guarded) {
+            Found::Handled => looks = 0,
+            Found::UnderWay | Found::Nothing if looks < LOOKS || !sleeps => {
+                looks += 1;
+                std::hint::spin_loop();
+            }
+            Found::UnderWay => std::thread::yield_now(),
+            Found::Nothing => log.sleep(SLEEP),
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Each combination of attributes, kind of access and path: what the caller sees, what reaches memory, and what reaches which log (PAPERS AA-2 to
+//! AA-4; "What the caller sees").
+
+use pagewire::access_log::{LoggedOperation, PageAttributes, PageFlags};
+use pagewire::{Node, Region, RemoteRegion, Rights};
+use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
+use std::process::Command;
+
+const PAGE: u64 = 4096;
+
+/// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.
+fn on_each_path(name: &str, test: fn()) {
+    if std::env::var_os("PAGEWIRE_ACTIVE_TEST").is_some() {
+        return test();
+    }
+    for path in ["local", "udp"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env("PAGEWIRE_ACTIVE_TEST", name)
+            .env("PAGEWIRE_PATH", path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
+    }
+}
+
+struct World {
+    table: Region<u64>,
+    remote: RemoteRegion,
+    log: AccessLog,
+    owner: Node,
+    _caller: Node,
+}
+
+fn world(pages: u64) -> World {
+    let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
+    let table = owner.zeroed::<u64>((pages * PAGE / 8) as usize).unwrap();
+    let remote = caller.open(&table.export(Rights::all()).unwrap()).unwrap();
+    let log = owner.access_log(1 << 16).unwrap();
+    World { table, remote, log, owner, _caller: caller }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Put,
+    Get,
+    FetchAdd,
+}
+
+/// What was seen of one access.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    succeeds: bool,
+    reaches_memory: bool,
+    /// Of each record: what it does, whether it was refused, whether redirected, and its data.
+    access_log: Vec<(LoggedOperation, bool, bool, Vec<u8>)>,
+    fault_log: usize,
+}
+
+fn access(world: &World, kind: Kind) -> Seen {
+    let World { table, remote, log, owner, .. } = world;
+    table.set(1, 0x11).unwrap();
+    let succeeds = match kind {
+        Kind::Put => remote.put_value(8, 0x22u64).wait().is_ok(),
+        Kind::Get => {
+            let got = remote.get::<u64>(8, 1).unwrap().wait();
+            assert!(got.as_ref().is_ok_and(|got| *got == [0x11]) || got.is_err());
+            got.is_ok()
+        }
+        Kind::FetchAdd => {
+            let got = remote.fetch_add(8, 0x22).wait();
+            assert!(got.as_ref().is_ok_and(|got| *got == 0x11) || got.is_err());
+            got.is_ok()
+        }
+    };
+    let mut access_log = Vec::new();
+    log.poll(|access| {
+        assert_eq!((access.offset_from(table.address()), access.length()), (Some(8), 8));
+        assert_eq!(access.user_domain(), log.user_domain());
+        assert!(access.is_first() && access.is_last() && !access.may_have_written());
+        let bytes = access.bytes().to_vec();
+        access_log.push((access.operation(), access.was_refused(), access.was_redirected(), bytes));
+    });
+    let fault_log = owner.take_logged_faults().0.len();
+    Seen { succeeds, reaches_memory: table.get(1).unwrap() != 0x11, access_log, fault_log }
+}
+
+/// Written from the table of the specification, not from the code.
+fn expected(flags: PageFlags, kind: Kind) -> Seen {
+    let has = |flag| flags.contains(flag);
+    let (r, w, e) = (has(PageFlags::READ), has(PageFlags::WRITE), has(PageFlags::TO_ACCESS_LOG));
+    let (metadata, data) = match kind {
+        Kind::Get => (has(PageFlags::LOG_READ), has(PageFlags::LOG_READ_DATA)),
+        Kind::Put | Kind::FetchAdd => (has(PageFlags::LOG_WRITE), has(PageFlags::LOG_WRITE_DATA)),
+    };
+    let redirected = kind == Kind::Put && !w && data && e;
+    let succeeds = match kind {
+        Kind::Put => w || redirected,
+        Kind::Get => r,
+        Kind::FetchAdd => r && w,
+    };
+    let operation = match kind {
+        Kind::Put => LoggedOperation::Write,
+        Kind::Get => LoggedOperation::Read,
+        Kind::FetchAdd => LoggedOperation::FetchAdd,
+    };
+    let content: u64 = if kind == Kind::Get { 0x11 } else { 0x22 };
+    let bytes = if data && succeeds { content.to_ne_bytes().to_vec() } else { Vec::new() };
+    let is_logged = metadata || data;
+    Seen {
+        succeeds,
+        reaches_memory: succeeds && kind != Kind::Get && w,
+        access_log: if is_logged && e { vec![(operation, !succeeds, redirected, bytes)] } else { Vec::new() },
+        fault_log: usize::from(is_logged && !e),
+    }
+}
+
+#[test]
+fn each_combination_of_attributes_and_access() {
+    on_each_path("each_combination_of_attributes_and_access", || {
+        let world = world(2);
+        for bits in 0..=PageFlags::all().bits() {
+            let flags = PageFlags::from_bits_retain(bits);
+            let page = PageAttributes { flags, user_domain: world.log.user_domain() };
+            world.table.set_attributes(0..PAGE, page).unwrap();
+            for kind in [Kind::Put, Kind::Get, Kind::FetchAdd] {
+                assert_eq!(access(&world, kind), expected(flags, kind), "{flags:?} {kind:?}");
+            }
+        }
+        // The page beside it is ordinary all the time.
+        world.remote.put_value(PAGE, 5u64).wait().unwrap();
+        assert_eq!(world.table.get(512).unwrap(), 5);
+        assert_eq!(world.log.poll(|_| ()), 0);
+    });
+}
+
+/// A put over pages with different attributes: each run by its own, and nothing moves where one page refuses.
+#[test]
+fn a_long_put_is_cut_into_runs_of_pages() {
+    on_each_path("a_long_put_is_cut_into_runs_of_pages", || {
+        let world = world(64);
+        let World { table, remote, log, .. } = &world;
+        let words = 64 * 512;
+        table.attributes(PAGE..2 * PAGE).redirect_puts().to(log).unwrap();
+        table.attributes(2 * PAGE..3 * PAGE).log_puts().to(log).unwrap();
+        table.attributes(3 * PAGE..60 * PAGE).log_put_data().to(log).unwrap();
+        let values: Vec<u64> = (1..=words as u64).collect();
+        let put = remote.put(0, values.clone());
+        // The ring is shorter than the put: it waits for the owner, and goes on where it stopped.
+        let (mut logged, mut bytes, mut metadata, mut messages) = (vec![0u8; words * 8], 0, 0, Vec::new());
+        let mut is_done = false;
+        while !is_done {
+            // What is published when the put has ended is seen by one more look.
+            is_done = put.is_done();
+            log.poll(|access| {
+                let at = access.offset_from(table.address()).unwrap() as usize;
+                messages.push((access.message(), access.is_first(), access.is_last()));
+                if access.bytes().is_empty() {
+                    metadata += access.length();
+                    return;
+                }
+                assert_eq!(access.bytes().len(), access.length());
+                assert_eq!(access.was_redirected(), at < 2 * PAGE as usize);
+                logged[at..at + access.length()].copy_from_slice(access.bytes());
+                bytes += access.length();
+            });
+        }
+        put.wait().unwrap();
+        assert_eq!(log.poll(|_| ()), 0);
+        assert_eq!((metadata, bytes), (PAGE as usize, 58 * PAGE as usize));
+        assert!(messages.iter().all(|(message, ..)| *message == messages[0].0));
+        let page = |number: usize| number * 512..(number + 1) * 512;
+        let mut there = vec![0; words];
+        table.read(0, &mut there).unwrap();
+        assert!(there[page(1)].iter().all(|word| *word == 0), "what is redirected does not reach memory");
+        assert_eq!(there[page(0)], values[page(0)]);
+        assert_eq!(there[1024..], values[1024..]);
+        for (index, word) in
+            values.iter().enumerate().take(60 * 512).skip(512).filter(|(at, _)| !page(2).contains(at))
+        {
+            assert_eq!(logged[index * 8..index * 8 + 8], word.to_ne_bytes(), "{index}");
+        }
+        // One page that refuses: nothing moves at all.
+        table.attributes(63 * PAGE..).refuse_puts().log_puts().to(log).unwrap();
+        let before = there;
+        assert!(remote.put(62 * PAGE, vec![0u64; 1024]).wait().is_err());
+        let mut there = vec![0; words];
+        table.read(0, &mut there).unwrap();
+        assert_eq!(there, before);
+        let mut refused = 0;
+        log.poll(|access| refused += usize::from(access.was_refused()));
+        assert_eq!(refused, 1);
+        // The connection goes on.
+        assert_eq!(remote.get::<u64>(0, 1).unwrap().wait().unwrap(), [1]);
+    });
+}
+
+/// A get of data that are logged returns what is in the log.
+#[test]
+fn a_long_get_is_logged_with_its_data() {
+    on_each_path("a_long_get_is_logged_with_its_data", || {
+        let world = world(32);
+        let World { table, remote, log, .. } = &world;
+        let words = 32 * 512;
+        for index in 0..words {
+            table.set(index, index as u64 * 7).unwrap();
+        }
+        table.attributes(..).log_get_data().to(log).unwrap();
+        let get = remote.get::<u64>(0, words).unwrap();
+        let mut logged = vec![0u8; words * 8];
+        let mut covered = 0;
+        while !get.is_done() || covered < words * 8 {
+            log.poll(|access| {
+                let at = access.offset_from(table.address()).unwrap() as usize;
+                logged[at..at + access.length()].copy_from_slice(access.bytes());
+                covered += access.length();
+            });
+        }
+        let got = get.wait().unwrap();
+        for (index, word) in got.iter().enumerate() {
+            assert_eq!(
+                (*word, &logged[index * 8..index * 8 + 8]),
+                (index as u64 * 7, &word.to_ne_bytes()[..])
+            );
+        }
+    });
+}
+
+/// PAPERS AA-8: a full ring stops its own source, and no other one; nothing is lost.
+#[test]
+fn a_full_log_stops_its_source_alone() {
+    on_each_path("a_full_log_stops_its_source_alone", || {
+        const PUTS: u64 = 500;
+        let (owner, caller, other) = (Node::alone().unwrap(), Node::alone().unwrap(), Node::alone().unwrap());
+        let table = owner.zeroed::<u64>(1024).unwrap();
+        let token = table.export(Rights::all()).unwrap();
+        let log = owner.access_log_with(&LogOptions { is_ordered: false, ..LogOptions::new(1024) }).unwrap();
+        table.attributes(..PAGE).redirect_puts().to(&log).unwrap();
+        let (remote, beside) = (caller.open(&token).unwrap(), other.open(&token).unwrap());
+        let puts: Vec<_> = (0..PUTS).map(|value| remote.put_value(0, value)).collect();
+        // Until its ring is full, and beyond.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!puts[PUTS as usize - 1].is_done(), "1 KiB has not 500 records");
+        beside.put_value(PAGE, 9u64).wait().unwrap();
+        beside.put_value(8, 10u64).wait().unwrap();
+        let (mut next, mut others) = (0, 0);
+        while next < PUTS || others == 0 {
+            log.poll(|access| match access.offset_from(table.address()) {
+                Some(0) => {
+                    assert_eq!(access.value::<u64>(), Some(next), "each comes once, in order");
+                    next += 1;
+                }
+                _ => others += 1,
+            });
+        }
+        puts.into_iter().for_each(|put| drop(put.wait().unwrap()));
+        assert_eq!(others, 1);
+        assert_eq!(log.poll(|_| ()), 0);
+    });
+}
+
+/// Attributes change while puts go on: from the moment at which the call returns each put obeys, and none fails.
+#[test]
+fn changes_count_when_the_call_returns() {
+    on_each_path("changes_count_when_the_call_returns", || {
+        let world = world(1);
+        let World { table, remote, log, .. } = &world;
+        for round in 0..100u64 {
+            let before: Vec<_> = (0..4).map(|_| remote.put_value(0, 2 * round + 1)).collect();
+            if round % 2 == 0 {
+                table.attributes(..).redirect_puts().to(log).unwrap();
+            } else {
+                table.attributes(..).set().unwrap();
+            }
+            before.into_iter().for_each(|put| drop(put.wait().unwrap()));
+            log.poll(|_| ());
+            table.set(0, 0).unwrap();
+            remote.put_value(0, 2 * round + 2).wait().unwrap();
+            let mut redirected = 0;
+            log.poll(|access| redirected += usize::from(access.value::<u64>() == Some(2 * round + 2)));
+            let reached = table.get(0).unwrap() == 2 * round + 2;
+            assert_eq!((redirected, reached), if round % 2 == 0 { (1, false) } else { (0, true) }, "{round}");
+        }
+    });
+}
+
+#[test]
+fn a_log_that_ends_has_its_pages_refuse_what_they_redirected() {
+    let World { table, remote, log, owner, _caller } = world(1);
+    table.attributes(..).redirect_puts().to(&log).unwrap();
+    remote.put_value(0, 1u64).wait().unwrap();
+    drop(log);
+    assert!(remote.put_value(0, 2u64).wait().is_err());
+    assert_eq!(table.get(0).unwrap(), 0);
+    let (faults, dropped) = owner.take_logged_faults();
+    assert_eq!((faults.len(), dropped), (1, 0));
+    table.attributes(..).set().unwrap();
+    remote.put_value(0, 3u64).wait().unwrap();
+    assert_eq!(table.get(0).unwrap(), 3);
+}
+
+#[test]
+fn ranges_that_cut_a_page_are_refused_with_the_rule() {
+    let World { table, log, .. } = world(2);
+    for bytes in [1..PAGE, 0..100, PAGE..3 * PAGE] {
+        let error = table.attributes(bytes).redirect_puts().to(&log).unwrap_err();
+        assert!(error.to_string().starts_with("attributes of pages: the range"), "{error}");
+    }
+}
+
+/// PAPERS AA-6: a flush waits for the handlers of what was logged before, and for nothing else.
+#[test]
+fn a_flush_ends_when_handlers_have_returned() {
+    on_each_path("a_flush_ends_when_handlers_have_returned", || {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let World { table, remote, log, .. } = &world(1);
+        table.attributes(..).redirect_puts().to(log).unwrap();
+        remote.flush_handled(None).wait().unwrap();
+        let put = remote.put_value(0, 1u64);
+        let flush = remote.flush_handled(Some(log.user_domain()));
+        let elsewhere = remote.flush_handled(Some(log.user_domain() + 1));
+        put.wait().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(!flush.is_done());
+        assert_eq!(log.poll(|_| assert!(!flush.is_done())), 1);
+        flush.wait().unwrap();
+        elsewhere.wait().unwrap();
+        // With a thread: an ordinary get that follows sees what the handlers did.
+        let sum = Arc::new(AtomicU64::new(0));
+        let (added, count) = (sum.clone(), 200);
+        let serving = log
+            .serve(move |access| {
+                added.fetch_add(access.value::<u64>().unwrap(), Ordering::Relaxed);
+                assert!(
+                    access.value::<u64>() != Some(100),
+                    "a handler that panics is reported, and the log goes on"
+                );
+            })
+            .unwrap();
+        for value in 1..=count {
+            let put = remote.put_value(0, value);
+            if value % 10 == 0 {
+                remote.flush_handled(None).wait().unwrap();
+                assert_eq!(sum.load(Ordering::Relaxed), value * (value + 1) / 2);
+            }
+            put.wait().unwrap();
+        }
+        let summary = serving.end();
+        assert_eq!((summary.handled, summary.panicked), (count, 1));
+    });
+}
