@@ -34,15 +34,9 @@ pub use region::{Granted, NullMemory, Refusal, Region, RegionLife, RegionTable, 
 pub use rights::Rights;
 
 /// The places of this crate that store to shared words.
-pub const SITES: &[words::Site] = &[
-    hazards::CLAIM,
-    hazards::RELEASE,
-    region::FIELDS,
-    region::PUBLISH,
-    region::REVOKE,
-    attributes::ATTRIBUTES,
-    access_log::RECORD,
-    access_log::PUBLISH,
-    access_log::READ,
-    access_log::SOURCE,
-];
+pub const SITES: &[words::Site] =
+    &[hazards::CLAIM, hazards::RELEASE, region::FIELDS, region::PUBLISH, region::REVOKE];
+
+/// Those that store to access logs and attributes. Only their owner maps these.
+pub const INTERCEPTION_SITES: &[words::Site] =
+    &[attributes::ATTRIBUTES, access_log::RECORD, access_log::PUBLISH, access_log::READ, access_log::SOURCE];

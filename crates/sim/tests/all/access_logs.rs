@@ -1,0 +1,168 @@
+//! Access logs of simulated hosts, over links that lose, double and reorder packets: each WRITE has its records once, whole and in order, however
+//! often its packets come (PAPERS AA-3, AA-7 and AA-8).
+
+use crate::support::{SPAN, Side, connect, side};
+use pagewire_fabric::Fabric;
+use pagewire_memory::{ApplicationMemory, Segment};
+use pagewire_nic::{
+    AccessLog, AccessLogInit, Data, LoggedOperation, Next, PageAttributes, PageFlags, PathChoice,
+    RecordFlags, Rights, ScatterGather, SendOperation, SendRequest, Status,
+};
+use pagewire_sim::{Faults, MEMORY, SimFabric, World};
+
+const PAGE: u64 = 4096;
+/// Pages that redirect, pages that log data, pages that log metadata; the rest is ordinary.
+const REDIRECTED: u64 = 4;
+const LOGGED: u64 = 8;
+const COUNTED: u64 = 12;
+/// The ring of a source is shorter than what is posted at once.
+const RING: usize = 8192;
+const WRITES: u64 = 60;
+const AT_ONCE: u64 = 4;
+/// Virtual nanoseconds without progress that are too many.
+const PATIENCE: u64 = 20_000_000_000;
+
+/// A WRITE: where to, how long, and which byte it is full of.
+#[derive(Debug, Clone, Copy)]
+struct Write {
+    at: u64,
+    length: u64,
+    fill: u8,
+}
+
+fn post(side: &Side, key: u32, write: &Write, slot: u64) {
+    let address = MEMORY + slot * (SPAN / AT_ONCE);
+    let pieces = [ScatterGather { address, length: write.length as u32, key: side.region.lkey() }];
+    let request = SendRequest {
+        wr_id: u64::from(write.fill),
+        data: Data::Segments(&pieces),
+        operation: SendOperation::Write { address: MEMORY + write.at, key },
+        signaled: true,
+        fence: false,
+        solicited: false,
+        destination: None,
+    };
+    side.queue_pairs[0].post_send(&request).unwrap();
+    side.queue_pairs[0].doorbell();
+}
+
+/// What the records of the writes should be, page by page.
+struct Checker {
+    memory: Vec<u8>,
+    /// Of each write: the bytes that are logged with data, and those whose metadata are.
+    expected: Vec<(u64, u64)>,
+    seen: Vec<(u64, u64)>,
+    last: u32,
+}
+
+impl Checker {
+    fn expect(&mut self, write: &Write) {
+        let (mut with_data, mut counted) = (0, 0);
+        for at in write.at..write.at + write.length {
+            let page = at / PAGE;
+            with_data += u64::from(page < LOGGED);
+            counted += u64::from((LOGGED..COUNTED).contains(&page));
+            if page >= REDIRECTED {
+                self.memory[at as usize] = write.fill;
+            }
+        }
+        self.expected.push((with_data, counted));
+        self.seen.push((0, 0));
+    }
+
+    fn take(&mut self, log: &AccessLog<SimFabric>, writes: &[Write]) -> bool {
+        let mut data = Vec::new();
+        let Next::Record(record, receipt) = log.next(&mut data) else { return false };
+        log.handled(receipt);
+        assert_eq!(record.operation, LoggedOperation::Write);
+        // Messages are counted from 1 on, also those of which nothing is logged.
+        assert!(record.sequence >= self.last, "{record:?} comes behind message {}", self.last);
+        self.last = record.sequence;
+        let index = record.sequence as usize - 1;
+        let write = &writes[index];
+        let at = record.address - MEMORY;
+        assert!(
+            at >= write.at && at + u64::from(record.length) <= write.at + write.length,
+            "{record:?} of {write:?}"
+        );
+        assert_eq!(record.flags.contains(RecordFlags::REDIRECTED), at / PAGE < REDIRECTED);
+        assert!(data.iter().all(|byte| *byte == write.fill), "{record:?} of {write:?}");
+        let seen = &mut self.seen[index];
+        match data.len() {
+            0 => seen.1 += u64::from(record.length),
+            length => {
+                assert_eq!(length, record.length as usize);
+                seen.0 += length as u64;
+            }
+        }
+        true
+    }
+}
+
+fn run(seed: u64, path: PathChoice, faults: Faults) {
+    let world = World::new(seed, faults);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let hosts = [world.host(), world.host()];
+    let host = |at: usize| if path == PathChoice::Udp { hosts[at] } else { hosts[0] };
+    let (caller, owner) = (side(&world, host(0), path, 1), side(&world, host(1), path, 1));
+    let ends = [(caller.process, &caller.queue_pairs[0]), (owner.process, &owner.queue_pairs[0])];
+    connect(&world, ends[0], ends[1], Rights::REMOTE_WRITE | Rights::REMOTE_READ);
+    let init = AccessLogInit { sources: 2, bytes: RING, is_ordered: true };
+    let log = owner.nic.make_access_log(&init).unwrap();
+    let table = owner.nic.make_attributes(MEMORY..MEMORY + SPAN).unwrap();
+    let flags = PageFlags::READ | PageFlags::TO_ACCESS_LOG | PageFlags::LOG_WRITE;
+    let page = |flags| PageAttributes { flags, user_domain: log.user_domain() };
+    table.set(0..REDIRECTED * PAGE, page(flags | PageFlags::LOG_WRITE_DATA)).unwrap();
+    let logged = flags | PageFlags::WRITE | PageFlags::LOG_WRITE_DATA;
+    table.set(REDIRECTED * PAGE..LOGGED * PAGE, page(logged)).unwrap();
+    table.set(LOGGED * PAGE..COUNTED * PAGE, page(flags | PageFlags::WRITE)).unwrap();
+    owner.region.set_attributes(Some(&table)).unwrap();
+
+    let memory = vec![0; SPAN as usize];
+    let mut checker = Checker { memory, expected: Vec::new(), seen: Vec::new(), last: 0 };
+    let mut writes: Vec<Write> = Vec::new();
+    let (mut completed, mut silent_since) = (0, world.now());
+    while completed < WRITES {
+        while (writes.len() as u64) < WRITES.min(completed + AT_ONCE) {
+            let slot = writes.len() as u64 % AT_ONCE;
+            let (at, length) = (random.u64(0..16 * PAGE), random.u64(1..5 * PAGE));
+            let write = Write { at, length, fill: writes.len() as u8 + 1 };
+            world.poke(caller.process, MEMORY + slot * (SPAN / AT_ONCE), &vec![write.fill; length as usize]);
+            checker.expect(&write);
+            writes.push(write);
+            post(&caller, owner.region.rkey(), &write, slot);
+        }
+        let next = [&caller, &owner].into_iter().filter_map(|side| side.nic.progress()).min();
+        caller.cq.poll(8, &mut |completion| {
+            assert_eq!(completion.status, Status::Success);
+            completed += 1;
+            silent_since = world.now();
+        });
+        if random.bool() && checker.take(&log, &writes) {
+            silent_since = world.now();
+        }
+        assert!(world.now() < silent_since + PATIENCE, "seed {seed}, {path}: {completed} of {WRITES}");
+        let soon = world.now() + 1_000;
+        world.advance(Some(next.unwrap_or(u64::MAX).clamp(soon, soon + 1_000_000)));
+    }
+    while checker.take(&log, &writes) {}
+    assert_eq!(checker.seen, checker.expected, "seed {seed}, {path}");
+    let mut there = vec![0; SPAN as usize];
+    let all = [Segment { address: MEMORY, length: SPAN }];
+    owner.nic.fabric().memory().read(&all, &mut there).unwrap();
+    assert!(there == checker.memory, "seed {seed}, {path}: memory");
+}
+
+#[test]
+fn each_write_has_its_records_once_on_the_local_path() {
+    for seed in 0..10 {
+        run(seed, PathChoice::Local, Faults::NONE);
+    }
+}
+
+#[test]
+fn each_write_has_its_records_once_over_lossy_links() {
+    for seed in 0..10 {
+        run(seed, PathChoice::Udp, Faults::lossy(0.02 * (seed % 4) as f64));
+    }
+}
