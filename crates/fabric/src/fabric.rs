@@ -227,6 +227,16 @@ pub trait PageInThreads<W, P> {
 }
 
 /// The world around a NIC.
+/// Words, and the file behind them that peers may map.
+pub struct WordsFile<W> {
+    pub words: W,
+    /// The number under which the process has the file open, as long as this lives.
+    pub number: u32,
+    /// What keeps it open.
+    pub keeps: Option<Arc<dyn std::any::Any + Send + Sync>>,
+}
+
+/// The world around an engine.
 pub trait Fabric: Send + Sync + 'static {
     type Words: SharedWords;
     type Memory: ApplicationMemory;
@@ -280,11 +290,23 @@ pub trait Fabric: Send + Sync + 'static {
     fn tables(&self) -> &Self::Words;
     /// This process's mailbox.
     fn mailbox(&self) -> &Self::Words;
-    /// New words of zero, of which only those that are written cost memory. `name` is for people who look at the process.
+    /// New words of zero, of which only those that are written cost memory, and which peers may map. `name` is for people who look at the
+    /// process.
     ///
     /// # Errors
     /// The kernel's: no descriptors, no memory, no address space.
-    fn make_words(&self, name: &str, length: usize) -> std::io::Result<Self::Words>;
+    fn make_words(&self, name: &str, length: usize) -> std::io::Result<WordsFile<Self::Words>>;
+    /// Maps words that a peer has [made](Self::make_words), by the number of their file.
+    ///
+    /// # Errors
+    /// The kernel's; `InvalidData`: it is another kind of file, or has another length.
+    fn open_words(
+        &self,
+        process: &<Self::Memory as ApplicationMemory>::Process,
+        number: u32,
+        length: usize,
+        writable: bool,
+    ) -> std::io::Result<Self::Words>;
     /// Has no peer of this host make a channel to this process: it listens for none, sends none of its files, and lets no
     /// peer trace it. Called before the first block is leased.
     fn refuse_channels(&self);

@@ -4,7 +4,7 @@ use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent};
+use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent, WordsFile};
 use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
@@ -16,13 +16,14 @@ use crate::network::{Network, STUCK};
 use crate::nonce::random;
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
-use pagewire_memory::{HostMemory, Uncancelled, fork, swaps_at_a_limit};
+use pagewire_memory::{HostMemory, HostProcess, Uncancelled, fork, swaps_at_a_limit};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -405,8 +406,23 @@ impl Fabric for HostFabric {
         &self.shown.mailbox.0
     }
 
-    fn make_words(&self, name: &str, length: usize) -> io::Result<MappedWords> {
-        MappedWords::create(name, length, Access::ReadWrite).map(|(words, _)| words)
+    fn make_words(&self, name: &str, length: usize) -> io::Result<WordsFile<MappedWords>> {
+        let (words, file) = MappedWords::create(name, length, Access::ReadWrite)?;
+        let number = file.as_fd().as_raw_fd() as u32;
+        Ok(WordsFile { words, number, keeps: Some(Arc::new(file)) })
+    }
+
+    fn open_words(
+        &self,
+        process: &HostProcess,
+        number: u32,
+        length: usize,
+        writable: bool,
+    ) -> io::Result<MappedWords> {
+        let access = if writable { Access::ReadWrite } else { Access::Read };
+        let words = MappedWords::open_of(process.pid(), number as i32, length, access)?;
+        // Its number may have been given to another process, whose file this was.
+        if process.is_alive() { Ok(words) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     fn refuse_channels(&self) {

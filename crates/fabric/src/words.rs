@@ -3,12 +3,16 @@
 use crate::descriptors::Descriptor;
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_memory::fork;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::thread::futex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 /// A mapping of a memory file, as words. Clones are the same mapping; the last one unmaps it.
 #[derive(Clone, Debug)]
@@ -121,6 +125,18 @@ impl MappedWords {
         Self::map(file, length, access == Access::ReadWrite)
     }
 
+    /// Maps a file that a peer has open under a number, after the same look. Whoever may trace a process may open its files
+    /// (proc_pid_fd(5)).
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn open_of(pid: i32, number: i32, length: usize, access: Access) -> io::Result<Self> {
+        let mode = if access == Access::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::open(format!("/proc/{pid}/fd/{number}"), flags, Mode::empty())?;
+        Self::open(&file, length, access)
+    }
+
     fn map(file: &impl AsFd, length: usize, writable: bool) -> io::Result<Self> {
         // The file is as long as is said and sealed against a change of that, so that all of the mapping stays accessible.
         let mapping = Mapping::new(Some(file.as_fd()), length * 8, writable)?;
@@ -140,6 +156,14 @@ impl MappedWords {
     fn writable_word(&self, index: usize) -> &AtomicU64 {
         assert!(self.writable, "these words belong to a peer");
         self.word(index)
+    }
+
+    /// The lower half of a word, on which a thread may sleep: the kernel compares 32 bits (futex(2)).
+    fn low_half(&self, index: usize) -> &AtomicU32 {
+        let word = std::ptr::from_ref(self.word(index)).cast::<AtomicU32>();
+        let half = if cfg!(target_endian = "big") { 1 } else { 0 };
+        // SAFETY: half of a word that lives as long as the mapping, aligned to its size; it is only touched as an atomic, and by the kernel.
+        unsafe { &*word.add(half) }
     }
 
     #[inline]
@@ -185,6 +209,18 @@ impl SharedWords for MappedWords {
     fn fence_behind_exchange(&self) {
         // An exchange is a locked instruction, which no load or store passes (AMD64 manual, volume 2, section 7.4.2).
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+
+    fn sleep(&self, index: usize, current: u64, at_most: Duration) {
+        let at_most =
+            futex::Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
+        // However it ends, the caller looks again.
+        let _ = futex::wait(self.low_half(index), futex::Flags::empty(), current as u32, Some(&at_most));
+    }
+
+    fn wake_sleepers(&self, index: usize) {
+        let woken = futex::wake(self.low_half(index), futex::Flags::empty(), i32::MAX as u32);
+        debug_assert!(woken.is_ok(), "{woken:?}");
     }
 
     #[inline]

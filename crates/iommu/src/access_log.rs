@@ -14,6 +14,7 @@
 
 use crate::limits::MAX_LOG_SOURCES;
 use crate::words::{SharedWords, Site};
+use std::time::Duration;
 
 /// Writing records and reserving.
 pub const RECORD: Site = Site("access_log.record");
@@ -26,6 +27,10 @@ pub const SOURCE: Site = Site("access_log.source");
 
 const SOURCES_WORD: usize = 0;
 const RING_WORDS_WORD: usize = 1;
+/// The reader sleeps, or is about to.
+const SLEEPS_WORD: usize = 2;
+/// Nobody reads any more.
+const CLOSED_WORD: usize = 3;
 const FIRST_ROW: usize = 16;
 
 // Words of a source's row: those that it writes, and in another cache line those of the reader.
@@ -170,6 +175,59 @@ impl<W: SharedWords> AccessLog<W> {
         words.store(SOURCE, SOURCES_WORD, sources as u64);
         words.store(SOURCE, RING_WORDS_WORD, ring as u64);
         Some(AccessLog { words, sources, ring })
+    }
+
+    /// The log in words of another process, which says how long it is. `None`: they are not so many.
+    pub fn open(words: W, sources: usize, ring: usize) -> Option<Self> {
+        (words.len() >= Self::words_for(sources, ring)?).then_some(AccessLog { words, sources, ring })
+    }
+
+    /// Nobody reads any more.
+    pub fn close(&self) {
+        self.words.store(SOURCE, CLOSED_WORD, 1);
+        self.words.fence();
+    }
+
+    /// Whether nobody reads any more. Asked behind a reservation.
+    pub fn is_closed(&self) -> bool {
+        self.words.load(CLOSED_WORD) != 0
+    }
+
+    /// Tells a reader that sleeps of a record that was published.
+    pub fn announce(&self) {
+        self.words.fence();
+        if self.words.load(SLEEPS_WORD) != 0 {
+            self.wake();
+        }
+    }
+
+    /// Ends the reader's sleep.
+    pub fn wake(&self) {
+        self.words.store(PUBLISH, SLEEPS_WORD, 0);
+        self.words.wake_sleepers(SLEEPS_WORD);
+    }
+
+    /// Sleeps until a record is announced, or somebody [wakes](Self::wake) the reader, for so long at most. `is_empty`: asked behind the
+    /// announcement that the reader sleeps.
+    pub fn sleep(&self, at_most: Duration, is_empty: impl FnOnce() -> bool) {
+        self.words.store(READ, SLEEPS_WORD, 1);
+        self.words.fence();
+        if is_empty() {
+            self.words.sleep(SLEEPS_WORD, 1, at_most);
+        }
+        self.words.store(READ, SLEEPS_WORD, 0);
+    }
+
+    /// A source has ended without having said so: a queue pair, whose accesses have ended.
+    pub fn end_source(&self, owner: u64) {
+        for place in 0..self.sources {
+            let word = self.row(place) + OWNER;
+            let named = (owner & !LEAVING) + 1;
+            if self.words.load(word) == named {
+                // Else it has said so meanwhile.
+                let _ = self.words.compare_exchange(SOURCE, word, named, named | LEAVING);
+            }
+        }
     }
 
     fn row(&self, place: usize) -> usize {

@@ -2,12 +2,12 @@
 //!
 //! The tables are one sparse file: only the pages that were written exist.
 
-use crate::limits::{MAX_BLOCKS, MAX_QUEUE_PAIRS, MAX_REGIONS};
+use crate::limits::{MAX_BLOCKS, MAX_QUEUE_PAIRS, MAX_REGIONS, USER_DOMAINS};
 
 /// First word: tells that these are tables of this layout.
 pub const MAGIC_WORD: usize = 0;
 /// "pagewire" and the layout's version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire05");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire06");
 /// Secret of the key permutation (peers that may read the tables may also trace the process).
 pub const SECRET_WORD: usize = 1;
 /// A memory file behind a range of the process's addresses, which peers may map: the range's first address, its length, and the number under
@@ -27,7 +27,12 @@ pub const REGION_WORDS: usize = 8;
 pub const QUEUE_PAIRS: usize = REGIONS + MAX_REGIONS as usize * REGION_WORDS;
 /// Words of one queue pair.
 pub const QUEUE_PAIR_WORDS: usize = 8;
+/// First word of the access logs, two for each user domain: the number under which the process has the log's file open, plus one (zero: there is
+/// none); and its sources in the upper half, the words of a ring in the lower one.
+pub const LOGS: usize = QUEUE_PAIRS + MAX_QUEUE_PAIRS as usize * QUEUE_PAIR_WORDS;
+/// Words of one access log.
+pub const LOG_WORDS: usize = 2;
 /// Words of the whole.
-pub const TABLE_WORDS: usize = QUEUE_PAIRS + MAX_QUEUE_PAIRS as usize * QUEUE_PAIR_WORDS;
+pub const TABLE_WORDS: usize = LOGS + USER_DOMAINS * LOG_WORDS;
 
 const _: () = assert!(BLOCKS + MAX_BLOCKS <= REGIONS);

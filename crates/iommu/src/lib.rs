@@ -30,7 +30,9 @@ pub use keys::KeySecret;
 #[cfg(feature = "model")]
 pub use model::ModelWords;
 pub use process_words::ProcessWords;
-pub use region::{Granted, NullMemory, Refusal, Region, RegionLife, RegionTable, RegionView, Window};
+pub use region::{
+    AttributesAt, Granted, NullMemory, Refusal, Region, RegionLife, RegionTable, RegionView, Window,
+};
 pub use rights::Rights;
 
 /// The places of this crate that store to shared words.

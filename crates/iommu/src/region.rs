@@ -25,6 +25,13 @@ const RIGHTS_AND_DOMAIN: usize = 4;
 /// Of a null region: the memory that is written in its place. It is without rights, and the other fields are those of the memory
 /// that is read in its place.
 const SINK: usize = 5;
+/// Of a region with attributes: the number under which the process has the file of their table open, plus one, in the upper 24 bits; and the
+/// words of the table. Zero: peers leave them to the owner.
+const ATTRIBUTES: usize = 6;
+/// Of a region with attributes: the address with which their table begins.
+const ATTRIBUTES_BASE: usize = 7;
+/// Bits of the words of a table.
+const ATTRIBUTES_BITS: u32 = 40;
 
 const LIVE: u64 = 1 << 32;
 
@@ -64,6 +71,17 @@ pub struct NullMemory {
     pub zeros: u64,
     /// The first of the bytes that are written, and never read.
     pub sink: u64,
+}
+
+/// Where a table of attributes lies, for peers that map it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttributesAt {
+    /// The number under which the owner has its file open.
+    pub file: u32,
+    /// Words of it.
+    pub words: u64,
+    /// The first address that it is for.
+    pub base: u64,
 }
 
 /// Why an access was refused.
@@ -131,6 +149,11 @@ impl Window {
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// First byte, as accesses name it.
+    pub fn iova(&self) -> u64 {
+        self.iova
     }
 
     /// The region, for those who only ask whether it is still there.
@@ -244,6 +267,16 @@ impl<W: SharedWords> RegionView<W> {
     #[inline]
     pub fn still_open(&self, window: &Window) -> bool {
         self.has_tag(window.index, window.tag)
+    }
+
+    /// Where the attributes of a region lie, if it has any that peers may obey by themselves.
+    pub fn attributes_of(&self, window: &Window) -> Option<AttributesAt> {
+        let at = REGIONS + window.index as usize * REGION_WORDS;
+        let packed = self.words.load(at + ATTRIBUTES);
+        let base = self.words.load(at + ATTRIBUTES_BASE);
+        let file = (packed >> ATTRIBUTES_BITS).checked_sub(1)? as u32;
+        let words = packed & ((1 << ATTRIBUTES_BITS) - 1);
+        self.still_open(window).then_some(AttributesAt { file, words, base })
     }
 
     /// Whether the key of a region still names it, though it may have got other rights.
@@ -384,8 +417,8 @@ impl<W: SharedWords> RegionTable<W> {
     }
 
     /// Has accesses of peers to a region intercepted, or no more. The key stays valid. Accesses that were checked before may still be under
-    /// way: wait for the hazards. False: the key is not valid.
-    pub fn intercept(&self, key: u32, is_intercepted: bool) -> bool {
+    /// way: wait for the hazards. `attributes`: where peers find them. False: the key is not valid.
+    pub fn intercept(&self, key: u32, is_intercepted: bool, attributes: Option<&AttributesAt>) -> bool {
         let words = &self.view.words;
         let index = self.secret.index(key);
         let at = REGIONS + index as usize * REGION_WORDS;
@@ -399,6 +432,12 @@ impl<W: SharedWords> RegionTable<W> {
         let before = words.load(at + RIGHTS_AND_DOMAIN);
         let rights = Rights::from_bits_retain(before as u32).intercepted(is_intercepted);
         words.store(FIELDS, at + RIGHTS_AND_DOMAIN, before >> 32 << 32 | u64::from(rights.bits()));
+        let fits = |at: &&AttributesAt| at.words >> ATTRIBUTES_BITS == 0 && at.file < (1 << 24) - 1;
+        let (packed, base) = attributes
+            .filter(fits)
+            .map_or((0, 0), |at| ((u64::from(at.file) + 1) << ATTRIBUTES_BITS | at.words, at.base));
+        words.store(FIELDS, at + ATTRIBUTES, packed);
+        words.store(FIELDS, at + ATTRIBUTES_BASE, base);
         let generation = (tag >> 33).wrapping_add(1);
         words.store(PUBLISH, at + TAG, generation << 33 | LIVE | u64::from(key));
         words.fence();
@@ -570,7 +609,8 @@ mod tests {
         let key = table.register(&Region { rights, ..region() }, 1).unwrap();
         let view = table.view();
         let before = view.window(key, Rights::REMOTE_WRITE, 7).unwrap();
-        assert!(table.intercept(key, true));
+        let place = AttributesAt { file: 7, words: 3, base: 0x10_0000 };
+        assert!(table.intercept(key, true, Some(&place)));
         assert!(!view.still_open(&before) && view.is_valid(&before));
         for (need, expected) in [
             (Rights::REMOTE_WRITE, Err(Refusal::Rights)),
@@ -582,11 +622,14 @@ mod tests {
         ] {
             assert_eq!(view.window(key, need, 7).map(drop), expected, "{need:?}");
         }
-        assert!(table.intercept(key, false));
+        let intercepted = view.window(key, Rights::INTERCEPTED_READ, 7).unwrap();
+        assert_eq!(view.attributes_of(&intercepted), Some(place));
+        assert!(table.intercept(key, false, None));
+        assert_eq!(view.attributes_of(&intercepted), None);
         assert!(view.window(key, Rights::REMOTE_WRITE, 7).is_ok());
         assert_eq!(view.window(key, Rights::INTERCEPTED_WRITE, 7), Err(Refusal::Rights));
         table.revoke(key).unwrap();
-        assert!(!table.intercept(key, true) && !view.is_valid(&before));
+        assert!(!table.intercept(key, true, None) && !view.is_valid(&before));
     }
 
     proptest! {

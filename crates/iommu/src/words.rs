@@ -5,6 +5,8 @@
 //! array itself and can end a process between any two stores. A peer may die between any two stores
 //! too, and may write anything at any time: whoever reads a word checks it.
 
+use std::time::Duration;
+
 /// Names one place in the code that stores to shared words, so that the simulator can tell at which
 /// places a process has been ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +39,18 @@ pub trait SharedWords: Clone + Send + Sync + 'static {
     /// such a fence by itself.
     fn fence_behind_exchange(&self) {
         self.fence();
+    }
+
+    /// Sleeps until somebody [wakes sleepers](Self::wake_sleepers) at the word, in whatever process, for so long at most; not at all if the
+    /// word is another than `current`. It may return sooner. Words that nobody sleeps on let other threads run.
+    fn sleep(&self, index: usize, current: u64, at_most: Duration) {
+        let _ = (index, current, at_most);
+        std::thread::yield_now();
+    }
+
+    /// Wakes who sleeps at a word.
+    fn wake_sleepers(&self, index: usize) {
+        let _ = index;
     }
 
     /// Copies bytes into the words, starting at word `index`; bytes are laid out as in memory. The last word

@@ -327,6 +327,12 @@ impl RemoteMemory for TestMemory<'_> {
         self.memory.write(&self.bytes.borrow()[self.range(there)], into, tail_last)
     }
 
+    fn get_bytes(&self, there: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+        self.note("get")?;
+        into.copy_from_slice(&self.bytes.borrow()[self.range(there)]);
+        Ok(())
+    }
+
     fn atomic(&self, there: Segment, operation: AtomicOperation) -> Result<u64, MemoryError> {
         self.note("atomic")?;
         let AtomicOperation::FetchAdd { add } = operation else { panic!("a fetch-add") };
@@ -380,6 +386,7 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
                 waits,
                 mr_cache,
                 peer_knows_rts,
+                peer_logs,
                 ..
             } = qpc.local(&one.queue_pair).unwrap();
             let remote = TestMemory {
@@ -403,6 +410,7 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
                 waits,
                 mr_cache,
                 peer_knows_rts,
+                peer_logs,
             };
             let outcome = match (Transfer::new(operation, 8), AtomicTransfer::new(operation), *data) {
                 (Some(transfer), ..) => path.execute(&transfer, *data),

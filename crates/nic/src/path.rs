@@ -1,6 +1,7 @@
 //! Paths: how a queue pair's packets reach its peer. Chosen once, with the reason kept.
 
 pub mod initiator_copy;
+pub mod intercepted_copy;
 pub mod local;
 pub mod receiver_read;
 pub mod ring;

@@ -7,8 +7,7 @@ use crate::rights::Rights;
 use crate::services::{Export, Services};
 use crate::signal::Signal;
 use crate::token::Token;
-use pagewire_fabric::Fabric;
-use pagewire_nic::{AttributeTable, PageAttributes};
+use pagewire_nic::{Attributes, PageAttributes};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
@@ -71,14 +70,12 @@ pub struct Region<T, K = Shared> {
     of: PhantomData<(T, K)>,
 }
 
-type HostWords = <Host as Fabric>::Words;
-
 /// The memory of a region, and its exports.
 pub(crate) struct Exported<M> {
     services: Arc<Services>,
     memory: Option<M>,
     exports: Mutex<Vec<Arc<Export>>>,
-    attributes: Mutex<Option<AttributeTable<HostWords>>>,
+    attributes: Mutex<Option<Arc<Attributes<Host>>>>,
 }
 
 impl<M> Exported<M> {

@@ -5,9 +5,10 @@ use crate::memory::{SimMemory, SimProcess};
 use crate::packet::is_vendor;
 use crate::process::Process;
 use crate::state::{Shared, SimEvent};
-use crate::words::SimWords;
+use crate::words::{Array, SimWords};
 use pagewire_fabric::{
-    Batch, ChannelId, Datagram, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, RegionPart, Route,
+    Batch, ChannelId, Datagram, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, RegionPart,
+    Route, WordsFile,
 };
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
@@ -205,8 +206,25 @@ impl Fabric for SimFabric {
         &self.mailbox
     }
 
-    fn make_words(&self, _name: &str, length: usize) -> std::io::Result<SimWords> {
-        Ok(SimWords::new(Array::new(length), self.process.clone()))
+    fn make_words(&self, _name: &str, length: usize) -> std::io::Result<WordsFile<SimWords>> {
+        let array = Array::new(length);
+        let mut files = self.process.files.lock();
+        files.push(array.clone());
+        let words = SimWords::new(array, self.process.clone());
+        Ok(WordsFile { words, number: files.len() as u32 - 1, keeps: None })
+    }
+
+    fn open_words(
+        &self,
+        process: &SimProcess,
+        number: u32,
+        length: usize,
+        writable: bool,
+    ) -> std::io::Result<SimWords> {
+        let array = process.0.files.lock().get(number as usize).cloned();
+        let array = array.filter(|array| array.length() == length).ok_or(std::io::ErrorKind::InvalidData)?;
+        let holder = self.process.clone();
+        Ok(if writable { SimWords::new(array, holder) } else { SimWords::read_only(array, holder) })
     }
 
     fn refuse_channels(&self) {

@@ -4,6 +4,7 @@ use crate::address_space::AddressSpace;
 use crate::clock::Clock;
 use crate::network::HostId;
 use crate::plant::{Plant, Planted};
+use crate::words::Array;
 use pagewire_iommu::words::Site;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ pub struct Process {
     ended_at: AtomicU64,
     ended_by: Mutex<Option<Site>>,
     steps: Mutex<Steps>,
+    /// Words that peers may map, by their number.
+    pub(crate) files: Mutex<Vec<Arc<Array>>>,
 }
 
 impl Process {
@@ -88,6 +91,7 @@ impl Process {
             ended_at: AtomicU64::new(0),
             ended_by: Mutex::new(None),
             steps: Mutex::new(Steps::default()),
+            files: Mutex::default(),
         })
     }
 

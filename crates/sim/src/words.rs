@@ -22,6 +22,11 @@ impl Array {
         Arc::new(Array { blocks, length })
     }
 
+    /// Number of words.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     fn load(&self, index: usize) -> u64 {
         assert!(index < self.length, "word {index} of {}", self.length);
         self.blocks[index / WORD_BLOCK]

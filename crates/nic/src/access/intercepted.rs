@@ -221,7 +221,7 @@ impl<F: Fabric> Intercepted<F> {
         let made = access(verdict.reaches_memory)?;
         // If the reader has taken it, it has told that the access may have been made.
         let _ = reserved.publish();
-        source.log.announce();
+        source.log.log.announce();
         Ok(made)
     }
 
@@ -252,7 +252,7 @@ impl<F: Fabric> Intercepted<F> {
             Ok(Some(source)) => match source.ring.reserve(&record, &[], now) {
                 Ok(reserved) => {
                     let _ = reserved.publish();
-                    source.log.announce();
+                    source.log.log.announce();
                 }
                 Err(LogFull) => return Withheld::Wait(Reason::LogFull),
             },

@@ -2,11 +2,10 @@
 
 use crate::progress::engine::Nic;
 use crate::services::Services;
-use crate::services::interception::SharedLog;
+use crate::services::interception::{Attributes, SharedLog};
 use crate::services::protection::MemoryRegion;
 use crate::words::error::Result;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::AttributeTable;
 use pagewire_iommu::access_log::{LogReader, Next, Receipt, RecordHeader};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -46,8 +45,8 @@ impl<F: Fabric> Nic<F> {
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn make_attributes(&self, range: Range<u64>) -> Result<AttributeTable<F::Words>> {
-        self.services.attribute_table(range)
+    pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
+        self.services.attribute_table(range).map(Arc::new)
     }
 
     /// Takes the records of the fault log: of accesses whose pages have metadata logged and E not set, or whose log has ended. Also how many
@@ -75,7 +74,7 @@ impl<F: Fabric> AccessLog<F> {
 
     /// Sleeps until a record comes or [`wake`](Self::wake) is called, for so long at most.
     pub fn sleep(&self, at_most: Duration) {
-        self.shared.sleep(at_most, || {
+        self.shared.log.sleep(at_most, || {
             let reader = self.reader.lock();
             reader.free_places();
             reader.is_empty()
@@ -84,7 +83,7 @@ impl<F: Fabric> AccessLog<F> {
 
     /// Ends a sleep.
     pub fn wake(&self) {
-        self.shared.wake();
+        self.shared.log.wake();
     }
 }
 
@@ -99,7 +98,7 @@ impl<F: Fabric> MemoryRegion<F> {
     ///
     /// # Errors
     /// `NotFound`: the region has ended; `Busy`: an access that was under way before does not end.
-    pub fn set_attributes(&self, attributes: Option<&AttributeTable<F::Words>>) -> Result<()> {
+    pub fn set_attributes(&self, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
         self.services().intercept_region(self.rkey(), attributes)
     }
 

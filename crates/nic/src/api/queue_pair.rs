@@ -195,6 +195,7 @@ impl<F: Fabric> QueuePair<F> {
         drop(qpc);
         self.send_cq.release_slots(self.number);
         self.wait_for_peers()?;
+        self.services.end_log_sources(self.number);
         self.domain.context().withdraw_events(&self.async_events);
         self.inbox.close();
         self.engine.queue_pairs.remove(self.place);

@@ -6,6 +6,7 @@
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::PeerMemory;
 use crate::access::{AccessRequest, Claimant, MrCacheEntry};
+use crate::path::intercepted_copy::PeerLogs;
 use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::path::ring::Kind;
 use crate::services::Services;
@@ -13,7 +14,7 @@ use crate::services::intake::ProcessOf;
 use crate::words::outcome::{Cause, Outcome, Withheld};
 use crate::words::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::Rights;
+use pagewire_iommu::{Refusal, Rights};
 use pagewire_memory::{
     Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source,
     Unreached,
@@ -23,7 +24,7 @@ use pagewire_wire::{Bth, Header, Opcode, bth};
 
 /// What is moved, and which way.
 pub struct Transfer {
-    remote: RemoteAddress,
+    pub(super) remote: RemoteAddress,
     pub length: u32,
     pub reads: bool,
 }
@@ -82,8 +83,8 @@ pub enum Bytes<'a> {
 #[derive(Clone, Copy)]
 pub struct RemoteHint {
     /// Of the peer's queue pair, in the peer's tables.
-    place: u32,
-    mr_entry: MrCacheEntry,
+    pub(super) place: u32,
+    pub(super) mr_entry: MrCacheEntry,
 }
 
 /// Regions that are most probably accessed again.
@@ -119,13 +120,14 @@ pub struct LocalPath<'c, F: Fabric, R> {
     pub mr_cache: &'c mut MrCache,
     /// The peer knows that this side is in RTS.
     pub peer_knows_rts: &'c mut bool,
+    pub peer_logs: &'c mut PeerLogs<F>,
 }
 
 /// Where a transfer goes in the peer.
-struct Plan {
-    hint: RemoteHint,
-    need: Rights,
-    there: [Segment; 1],
+pub(super) struct Plan {
+    pub hint: RemoteHint,
+    pub need: Rights,
+    pub there: [Segment; 1],
 }
 
 impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
@@ -141,7 +143,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             self.announce_rts(place);
             return Ok(());
         }
-        let plan = self.plan(transfer, need)?;
+        let plan = match self.plan(transfer, need) {
+            Ok(plan) => plan,
+            Err(Withheld::Refused(Cause::Region(Refusal::Rights))) => {
+                return self.execute_intercepted(transfer, bytes);
+            }
+            Err(withheld) => return Err(withheld),
+        };
         let moment = self.services.fabric.memory().moment();
         self.reach(&plan, moment)?;
         self.claim_and_copy(&plan, transfer.reads, bytes, moment)?;
@@ -176,7 +184,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         Ok(())
     }
 
-    fn find_peer(&self, need: Rights) -> Outcome<(u32, PublishedQueuePair)> {
+    pub(super) fn find_peer(&self, need: Rights) -> Outcome<(u32, PublishedQueuePair)> {
         let found = self.channel.receptive(self.peer, self.by.number);
         let found = found.filter(|(_, peer)| self.accepts_access(peer, need));
         found.ok_or(Withheld::Refused(Cause::PeerGone))
@@ -206,7 +214,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Whether the peer's pages are there; else what becomes of the transfer.
     #[inline(always)] // Part of each transfer.
-    fn reach(&mut self, plan: &Plan, moment: u64) -> Outcome<()> {
+    pub(super) fn reach(&mut self, plan: &Plan, moment: u64) -> Outcome<()> {
         match self.remote.reach(plan.there[0], moment, &mut self.mr_cache.resident_remote) {
             Ok(()) => Ok(()),
             Err(unreached) => self.wait_for_peer_page(plan, unreached),
@@ -284,7 +292,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Copies under a claim on the region there.
     #[inline(always)] // Part of each transfer.
-    fn copy(
+    pub(super) fn copy(
         &mut self,
         plan: &Plan,
         copy: impl FnOnce(&R, &[Segment]) -> Result<(), MemoryError>,
@@ -307,7 +315,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).
     #[inline(always)] // Part of each transfer.
-    fn announce_rts(&mut self, place: u32) {
+    pub(super) fn announce_rts(&mut self, place: u32) {
         if !*self.peer_knows_rts {
             let peer = self.channel.receptive_at(place, self.peer, self.by.number);
             let knows = !peer.is_some_and(|peer| peer.unestablished);

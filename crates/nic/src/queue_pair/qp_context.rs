@@ -4,6 +4,7 @@ use crate::access::fault_state::{FaultState, PageWaits, Purpose, tells_of};
 use crate::access::intercepted::Intercepted;
 use crate::path::Path;
 use crate::path::initiator_copy::{LocalPath, MrCache};
+use crate::path::intercepted_copy::PeerLogs;
 use crate::path::local::RxPosition;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::hello::HelloState;
@@ -80,6 +81,7 @@ pub struct QpContext<F: Fabric> {
     pub(crate) budget_use: BudgetUse,
     pub mr_cache: MrCache,
     pub intercepted: Intercepted<F>,
+    pub peer_logs: PeerLogs<F>,
 }
 
 impl<F: Fabric> QpContext<F> {
@@ -132,6 +134,7 @@ impl<F: Fabric> QpContext<F> {
                 waits: self.page_waits.begin_access(Purpose::Request),
                 mr_cache: &mut self.mr_cache,
                 peer_knows_rts: &mut self.peer_knows_rts,
+                peer_logs: &mut self.peer_logs,
             }),
             _ => None,
         }
@@ -200,6 +203,7 @@ impl<F: Fabric> QpContext<F> {
         }
         // The peer's regions are those of one process.
         (self.mr_cache.remote_hint, self.mr_cache.resident_remote) = (None, LastSeen::default());
+        self.peer_logs = PeerLogs::default();
     }
 
     /// Forgets everything but what was counted (RESET).

@@ -3,26 +3,26 @@
 //! A region with attributes is published with intercepted rights in the place of the plain ones. So the plain way of an access finds no right
 //! there, and other regions pay nothing.
 
-use crate::services::Services;
+use crate::services::{Services, TABLES};
 use crate::words::error::{Error, Result};
 use crate::words::limits::FAULT_LOG_RECORDS;
-use pagewire_fabric::Fabric;
-use pagewire_iommu::AttributeTable;
+use pagewire_fabric::{Fabric, WordsFile};
 use pagewire_iommu::access_log::{self, LogSource, RecordHeader};
 use pagewire_iommu::hazards::Revoked;
+use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
 use pagewire_iommu::words::SharedWords;
-use parking_lot::{Condvar, Mutex, RwLock};
+use pagewire_iommu::{AttributeError, AttributeTable, AttributesAt, PageAttributes};
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What is intercepted in one process.
 pub struct Interception<F: Fabric> {
     /// By the place of the region.
-    tables: RwLock<HashMap<u32, AttributeTable<F::Words>>>,
+    tables: RwLock<HashMap<u32, Arc<Attributes<F>>>>,
     logs: RwLock<HashMap<u16, Arc<SharedLog<F>>>>,
     next_domain: AtomicU32,
     fault_log: Mutex<VecDeque<RecordHeader>>,
@@ -44,44 +44,40 @@ impl<F: Fabric> Default for Interception<F> {
     }
 }
 
+/// The attributes of the pages of a range, in a file that peers map.
+pub struct Attributes<F: Fabric> {
+    table: AttributeTable<F::Words>,
+    file: WordsFile<F::Words>,
+}
+
+impl<F: Fabric> Attributes<F> {
+    /// Sets the attributes of some pages: see [`AttributeTable::set`].
+    ///
+    /// # Errors
+    /// As [`AttributeError`] says.
+    pub fn set(
+        &self,
+        bytes: Range<u64>,
+        attributes: PageAttributes,
+    ) -> std::result::Result<(), AttributeError> {
+        self.table.set(bytes, attributes)
+    }
+
+    fn place(&self) -> AttributesAt {
+        let (file, words) = (self.file.number, self.file.words.len() as u64);
+        AttributesAt { file, words, base: self.table.range().start }
+    }
+}
+
 /// An access log, as its sources and its reader share it.
 pub struct SharedLog<F: Fabric> {
     pub log: access_log::AccessLog<F::Words>,
     user_domain: u16,
-    /// The reader sleeps, or is about to.
-    sleeps: AtomicBool,
-    wakes: Mutex<u64>,
-    woken: Condvar,
+    /// Keeps its file open, which peers map.
+    _file: WordsFile<F::Words>,
 }
 
 impl<F: Fabric> SharedLog<F> {
-    /// Tells the reader of a record.
-    pub fn announce(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleeps.load(Ordering::Relaxed) {
-            self.wake();
-        }
-    }
-
-    /// Ends the reader's sleep.
-    pub fn wake(&self) {
-        *self.wakes.lock() += 1;
-        self.woken.notify_all();
-    }
-
-    /// Sleeps until a record is announced, or somebody [wakes](Self::wake) the reader, for so long at most. `is_empty`: asked behind the
-    /// announcement that the reader sleeps.
-    pub fn sleep(&self, at_most: Duration, is_empty: impl FnOnce() -> bool) {
-        let mut wakes = self.wakes.lock();
-        self.sleeps.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if is_empty() {
-            // However often it is woken, whoever sleeps looks again.
-            let _ = self.woken.wait_for(&mut wakes, at_most);
-        }
-        self.sleeps.store(false, Ordering::Relaxed);
-    }
-
     /// The user domain that selects it.
     pub fn user_domain(&self) -> u16 {
         self.user_domain
@@ -96,7 +92,7 @@ impl<F: Fabric> SharedLog<F> {
 impl<F: Fabric> Interception<F> {
     /// The attributes of the pages of a region. `None`: it has none.
     pub fn table(&self, place: u32) -> Option<AttributeTable<F::Words>> {
-        self.tables.read().get(&place).cloned()
+        self.tables.read().get(&place).map(|attributes| attributes.table.clone())
     }
 
     /// The access log of a user domain.
@@ -134,24 +130,25 @@ impl<F: Fabric> Services<F> {
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn attribute_table(&self, range: Range<u64>) -> Result<AttributeTable<F::Words>> {
+    pub fn attribute_table(&self, range: Range<u64>) -> Result<Attributes<F>> {
         let length = AttributeTable::<F::Words>::words_for(range.end.saturating_sub(range.start));
-        let words = self.fabric.make_words("pagewire-attributes", length.max(1)).map_err(refused)?;
-        Ok(AttributeTable::new(words, range))
+        let file = self.fabric.make_words("pagewire-attributes", length.max(1)).map_err(refused)?;
+        Ok(Attributes { table: AttributeTable::new(file.words.clone(), range), file })
     }
 
     /// Has accesses of peers through a key obey a table. When this returns, later accesses do.
     ///
     /// # Errors
     /// `NotFound`: the key is not valid; `Busy`: an access that was checked before does not end.
-    pub fn intercept_region(&self, key: u32, table: Option<&AttributeTable<F::Words>>) -> Result<()> {
+    pub fn intercept_region(&self, key: u32, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
         let place = self.regions.place_of(key);
         let mut tables = self.interception.tables.write();
-        match table {
-            Some(table) => tables.insert(place, table.clone()),
+        match attributes {
+            Some(attributes) => tables.insert(place, attributes.clone()),
             None => tables.remove(&place),
         };
-        let is_valid = self.regions.intercept(key, table.is_some());
+        let at = attributes.map(|attributes| attributes.place());
+        let is_valid = self.regions.intercept(key, at.is_some(), at.as_ref());
         if !is_valid {
             tables.remove(&place);
         }
@@ -190,7 +187,7 @@ impl<F: Fabric> Services<F> {
     pub fn make_flush_region(&self, key: u32) -> Result<()> {
         let place = self.regions.place_of(key);
         self.interception.flushes.write().insert(place);
-        if self.regions.intercept(key, true) {
+        if self.regions.intercept(key, true, None) {
             return Ok(());
         }
         self.interception.flushes.write().remove(&place);
@@ -210,22 +207,28 @@ impl<F: Fabric> Services<F> {
         if user_domain as usize >= USER_DOMAINS {
             return Err(Error::NoMemory("user domains"));
         }
-        let words = self.fabric.make_words("pagewire-access-log", length).map_err(refused)?;
-        let log = access_log::AccessLog::new(words, sources, ring)
+        let file = self.fabric.make_words("pagewire-access-log", length).map_err(refused)?;
+        let number = file.number;
+        let log = access_log::AccessLog::new(file.words.clone(), sources, ring)
             .ok_or(Error::InvalidArgument("the access log is too long"))?;
-        let shared = Arc::new(SharedLog {
-            log,
-            user_domain: user_domain as u16,
-            sleeps: AtomicBool::new(false),
-            wakes: Mutex::new(0),
-            woken: Condvar::new(),
-        });
+        let shared = Arc::new(SharedLog { log, user_domain: user_domain as u16, _file: file });
         self.interception.logs.write().insert(shared.user_domain, shared.clone());
+        let (tables, at) = (self.fabric.tables(), LOGS + user_domain as usize * LOG_WORDS);
+        tables.store(TABLES, at + 1, (sources as u64) << 32 | ring as u64);
+        tables.store(TABLES, at, u64::from(number) + 1);
         Ok(shared)
     }
 
     /// Nobody reads a log any more. Records for it go to the fault log, and what would be redirected is refused.
     pub fn end_log(&self, user_domain: u16) {
-        self.interception.logs.write().remove(&user_domain);
+        self.fabric.tables().store(TABLES, LOGS + usize::from(user_domain) * LOG_WORDS, 0);
+        if let Some(shared) = self.interception.logs.write().remove(&user_domain) {
+            shared.log.close();
+        }
+    }
+
+    /// A queue pair has ended, and accesses through it: it is no source any more, whoever wrote its records.
+    pub fn end_log_sources(&self, number: u32) {
+        self.interception.logs.read().values().for_each(|shared| shared.log.end_source(number.into()));
     }
 }

@@ -1,0 +1,270 @@
+//! WRITEs and READs that the initiator executes itself in pages with attributes of a local peer: it obeys the published attributes, and writes the
+//! record into the owner's log (PAPERS AA-2 to AA-4).
+//!
+//! That is for what is short and lies in pages with equal attributes: one record, and an access that is made whole or not at all. Everything
+//! else, and what is refused, goes as packets to the owner.
+
+use crate::access::{AccessRequest, MrCacheEntry};
+use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
+use crate::words::limits::RECORD_BYTES;
+use crate::words::outcome::{Cause, Outcome, Withheld};
+use derive_where::derive_where;
+use pagewire_fabric::Fabric;
+use pagewire_iommu::access_log::{
+    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, record_words,
+};
+use pagewire_iommu::layout::{LOG_WORDS, LOGS};
+use pagewire_iommu::limits::USER_DOMAINS;
+use pagewire_iommu::words::SharedWords;
+use pagewire_iommu::{
+    AccessKind, AttributeTable, Logging, PageAttributes, RegionLife, Rights, Verdict, Window,
+};
+use pagewire_memory::{ApplicationMemory, MemoryError, RemoteMemory, Segment, Source};
+use pagewire_transport::Reason;
+use smallvec::SmallVec;
+
+/// What one queue pair knows of its peer's attributes, and its rings in the peer's logs.
+#[derive_where(Default)]
+pub struct PeerLogs<F: Fabric> {
+    /// Of the region that was accessed last.
+    table: Option<(RegionLife, AttributeTable<F::Words>)>,
+    sources: SmallVec<[PeerLog<F>; 1]>,
+    /// Messages so far.
+    sequence: u32,
+}
+
+struct PeerLog<F: Fabric> {
+    user_domain: u16,
+    log: AccessLog<F::Words>,
+    ring: LogSource<F::Words>,
+}
+
+/// One access, on pages with equal attributes.
+struct Access {
+    plan: Plan,
+    key: u32,
+    reads: bool,
+    attributes: PageAttributes,
+    verdict: Verdict,
+}
+
+/// It goes as packets.
+const AS_PACKETS: Withheld = Withheld::Refused(Cause::PeerUnreadable);
+
+impl<F: Fabric> PeerLogs<F> {
+    /// Whether the handlers of the peer have handled all that this side has logged: in the log of a user domain, or in all.
+    fn is_handled(&self, user_domain: Option<u16>) -> bool {
+        let concerned = |log: &&PeerLog<F>| user_domain.is_none_or(|domain| log.user_domain == domain);
+        self.sources.iter().filter(concerned).all(|log| log.ring.is_handled())
+    }
+}
+
+impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
+    /// Executes a transfer for which the plain way found no right.
+    #[cold]
+    #[inline(never)] // Its caller is part of each transfer.
+    pub fn execute_intercepted(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
+        let access = self.intercepted_access(transfer)?;
+        let services = self.services;
+        let moment = services.fabric.memory().moment();
+        if access.verdict.reaches_memory {
+            self.reach(&access.plan, moment)?;
+        }
+        let length = u64::from(transfer.length);
+        let data = if access.verdict.logging == Logging::Data { length as usize } else { 0 };
+        if access.verdict.logging != Logging::None {
+            self.open_log(access.attributes.user_domain, data)?;
+        }
+        match (access.reads, bytes) {
+            (false, Bytes::Inline(bytes)) => self.put_intercepted(&access, bytes)?,
+            (reads, Bytes::Segments(pieces)) => {
+                let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
+                let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
+                let here = services.begin(&request, self.waits)?;
+                let mut bytes = vec![0; length as usize];
+                if reads {
+                    self.get_intercepted(&access, &mut bytes)?;
+                    services.fabric.memory().write(&bytes, &here.segments, true)?;
+                } else {
+                    services.fabric.memory().read(&here.segments, &mut bytes)?;
+                    self.put_intercepted(&access, &bytes)?;
+                }
+            }
+            (true, Bytes::Inline(_)) => return Err(AS_PACKETS),
+        }
+        services.end_wait_if_any(self.waits);
+        self.announce_rts(access.plan.hint.place);
+        Ok(())
+    }
+
+    /// Where a transfer goes, and what becomes of it there.
+    fn intercepted_access(&mut self, transfer: &Transfer) -> Outcome<Access> {
+        let Transfer { remote, length, reads } = *transfer;
+        let need = if reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
+        let (place, peer) = self.find_peer(need)?;
+        let regions = &self.channel.peer_regions;
+        let mr_entry = MrCacheEntry::look_up(regions, remote.key, need.intercepted(true), peer.domain)?;
+        let window = *mr_entry.window();
+        let granted = window.locate(remote.address, length.into())?;
+        let segment = Segment { address: granted.address, length: length.into() };
+        let Some(table) = self.table_of(&window) else {
+            return Err(self.flush_or_packets(&window, remote.address));
+        };
+        let kind = if reads { AccessKind::Read } else { AccessKind::Write };
+        let attributes = match table.runs(segment.address, segment.length).next() {
+            Some((run, attributes)) if run.end - run.start == segment.length => attributes,
+            _ => return Err(AS_PACKETS),
+        };
+        let verdict = attributes.verdict(kind);
+        let is_short = segment.length <= RECORD_BYTES;
+        if !verdict.is_allowed || verdict.logging == Logging::Fault || !is_short {
+            return Err(AS_PACKETS);
+        }
+        self.channel.map_shared(&self.services.fabric);
+        let plan = Plan { hint: RemoteHint { place, mr_entry }, need, there: [segment] };
+        Ok(Access { plan, key: remote.key, reads, attributes, verdict })
+    }
+
+    /// A region without attributes for peers is that of flushes, or the owner knows more of it.
+    fn flush_or_packets(&self, window: &Window, address: u64) -> Withheld {
+        let word = address.wrapping_sub(window.iova()) / 8;
+        let user_domain = word.checked_sub(1).map(|domain| domain as u16);
+        match self.peer_logs.is_handled(user_domain) {
+            true => AS_PACKETS,
+            false => Withheld::Wait(Reason::Handlers),
+        }
+    }
+
+    /// The attributes of a region of the peer, mapped here.
+    fn table_of(&mut self, window: &Window) -> Option<&AttributeTable<F::Words>> {
+        let is_known = matches!(&self.peer_logs.table, Some((life, _)) if *life == window.life());
+        if !is_known {
+            let at = self.channel.peer_regions.attributes_of(window)?;
+            let (process, length) = (&self.channel.channel.process, at.words as usize);
+            let words = self.services.fabric.open_words(process, at.file, length, false);
+            let words = words
+                .inspect_err(|error| log::debug!("the attributes of a peer cannot be mapped: {error}"))
+                .ok()?;
+            // Whatever the peer says of its length, pages behind its end are ordinary.
+            let table = AttributeTable::new(words, at.base..u64::MAX);
+            self.peer_logs.table = Some((window.life(), table));
+        }
+        self.peer_logs.table.as_ref().map(|(_, table)| table)
+    }
+
+    /// Has a ring in a log of the peer, with space for one record.
+    fn open_log(&mut self, user_domain: u16, data: usize) -> Outcome<()> {
+        let sources = &mut self.peer_logs.sources;
+        let place = match sources.iter().position(|log| log.user_domain == user_domain) {
+            Some(place) => place,
+            None => {
+                let log = self.map_log(user_domain).ok_or(AS_PACKETS)?;
+                // The owner knows the source by its own queue pair.
+                let ring = log.claim_source(self.peer.into()).ok_or(Withheld::Wait(Reason::LogFull))?;
+                self.peer_logs.sources.push(PeerLog { user_domain, log, ring });
+                self.peer_logs.sources.len() - 1
+            }
+        };
+        let PeerLog { log, ring, .. } = &self.peer_logs.sources[place];
+        if log.is_closed() || data > ring.max_data() {
+            return Err(AS_PACKETS);
+        }
+        match ring.space() >= record_words(data) {
+            true => Ok(()),
+            false => Err(Withheld::Wait(Reason::LogFull)),
+        }
+    }
+
+    fn map_log(&self, user_domain: u16) -> Option<AccessLog<F::Words>> {
+        let (tables, domain) = (&self.channel.channel.tables, usize::from(user_domain));
+        let at = LOGS + domain * LOG_WORDS;
+        let number =
+            if domain < USER_DOMAINS { tables.load(at).checked_sub(1)? as u32 } else { return None };
+        let shape = tables.load(at + 1);
+        let (sources, ring) = ((shape >> 32) as usize, shape as u32 as usize);
+        let length = AccessLog::<F::Words>::words_for(sources, ring)?;
+        let words = self.services.fabric.open_words(&self.channel.channel.process, number, length, true);
+        let words = words
+            .inspect_err(|error| log::debug!("an access log of a peer cannot be mapped: {error}"))
+            .ok()?;
+        AccessLog::open(words, sources, ring)
+    }
+
+    fn put_intercepted(&mut self, access: &Access, bytes: &[u8]) -> Outcome<()> {
+        let put = |remote: &R, there: &[Segment]| match access.verdict.reaches_memory {
+            true => remote.put(Source::Bytes(bytes), there, true),
+            false => Ok(()),
+        };
+        self.log_around(access, bytes, put)
+    }
+
+    fn get_intercepted(&mut self, access: &Access, bytes: &mut [u8]) -> Outcome<()> {
+        // Read before they are logged: the record has what the caller gets.
+        self.copy(&access.plan, |remote, there| remote.get_bytes(there, bytes))?;
+        self.log_around(access, bytes, |_, _| Ok(()))
+    }
+
+    /// Makes an access within its record, under a claim on the region.
+    fn log_around(
+        &mut self,
+        access: &Access,
+        data: &[u8],
+        make: impl FnOnce(&R, &[Segment]) -> std::result::Result<(), MemoryError>,
+    ) -> Outcome<()> {
+        if access.verdict.logging == Logging::None {
+            return self.copy(&access.plan, make);
+        }
+        self.peer_logs.sequence = self.peer_logs.sequence.wrapping_add(1);
+        let record = self.record_of(access);
+        let data = if access.verdict.logging == Logging::Data { data } else { &[] };
+        let domain = access.attributes.user_domain;
+        let (fabric, table) = (&self.services.fabric, self.peer_logs.table.take());
+        let place = self.peer_logs.sources.iter().position(|log| log.user_domain == domain);
+        let mut source = self.peer_logs.sources.swap_remove(place.ok_or(AS_PACKETS)?);
+        let still = |there: &[Segment]| match (&table, there) {
+            // Behind the claim: a change waits for it.
+            (Some((_, table)), [there]) => table.at(there.address) == access.attributes,
+            _ => false,
+        };
+        let mut is_full = false;
+        let outcome = self.copy(&access.plan, |remote, there| {
+            if !still(there) {
+                return Err(MemoryError::NotMapped);
+            }
+            let reserved = source.ring.reserve(&record, data, || fabric.now());
+            let Ok(reserved) = reserved.inspect_err(|LogFull| is_full = true) else {
+                return Err(MemoryError::NotMapped);
+            };
+            if source.log.is_closed() {
+                return Err(MemoryError::NotMapped);
+            }
+            make(remote, there)?;
+            // If the reader has taken it, it has told that the access may have been made.
+            let _ = reserved.publish();
+            Ok(())
+        });
+        if outcome.is_ok() {
+            source.log.announce();
+        }
+        self.peer_logs.sources.push(source);
+        self.peer_logs.table = table;
+        if is_full { Err(Withheld::Wait(Reason::LogFull)) } else { outcome }
+    }
+
+    fn record_of(&self, access: &Access) -> RecordHeader {
+        let [there] = access.plan.there;
+        let mut flags = RecordFlags::FIRST | RecordFlags::LAST;
+        flags.set(RecordFlags::REDIRECTED, !access.verdict.reaches_memory);
+        RecordHeader {
+            operation: if access.reads { LoggedOperation::Read } else { LoggedOperation::Write },
+            flags,
+            user_domain: access.attributes.user_domain,
+            source: self.peer.into(),
+            key: access.key,
+            sequence: self.peer_logs.sequence,
+            address: there.address,
+            length: there.length as u32,
+            stamp: 0,
+        }
+    }
+}
