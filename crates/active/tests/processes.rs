@@ -1,0 +1,188 @@
+//! Access logs between processes: the owner takes no part, and a source may die at any instant.
+
+use pagewire::{Node, Rights, Token};
+use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROLE: &str = "PAGEWIRE_ACTIVE_ROLE";
+
+/// Another process, which runs one test of this file in a role and says lines.
+struct Other {
+    child: Child,
+    says: BufReader<ChildStdout>,
+    hears: ChildStdin,
+}
+
+impl Other {
+    fn start(test: &str, role: &str, path: &str) -> Other {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(ROLE, role)
+            .env("PAGEWIRE_PATH", path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (says, hears) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
+        Other { child, says, hears }
+    }
+
+    /// The next line that begins with a word, without it.
+    fn expect(&mut self, word: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.says.read_line(&mut line).unwrap() > 0, "the other process ended before it said {word}");
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.hears, "{line}").unwrap();
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn hear() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn token_of(text: &str) -> Token {
+    let digits = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
+    let bytes: Vec<u8> = (0..text.len() / 2).map(digits).collect();
+    Token::from_bytes(&bytes).unwrap()
+}
+
+/// DESIGN, rule 4: the owner's threads take no part in logging on the local path. A stopped owner delays no put.
+#[test]
+fn a_stopped_owner_delays_nobody() {
+    const PUTS: u64 = 1000;
+    if std::env::var_os(ROLE).is_some() {
+        let node = Node::alone().unwrap();
+        let table = node.zeroed::<u64>(512).unwrap();
+        let log = node.access_log(1 << 20).unwrap();
+        table.attributes(..).redirect_puts().log_gets().to(&log).unwrap();
+        println!("token {}", hex(&table.export(Rights::all()).unwrap().to_bytes()));
+        hear();
+        let mut sum = 0;
+        let records = log.poll(|access| sum += access.value::<u64>().unwrap_or(0));
+        println!("found {records} {sum}");
+        hear();
+        return;
+    }
+    let mut owner = Other::start("a_stopped_owner_delays_nobody", "owner", "local");
+    let token = token_of(&owner.expect("token"));
+    let node = Node::alone().unwrap();
+    let remote = node.open(&token).unwrap();
+    // The channel is made.
+    remote.put_value(0, 0u64).wait().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    remote.put_value(0, 0u64).wait().unwrap();
+    owner.signal("-STOP");
+    let start = Instant::now();
+    for value in 1..=PUTS {
+        remote.put_value(8 * (value % 512), value).wait().unwrap();
+    }
+    assert_eq!(remote.get::<u64>(0, 1).unwrap().wait().unwrap(), [0]);
+    let took = start.elapsed();
+    owner.signal("-CONT");
+    owner.tell("go");
+    assert_eq!(owner.expect("found"), format!("{} {}", PUTS + 3, PUTS * (PUTS + 1) / 2));
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    owner.tell("end");
+}
+
+/// Waits for the log until it has nothing more for a while; gives what was put, in order, and what may have been.
+fn drain(log: &AccessLog, quiet: Duration) -> (Vec<u64>, usize) {
+    let (mut values, mut unsure) = (Vec::new(), 0);
+    let mut since = Instant::now();
+    while since.elapsed() < quiet {
+        let found = log.poll(|access| match access.may_have_written() {
+            true => unsure += 1,
+            false => values.extend(access.value::<u64>()),
+        });
+        if found > 0 {
+            since = Instant::now();
+        }
+    }
+    (values, unsure)
+}
+
+/// A source is killed at a random instant: what it was told to be done has its record, every byte that changed has one or a "may have
+/// written", and others go on (`PAGEWIRE_ACTIVE_KILLS`: how often).
+#[test]
+fn a_source_that_is_killed_leaves_no_byte_without_a_record() {
+    const TEST: &str = "a_source_that_is_killed_leaves_no_byte_without_a_record";
+    if std::env::var_os(ROLE).is_some() {
+        let token = token_of(&hear());
+        let node = Node::alone().unwrap();
+        let remote = node.open(&token).unwrap();
+        println!("begun");
+        for value in 1..u64::MAX {
+            remote.put_value(8 * (value % 4096), value).wait().unwrap();
+            println!("done {value}");
+        }
+    }
+    let kills = std::env::var("PAGEWIRE_ACTIVE_KILLS").map_or(4, |kills| kills.parse().unwrap());
+    let mut random = 0x9E37_79B9u64;
+    let node = Node::alone().unwrap();
+    let log = node.access_log_with(&LogOptions { sources: 8, ..LogOptions::new(1 << 20) }).unwrap();
+    let table = node.zeroed::<u64>(4096).unwrap();
+    table.attributes(..).log_put_data().to(&log).unwrap();
+    let token = hex(&table.export(Rights::all()).unwrap().to_bytes());
+    for round in 0..kills {
+        let path = ["local", "udp"][round % 2];
+        for index in 0..4096 {
+            table.set(index, 0).unwrap();
+        }
+        let mut source = Other::start(TEST, "source", path);
+        source.tell(&token);
+        source.expect("begun");
+        random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        let until = Instant::now() + Duration::from_micros(2_000 + (random >> 40) % 20_000);
+        let mut recorded: Vec<u64> = Vec::new();
+        while Instant::now() < until {
+            log.poll(|access| recorded.extend(access.value::<u64>()));
+        }
+        source.child.kill().unwrap();
+        source.child.wait().unwrap();
+        let mut acknowledged = 0;
+        for line in source.says.by_ref().lines().map_while(Result::ok) {
+            if let Some(value) = line.strip_prefix("done ").and_then(|value| value.parse::<u64>().ok()) {
+                acknowledged = value;
+            }
+        }
+        let (rest, unsure) = drain(&log, Duration::from_millis(500));
+        recorded.extend(rest);
+        let count = recorded.len() as u64;
+        assert!(recorded.iter().copied().eq(1..=count), "{path}: each record once, in order");
+        assert!(count >= acknowledged, "{path}: {acknowledged} were acknowledged, {count} recorded");
+        assert!(unsure <= 1, "{path}: one access was under way");
+        for index in 0..4096 {
+            let value = table.get(index).unwrap();
+            assert!(value <= count || unsure == 1 && value == count + 1, "{path}: {value} without a record");
+        }
+    }
+}
