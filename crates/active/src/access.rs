@@ -25,7 +25,7 @@ impl<'d> Access<'d> {
         self.header.source
     }
 
-    /// The message that it is part of, counted for each source.
+    /// The message that it is part of: the same number for its records, and another one for the next message of the source.
     pub fn message(&self) -> u32 {
         self.header.sequence
     }

@@ -54,6 +54,6 @@ mod serve;
 
 pub use access::Access;
 pub use attributes::{AttributesOf, PageSetting};
-pub use log::{AccessLog, LogOptions, Logs};
+pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
 pub use serve::{Serving, Summary};

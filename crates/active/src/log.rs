@@ -30,6 +30,22 @@ impl LogOptions {
     }
 }
 
+/// When a thread that sleeps is woken: what comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Events {
+    /// A source has so many records. A source that has less than a quarter of its space left wakes the thread, too.
+    pub threshold: u64,
+    /// So much time has passed.
+    pub interval: Duration,
+}
+
+impl Default for Events {
+    /// At each record.
+    fn default() -> Self {
+        Events { threshold: 1, interval: Duration::from_millis(100) }
+    }
+}
+
 /// Makes access logs.
 pub trait Logs {
     /// Makes a log with so many bytes for each source, which has a user domain of its own.
@@ -94,8 +110,8 @@ impl Shared {
         }
     }
 
-    pub fn sleep(&self, at_most: Duration) {
-        self.raw.sleep(at_most);
+    pub fn sleep(&self, records: u64, at_most: Duration) {
+        self.raw.sleep(records, at_most);
     }
 
     pub fn wake(&self) {
@@ -124,7 +140,19 @@ impl AccessLog {
     /// # Errors
     /// `System`: the thread cannot start.
     pub fn serve(&self, handler: impl FnMut(Access<'_>) + Send + 'static) -> Result<Serving> {
-        Serving::start(self.shared.clone(), handler, true)
+        self.serve_events(&Events::default(), handler)
+    }
+
+    /// As [`serve`](Self::serve), with a say in when the thread is woken (PAPERS AA-5, interrupts by threshold or interval).
+    ///
+    /// # Errors
+    /// As those of [`serve`](Self::serve).
+    pub fn serve_events(
+        &self,
+        events: &Events,
+        handler: impl FnMut(Access<'_>) + Send + 'static,
+    ) -> Result<Serving> {
+        Serving::start(self.shared.clone(), handler, Some(*events))
     }
 
     /// As [`serve`](Self::serve), by a thread that never sleeps (PAPERS AA-5, direct access): the shortest time, for a processor of its own.
@@ -132,6 +160,6 @@ impl AccessLog {
     /// # Errors
     /// As those of [`serve`](Self::serve).
     pub fn serve_polling(&self, handler: impl FnMut(Access<'_>) + Send + 'static) -> Result<Serving> {
-        Serving::start(self.shared.clone(), handler, false)
+        Serving::start(self.shared.clone(), handler, None)
     }
 }

@@ -1,18 +1,15 @@
 //! Threads that hand the records of a log to a handler.
 
 use crate::access::Access;
-use crate::log::{Found, Shared};
+use crate::log::{Events, Found, Shared};
 use pagewire::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-/// A look at a log whose next record is under way, before the thread sleeps.
+/// Looks at a log that has nothing to handle, before the thread sleeps.
 const LOOKS: u32 = 64;
-/// The longest sleep: a record wakes the thread sooner.
-const SLEEP: Duration = Duration::from_millis(100);
 
 /// What a thread has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,11 +38,11 @@ impl Serving {
     pub(crate) fn start(
         log: Arc<Shared>,
         mut handler: impl FnMut(Access<'_>) + Send + 'static,
-        sleeps: bool,
+        events: Option<Events>,
     ) -> Result<Serving> {
         let counts = Arc::new(Counts::default());
         let (served, counted) = (log.clone(), counts.clone());
-        let run = move || run(&served, &counted, &mut handler, sleeps);
+        let run = move || run(&served, &counted, &mut handler, events);
         let thread = std::thread::Builder::new().name("pagewire-log".into()).spawn(run);
         let thread =
             thread.map_err(|why| Error::System { what: "a thread for an access log".into(), why })?;
@@ -82,7 +79,8 @@ impl Drop for Serving {
     }
 }
 
-fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), sleeps: bool) {
+/// `events`: `None`: the thread never sleeps.
+fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), events: Option<Events>) {
     let mut looks = 0;
     while !counts.ends.load(Ordering::Acquire) {
         let mut guarded = |access: Access<'_>| {
@@ -92,14 +90,16 @@ fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), sleep
                 log::error!("a handler panicked at an access of source {}", access.source());
             }
         };
-        match log.handle_one(&mut guarded) {
-            Found::Handled => looks = 0,
-            Found::UnderWay | Found::Nothing if looks < LOOKS || !sleeps => {
-                looks += 1;
-                std::hint::spin_loop();
+        let found = log.handle_one(&mut guarded);
+        looks = if found == Found::Handled { 0 } else { looks + 1 };
+        match (found, events) {
+            (Found::Handled, _) => {}
+            (Found::Nothing, Some(Events { threshold, interval })) if looks >= LOOKS => {
+                log.sleep(threshold, interval);
             }
-            Found::UnderWay => std::thread::yield_now(),
-            Found::Nothing => log.sleep(SLEEP),
+            // Whoever is in the way may have no processor.
+            (Found::UnderWay, Some(_)) if looks >= LOOKS => std::thread::yield_now(),
+            _ => std::hint::spin_loop(),
         }
     }
 }

@@ -310,6 +310,53 @@ fn ranges_that_cut_a_page_are_refused_with_the_rule() {
     }
 }
 
+/// PAPERS AA-5: a thread is woken by a count of records, by time, or when space gets little.
+#[test]
+fn threads_are_woken_by_threshold_interval_and_space() {
+    use pagewire_active::Events;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+    let World { table, remote, log, .. } = &world(1);
+    table.attributes(..).redirect_puts().to(log).unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let handled = |least: u64| {
+        let start = Instant::now();
+        while count.load(Ordering::Acquire) < least {
+            assert!(start.elapsed() < Duration::from_secs(10), "{count:?} of {least}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let serve = |threshold, interval| {
+        count.store(0, Ordering::Release);
+        let counted = count.clone();
+        let events = Events { threshold, interval: Duration::from_millis(interval) };
+        let serving =
+            log.serve_events(&events, move |_| drop(counted.fetch_add(1, Ordering::AcqRel))).unwrap();
+        // It sleeps by now.
+        std::thread::sleep(Duration::from_millis(20));
+        serving
+    };
+    let put = |count: u64| (0..count).for_each(|value| drop(remote.put_value(0, value).wait().unwrap()));
+    let hour = 3_600_000;
+    let by_count = serve(10, hour);
+    put(9);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(count.load(Ordering::Acquire), 0);
+    put(1);
+    handled(10);
+    by_count.end();
+    let by_time = serve(1000, 50);
+    put(3);
+    handled(3);
+    by_time.end();
+    // The ring has 64 KiB: three quarters of it are 877 records of 56 bytes.
+    let by_space = serve(u64::MAX, hour);
+    put(900);
+    handled(870);
+    by_space.end();
+}
+
 /// PAPERS AA-6: a flush waits for the handlers of what was logged before, and for nothing else.
 #[test]
 fn a_flush_ends_when_handlers_have_returned() {

@@ -34,7 +34,10 @@ impl Other {
         let mut line = String::new();
         loop {
             line.clear();
-            assert!(self.says.read_line(&mut line).unwrap() > 0, "the other process ended before it said {word}");
+            assert!(
+                self.says.read_line(&mut line).unwrap() > 0,
+                "the other process ended before it said {word}"
+            );
             if let Some((_, rest)) = line.split_once(word) {
                 return rest.trim().to_owned();
             }
@@ -184,5 +187,59 @@ fn a_source_that_is_killed_leaves_no_byte_without_a_record() {
             let value = table.get(index).unwrap();
             assert!(value <= count || unsure == 1 && value == count + 1, "{path}: {value} without a record");
         }
+    }
+}
+
+/// A puts, waits for `remote`, tells B, and B puts: the owner handles A's first, whatever paths they take (`PAGEWIRE_ACTIVE_ROUNDS`: how often).
+#[test]
+fn what_ended_before_is_handled_before_on_every_mix_of_paths() {
+    const TEST: &str = "what_ended_before_is_handled_before_on_every_mix_of_paths";
+    if std::env::var_os(ROLE).is_some() {
+        let node = Node::alone().unwrap();
+        let remote = node.open(&token_of(&hear())).unwrap();
+        println!("done 0");
+        loop {
+            let line = hear();
+            let Ok(value) = line.parse::<u64>() else { return };
+            remote.put_value(0, value).wait().unwrap();
+            println!("done {value}");
+        }
+    }
+    let rounds = std::env::var("PAGEWIRE_ACTIVE_ROUNDS").map_or(300, |rounds| rounds.parse().unwrap());
+    for paths in [["local", "local"], ["local", "udp"], ["udp", "local"], ["udp", "udp"]] {
+        let node = Node::alone().unwrap();
+        let log = node.access_log(1 << 16).unwrap();
+        let table = node.zeroed::<u64>(512).unwrap();
+        table.attributes(..).redirect_puts().to(&log).unwrap();
+        let token = hex(&table.export(Rights::all()).unwrap().to_bytes());
+        let mut sources = paths.map(|path| Other::start(TEST, "source", path));
+        for source in &mut sources {
+            source.tell(&token);
+            source.expect("done");
+        }
+        let seen = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let last = seen.clone();
+        let serving = log
+            .serve_polling(move |access| {
+                let value = access.value::<u64>().unwrap();
+                assert_eq!(value, last.load(std::sync::atomic::Ordering::Relaxed) + 1);
+                last.store(value, std::sync::atomic::Ordering::Relaxed);
+            })
+            .unwrap();
+        for value in 1..=rounds {
+            let source = &mut sources[value as usize % 2];
+            source.tell(&value.to_string());
+            source.expect("done");
+        }
+        let start = Instant::now();
+        while serving.summary().handled < rounds && start.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            (serving.end().panicked, seen.load(std::sync::atomic::Ordering::Relaxed)),
+            (0, rounds),
+            "{paths:?}"
+        );
+        sources.iter_mut().for_each(|source| source.tell("end"));
     }
 }

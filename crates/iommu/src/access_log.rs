@@ -31,6 +31,8 @@ const RING_WORDS_WORD: usize = 1;
 const SLEEPS_WORD: usize = 2;
 /// Nobody reads any more.
 const CLOSED_WORD: usize = 3;
+/// Records of one source for which the reader is woken.
+const WAKE_AFTER_WORD: usize = 4;
 const FIRST_ROW: usize = 16;
 
 // Words of a source's row: those that it writes, and in another cache line those of the reader.
@@ -41,10 +43,14 @@ const OWNER: usize = 0;
 const RESERVED: usize = 1;
 /// Words published since the beginning.
 const TAIL: usize = 2;
+/// Records published since the beginning.
+const PUBLISHED: usize = 3;
 /// Words whose space is free again.
 const HEAD: usize = 8;
 /// Words whose records were handled.
 const HANDLED: usize = 9;
+/// Records that were read.
+const READ_RECORDS: usize = 10;
 
 /// No stamp is known yet.
 const RESERVING: u64 = u64::MAX;
@@ -193,29 +199,30 @@ impl<W: SharedWords> AccessLog<W> {
         self.words.load(CLOSED_WORD) != 0
     }
 
-    /// Tells a reader that sleeps of a record that was published.
-    pub fn announce(&self) {
-        self.words.fence();
-        if self.words.load(SLEEPS_WORD) != 0 {
-            self.wake();
-        }
-    }
-
     /// Ends the reader's sleep.
     pub fn wake(&self) {
         self.words.store(PUBLISH, SLEEPS_WORD, 0);
         self.words.wake_sleepers(SLEEPS_WORD);
     }
 
-    /// Sleeps until a record is announced, or somebody [wakes](Self::wake) the reader, for so long at most. `is_empty`: asked behind the
-    /// announcement that the reader sleeps.
-    pub fn sleep(&self, at_most: Duration, is_empty: impl FnOnce() -> bool) {
+    /// Sleeps until a source has `records` that were not read or little space left, or somebody [wakes](Self::wake) the reader, for so long at
+    /// most (PAPERS AA-5).
+    pub fn sleep(&self, records: u64, at_most: Duration) {
+        self.words.store(READ, WAKE_AFTER_WORD, records.max(1));
         self.words.store(READ, SLEEPS_WORD, 1);
         self.words.fence();
-        if is_empty() {
+        if !(0..self.sources).any(|place| self.is_worth_waking(place)) {
             self.words.sleep(SLEEPS_WORD, 1, at_most);
         }
         self.words.store(READ, SLEEPS_WORD, 0);
+    }
+
+    /// Whether a source has records enough to wake the reader.
+    fn is_worth_waking(&self, place: usize) -> bool {
+        let load = |word| self.words.load(self.row(place) + word);
+        let records = load(PUBLISHED).saturating_sub(load(READ_RECORDS));
+        let used = load(TAIL).saturating_sub(load(HEAD));
+        records >= self.words.load(WAKE_AFTER_WORD) || records > 0 && used > self.ring as u64 / 4 * 3
     }
 
     /// A source has ended without having said so: a queue pair, whose accesses have ended.
@@ -313,6 +320,14 @@ impl<W: SharedWords> LogSource<W> {
         self.log.max_data()
     }
 
+    /// Wakes the reader, if it sleeps and there is enough for it.
+    pub fn announce(&self) {
+        self.log.words.fence();
+        if self.log.words.load(SLEEPS_WORD) != 0 && self.log.is_worth_waking(self.place) {
+            self.log.wake();
+        }
+    }
+
     /// Whether the handlers have handled all that was published.
     pub fn is_handled(&self) -> bool {
         self.log.words.load(self.word(HANDLED)) >= self.tail
@@ -380,6 +395,8 @@ impl<W: SharedWords> Reservation<'_, W> {
         }
         self.source.tail += self.length;
         words.store(PUBLISH, self.source.word(TAIL), self.source.tail);
+        let published = words.load(self.source.word(PUBLISHED));
+        words.store(PUBLISH, self.source.word(PUBLISHED), published.wrapping_add(1));
         words.store(PUBLISH, reserved, 0);
         Ok(())
     }
@@ -550,6 +567,8 @@ impl<W: SharedWords> LogReader<W> {
         self.log.copy_out(place, head + HEADER_WORDS, data);
         let end = head + record_words(length as usize);
         self.seen[place].head = end;
+        let read = self.log.row(place) + READ_RECORDS;
+        self.log.words.store(READ, read, self.log.words.load(read).wrapping_add(1));
         self.log.words.store(READ, self.log.row(place) + HEAD, end);
         Next::Record(header, Receipt { place, end })
     }
@@ -584,11 +603,6 @@ impl<W: SharedWords> LogReader<W> {
         self.seen[place].is_closed = true;
         let owner = self.log.words.load(self.log.row(place) + OWNER);
         Next::Corrupt((owner & !LEAVING).saturating_sub(1))
-    }
-
-    /// Whether no source has published or reserved anything that was not read.
-    pub fn is_empty(&self) -> bool {
-        (0..self.seen.len()).all(|place| matches!(self.ring(place), Ring::Empty))
     }
 
     /// The handlers have returned for a record and all before it of its source.

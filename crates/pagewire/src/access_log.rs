@@ -43,9 +43,10 @@ impl AccessLog {
         self.0.handled(receipt);
     }
 
-    /// Sleeps until a record comes or [`wake`](Self::wake) is called, for so long at most.
-    pub fn sleep(&self, at_most: Duration) {
-        self.0.sleep(at_most);
+    /// Sleeps until a source has so many records that were not taken, or little space left, or [`wake`](Self::wake) is called; for so long at
+    /// most.
+    pub fn sleep(&self, records: u64, at_most: Duration) {
+        self.0.sleep(records, at_most);
     }
 
     /// Ends a sleep.

@@ -98,9 +98,14 @@ pub struct Accessor<'a, F: Fabric> {
 }
 
 impl<F: Fabric> Intercepted<F> {
-    /// Begins a message, or goes on with the same one, of which a part had to wait.
+    /// Begins a message, or goes on with the same one: a part of it had to wait, or its packets each name what is left of it.
     pub fn begin_message(&mut self, remote: RemoteAddress, length: u32) {
-        let goes_on = |open: &OpenMessage| (open.remote, open.length) == (remote, length) && open.handled > 0;
+        let goes_on = |open: &OpenMessage| {
+            // Bytes of the message before the packet.
+            let before = remote.address.wrapping_sub(open.remote.address);
+            let ends_alike = before.checked_add(length.into()) == Some(open.length.into());
+            open.handled > 0 && ends_alike && before <= open.handled && open.remote.key == remote.key
+        };
         if !self.open.as_ref().is_some_and(goes_on) {
             self.sequence = self.sequence.wrapping_add(1);
             self.open = Some(OpenMessage { remote, length, handled: 0 });
@@ -123,7 +128,7 @@ impl<F: Fabric> Intercepted<F> {
     pub fn note_handled(&mut self, length: u64, is_last: bool) {
         match &mut self.open {
             Some(_) if is_last => self.open = None,
-            Some(open) => open.handled += length,
+            Some(open) => open.handled = (open.handled + length).min(open.length.into()),
             None => {}
         }
     }
@@ -221,7 +226,7 @@ impl<F: Fabric> Intercepted<F> {
         let made = access(verdict.reaches_memory)?;
         // If the reader has taken it, it has told that the access may have been made.
         let _ = reserved.publish();
-        source.log.log.announce();
+        source.ring.announce();
         Ok(made)
     }
 
@@ -249,13 +254,14 @@ impl<F: Fabric> Intercepted<F> {
             Logging::Metadata | Logging::Data => self.source(by, piece.attributes.user_domain),
         };
         match source {
-            Ok(Some(source)) => match source.ring.reserve(&record, &[], now) {
-                Ok(reserved) => {
-                    let _ = reserved.publish();
-                    source.log.log.announce();
+            Ok(Some(source)) => {
+                // If the reader has taken it before it is published, it has told of it.
+                let logged = source.ring.reserve(&record, &[], now).map(|reserved| reserved.publish());
+                if logged == Err(LogFull) {
+                    return Withheld::Wait(Reason::LogFull);
                 }
-                Err(LogFull) => return Withheld::Wait(Reason::LogFull),
-            },
+                source.ring.announce();
+            }
             Ok(None) => by.services.interception.note_fault(RecordHeader { stamp: now(), ..record }),
             Err(withheld) => return withheld,
         }

@@ -72,13 +72,11 @@ impl<F: Fabric> AccessLog<F> {
         self.reader.lock().handled(receipt);
     }
 
-    /// Sleeps until a record comes or [`wake`](Self::wake) is called, for so long at most.
-    pub fn sleep(&self, at_most: Duration) {
-        self.shared.log.sleep(at_most, || {
-            let reader = self.reader.lock();
-            reader.free_places();
-            reader.is_empty()
-        });
+    /// Sleeps until a source has so many records that were not taken, or little space left, or [`wake`](Self::wake) is called; for so long at
+    /// most.
+    pub fn sleep(&self, records: u64, at_most: Duration) {
+        self.reader.lock().free_places();
+        self.shared.log.sleep(records, at_most);
     }
 
     /// Ends a sleep.

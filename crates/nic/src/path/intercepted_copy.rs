@@ -48,6 +48,9 @@ struct Access {
     verdict: Verdict,
 }
 
+/// In the number of a message that the initiator has executed.
+const BY_INITIATOR: u32 = 1 << 31;
+
 /// It goes as packets.
 const AS_PACKETS: Withheld = Withheld::Refused(Cause::PeerUnreadable);
 
@@ -244,7 +247,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             Ok(())
         });
         if outcome.is_ok() {
-            source.log.announce();
+            source.ring.announce();
         }
         self.peer_logs.sources.push(source);
         self.peer_logs.table = table;
@@ -261,7 +264,8 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             user_domain: access.attributes.user_domain,
             source: self.peer.into(),
             key: access.key,
-            sequence: self.peer_logs.sequence,
+            // The messages that the owner logs have numbers of their own.
+            sequence: self.peer_logs.sequence | BY_INITIATOR,
             address: there.address,
             length: there.length as u32,
             stamp: 0,
