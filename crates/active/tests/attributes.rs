@@ -331,8 +331,11 @@ fn threads_are_woken_by_threshold_interval_and_space() {
         count.store(0, Ordering::Release);
         let counted = count.clone();
         let events = Events { threshold, interval: Duration::from_millis(interval) };
-        let serving =
-            log.serve_events(&events, move |_| drop(counted.fetch_add(1, Ordering::AcqRel))).unwrap();
+        let serving = log
+            .serve_events(&events, move |_| {
+                counted.fetch_add(1, Ordering::AcqRel);
+            })
+            .unwrap();
         // It sleeps by now.
         std::thread::sleep(Duration::from_millis(20));
         serving

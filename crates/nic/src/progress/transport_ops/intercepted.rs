@@ -19,6 +19,9 @@ use std::borrow::Cow;
 /// Bytes at offset 0 of the region of flushes stand for all logs; each word behind them for one user domain.
 const FLUSH_WORD: u64 = 8;
 
+/// Memory of an access, and the attributes of its pages.
+type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::Words>>);
+
 /// Whether an access was refused for want of a right: pages with attributes may be why.
 pub fn is_without_right(withheld: &Withheld) -> bool {
     matches!(withheld, Withheld::Refused(Cause::Region(Refusal::Rights)))
@@ -95,7 +98,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         &mut self,
         target: &PayloadMemory<'_>,
         write: bool,
-    ) -> Result<(Segment, Option<AttributeTable<F::Words>>), Outcome<u32>> {
+    ) -> Result<Begun<F>, Outcome<u32>> {
         let queue_pair = self.queue_pair;
         let need = target.need.intercepted(true);
         let request = AccessRequest { need, ..target.request(&queue_pair.claimant, write) };
