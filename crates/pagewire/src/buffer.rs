@@ -9,6 +9,26 @@ type HeapVec<T> = allocator_api2::vec::Vec<T, HeapRef>;
 
 /// Memory that an operation may own: its bytes lie still while the value itself is moved.
 ///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// use std::sync::Arc;
+/// remote.put(0, vec![1u8, 2]).wait()?;
+/// remote.put(8, Box::<[u64]>::from([3, 4])).wait()?;
+/// remote.put(24, &b"static"[..]).wait()?;
+/// // Several puts of the same bytes, with no copy.
+/// let shared: Arc<[u64]> = Arc::from([5, 6]);
+/// for put in [32, 48].map(|offset| remote.put(offset, shared.clone())) {
+///     put.wait()?;
+/// }
+/// assert_eq!((table.get(5)?, table.get(7)?), (6, 6));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Safety
 /// [`bytes`](Self::bytes) gives the same address each time until the value is dropped or changed through `&mut`, and moving the
 /// value changes neither the address nor the bytes.
@@ -18,6 +38,18 @@ pub unsafe trait Buffer: Send + 'static {
 }
 
 /// A buffer that may be written to, with any bytes.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// remote.get_into(0, vec![0u8; 128]).wait()?;
+/// remote.get_into(0, vec![0u64; 16].into_boxed_slice()).wait()?;
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Safety
 /// Nobody else can access the bytes while the value is owned, and each byte may have any value.
