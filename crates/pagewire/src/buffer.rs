@@ -17,7 +17,7 @@ type HeapVec<T> = allocator_api2::vec::Vec<T, HeapRef>;
 /// # let remote = node.open(&table.export(Rights::all())?)?;
 /// use std::sync::Arc;
 /// remote.put(0, vec![1u8, 2]).wait()?;
-/// remote.put(8, Box::<[u64]>::from([3, 4])).wait()?;
+/// remote.put(8, Vec::from(Box::<[u64]>::from([3, 4]))).wait()?;
 /// remote.put(24, &b"static"[..]).wait()?;
 /// // Several puts of the same bytes, with no copy.
 /// let shared: Arc<[u64]> = Arc::from([5, 6]);
@@ -31,7 +31,8 @@ type HeapVec<T> = allocator_api2::vec::Vec<T, HeapRef>;
 ///
 /// # Safety
 /// [`bytes`](Self::bytes) gives the same address each time until the value is dropped or changed through `&mut`, and moving the
-/// value changes neither the address nor the bytes.
+/// value changes neither the address nor the bytes. A `Box` is none: moving it tells the compiler that nobody else has its address. Make a
+/// vector of it, which copies nothing.
 pub unsafe trait Buffer: Send + 'static {
     /// Address and count of its bytes.
     fn bytes(&self) -> (*const u8, usize);
@@ -46,7 +47,7 @@ pub unsafe trait Buffer: Send + 'static {
 /// # let table = node.zeroed::<u64>(16)?;
 /// # let remote = node.open(&table.export(Rights::all())?)?;
 /// remote.get_into(0, vec![0u8; 128]).wait()?;
-/// remote.get_into(0, vec![0u64; 16].into_boxed_slice()).wait()?;
+/// remote.get_into(0, vec![0u64; 16]).wait()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -67,12 +68,10 @@ macro_rules! slices {
     )*};
 }
 
-slices!(Vec<T>, Box<[T]>, Arc<[T]>, &'static [T], HeapVec<T>);
+slices!(Vec<T>, Arc<[T]>, &'static [T], HeapVec<T>);
 
 // SAFETY: a vector owns its elements alone, and any bytes make some (`FromBytes`).
 unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> BufferMut for Vec<T> {}
-// SAFETY: as those of a vector.
-unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> BufferMut for Box<[T]> {}
 
 /// The life of a buffer, for Miri (`make miri`): what an engine does with the bytes of an operation whose future is given up.
 #[cfg(test)]

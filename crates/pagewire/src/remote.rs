@@ -333,10 +333,38 @@ impl RemoteRegion {
     /// # }
     /// ```
     pub fn put_batch<B: Buffer>(&self, puts: impl IntoIterator<Item = (u64, B)>) -> Vec<Operation<B>> {
+        self.batch("put", Self::write, puts)
+    }
+
+    /// Starts several gets at once, in this order. Else as [`put_batch`](Self::put_batch).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// table.write(0, &Vec::from_iter(0..16))?;
+    /// let gets = remote.get_batch([3, 7].map(|index| (8 * index, vec![0u64])));
+    /// let found: Vec<u64> = gets.into_iter().map(|get| get.wait().unwrap()[0]).collect();
+    /// assert_eq!(found, [3, 7]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_batch<B: BufferMut>(&self, gets: impl IntoIterator<Item = (u64, B)>) -> Vec<Operation<B>> {
+        self.batch("get", Self::read, gets)
+    }
+
+    fn batch<B: Buffer>(
+        &self,
+        name: &'static str,
+        step: fn(&Self, u64, LocalBytes) -> Result<Step, Rule>,
+        transfers: impl IntoIterator<Item = (u64, B)>,
+    ) -> Vec<Operation<B>> {
         let (mut all, mut good) = (Vec::new(), Vec::new());
-        for (offset, buffer) in puts {
+        for (offset, buffer) in transfers {
             let local = buffer.bytes();
-            let planned = self.plan("put", buffer, |_| Ok(smallvec![self.write(offset, local)?]));
+            let planned = self.plan(name, buffer, |_| Ok(smallvec![step(self, offset, local)?]));
             if !planned.is_ended() {
                 good.push(planned.clone() as Arc<AnyPending>);
             }
