@@ -78,7 +78,6 @@ unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> Buffer
 mod tests {
     use super::*;
     use crate::pending::{AnyPending, Pending, Sleep};
-    use parking_lot::Mutex;
     use std::task::Waker;
 
     /// What the program does with a future.

@@ -34,6 +34,7 @@ pub struct Token {
 
 /// Where a node takes connections, and a number that only holders of its tokens know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[doc(hidden)] // For the simulator.
 pub struct NodeAddress {
     pub address: IpAddr,
     pub port: u16,
@@ -41,7 +42,7 @@ pub struct NodeAddress {
 }
 
 impl NodeAddress {
-    pub fn socket(&self) -> SocketAddr {
+    pub(crate) fn socket(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 }

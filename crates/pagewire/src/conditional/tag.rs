@@ -46,4 +46,4 @@ pub enum Direction {
 }
 
 /// Which write: the tag couples both sides.
-pub type Key = (NodeAddress, Tag);
+pub(crate) type Key = (NodeAddress, Tag);
