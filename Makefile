@@ -6,6 +6,7 @@
 # make instructions   count the instructions of the hot paths anew and record them (tests/instructions.tsv)
 # make walks   list the files of nic, transport and paging that run in three walks through the code, with their bounds
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
+# make miri    the buffers of operations under Miri
 # make fuzz SECONDS=600   fuzzing for so long; SEED=... repeats one
 # make kill ROUNDS=1000   kill processes at random instants and see the others live on; SEED=... (and FIRST=) repeats
 # make single-step STRIDE=1   the same at one instruction after the other of each operation; SEED=... repeats
@@ -37,7 +38,7 @@ SMALL_CRATES := wire iommu paging memory transport fabric
 PEERS := $(BUILD)/peers/ucx
 
 .PHONY: build check docs demo test test-binaries test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
-	fuzz kill single-step instructions walks bench install deny clean
+	fuzz miri kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
 STATIC := $(if $(wildcard $(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
@@ -114,6 +115,12 @@ test-rxe: dependencies-rxe
 rxe-mutants: dependencies-rxe
 	$(MAKE) --no-print-directory build
 	BUILD="$(BUILD)" CARGO="$(CARGO)" scripts/rxe-mutants $(MUTANTS)
+
+# The life of an operation's buffer under Miri (nightly Rust with the components miri and rust-src), by 64 orders of its threads. What it
+# cannot run (system calls, shared memory) is checked byte by byte in crates/pagewire/tests/forgotten.rs.
+miri:
+	MIRIFLAGS="-Zmiri-many-seeds=0..64 -Zmiri-ignore-leaks -Zmiri-permissive-provenance" \
+		$(CARGO) +nightly miri test -p pagewire --lib -- buffer::
 
 soak:
 	CARGO="$(CARGO)" scripts/soak $(SECONDS) $(SEED)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,57 @@ class Alone(unittest.TestCase):
         self.table = self.node.zeros(100, np.int64)
         self.token = self.node.export(self.table, read=True, write=True, atomic=True)
         self.remote = self.node.open(self.token, np.int64)
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Waits(Alone):
+    """What may last for ever is ended by Ctrl-C, as by any signal whose handler raises."""
+
+    def interrupt_soon(self) -> None:
+        def raises(*_: object) -> None:
+            raise Interrupted
+
+        former = signal.signal(signal.SIGALRM, raises)
+        self.addCleanup(signal.signal, signal.SIGALRM, former)
+        signal.setitimer(signal.ITIMER_REAL, 0.15)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+
+    def test_for_openings(self) -> None:
+        self.interrupt_soon()
+        self.assertRaises(Interrupted, self.node.next_opened)
+
+    def test_for_signals(self) -> None:
+        self.interrupt_soon()
+        self.assertRaises(Interrupted, self.node.signal(self.table).wait, 1)
+
+    def test_for_operations(self) -> None:
+        held = self.node.open_write(self.node.identity, 7, np.arange(5))
+        self.interrupt_soon()
+        self.assertRaises(Interrupted, held.wait)
+        # It was interrupted, and not ended.
+        self.assertFalse(held.done())
+        self.assertEqual(self.node.release(self.node.identity, 7, self.token).wait(), 40)
+        held.wait()
+
+    def test_times_are_kept(self) -> None:
+        for wait in (self.node.next_opened, lambda time: self.node.signal(self.table).wait(1, time)):
+            begun = time.monotonic()
+            self.assertRaises(pagewire.TimeoutError, wait, 0.25)
+            self.assertGreaterEqual(time.monotonic() - begun, 0.25)
+
+    def test_a_flush_does_not_wait_for_held_writes(self) -> None:
+        values = np.arange(5) + 1
+        del_me = self.node.open_write(self.node.identity, 8, values)
+        del del_me
+        gc.collect()
+        self.node.flush()
+        self.remote.flush()
+        # It is held still, and its buffer is there.
+        self.assertEqual(self.node.release(None, 8, self.token).wait(), 40)
+        self.assertEqual(self.table[:5].tolist(), values.tolist())
 
 
 class Conditional(Alone):

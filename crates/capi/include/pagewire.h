@@ -727,6 +727,14 @@ pw_error pw_flush(pw_remote *remote);
 pw_error pw_wait(pw_operation *operation);
 
 /**
+ * pw_wait() for so many nanoseconds at most: PW_UNFINISHED if the operation has not ended by then. For waits that something else may interrupt.
+ *
+ * PW_UNFINISHED; the failure of the operation.
+ */
+pw_error pw_wait_for(pw_operation *operation,
+                     uint64_t nanoseconds);
+
+/**
  * Whether the operation has ended: PW_UNFINISHED if not, else as pw_wait(). It polls the engine once.
  */
 pw_error pw_test(pw_operation *operation);

@@ -85,6 +85,16 @@ public:
     /** Waits until the bytes are visible at the target, or here for a get. */
     void wait() { check(pw_wait(started_)); }
 
+    /** wait() for so long at most. False: it has not ended. A failure is thrown. */
+    bool wait_for(std::chrono::nanoseconds time)
+    {
+        pw_error code = pw_wait_for(started_, time.count() < 0 ? 0 : static_cast<uint64_t>(time.count()));
+        if (code == PW_UNFINISHED)
+            return false;
+        check(code);
+        return true;
+    }
+
     /** Whether it has ended. A failure is thrown. */
     bool is_done()
     {

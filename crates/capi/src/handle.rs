@@ -24,7 +24,8 @@ pub trait Object: Sized + Send + Sync + 'static {
     fn places() -> &'static Places<Self>;
 }
 
-/// A place for an object.
+/// A place for an object. The mark comes first in those of all kinds, so a pointer to another kind is refused, too.
+#[repr(C)]
 pub struct Place<T> {
     mark: AtomicU64,
     value: UnsafeCell<Option<T>>,

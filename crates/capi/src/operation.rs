@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 /// An operation that was started.
 pub struct pw_operation {
@@ -83,6 +84,17 @@ impl Running {
         Ok(())
     }
 
+    /// Waits for the end, for so long at most. False: it has not come.
+    fn ends_within(&self, patience: Duration) -> Result<bool> {
+        Ok(match self {
+            Running::Buffer(operation) => operation.ends_within(patience),
+            Running::Signal(operation) => operation.ends_within(patience),
+            Running::Word(operation, _) => operation.ends_within(patience),
+            Running::Held(held) => held.ends_within(patience),
+            Running::Released(released, _) => released.ends_within(patience)?,
+        })
+    }
+
     fn is_done(&self) -> bool {
         match self {
             Running::Buffer(operation) => operation.is_done(),
@@ -147,6 +159,10 @@ impl Started {
     }
 }
 
+fn unfinished() -> Refusal {
+    Refusal::new(pw_error::PW_UNFINISHED, "the operation has not ended yet")
+}
+
 fn interrupted() -> Refusal {
     Refusal::new(pw_error::PW_DEFECT, "the operation was lost in a defect of Pagewire")
 }
@@ -161,17 +177,37 @@ pub unsafe extern "C" fn pw_wait(operation: *mut pw_operation) -> pw_error {
     quick(|| unsafe { object::<Started>(operation) }?.wait())
 }
 
+/// pw_wait() for so many nanoseconds at most: PW_UNFINISHED if the operation has not ended by then. For waits that something else may interrupt.
+///
+/// PW_UNFINISHED; the failure of the operation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_wait_for(operation: *mut pw_operation, nanoseconds: u64) -> pw_error {
+    quick(|| {
+        // SAFETY: a pointer of this library (pagewire.h).
+        let started = unsafe { object::<Started>(operation) }?;
+        let (patience, start) = (Duration::from_nanos(nanoseconds), Instant::now());
+        // Another thread may wait for it.
+        let state = started.state.try_lock_for(patience).ok_or_else(unfinished)?;
+        if let State::Running(running) = &*state {
+            if !running.ends_within(patience.saturating_sub(start.elapsed()))? {
+                return Err(unfinished());
+            }
+        }
+        drop(state);
+        started.wait()
+    })
+}
+
 /// Whether the operation has ended: PW_UNFINISHED if not, else as pw_wait(). It polls the engine once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_test(operation: *mut pw_operation) -> pw_error {
     quick(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let started = unsafe { object::<Started>(operation) }?;
-        let unfinished = Refusal::new(pw_error::PW_UNFINISHED, "the operation has not ended yet");
         match started.state.try_lock().as_deref() {
             // Another thread waits for it.
-            None => return Err(unfinished),
-            Some(State::Running(running)) if !running.is_done() => return Err(unfinished),
+            None => return Err(unfinished()),
+            Some(State::Running(running)) if !running.is_done() => return Err(unfinished()),
             Some(_) => {}
         }
         started.wait()

@@ -248,3 +248,29 @@ fn an_environment_that_makes_no_sense_is_told() {
 fn threads_are_cancelled_between_calls() {
     run(&compiled("tests/c/cancelled.c"), "");
 }
+
+/// A number of the environment, or `usual`.
+fn number_of(variable: &str, usual: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is a number")),
+        Err(_) => usual,
+    }
+}
+
+/// `PAGEWIRE_FUZZ_SEED` is the seed; `PAGEWIRE_FUZZ_SECONDS` has it go on for so long.
+#[test]
+fn random_calls_are_answered_or_refused() {
+    let (seed, seconds) = (number_of("PAGEWIRE_FUZZ_SEED", 1), number_of("PAGEWIRE_FUZZ_SECONDS", 0));
+    let program = compiled("tests/c/calls.c");
+    for (path, seed) in [("local", seed), ("udp", seed), ("local", seed + 1), ("udp", seed + 1)] {
+        let mut command = Command::new(&program);
+        command.env("PAGEWIRE_PATH", path).args([seed.to_string(), "10000".into()]);
+        if seconds > 0 {
+            command.arg((seconds / 4).to_string());
+        }
+        let output = output(&mut command);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!told.contains("panicked"), "seed {seed} on path {path}: {told}");
+        print!("path {path}, {}", said(&output));
+    }
+}

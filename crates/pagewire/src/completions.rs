@@ -168,6 +168,24 @@ impl Completions {
         }
     }
 
+    /// [`wait_until_ended`](Self::wait_until_ended) for so long at most. False: it has not ended.
+    pub fn ends_within<P: ?Sized>(&self, pending: &Pending<P>, patience: Duration) -> bool {
+        // One for each thread: whoever asks again and again is woken once.
+        thread_local!(static UNPARK: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
+        let start = Instant::now();
+        while !pending.is_ended() {
+            self.poll();
+            let Some(left) = patience.checked_sub(start.elapsed()) else { return pending.is_ended() };
+            if start.elapsed() < SPIN {
+                continue;
+            }
+            if UNPARK.with(|waker| self.sleep(pending, waker)) != Sleep::Ended {
+                std::thread::park_timeout(left);
+            }
+        }
+        true
+    }
+
     /// Has somebody woken when an operation ends.
     pub fn sleep<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) -> Sleep {
         let sleep = pending.wake(waker);

@@ -1,13 +1,13 @@
 //! Conditional writes: posted before the peer's memory is known, and held by this node until the peer releases them (FRRWP-1, FRRWP-2).
 
 mod held;
-mod message;
+pub(crate) mod message;
 mod released;
-mod releases;
-mod tag;
+pub(crate) mod releases;
+pub(crate) mod tag;
 #[cfg(test)]
 mod tests;
-mod writes;
+pub(crate) mod writes;
 
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
@@ -26,9 +26,10 @@ use parking_lot::{Condvar, Mutex};
 pub use released::{OpenedByPeer, Released};
 use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
 use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tag::Key;
 pub use tag::{Direction, Tag};
@@ -48,10 +49,21 @@ pub(crate) struct Conditional {
     releases: Mutex<Releases<Arc<ReleaseEnd>>>,
     /// Peers have opened something.
     opened: Condvar,
+    /// Tasks that wait for that. Locked behind the releases.
+    waiting_tasks: Mutex<WaitingTasks>,
     /// They are announced as ready. Changed with the lock of the releases.
     opened_is_ready: AtomicBool,
     /// This process leaves, and tells nobody anything more.
     closed: AtomicBool,
+}
+
+/// Tasks that wait for what peers open.
+#[derive(Default)]
+struct WaitingTasks {
+    /// The newest place.
+    newest: u64,
+    /// By the place of the future.
+    wakers: BTreeMap<u64, Waker>,
 }
 
 /// The end of a release: its bytes, or a failure.
@@ -84,6 +96,7 @@ impl Conditional {
             writes: Mutex::default(),
             releases: Mutex::default(),
             opened: Condvar::new(),
+            waiting_tasks: Mutex::default(),
             opened_is_ready: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
@@ -257,6 +270,29 @@ impl Conditional {
         }
     }
 
+    /// The oldest opening that nobody has taken, or a place among those that are woken by the next one. `place`: that which it has, if any.
+    pub fn poll_opened(&self, place: &mut Option<u64>, waker: &Waker) -> Poll<Opening> {
+        self.services.poll_messages();
+        let mut releases = self.releases.lock();
+        let Some(opening) = releases.take() else {
+            let mut tasks = self.waiting_tasks.lock();
+            let place = *place.get_or_insert_with(|| {
+                tasks.newest += 1;
+                tasks.newest
+            });
+            tasks.wakers.insert(place, waker.clone());
+            return Poll::Pending;
+        };
+        drop(releases);
+        self.announce_opened();
+        Poll::Ready(opening)
+    }
+
+    /// Gives up a place among those that are woken.
+    pub fn forget_waker(&self, place: u64) {
+        self.waiting_tasks.lock().wakers.remove(&place);
+    }
+
     /// An opening is answered by other means than a release, or will not be.
     pub fn close_opening(&self, opening: &Opening) {
         self.releases.lock().close(&opening.peer, opening.serial);
@@ -317,6 +353,8 @@ impl Conditional {
                     Opened::Released(outgoing) => self.send_release_to_peer(&outgoing),
                     Opened::Queued => {
                         self.opened.notify_all();
+                        let wakers = std::mem::take(&mut self.waiting_tasks.lock().wakers);
+                        wakers.into_values().for_each(Waker::wake);
                     }
                     Opened::Known => {}
                     Opened::Full => self.tell(peer, &Message::Decline { tag, serial, is_full: true }),

@@ -352,15 +352,9 @@ impl Connection {
         self.queues.lock().waiting.len()
     }
 
-    /// Waits until everything that was started before has ended.
-    ///
-    /// # Errors
-    /// The first failure since the last flush of an operation that was dropped before its result was taken.
-    pub fn flush(&self) -> Result<(), Failure> {
-        for pending in self.unfinished() {
-            self.completions().wait_until_ended(&*pending);
-        }
-        self.queues.lock().unnoticed.take().map_or(Ok(()), Err)
+    /// The first failure since this was last asked for of an operation that was dropped before its result was taken.
+    pub fn take_unnoticed(&self) -> Option<Failure> {
+        self.queues.lock().unnoticed.take()
     }
 
     /// Whether this process was forked from the one that it belongs to.
@@ -384,7 +378,7 @@ impl Connection {
     }
 
     /// Everything that was started and has not ended.
-    fn unfinished(&self) -> Vec<Arc<AnyPending>> {
+    pub fn unfinished(&self) -> Vec<Arc<AnyPending>> {
         let queues = self.queues.lock();
         queues.posted.iter().chain(&queues.flushed).chain(&queues.waiting).cloned().collect()
     }

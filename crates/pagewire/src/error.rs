@@ -9,9 +9,33 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The result of most calls.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// fn run() -> pagewire::Result<()> {
+///     pagewire::Node::alone()?.barrier()
+/// }
+/// run()?;
+/// # Ok(())
+/// # }
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed. `Debug` prints the same sentence as `Display`, as a `main` that returns the error does.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::Node;
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// match table.get(16) {
+///     Err(pagewire::Error::Range { offset: 128, count: 8, length: 128 }) => {}
+///     other => panic!("{other:?}"),
+/// }
+/// println!("{}", table.get(16).unwrap_err()); // bytes 128 to 136 are not inside the region, which has 128
+/// # Ok(())
+/// # }
+/// ```
 #[derive(thiserror::Error)]
 pub enum Error {
     /// An operation was not done.
@@ -83,6 +107,19 @@ pub(crate) fn system<E: Into<std::io::Error>>(what: impl Into<String>) -> impl F
 }
 
 /// Which side of an operation refused it.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// use pagewire::{Failure, Side};
+/// let failure = remote.put(128, vec![1u64]).wait().unwrap_err().failure;
+/// assert!(matches!(failure, Failure::Refused { side: Side::Caller, .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The process that called; nothing was sent.
@@ -101,6 +138,19 @@ impl fmt::Display for Side {
 }
 
 /// Which rule an operation breaks.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// use pagewire::{Failure, Rule};
+/// let failure = remote.fetch_add(4, 1).wait().unwrap_err().failure;
+/// assert!(matches!(failure, Failure::Refused { rule: Rule::Alignment { offset: 4 }, .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rule {
     /// It leaves the memory that the token names.
@@ -144,6 +194,22 @@ pub enum Rule {
 }
 
 /// Why an operation was not done.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// use pagewire::Failure;
+/// match remote.put(128, vec![1u64]).wait() {
+///     Err(error) if matches!(error.failure, Failure::Refused { .. }) => println!("{error}"),
+///     Err(error) if matches!(error.failure, Failure::PeerLost { .. }) => println!("go on without it"),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// A side refused it. Operations behind it go on. Of an operation of several requests (pieces, a signal behind its put), those before the
@@ -168,6 +234,20 @@ pub enum Failure {
 }
 
 /// An operation that was not done, and its buffer.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// let error = remote.put(128, vec![1u64]).wait().unwrap_err();
+/// println!("{error}"); // put on the region of ...: refused before it was sent: bytes 128 to 136 are not inside ...
+/// let buffer = error.buffer;
+/// remote.put(120, buffer).wait()?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct OperationError<B> {
     /// The buffer, as it came. That of a get may hold part of what was asked for.
     pub buffer: B,

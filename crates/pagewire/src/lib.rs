@@ -28,6 +28,20 @@
 //! | `remote` | the bytes are visible at the target | [`Operation::wait`], `await`, [`RemoteRegion::flush`], [`Node::flush`] |
 //! | `signal` | the target's word has changed, behind the bytes | [`Signal::wait_until`], at the target |
 //!
+//! # Threads, polls and tasks
+//!
+//! One implementation has three forms. No future needs a runtime; what the features `tokio` and `async-io` add does.
+//!
+//! | of | a thread waits | polled | a task awaits |
+//! |---|---|---|---|
+//! | an operation | [`Operation::wait`] | [`Operation::is_done`], [`Operation::try_wait`] | [`Operation`] |
+//! | a flush | [`RemoteRegion::flush`], [`Node::flush`] | [`Flush::is_done`] | [`Flush`] |
+//! | a signal | [`Signal::wait_until`], [`wait_any`], [`wait_all`] | [`Signal::value`] | the same names in `pagewire::tokio` and `pagewire::async_io` |
+//! | a held write | [`HeldWrite::wait`] | [`HeldWrite::is_done`] | [`HeldWrite`] |
+//! | a release | [`Released::wait`] | [`Released::is_done`] | [`Released`] |
+//! | what a peer opens | [`Node::next_opened`] | [`Node::next_opened`] with no time | [`Node::opened`] |
+//! | any of these but signals | poll(2) on [`Node::descriptor`] | | `Ready` in `pagewire::tokio` and `pagewire::async_io` |
+//!
 //! # Order
 //!
 //! | | local path | over UDP |
@@ -41,6 +55,8 @@
 #![deny(unsafe_code)]
 
 pub mod access_log;
+#[cfg(feature = "async-io")]
+pub mod async_io;
 pub mod bootstrap;
 #[allow(unsafe_code)]
 mod buffer;
@@ -49,6 +65,7 @@ mod conditional;
 mod connection;
 mod engine;
 mod error;
+mod flush;
 mod handshake;
 mod inbox;
 pub mod limits;
@@ -66,15 +83,20 @@ mod readiness;
 mod region;
 mod remote;
 mod rights;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+mod runtime;
 mod services;
 mod signal;
 mod token;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use buffer::{Buffer, BufferMut};
 pub use conditional::{Canceller, Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
 #[doc(hidden)]
 pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
+pub use flush::Flush;
 pub use mapped_file::MappedFile;
 pub use node::Node;
 pub use operation::Operation;
@@ -83,3 +105,12 @@ pub use remote::{RemoteRegion, RemoteSignal, SignalUpdate};
 pub use rights::Rights;
 pub use signal::{Signal, wait_all, wait_any};
 pub use token::{Peer, Token, TokenError};
+
+/// The tables of conditional writes, and their messages: the simulator plays both sides by them, in virtual time.
+#[doc(hidden)]
+pub mod tables {
+    pub use crate::conditional::message::{Ending, Message, Release};
+    pub use crate::conditional::releases::{NotReleased, Opened, Opening, Outgoing, Releases};
+    pub use crate::conditional::writes::{Arrival, Expired, NotHeld, Writes};
+    pub use crate::token::NodeAddress;
+}

@@ -4,6 +4,7 @@ use crate::bootstrap::{Job, JobError};
 use crate::conditional::Conditional;
 use crate::engine::{engine, heap};
 use crate::error::{Error, Failure, Result, refused, system};
+use crate::flush::Flush;
 use crate::listener::ListenerHandle;
 use crate::mapped_file::MappedFile;
 use crate::memory::Block;
@@ -25,6 +26,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// This process as others see it: it has regions, exports them, and opens those of others.
 ///
 /// A node needs no locked memory, no privileges and no device. Several nodes may live in one process; they share its engine.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// use pagewire::Node;
+/// let node = Node::alone()?;
+/// println!("process {} of {}, joined by {}", node.rank(), node.size(), node.started_by());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Node {
     pub(crate) services: Arc<Services>,
     pub(crate) conditional: Arc<Conditional>,
@@ -62,6 +72,14 @@ impl Node {
 
     /// A node of a job of one process, whatever the environment says. Others can reach it by tokens all the same.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// let node = pagewire::Node::alone()?;
+    /// assert_eq!((node.rank(), node.size()), (0, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `System`, `Engine` and `Environment`, as those of [`from_env`](Self::from_env).
     pub fn alone() -> Result<Node> {
@@ -70,6 +88,16 @@ impl Node {
 
     /// As [`alone`](Self::alone), at an address of this host: who opens a token of the node connects there. At a loopback address only
     /// processes of this host can.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// let node = pagewire::Node::alone_at([127, 0, 0, 1].into())?;
+    /// assert!(node.identity().to_string().starts_with("127.0.0.1:"));
+    /// // An address of nobody here (RFC 5737):
+    /// assert!(pagewire::Node::alone_at([192, 0, 2, 1].into()).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Address`: no network device that is up has it. Else as those of [`alone`](Self::alone).
@@ -102,11 +130,33 @@ impl Node {
     }
 
     /// This node, as others name it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// // Send it by any means, for peers that open conditional writes.
+    /// let bytes = node.identity().to_bytes();
+    /// assert_eq!(pagewire::Peer::from_bytes(&bytes)?, table.export(Rights::READ)?.owner());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn identity(&self) -> Peer {
         Peer(self.services.address)
     }
 
     /// The node of a rank of the job.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// assert_eq!(node.peer(0)?, node.identity());
+    /// assert!(node.peer(node.size()).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Job`: there is no such rank.
@@ -120,21 +170,59 @@ impl Node {
     }
 
     /// The number of this process in its job, from 0 on.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// assert!(node.rank() < node.size());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rank(&self) -> usize {
         self.job.rank()
     }
 
     /// Processes of the job.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// assert_eq!(node.size(), 1); // `from_env` gives more, if a launcher has started more.
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn size(&self) -> usize {
         self.job.size()
     }
 
     /// What joined the processes of the job, for people to read.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// println!("joined by {}", node.started_by());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn started_by(&self) -> &str {
         self.job.started_by()
     }
 
     /// Gives a token to all processes of the job, and takes theirs, by rank. All processes call it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let tokens = node.all_gather(&table.export(Rights::READ)?)?;
+    /// assert_eq!(tokens.len(), node.size());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Job`: a process does not come, or is lost. `Token`: one gave something else.
@@ -145,6 +233,16 @@ impl Node {
 
     /// Gives bytes to all processes of the job, and takes theirs, by rank. All processes call it. It is no way for bulk data.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let names = node.all_gather_bytes(format!("host {}", node.rank()).as_bytes())?;
+    /// assert_eq!(names[0], b"host 0");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Job`.
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -152,6 +250,15 @@ impl Node {
     }
 
     /// Gives the bytes of the process `root` to all. All processes call it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// assert_eq!(node.broadcast(0, b"parameters")?, b"parameters");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Job`.
@@ -161,6 +268,16 @@ impl Node {
 
     /// Waits until all processes of the job have called it. What they started may still be under way: see [`flush`](Self::flush).
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// node.flush()?; // What this process has put is there,
+    /// node.barrier()?; // and what all others have.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Job`.
     pub fn barrier(&self) -> Result<()> {
@@ -168,6 +285,16 @@ impl Node {
     }
 
     /// A region of `count` zeroed elements that peers may read and write once it is exported.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let table = node.zeroed::<f64>(1000)?;
+    /// assert_eq!((table.len(), table.get(999)?), (1000, 0.0));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
@@ -177,6 +304,19 @@ impl Node {
 
     /// A region of `count` words that are zero, which this process and peers change as atomics.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// use std::sync::atomic::Ordering;
+    /// let counters = node.words(4)?;
+    /// let remote = node.open(&counters.export(Rights::ATOMIC)?)?;
+    /// counters.words()[1].fetch_add(1, Ordering::Relaxed);
+    /// assert_eq!(remote.fetch_add(8, 1).wait()?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
     pub fn words(&self, count: usize) -> Result<Region<u64, Atomic>> {
@@ -184,6 +324,18 @@ impl Node {
     }
 
     /// A region that has these elements and never changes.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// let primes = node.publish(&[2u32, 3, 5, 7])?;
+    /// let remote = node.open(&primes.export(Rights::READ)?)?;
+    /// assert_eq!(remote.get::<u32>(4, 2)?.wait()?, [3, 5]);
+    /// assert_eq!(primes.as_slice()[3], 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
@@ -219,6 +371,17 @@ impl Node {
     /// A region whose memory is the file at `path`, which peers may read and write. It is made if there is none, and has `length` bytes
     /// then; `None`: as many as it has.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let file = node.map_file_writable(directory.path().join("table"), Some(1 << 30))?; // takes no disk yet
+    /// assert_eq!(file.bytes(), 1 << 30);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `System`: it cannot be opened, made that long or mapped.
     pub fn map_file_writable(&self, path: impl AsRef<Path>, length: Option<u64>) -> Result<MappedFile> {
@@ -226,6 +389,18 @@ impl Node {
     }
 
     /// A region whose memory is an open file; `writable`: peers may write it, too.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// let file = tempfile::tempfile().unwrap();
+    /// file.set_len(4096).unwrap();
+    /// let region = node.map_open_file(&file, true)?;
+    /// node.open(&region.export(Rights::WRITE)?)?.put(0, vec![7u8]).wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `System`: it cannot be mapped, as one that is not open for this.
@@ -235,6 +410,21 @@ impl Node {
 
     /// The registered heap, which all nodes of the process share. What is allocated in it need not be registered, and peers of this host put
     /// and get there by plain copies. Regions are allocated in it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// // A vector that peers of this host reach by plain copies.
+    /// let mut values = allocator_api2::vec::Vec::new_in(node.heap()?);
+    /// values.extend([1u64, 2, 3]);
+    /// remote.put(0, values).wait()?;
+    /// assert_eq!(table.get(2)?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Heap` and `Environment`: it could not be made. With a small `ulimit -v`, `PAGEWIRE_HEAP_RANGE` makes the range smaller.
@@ -249,6 +439,18 @@ impl Node {
 
     /// Opens the memory that a token names: connects to its owner if this node is not connected to it.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let token = table.export(Rights::READ)?;
+    /// let remote = node.open(&token)?; // in any process that has the token
+    /// assert_eq!((remote.length(), remote.rights()), (128, Rights::READ));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Connect`: the owner has ended, cannot be reached or takes no more peers. Whether the token's key is still valid is told by the
     /// first operation.
@@ -257,6 +459,21 @@ impl Node {
     }
 
     /// Ends what a token gives, at once: when this returns, no access by it is under way, and none will come.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let token = table.export(Rights::WRITE)?;
+    /// let remote = node.open(&token)?;
+    /// node.unexport(&token)?;
+    /// let refused = remote.put(0, vec![1u64]).wait().unwrap_err();
+    /// assert_eq!(refused.buffer, [1]);
+    /// println!("{refused}"); // ... refused by the owner of the memory: the key of the token is not valid there ...
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Engine`: the token is none of this node's, or was unexported before; or a stopped peer is within an access, which cannot be ended.
@@ -273,18 +490,66 @@ impl Node {
 
     /// Waits until everything that was started before has ended, at `remote`.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// for index in 0..16 {
+    ///     drop(remote.put_value(8 * index, index)); // Nobody waits for this one alone.
+    /// }
+    /// node.flush()?;
+    /// assert_eq!(table.get(15)?, 15);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn flush(&self) -> Result<(), Failure> {
-        let connections = self.peers.all();
-        // All of them, also behind one that tells of a failure.
-        let results: Vec<_> = connections.iter().map(|connection| connection.flush()).collect();
-        results.into_iter().collect()
+        self.start_flush().wait()
+    }
+
+    /// Starts a [`flush`](Self::flush), which may be waited for, polled or awaited.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// drop(remote.put(0, vec![5u64]));
+    /// let mut flush = node.start_flush(); // or node.start_flush().await
+    /// while !flush.is_done() {
+    ///     // Something else.
+    /// }
+    /// flush.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start_flush(&self) -> Flush {
+        Flush::new(self.peers.all())
     }
 
     /// A descriptor that poll(2) reports as readable while something is ready: an operation, a conditional write or a release that ended after this
     /// call and whose result was not taken, or something that a peer has [opened](Self::next_opened). Read nothing from it: what is taken makes it
     /// unreadable. Signals are not among that, as peers write them without any notice. Futures need no descriptor: any runtime polls them.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    /// let descriptor = node.descriptor()?;
+    /// let put = remote.put(0, vec![5u64]);
+    /// poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+    /// assert!(put.is_done());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `System`: there is no descriptor left.
@@ -295,6 +560,16 @@ impl Node {
     }
 
     /// The path to the owner of a token, and why it is no better one.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// println!("{}", node.explain(&table.export(Rights::READ)?)?); // as 10.0.0.1:4711: local
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As those of [`open`](Self::open).

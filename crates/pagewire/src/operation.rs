@@ -9,11 +9,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// An operation that was started: a future of its end, at the completion `remote`: the bytes are visible at the target.
 ///
 /// It runs whether somebody waits for it or not. Dropping or forgetting it ends nothing: the buffer is the operation's own until that has
 /// ended. The failure of one that was dropped is told by the next [flush](crate::RemoteRegion::flush). `wait` and `await` give the buffer back; on failure the error has it.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// let get = remote.get::<u64>(0, 16)?; // It runs.
+/// assert_eq!(get.wait()?.len(), 16);
+/// let refused = remote.put(128, vec![1u64]).wait().unwrap_err();
+/// assert_eq!(refused.buffer, [1]);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "an operation that nobody waits for may fail without notice: wait for it, or flush its region"]
 pub struct Operation<B> {
     connection: Arc<Connection>,
@@ -34,6 +49,18 @@ impl<B: Send + 'static> Operation<B> {
 
     /// Waits until it has ended (`remote`), and gives the buffer back. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let buffer = remote.put(0, vec![5u64]).wait()?;
+    /// assert_eq!((buffer[0], table.get(0)?), (5, 5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The operation's, with the buffer.
     pub fn wait(self) -> Result<B, OperationError<B>> {
@@ -43,13 +70,62 @@ impl<B: Send + 'static> Operation<B> {
 
     /// Waits until the buffer may be used again (`source`), and gives it back. On all paths of today that is when it has ended.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let mut buffer = remote.put(0, vec![5u64]).wait_source()?;
+    /// buffer[0] = 6; // what is on its way stays as it was
+    /// remote.flush()?;
+    /// assert_eq!(table.get(0)?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The operation's, with the buffer.
     pub fn wait_source(self) -> Result<B, OperationError<B>> {
         self.wait()
     }
 
+    /// Waits until it has ended, for so long at most. False: it has not. What it gave is taken by another call.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let put = remote.put(0, vec![5u64]);
+    /// while !put.ends_within(std::time::Duration::from_millis(100)) {
+    ///     println!("it takes its time");
+    /// }
+    /// put.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ends_within(&self, patience: Duration) -> bool {
+        self.connection.completions().ends_within(&*self.pending, patience)
+    }
+
     /// Whether it has ended. Polls the engine once where it has not.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let put = remote.put(0, vec![5u64]);
+    /// while !put.is_done() {
+    ///     // Something else.
+    /// }
+    /// put.wait()?; // at once
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_done(&self) -> bool {
         self.pending.is_ended() || {
             self.connection.completions().poll();
@@ -58,6 +134,24 @@ impl<B: Send + 'static> Operation<B> {
     }
 
     /// What it gave if it has ended, else the operation as it was.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let mut put = remote.put(0, vec![5u64]);
+    /// let result = loop {
+    ///     match put.try_wait() {
+    ///         Ok(result) => break result,
+    ///         Err(unfinished) => put = unfinished,
+    ///     }
+    /// };
+    /// assert_eq!(result?, [5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The operation itself: it has not ended.

@@ -25,6 +25,23 @@ use std::time::Duration;
 const REVOKE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A buffer that is an address and a count of bytes.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # use pagewire::raw;
+/// # use std::ptr::NonNull;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// let mut words = [7u64, 8];
+/// // SAFETY: the words live and stay as they are until the put has ended, for which this waits.
+/// let buffer = unsafe { raw::RawBuffer::new(NonNull::from(&mut words).cast(), 16) };
+/// remote.put(0, buffer).wait().unwrap();
+/// assert_eq!(table.get(1)?, 8);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RawBuffer {
     address: NonNull<u8>,
@@ -47,6 +64,23 @@ unsafe impl BufferMut for RawBuffer {}
 impl RawBuffer {
     /// A buffer of `length` bytes at `address`.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # use pagewire::raw;
+    /// # use std::ptr::NonNull;
+    /// # let table = node.publish(&[7u64, 8])?;
+    /// # let remote = node.open(&table.export(Rights::READ)?)?;
+    /// let mut words = [0u64; 2];
+    /// // SAFETY: the words live until the get has ended, for which this waits, and nobody uses them meanwhile.
+    /// let buffer = unsafe { raw::RawBuffer::new(NonNull::from(&mut words).cast(), 16) };
+    /// remote.get_into(0, buffer).wait().unwrap();
+    /// assert_eq!(words, [7, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Safety
     /// From the start of an operation that gets this value until its end, whether somebody waits for it or not: the bytes stay
     /// allocated, any thread may read them, and nobody writes them. For a get, the bytes may be written, and nobody reads them either.
@@ -56,6 +90,16 @@ impl RawBuffer {
 }
 
 /// The registered heap of this process, which the first call makes, and the engine with it.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// let layout = std::alloc::Layout::new::<[u64; 100]>();
+/// let object = pagewire::raw::heap()?.allocate_zeroed(layout)?;
+/// // SAFETY: it was allocated so, and nobody uses it.
+/// unsafe { pagewire::raw::heap()?.deallocate(object, layout) };
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// `Heap`, `Engine`, `System` and `Environment`: it could not be made; `Forked`: it stayed with the parent.
@@ -69,6 +113,14 @@ pub fn heap() -> Result<&'static HeapRef> {
 /// [`heap`] for a process whose malloc(3) it is to be: without an engine, and a forked child gets a copy. What is exported of it by
 /// [`Node::export_raw`] ends with its free all the same.
 ///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// let heap = pagewire::raw::heap_for_malloc()?; // no node, and no engine
+/// assert!(!heap.contains(std::ptr::from_ref(&heap).cast::<u8>()));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// `Heap` and `Environment`: it could not be made.
 pub fn heap_for_malloc() -> Result<&'static HeapRef> {
@@ -81,6 +133,7 @@ pub fn heap_for_malloc() -> Result<&'static HeapRef> {
 ///
 /// # Errors
 /// `Heap`: this is a forked child, whose copy has no memory file.
+#[doc(hidden)] // For the C ABIs.
 pub fn publish_heap(nic: &Nic<HostFabric>) -> Result<()> {
     engine::publish_heap(nic)
 }
@@ -141,11 +194,47 @@ fn own_exports(heap: &HeapRef) -> Result<()> {
 }
 
 /// Whether a part of an object of the heap was ever exported.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # use pagewire::raw;
+/// let heap = raw::heap()?;
+/// let layout = std::alloc::Layout::new::<u64>();
+/// let object = heap.allocate_zeroed(layout)?;
+/// // SAFETY: nobody but peers uses the object until it is unexported.
+/// unsafe { node.export_raw(object, 8, Rights::READ) }?;
+/// assert!(raw::has_exports_in_heap());
+/// raw::unexport_within(object.as_ptr() as usize, 8)?;
+/// // SAFETY: it was allocated so, and nobody uses it.
+/// unsafe { heap.deallocate(object, layout) };
+/// # Ok(())
+/// # }
+/// ```
 pub fn has_exports_in_heap() -> bool {
     HAS_EXPORTS.load(Ordering::Acquire)
 }
 
 /// Ends all exports that begin within these bytes of the heap, for who is about to free them.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # use pagewire::raw;
+/// let heap = raw::heap()?;
+/// let layout = std::alloc::Layout::new::<u64>();
+/// let object = heap.allocate_zeroed(layout)?;
+/// // SAFETY: nobody but peers uses the object until it is unexported.
+/// let token = unsafe { node.export_raw(object, 8, Rights::READ) }?;
+/// raw::unexport_within(object.as_ptr() as usize, 8)?;
+/// assert!(node.open(&token)?.get::<u64>(0, 1)?.wait().is_err());
+/// // SAFETY: it was allocated so, and nobody uses it.
+/// unsafe { heap.deallocate(object, layout) };
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// As those of [`Node::unexport`]. The bytes must then stay allocated.
@@ -180,6 +269,20 @@ impl Node {
     /// Makes a token of any memory of this process, in constant time. If it is in the [heap](heap), freeing its object revokes the token.
     /// Other memory that is unmapped gives peers an error.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # use std::ptr::NonNull;
+    /// static WORDS: [u64; 2] = [7, 8];
+    /// // SAFETY: nobody ever changes the words, and they live as long as the process.
+    /// let token = unsafe { node.export_raw(NonNull::from(&WORDS).cast(), 16, Rights::READ) }?;
+    /// assert_eq!(node.open(&token)?.get::<u64>(8, 1)?.wait()?, [8]);
+    /// node.unexport_raw(&token)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Safety
     /// Until [`unexport_raw`](Self::unexport_raw) has returned, or the node has ended: peers may read the bytes, and write them if `rights`
     /// says so. So this program accesses them only in ways that are defined while others do.
@@ -208,6 +311,20 @@ impl Node {
 
     /// [`unexport`](Self::unexport) of a token of [`export_raw`](Self::export_raw).
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # use std::ptr::NonNull;
+    /// static WORD: u64 = 7;
+    /// // SAFETY: nobody ever changes the word, and it lives as long as the process.
+    /// let token = unsafe { node.export_raw(NonNull::from(&WORD).cast(), 8, Rights::READ) }?;
+    /// node.unexport_raw(&token)?;
+    /// assert!(node.unexport_raw(&token).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As those of `unexport`.
     pub fn unexport_raw(&self, token: &Token) -> Result<()> {
@@ -224,6 +341,20 @@ impl Node {
     }
 
     /// A word of this process as a signal, which peers set or add to behind their puts.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// # use std::ptr::NonNull;
+    /// use std::sync::atomic::AtomicU64;
+    /// static WORD: AtomicU64 = AtomicU64::new(3);
+    /// // SAFETY: the word lives as long as the process, and is an atomic.
+    /// let signal = unsafe { node.signal_raw(NonNull::from(&WORD).cast()) };
+    /// assert_eq!(signal.wait_until(|value| value >= 3), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// The word is aligned to 8 bytes and stays allocated as long as the signal lives. Threads of this process change it as an atomic only.

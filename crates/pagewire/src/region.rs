@@ -16,18 +16,59 @@ use std::sync::atomic::AtomicU64;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Peers may read a region of this kind, and nobody writes it: it gives a plain slice.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// let names = node.publish(b"some names")?;
+/// assert_eq!(names.as_slice(), b"some names");
+/// assert!(names.export(Rights::WRITE).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReadOnly;
 
 /// Peers and this process change words of 8 bytes as atomics: the region gives `&[AtomicU64]`.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::Node;
+/// # let node = Node::alone()?;
+/// let words = node.words(2)?;
+/// assert_eq!(words.words()[0].load(std::sync::atomic::Ordering::Relaxed), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Atomic;
 
 /// Peers may read and write: bytes are copied in and out, and no reference to them is given.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::Node;
+/// # let node = Node::alone()?;
+/// let region: pagewire::Region<u64, pagewire::Shared> = node.zeroed(2)?;
+/// region.set(1, 7)?;
+/// assert_eq!(region.get(1)?, 7);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Shared;
 
 /// The kinds of regions, and what may be exported of each.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// use pagewire::{Atomic, Kind, ReadOnly, Rights, Shared};
+/// assert_eq!(ReadOnly::RIGHTS, Rights::READ);
+/// assert_eq!((Atomic::RIGHTS, Shared::RIGHTS), (Rights::all(), Rights::all()));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Kind: sealed::Sealed {
     /// The rights that a token may give.
     const RIGHTS: Rights;
@@ -184,21 +225,61 @@ impl<T, K: Kind> Region<T, K> {
     }
 
     /// Elements in it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// assert_eq!((table.len(), table.bytes()), (16, 128));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn len(&self) -> usize {
         self.block().length() / size_of::<T>().max(1)
     }
 
     /// Whether it has no elements.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// assert!(node.zeroed::<u64>(0)?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes in it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// assert_eq!(table.bytes(), 8 * table.len() as u64);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bytes(&self) -> u64 {
         self.block().length() as u64
     }
 
     /// Makes a token of all of it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let token = table.export(Rights::READ | Rights::WRITE)?;
+    /// assert_eq!(token.length(), table.bytes());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As those of [`export_part`](Self::export_part).
@@ -208,6 +289,20 @@ impl<T, K: Kind> Region<T, K> {
 
     /// Makes a token of some of its bytes, with a key of its own: in constant time, whatever the count of bytes. What lies beside them, in
     /// the same page too, is out of the reach of who holds the token.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let token = table.export_part(8..16, Rights::WRITE)?;
+    /// let remote = node.open(&token)?; // Its offset 0 is byte 8 of the region.
+    /// remote.put(0, vec![7u64]).wait()?;
+    /// assert!(remote.put(8, vec![7u64]).wait().is_err());
+    /// assert_eq!((table.get(1)?, table.get(2)?), (7, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Range`: the bytes are not in it; `Engine`: this kind of region does not give the rights, or there are too many exports.
@@ -225,6 +320,20 @@ impl<T, K: Kind> Region<T, K> {
     ///
     /// This is the raw form: `pagewire_active` has one that reads better.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::access_log::{PageAttributes, PageFlags};
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::alone()?;
+    /// let table = node.zeroed::<u64>(1024)?;
+    /// let remote = node.open(&table.export(Rights::all())?)?;
+    /// table.set_attributes(0..4096, PageAttributes { flags: PageFlags::READ, user_domain: 0 })?;
+    /// assert!(remote.put_value(0, 1u64).wait().is_err(), "the first page refuses puts");
+    /// remote.put_value(4096, 1u64).wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Attributes`: the range cuts a page or leaves the region, or there is no such user domain; `Engine`: an access that was under way does
     /// not end, or there is no memory for the table.
@@ -233,6 +342,14 @@ impl<T, K: Kind> Region<T, K> {
     }
 
     /// The address of its first byte in this process, to which records of accesses refer.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// let table = pagewire::Node::alone()?.zeroed::<u64>(8)?;
+    /// assert_eq!(table.address() % 64, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn address(&self) -> u64 {
         self.block().address()
     }
@@ -254,6 +371,18 @@ impl<T, K> Region<T, K> {
 impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// The element at `index`. One of 8 bytes or less that does not cross a word is read at once; a longer one may be half written.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// table.set(3, 7)?;
+    /// assert_eq!(table.get(3)?, 7);
+    /// assert!(table.get(16).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Range`.
     pub fn get(&self, index: usize) -> Result<T> {
@@ -264,6 +393,17 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
 
     /// Sets the element at `index`.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// table.set(3, 7)?;
+    /// assert!(table.set(16, 7).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Range`.
     pub fn set(&self, index: usize, element: T) -> Result<()> {
@@ -271,6 +411,18 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     }
 
     /// Copies elements from `index` on out.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let mut some = [1; 3];
+    /// table.read(13, &mut some)?;
+    /// assert_eq!(some, [0; 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Range`.
@@ -282,6 +434,17 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
 
     /// Copies elements in, from `index` on.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// table.write(13, &[1, 2, 3])?;
+    /// assert!(table.write(14, &[1, 2, 3]).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Range`.
     pub fn write(&self, index: usize, elements: &[T]) -> Result<()> {
@@ -291,6 +454,20 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     }
 
     /// The word of 8 bytes at `offset` as a signal, which peers set or add to behind their puts.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let signal = table.signal(8)?;
+    /// remote.put_signal(16, vec![5u64], remote.signal(8).set(1)).wait()?;
+    /// assert_eq!((signal.value(), table.get(2)?), (1, 5));
+    /// assert!(table.signal(4).is_err() && table.signal(128).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Range` and `Alignment`.
@@ -302,6 +479,15 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
 
 impl<T: FromBytes + Immutable> Region<T, ReadOnly> {
     /// Its elements.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// assert_eq!(node.publish(&[1u16, 2])?.as_slice(), [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn as_slice(&self) -> &[T] {
         self.block().read_only()
     }
@@ -309,11 +495,34 @@ impl<T: FromBytes + Immutable> Region<T, ReadOnly> {
 
 impl Region<u64, Atomic> {
     /// Its words.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// use std::sync::atomic::Ordering;
+    /// let counters = node.words(2)?;
+    /// assert_eq!(counters.words()[1].fetch_add(3, Ordering::Relaxed), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn words(&self) -> &[AtomicU64] {
         &self.block().words()[..self.len()]
     }
 
     /// The word at `index` as a signal.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// let words = node.words(2)?;
+    /// let remote = node.open(&words.export(Rights::ATOMIC)?)?;
+    /// remote.signal_only(remote.signal(8).add(2)).wait()?;
+    /// assert_eq!(words.signal(1)?.wait_until(|count| count >= 2), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Range`.

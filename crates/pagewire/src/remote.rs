@@ -3,6 +3,7 @@
 use crate::buffer::{Buffer, BufferMut};
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
+use crate::flush::Flush;
 use crate::limits::MAX_LENGTH;
 use crate::operation::Operation;
 use crate::pending::{AnyPending, Pending, Step};
@@ -40,12 +41,39 @@ pub struct RemoteRegion {
 }
 
 /// A word of 8 bytes of a remote region that is changed behind a put.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// let signal = remote.signal(8);
+/// remote.signal_only(signal.set(3)).wait()?;
+/// remote.signal_only(signal.add(4)).wait()?;
+/// assert_eq!(table.get(1)?, 7);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteSignal {
     offset: u64,
 }
 
 /// What becomes of a signal behind a put.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// let update = remote.signal(8).add(1);
+/// remote.put_signal(16, vec![5u64], update).wait()?;
+/// assert_eq!(table.get(1)?, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct SignalUpdate {
     offset: u64,
@@ -60,11 +88,37 @@ enum Change {
 
 impl RemoteSignal {
     /// Sets it to a value.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// remote.put_signal(16, vec![5u64], remote.signal(8).set(9)).wait()?;
+    /// assert_eq!(table.get(1)?, 9);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set(self, value: u64) -> SignalUpdate {
         SignalUpdate { offset: self.offset, change: Change::Set(value) }
     }
 
     /// Adds to it, as an atomic.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// for _ in 0..3 {
+    ///     remote.put_signal(16, vec![5u64], remote.signal(8).add(1)).wait()?;
+    /// }
+    /// assert_eq!(table.get(1)?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[allow(clippy::should_implement_trait)] // It says what the signal does; nothing is summed here.
     pub fn add(self, count: u64) -> SignalUpdate {
         SignalUpdate { offset: self.offset, change: Change::Add(count) }
@@ -83,22 +137,70 @@ impl RemoteRegion {
     }
 
     /// Bytes of it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// assert_eq!(remote.length(), 128);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn length(&self) -> u64 {
         self.token.length
     }
 
     /// What may be done with it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// assert!(remote.rights().contains(Rights::ATOMIC));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rights(&self) -> Rights {
         self.token.rights
     }
 
     /// Puts the bytes of `buffer` at `offset`.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let buffer = remote.put(8, vec![1u64, 2]).wait()?; // or .await
+    /// drop(remote.put(0, buffer)); // done all the same: the operation has the buffer
+    /// remote.flush()?;
+    /// assert_eq!((table.get(0)?, table.get(2)?), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put<B: Buffer>(&self, offset: u64, buffer: B) -> Operation<B> {
         let local = buffer.bytes();
         self.start("put", buffer, |_, buffer| buffer, |_| Ok(smallvec![self.write(offset, local)?]))
     }
 
     /// Puts one value at `offset`, which comes back in a vector.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// remote.put_value(8, 7u64).wait()?;
+    /// assert_eq!(table.get(1)?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_value<T: IntoBytes + Immutable + Send + Sync + 'static>(
         &self,
         offset: u64,
@@ -109,6 +211,20 @@ impl RemoteRegion {
 
     /// Puts the bytes of `buffer` at `offset`, then changes a signal: who sees that changed sees the bytes. The operation ends when both are
     /// done.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let put = remote.put_signal(0, vec![5u64, 6], remote.signal(120).add(1));
+    /// table.signal(120)?.wait_until(|count| count == 1);
+    /// assert_eq!((table.get(0)?, table.get(1)?), (5, 6)); // behind the signal the bytes are there
+    /// put.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_signal<B: Buffer>(&self, offset: u64, buffer: B, update: SignalUpdate) -> Operation<B> {
         let local = buffer.bytes();
         self.start(
@@ -121,24 +237,74 @@ impl RemoteRegion {
 
     /// Puts pieces of `buffer`, one behind the other, each at its offset: `pieces` has offsets there and counts of bytes. The operation ends
     /// when all are there. One that is refused leaves those before it done.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// // 8 bytes to offset 64, then 16 to offset 0.
+    /// remote.put_scattered(&[(64, 8), (0, 16)], vec![1u64, 2, 3]).wait()?;
+    /// assert_eq!((table.get(8)?, table.get(0)?, table.get(1)?), (1, 2, 3));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_scattered<B: Buffer>(&self, pieces: &[(u64, usize)], buffer: B) -> Operation<B> {
         let local = buffer.bytes();
         self.start("scattered put", buffer, |_, buffer| buffer, |_| self.pieces(pieces, local, Self::write))
     }
 
     /// Gets pieces from several offsets into `buffer`, one behind the other. Else as [`put_scattered`](Self::put_scattered).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// table.write(0, &[10, 11, 12, 13])?;
+    /// assert_eq!(remote.get_scattered(&[(24, 8), (0, 16)], vec![0u64; 3]).wait()?, [13, 10, 11]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_scattered<B: BufferMut>(&self, pieces: &[(u64, usize)], buffer: B) -> Operation<B> {
         let local = buffer.bytes();
         self.start("scattered get", buffer, |_, buffer| buffer, |_| self.pieces(pieces, local, Self::read))
     }
 
     /// Puts `buffer` in pieces of `piece` bytes, the first at `offset`, each `stride` bytes behind the one before: a column of a matrix.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// // The second column of a matrix of 4 x 4 elements.
+    /// remote.put_strided(8, 32, 8, vec![1u64, 2, 3, 4]).wait()?;
+    /// assert_eq!([1, 5, 9, 13].map(|index| table.get(index).unwrap()), [1, 2, 3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_strided<B: Buffer>(&self, offset: u64, stride: u64, piece: usize, buffer: B) -> Operation<B> {
         let pieces = strided(offset, stride, piece, buffer.bytes().1);
         self.put_scattered(&pieces, buffer)
     }
 
     /// Gets pieces of `piece` bytes into `buffer`. Else as [`put_strided`](Self::put_strided).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// table.write(0, &Vec::from_iter(0..16))?;
+    /// assert_eq!(remote.get_strided(8, 32, 8, vec![0u64; 4]).wait()?, [1, 5, 9, 13]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_strided<B: BufferMut>(
         &self,
         offset: u64,
@@ -151,11 +317,54 @@ impl RemoteRegion {
     }
 
     /// Starts several puts at once, in this order: the engine is told of them once.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let puts = remote.put_batch((0..16).map(|index| (8 * index, vec![index])));
+    /// for put in puts {
+    ///     put.wait()?;
+    /// }
+    /// assert_eq!(table.get(15)?, 15);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_batch<B: Buffer>(&self, puts: impl IntoIterator<Item = (u64, B)>) -> Vec<Operation<B>> {
+        self.batch("put", Self::write, puts)
+    }
+
+    /// Starts several gets at once, in this order. Else as [`put_batch`](Self::put_batch).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// table.write(0, &Vec::from_iter(0..16))?;
+    /// let gets = remote.get_batch([3, 7].map(|index| (8 * index, vec![0u64])));
+    /// let found: Vec<u64> = gets.into_iter().map(|get| get.wait().unwrap()[0]).collect();
+    /// assert_eq!(found, [3, 7]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_batch<B: BufferMut>(&self, gets: impl IntoIterator<Item = (u64, B)>) -> Vec<Operation<B>> {
+        self.batch("get", Self::read, gets)
+    }
+
+    fn batch<B: Buffer>(
+        &self,
+        name: &'static str,
+        step: fn(&Self, u64, LocalBytes) -> Result<Step, Rule>,
+        transfers: impl IntoIterator<Item = (u64, B)>,
+    ) -> Vec<Operation<B>> {
         let (mut all, mut good) = (Vec::new(), Vec::new());
-        for (offset, buffer) in puts {
+        for (offset, buffer) in transfers {
             let local = buffer.bytes();
-            let planned = self.plan("put", buffer, |_| Ok(smallvec![self.write(offset, local)?]));
+            let planned = self.plan(name, buffer, |_| Ok(smallvec![step(self, offset, local)?]));
             if !planned.is_ended() {
                 good.push(planned.clone() as Arc<AnyPending>);
             }
@@ -169,6 +378,18 @@ impl RemoteRegion {
     /// (PAPERS AA-6). `user_domain`: only for those that the log of this domain has.
     ///
     /// It ends at once where nothing was logged. While a handler does not return it does not end, either: bound the time of the wait.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::alone()?;
+    /// let table = node.zeroed::<u64>(8)?;
+    /// let remote = node.open(&table.export(Rights::WRITE)?)?;
+    /// remote.put_value(0, 1u64).wait()?;
+    /// remote.flush_handled(None).wait()?; // no page has attributes: nothing is waited for
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn flush_handled(&self, user_domain: Option<u16>) -> Operation<Vec<u64>> {
         let buffer = vec![0u64];
         let local = Buffer::bytes(&buffer);
@@ -182,16 +403,52 @@ impl RemoteRegion {
     }
 
     /// Changes a signal.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// remote.signal_only(remote.signal(8).add(5)).wait()?;
+    /// assert_eq!(table.get(1)?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn signal_only(&self, update: SignalUpdate) -> Operation<()> {
         self.start("signal", (), |_, ()| (), |word| Ok(smallvec![self.update(update, word)?]))
     }
 
     /// The word of 8 bytes at `offset`, for [`put_signal`](Self::put_signal).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// remote.put_signal(0, vec![5u64], remote.signal(8).set(1)).wait()?;
+    /// assert_eq!(table.signal(8)?.value(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn signal(&self, offset: u64) -> RemoteSignal {
         RemoteSignal { offset }
     }
 
     /// Gets `count` elements from `offset` on.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// table.write(1, &[7, 8])?;
+    /// assert_eq!(remote.get::<u64>(8, 2)?.wait()?, [7, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `NoMemory`: there is none for the buffer. What the operation itself ends with is told by its end.
@@ -204,17 +461,54 @@ impl RemoteRegion {
     }
 
     /// Gets as many bytes from `offset` on as `buffer` has.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// table.write(1, &[7, 8])?;
+    /// let buffer = remote.get_into(8, vec![0u64; 2]).wait()?;
+    /// assert_eq!(buffer, [7, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_into<B: BufferMut>(&self, offset: u64, buffer: B) -> Operation<B> {
         let local = buffer.bytes();
         self.start("get", buffer, |_, buffer| buffer, |_| Ok(smallvec![self.read(offset, local)?]))
     }
 
     /// Adds to the word of 8 bytes at `offset`, and gives what it was.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// assert_eq!(remote.fetch_add(8, 5).wait()?, 0);
+    /// assert_eq!(remote.fetch_add(8, 5).wait()?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fetch_add(&self, offset: u64, add: u64) -> Operation<u64> {
         self.atomic("fetch-add", offset, |address, key| SendOperation::FetchAdd { address, key, add })
     }
 
     /// Sets the word of 8 bytes at `offset` to `swap` if it is `compare`, and gives what it was.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// assert_eq!(remote.compare_swap(8, 0, 7).wait()?, 0); // it was 0, and is 7
+    /// assert_eq!(remote.compare_swap(8, 0, 9).wait()?, 7); // it was 7, and stays
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Operation<u64> {
         let operation = |address, key| SendOperation::CompareSwap { address, key, compare, swap };
         self.atomic("compare-swap", offset, operation)
@@ -222,6 +516,18 @@ impl RemoteRegion {
 
     /// Sets the word of 8 bytes at `offset`, and gives what it was. It is a compare-swap that comes again until nobody came between, as RDMA
     /// has no swap: of several that are started to one word, each may be overtaken by a later one.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// assert_eq!(remote.swap(8, 7).wait()?, 0);
+    /// assert_eq!(remote.swap(8, 9).wait()?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn swap(&self, offset: u64, swap: u64) -> Operation<u64> {
         let operation = |address, key| SendOperation::CompareSwap { address, key, compare: 0, swap };
         self.start_atomic("swap", offset, operation, |step| Step { repeats: true, ..step })
@@ -252,10 +558,47 @@ impl RemoteRegion {
 
     /// Waits until everything that was started to this peer before has ended, at `remote`.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// drop(remote.put(0, vec![5u64]));
+    /// remote.flush()?;
+    /// assert_eq!(table.get(0)?, 5);
+    /// drop(remote.put(128, vec![5u64])); // behind the end
+    /// assert!(remote.flush().is_err());
+    /// remote.flush()?; // told once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn flush(&self) -> Result<(), Failure> {
-        self.connection.flush()
+        self.start_flush().wait()
+    }
+
+    /// Starts a [`flush`](Self::flush), which may be waited for, polled or awaited.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// drop(remote.put(0, vec![5u64]));
+    /// let mut flush = remote.start_flush();
+    /// while !flush.is_done() {
+    ///     // Something else.
+    /// }
+    /// assert_eq!(table.get(0)?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start_flush(&self) -> Flush {
+        Flush::new(vec![self.connection.clone()])
     }
 
     /// The steps of a transfer of pieces, each made by `step`.

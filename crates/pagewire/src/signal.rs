@@ -54,17 +54,59 @@ impl<'r> Signal<'r> {
         })
     }
 
+    #[cfg(any(feature = "tokio", feature = "async-io"))]
+    pub(crate) fn completions(&self) -> &'r Completions {
+        self.completions
+    }
+
     /// Its value. What was put before the signal was set to it is visible behind this call.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// assert_eq!(table.signal(8)?.value(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn value(&self) -> u64 {
         self.word.load(Ordering::Acquire)
     }
 
     /// Sets it, for instance before it is used again.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let signal = table.signal(8)?;
+    /// signal.set(3);
+    /// assert_eq!(remote.fetch_add(8, 1).wait()?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set(&self, value: u64) {
         self.word.store(value, Ordering::Release);
     }
 
     /// Waits until the value is as wished, and gives it. There is no bound: see [`wait_until_within`](Self::wait_until_within).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let put = remote.put_signal(0, vec![5u64], remote.signal(8).add(1));
+    /// assert_eq!(table.signal(8)?.wait_until(|count| count >= 1), 1);
+    /// put.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait_until(&self, wished: impl Fn(u64) -> bool) -> u64 {
         let mut value = 0;
         let holds = || {
@@ -76,6 +118,19 @@ impl<'r> Signal<'r> {
     }
 
     /// Waits until the value is as wished, and gives it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let patience = std::time::Duration::from_millis(1);
+    /// let late = table.signal(8)?.wait_until_within(patience, |count| count >= 1);
+    /// assert!(matches!(late, Err(pagewire::Error::Timeout { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Timeout`.
@@ -93,6 +148,20 @@ impl<'r> Signal<'r> {
 }
 
 /// Waits until one of the signals is as wished, and gives its place and value. `None`: there are no signals.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// let signals = [table.signal(8)?, table.signal(16)?];
+/// let put = remote.put_signal(0, vec![5u64], remote.signal(16).set(7));
+/// assert_eq!(pagewire::wait_any(&signals, |value| value != 0), Some((1, 7)));
+/// put.wait()?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn wait_any(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
     let completions = signals.first()?.completions;
     let mut found = None;
@@ -104,6 +173,21 @@ pub fn wait_any(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) -> Option<
 }
 
 /// Waits until each of the signals is as wished at once.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights};
+/// # let node = Node::alone()?;
+/// # let table = node.zeroed::<u64>(16)?;
+/// # let remote = node.open(&table.export(Rights::all())?)?;
+/// let puts = [8, 16].map(|at| remote.signal_only(remote.signal(at).add(1)));
+/// pagewire::wait_all(&[table.signal(8)?, table.signal(16)?], |count| count == 1);
+/// for put in puts {
+///     put.wait()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub fn wait_all(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) {
     if let Some(first) = signals.first() {
         first.completions.wait_for(None, || signals.iter().all(|signal| wished(signal.value())));

@@ -34,20 +34,31 @@ pub struct Token {
 
 /// Where a node takes connections, and a number that only holders of its tokens know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct NodeAddress {
+#[doc(hidden)] // For the simulator.
+pub struct NodeAddress {
     pub address: IpAddr,
     pub port: u16,
     pub nonce: u64,
 }
 
 impl NodeAddress {
-    pub fn socket(&self) -> SocketAddr {
+    pub(crate) fn socket(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 }
 
 /// Another process's node, or this one's own, by its address. [`Node::peer`](crate::Node::peer) gives those of the job, and
 /// [`Token::owner`](crate::Token::owner) that which made a token.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::Node;
+/// # let node = Node::alone()?;
+/// let peer = node.identity();
+/// println!("{peer}"); // its address and port
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer(pub(crate) NodeAddress);
 
@@ -56,11 +67,32 @@ impl Peer {
     pub const LEN: usize = Token::LEN;
 
     /// The peer as bytes, to be sent by any means.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let bytes: [u8; pagewire::Peer::LEN] = node.identity().to_bytes();
+    /// assert_eq!(pagewire::Peer::from_bytes(&bytes)?, node.identity());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_bytes(&self) -> [u8; Peer::LEN] {
         Token::of_node(self.0).to_bytes()
     }
 
     /// The peer that these bytes are.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let bytes = node.identity().to_bytes();
+    /// assert_eq!(pagewire::Peer::from_bytes(&bytes)?, node.identity());
+    /// assert!(pagewire::Peer::from_bytes(&bytes[1..]).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// What is wrong with them.
@@ -76,6 +108,15 @@ impl fmt::Display for Peer {
 }
 
 /// Why bytes are no token.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// use pagewire::{Token, TokenError};
+/// assert_eq!(Token::from_bytes(b"token"), Err(TokenError::Length(5)));
+/// assert_eq!(Token::from_bytes(&[0; Token::LEN]), Err(TokenError::Magic));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// There are not [`Token::LEN`] of them.
@@ -125,7 +166,31 @@ impl Token {
         Token { node, rights: Rights::empty(), key: 0, base: 0, length: 0 }
     }
 
+    /// A token that gives the right to put, for the simulator.
+    #[doc(hidden)] // For the simulator.
+    pub fn of_memory(node: NodeAddress, key: u32, base: u64, length: u64) -> Token {
+        Token { rights: Rights::WRITE, key, base, length, ..Token::of_node(node) }
+    }
+
+    /// Where its memory lies, and its key.
+    #[doc(hidden)] // For the simulator.
+    pub fn memory(&self) -> (u64, u32) {
+        (self.base, self.key)
+    }
+
     /// The token as bytes.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let bytes = table.export(Rights::READ)?.to_bytes();
+    /// // By a socket, a file, or the memory of a peer.
+    /// assert_eq!(bytes.len(), pagewire::Token::LEN);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_bytes(&self) -> [u8; Token::LEN] {
         let mut bytes = [0; Token::LEN];
         let address = match self.node.address {
@@ -147,6 +212,19 @@ impl Token {
     }
 
     /// The token that these bytes are.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let mut bytes = table.export(Rights::READ)?.to_bytes();
+    /// assert!(pagewire::Token::from_bytes(&bytes).is_ok());
+    /// bytes[20] ^= 1;
+    /// assert_eq!(pagewire::Token::from_bytes(&bytes), Err(pagewire::TokenError::Checksum));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// What is wrong with them. That a token is well formed does not say that its memory is still exported: who uses it learns that.
@@ -182,16 +260,46 @@ impl Token {
     }
 
     /// The node that made it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// assert_eq!(table.export(Rights::READ)?.owner(), node.identity());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn owner(&self) -> Peer {
         Peer(self.node)
     }
 
     /// Bytes of the memory that it names.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// assert_eq!(table.export_part(8..24, Rights::READ)?.length(), 16);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn length(&self) -> u64 {
         self.length
     }
 
     /// What may be done with it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// assert_eq!(table.export(Rights::READ)?.rights(), Rights::READ);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rights(&self) -> Rights {
         self.rights
     }

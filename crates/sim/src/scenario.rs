@@ -116,6 +116,7 @@ impl Scenario {
         }
         drawn.evict_every(random.choice([4, 30, TURNS_BETWEEN_EVICTIONS]).unwrap_or(30));
         drawn.plan.exact = drawn.is_exact();
+        drawn.plan.natives = random.usize(0..=parties.div_ceil(2));
         drawn
     }
 
@@ -155,6 +156,7 @@ impl Scenario {
         give("hosts", &self.hosts);
         give("standard", &self.standard);
         give("connections", &plan.connections);
+        give("natives", &plan.natives);
         give("longest", &plan.longest);
         give("memory", &self.memory);
         give("between-upheavals", &plan.between_upheavals);

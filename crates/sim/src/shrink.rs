@@ -95,6 +95,7 @@ fn changed(scenario: &Scenario, change: impl FnOnce(&mut Scenario)) -> Option<Sc
 const STEPS: &[Step] = &[
     |scenario| changed(scenario, |smaller| smaller.plan.operations = (smaller.plan.operations / 2).max(1)),
     |scenario| changed(scenario, |smaller| smaller.plan.connections = (smaller.plan.connections / 2).max(1)),
+    |scenario| changed(scenario, |smaller| smaller.plan.natives /= 2),
     |scenario| changed(scenario, |smaller| smaller.parties = (smaller.parties / 2).max(2)),
     |scenario| changed(scenario, |smaller| smaller.hosts = (smaller.hosts / 2).max(1).min(smaller.parties)),
     |scenario| changed(scenario, |smaller| smaller.plan.between_crashes = None),

@@ -11,6 +11,8 @@ mod connection;
 mod draining;
 mod driver;
 mod lifecycle;
+mod native;
+mod natives;
 mod party;
 mod pattern;
 mod post;
@@ -35,6 +37,8 @@ pub struct Plan {
     pub operations: u64,
     /// Connections; each is a queue pair at either end.
     pub connections: usize,
+    /// Native connections beside them: put, get, put with signal, conditional writes.
+    pub natives: usize,
     /// The network loses, doubles and reorders nothing, so that UC and UD messages arrive like others.
     pub exact: bool,
     /// Bytes of the longest message.
@@ -68,6 +72,7 @@ impl Plan {
             seed,
             operations,
             connections: 64,
+            natives: 0,
             exact: true,
             longest: 1 << 20,
             upheaval: true,
@@ -96,6 +101,11 @@ pub struct Report {
     pub bytes_checked: u64,
     /// Atomics whose order was reconstructed.
     pub atomics: u64,
+    /// Native operations that have ended, and among them conditional writes that were written.
+    pub natives: u64,
+    pub held_writes: u64,
+    /// Conditional writes and releases that ended otherwise: cancelled, timed out, declined, withdrawn.
+    pub withdrawn: u64,
     /// UC and UD messages posted, and those that arrived.
     pub unreliable_sent: u64,
     pub unreliable_received: u64,
@@ -124,6 +134,9 @@ impl AddAssign for Report {
         self.errors += other.errors;
         self.bytes_checked += other.bytes_checked;
         self.atomics += other.atomics;
+        self.natives += other.natives;
+        self.held_writes += other.held_writes;
+        self.withdrawn += other.withdrawn;
         self.unreliable_sent += other.unreliable_sent;
         self.unreliable_received += other.unreliable_received;
         self.upheavals += other.upheavals;

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ._errors import check
 from ._library import ffi, lib
-from ._operation import Operation
+from ._operation import SLICE, Operation
 from ._remote import address_of
 from ._token import c_token
 
@@ -25,6 +26,17 @@ def nanoseconds(seconds: float | None) -> int:
     if seconds is None or seconds * 1e9 >= FOREVER:
         return FOREVER
     return max(0, int(seconds * 1e9))
+
+
+def in_slices(bound: int, call: Callable[[int], int]) -> None:
+    """Waits by a call that takes a time, in pieces of SLICE, so that Ctrl-C is seen between them."""
+    end = None if bound == FOREVER else time.monotonic_ns() + bound
+    while True:
+        left = SLICE if end is None else min(SLICE, max(0, end - time.monotonic_ns()))
+        code = call(left)
+        if code != lib.PW_TIMEOUT or (end is not None and time.monotonic_ns() >= end):
+            check(code)
+            return
 
 
 class Peer(bytes):
@@ -87,8 +99,9 @@ class Opened:
 
     def decline(self) -> None:
         """Tells the peer that nothing comes of it."""
-        ffi.gc(self._handle, None)
-        check(lib.pw_opened_decline(self._handle))
+        handle, self._handle = self._handle, ffi.NULL
+        ffi.gc(handle, None)
+        check(lib.pw_opened_decline(handle))
 
 
 def held(node: Node, array: Any, start: Any) -> HeldWrite:
@@ -121,5 +134,6 @@ def open_read(node: Node, peer: bytes, tag: int, token: bytes) -> Operation[int]
 
 def next_opened(node: Node, timeout: float | None) -> Opened:
     opening, handle = ffi.new("pw_opening *"), ffi.new("pw_opened **")
-    check(lib.pw_next_opened(node._open(), nanoseconds(timeout), opening, handle))
+    of = node._open()
+    in_slices(nanoseconds(timeout), lambda time: lib.pw_next_opened(of, time, opening, handle))
     return Opened(node, opening, handle[0])

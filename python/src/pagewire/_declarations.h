@@ -231,6 +231,8 @@ pw_error pw_flush(pw_remote *remote);
 
 pw_error pw_wait(pw_operation *operation);
 
+pw_error pw_wait_for(pw_operation *operation, uint64_t nanoseconds);
+
 pw_error pw_test(pw_operation *operation);
 
 pw_error pw_notify(pw_operation *operation, int descriptor);

@@ -56,4 +56,4 @@ def library_path() -> str:
 
 def version() -> str:
     """The version of the library."""
-    return ffi.string(lib.pw_version_text()).decode()
+    return str(ffi.string(lib.pw_version_text()), "utf-8")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _conditional
-from ._conditional import HeldWrite, Opened, Peer, nanoseconds, peer_by
+from ._conditional import HeldWrite, Opened, Peer, in_slices, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error
 from ._library import HEADER, ffi, lib
 from ._operation import Operation, Orphans
@@ -150,7 +150,7 @@ class Node:
         """The path to the owner of a token, and why it is no better one."""
         text = ffi.new("char[1024]")
         check(lib.pw_explain(self._open(), c_token(token), text, len(text)))
-        return ffi.string(text).decode(errors="replace")
+        return str(ffi.string(text), "utf-8", "replace")
 
     def signal(self, array: NDArray[Any], index: int = 0) -> Signal:
         """An element of an array of integers of 8 bytes, to be waited for until peers change it."""
@@ -187,9 +187,9 @@ class Node:
         return _conditional.next_opened(self, timeout)
 
     def flush(self) -> None:
-        """Waits until everything that was started before has ended. Raises the first failure of an operation that was dropped."""
-        self._orphans.flush()
-        check(lib.pw_flush_all(self._open()))
+        """Waits until everything that was started before has ended. Raises the first failure of an operation that was dropped. It does not
+        wait for conditional writes that were not released yet, nor for releases."""
+        self._orphans.flushed(lib.pw_flush_all(self._open()))
 
     def leave(self) -> None:
         """Leaves the job, and ends all exports. Nothing is done if it was left before."""
@@ -237,7 +237,8 @@ class Signal:
         bound = nanoseconds(timeout)
         seen = ffi.new("uint64_t *")
         word = ffi.cast("uint64_t *", self._element.ctypes.data)
-        check(lib.pw_signal_wait(self._node._open(), word, lib.PW_AT_LEAST, at_least, bound, seen))
+        node = self._node._open()
+        in_slices(bound, lambda time: lib.pw_signal_wait(node, word, lib.PW_AT_LEAST, at_least, time, seen))
         return int(seen[0])
 
     async def reaches(self, at_least: int) -> int:

@@ -13,6 +13,18 @@ from ._library import ffi, lib
 T = TypeVar("T")
 
 
+# How long one call of the library waits: then Python looks whether Ctrl-C was pressed.
+SLICE = 100_000_000
+
+
+def wait_for(handle: Any) -> int:
+    """Waits until an operation has ended, and gives its code. A signal interrupts it."""
+    while True:
+        code = lib.pw_wait_for(handle, SLICE)
+        if code != lib.PW_UNFINISHED:
+            return int(code)
+
+
 class Orphans:
     """Operations of a node that were dropped before their end. Their buffers must live until then."""
 
@@ -25,26 +37,27 @@ class Orphans:
 
     def sweep(self) -> None:
         """Forgets those that have ended."""
-        if self._unfinished:
-            self._end(lib.pw_test)
-
-    def flush(self) -> None:
-        """Waits for all, and raises the first failure since the last flush."""
-        self._end(lib.pw_wait)
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def _end(self, call: Callable[[Any], int]) -> None:
+        if not self._unfinished:
+            return
         mine, self._unfinished = self._unfinished, []
         for handle, buffers in mine:
-            code = call(handle)
+            code = lib.pw_test(handle)
             if code == lib.PW_UNFINISHED:
                 self._unfinished.append((handle, buffers))
                 continue
             if code != 0 and self._failure is None:
                 self._failure = last_error(code)
             lib.pw_operation_free(handle)
+
+    def flushed(self, code: int) -> None:
+        """A flush has ended with this code: raises that, or the first failure since the last one. Conditional writes that wait for their
+        release still are no part of a flush."""
+        failure = last_error(code) if code != 0 else None
+        self.sweep()
+        found, self._failure = self._failure, None
+        first = failure or found
+        if first is not None:
+            raise first
 
 
 class Operation(Generic[T]):
@@ -71,8 +84,7 @@ class Operation(Generic[T]):
         """Waits until it has ended: the bytes are visible at the target, or here for a get. It may be called again."""
         if self._handle is not None:
             # It stays until the result is known: an interrupt may end the call.
-            code = lib.pw_wait(self._handle)
-            self._finish(code)
+            self._finish(wait_for(self._handle))
         return self._take()
 
     def _finish(self, code: int) -> None:

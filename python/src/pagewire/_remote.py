@@ -147,8 +147,7 @@ class Remote:
 
     def flush(self) -> None:
         """Waits until everything that was started to this peer before has ended. Raises the first failure of an operation that was dropped."""
-        self._node._orphans.flush()
-        check(lib.pw_flush(self._handle))
+        self._node._orphans.flushed(lib.pw_flush(self._handle))
 
     def close(self) -> None:
         """Closes it. Operations that were started go on."""

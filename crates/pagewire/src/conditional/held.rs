@@ -85,6 +85,21 @@ pub(super) fn hold<B: Buffer>(
 }
 
 /// A conditional write: a future of how it ends. Dropping it ends nothing; the write stays held until its release, or its time, comes.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights, WriteOutcome};
+/// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+/// # let table = receiver.zeroed::<u64>(4)?;
+/// # let token = table.export(Rights::WRITE)?;
+/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// // It is held: nothing else is delayed by it.
+/// assert!(!held.is_done());
+/// receiver.release(writer.identity(), 7, &token)?;
+/// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2])); // or held.await
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a write that nobody waits for may fail without notice: wait for it"]
 pub struct HeldWrite<B> {
     operation: Operation<B>,
@@ -95,6 +110,20 @@ pub struct HeldWrite<B> {
 impl<B> Unpin for HeldWrite<B> {}
 
 /// Ends a conditional write for whoever waits for it.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights, WriteOutcome};
+/// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+/// # let table = receiver.zeroed::<u64>(4)?;
+/// # let token = table.export(Rights::WRITE)?;
+/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// let canceller = held.canceller();
+/// std::thread::spawn(move || canceller.cancel());
+/// assert!(matches!(held.wait(), WriteOutcome::Cancelled(..)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Canceller {
     held: HeldBy,
@@ -103,17 +132,61 @@ pub struct Canceller {
 
 impl Canceller {
     /// Cancels the write. One that was released before ends as it ends; its outcome says which.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// held.canceller().cancel();
+    /// assert!(matches!(held.wait(), WriteOutcome::Cancelled(..)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(&self) {
         self.conditional.cancel(&self.held);
     }
 
     /// As [`HeldWrite::within`].
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// held.canceller().end_after(Duration::from_millis(5));
+    /// assert!(matches!(held.wait(), WriteOutcome::TimedOut(..)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn end_after(&self, time: Duration) {
         self.conditional.end_after(&self.held, time);
     }
 }
 
 /// How a conditional write has ended, and its buffer.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights, WriteOutcome};
+/// # use std::time::Duration;
+/// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+/// # let table = receiver.zeroed::<u64>(4)?;
+/// # let token = table.export(Rights::WRITE)?;
+/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// match held.within(Duration::from_millis(5)).wait() {
+///     WriteOutcome::Written(buffer) => println!("{} elements are there", buffer.len()),
+///     WriteOutcome::TimedOut(buffer, why) => println!("{why}, and its {} elements are here", buffer.len()),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub enum WriteOutcome<B> {
     /// The bytes are visible at the peer.
@@ -130,6 +203,19 @@ pub enum WriteOutcome<B> {
 
 impl<B> WriteOutcome<B> {
     /// The buffer of a write that was done.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// receiver.release(writer.identity(), 7, &token)?;
+    /// assert_eq!(held.wait().into_result()?, [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Why it was not, with the buffer.
@@ -158,23 +244,79 @@ impl<B> WriteOutcome<B> {
 
 impl<B: Send + 'static> HeldWrite<B> {
     /// Ends it as [`TimedOut`](WriteOutcome::TimedOut) if its release has not come by then, counted from now.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// assert!(matches!(held.within(Duration::from_millis(5)).wait(), WriteOutcome::TimedOut(..)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn within(self, time: Duration) -> Self {
         self.canceller().end_after(time);
         self
     }
 
     /// What other threads end it by, while one waits for it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// let canceller = held.canceller();
+    /// canceller.cancel();
+    /// canceller.cancel(); // does nothing more
+    /// assert!(matches!(held.wait(), WriteOutcome::Cancelled(..)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn canceller(&self) -> Canceller {
         Canceller { held: self.held, conditional: self.conditional.clone() }
     }
 
     /// Cancels it, and gives how it has ended: when this returns, no further byte of it will be written. One that was released before is waited for.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// // Perhaps it was released before: its outcome says which.
+    /// assert!(matches!(held.cancel(), WriteOutcome::Cancelled(..)));
+    /// assert_eq!(table.get(0)?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(self) -> WriteOutcome<B> {
         self.canceller().cancel();
         self.wait()
     }
 
     /// Waits until it has ended. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// receiver.release(writer.identity(), 7, &token)?;
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// assert_eq!(table.get(1)?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait(self) -> WriteOutcome<B> {
         let (pending, start) = (self.operation.any_pending(), Instant::now());
         while !pending.is_ended() {
@@ -186,7 +328,43 @@ impl<B: Send + 'static> HeldWrite<B> {
         WriteOutcome::of(self.operation.into_result())
     }
 
+    /// Waits until it has ended, for so long at most. False: it has not. What it gave is taken by another call.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// assert!(!held.ends_within(Duration::from_millis(5)));
+    /// assert!(matches!(held.cancel(), WriteOutcome::Cancelled(..)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ends_within(&self, patience: Duration) -> bool {
+        self.poll_once();
+        self.operation.ends_within(patience)
+    }
+
     /// Whether it has ended. Polls the engine once where it has not.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// receiver.release(writer.identity(), 7, &token)?;
+    /// while !held.is_done() {
+    ///     // Something else.
+    /// }
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_done(&self) -> bool {
         self.operation.is_ended() || {
             self.poll_once();

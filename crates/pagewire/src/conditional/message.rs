@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A message. [`Written`](Ending::Written) is none: a SEND with immediate tells it, behind the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Message {
+pub enum Message {
     /// The sender holds a write of `length` bytes, or has room for one.
     Open { tag: Tag, serial: u64, length: u64, direction: Direction },
     /// The receiver may write: to the memory of the token.
@@ -21,7 +21,7 @@ pub(crate) enum Message {
 
 /// Permission for a held write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Release {
+pub struct Release {
     pub tag: Tag,
     /// The write that is meant. `None`: whichever has the tag, or will have.
     pub serial: Option<u64>,
@@ -34,7 +34,7 @@ pub(crate) struct Release {
 
 /// How a release ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// With so many bytes.
     Written(u64),
     /// The writer has cancelled the write, or its time had run out.

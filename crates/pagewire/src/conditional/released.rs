@@ -22,6 +22,21 @@ impl Node {
     /// Releases the write of this tag that a peer holds, or will hold: it writes to the first bytes of the token's memory, which must be this
     /// node's and as long at least. Returns at once.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// // It may come before its write.
+    /// let released = receiver.release(writer.identity(), 7, &token)?;
+    /// let held = writer.open_write(receiver.identity(), 7, vec![1u64])?;
+    /// assert_eq!(released.wait()?, 8);
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Failed`: a release of this tag to this peer is under way, or too many are; `Limit`: there are too many peers.
     pub fn release(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Released> {
@@ -30,6 +45,19 @@ impl Node {
     }
 
     /// Releases the write of this tag of whichever peer has opened one, or will first. Else as [`release`](Self::release).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// assert_eq!(receiver.release_any(7, &token)?.wait()?, 16);
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As those of `release`.
@@ -40,6 +68,23 @@ impl Node {
 
     /// Opens a conditional read: asks a peer for data, which come as a conditional write of the peer into `region`. The message goes out first, then
     /// the region is exported and released. The export ends with [`Released::wait`].
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// let read = receiver.open_read(writer.identity(), 7, &table)?;
+    /// // At the peer:
+    /// let opened = writer.next_opened(Duration::from_secs(10))?;
+    /// let held = opened.write(vec![3u64, 4])?;
+    /// assert_eq!((read.wait()?, table.get(1)?), (16, 4));
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![3, 4]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As those of [`export`](Region::export) and [`release`](Self::release).
@@ -63,6 +108,21 @@ impl Node {
 
     /// [`open_read`](Self::open_read) into memory that is exported already.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// let read = receiver.open_read_into(writer.identity(), 7, &token)?;
+    /// let held = writer.next_opened(Duration::from_secs(10))?.write(vec![3u64])?;
+    /// assert_eq!((read.wait()?, table.get(0)?), (8, 3));
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![3]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As those of [`release`](Self::release).
     pub fn open_read_into(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Released> {
@@ -72,16 +132,107 @@ impl Node {
 
     /// Waits for a conditional write or read that a peer opens, and gives it: each to one caller.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// assert_eq!((opened.peer(), opened.tag(), opened.length()), (writer.identity(), 7, 16));
+    /// opened.release(&token)?;
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// assert!(receiver.next_opened(Duration::ZERO).is_err()); // looks once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Timeout`: none came in time. `Engine`, `System` and `Heap`: messages cannot be taken.
     pub fn next_opened(&self, patience: Duration) -> Result<OpenedByPeer> {
         self.services.inbox()?;
         let opening = self.conditional.next_opened(patience)?;
-        Ok(OpenedByPeer { opening, node: self.conditional.clone(), services: self.services.clone() })
+        Ok(self.opened_by_peer(opening))
+    }
+
+    /// [`next_opened`](Self::next_opened) for tasks, without a bound. Dropping the future takes nothing.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # use pagewire::Result;
+    /// async_io::block_on(async {
+    ///     let opened = receiver.opened().await?;
+    ///     opened.release(&token)?.await?;
+    ///     Result::<()>::Ok(())
+    /// })?;
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Engine`, `System` and `Heap`: messages cannot be taken.
+    pub async fn opened(&self) -> Result<OpenedByPeer> {
+        self.services.inbox()?;
+        Ok(self.opened_by_peer(NextOpening { node: &self.conditional, place: None }.await))
+    }
+
+    fn opened_by_peer(&self, opening: Opening) -> OpenedByPeer {
+        OpenedByPeer { opening, node: self.conditional.clone(), services: self.services.clone() }
+    }
+}
+
+/// A future of the next opening.
+struct NextOpening<'n> {
+    node: &'n Conditional,
+    /// Its place among those that are woken by an opening.
+    place: Option<u64>,
+}
+
+impl Future for NextOpening<'_> {
+    type Output = Opening;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Opening> {
+        let node = self.node;
+        node.poll_opened(&mut self.place, context.waker())
+    }
+}
+
+impl Drop for NextOpening<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.node.forget_waker(place);
+        }
     }
 }
 
 /// What a peer has opened. Answer it by [`release`](Self::release) if its data move, or by [`write`](Self::write) if those of this process do.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights, WriteOutcome};
+/// # use std::time::Duration;
+/// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+/// # let table = receiver.zeroed::<u64>(4)?;
+/// # let token = table.export(Rights::WRITE)?;
+/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+/// if opened.length() <= table.bytes() {
+///     opened.release(&token)?;
+/// } else {
+///     opened.decline();
+/// }
+/// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+/// # Ok(())
+/// # }
+/// ```
 pub struct OpenedByPeer {
     opening: Opening,
     node: Arc<Conditional>,
@@ -90,26 +241,98 @@ pub struct OpenedByPeer {
 
 impl OpenedByPeer {
     /// Who has opened it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// assert_eq!(opened.peer(), writer.identity());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn peer(&self) -> Peer {
         Peer(self.opening.peer)
     }
 
     /// Its tag.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// assert_eq!(opened.tag(), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tag(&self) -> Tag {
         self.opening.tag
     }
 
     /// Bytes that the peer has, or has room for.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// assert_eq!(opened.length(), 16);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn length(&self) -> u64 {
         self.opening.length
     }
 
     /// Whose data move.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// assert_eq!(opened.direction(), pagewire::Direction::Write);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn direction(&self) -> Direction {
         self.opening.direction
     }
 
     /// Has the peer write to the first bytes of the token's memory: this write, and no other one of its tag. See [`Node::release`].
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// assert_eq!(opened.release(&token)?.wait()?, 16);
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// assert!(opened.release(&token).is_err()); // once
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Failed` with `Cancelled`: the peer has cancelled it, or its time has run out, or it was answered before; `Failed` with `Refused`: too many
@@ -121,6 +344,22 @@ impl OpenedByPeer {
 
     /// Writes to the memory that the peer has room in. See [`Node::open_write`].
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// let read = receiver.open_read(writer.identity(), 9, &table)?;
+    /// let opened = writer.next_opened(Duration::from_secs(10))?;
+    /// assert_eq!((opened.direction(), opened.length()), (pagewire::Direction::Read, 32));
+    /// opened.write(vec![8u64; 4])?.wait().into_result()?;
+    /// assert_eq!((read.wait()?, table.get(3)?), (32, 8));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As those of `Node::open_write`.
     pub fn write<B: Buffer>(&self, buffer: B) -> Result<HeldWrite<B>, OperationError<B>> {
@@ -130,6 +369,21 @@ impl OpenedByPeer {
     }
 
     /// Tells the peer that nothing comes of it: a write ends as [`Refused`](crate::WriteOutcome::Refused).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// opened.decline();
+    /// assert!(matches!(held.wait(), WriteOutcome::Refused(..)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn decline(self) {
         self.node.decline(&self.opening);
     }
@@ -143,6 +397,20 @@ impl Drop for OpenedByPeer {
 }
 
 /// A release: a future of the end of its write. Dropping it ends nothing.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// # use pagewire::{Node, Rights, WriteOutcome};
+/// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+/// # let table = receiver.zeroed::<u64>(4)?;
+/// # let token = table.export(Rights::WRITE)?;
+/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// let released = receiver.release(writer.identity(), 7, &token)?;
+/// assert_eq!(released.wait()?, 16); // or released.await
+/// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Released {
     end: Arc<ReleaseEnd>,
     services: Arc<Services>,
@@ -156,6 +424,20 @@ impl Released {
 
     /// Waits until the write has ended, and gives how many bytes it has written: they are visible here.
     ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// let released = receiver.release(writer.identity(), 7, &token)?;
+    /// assert_eq!((released.wait()?, table.get(1)?), (16, 2));
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Cancelled`: the peer has cancelled it, or its time had run out; `TimedOut`: no write with the tag came; `Refused`: the token does not take
     /// the write; `Declined`: the peer keeps too many releases; `PeerLost`. `System`: messages cannot be taken.
@@ -166,7 +448,45 @@ impl Released {
         Ok(self.result()?)
     }
 
+    /// Waits until the write has ended, for so long at most. False: it has not. What it gave is taken by another call.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # use std::time::Duration;
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// let released = receiver.release(writer.identity(), 7, &token)?;
+    /// assert!(!released.ends_within(Duration::from_millis(5))?); // there is no write yet
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Engine`, `System` and `Heap`: messages cannot be taken.
+    pub fn ends_within(&self, patience: Duration) -> Result<bool> {
+        Ok(self.end.is_ended() || self.services.inbox()?.completions().ends_within(&*self.end, patience))
+    }
+
     /// Whether it has ended. Polls the engine once where it has not.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights, WriteOutcome};
+    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// # let table = receiver.zeroed::<u64>(4)?;
+    /// # let token = table.export(Rights::WRITE)?;
+    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// let released = receiver.release(writer.identity(), 7, &token)?;
+    /// while !released.is_done() {
+    ///     // Something else.
+    /// }
+    /// assert_eq!(released.wait()?, 16);
+    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_done(&self) -> bool {
         self.end.is_ended() || {
             self.services.poll_messages();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What a peer has opened, and nobody has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Opening {
+pub struct Opening {
     pub peer: NodeAddress,
     pub tag: Tag,
     pub serial: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Opening {
 }
 
 /// What a node has released, and what waits to be.
-pub(crate) struct Releases<R> {
+pub struct Releases<R> {
     opened: VecDeque<Opening>,
     /// Openings that the program has taken, and not answered yet.
     taken: Vec<Opening>,
@@ -54,7 +54,7 @@ struct Sent<R> {
 
 /// Why nothing is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotReleased {
+pub enum NotReleased {
     /// A release of this tag to this peer is under way, and its write was not opened yet.
     TagInUse,
     /// The write has ended meanwhile.
@@ -64,7 +64,7 @@ pub(crate) enum NotReleased {
 
 /// A release that goes out now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     pub peer: NodeAddress,
     pub tag: Tag,
     pub serial: Option<u64>,
@@ -76,7 +76,7 @@ pub(crate) struct Outgoing {
 
 /// What becomes of an opening.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Opened {
+pub enum Opened {
     /// A release was waiting for it.
     Released(Outgoing),
     /// It waits for the program.

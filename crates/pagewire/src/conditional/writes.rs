@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// The held writes of a node. A write leaves it once: whoever takes it out says how it ends.
-pub(crate) struct Writes<W> {
+pub struct Writes<W> {
     held: HashMap<Key, Held<W>>,
     early: HashMap<Key, Early>,
     /// Writes that ended without a release, which may be on its way.
@@ -37,7 +37,7 @@ struct Early {
 
 /// Why a write is not held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotHeld {
+pub enum NotHeld {
     /// Another one with this tag is held for this peer.
     TagInUse,
     Full,
@@ -45,7 +45,7 @@ pub(crate) enum NotHeld {
 
 /// What becomes of a release.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Arrival<W> {
+pub enum Arrival<W> {
     /// This write starts now.
     Start(W),
     /// It waits for its write.
@@ -58,7 +58,7 @@ pub(crate) enum Arrival<W> {
 
 /// What has run out.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Expired<W> {
+pub struct Expired<W> {
     pub writes: Vec<(Key, W)>,
     pub releases: Vec<(NodeAddress, u32)>,
 }

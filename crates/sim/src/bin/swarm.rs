@@ -70,6 +70,9 @@ struct Arguments {
     /// Connections between them.
     #[arg(long, default_value_t = 64, value_parser = at_least(1))]
     connections: usize,
+    /// Native connections beside them: put, get, put with signal, conditional writes.
+    #[arg(long, default_value_t = 0)]
+    natives: usize,
     /// Bytes of the longest message.
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 31))]
     longest: u32,
@@ -164,6 +167,7 @@ impl Arguments {
         faults.corrupt = self.corrupt.unwrap_or(faults.corrupt);
         let plan = &mut scenario.plan;
         plan.connections = self.connections;
+        plan.natives = self.natives;
         plan.longest = self.longest;
         plan.upheaval = !self.calm;
         plan.between_upheavals = self.between_upheavals;
@@ -290,6 +294,9 @@ fn main() -> ExitCode {
         "given_up_on_standard_peers": report.given_up,
         "bytes_checked": report.bytes_checked,
         "atomics": report.atomics,
+        "native_operations": report.natives,
+        "conditional_writes": report.held_writes,
+        "conditional_writes_withdrawn": report.withdrawn,
         "unreliable_sent": report.unreliable_sent,
         "unreliable_received": report.unreliable_received,
         "upheavals": report.upheavals,

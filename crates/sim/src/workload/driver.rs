@@ -2,6 +2,7 @@
 
 use super::atomics::Chain;
 use super::connection::{Connection, Phase};
+use super::native::Native;
 use super::party::{ATOMIC_WORDS, Ends, Party, PartyInit};
 use super::pattern;
 use super::{Plan, Report, Stage, Violation};
@@ -46,6 +47,9 @@ pub struct Workload<F: Fabric, S: Stage<F>> {
     /// Memory that must not change: (party, address) and its bytes.
     pub(super) frozen: HashMap<(usize, u64), Vec<u8>>,
     pub(super) doorbells: Vec<(usize, usize)>,
+    pub(super) natives: Vec<Native<F>>,
+    /// What they draw: a world without them draws what it always did.
+    pub(super) native_random: fastrand::Rng,
     pub(super) hooks: Hooks,
     pub(super) report: Report,
     pub(super) next_id: u64,
@@ -64,6 +68,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     pub fn new(plan: Plan, stage: S, parties: Vec<PartyInit<F>>, hooks: Hooks) -> Result<Self, Violation> {
         let mut workload = Workload {
             random: fastrand::Rng::with_seed(plan.seed),
+            native_random: fastrand::Rng::with_seed(plan.seed ^ 0x4E41_5449_5645),
+            natives: Vec::new(),
             plan,
             stage,
             parties: Vec::new(),
@@ -102,6 +108,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 workload.ends_of[*party].windows += usize::from(*kind == QueuePairType::Uc);
             }
         }
+        let standard: Vec<bool> = parties.iter().map(|party| party.standard).collect();
+        let natives = workload.draw_natives(&standard);
         for (index, init) in parties.into_iter().enumerate() {
             let (length, least) = (init.length, Party::<F>::least_memory(workload.ends_of[index]));
             if length < least {
@@ -127,6 +135,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 workload.connections.push(connection);
             }
         }
+        workload.natives = natives;
         Ok(workload)
     }
 
@@ -228,6 +237,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 active |= self.maybe_end_temporary(connection)?;
             }
             self.ring_doorbells();
+            active |= self.go_on_with_natives(true)?;
             if self.plan.upheaval && self.report.operations >= upheaval {
                 upheaval = self.report.operations + self.plan.between_upheavals;
                 self.upheave()?;
@@ -254,6 +264,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 }
             }
             self.ring_doorbells();
+            active |= self.go_on_with_natives(false)?;
             // UC completes what has left: it may still be on its way.
             match (self.nothing_is_due(), arrived) {
                 (false, _) => arrived = None,
@@ -380,6 +391,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         for party in self.parties.iter().filter(|party| !party.dead) {
             sooner(party.nic.progress());
         }
+        for native in &self.natives {
+            sooner(native.next_deadline());
+        }
         for connection in &self.connections {
             match connection.phase {
                 Phase::Cooling(until) => sooner(Some(until)),
@@ -417,16 +431,20 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     /// Whether nothing is under way that should end.
     fn nothing_is_due(&self) -> bool {
-        self.connections.iter().all(|link| match link.phase {
-            Phase::Running => link.is_drained(self.plan.exact) && !link.may_fail,
-            Phase::Gone => true,
-            Phase::Failing(_) | Phase::Cooling(_) => false,
-        })
+        self.natives.iter().all(|native| native.is_idle())
+            && self.connections.iter().all(|link| match link.phase {
+                Phase::Running => link.is_drained(self.plan.exact) && !link.may_fail,
+                Phase::Gone => true,
+                Phase::Failing(_) | Phase::Cooling(_) => false,
+            })
     }
 
     /// What is under way, for a violation.
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
+        for native in self.natives.iter().filter(|native| !native.is_idle()) {
+            text.push_str(&format!("\n  {}", native.describe()));
+        }
         for (index, link) in self.connections.iter().enumerate() {
             if link.phase == Phase::Running && link.is_drained(self.plan.exact) && !link.may_fail {
                 continue;
@@ -451,6 +469,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Compares all memory with the model.
     fn audit(&mut self) -> Result<(), Violation> {
         self.report.audits += 1;
+        self.audit_natives()?;
         for party in 0..self.parties.len() {
             if self.parties[party].dead {
                 continue;

@@ -19,7 +19,7 @@ const NOTICE_TIME: u64 = 20_000_000_000;
 /// Times that a call is repeated while a dead process seems to be busy.
 const BUSY_TRIES: u32 = 3;
 
-fn rights() -> Rights {
+pub(super) fn rights() -> Rights {
     Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC
 }
 
@@ -71,7 +71,7 @@ pub(super) fn create_end<F: Fabric>(
     })
 }
 
-fn address_of<F: Fabric>(party: &Party<F>) -> AddressVector {
+pub(super) fn address_of<F: Fabric>(party: &Party<F>) -> AddressVector {
     AddressVector {
         destination_gid: party.context.device().gids[0].raw(),
         is_global: true,

@@ -1,5 +1,6 @@
 //! One party: an engine, its memory, and the model of that memory.
 
+use super::native::NATIVE;
 use super::pattern;
 use super::receive::PostedReceive;
 use super::space::{Range, Space};
@@ -32,6 +33,8 @@ pub struct Ends {
     pub all: usize,
     /// Those that have a window.
     pub windows: usize,
+    /// Sides of native connections.
+    pub natives: usize,
 }
 
 impl<F: Fabric> PartyInit<F> {
@@ -51,6 +54,11 @@ const TEMPORARY: u64 = 1 << 20;
 pub const SHARED_RECEIVE: u64 = 4096;
 const SHARED_RECEIVES: u32 = 128;
 
+/// Bytes that the native connections of a party need, with a page that no region covers.
+fn native_bytes(ends: Ends) -> u64 {
+    if ends.natives == 0 { 0 } else { NATIVE * ends.natives as u64 + PAGE }
+}
+
 /// What a zone is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
@@ -59,6 +67,8 @@ pub enum Use {
     Temporary,
     Receives,
     Data,
+    /// Native connections, which know by themselves what it holds.
+    Native,
 }
 
 /// A stretch of memory that is registered as a whole.
@@ -101,7 +111,7 @@ impl<F: Fabric> Party<F> {
         let fixed = WINDOW * ends.windows.max(1) as u64 + 4 * PAGE;
         let rest = (DATA_ZONES as u64 + 4) * 4 * PAGE;
         // An eighth is for temporary regions.
-        (fixed + rest) / 7 * 8 + 8 * PAGE
+        (fixed + rest) / 7 * 8 + 8 * PAGE + native_bytes(ends)
     }
 
     /// Registers the memory, fills it and makes the queues.
@@ -129,7 +139,7 @@ impl<F: Fabric> Party<F> {
             flux: BTreeMap::new(),
         };
         let mut next = init.address;
-        let end = init.address + init.length;
+        let end = init.address + init.length - native_bytes(ends);
         party.add_zone(Use::Atomics, &mut next, ATOMIC_WORDS * 8)?;
         party.add_zone(Use::Windows, &mut next, WINDOW * ends.windows.max(1) as u64)?;
         party.add_zone(Use::Temporary, &mut next, TEMPORARY.min(init.length / 8))?;
@@ -144,6 +154,11 @@ impl<F: Fabric> Party<F> {
         let windows = (party.zones[1].address - init.address) as usize;
         bytes[windows..windows + party.zones[1].length as usize].fill(0);
         party.program_writes(init.address, &bytes);
+        if ends.natives > 0 {
+            let mut next = end;
+            party.add_zone(Use::Native, &mut next, NATIVE * ends.natives as u64)?;
+            party.unsettle(end, NATIVE * ends.natives as u64);
+        }
         Ok(party)
     }
 
@@ -210,6 +225,12 @@ impl<F: Fabric> Party<F> {
         self.windows_taken += 1;
         self.unsettle(range.address, range.length);
         Window::new(range, salt)
+    }
+
+    /// The memory of a native connection, by its number among those of this party, and its key.
+    pub fn native_memory(&self, number: usize) -> Option<(u64, u32)> {
+        let zone = self.zones.iter().find(|zone| zone.kind == Use::Native)?;
+        Some((zone.address + NATIVE * number as u64, zone.region.as_ref()?.lkey()))
     }
 
     /// Takes 1 to `pieces` ranges that hold `length` bytes together.

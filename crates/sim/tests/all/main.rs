@@ -7,6 +7,7 @@ mod datagrams;
 mod greeting;
 mod holding;
 mod mixed_paths;
+mod native;
 mod page_faults;
 mod patience;
 mod revocation;

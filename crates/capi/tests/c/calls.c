@@ -1,0 +1,527 @@
+/*
+ * Calls in a random order with random arguments: calls SEED CALLS [SECONDS] (SECONDS: as many as fit into the time).
+ *
+ * What a caller may get wrong (NULL, freed and wrong pointers to objects, sizes, offsets, tokens, enumerations, memory that cannot be
+ * accessed) gets a code and a sentence, and harms nothing. What pagewire.h says that no caller may do is not done: places for results that
+ * are no memory, buffers that are changed while an operation has them, waits that nothing ends.
+ */
+#include <pagewire.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6 };
+enum { GUARD = 1 << 14, ROOM = 1 << 14, BUFFERS = 1 << 16 };
+
+static pw_node *nodes[NODES];
+static pw_remote *remotes[REMOTES];
+static pw_token tokens[TOKENS];
+/* Places of objects; what was freed stays in them now and then. */
+static pw_operation *operations[OPERATIONS];
+static pw_opened *opened[OPENED];
+/* Objects of the heap. */
+static void *objects[OBJECTS];
+/* Peers write the room, operations of this process use the buffers, and nobody the guards. */
+static unsigned char *arena, *room, *buffers, *nothing;
+/* Where words of operations go. */
+static uint64_t words[64];
+static int event;
+static uint64_t calls, refused, state;
+
+static uint64_t any(void)
+{
+    uint64_t z = state += 0x9e3779b97f4a7c15;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static uint64_t below(uint64_t bound)
+{
+    return any() % bound;
+}
+
+static bool one_in(uint32_t chances)
+{
+    return below(chances) == 0;
+}
+
+/* A number as hostile as its type permits, mostly small. */
+static uint64_t number(uint64_t usual)
+{
+    switch (below(14)) {
+    case 0:
+        return UINT64_MAX - below(9);
+    case 1:
+        return INT64_MAX - below(3);
+    case 2:
+        return UINT32_MAX - below(3);
+    case 3:
+        return 1ull << below(64);
+    case 4:
+        return any();
+    case 5:
+        return 0;
+    default:
+        return below(usual + 1);
+    }
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+#define FAIL(...)                                                                                              \
+    do {                                                                                                       \
+        fprintf(stderr, "%d: call %llu: ", __LINE__, (unsigned long long)calls);                               \
+        fprintf(stderr, __VA_ARGS__);                                                                          \
+        fprintf(stderr, "\n");                                                                                 \
+        exit(1);                                                                                               \
+    } while (0)
+
+/* What a call gives: a code that there is, with a sentence. PW_DEFECT is what a panic becomes. */
+static bool outcome(int line, const char *what, int code)
+{
+    calls++;
+    if (code < PW_OK || code > PW_RELEASE || code == PW_DEFECT)
+        FAIL("%s of line %d gave %d (%s): %s", what, line, code, pw_error_name(code), pw_error_message());
+    if (code != PW_OK && !*pw_error_message())
+        FAIL("%s of line %d gave %s and says nothing", what, line, pw_error_name(code));
+    refused += code != PW_OK;
+    return code == PW_OK;
+}
+
+#define DO(call) outcome(__LINE__, #call, call)
+
+/* A pointer to an object: mostly one of its kind, else NULL, none that is aligned, or one of another kind. */
+static void *handle(void *const *table, size_t count)
+{
+    void *const *of[] = {(void **)nodes, (void **)remotes, (void **)operations, (void **)opened};
+    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED};
+    size_t kind = below(4);
+
+    switch (below(24)) {
+    case 0:
+        return NULL;
+    case 1:
+        return (char *)table[below(count)] + 1 + below(7);
+    case 2:
+        return of[kind][below(counts[kind])];
+    default:
+        return table[below(count)];
+    }
+}
+
+#define NODE handle((void **)nodes, NODES)
+#define REMOTE handle((void **)remotes, REMOTES)
+
+static pw_token *token(pw_token *place)
+{
+    if (one_in(32))
+        return NULL;
+    *place = tokens[below(TOKENS)];
+    if (one_in(6))
+        place->bytes[below(sizeof place->bytes)] ^= 1 << below(8);
+    return place;
+}
+
+static pw_peer *peer(pw_peer *place)
+{
+    pw_token of = tokens[below(TOKENS)];
+
+    if (one_in(24))
+        return NULL;
+    if (one_in(16) || pw_owner(&of, place) != PW_OK)
+        for (size_t i = 0; i < sizeof place->bytes; i++)
+            place->bytes[i] = any();
+    return place;
+}
+
+/* A buffer of an operation: bytes that nobody else needs, or none that can be accessed. length: at most what there is. */
+static void *buffer(size_t *length)
+{
+    *length = below(3) ? below(512) : below(ROOM);
+    switch (below(32)) {
+    case 0:
+        return NULL;
+    case 1:
+        return (void *)8;
+    case 2:
+        return nothing + below(4096);
+    case 3:
+        /* More than there is of addresses. */
+        *length = SIZE_MAX - below(1 << 16);
+        return buffers;
+    default:
+        return buffers + below(BUFFERS - *length);
+    }
+}
+
+static uint64_t *word(void)
+{
+    switch (below(16)) {
+    case 0:
+        return NULL;
+    case 1:
+        return (uint64_t *)((char *)words + 1 + below(7));
+    default:
+        return &words[below(64)];
+    }
+}
+
+/* A place for an operation whose former one has ended, or is left to itself. */
+static pw_operation **operation(void)
+{
+    pw_operation **place = &operations[below(OPERATIONS)];
+
+    if (one_in(32))
+        return NULL;
+    if (one_in(64))
+        return (pw_operation **)((char *)operations + 4);
+    pw_operation_free(*place);
+    return place;
+}
+
+static void nodes_come_and_go(void)
+{
+    pw_node **place = &nodes[1 + below(NODES - 1)];
+
+    if (one_in(4)) {
+        DO(pw_node_leave(*place));
+        if (one_in(2))
+            DO(pw_node_alone(place));
+    }
+    DO(pw_node_alone_for(number(1000), NULL));
+    DO(pw_node_alone((pw_node **)((char *)nodes + 4)));
+}
+
+static void job(void)
+{
+    static unsigned char all[4096];
+    pw_peer place;
+    char text[300];
+    pw_token of;
+
+    DO(pw_barrier(NODE));
+    size_t size = one_in(8) ? SIZE_MAX - below(4096) : below(sizeof all);
+    DO(pw_all_gather(NODE, one_in(8) ? NULL : arena, size, one_in(8) ? NULL : all));
+    DO(pw_broadcast(NODE, number(1), one_in(8) ? NULL : all, size));
+    DO(pw_explain(NODE, token(&of), one_in(8) ? NULL : text, below(sizeof text)));
+    DO(pw_peer_of_rank(NODE, number(1), one_in(8) ? NULL : &place));
+    DO(pw_identity(NODE, one_in(8) ? NULL : &place));
+    DO(pw_owner(token(&of), one_in(8) ? NULL : &place));
+    (void)(pw_rank(NODE) + pw_size(NODE) + pw_remote_length(REMOTE) + pw_version());
+    if (!pw_error_name(number(40)) || !pw_version_text())
+        FAIL("there is no name");
+}
+
+static void exports(void)
+{
+    pw_token *place = &tokens[1 + below(TOKENS - 1)], of;
+    void *address = room + below(ROOM);
+    size_t length = 1 + below(room + ROOM - (unsigned char *)address);
+    uint32_t rights = one_in(8) ? number(8) : 1 + below(7);
+
+    if (one_in(16))
+        length = one_in(2) ? 0 : SIZE_MAX - below(1 << 16);
+    else if (one_in(8))
+        address = nothing, length = 4096;
+    else if (one_in(4) && (address = objects[below(OBJECTS)]))
+        length = 8;
+    DO(pw_export(NODE, one_in(32) ? NULL : address, length, rights, one_in(32) ? NULL : place));
+    if (one_in(3) && token(&of) && memcmp(&of, &tokens[0], sizeof of))
+        DO(pw_unexport(NODE, &of));
+}
+
+static void heap(void)
+{
+    void **place = &objects[below(OBJECTS)];
+    pw_statistics now;
+    int on_stack;
+    /* So much at most that all of it has its place, or so much that there is none. */
+    size_t size = one_in(6) ? SIZE_MAX - below(1 << 20) : below(1 << 16);
+
+    switch (below(6)) {
+    case 0:
+        *place = *place ? *place : pw_malloc(size);
+        break;
+    case 1:
+        *place = *place ? *place : pw_calloc(size, one_in(4) ? number(8) : 1);
+        break;
+    case 2:
+        *place = *place ? *place : pw_aligned_alloc(one_in(3) ? number(64) : 1ull << below(16), size);
+        break;
+    case 3: {
+        void *moved = size ? pw_realloc(*place, size) : NULL;
+
+        *place = moved ? moved : *place;
+        break;
+    }
+    case 4:
+        if (DO(pw_free(*place)))
+            *place = NULL;
+        break;
+    default:
+        DO(pw_free(one_in(2) ? (void *)&on_stack : arena));
+        DO(pw_heap_statistics(one_in(4) ? NULL : &now));
+        (void)pw_is_registered(*place ? *place : (void *)any());
+        if (one_in(64))
+            DO(pw_heap_purge());
+    }
+    calls++;
+}
+
+static void opens(void)
+{
+    pw_remote **place = &remotes[1 + below(REMOTES - 1)];
+    pw_token of;
+
+    if (one_in(2))
+        DO(pw_close(*place));
+    if (one_in(32))
+        DO(pw_open(NODE, token(&of), (pw_remote **)((char *)remotes + 4)));
+    else
+        DO(pw_open(NODE, token(&of), one_in(32) ? NULL : place));
+}
+
+/* Operations that wait for their end. */
+static void waiting(void)
+{
+    size_t length;
+    void *bytes = buffer(&length);
+    uint64_t offset = number(ROOM);
+    pw_signal signal = {number(ROOM), any(), number(1)};
+    pw_piece pieces[PIECES];
+    size_t count = one_in(16) ? SIZE_MAX / (1 + below(20)) : below(PIECES + 1);
+
+    for (int i = 0; i < PIECES; i++)
+        pieces[i] = (pw_piece){number(ROOM), one_in(4) ? number(1 << 12) : count && count <= PIECES ? length / count : 0};
+    switch (below(10)) {
+    case 0:
+        DO(pw_put(REMOTE, offset, bytes, length));
+        break;
+    case 1:
+        DO(pw_get(REMOTE, offset, bytes, length));
+        break;
+    case 2:
+        DO(pw_put_signal(REMOTE, offset, bytes, length, one_in(16) ? NULL : &signal));
+        break;
+    case 3:
+        DO(pw_signal_change(REMOTE, one_in(16) ? NULL : &signal));
+        break;
+    case 4:
+        DO(pw_put_scattered(REMOTE, one_in(16) ? NULL : pieces, count, bytes, length));
+        break;
+    case 5:
+        DO(pw_get_scattered(REMOTE, one_in(16) ? NULL : pieces, count, bytes, length));
+        break;
+    case 6:
+        DO(pw_put_strided(REMOTE, offset, number(64), 1 + number(64), bytes, length));
+        break;
+    case 7:
+        DO(pw_get_strided(REMOTE, offset, number(64), 1 + number(64), bytes, length));
+        break;
+    case 8:
+        DO(pw_fetch_add(REMOTE, offset & (one_in(4) ? -1ull : -8ull), any(), word()));
+        break;
+    default:
+        DO(one_in(2) ? pw_swap(REMOTE, offset & -8ull, any(), word())
+                     : pw_compare_swap(REMOTE, offset & -8ull, 0, any(), word()));
+    }
+}
+
+/* Operations that are waited for later, or never. */
+static void starting(void)
+{
+    size_t length;
+    void *bytes = buffer(&length);
+    uint64_t offset = number(ROOM);
+    pw_signal signal = {number(ROOM), any(), number(1)};
+    pw_piece pieces[2] = {{number(ROOM), length / 2}, {number(ROOM), length - length / 2}};
+
+    switch (below(8)) {
+    case 0:
+        DO(pw_put_start(REMOTE, offset, bytes, length, operation()));
+        break;
+    case 1:
+        DO(pw_get_start(REMOTE, offset, bytes, length, operation()));
+        break;
+    case 2:
+        DO(pw_put_signal_start(REMOTE, offset, bytes, length, one_in(16) ? NULL : &signal, operation()));
+        break;
+    case 3:
+        DO(pw_put_scattered_start(REMOTE, pieces, 2, bytes, length, operation()));
+        break;
+    case 4:
+        DO(pw_get_scattered_start(REMOTE, pieces, 2, bytes, length, operation()));
+        break;
+    case 5:
+        DO(pw_fetch_add_start(REMOTE, offset & -8ull, any(), word(), operation()));
+        break;
+    case 6:
+        DO(pw_swap_start(REMOTE, offset & -8ull, any(), word(), operation()));
+        break;
+    default:
+        DO(pw_compare_swap_start(REMOTE, offset & -8ull, 0, any(), word(), operation()));
+    }
+}
+
+static void results(void)
+{
+    pw_operation *of = handle((void **)operations, OPERATIONS);
+
+    switch (below(6)) {
+    case 0:
+        DO(pw_operation_free(of));
+        break;
+    case 1:
+        DO(pw_notify(of, one_in(8) ? -1 : event));
+        break;
+    case 2:
+        DO(pw_cancel(of));
+        break;
+    case 3:
+        DO(pw_end_after(of, number(1000000)));
+        break;
+    case 4:
+        DO(pw_wait_for(of, below(300000)));
+        break;
+    default:
+        if (DO(pw_test(of)))
+            DO(pw_wait(of));
+    }
+    if (one_in(8))
+        DO(one_in(2) ? pw_flush(REMOTE) : pw_flush_all(NODE));
+}
+
+static void signals(void)
+{
+    uint64_t seen, *at = (uint64_t *)(room + (below(ROOM - 8) & (one_in(8) ? -1ull : -8ull)));
+
+    DO(pw_signal_wait(NODE, one_in(16) ? NULL : at, number(3), any(), below(2) * 100000, one_in(8) ? NULL : &seen));
+}
+
+static void conditional(void)
+{
+    size_t length;
+    void *bytes = buffer(&length);
+    pw_peer of;
+    pw_token to;
+    pw_opening about;
+    pw_opened **place = &opened[below(OPENED)], *one = handle((void **)opened, OPENED);
+    uint64_t tag = one_in(8) ? any() : below(TAGS);
+
+    switch (below(8)) {
+    case 0:
+    case 1: {
+        pw_operation **held = operation();
+
+        if (DO(pw_open_write(NODE, peer(&of), tag, bytes, length, held)) && held)
+            DO(pw_end_after(*held, below(20000000)));
+        break;
+    }
+    case 2:
+        DO(pw_release(NODE, peer(&of), tag, token(&to), word(), operation()));
+        break;
+    case 3:
+        DO(pw_open_read(NODE, peer(&of), tag, token(&to), word(), operation()));
+        break;
+    case 4:
+        pw_opened_free(*place);
+        DO(pw_next_opened(NODE, below(2) * 100000, one_in(16) ? NULL : &about, place));
+        break;
+    case 5:
+        DO(pw_opened_release(one, token(&to), word(), operation()));
+        break;
+    case 6:
+        DO(pw_opened_write(one, bytes, length, operation()));
+        break;
+    default:
+        DO(one_in(2) ? pw_opened_decline(one) : pw_opened_free(one));
+    }
+}
+
+static void check_guards(void)
+{
+    for (int i = 0; i < GUARD; i++)
+        if (arena[i] != 0xee || room[ROOM + i] != 0xee || buffers[BUFFERS + i] != 0xee)
+            FAIL("byte %d of a guard was written", i);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, wanted = argc > 2 ? strtoull(argv[2], NULL, 0) : 20000;
+    double end = argc > 3 ? seconds() + strtod(argv[3], NULL) : 0;
+
+    arena = mmap(NULL, 3 * GUARD + ROOM + BUFFERS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    nothing = mmap(NULL, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (arena == MAP_FAILED || nothing == MAP_FAILED || event < 0)
+        FAIL("there is no memory");
+    room = arena + GUARD;
+    buffers = room + ROOM + GUARD;
+    memset(arena, 0xee, 3 * GUARD + ROOM + BUFFERS);
+    state = seed;
+    for (int i = 0; i < NODES; i++)
+        if (pw_node_alone(&nodes[i]))
+            pw_die("join");
+    if (pw_export(nodes[0], room, ROOM, PW_READ | PW_WRITE | PW_ATOMIC, &tokens[0]) ||
+        pw_open(nodes[1], &tokens[0], &remotes[0]))
+        pw_die("open");
+    while (end ? seconds() < end : calls < wanted) {
+        /* A call that does not return is an error, too. */
+        alarm(120);
+        switch (below(32)) {
+        case 0:
+            if (one_in(8))
+                nodes_come_and_go();
+            break;
+        case 1:
+            job();
+            break;
+        case 2 ... 3:
+            exports();
+            break;
+        case 4 ... 5:
+            heap();
+            break;
+        case 6 ... 7:
+            opens();
+            break;
+        case 8 ... 13:
+            waiting();
+            break;
+        case 14 ... 20:
+            starting();
+            break;
+        case 21 ... 24:
+            results();
+            break;
+        case 25:
+            signals();
+            break;
+        default:
+            conditional();
+        }
+        if (one_in(256))
+            check_guards();
+    }
+    alarm(120);
+    for (int i = 0; i < NODES; i++)
+        DO(pw_node_leave(nodes[i]));
+    check_guards();
+    printf("seed %llu: %llu calls, %llu refused\n", (unsigned long long)seed, (unsigned long long)calls,
+           (unsigned long long)refused);
+    return 0;
+}

@@ -1,0 +1,51 @@
+//! For tasks of tokio (feature `tokio`): waiting for the descriptor of a node, and for signals. Operations need no runtime.
+//!
+//! The runtime needs its I/O and time drivers (`enable_all`). Its timers have a grain of a millisecond, and so have waits for signals that take
+//! longer than [`SPIN`](crate::limits::SPIN).
+//!
+//! ```
+//! use pagewire::{Node, Rights, tokio::Ready};
+//!
+//! async fn run() -> pagewire::Result<()> {
+//!     let node = Node::alone()?;
+//!     let table = node.zeroed::<u64>(16)?;
+//!     let remote = node.open(&table.export(Rights::all())?)?;
+//!     let ready = Ready::of(&node)?;
+//!     let put = remote.put_signal(0, vec![5u64], remote.signal(120).add(1));
+//!     pagewire::tokio::wait_until(&table.signal(120)?, |count| count == 1).await;
+//!     ready.wait().await?; // The put has ended, and its result was not taken.
+//!     assert_eq!(put.await?, [5]);
+//!     Ok(())
+//! }
+//! tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run()).unwrap();
+//! ```
+
+use ::tokio::io::Interest;
+use ::tokio::io::unix::AsyncFd;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// This runtime.
+struct Own;
+
+impl crate::runtime::Runtime for Own {
+    type Watched<'n> = AsyncFd<BorrowedFd<'n>>;
+
+    // Its successor (tokio 1.54) is unsafe, for descriptors that may be closed meanwhile. A borrowed one is not.
+    #[allow(deprecated)]
+    fn watch(descriptor: BorrowedFd<'_>) -> io::Result<Self::Watched<'_>> {
+        AsyncFd::with_interest(descriptor, Interest::READABLE)
+    }
+
+    async fn readable(watched: &Self::Watched<'_>) -> io::Result<()> {
+        // The runtime is told of changes only, so it is looked at what it says.
+        watched.async_io(Interest::READABLE, |descriptor| crate::runtime::is_readable(descriptor)).await
+    }
+
+    async fn sleep(time: Duration) {
+        ::tokio::time::sleep(time).await;
+    }
+}
+
+crate::runtime::calls!();

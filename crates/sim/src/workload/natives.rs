@@ -1,0 +1,187 @@
+//! Native operations beside verbs (`crates/pagewire`): put, get, put with signal, and conditional writes.
+//!
+//! A [`Native`] connection is an RC queue pair at a caller and one at an owner, and memory that nothing else uses. Conditional writes go by the tables of `crates/pagewire` themselves; their messages are SENDs on the
+//! simulated network. Start at [`Workload::go_on_with_natives`].
+
+mod conditional;
+mod link;
+mod transfers;
+
+use super::driver::Workload;
+use super::native::{CALLER, Native, OWNER, Of, RECEIVES};
+use super::{Stage, Violation};
+use pagewire_fabric::Fabric;
+use pagewire_nic::{Completion, Status};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Requests of a side under way beyond which its program begins nothing. What messages and timers add to that fits the send queue.
+const MOST_REQUESTS: usize = 64;
+/// Native connections for each party, at most.
+const MOST_FOR_EACH: usize = 4;
+
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+    /// Chooses who has native connections: processes that know Pagewire's own packets. Their sides are counted among the ends.
+    pub(super) fn draw_natives(&mut self, standard: &[bool]) -> Vec<Native<F>> {
+        let able: Vec<usize> = (0..standard.len()).filter(|party| !standard[*party]).collect();
+        if able.len() < 2 {
+            return Vec::new();
+        }
+        let count = self.plan.natives.min(able.len() * MOST_FOR_EACH);
+        let mut natives = Vec::new();
+        for _ in 0..count {
+            let caller = self.native_random.usize(0..able.len());
+            let owner = (caller + self.native_random.usize(1..able.len())) % able.len();
+            let parties = [able[caller], able[owner]];
+            let places = parties.map(|party| self.ends_of[party].natives);
+            parties.iter().for_each(|party| self.ends_of[*party].natives += 1);
+            natives.push(Native::new(parties, places));
+        }
+        natives
+    }
+
+    /// Everybody looks at native connections; `posting`: and starts something. True: something happened.
+    pub(super) fn go_on_with_natives(&mut self, posting: bool) -> Result<bool, Violation> {
+        let mut natives = std::mem::take(&mut self.natives);
+        let mut outcome = Ok(false);
+        for native in &mut natives {
+            let went_on = self.go_on_with(native, posting);
+            outcome = match (outcome, went_on) {
+                (Ok(before), Ok(now)) => Ok(before || now),
+                // What a process that has ended left is nobody's fault.
+                (Ok(before), Err(_)) if !self.lives(native) => Ok(before),
+                (Ok(_), Err(violation)) => Err(violation),
+                (failed, _) => failed,
+            };
+        }
+        self.natives = natives;
+        outcome
+    }
+
+    fn lives(&self, native: &Native<F>) -> bool {
+        native.parties.iter().all(|party| !self.parties[*party].dead && self.stage.is_alive(*party))
+    }
+
+    fn go_on_with(&mut self, native: &mut Native<F>, posting: bool) -> Result<bool, Violation> {
+        if !self.lives(native) {
+            if native.link.is_some() {
+                self.lose(native)?;
+            }
+            return Ok(false);
+        }
+        if native.link.is_none() {
+            self.connect(native)?;
+            return Ok(true);
+        }
+        let mut active = false;
+        // The network may hold everything up for a while.
+        let has_room = native.requests.iter().all(|requests| requests.len() < MOST_REQUESTS);
+        for side in [CALLER, OWNER] {
+            active |= self.poll_native(native, side)?;
+            if !self.lives(native) {
+                return Ok(active);
+            }
+        }
+        self.look_at_signals(native)?;
+        active |= self.run_timers(native)?;
+        if posting && has_room && self.native_random.bool() {
+            active |= self.start_something(native)?;
+        } else if !posting && has_room {
+            active |= self.match_releases(native)?;
+        }
+        Ok(active)
+    }
+
+    fn start_something(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+        match self.native_random.u32(0..10) {
+            0..5 => self.start_transfer(native),
+            5..8 => self.writer_acts(native),
+            _ => self.owner_acts(native),
+        }
+    }
+
+    /// Takes the completions of one side. True: there were some.
+    fn poll_native(&mut self, native: &mut Native<F>, side: usize) -> Result<bool, Violation> {
+        let Some(link) = &native.link else { return Ok(false) };
+        let mut completions = Vec::new();
+        link.sides[side].queue.poll(64, &mut |completion| completions.push(*completion));
+        for completion in &completions {
+            if !self.lives(native) {
+                return Ok(true);
+            }
+            self.native_completed(native, side, completion)?;
+        }
+        Ok(!completions.is_empty())
+    }
+
+    fn native_completed(
+        &mut self,
+        native: &mut Native<F>,
+        side: usize,
+        completion: &Completion,
+    ) -> Result<(), Violation> {
+        if completion.status != Status::Success {
+            // Between Pagewires that live RC gives nothing up, and nothing here is refused.
+            return Err(self.native_violation(native, format!("side {side} has {completion:?}")));
+        }
+        if completion.wr_id >= RECEIVES {
+            return self.message_came(native, side, completion);
+        }
+        match native.requests[side].remove(&completion.wr_id) {
+            Some(Of::Message) => Ok(()),
+            Some(Of::Transfer { id, is_last }) if is_last => self.transfer_ended(native, id),
+            Some(Of::Write { serial, is_last }) if is_last => self.write_done(native, serial),
+            Some(_) => Ok(()),
+            None => {
+                Err(self.native_violation(native, format!("request {} completed twice", completion.wr_id)))
+            }
+        }
+    }
+
+    fn native_violation(&self, native: &Native<F>, what: String) -> Violation {
+        self.violation(format!("native connection of parties {:?}: {what}", native.parties))
+    }
+
+    /// The other party is dead: everything under way ends, once, and what came of it at the owner counts.
+    fn lose(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+        let Some(link) = native.link.take() else { return Ok(()) };
+        // The engine of a dead process is taken apart by its successor.
+        for side in link.sides.iter().filter(|side| self.stage.is_alive(side.party)) {
+            if let Err(error) = self.patiently(side.party, || side.queue_pair.destroy()) {
+                return Err(
+                    self.native_violation(native, format!("a queue pair cannot be destroyed: {error}"))
+                );
+            }
+        }
+        self.conditional_lost(native)?;
+        native.transfers.clear();
+        native.requests = [HashMap::new(), HashMap::new()];
+        Ok(())
+    }
+
+    /// Compares the slots of the owners that no operation changes.
+    pub(super) fn audit_natives(&mut self) -> Result<(), Violation> {
+        let natives = std::mem::take(&mut self.natives);
+        let found = natives.iter().try_for_each(|native| {
+            let free = native.slots[OWNER].free();
+            free.into_iter().filter(|_| native.link.is_some() && self.lives(native)).try_for_each(|slot| {
+                let memory = self.slot(native, OWNER, slot);
+                self.same(native, &memory, &native.shadow[slot], &format!("slot {slot}, which is free,"))
+            })
+        });
+        self.natives = natives;
+        found
+    }
+
+    /// Whether bytes are what they must be.
+    fn same(&self, native: &Native<F>, found: &[u8], wanted: &[u8], what: &str) -> Result<(), Violation> {
+        match super::pattern::difference(found, wanted) {
+            None => Ok(()),
+            Some(place) => Err(self.native_violation(native, format!("byte {place} of {what} is wrong"))),
+        }
+    }
+
+    fn virtual_time(&self) -> Duration {
+        Duration::from_nanos(self.stage.now())
+    }
+}

@@ -1,0 +1,186 @@
+//! The queue pairs of a native connection, and its memory: slots for operations, and receives for messages.
+
+use crate::workload::driver::Workload;
+use crate::workload::lifecycle::{address_of, rights};
+use crate::workload::native::{
+    FIRST, Link, MESSAGE, MESSAGES, NATIVE, Native, OWNER, Of, RECEIVES, SLOT, SLOTS, Side, Slots, WORD,
+};
+use crate::workload::post::INLINE;
+use crate::workload::{Stage, Violation, pattern};
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::{Data, Error, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation, SendRequest};
+
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+    /// Makes the queue pairs of a native connection, and fills its memory. A party that ends meanwhile is no violation.
+    pub(super) fn connect(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+        let made = [0, 1].map(|side| self.native_side(native, side));
+        let sides = match made {
+            [Ok(one), Ok(other)] => [one, other],
+            [Err(error), _] | [_, Err(error)] => {
+                return Err(self.native_violation(native, format!("it cannot be made: {error}")));
+            }
+        };
+        for side in 0..2 {
+            let (own, peer) = (&sides[side], &sides[1 - side]);
+            for change in self.native_changes(own, peer) {
+                if let Err(error) = own.queue_pair.modify(&change) {
+                    return Err(self.native_violation(native, format!("it cannot be connected: {error}")));
+                }
+            }
+        }
+        for side in &sides {
+            let mut bytes = vec![0; NATIVE as usize];
+            pattern::fill(self.native_random.u64(..), &mut bytes);
+            for slot in 0..SLOTS as u64 {
+                let word = (slot * SLOT + WORD) as usize;
+                bytes[word..word + 8].fill(0);
+            }
+            self.parties[side.party].program_writes(side.address, &bytes);
+        }
+        native.link = Some(Link { sides });
+        native.slots = [Slots::default(), Slots::default()];
+        native.shadow = (0..SLOTS).map(|slot| self.slot(native, OWNER, slot)).collect();
+        for side in 0..2 {
+            for index in 0..MESSAGES {
+                self.post_native_receive(native, side, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn native_side(&self, native: &Native<F>, side: usize) -> Result<Side<F>, Error> {
+        let party = native.parties[side];
+        let owner = &self.parties[party];
+        let queue = owner.context.create_cq(512, None)?;
+        let (address, key) = owner
+            .native_memory(native.places[side])
+            .ok_or(Error::InvalidArgument("it has no native memory"))?;
+        let queue_pair = owner.domain.create_qp(QueuePairInit {
+            kind: QueuePairType::Rc,
+            send_cq: queue.clone(),
+            recv_cq: queue.clone(),
+            srq: None,
+            capabilities: Capabilities {
+                max_send_wr: 256,
+                max_recv_wr: MESSAGES as u32,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: INLINE,
+            },
+            signal_all: false,
+        })?;
+        Ok(Side { party, queue_pair, queue, address, key })
+    }
+
+    fn native_changes(&self, own: &Side<F>, peer: &Side<F>) -> [QueuePairChange; 3] {
+        let psn = |side: &Side<F>| side.queue_pair.number().wrapping_mul(0x9E37) & 0xFF_FFFF;
+        let init = QueuePairChange {
+            state: Some(State::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(rights()),
+            ..QueuePairChange::default()
+        };
+        let receive = QueuePairChange {
+            state: Some(State::ReadyToReceive),
+            address: Some(address_of(&self.parties[peer.party])),
+            path_mtu: Some(self.parties[own.party].context.device().mtu),
+            destination: Some(peer.queue_pair.number()),
+            receive_psn: Some(psn(peer)),
+            max_dest_read_atomic: Some(8),
+            min_rnr_timer: Some(8),
+            ..QueuePairChange::default()
+        };
+        let send = QueuePairChange {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(psn(own)),
+            timeout: Some(self.plan.timeout),
+            retry_count: Some(self.plan.retry_count),
+            rnr_retry: Some(7),
+            max_read_atomic: Some(8),
+            ..QueuePairChange::default()
+        };
+        [init, receive, send]
+    }
+
+    /// Where a slot of a side lies, and the key of its memory.
+    pub(super) fn place_of(&self, native: &Native<F>, side: usize, slot: usize) -> (u64, u32) {
+        native.link.as_ref().map_or((0, 0), |link| {
+            let Side { address, key, .. } = link.sides[side];
+            (address + slot as u64 * SLOT, key)
+        })
+    }
+
+    /// What a slot of a side holds.
+    pub(super) fn slot(&self, native: &Native<F>, side: usize, slot: usize) -> Vec<u8> {
+        let (address, _) = self.place_of(native, side, slot);
+        self.parties[native.parties[side]].memory(address, SLOT)
+    }
+
+    /// The program of a side writes into a slot.
+    pub(super) fn fill_slot(
+        &mut self,
+        native: &Native<F>,
+        side: usize,
+        (slot, offset): (usize, u64),
+        bytes: &[u8],
+    ) {
+        let (address, _) = self.place_of(native, side, slot);
+        self.parties[native.parties[side]].program_writes(address + offset, bytes);
+    }
+
+    pub(super) fn post_native_receive(
+        &self,
+        native: &Native<F>,
+        side: usize,
+        index: u64,
+    ) -> Result<(), Violation> {
+        let Some(link) = &native.link else { return Ok(()) };
+        let side = &link.sides[side];
+        let address = side.address + FIRST + index * MESSAGE;
+        let segment = ScatterGather { address, length: MESSAGE as u32, key: side.key };
+        let request = ReceiveRequest { wr_id: RECEIVES + index, segments: &[segment] };
+        let posted = side.queue_pair.post_receive(&request);
+        posted.map_err(|error| self.native_violation(native, format!("a receive was refused: {error}")))
+    }
+
+    /// What a receive of a side holds.
+    pub(super) fn native_message(
+        &self,
+        native: &Native<F>,
+        side: usize,
+        (index, length): (u64, u32),
+    ) -> Vec<u8> {
+        let Some(link) = &native.link else { return Vec::new() };
+        let address = link.sides[side].address + FIRST + index * MESSAGE;
+        self.parties[native.parties[side]].memory(address, u64::from(length).min(MESSAGE))
+    }
+
+    /// Posts a request of a side.
+    pub(super) fn post_native(
+        &mut self,
+        native: &mut Native<F>,
+        side: usize,
+        (operation, data): (SendOperation, Data<'_>),
+        of: Of,
+    ) -> Result<(), Violation> {
+        let wr_id = native.number();
+        let Some(link) = &native.link else { return Ok(()) };
+        let request = SendRequest {
+            wr_id,
+            data,
+            operation,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            destination: None,
+        };
+        let posted = link.sides[side].queue_pair.post_send(&request);
+        link.sides[side].queue_pair.doorbell();
+        native.requests[side].insert(wr_id, of);
+        posted
+            .map(drop)
+            .map_err(|error| self.native_violation(native, format!("a request was refused: {error}")))
+    }
+}

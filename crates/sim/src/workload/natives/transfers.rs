@@ -1,0 +1,134 @@
+//! Put, get, and put with signal.
+
+use crate::workload::driver::Workload;
+use crate::workload::native::{CALLER, DATA, Kind, Native, OWNER, Of, SLOT, Transfer, WORD};
+use crate::workload::{Stage, Violation, pattern};
+use pagewire_fabric::Fabric;
+use pagewire_nic::{Data, ScatterGather, SendOperation};
+
+fn word_of(slot: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&slot[WORD as usize..WORD as usize + 8]);
+    u64::from_ne_bytes(word)
+}
+
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+    /// Starts a transfer, if there is memory. True: it did.
+    pub(super) fn start_transfer(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+        let random = &mut self.native_random;
+        let Some(own) = native.slots[CALLER].take(random) else { return Ok(false) };
+        let Some(there) = native.slots[OWNER].take(random) else {
+            native.slots[CALLER].give_back(own);
+            return Ok(false);
+        };
+        let length = if random.u32(0..4) == 0 { DATA } else { random.u64(1..=DATA) };
+        let offset = random.u64(0..=DATA - length);
+        let before = word_of(&native.shadow[there]);
+        let kind = match random.u32(0..4) {
+            0 => Kind::Put,
+            1 => Kind::Get,
+            2 => Kind::Set(before.wrapping_add(random.u64(1..))),
+            _ => Kind::Add,
+        };
+        let after = match kind {
+            Kind::Put | Kind::Get => before,
+            Kind::Set(value) => value,
+            Kind::Add => before.wrapping_add(1),
+        };
+        let id = native.number();
+        let part = offset as usize..(offset + length) as usize;
+        let bytes = match kind {
+            Kind::Get => native.shadow[there][part].to_vec(),
+            _ => pattern::of(id, length as usize),
+        };
+        // A get comes to memory that holds something else.
+        let first = if kind == Kind::Get { pattern::of(!id, length as usize) } else { bytes.clone() };
+        self.fill_slot(native, CALLER, (own, 0), &first);
+        let transfer =
+            Transfer { kind, slots: [own, there], offset, bytes, word: [before, after], is_seen: false };
+        self.post_transfer(native, id, &transfer)?;
+        native.transfers.insert(id, transfer);
+        Ok(true)
+    }
+
+    fn post_transfer(
+        &mut self,
+        native: &mut Native<F>,
+        id: u64,
+        transfer: &Transfer,
+    ) -> Result<(), Violation> {
+        let Transfer { kind, slots: [own, there], offset, ref bytes, .. } = *transfer;
+        let ((here, local), (target, key)) =
+            (self.place_of(native, CALLER, own), self.place_of(native, OWNER, there));
+        let address = target + offset;
+        let operation = match kind {
+            Kind::Get => SendOperation::Read { address, key },
+            _ => SendOperation::Write { address, key },
+        };
+        let whole = [ScatterGather { address: here, length: bytes.len() as u32, key: local }];
+        let is_last = matches!(kind, Kind::Put | Kind::Get);
+        self.post_native(native, CALLER, (operation, Data::Segments(&whole)), Of::Transfer { id, is_last })?;
+        let (address, last) = (target + WORD, Of::Transfer { id, is_last: true });
+        let word = [ScatterGather { address: here + WORD, length: 8, key: local }];
+        match kind {
+            Kind::Put | Kind::Get => Ok(()),
+            Kind::Set(value) => {
+                let value = value.to_ne_bytes();
+                let set = SendOperation::Write { address, key };
+                self.post_native(native, CALLER, (set, Data::Inline(&[&value])), last)
+            }
+            Kind::Add => {
+                let add = SendOperation::FetchAdd { address, key, add: 1 };
+                self.post_native(native, CALLER, (add, Data::Segments(&word)), last)
+            }
+        }
+    }
+
+    /// Whoever sees a signal changed sees the bytes before it.
+    pub(super) fn look_at_signals(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+        let waiting = |transfer: &&Transfer| transfer.word[0] != transfer.word[1] && !transfer.is_seen;
+        let slots: Vec<usize> =
+            native.transfers.values().filter(waiting).map(|transfer| transfer.slots[OWNER]).collect();
+        for slot in slots {
+            let memory = self.slot(native, OWNER, slot);
+            let Some(transfer) = native.transfers.values_mut().find(|transfer| transfer.slots[OWNER] == slot)
+            else {
+                continue;
+            };
+            let word = word_of(&memory);
+            if word == transfer.word[0] {
+                continue;
+            }
+            transfer.is_seen = true;
+            let wanted = transfer.result(&native.shadow[slot]);
+            self.same(native, &memory, &wanted, "what stands before a signal that is seen")?;
+        }
+        Ok(())
+    }
+
+    /// The last request of a transfer is complete: its bytes are visible.
+    pub(super) fn transfer_ended(&mut self, native: &mut Native<F>, id: u64) -> Result<(), Violation> {
+        let Some(transfer) = native.transfers.remove(&id) else {
+            return Err(self.native_violation(native, format!("transfer {id} has ended twice")));
+        };
+        let [own, there] = transfer.slots;
+        let memory = self.slot(native, OWNER, there);
+        let wanted = transfer.result(&native.shadow[there]);
+        self.same(native, &memory, &wanted, &format!("what {:?} has left", transfer.kind))?;
+        let here = self.slot(native, CALLER, own);
+        match transfer.kind {
+            Kind::Get => self.same(native, &here[..transfer.bytes.len()], &transfer.bytes, "what was got")?,
+            Kind::Add if word_of(&here) != transfer.word[0] => {
+                let what = format!("a fetch-add gave {:#x}, not {:#x}", word_of(&here), transfer.word[0]);
+                return Err(self.native_violation(native, what));
+            }
+            _ => {}
+        }
+        native.shadow[there] = wanted;
+        native.slots[CALLER].give_back(own);
+        native.slots[OWNER].give_back(there);
+        self.report.natives += 1;
+        self.report.bytes_checked += SLOT;
+        Ok(())
+    }
+}

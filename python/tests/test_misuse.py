@@ -1,0 +1,276 @@
+"""Calls in a random order with random arguments: each gives a result or an exception, and none ends the process.
+
+PAGEWIRE_FUZZ_SEED is the seed, 1 by default; PAGEWIRE_FUZZ_SECONDS has it go on for so long.
+"""
+
+import faulthandler
+import gc
+import math
+import os
+import random
+import time
+import unittest
+import warnings
+from typing import Any, Callable
+
+import numpy as np
+
+import pagewire
+from pagewire import ErrorCode
+
+CALLS = 4000
+# Memory behind and before what calls may write.
+GUARD = 4096
+TAGS = 6
+
+# What Python itself raises for arguments that make no sense.
+REFUSALS = (pagewire.Error, TypeError, ValueError, IndexError, OverflowError, MemoryError, BufferError, AttributeError)
+
+
+class World:
+    """The objects that calls are made with. Some of them are closed, cancelled or of the wrong kind."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.nodes = [pagewire.Node.alone(), pagewire.Node.alone()]
+        # Peers may write the middle of it.
+        self.arena = self.nodes[0].zeros(2 * GUARD + 1024, np.uint8)
+        self.arena[:] = 0xEE
+        self.table = self.arena[GUARD : GUARD + 1024].view(np.int64)
+        self.tokens: list[Any] = [self.nodes[0].export(self.table, read=True, write=True, atomic=True)]
+        self.remotes: list[Any] = [self.nodes[1].open(self.tokens[0], np.int64)]
+        self.operations: list[Any] = []
+        self.opened: list[Any] = []
+        self.left: list[Any] = []
+
+    def node(self) -> Any:
+        return self.pick(self.left) if self.left and self.random.random() < 0.1 else self.pick(self.nodes)
+
+    def pick(self, of: list[Any]) -> Any:
+        return self.random.choice(of) if of else None
+
+    def number(self) -> Any:
+        draw = self.random
+        return draw.choice(
+            [
+                draw.randrange(-2, 140),
+                draw.randrange(-2, 140),
+                draw.choice([0, -1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), 10**30]),
+                draw.getrandbits(64),
+                draw.choice([None, 1.5, math.nan, math.inf, "7", b"7", [], np.int64(3), np.array(3), True]),
+            ]
+        )
+
+    def array(self) -> Any:
+        draw = self.random
+        kind = draw.choice([np.int64, np.float64, np.uint8, np.complex128, ">i8", "datetime64[s]"])
+        values = np.zeros(draw.randrange(0, 140), kind)
+        return draw.choice(
+            [
+                values,
+                values,
+                values[::2],
+                values[::-1],
+                np.zeros((3, 4), kind).T,
+                np.zeros((2, 0), kind),
+                self.table,
+                np.array([object(), None]),
+                np.array(["text"]),
+                draw.choice([None, 7, "text", b"bytes", [1, 2], [[1], [2, 3]], {}, memoryview(b"bytes")]),
+                read_only(values),
+            ]
+        )
+
+    def token(self) -> Any:
+        draw, token = self.random, self.pick(self.tokens)
+        changed = bytearray(token)
+        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+        return draw.choice([token, token, token, bytes(token), bytes(changed), token[:-1], b"", None, "token"])
+
+    def peer(self) -> Any:
+        peer = self.pick(self.nodes).identity
+        return self.random.choice([peer, peer, peer, bytes(peer), peer[1:], b"", None, 7, self.token()])
+
+    def seconds(self) -> Any:
+        return self.random.choice([0, 0, 0.001, -1, -math.inf, math.nan, "1"])
+
+    def index(self) -> Any:
+        draw = self.random
+        parts = [draw.choice([None, draw.randrange(-150, 150)]) for _ in range(3)]
+        return draw.choice([self.number(), slice(*parts), slice(self.number(), self.number()), (1, 2), ...])
+
+    def remote(self) -> Any:
+        return self.pick(self.remotes)
+
+    def keep(self, operation: Any) -> None:
+        self.operations.append(operation)
+
+    # Each is a call.
+
+    def zeros(self) -> None:
+        shape = self.random.choice([self.random.randrange(0, 200), -1, (3, 4), (), (2**40, 2**40), None, "1", 2.5])
+        kind = self.random.choice([np.int64, np.float32, "i4", "S0", "O", "wrong", None, [("a", "i8")]])
+        self.node().zeros(shape, kind)
+
+    def export(self) -> None:
+        flags = {name: self.random.choice([True, False, 1, 0]) for name in ("read", "write", "atomic")}
+        array = self.array()
+        if isinstance(array, np.ndarray) and not array.flags.owndata and array is not self.table:
+            flags["write"] = flags["atomic"] = False
+        self.tokens.append(self.node().export(array, **flags))
+
+    def unexport(self) -> None:
+        token = self.token()
+        if token != self.tokens[0]:
+            self.node().unexport(token)
+
+    def open(self) -> None:
+        kind = self.random.choice([np.int64, np.float64, np.uint8, "O", "S0", None, "wrong"])
+        self.remotes.append(self.node().open(self.token(), kind))
+
+    def close(self) -> None:
+        if len(self.remotes) > 3:
+            self.remote().close()
+
+    def put(self) -> None:
+        self.keep(self.remote().put(self.number(), self.array()))
+
+    def get(self) -> None:
+        count = self.number()
+        # Not so much that this machine has no memory for it.
+        if not isinstance(count, (int, float)) or abs(count) < 1 << 20 or abs(count) > 1 << 50:
+            self.keep(self.remote().get(self.number(), count))
+
+    def get_into(self) -> None:
+        array = self.array()
+        if array is not self.table:
+            self.keep(self.remote().get_into(self.number(), array))
+
+    def put_signal(self) -> None:
+        changes = self.random.choice([{"add": self.number()}, {"set": self.number()}, {}, {"add": 1, "set": 2}])
+        self.keep(self.remote().put_signal(self.number(), self.array(), self.number(), **changes))
+
+    def atomic(self) -> None:
+        remote, (one, other) = self.remote(), (self.number(), self.number())
+        call = self.random.randrange(3)
+        if call == 0:
+            self.keep(remote.fetch_add(self.number(), one))
+        elif call == 1:
+            self.keep(remote.swap(self.number(), one))
+        else:
+            self.keep(remote.compare_swap(self.number(), one, other))
+
+    def items(self) -> None:
+        remote = self.remote()
+        if self.random.random() < 0.5:
+            remote[self.index()]
+        else:
+            remote[self.index()] = self.random.choice([self.array(), self.number()])
+
+    def signal(self) -> None:
+        self.node().signal(self.array(), self.number()).wait(self.number(), self.seconds())
+
+    def open_write(self) -> None:
+        held = self.node().open_write(self.peer(), self.random.choice([self.random.randrange(TAGS), self.number()]), self.array())
+        self.keep(held.within(self.random.choice([0, 0.01, 0.1])))
+
+    def release(self) -> None:
+        self.keep(self.node().release(self.peer(), self.random.randrange(TAGS), self.token()))
+
+    def open_read(self) -> None:
+        self.keep(self.node().open_read(self.peer(), self.random.randrange(TAGS), self.token()))
+
+    def next_opened(self) -> None:
+        self.opened.append(self.node().next_opened(self.seconds()))
+
+    def answer(self) -> None:
+        opened = self.pick(self.opened)
+        call = self.random.randrange(3)
+        if call == 0:
+            self.keep(opened.release(self.token()))
+        elif call == 1:
+            self.keep(opened.write(self.array()))
+        else:
+            opened.decline()
+
+    def operation(self) -> None:
+        operation = self.pick(self.operations)
+        call = self.random.randrange(4)
+        if call == 0:
+            operation.cancel()
+        elif call == 1:
+            operation.within(self.seconds())
+        elif operation.done():
+            operation.wait()
+
+    def forget(self) -> None:
+        for kept in (self.operations, self.opened):
+            del kept[: len(kept) // 2]
+        del self.tokens[4:], self.remotes[8:]
+        if self.random.random() < 0.1:
+            gc.collect()
+
+    def flush(self) -> None:
+        self.random.choice([self.node(), self.remote()]).flush()
+
+    def job(self) -> None:
+        node = self.node()
+        node.barrier()
+        node.all_gather(self.random.choice([b"", b"some bytes", self.token(), 7]))
+        node.broadcast(self.random.choice([0, 0, 1, -1, None]), self.random.choice([b"bytes", b"", None]))
+
+    def questions(self) -> None:
+        node, remote = self.node(), self.remote()
+        node.explain(self.token())
+        node.peer(self.number())
+        len(remote), repr(remote), remote.nbytes, node.rank, node.size, node.identity
+        pagewire.is_registered(self.array())
+        pagewire.heap_statistics()
+
+    def leave(self) -> None:
+        if self.random.random() < 0.05:
+            node = pagewire.Node.alone()
+            node.leave()
+            self.left = [node]
+
+
+def read_only(values: Any) -> Any:
+    values.flags.writeable = False
+    return values
+
+
+STEPS: list[Callable[[World], None]] = [
+    *[World.put, World.get, World.get_into, World.put_signal, World.atomic, World.items] * 3,
+    *[World.open_write, World.release, World.open_read, World.next_opened, World.answer, World.operation] * 2,
+    *[World.zeros, World.export, World.unexport, World.open, World.close, World.signal, World.forget],
+    *[World.flush, World.job, World.questions, World.leave],
+]
+
+
+class Misuse(unittest.TestCase):
+    def test_random_calls_are_answered_or_refused(self) -> None:
+        seed = int(os.environ.get("PAGEWIRE_FUZZ_SEED", "1"))
+        seconds = float(os.environ.get("PAGEWIRE_FUZZ_SECONDS", "0"))
+        # Complex numbers are cut, says numpy.
+        warnings.simplefilter("ignore")
+        # A crash says where, and a call that does not return is one.
+        faulthandler.dump_traceback_later(120 + seconds, exit=True)
+        self.addCleanup(faulthandler.cancel_dump_traceback_later)
+        world, end, calls, refused = World(seed), time.monotonic() + seconds, 0, 0
+        while calls < CALLS or time.monotonic() < end:
+            step = world.random.choice(STEPS)
+            calls += 1
+            try:
+                step(world)
+            except REFUSALS as refusal:
+                refused += 1
+                code = getattr(refusal, "code", None)
+                self.assertNotIn(code, (ErrorCode.DEFECT,), f"seed {seed}, call {calls}, {step.__name__}: {refusal}")
+            if calls % 256 == 0:
+                self.check_guards(world, f"seed {seed}, call {calls}")
+        self.check_guards(world, f"seed {seed}")
+        self.assertTrue(calls // 10 < refused < calls, f"seed {seed}: {refused} of {calls} refused")
+
+    def check_guards(self, world: World, where: str) -> None:
+        guards = np.concatenate([world.arena[:GUARD], world.arena[-GUARD:]])
+        self.assertTrue((guards == 0xEE).all(), f"{where}: memory beside what was exported was written")
