@@ -50,7 +50,7 @@ pub(crate) struct Conditional {
     opened: Condvar,
     /// They are announced as ready. Changed with the lock of the releases.
     opened_is_ready: AtomicBool,
-    /// This process leaves, and tells nobody anything more.
+    /// This process leaves, and sends nothing more.
     closed: AtomicBool,
 }
 
@@ -106,7 +106,7 @@ impl Conditional {
         self.start.elapsed()
     }
 
-    /// Holds a write; `announces`: and tells the peer. Its end comes with the operation.
+    /// Holds a write; `announces`: and sends its opening to the peer. Its end comes with the operation.
     ///
     /// # Errors
     /// Why it is not held.
@@ -163,10 +163,10 @@ impl Conditional {
         self.withdraw(&held.key.0, write, Failure::Cancelled { operation: WRITE, peer });
     }
 
-    /// Ends a write that was taken out, and tells the peer.
+    /// Ends a write that was taken out, and sends its end to the peer.
     fn withdraw(&self, peer: &NodeAddress, write: HeldOperation, failure: Failure) {
         let ended = Message::Ended { serial: write.serial, release: None, ending: Ending::Withdrawn };
-        self.tell(*peer, &ended);
+        self.send_message(*peer, &ended);
         write.end(failure);
     }
 
@@ -176,7 +176,7 @@ impl Conditional {
     /// `Failed`: why it is not released; `Limit`: too many peers.
     pub fn release(self: &Arc<Self>, peer: Peer, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
         // Its end comes as a message.
-        self.takes_messages()?;
+        self.services.inbox()?;
         let end = Arc::new(Pending::new(RELEASE, 0));
         let connection = self.peers.connection(peer.0)?;
         let released = self.releases.lock().release(peer.0, tag, *token, (end.clone(), self.now()));
@@ -191,7 +191,7 @@ impl Conditional {
     /// # Errors
     /// `Failed`: it has ended meanwhile, or why it is not released; `Limit`: too many peers.
     pub fn release_opening(&self, opening: &Opening, token: &Token) -> Result<Arc<ReleaseEnd>> {
-        self.takes_messages()?;
+        self.services.inbox()?;
         let end = Arc::new(Pending::new(RELEASE, 0));
         let connection = self.peers.connection(opening.peer)?;
         let released = self.releases.lock().release_opening(opening, *token, end.clone());
@@ -207,7 +207,7 @@ impl Conditional {
     /// `Failed`: why it is not released; `Limit`: too many peers.
     pub fn release_any(self: &Arc<Self>, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
         let end = Arc::new(Pending::new(RELEASE, 0));
-        self.takes_messages()?;
+        self.services.inbox()?;
         let released = self.releases.lock().release_any(tag, *token, (end.clone(), self.now()));
         self.announce_opened();
         match released.map_err(|(why, _)| not_released(self.services.address, tag, why))? {
@@ -263,24 +263,27 @@ impl Conditional {
         self.announce_opened();
     }
 
-    /// Tells a peer that what it has opened will not be released.
+    /// Declines what a peer has opened: it will not be released.
     pub fn decline(&self, opening: &Opening) {
         self.close_opening(opening);
-        self.tell(
+        self.send_message(
             opening.peer,
             &Message::Decline { tag: opening.tag, serial: opening.serial, is_full: false },
         );
     }
 
-    /// Tells a peer that this process has room for a write of its data.
+    /// Opens a read: this process has space for a write of the peer's data.
     pub fn open_read(&self, peer: Peer, tag: Tag, length: u64) {
         let mut newest = self.serial.lock();
         *newest += 1;
-        self.tell(peer.0, &Message::Open { tag, serial: *newest, length, direction: Direction::Read });
+        self.send_message(
+            peer.0,
+            &Message::Open { tag, serial: *newest, length, direction: Direction::Read },
+        );
     }
 
     /// Sends a message to a peer, which may have to be connected to first. What it was for is lost with the peer.
-    fn tell(&self, peer: NodeAddress, message: &Message) {
+    fn send_message(&self, peer: NodeAddress, message: &Message) {
         if self.closed.load(Ordering::Acquire) {
             return;
         }
@@ -290,22 +293,12 @@ impl Conditional {
             }
             Ok(connection) => send(&connection, message),
             Err(error) => {
-                log::warn!("{} is not told of the end of a conditional write: {error}", peer.socket())
+                log::warn!(
+                    "no message reaches {}: a conditional write ends there with its time: {error}",
+                    peer.socket()
+                )
             }
         }
-    }
-
-    /// Makes what takes messages of peers.
-    ///
-    /// # Errors
-    /// `Engine`, `System` and `Heap`: it cannot be had.
-    pub fn takes_messages(&self) -> Result<()> {
-        self.services.inbox().map(drop)
-    }
-
-    /// Takes messages of peers.
-    pub fn poll_messages(&self) {
-        self.services.poll_messages();
     }
 
     fn take_message(self: &Arc<Self>, peer: NodeAddress, message: Message) {
@@ -319,19 +312,17 @@ impl Conditional {
                         self.opened.notify_all();
                     }
                     Opened::Known => {}
-                    Opened::Full => self.tell(peer, &Message::Decline { tag, serial, is_full: true }),
+                    Opened::Full => self.send_message(peer, &Message::Decline { tag, serial, is_full: true }),
                 }
             }
             Message::Release(release) => self.receive_release(peer, &release),
-            // That a write is done is told by what comes behind its bytes alone.
-            Message::Ended { ending: Ending::Written(_), .. } => {}
             Message::Ended { serial, release, ending } => {
                 let mut releases = self.releases.lock();
                 releases.close(&peer, serial);
                 let ended = release.and_then(|number| releases.end(&peer, number));
                 drop(releases);
                 if let Some(end) = ended {
-                    self.end_release(&peer, &end, ending);
+                    self.end_release(&peer, &end, Err(ending));
                 }
             }
             Message::Decline { tag, serial, is_full } => {
@@ -355,35 +346,35 @@ impl Conditional {
             Arrival::Full => Ending::Full,
         };
         let serial = release.serial.unwrap_or_default();
-        self.tell(peer, &Message::Ended { serial, release: Some(release.number), ending });
+        self.send_message(peer, &Message::Ended { serial, release: Some(release.number), ending });
     }
 
-    fn end_release(&self, peer: &NodeAddress, end: &ReleaseEnd, ending: Ending) {
+    /// Ends a release: with the bytes of its write, or with why there was none.
+    fn end_release(&self, peer: &NodeAddress, end: &ReleaseEnd, written: Result<u64, Ending>) {
         let (operation, socket) = (RELEASE, peer.socket());
-        let failure = match ending {
-            Ending::Written(length) => {
-                end.word.store(length, Ordering::Release);
-                None
-            }
-            Ending::Withdrawn => Some(Failure::Cancelled { operation, peer: socket }),
-            Ending::NoWrite => Some(Failure::TimedOut { operation, waited_for: "a write with its tag" }),
-            Ending::Refused => {
-                let (side, rule) = (Side::Caller, Rule::Release);
-                Some(Failure::Refused { operation, peer: socket, side, rule })
-            }
-            Ending::Lost => {
-                let why = "the connection that it wrote by was lost".to_owned();
-                Some(Failure::PeerLost { operation, peer: socket, why })
-            }
-            Ending::Full => Some(Failure::Declined { operation, peer: socket, is_full: true }),
-        };
+        let failure =
+            written.map(|length| end.word.store(length, Ordering::Release)).err().map(
+                |ending| match ending {
+                    Ending::Withdrawn => Failure::Cancelled { operation, peer: socket },
+                    Ending::NoWrite => Failure::TimedOut { operation, waited_for: "a write with its tag" },
+                    Ending::Refused => {
+                        let (side, rule) = (Side::Caller, Rule::Release);
+                        Failure::Refused { operation, peer: socket, side, rule }
+                    }
+                    Ending::Lost => {
+                        let why = "the connection that it wrote by was lost".to_owned();
+                        Failure::PeerLost { operation, peer: socket, why }
+                    }
+                    Ending::Full => Failure::Declined { operation, peer: socket, is_full: true },
+                },
+            );
         self.services.end_at_messages(end, failure);
     }
 
     /// Starts a write that is released: this node goes on with it, whatever the program does.
     fn start(self: &Arc<Self>, peer: NodeAddress, write: HeldOperation, release: &Release) {
         let (connection, pending) = (write.connection.clone(), write.pending.clone());
-        let end = Arc::new(TellsEnd {
+        let end = Arc::new(SendFailure {
             conditional: Arc::downgrade(self),
             peer,
             serial: write.serial,
@@ -446,7 +437,7 @@ impl PeerEvents for Conditional {
         let ended = releases.end(&peer, number);
         drop(releases);
         if let Some(end) = ended {
-            self.end_release(&peer, &end, Ending::Written(length));
+            self.end_release(&peer, &end, Ok(length));
         }
     }
 
@@ -471,7 +462,7 @@ impl PeerEvents for Conditional {
         }
         for (peer, number) in expired.releases {
             let (release, ending) = (Some(number), Ending::NoWrite);
-            self.tell(peer, &Message::Ended { serial: 0, release, ending });
+            self.send_message(peer, &Message::Ended { serial: 0, release, ending });
         }
         let late = self.releases.lock().expire(now);
         for end in late {
@@ -500,7 +491,7 @@ fn not_released(peer: NodeAddress, tag: Tag, why: NotReleased) -> Failure {
     Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule }
 }
 
-/// The WRITE of a released write, and the news of it behind that. The operation's own word, at `length`, says how many bytes it has.
+/// The WRITE of a released write, and the SEND of its end behind that. The operation's own word, at `length`, says how many bytes it has.
 fn steps(
     peer: &NodeAddress,
     write: &HeldOperation,
@@ -514,10 +505,10 @@ fn steps(
         return Err(Rule::Release);
     }
     let operation = SendOperation::Write { address: token.base, key: token.key };
-    let write_it = Step { operation, local: write.local, repeats: false };
+    let write_step = Step { operation, local: write.local, repeats: false };
     let local = ScatterGather { address: length, length: 8, key: write.connection.local_key() };
-    let tell_it = Step { operation: SendOperation::SendImmediate(release.number), local, repeats: false };
-    Ok([write_it, tell_it])
+    let end_step = Step { operation: SendOperation::SendImmediate(release.number), local, repeats: false };
+    Ok([write_step, end_step])
 }
 
 /// Sends a message. What becomes of it is noted by the connection.
@@ -535,8 +526,8 @@ fn send(connection: &Arc<Connection>, message: &Message) {
     drop(Operation::new(connection.clone(), pending, |_, bytes| bytes));
 }
 
-/// Tells the releaser when a write that it has released fails. One that succeeds tells it itself.
-struct TellsEnd {
+/// Sends the failure of a released write to its releaser. The end of one that succeeds travels behind its bytes.
+struct SendFailure {
     conditional: Weak<Conditional>,
     peer: NodeAddress,
     serial: u64,
@@ -544,7 +535,7 @@ struct TellsEnd {
     pending: Arc<AnyPending>,
 }
 
-impl Wake for TellsEnd {
+impl Wake for SendFailure {
     fn wake(self: Arc<Self>) {
         let Some(conditional) = self.conditional.upgrade() else { return };
         let ending = match self.pending.fate() {
@@ -553,6 +544,6 @@ impl Wake for TellsEnd {
             Some(Fate::Failed) => Ending::Refused,
         };
         let (serial, release) = (self.serial, Some(self.release));
-        conditional.tell(self.peer, &Message::Ended { serial, release, ending });
+        conditional.send_message(self.peer, &Message::Ended { serial, release, ending });
     }
 }

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 const MAGIC: [u8; 8] = *b"PAGEWIRE";
 /// Of the messages below.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Bytes of a message at most; one byte in front of it says how many it has.
 pub(crate) const MAX_MESSAGE: usize = 128;
 

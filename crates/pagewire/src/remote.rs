@@ -150,7 +150,7 @@ impl RemoteRegion {
         self.get_scattered(&pieces, buffer)
     }
 
-    /// Starts several puts at once, in this order: the engine is told of them once.
+    /// Starts several puts at once, in this order: the engine is notified once.
     pub fn put_batch<B: Buffer>(&self, puts: impl IntoIterator<Item = (u64, B)>) -> Vec<Operation<B>> {
         let (mut all, mut good) = (Vec::new(), Vec::new());
         for (offset, buffer) in puts {
@@ -178,7 +178,7 @@ impl RemoteRegion {
     /// Gets `count` elements from `offset` on.
     ///
     /// # Errors
-    /// `NoMemory`: there is none for the buffer. What the operation itself ends with is told by its end.
+    /// `NoMemory`: there is none for the buffer. The operation's end has its failure.
     pub fn get<T>(&self, offset: u64, count: usize) -> Result<Operation<Vec<T>>>
     where
         T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static,

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 impl Node {
-    /// Opens a conditional write: tells the peer, and holds the write until the peer [releases](Node::release) it, which says where the bytes go.
+    /// Opens a conditional write: sends a message to the peer, and holds the write until the peer [releases](Node::release) it, which says where the bytes go.
     /// The message goes out first, so both sides prepare their memory at once. This node then writes by itself; the program need do nothing.
     ///
     /// A held write delays nothing: it is ordered with other operations to the peer from its release on. A release may come before its write.
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-/// Holds a write; `announces`: and tells the peer.
+/// Holds a write; `announces`: and sends its opening to the peer.
 pub(super) fn hold<B: Buffer>(
     conditional: &Arc<Conditional>,
     peer: Peer,
@@ -68,7 +68,7 @@ pub(super) fn hold<B: Buffer>(
         return Err(OperationError { buffer, failure });
     }
     // Its release comes as a message.
-    let connected = conditional.takes_messages().and_then(|()| conditional.peers.connect(peer.0));
+    let connected = conditional.services.inbox().and_then(|_| conditional.peers.connect(peer.0));
     let connection = match connected {
         Ok(connection) => connection,
         Err(error) => {
@@ -199,7 +199,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     }
 
     fn poll_once(&self) {
-        self.conditional.poll_messages();
+        self.conditional.services.poll_messages();
         self.completions().poll();
     }
 }

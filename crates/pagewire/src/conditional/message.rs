@@ -1,4 +1,4 @@
-//! What two nodes tell each other of conditional writes: SENDs between their queue pairs.
+//! The messages of two nodes about conditional writes: SENDs between their queue pairs.
 
 use crate::conditional::releases::Outgoing;
 use crate::conditional::tag::{Direction, Tag};
@@ -6,10 +6,10 @@ use crate::limits::MAX_MESSAGE;
 use crate::token::{Token, TokenError};
 use serde::{Deserialize, Serialize};
 
-/// A message. [`Written`](Ending::Written) is none: a SEND with immediate tells it, behind the bytes.
+/// A message. A write that was done sends none: a SEND with immediate follows its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// The sender holds a write of `length` bytes, or has room for one.
+    /// The sender holds a write of `length` bytes, or has space for one.
     Open { tag: Tag, serial: u64, length: u64, direction: Direction },
     /// The receiver may write: to the memory of the token.
     Release(Release),
@@ -32,11 +32,9 @@ pub(crate) struct Release {
     token: Vec<u8>,
 }
 
-/// How a release ends.
+/// Why a release ends without its write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Ending {
-    /// With so many bytes.
-    Written(u64),
     /// The writer has cancelled the write, or its time had run out.
     Withdrawn,
     /// No write came in time.

@@ -99,7 +99,7 @@ impl OpenedByPeer {
         self.opening.tag
     }
 
-    /// Bytes that the peer has, or has room for.
+    /// Bytes that the peer has, or has space for.
     pub fn length(&self) -> u64 {
         self.opening.length
     }
@@ -119,7 +119,7 @@ impl OpenedByPeer {
         Ok(Released::new(&self.services, end, None))
     }
 
-    /// Writes to the memory that the peer has room in. See [`Node::open_write`].
+    /// Writes to the memory of a peer that has opened a read. See [`Node::open_write`].
     ///
     /// # Errors
     /// As those of `Node::open_write`.
@@ -129,7 +129,7 @@ impl OpenedByPeer {
         Ok(held)
     }
 
-    /// Tells the peer that nothing comes of it: a write ends as [`Refused`](crate::WriteOutcome::Refused).
+    /// Declines it: a write ends as [`Refused`](crate::WriteOutcome::Refused).
     pub fn decline(self) {
         self.node.decline(&self.opening);
     }

@@ -52,7 +52,7 @@ pub(crate) enum Arrival<W> {
     Kept,
     /// The write that it names is not held any more.
     Withdrawn,
-    /// There is no room for it.
+    /// There is no space for it.
     Full,
 }
 
@@ -173,7 +173,7 @@ impl<W> Writes<W> {
 
     /// A peer is lost: takes out what is held for it.
     pub fn lose(&mut self, peer: &NodeAddress) -> Vec<W> {
-        // Early releases stay: they run out, and their senders are told so.
+        // Early releases stay: they run out, and a message says so to their senders.
         self.withdrawn.retain(|(of, _), _| of != peer);
         let keys: Vec<Key> = self.held.keys().filter(|(of, _)| of == peer).copied().collect();
         keys.iter().filter_map(|key| self.held.remove(key)).map(|held| held.write).collect()
