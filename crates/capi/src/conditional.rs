@@ -61,7 +61,7 @@ impl Object for OpenedByPeer {
 
 /// # Safety
 /// NULL, or a peer.
-unsafe fn peer_of(peer: *const pw_peer) -> Result<Peer> {
+pub(crate) unsafe fn peer_of(peer: *const pw_peer) -> Result<Peer> {
     // SAFETY: the caller's promise.
     let Some(peer) = (unsafe { peer.as_ref() }) else {
         return Err(Refusal::argument("the peer is NULL"));
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn pw_release(
 }
 
 /// Releases, and gives C the release: the count of bytes goes to `written`, which is checked first.
-fn hand_over_release(
+pub(crate) fn hand_over_release(
     written: *mut u64,
     operation: *mut *mut pw_operation,
     release: impl FnOnce() -> pagewire::Result<Released>,

@@ -1,5 +1,6 @@
 //! Conditional writes: posted before the peer's memory is known, and held by this node until the peer releases them (FRRWP-1, FRRWP-2).
 
+mod deferred;
 mod held;
 mod message;
 mod released;
@@ -16,9 +17,10 @@ use crate::limits::{MAX_MESSAGES_WAITING, SPIN};
 use crate::operation::Operation;
 use crate::peers::Peers;
 use crate::pending::{AnyPending, Fate, Pending, Step};
-use crate::rights::Rights;
 use crate::services::Services;
 use crate::token::{NodeAddress, Peer, Token};
+use deferred::Blocked;
+pub use deferred::{Deferred, Posted};
 pub use held::{Canceller, HeldWrite, WriteOutcome};
 use message::{Ending, Message, Release};
 use pagewire_nic::{ScatterGather, SendOperation};
@@ -26,6 +28,7 @@ use parking_lot::{Condvar, Mutex};
 pub use released::{OpenedByPeer, Released};
 use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
 use smallvec::{SmallVec, smallvec};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -50,6 +53,10 @@ pub(crate) struct Conditional {
     opened: Condvar,
     /// They are announced as ready. Changed with the lock of the releases.
     opened_is_ready: AtomicBool,
+    /// Released writes of another layer whose queue is full, oldest first.
+    blocked: Mutex<VecDeque<Blocked>>,
+    /// There are, or were, writes of another layer.
+    has_deferred: AtomicBool,
     /// This process leaves, and sends nothing more.
     closed: AtomicBool,
 }
@@ -57,14 +64,22 @@ pub(crate) struct Conditional {
 /// The end of a release: its bytes, or a failure.
 pub(crate) type ReleaseEnd = Pending<Mutex<Option<u64>>>;
 
-/// A held write, whose buffer's type is forgotten.
+/// A held write.
 #[derive(Clone)]
 struct HeldOperation {
     serial: u64,
-    pending: Arc<AnyPending>,
+    /// By which its messages go.
     connection: Arc<Connection>,
-    /// Its buffer.
-    local: ScatterGather,
+    work: Work,
+}
+
+/// What a held write is made of.
+#[derive(Clone)]
+enum Work {
+    /// An operation of this node, whose buffer's type is forgotten.
+    Operation { pending: Arc<AnyPending>, local: ScatterGather },
+    /// Another layer posts it.
+    Deferred(Arc<dyn Deferred>),
 }
 
 /// A write that is held, or was.
@@ -85,6 +100,8 @@ impl Conditional {
             releases: Mutex::default(),
             opened: Condvar::new(),
             opened_is_ready: AtomicBool::new(false),
+            blocked: Mutex::default(),
+            has_deferred: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&conditional);
@@ -110,25 +127,22 @@ impl Conditional {
     ///
     /// # Errors
     /// Why it is not held.
-    pub fn hold(
+    fn hold(
         self: &Arc<Self>,
         peer: Peer,
         tag: Tag,
-        operation: &Operation<impl Send + 'static>,
-        local: ScatterGather,
+        (connection, work): (Arc<Connection>, Work),
         announces: bool,
     ) -> Result<HeldBy, Failure> {
         let key = (peer.0, tag);
-        let connection = operation.connection().clone();
+        let length = work.length();
         let mut newest = self.serial.lock();
         *newest += 1;
         let serial = *newest;
-        let pending = operation.any_pending();
-        let held = HeldOperation { serial, pending, connection: connection.clone(), local };
+        let held = HeldOperation { serial, connection: connection.clone(), work };
         let early = self.writes.lock().hold(key, serial, held);
         if announces && early.is_ok() {
-            let (length, direction) = (u64::from(local.length), Direction::Write);
-            send(&connection, &Message::Open { tag, serial, length, direction });
+            send(&connection, &Message::Open { tag, serial, length, direction: Direction::Write });
         }
         drop(newest);
         match early {
@@ -161,6 +175,14 @@ impl Conditional {
         let Some(write) = self.writes.lock().take(&held.key, held.serial, self.now()) else { return };
         let peer = held.key.0.socket();
         self.withdraw(&held.key.0, write, Failure::Cancelled { operation: WRITE, peer });
+    }
+
+    /// Ends the write of a tag, if one is held.
+    pub fn cancel_tag(&self, key: Key) {
+        let serial = self.writes.lock().serial(&key);
+        if let Some(serial) = serial {
+            self.cancel(&HeldBy { key, serial });
+        }
     }
 
     /// Ends a write that was taken out, and sends its end to the peer.
@@ -316,6 +338,15 @@ impl Conditional {
                 }
             }
             Message::Release(release) => self.receive_release(peer, &release),
+            Message::Posted { serial, release, length } => {
+                let mut releases = self.releases.lock();
+                releases.close(&peer, serial);
+                let ended = releases.end(&peer, release);
+                drop(releases);
+                if let Some(end) = ended {
+                    self.end_release(&peer, &end, Ok(length));
+                }
+            }
             Message::Ended { serial, release, ending } => {
                 let mut releases = self.releases.lock();
                 releases.close(&peer, serial);
@@ -373,7 +404,13 @@ impl Conditional {
 
     /// Starts a write that is released: this node goes on with it, whatever the program does.
     fn start(self: &Arc<Self>, peer: NodeAddress, write: HeldOperation, release: &Release) {
-        let (connection, pending) = (write.connection.clone(), write.pending.clone());
+        let connection = write.connection.clone();
+        let (pending, local) = match write.work {
+            Work::Operation { pending, local } => (pending, local),
+            Work::Deferred(deferred) => {
+                return self.start_deferred(peer, write.serial, deferred, release);
+            }
+        };
         let end = Arc::new(SendFailure {
             conditional: Arc::downgrade(self),
             peer,
@@ -383,8 +420,10 @@ impl Conditional {
         });
         // The thread that polls for sleepers polls for this, too.
         connection.completions().sleep(&*pending, &Waker::from(end));
-        pending.word.store(u64::from(write.local.length).to_be(), Ordering::Release);
-        match steps(&peer, &write, release, pending.word.as_ptr() as u64) {
+        pending.word.store(u64::from(local.length).to_be(), Ordering::Release);
+        let length =
+            ScatterGather { address: pending.word.as_ptr() as u64, length: 8, key: connection.local_key() };
+        match steps(&peer, release, local, length) {
             Ok(steps) => {
                 pending.steps.lock().list = SmallVec::from(steps);
                 connection.start([pending]);
@@ -405,6 +444,9 @@ impl Conditional {
             let peer = write.connection.peer.socket();
             write.end(Failure::Cancelled { operation: WRITE, peer });
         }
+        let peer = self.services.address.socket();
+        let blocked = std::mem::take(&mut *self.blocked.lock());
+        blocked.iter().for_each(|write| write.end(&Failure::Cancelled { operation: WRITE, peer }));
         let releases = self.releases.lock().drain();
         for end in releases {
             let peer = self.services.address.socket();
@@ -447,7 +489,7 @@ impl PeerEvents for Conditional {
         self.announce_opened();
         let lost = |operation| Failure::PeerLost { operation, peer: peer.socket(), why: why.to_owned() };
         for write in writes {
-            write.connection.finish(vec![(write.pending.clone(), Some(lost(WRITE)))]);
+            write.end(lost(WRITE));
         }
         for end in releases {
             self.services.end_at_messages(&end, Some(lost(RELEASE)));
@@ -470,13 +512,29 @@ impl PeerEvents for Conditional {
             self.services.end_at_messages(&end, Some(Failure::TimedOut { operation, waited_for }));
         }
         let next = [self.writes.lock().next_deadline(), self.releases.lock().next_deadline()];
-        next.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now))
+        let next = next.into_iter().flatten().map(|deadline| deadline.saturating_sub(now));
+        next.chain(self.look_at_deferred()).min()
     }
 }
 
 impl HeldOperation {
     fn end(&self, failure: Failure) {
-        self.connection.finish(vec![(self.pending.clone(), Some(failure))]);
+        match &self.work {
+            Work::Operation { pending, .. } => {
+                self.connection.finish(vec![(pending.clone(), Some(failure))]);
+            }
+            Work::Deferred(write) => write.end(&failure),
+        }
+    }
+}
+
+impl Work {
+    /// Its bytes.
+    fn length(&self) -> u64 {
+        match self {
+            Work::Operation { local, .. } => u64::from(local.length),
+            Work::Deferred(write) => write.length(),
+        }
     }
 }
 
@@ -491,24 +549,18 @@ fn not_released(peer: NodeAddress, tag: Tag, why: NotReleased) -> Failure {
     Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule }
 }
 
-/// The WRITE of a released write, and the SEND of its end behind that. The operation's own word, at `length`, says how many bytes it has.
+/// The WRITE of a released write, and the SEND of its end behind that. The bytes at `length` say how many it has.
 fn steps(
     peer: &NodeAddress,
-    write: &HeldOperation,
     release: &Release,
-    length: u64,
+    local: ScatterGather,
+    length: ScatterGather,
 ) -> Result<[Step; 2], Rule> {
-    let token = release.token().map_err(|_| Rule::Release)?;
-    let count = u64::from(write.local.length);
-    let takes_it = token.node == *peer && token.rights.contains(Rights::WRITE) && count <= token.length;
-    if !takes_it {
-        return Err(Rule::Release);
-    }
+    let token = release.taken_by(peer, u64::from(local.length))?;
     let operation = SendOperation::Write { address: token.base, key: token.key };
-    let write_step = Step { operation, local: write.local, repeats: false };
-    let local = ScatterGather { address: length, length: 8, key: write.connection.local_key() };
-    let end_step = Step { operation: SendOperation::SendImmediate(release.number), local, repeats: false };
-    Ok([write_step, end_step])
+    let write_step = Step { operation, local, repeats: false };
+    let operation = SendOperation::SendImmediate(release.number);
+    Ok([write_step, Step { operation, local: length, repeats: false }])
 }
 
 /// Sends a message. What becomes of it is noted by the connection.

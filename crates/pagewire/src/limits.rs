@@ -60,6 +60,12 @@ pub const MAX_RELEASES: usize = 65_536;
 /// For how long a release waits for its write.
 pub const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Time between two looks whether the queue pairs of held writes of verbs programs still send.
+pub const DEFERRED_LOOK: Duration = Duration::from_millis(50);
+
+/// Time between two looks whether the send queue of such a write, which was released, has a slot.
+pub const FULL_QUEUE_LOOK: Duration = Duration::from_millis(1);
+
 /// Messages of peers that come between two rounds of the thread that reads them. More of them wait at their senders.
 pub const MESSAGES: u32 = 1024;
 

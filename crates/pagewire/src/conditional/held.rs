@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::completions::Completions;
-use crate::conditional::{Conditional, HeldBy, Tag, WRITE};
+use crate::conditional::{Conditional, HeldBy, Tag, WRITE, Work};
 use crate::error::{Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
 use crate::node::Node;
@@ -78,7 +78,8 @@ pub(super) fn hold<B: Buffer>(
     };
     let local = ScatterGather { address: address as u64, length: count as u32, key: connection.local_key() };
     let operation = Operation::new(connection, Arc::new(Pending::new(WRITE, buffer)), |_, buffer| buffer);
-    match conditional.hold(peer, tag, &operation, local, announces) {
+    let work = Work::Operation { pending: operation.any_pending(), local };
+    match conditional.hold(peer, tag, (operation.connection().clone(), work), announces) {
         Ok(held) => Ok(HeldWrite { operation, held, conditional: conditional.clone() }),
         Err(failure) => Err(operation.refuse(failure)),
     }

@@ -2,8 +2,10 @@
 
 use crate::conditional::releases::Outgoing;
 use crate::conditional::tag::{Direction, Tag};
+use crate::error::Rule;
 use crate::limits::MAX_MESSAGE;
-use crate::token::{Token, TokenError};
+use crate::rights::Rights;
+use crate::token::{NodeAddress, Token};
 use serde::{Deserialize, Serialize};
 
 /// A message. A write that was done sends none: a SEND with immediate follows its bytes.
@@ -15,6 +17,8 @@ pub(crate) enum Message {
     Release(Release),
     /// A held write will not be done by its release, or by any.
     Ended { serial: u64, release: Option<u32>, ending: Ending },
+    /// Another layer of the sender has posted a released write, and sees its end.
+    Posted { serial: u64, release: u32, length: u64 },
     /// The sender will not release the write.
     Decline { tag: Tag, serial: u64, is_full: bool },
 }
@@ -53,8 +57,11 @@ impl Release {
         Release { tag, serial, seen, number, token: token.to_bytes().to_vec() }
     }
 
-    pub fn token(&self) -> Result<Token, TokenError> {
-        Token::from_bytes(&self.token)
+    /// The token, if it takes so many bytes of a write to the peer that has sent it.
+    pub fn taken_by(&self, peer: &NodeAddress, count: u64) -> Result<Token, Rule> {
+        let token = Token::from_bytes(&self.token).map_err(|_| Rule::Release)?;
+        let takes_it = token.node == *peer && token.rights.contains(Rights::WRITE) && count <= token.length;
+        if takes_it { Ok(token) } else { Err(Rule::Release) }
     }
 }
 
