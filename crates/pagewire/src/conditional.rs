@@ -13,10 +13,9 @@ mod writes;
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::inbox::PeerEvents;
-use crate::limits::{MAX_MESSAGES_WAITING, SPIN};
-use crate::operation::Operation;
+use crate::limits::{MAX_MESSAGES_WAITING, SPIN, SWEEP};
 use crate::peers::Peers;
-use crate::pending::{AnyPending, Fate, Pending, Step};
+use crate::pending::{Abandoned, AnyPending, Fate, Pending, Step};
 use crate::services::Services;
 use crate::token::{NodeAddress, Peer, Token};
 use deferred::Blocked;
@@ -55,6 +54,8 @@ pub(crate) struct Conditional {
     opened_is_ready: AtomicBool,
     /// Released writes of another layer whose queue is full, oldest first.
     blocked: Mutex<VecDeque<Blocked>>,
+    /// When the thread that reads messages looks again at what it has started.
+    sweep: Mutex<Duration>,
     /// There are, or were, writes of another layer.
     has_deferred: AtomicBool,
     /// This process leaves, and sends nothing more.
@@ -101,6 +102,7 @@ impl Conditional {
             opened: Condvar::new(),
             opened_is_ready: AtomicBool::new(false),
             blocked: Mutex::default(),
+            sweep: Mutex::new(*SWEEP.start()),
             has_deferred: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
@@ -147,7 +149,10 @@ impl Conditional {
         drop(newest);
         match early {
             Ok(None) => {}
-            Ok(Some((held, release))) => self.start(peer.0, held, &release),
+            Ok(Some((held, release))) => {
+                self.start(peer.0, held, &release);
+                self.services.look_at_timers();
+            }
             Err((why, _)) => {
                 let rule = match why {
                     NotHeld::TagInUse => Rule::TagInUse(tag),
@@ -274,6 +279,7 @@ impl Conditional {
                 return Err(Error::Timeout { what: "a conditional write of a peer", after: patience });
             }
             if waited >= SPIN {
+                self.services.stop_polling_messages();
                 self.opened.wait_for(&mut releases, patience - waited);
             }
         }
@@ -366,7 +372,7 @@ impl Conditional {
     }
 
     fn receive_release(self: &Arc<Self>, peer: NodeAddress, release: &Release) {
-        PeerEvents::run_timers(&**self);
+        self.expire();
         // A write that is being opened is not released before its opening is on its way.
         drop(self.serial.lock());
         let arrival = self.writes.lock().release(peer, release, self.now());
@@ -418,8 +424,8 @@ impl Conditional {
             release: release.number,
             pending: pending.clone(),
         });
-        // The thread that polls for sleepers polls for this, too.
-        connection.completions().sleep(&*pending, &Waker::from(end));
+        // Where the program does not poll, the thread that reads messages does: see `sweep`.
+        connection.completions().sleep_unpolled(&*pending, &Waker::from(end));
         pending.word.store(u64::from(local.length).to_be(), Ordering::Release);
         let length =
             ScatterGather { address: pending.word.as_ptr() as u64, length: 8, key: connection.local_key() };
@@ -497,6 +503,29 @@ impl PeerEvents for Conditional {
     }
 
     fn run_timers(&self) -> Option<Duration> {
+        let next = [self.expire(), self.look_at_deferred(), self.sweep()];
+        next.into_iter().flatten().min()
+    }
+}
+
+impl Conditional {
+    /// Hands over the ends of what was started here, if nobody else polls. Gives when to look again.
+    fn sweep(&self) -> Option<Duration> {
+        let completions = &self.services.completions;
+        let mut pause = self.sweep.lock();
+        if completions.try_poll().is_none_or(|found| found > 0) {
+            *pause = *SWEEP.start();
+        }
+        if !completions.has_sleepers() {
+            return None;
+        }
+        let next = *pause;
+        *pause = (2 * next).min(*SWEEP.end());
+        Some(next)
+    }
+
+    /// Ends what has run out. Gives when something does next.
+    fn expire(&self) -> Option<Duration> {
         let now = self.now();
         let expired = self.writes.lock().expire(now);
         for ((peer, _), write) in expired.writes {
@@ -512,8 +541,7 @@ impl PeerEvents for Conditional {
             self.services.end_at_messages(&end, Some(Failure::TimedOut { operation, waited_for }));
         }
         let next = [self.writes.lock().next_deadline(), self.releases.lock().next_deadline()];
-        let next = next.into_iter().flatten().map(|deadline| deadline.saturating_sub(now));
-        next.chain(self.look_at_deferred()).min()
+        next.into_iter().flatten().map(|deadline| deadline.saturating_sub(now)).min()
     }
 }
 
@@ -574,8 +602,10 @@ fn send(connection: &Arc<Connection>, message: &Message) {
     let pending = Arc::new(Pending::new("message of a conditional write", bytes));
     pending.steps.lock().list = smallvec![Step { operation: SendOperation::Send, local, repeats: false }];
     connection.start([pending.clone() as Arc<AnyPending>]);
-    // Dropped: it goes on, and nobody waits for it.
-    drop(Operation::new(connection.clone(), pending, |_, bytes| bytes));
+    // It goes on, and nobody waits for it. Its failure shows as the loss of the peer.
+    if let Abandoned::Unfinished = pending.abandon() {
+        connection.completions().add_unpolled();
+    }
 }
 
 /// Sends the failure of a released write to its releaser. The end of one that succeeds travels behind its bytes.

@@ -1,5 +1,6 @@
 //! Bounds of this crate. Reaching one is an error that names it, or is said here.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Peers that a node may have operations under way to, and as many that may have such to it.
@@ -40,6 +41,12 @@ pub const DESTROY_TRIES: u32 = 5;
 
 /// For how long a thread that waits for an operation polls before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(200);
+
+/// For how long the thread that polls for sleepers leaves completions to a thread of the program that has just polled.
+pub const POLL_LINGER: Duration = Duration::from_micros(200);
+
+/// Time between two looks of the thread that reads messages at what it has sent and written: at first, and if nothing ends for long.
+pub const SWEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(100);
 
 /// How long a thread that waits for a signal sleeps between two looks at most: the memory of a signal is written without a system
 /// call, so nobody wakes it.

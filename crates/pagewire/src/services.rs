@@ -134,6 +134,13 @@ impl Services {
         }
     }
 
+    /// A thread of the program that has polled for messages goes to sleep.
+    pub fn stop_polling_messages(&self) {
+        if let Some(inbox) = self.known_inbox() {
+            inbox.completions().stop_polling();
+        }
+    }
+
     /// Something is due at another time than before.
     pub fn look_at_timers(&self) {
         if let Some(inbox) = self.known_inbox() {

@@ -181,7 +181,8 @@ impl<B: Send + 'static> HeldWrite<B> {
         while !pending.is_ended() {
             self.poll_once();
             if start.elapsed() >= SPIN {
-                self.completions().wait_until_ended(&*pending);
+                self.conditional.services.stop_polling_messages();
+                self.completions().sleep_until_ended(&*pending);
             }
         }
         WriteOutcome::of(self.operation.into_result())
@@ -212,6 +213,7 @@ impl<B: Send + 'static> Future for HeldWrite<B> {
         let this = self.get_mut();
         this.poll_once();
         let waker: &Waker = context.waker();
+        this.conditional.services.stop_polling_messages();
         if this.completions().sleep(&*this.operation.any_pending(), waker) != Sleep::Ended {
             return Poll::Pending;
         }
