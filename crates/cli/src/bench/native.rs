@@ -106,7 +106,12 @@ fn run(
     let port = next_port();
     let output = ground.run_pair(path, port, Pair::success, |server, client| {
         let end = |host: &Host, rank: &str| -> Command {
-            let mut command = probe(ground, host, name, size, times);
+            let program = &ground.stage.command;
+            let mut command = match strategy {
+                Some(_) => host.command_with_locks(program),
+                None => host.command(program),
+            };
+            probe(&mut command, name, size, times);
             command.args(
                 strategy.and_then(|strategy| Some(strategy.to_possible_value()?.get_name().to_owned())),
             );
@@ -134,7 +139,8 @@ pub(super) fn measure_heap(ground: &Ground, rounds: u32) -> Result<Vec<Line>> {
     let (host, _) = ground.ends(PathChoice::Local)?;
     for _ in 0..rounds {
         for (size, own, peer) in &mut of_sizes {
-            let command = probe(ground, host, HEAP, *size, 20_000);
+            let mut command = host.command(&ground.stage.command);
+            probe(&mut command, HEAP, *size, 20_000);
             let ended = Running::start(command)?.wait_until(Instant::now() + BENCH_RUN);
             interrupt::check()?;
             let measured = if ended.success() { figure(&ended.output) } else { Err(ended.output) };
@@ -152,14 +158,12 @@ pub(super) fn measure_heap(ground: &Ground, rounds: u32) -> Result<Vec<Line>> {
     Ok(lines.collect())
 }
 
-/// A measuring process.
-fn probe(ground: &Ground, host: &Host, name: &str, size: u64, times: u64) -> Command {
-    let mut command = host.command(&ground.stage.command);
+/// Makes this command of a host a measuring process.
+fn probe(command: &mut Command, name: &str, size: u64, times: u64) {
     command.args(["probe", "native", name, &size.to_string(), &times.to_string()]);
     for variable in ["PMIX_NAMESPACE", "PAGEWIRE_JOB_FILE", "PAGEWIRE_ADDRESS"] {
         command.env_remove(variable);
     }
-    command
 }
 
 fn figure(output: &str) -> Result<Figure, String> {

@@ -50,8 +50,9 @@ struct Orders {
 
 impl Sides<'_> {
     fn tell(&self) {
-        // Its end is the other side's answer; a failure shows as the lack of one.
-        drop(self.there.signal_only(self.there.signal(0).set(self.step)));
+        // Its end is the other side's answer; a failure shows as the lack of one. Within the host it ends with this look, so no thread is woken for it.
+        let signal = self.there.signal_only(self.there.signal(0).set(self.step));
+        signal.is_done();
     }
 
     fn wait(&self) -> Result<()> {
