@@ -1,5 +1,8 @@
 //! The measuring processes of `pagewire bench` for the native interface: each gives a figure, over the path that is asked for.
 
+#[path = "../../../tests/src/not_checked.rs"]
+mod not_checked;
+
 use serde_json::Value;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -50,13 +53,18 @@ fn each_benchmark_of_two_processes_gives_a_figure() {
     }
 }
 
-/// Both orders end with each strategy of registration, at both sides.
+/// Both orders end with each strategy of registration, at both sides. Buffers are so long that their memory goes back to the kernel.
 #[test]
 fn each_strategy_of_registration_gives_a_figure() {
+    let locked = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK).unwrap().0;
+    if locked < 4 << 20 {
+        not_checked::tell("strategies of registration, for want of 4 MiB of locked memory (ulimit -l)");
+        return;
+    }
     let strategies = ["on-demand", "pieces", "group", "cache", "batched", "mrrc", "pool", "firehose"];
     for strategy in strategies {
         for name in ["conditional_write", "rendezvous_write"] {
-            of_two(&[name, "8192", "40", strategy], "local");
+            of_two(&[name, "262144", "40", strategy], "local");
         }
     }
 }

@@ -71,7 +71,6 @@ struct Side<'a> {
     inbox_token: Token,
     /// Signals that were waited for.
     taken: u64,
-    size: u64,
     registrar: Option<Registrar>,
 }
 
@@ -88,6 +87,10 @@ pub(super) fn measure(
     let inboxes = node.all_gather(&inbox.export()?)?;
     let other = 1 - node.rank();
     let inbox_token = *inboxes.first().context("no first process")?;
+    let mut buffers = match strategy {
+        Some(_) => (0..BUFFERS).map(|buffer| Registrar::memory(buffer, size)).collect(),
+        None => vec![vec![1; size as usize]],
+    };
     let mut side = Side {
         node,
         peer: node.peer(other)?,
@@ -96,7 +99,6 @@ pub(super) fn measure(
         inbox: node.open(&inbox_token)?,
         inbox_token,
         taken: 0,
-        size,
         registrar: strategy.map(|strategy| Registrar::new(strategy, size)).transpose()?,
     };
     let warm_up = times / 10;
@@ -106,11 +108,11 @@ pub(super) fn measure(
     };
     node.barrier()?;
     if node.rank() == 0 {
-        side.receive_all(what, &transfers)?;
+        side.receive_all(what, &transfers, &buffers)?;
         node.barrier()?;
         return Ok(None);
     }
-    let mut rows = side.write_all(what, &transfers)?.split_off(warm_up as usize);
+    let mut rows = side.write_all(what, &transfers, &mut buffers)?.split_off(warm_up as usize);
     let path = path_of(node, &inbox_token)?;
     node.barrier()?;
     // Of a sequence the mean, as few transfers wait for all that a cache gives up.
@@ -134,13 +136,6 @@ impl Side<'_> {
         let taken = self.taken;
         self.words.signal(0)?.wait_until_within(PATIENCE, |value| value >= taken)?;
         Ok(())
-    }
-
-    fn buffers(&self) -> Vec<Vec<u8>> {
-        match self.registrar {
-            Some(_) => (0..BUFFERS).map(|buffer| Registrar::memory(buffer, self.size)).collect(),
-            None => vec![vec![1; self.size as usize]],
-        }
     }
 
     fn register(&mut self, access: Access, memory: &Vec<u8>) -> Result<()> {
@@ -175,8 +170,12 @@ impl Side<'_> {
     }
 
     /// Microseconds of each transfer.
-    fn write_all(&mut self, what: Measurement, transfers: &[Access]) -> Result<Vec<f64>> {
-        let mut buffers = self.buffers();
+    fn write_all(
+        &mut self,
+        what: Measurement,
+        transfers: &[Access],
+        buffers: &mut [Vec<u8>],
+    ) -> Result<Vec<f64>> {
         let mut rows = Vec::with_capacity(transfers.len());
         for (tag, &access) in (0..).zip(transfers) {
             // Both sides are awake.
@@ -214,9 +213,8 @@ impl Side<'_> {
         })
     }
 
-    fn receive_all(&mut self, what: Measurement, transfers: &[Access]) -> Result<()> {
-        // They stand for the memory behind the inbox.
-        let buffers = self.buffers();
+    /// The buffers stand for the memory behind the inbox.
+    fn receive_all(&mut self, what: Measurement, transfers: &[Access], buffers: &[Vec<u8>]) -> Result<()> {
         for (tag, &access) in (0..).zip(transfers) {
             self.wait()?;
             self.signal();

@@ -78,7 +78,7 @@ pub(super) const fn length(buffer: usize, most: u64) -> u64 {
     if length < 8 { 8 } else { length }
 }
 
-/// The registered buffers of one side.
+/// The registered buffers of one side. It ends before their memory does.
 pub(super) struct Registrar {
     strategy: Strategy,
     cache: PinDownCache,
@@ -86,8 +86,8 @@ pub(super) struct Registrar {
     registered: HashMap<usize, Vec<LockGuard>>,
     /// What is deregistered with the next batch.
     given_up: Vec<LockGuard>,
-    /// Registered before the first transfer.
-    pool: Option<(Vec<u8>, LockGuard)>,
+    /// Registered before the first transfer. The lock ends before its memory.
+    pool: Option<(LockGuard, Vec<u8>)>,
 }
 
 impl Registrar {
@@ -100,7 +100,7 @@ impl Registrar {
             Strategy::Pool => {
                 let memory = vec![1; most as usize];
                 let guard = lock(&memory, 0, memory.len())?;
-                Some((memory, guard))
+                Some((guard, memory))
             }
             _ => None,
         };
@@ -167,7 +167,7 @@ impl Registrar {
 
     /// The pool's buffer with a copy of the data. `None`: there is no pool.
     pub(super) fn copy_to_pool(&mut self, data: &[u8]) -> Option<Vec<u8>> {
-        let (memory, _) = self.pool.as_mut()?;
+        let (_, memory) = self.pool.as_mut()?;
         memory.truncate(0);
         // Never more than it was made with, so it stays where it is.
         memory.extend_from_slice(data);
@@ -176,7 +176,7 @@ impl Registrar {
 
     /// Gives the pool its buffer back.
     pub(super) fn return_to_pool(&mut self, buffer: Vec<u8>) {
-        if let Some((memory, _)) = &mut self.pool {
+        if let Some((_, memory)) = &mut self.pool {
             *memory = buffer;
         }
     }
