@@ -207,7 +207,7 @@ typedef enum {
      */
     PW_CANCELLED = 27,
     /**
-     * The peer does not want it, or has no room for it.
+     * The peer does not want it, or has no space for it.
      */
     PW_DECLINED = 28,
     /**
@@ -335,7 +335,7 @@ typedef struct {
      */
     uint64_t tag;
     /**
-     * In bytes: of the peer's data, or room for so many.
+     * In bytes: of the peer's data, or space for so many.
      */
     uint64_t length;
     /**
@@ -794,7 +794,7 @@ pw_error pw_identity(pw_node *node, pw_peer *peer);
 pw_error pw_owner(const pw_token *token, pw_peer *peer);
 
 /**
- * Opens a conditional write of length bytes of buffer: tells the peer, and holds the write until the peer releases it. The buffer must stay,
+ * Opens a conditional write of length bytes of buffer: sends a message to the peer, and holds the write until the peer releases it. The buffer must stay,
  * and must not be changed, until the operation has ended. A node holds one write of a tag to each peer.
  *
  * pw_wait() and pw_test() give its end: PW_OK: the bytes are visible at the peer; PW_CANCELLED; PW_TIMEOUT; PW_DECLINED; PW_RELEASE: the
@@ -829,7 +829,7 @@ pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
  * this node. peer: NULL for whichever peer has opened one, or will first.
  *
  * operation: ends with the write; NULL if nobody asks. pw_wait() gives PW_OK; PW_CANCELLED; PW_TIMEOUT: no write came within 60 s;
- * PW_RELEASE: the token does not take the write; PW_PEER_LOST. written: gets the count of bytes with PW_OK; it must stay until then; NULL if
+ * PW_RELEASE: the token does not take the write; PW_DECLINED: the peer keeps as many releases as it can; PW_PEER_LOST. written: gets the count of bytes with PW_OK; it must stay until then; NULL if
  * nobody asks.
  *
  * PW_TAG: a release of the tag to this peer is under way; PW_TOKEN; PW_LIMIT.
@@ -868,12 +868,12 @@ pw_error pw_next_opened(pw_node *node,
 pw_error pw_opened_release(pw_opened *opened, const pw_token *token, uint64_t *written, pw_operation **operation);
 
 /**
- * Writes length bytes of buffer to the memory that the peer has room in. As pw_open_write().
+ * Writes length bytes of buffer to the memory that the peer has space in. As pw_open_write().
  */
 pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, pw_operation **operation);
 
 /**
- * Tells the peer that nothing comes of it, and frees the opening.
+ * Declines what the peer has opened, and frees the opening.
  *
  * PW_HANDLE.
  */

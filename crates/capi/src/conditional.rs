@@ -7,7 +7,7 @@ use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
 use crate::operation::{Running, Started, WordPlace, hand_over, pw_operation};
 use pagewire::raw::RawBuffer;
-use pagewire::{Direction, OpenedByPeer, Peer};
+use pagewire::{Direction, OpenedByPeer, Peer, Released};
 use std::ffi::c_void;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct pw_opening {
     pub peer: pw_peer,
     /// Couples it with its answer.
     pub tag: u64,
-    /// In bytes: of the peer's data, or room for so many.
+    /// In bytes: of the peer's data, or space for so many.
     pub length: u64,
     /// PW_OPENED_WRITE or PW_OPENED_READ.
     pub direction: u32,
@@ -61,7 +61,7 @@ impl Object for OpenedByPeer {
 
 /// # Safety
 /// NULL, or a peer.
-unsafe fn peer_of(peer: *const pw_peer) -> Result<Peer> {
+pub(crate) unsafe fn peer_of(peer: *const pw_peer) -> Result<Peer> {
     // SAFETY: the caller's promise.
     let Some(peer) = (unsafe { peer.as_ref() }) else {
         return Err(Refusal::argument("the peer is NULL"));
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn pw_owner(token: *const pw_token, peer: *mut pw_peer) ->
     call(|| unsafe { give_peer(token_of(token)?.owner(), peer) })
 }
 
-/// Opens a conditional write of length bytes of buffer: tells the peer, and holds the write until the peer releases it. The buffer must stay,
+/// Opens a conditional write of length bytes of buffer: sends a message to the peer, and holds the write until the peer releases it. The buffer must stay,
 /// and must not be changed, until the operation has ended. A node holds one write of a tag to each peer.
 ///
 /// pw_wait() and pw_test() give its end: PW_OK: the bytes are visible at the peer; PW_CANCELLED; PW_TIMEOUT; PW_DECLINED; PW_RELEASE: the
@@ -167,7 +167,7 @@ fn not_conditional() -> Refusal {
 /// this node. peer: NULL for whichever peer has opened one, or will first.
 ///
 /// operation: ends with the write; NULL if nobody asks. pw_wait() gives PW_OK; PW_CANCELLED; PW_TIMEOUT: no write came within 60 s;
-/// PW_RELEASE: the token does not take the write; PW_PEER_LOST. written: gets the count of bytes with PW_OK; it must stay until then; NULL if
+/// PW_RELEASE: the token does not take the write; PW_DECLINED: the peer keeps as many releases as it can; PW_PEER_LOST. written: gets the count of bytes with PW_OK; it must stay until then; NULL if
 /// nobody asks.
 ///
 /// PW_TAG: a release of the tag to this peer is under way; PW_TOKEN; PW_LIMIT.
@@ -183,15 +183,23 @@ pub unsafe extern "C" fn pw_release(
     call(|| {
         // SAFETY: a pointer of this library, and a token (pagewire.h).
         let (node, token) = unsafe { (node_of(node)?, token_of(token)?) };
-        let written = WordPlace::new(written)?;
-        let released = if peer.is_null() {
-            node.release_any(tag, &token)?
-        } else {
-            // SAFETY: a peer (pagewire.h).
-            node.release(unsafe { peer_of(peer) }?, tag, &token)?
-        };
-        hand_over(Running::Released(released, written), operation)
+        // SAFETY: NULL, or a peer (pagewire.h).
+        let peer = if peer.is_null() { None } else { Some(unsafe { peer_of(peer) }?) };
+        hand_over_release(written, operation, || match peer {
+            Some(peer) => node.release(peer, tag, &token),
+            None => node.release_any(tag, &token),
+        })
     })
+}
+
+/// Releases, and gives C the release: the count of bytes goes to `written`, which is checked first.
+pub(crate) fn hand_over_release(
+    written: *mut u64,
+    operation: *mut *mut pw_operation,
+    release: impl FnOnce() -> pagewire::Result<Released>,
+) -> Result<()> {
+    let written = WordPlace::new(written)?;
+    hand_over(Running::Released(release()?, written), operation)
 }
 
 /// Opens a conditional read: asks a peer for data, which come as its conditional write to the memory of the token. As pw_release().
@@ -207,8 +215,7 @@ pub unsafe extern "C" fn pw_open_read(
     call(|| {
         // SAFETY: a pointer of this library, a peer and a token (pagewire.h).
         let (node, peer, token) = unsafe { (node_of(node)?, peer_of(peer)?, token_of(token)?) };
-        let written = WordPlace::new(written)?;
-        hand_over(Running::Released(node.open_read_into(peer, tag, &token)?, written), operation)
+        hand_over_release(written, operation, || node.open_read_into(peer, tag, &token))
     })
 }
 
@@ -253,12 +260,11 @@ pub unsafe extern "C" fn pw_opened_release(
     call(|| {
         // SAFETY: a pointer of this library, and a token (pagewire.h).
         let (opened, token) = unsafe { (object::<OpenedByPeer>(opened)?, token_of(token)?) };
-        let written = WordPlace::new(written)?;
-        hand_over(Running::Released(opened.release(&token)?, written), operation)
+        hand_over_release(written, operation, || opened.release(&token))
     })
 }
 
-/// Writes length bytes of buffer to the memory that the peer has room in. As pw_open_write().
+/// Writes length bytes of buffer to the memory that the peer has space in. As pw_open_write().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_opened_write(
     opened: *mut pw_opened,
@@ -276,7 +282,7 @@ pub unsafe extern "C" fn pw_opened_write(
     })
 }
 
-/// Tells the peer that nothing comes of it, and frees the opening.
+/// Declines what the peer has opened, and frees the opening.
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]

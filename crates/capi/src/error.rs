@@ -65,7 +65,7 @@ pub enum pw_error {
     PW_DEFECT = 26,
     /// A conditional write was cancelled, and wrote nothing.
     PW_CANCELLED = 27,
-    /// The peer does not want it, or has no room for it.
+    /// The peer does not want it, or has no space for it.
     PW_DECLINED = 28,
     /// The tag is in use with this peer.
     PW_TAG = 29,

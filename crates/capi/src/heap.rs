@@ -136,7 +136,7 @@ pub unsafe extern "C" fn pw_heap_statistics(statistics: *mut pw_statistics) -> p
     call(|| {
         let to = place(statistics, "statistics")?;
         let now = heap()?.statistics()?;
-        let told = pw_statistics {
+        let values = pw_statistics {
             live: now.live,
             in_use: now.in_use,
             peak: now.peak,
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn pw_heap_statistics(statistics: *mut pw_statistics) -> p
             freed: now.freed,
         };
         // SAFETY: the caller's place for it (pagewire.h).
-        unsafe { to.write(told) };
+        unsafe { to.write(values) };
         Ok(())
     })
 }

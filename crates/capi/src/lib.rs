@@ -15,6 +15,7 @@
 //! | [`malloc`] | malloc(3) of unmodified programs from that heap |
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
 //! | [`conditional`] | writes that wait for their release |
+//! | [`verbs`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
 #![allow(non_camel_case_types)]
 // The comments say what a pointer must be in terms of C.
@@ -31,6 +32,7 @@ pub mod node;
 pub mod operation;
 pub mod remote;
 pub mod signal;
+pub mod verbs;
 pub mod version;
 
 // Its symbols are the other half of the shared object.

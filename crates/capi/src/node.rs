@@ -186,11 +186,11 @@ pub unsafe extern "C" fn pw_explain(
         if size == 0 {
             return Err(Refusal::argument("'size' is 0: there must be a byte for the end of the text"));
         }
-        let told = node.explain(&token)?;
-        let count = told.floor_boundary(size - 1);
+        let text = node.explain(&token)?;
+        let count = text.floor_boundary(size - 1);
         // SAFETY: `text` has `size` bytes (pagewire.h), and `count` is less.
         unsafe {
-            place.as_ptr().copy_from(told.as_ptr(), count);
+            place.as_ptr().copy_from(text.as_ptr(), count);
             place.as_ptr().add(count).write(0);
         }
         Ok(())

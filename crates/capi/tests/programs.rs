@@ -141,6 +141,12 @@ fn conditional_writes_end_once() {
     run(&compiled("tests/c/conditional.c"), "");
 }
 
+/// Of a verbs program, on its own queue pairs, whose peer is another process.
+#[test]
+fn conditional_writes_of_verbs_end_once() {
+    run(&compiled("tests/c/verbs_held.c"), "");
+}
+
 /// What `pagewire run --heap` does: malloc(3) of a program that knows nothing of it.
 #[test]
 fn malloc_of_any_program_may_come_from_the_heap() {

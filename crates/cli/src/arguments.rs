@@ -306,7 +306,8 @@ pub struct DemoArguments {
 #[command(after_help = "Examples:\n  \
     pagewire bench                        all of them\n  \
     pagewire bench write_lat              one\n  \
-    pagewire bench write_lat --path local --json\n\n\
+    pagewire bench write_lat --path local --json\n  \
+    pagewire bench conditional_write --strategy cache\n\n\
     A line of --json: {bench, size, path, value, unit, peer, peer_value, ratio}; a ratio above 1\n\
     means that Pagewire is better than the peer. Where the peer is not installed, peer is null.\n\n\
     Exit status: 0, or 1 if a figure of Pagewire's own could not be had.")]
@@ -330,6 +331,10 @@ pub struct BenchArguments {
     #[arg(long, value_name = "N", default_value_t = crate::limits::BENCH_ROUNDS,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
+    /// How both sides of conditional_write, and of the traditional order beside it, register their buffers; mlock(2) stands for registration.
+    /// Without it nothing is registered
+    #[arg(long, value_enum)]
+    pub strategy: Option<crate::native::Strategy>,
 }
 
 /// Arguments of `pagewire reproduce`.

@@ -22,7 +22,7 @@ use self::goals::Goal;
 use self::ground::Ground;
 use self::libfabric::Libfabric;
 use self::machine::Exchange;
-use self::native::Native;
+use self::native::{Beside, Native};
 use self::targets::{PING_PONG, POLLING, TARGETS, Target};
 use self::ucx::Ucx;
 use crate::arguments::BenchArguments;
@@ -30,6 +30,7 @@ use crate::figures::{Line, Measure, Peer, What, beside};
 use crate::install::{Installation, find_program};
 use crate::interrupt;
 use crate::limits::BENCH_RUN;
+use crate::native::Strategy;
 use crate::perftest::rows;
 use crate::progress::Progress;
 use crate::stage::Stage;
@@ -101,6 +102,11 @@ impl Task {
             Task::Heap => vec![native::HEAP],
             Task::Start => vec![start::NAME],
         }
+    }
+
+    /// Whether it has the choice of a strategy of registration.
+    fn takes_strategy(&self) -> bool {
+        matches!(self, Task::Native(native, ..) if native.takes_strategy())
     }
 
     fn title(&self) -> String {
@@ -205,6 +211,10 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         crate::tell!("pagewire: measured on the local path only: {}", arguments.names.join(", "));
         return Ok(2);
     }
+    if arguments.strategy.is_some() && !tasks.iter().all(Task::takes_strategy) {
+        crate::tell!("pagewire: --strategy is for conditional_write and conditional_write_file: name those");
+        return Ok(2);
+    }
     // Known before minutes are spent on measuring.
     if let Some(directory) = &arguments.plot {
         crate::chart::prepare("--plot", directory)?;
@@ -224,8 +234,8 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         bail!("not installed: {} (Debian package perftest)", missing.join(", "));
     }
     interrupt::watch()?;
-    let needs_peers =
-        tasks.iter().any(|task| matches!(task, Task::Program(..) | Task::Target(..) | Task::Native(..)));
+    let has_peers = |task: &Task| matches!(task, Task::Program(..) | Task::Target(..) | Task::Native(..));
+    let needs_peers = tasks.iter().any(|task| has_peers(task) && !task.takes_strategy());
     let on_hosts = |task: &Task| {
         matches!(task, Task::Program(_, PathChoice::Udp, _) | Task::Native(_, PathChoice::Udp, _))
     };
@@ -248,7 +258,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::Faults(absent, path, size) => absent.measure(&ground, *path, *size, rounds)?,
             Task::QueuePairs(names, path) => queue_pairs::measure(&ground.stage, names, *path, rounds)?,
             Task::Native(native, path, size) => {
-                measure_native(&ground, &peers, (native, *path, *size), rounds)?
+                measure_native(&ground, &peers, (native, *path, *size), (arguments.strategy, rounds))?
             }
             Task::Heap => native::measure_heap(&ground, rounds)?,
             Task::Start => start::measure(&ground.stage, rounds)?,
@@ -352,16 +362,27 @@ fn measure_native(
     ground: &Ground,
     peers: &Peers,
     (native, path, size): (&Native, PathChoice, u64),
-    rounds: u32,
+    (strategy, rounds): (Option<Strategy>, u32),
 ) -> Result<Vec<Line>> {
     let what = (native.name, size, path.name(), native.unit);
-    let ucx = native.ucx.map(|test| ucx_peers(ground, peers, test, what, path));
-    let mut beside_it = ucx.unwrap_or_default();
-    beside_it.extend(machine_limit(ground, path, native.limit, what));
+    let mut beside_it = match native.beside {
+        Beside::Others(limit, ucx) => {
+            let ucx = ucx.map(|test| ucx_peers(ground, peers, test, what, path));
+            let mut others = ucx.unwrap_or_default();
+            others.extend(machine_limit(ground, path, limit, what));
+            others
+        }
+        Beside::TraditionalOrder(name) => {
+            let strategy_title = strategy.map_or_else(String::new, |chosen| format!(", {}", chosen.title()));
+            let measure: Measure =
+                Box::new(move || Native::measure_traditional(ground, name, (path, size), strategy));
+            vec![Some((format!("traditional order{strategy_title}"), measure))]
+        }
+    };
     if beside_it.is_empty() {
         beside_it.push(None);
     }
-    let own: Measure = Box::new(|| native.measure(ground, path, size));
+    let own: Measure = Box::new(|| native.measure(ground, (path, size), strategy));
     beside(what, &own, beside_it, rounds)
 }
 
@@ -507,6 +528,7 @@ mod tests {
                 save: None,
                 plot: None,
                 rounds: 1,
+                strategy: None,
             };
             for task in tasks(&arguments) {
                 assert_eq!(task.rows(), [name]);

@@ -20,6 +20,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+/// Has a program lock no memory.
+const NO_LOCKS: [&str; 2] = ["prlimit", "--memlock=0:0"];
+
 /// The name of each host's end of the veth pair.
 pub const INTERFACE: &str = "pw0";
 
@@ -144,7 +147,12 @@ impl Host {
     ///
     /// The process started is the program itself (each step replaces the one before), so its PID is the child's.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        self.unprivileged(self.enter.clone(), program.as_ref())
+        self.unprivileged(self.enter.clone(), Some(NO_LOCKS), program.as_ref())
+    }
+
+    /// As [`Host::command`], for a program that locks memory: the limit stays that of this process.
+    pub fn command_with_locks(&self, program: impl AsRef<OsStr>) -> Command {
+        self.unprivileged(self.enter.clone(), None, program.as_ref())
     }
 
     /// As [`Host::command`], for a program that looks for this host's network devices in /sys: it gets a /sys of its own.
@@ -154,15 +162,15 @@ impl Host {
             let mount = "mount -t sysfs sysfs /sys && exec \"$@\"";
             words.extend(["unshare", "--mount", "sh", "-c", mount, "sh"].map(OsString::from));
         }
-        self.unprivileged(words, program.as_ref())
+        self.unprivileged(words, Some(NO_LOCKS), program.as_ref())
     }
 
-    fn unprivileged(&self, mut words: Vec<OsString>, program: &OsStr) -> Command {
+    fn unprivileged(&self, mut words: Vec<OsString>, limit: Option<[&str; 2]>, program: &OsStr) -> Command {
         if let Some(processor) = self.processor {
             words.extend(["taskset", "--cpu-list"].map(OsString::from));
             words.push(processor.to_string().into());
         }
-        words.extend(["prlimit", "--memlock=0:0"].map(OsString::from));
+        words.extend(limit.into_iter().flatten().map(OsString::from));
         words.extend(self.privileges.drop().iter().map(OsString::from));
         words.push(program.to_os_string());
         command_of(words)

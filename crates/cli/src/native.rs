@@ -1,11 +1,17 @@
-//! Both processes of a figure of the native interface, which the bench starts as `pagewire probe native NAME SIZE TIMES`.
+//! Both processes of a figure of the native interface, which the bench starts as `pagewire probe native NAME SIZE TIMES [STRATEGY]`.
 //!
 //! Rank 1 of the job of two measures and prints; rank 0 has the memory. Of a ping-pong both do the same.
+
+mod rendezvous;
+mod strategy;
+
+pub use strategy::Strategy;
 
 use crate::figures::median;
 use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Context, Result, bail, ensure};
-use pagewire::{Node, Operation, Region, RemoteRegion, Rights};
+use pagewire::{Node, Operation, Region, RemoteRegion, Rights, Token};
+use rendezvous::Measurement;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -32,13 +38,21 @@ pub(crate) struct Figure {
 ///
 /// # Errors
 /// With what went wrong.
-pub(crate) fn measure(name: &str, size: u64, times: u64) -> Result<Option<Figure>> {
+pub(crate) fn measure(
+    name: &str,
+    size: u64,
+    times: u64,
+    strategy: Option<Strategy>,
+) -> Result<Option<Figure>> {
     ensure!(size > 0 && size % 8 == 0 && size <= 1 << 30 && times >= 10, "these are no sizes to measure");
     if name == "heap" {
         return heap(size, times).map(Some);
     }
     let node = Node::from_env()?;
     ensure!(node.size() == 2, "it takes a job of two processes");
+    if let Some(what) = Measurement::named(name) {
+        return rendezvous::measure(&node, what, (size, times), strategy);
+    }
     // A word for signals behind the data.
     let table = node.zeroed::<u64>(size as usize / 8 + 1)?;
     let tokens = node.all_gather(&table.export(Rights::all())?)?;
@@ -46,10 +60,15 @@ pub(crate) fn measure(name: &str, size: u64, times: u64) -> Result<Option<Figure
     let pair = Pair { remote: node.open(&token)?, table, size, is_caller: node.rank() == 1 };
     node.barrier()?;
     let value = pair.measure(name, times)?;
-    let path = node.explain(&token)?;
+    let path = path_of(&node, &token)?;
     node.barrier()?;
-    let path = path.split_once(": ").map_or(path.clone(), |(_, path)| path.to_owned());
     Ok(pair.is_caller.then_some(Figure { value, path, beside: None }))
+}
+
+/// The path to the memory of a token, and why it is no better one.
+fn path_of(node: &Node, token: &Token) -> Result<String> {
+    let path = node.explain(token)?;
+    Ok(path.split_once(": ").map_or(path.clone(), |(_, path)| path.to_owned()))
 }
 
 /// What both processes have.

@@ -198,7 +198,12 @@ pub struct Pair {
 impl Pair {
     /// Whether both ended in time and with status 0.
     pub fn success(&self) -> bool {
-        self.server.success() && self.client.as_ref().is_some_and(Finished::success)
+        self.server.success() && self.client_success()
+    }
+
+    /// Whether the client ended in time and with status 0.
+    pub fn client_success(&self) -> bool {
+        self.client.as_ref().is_some_and(Finished::success)
     }
 
     /// What went wrong, with the first and the last lines of what both said.

@@ -2,6 +2,7 @@
 
 use crate::datagrams;
 use crate::limits::PROBE_PATIENCE;
+use crate::native::Strategy;
 use crate::pair::Running;
 use crate::registered;
 use anyhow::{Context, Result, bail};
@@ -29,7 +30,7 @@ pub enum Kind {
     Flooder,
     /// `receiver ADDRESS SEGMENT`: prints the MB/s that it receives of a flooder
     Receiver,
-    /// `native NAME SIZE TIMES`: measures the native interface, with another one where that needs two
+    /// `native NAME SIZE TIMES [STRATEGY]`: measures the native interface, with another one where that needs two
     Native,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
@@ -87,7 +88,10 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
             }
         }
         Kind::Native => {
-            let figure = crate::native::measure(operand(0)?, operand(1)?.parse()?, operand(2)?.parse()?)?;
+            let strategy =
+                operands.get(3).map(|name| Strategy::from_str(name, false).map_err(anyhow::Error::msg));
+            let (size, times) = (operand(1)?.parse()?, operand(2)?.parse()?);
+            let figure = crate::native::measure(operand(0)?, size, times, strategy.transpose()?)?;
             if let Some(figure) = figure {
                 println!("{}", serde_json::to_string(&figure)?);
             }

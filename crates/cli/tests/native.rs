@@ -1,5 +1,8 @@
 //! The measuring processes of `pagewire bench` for the native interface: each gives a figure, over the path that is asked for.
 
+#[path = "../../../tests/src/not_checked.rs"]
+mod not_checked;
+
 use serde_json::Value;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -16,24 +19,52 @@ fn figure(child: Child) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// What rank 1 measures in a job of two.
+fn of_two(words: &[&str], path: &str) -> Value {
+    // A port that was free a moment ago; rank 1 waits until rank 0 listens there.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let end = |rank| {
+        let job = [("PAGEWIRE_RENDEZVOUS", address.as_str()), ("PAGEWIRE_SIZE", "2")];
+        let own = [("PAGEWIRE_RANK", rank), ("PAGEWIRE_PATH", path)];
+        probe(words, &[job, own].concat())
+    };
+    let (owner, caller) = (end("0"), end("1"));
+    let figure = figure(caller);
+    assert!(figure["value"].as_f64().unwrap() > 0.0, "{words:?}: {figure}");
+    assert!(figure["path"].as_str().unwrap().starts_with(path), "{words:?}: {figure}");
+    let owner = owner.wait_with_output().unwrap();
+    assert!(owner.status.success() && owner.stdout.is_empty(), "{words:?}");
+    figure
+}
+
 #[test]
 fn each_benchmark_of_two_processes_gives_a_figure() {
+    let names = ["put", "put_bw", "get", "get_bw", "fetch_add", "compare_swap", "signal"];
+    let orders = ["conditional_write", "rendezvous_write"];
     for path in ["local", "udp"] {
-        for name in ["put", "put_bw", "get", "get_bw", "fetch_add", "compare_swap", "signal"] {
-            // A port that was free a moment ago; rank 1 waits until rank 0 listens there.
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let address = format!("127.0.0.1:{port}");
-            let end = |rank| {
-                let job = [("PAGEWIRE_RENDEZVOUS", address.as_str()), ("PAGEWIRE_SIZE", "2")];
-                let own = [("PAGEWIRE_RANK", rank), ("PAGEWIRE_PATH", path)];
-                probe(&[name, "4096", "40"], &[job, own].concat())
-            };
-            let (owner, caller) = (end("0"), end("1"));
-            let figure = figure(caller);
-            assert!(figure["value"].as_f64().unwrap() > 0.0, "{name}: {figure}");
-            assert!(figure["path"].as_str().unwrap().starts_with(path), "{name}: {figure}");
-            let owner = owner.wait_with_output().unwrap();
-            assert!(owner.status.success() && owner.stdout.is_empty(), "{name}");
+        for name in names.into_iter().chain(orders) {
+            of_two(&[name, "4096", "40"], path);
+        }
+    }
+    for name in ["conditional_write_file", "rendezvous_write_file"] {
+        let figure = of_two(&[name, "4096", "40"], "local");
+        assert!(!figure["path"].as_str().unwrap().contains("mapped"), "{figure}");
+    }
+}
+
+/// Both orders end with each strategy of registration, at both sides. Buffers are so long that their memory goes back to the kernel.
+#[test]
+fn each_strategy_of_registration_gives_a_figure() {
+    let locked = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK).unwrap().0;
+    if locked < 4 << 20 {
+        not_checked::tell("strategies of registration, for want of 4 MiB of locked memory (ulimit -l)");
+        return;
+    }
+    let strategies = ["on-demand", "pieces", "group", "cache", "batched", "mrrc", "pool", "firehose"];
+    for strategy in strategies {
+        for name in ["conditional_write", "rendezvous_write"] {
+            of_two(&[name, "262144", "40", strategy], "local");
         }
     }
 }
@@ -52,6 +83,7 @@ fn what_cannot_be_measured_is_an_error() {
         ["heap", "8", "1"],
         ["nonsense", "8", "100"],
         ["put", "8", "x"],
+        ["conditional_write", "8", "1"],
     ] {
         let output = probe(&words, &[]).wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{words:?}");

@@ -74,6 +74,8 @@ pub struct QueuePair<F: Fabric> {
     /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
     pub(crate) state: AtomicU32,
     peer: AtomicU32,
+    /// How often it was reset.
+    resets: AtomicU32,
     pub(crate) send: Lock<SendQueue<F>>,
     /// A request that is executed at its post, and is not kept, has a slot. Set under the lock of `send`.
     pub(crate) executing: AtomicBool,
@@ -133,6 +135,7 @@ impl<F: Fabric> QueuePair<F> {
             attributes: Mutex::new(Attributes::default()),
             state: AtomicU32::new(State::Reset as u32),
             peer: AtomicU32::new(0),
+            resets: AtomicU32::new(0),
             send: Lock::new(SendQueue::new()),
             executing: AtomicBool::new(false),
             receive: Lock::new(ReceiveQueue::new(capabilities.max_recv_wr)),
@@ -191,6 +194,11 @@ impl<F: Fabric> QueuePair<F> {
     /// State now.
     pub fn state(&self) -> State {
         State::from_repr(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
+    }
+
+    /// How often it was reset. Its requests end with each time.
+    pub fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Acquire)
     }
 
     /// Number of the queue pair that it is connected to.
@@ -276,6 +284,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn reset(&self, qpc: &mut QpContext<F>) {
+        self.resets.fetch_add(1, Ordering::AcqRel);
         self.end_holding(qpc);
         if let (Some(_), Some(srq)) = (qpc.receive.take(), &self.srq) {
             // A message was being placed: its receive is used up without a completion.

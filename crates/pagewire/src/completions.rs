@@ -2,13 +2,14 @@
 
 use crate::engine::Host;
 use crate::error::{Failure, Result, refused, system};
-use crate::limits::{COMPLETIONS, MESSAGES, POLL, SPIN};
+use crate::limits::{COMPLETIONS, MESSAGES, POLL, POLL_LINGER, SPIN};
 use crate::pending::{Pending, Sleep};
 use crate::readiness::Readiness;
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::thread::{JoinHandle, Thread};
@@ -37,6 +38,9 @@ pub(crate) struct Completions {
     others: Option<Arc<dyn Completes>>,
     /// Held by the thread that polls.
     order: Mutex<()>,
+    /// A thread of the program has polled since the own thread has looked. That one then leaves the queue unarmed: who polls needs no event, and
+    /// each event wakes a thread.
+    polled: AtomicBool,
     /// The one that polls for sleepers.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -101,6 +105,7 @@ impl Completions {
             by_queue_pair: RwLock::default(),
             others,
             order: Mutex::default(),
+            polled: AtomicBool::new(false),
             thread: Mutex::default(),
         });
         let weak = Arc::downgrade(&completions);
@@ -126,9 +131,14 @@ impl Completions {
 
     /// Hands over what is complete, and gives how much. With nothing there the calling thread does the engine's work for a moment.
     pub fn poll(&self) -> usize {
+        self.polled.store(true, Ordering::Relaxed);
+        self.try_poll().unwrap_or(0)
+    }
+
+    /// As [`poll`](Self::poll), of a thread that will not go on polling. `None`: another thread polls.
+    pub fn try_poll(&self) -> Option<usize> {
         // One thread at a time, so that the order stays.
-        let Some(order) = self.order.try_lock() else { return 0 };
-        self.poll_in_order(order)
+        self.order.try_lock().map(|order| self.poll_in_order(order))
     }
 
     /// Hands over what is complete now, though other threads poll, too.
@@ -158,12 +168,8 @@ impl Completions {
         let start = Instant::now();
         while !pending.is_ended() {
             self.poll();
-            if start.elapsed() < SPIN {
-                continue;
-            }
-            self.sleep(pending, &Waker::from(Arc::new(Unpark(std::thread::current()))));
-            while !pending.is_ended() {
-                std::thread::park();
+            if start.elapsed() >= SPIN {
+                return self.sleep_until_ended(pending);
             }
         }
     }
@@ -186,13 +192,49 @@ impl Completions {
         true
     }
 
+    /// Sleeps until an operation has ended.
+    pub fn sleep_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
+        self.sleep(pending, &Waker::from(Arc::new(Unpark(std::thread::current()))));
+        while !pending.is_ended() {
+            std::thread::park();
+        }
+    }
+
+    /// The program polls no more: the own thread takes what comes.
+    pub fn stop_polling(&self) {
+        if self.polled.swap(false, Ordering::Relaxed) {
+            self.wakeup.changed.notify_all();
+        }
+    }
+
     /// Has somebody woken when an operation ends.
     pub fn sleep<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) -> Sleep {
         let sleep = pending.wake(waker);
         if sleep == Sleep::Added {
             self.add_sleepers(1);
         }
+        if sleep != Sleep::Ended {
+            self.stop_polling();
+        }
         sleep
+    }
+
+    /// Has somebody woken when an operation ends, without waking the own thread: who polls next hands it over, as the thread that reads messages does
+    /// every now and then.
+    pub fn sleep_unpolled<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) {
+        if pending.wake(waker) == Sleep::Added {
+            self.add_unpolled();
+        }
+    }
+
+    /// One more operation is to end that no thread need be woken for.
+    pub fn add_unpolled(&self) {
+        self.wakeup.state.lock().sleepers += 1;
+    }
+
+    /// Whether operations are to end that somebody sleeps for, or nobody.
+    pub fn has_sleepers(&self) -> bool {
+        self.wakeup.state.lock().sleepers > 0
     }
 
     /// So many more sleep until operations end, or fewer.
@@ -273,16 +315,22 @@ fn serve(wakeup: &Wakeup, completions: &Weak<Completions>) {
         drop(state);
         let Some(completions) = completions.upgrade() else { return };
         // What is there when the queue is armed gives no event (`ibv_req_notify_cq(3)`): so it is polled behind that.
-        completions.queue.arm(false);
-        if completions.poll() > 0 {
+        let is_polled = completions.polled.swap(false, Ordering::Relaxed);
+        if !is_polled {
+            completions.queue.arm(false);
+        }
+        let found = if is_polled { None } else { completions.try_poll() };
+        if found.is_some_and(|count| count > 0) {
             continue;
         }
         let channel = completions.channel.clone();
         let due = completions.others.as_ref().and_then(|others| others.run_timers());
         drop(completions);
+        // What another thread has left when the queue was armed gives no event.
+        let most = if found.is_none() { POLL_LINGER } else { LOOK };
         let mut state = wakeup.state.lock();
         if !state.raised && !state.closed {
-            wakeup.changed.wait_for(&mut state, due.unwrap_or(LOOK).min(LOOK));
+            wakeup.changed.wait_for(&mut state, due.unwrap_or(most).min(most));
         }
         state.raised = false;
         drop(state);

@@ -1,5 +1,6 @@
 //! Conditional writes: posted before the peer's memory is known, and held by this node until the peer releases them (FRRWP-1, FRRWP-2).
 
+mod deferred;
 mod held;
 pub(crate) mod message;
 mod released;
@@ -12,13 +13,13 @@ pub(crate) mod writes;
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::inbox::PeerEvents;
-use crate::limits::{MAX_MESSAGES_WAITING, SPIN};
-use crate::operation::Operation;
+use crate::limits::{MAX_MESSAGES_WAITING, SPIN, SWEEP};
 use crate::peers::Peers;
-use crate::pending::{AnyPending, Fate, Pending, Step};
-use crate::rights::Rights;
+use crate::pending::{Abandoned, AnyPending, Fate, Pending, Step};
 use crate::services::Services;
 use crate::token::{NodeAddress, Peer, Token};
+use deferred::Blocked;
+pub use deferred::{Deferred, Posted};
 pub use held::{Canceller, HeldWrite, WriteOutcome};
 use message::{Ending, Message, Release};
 use pagewire_nic::{ScatterGather, SendOperation};
@@ -27,6 +28,7 @@ pub use released::{OpenedByPeer, Released};
 use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Wake, Waker};
@@ -53,7 +55,13 @@ pub(crate) struct Conditional {
     waiting_tasks: Mutex<WaitingTasks>,
     /// They are announced as ready. Changed with the lock of the releases.
     opened_is_ready: AtomicBool,
-    /// This process leaves, and tells nobody anything more.
+    /// Released writes of another layer whose queue is full, oldest first.
+    blocked: Mutex<VecDeque<Blocked>>,
+    /// When the thread that reads messages looks again at what it has started.
+    sweep: Mutex<Duration>,
+    /// There are, or were, writes of another layer.
+    has_deferred: AtomicBool,
+    /// This process leaves, and sends nothing more.
     closed: AtomicBool,
 }
 
@@ -69,14 +77,22 @@ struct WaitingTasks {
 /// The end of a release: its bytes, or a failure.
 pub(crate) type ReleaseEnd = Pending<Mutex<Option<u64>>>;
 
-/// A held write, whose buffer's type is forgotten.
+/// A held write.
 #[derive(Clone)]
 struct HeldOperation {
     serial: u64,
-    pending: Arc<AnyPending>,
+    /// By which its messages go.
     connection: Arc<Connection>,
-    /// Its buffer.
-    local: ScatterGather,
+    work: Work,
+}
+
+/// What a held write is made of.
+#[derive(Clone)]
+enum Work {
+    /// An operation of this node, whose buffer's type is forgotten.
+    Operation { pending: Arc<AnyPending>, local: ScatterGather },
+    /// Another layer posts it.
+    Deferred(Arc<dyn Deferred>),
 }
 
 /// A write that is held, or was.
@@ -98,6 +114,9 @@ impl Conditional {
             opened: Condvar::new(),
             waiting_tasks: Mutex::default(),
             opened_is_ready: AtomicBool::new(false),
+            blocked: Mutex::default(),
+            sweep: Mutex::new(*SWEEP.start()),
+            has_deferred: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&conditional);
@@ -119,34 +138,34 @@ impl Conditional {
         self.start.elapsed()
     }
 
-    /// Holds a write; `announces`: and tells the peer. Its end comes with the operation.
+    /// Holds a write; `announces`: and sends its opening to the peer. Its end comes with the operation.
     ///
     /// # Errors
     /// Why it is not held.
-    pub fn hold(
+    fn hold(
         self: &Arc<Self>,
         peer: Peer,
         tag: Tag,
-        operation: &Operation<impl Send + 'static>,
-        local: ScatterGather,
+        (connection, work): (Arc<Connection>, Work),
         announces: bool,
     ) -> Result<HeldBy, Failure> {
         let key = (peer.0, tag);
-        let connection = operation.connection().clone();
+        let length = work.length();
         let mut newest = self.serial.lock();
         *newest += 1;
         let serial = *newest;
-        let pending = operation.any_pending();
-        let held = HeldOperation { serial, pending, connection: connection.clone(), local };
+        let held = HeldOperation { serial, connection: connection.clone(), work };
         let early = self.writes.lock().hold(key, serial, held);
         if announces && early.is_ok() {
-            let (length, direction) = (u64::from(local.length), Direction::Write);
-            send(&connection, &Message::Open { tag, serial, length, direction });
+            send(&connection, &Message::Open { tag, serial, length, direction: Direction::Write });
         }
         drop(newest);
         match early {
             Ok(None) => {}
-            Ok(Some((held, release))) => self.start(peer.0, held, &release),
+            Ok(Some((held, release))) => {
+                self.start(peer.0, held, &release);
+                self.services.look_at_timers();
+            }
             Err((why, _)) => {
                 let rule = match why {
                     NotHeld::TagInUse => Rule::TagInUse(tag),
@@ -176,10 +195,18 @@ impl Conditional {
         self.withdraw(&held.key.0, write, Failure::Cancelled { operation: WRITE, peer });
     }
 
-    /// Ends a write that was taken out, and tells the peer.
+    /// Ends the write of a tag, if one is held.
+    pub fn cancel_tag(&self, key: Key) {
+        let serial = self.writes.lock().serial(&key);
+        if let Some(serial) = serial {
+            self.cancel(&HeldBy { key, serial });
+        }
+    }
+
+    /// Ends a write that was taken out, and sends its end to the peer.
     fn withdraw(&self, peer: &NodeAddress, write: HeldOperation, failure: Failure) {
         let ended = Message::Ended { serial: write.serial, release: None, ending: Ending::Withdrawn };
-        self.tell(*peer, &ended);
+        self.send_message(*peer, &ended);
         write.end(failure);
     }
 
@@ -189,7 +216,7 @@ impl Conditional {
     /// `Failed`: why it is not released; `Limit`: too many peers.
     pub fn release(self: &Arc<Self>, peer: Peer, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
         // Its end comes as a message.
-        self.takes_messages()?;
+        self.services.inbox()?;
         let end = Arc::new(Pending::new(RELEASE, 0));
         let connection = self.peers.connection(peer.0)?;
         let released = self.releases.lock().release(peer.0, tag, *token, (end.clone(), self.now()));
@@ -204,7 +231,7 @@ impl Conditional {
     /// # Errors
     /// `Failed`: it has ended meanwhile, or why it is not released; `Limit`: too many peers.
     pub fn release_opening(&self, opening: &Opening, token: &Token) -> Result<Arc<ReleaseEnd>> {
-        self.takes_messages()?;
+        self.services.inbox()?;
         let end = Arc::new(Pending::new(RELEASE, 0));
         let connection = self.peers.connection(opening.peer)?;
         let released = self.releases.lock().release_opening(opening, *token, end.clone());
@@ -220,7 +247,7 @@ impl Conditional {
     /// `Failed`: why it is not released; `Limit`: too many peers.
     pub fn release_any(self: &Arc<Self>, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
         let end = Arc::new(Pending::new(RELEASE, 0));
-        self.takes_messages()?;
+        self.services.inbox()?;
         let released = self.releases.lock().release_any(tag, *token, (end.clone(), self.now()));
         self.announce_opened();
         match released.map_err(|(why, _)| not_released(self.services.address, tag, why))? {
@@ -265,6 +292,7 @@ impl Conditional {
                 return Err(Error::Timeout { what: "a conditional write of a peer", after: patience });
             }
             if waited >= SPIN {
+                self.services.stop_polling_messages();
                 self.opened.wait_for(&mut releases, patience - waited);
             }
         }
@@ -299,24 +327,27 @@ impl Conditional {
         self.announce_opened();
     }
 
-    /// Tells a peer that what it has opened will not be released.
+    /// Declines what a peer has opened: it will not be released.
     pub fn decline(&self, opening: &Opening) {
         self.close_opening(opening);
-        self.tell(
+        self.send_message(
             opening.peer,
             &Message::Decline { tag: opening.tag, serial: opening.serial, is_full: false },
         );
     }
 
-    /// Tells a peer that this process has room for a write of its data.
+    /// Opens a read: this process has space for a write of the peer's data.
     pub fn open_read(&self, peer: Peer, tag: Tag, length: u64) {
         let mut newest = self.serial.lock();
         *newest += 1;
-        self.tell(peer.0, &Message::Open { tag, serial: *newest, length, direction: Direction::Read });
+        self.send_message(
+            peer.0,
+            &Message::Open { tag, serial: *newest, length, direction: Direction::Read },
+        );
     }
 
     /// Sends a message to a peer, which may have to be connected to first. What it was for is lost with the peer.
-    fn tell(&self, peer: NodeAddress, message: &Message) {
+    fn send_message(&self, peer: NodeAddress, message: &Message) {
         if self.closed.load(Ordering::Acquire) {
             return;
         }
@@ -326,22 +357,12 @@ impl Conditional {
             }
             Ok(connection) => send(&connection, message),
             Err(error) => {
-                log::warn!("{} is not told of the end of a conditional write: {error}", peer.socket())
+                log::warn!(
+                    "no message reaches {}: a conditional write ends there with its time: {error}",
+                    peer.socket()
+                )
             }
         }
-    }
-
-    /// Makes what takes messages of peers.
-    ///
-    /// # Errors
-    /// `Engine`, `System` and `Heap`: it cannot be had.
-    pub fn takes_messages(&self) -> Result<()> {
-        self.services.inbox().map(drop)
-    }
-
-    /// Takes messages of peers.
-    pub fn poll_messages(&self) {
-        self.services.poll_messages();
     }
 
     fn take_message(self: &Arc<Self>, peer: NodeAddress, message: Message) {
@@ -357,19 +378,26 @@ impl Conditional {
                         wakers.into_values().for_each(Waker::wake);
                     }
                     Opened::Known => {}
-                    Opened::Full => self.tell(peer, &Message::Decline { tag, serial, is_full: true }),
+                    Opened::Full => self.send_message(peer, &Message::Decline { tag, serial, is_full: true }),
                 }
             }
             Message::Release(release) => self.receive_release(peer, &release),
-            // That a write is done is told by what comes behind its bytes alone.
-            Message::Ended { ending: Ending::Written(_), .. } => {}
+            Message::Posted { serial, release, length } => {
+                let mut releases = self.releases.lock();
+                releases.close(&peer, serial);
+                let ended = releases.end(&peer, release);
+                drop(releases);
+                if let Some(end) = ended {
+                    self.end_release(&peer, &end, Ok(length));
+                }
+            }
             Message::Ended { serial, release, ending } => {
                 let mut releases = self.releases.lock();
                 releases.close(&peer, serial);
                 let ended = release.and_then(|number| releases.end(&peer, number));
                 drop(releases);
                 if let Some(end) = ended {
-                    self.end_release(&peer, &end, ending);
+                    self.end_release(&peer, &end, Err(ending));
                 }
             }
             Message::Decline { tag, serial, is_full } => {
@@ -382,7 +410,7 @@ impl Conditional {
     }
 
     fn receive_release(self: &Arc<Self>, peer: NodeAddress, release: &Release) {
-        PeerEvents::run_timers(&**self);
+        self.expire();
         // A write that is being opened is not released before its opening is on its way.
         drop(self.serial.lock());
         let arrival = self.writes.lock().release(peer, release, self.now());
@@ -393,45 +421,53 @@ impl Conditional {
             Arrival::Full => Ending::Full,
         };
         let serial = release.serial.unwrap_or_default();
-        self.tell(peer, &Message::Ended { serial, release: Some(release.number), ending });
+        self.send_message(peer, &Message::Ended { serial, release: Some(release.number), ending });
     }
 
-    fn end_release(&self, peer: &NodeAddress, end: &ReleaseEnd, ending: Ending) {
+    /// Ends a release: with the bytes of its write, or with why there was none.
+    fn end_release(&self, peer: &NodeAddress, end: &ReleaseEnd, written: Result<u64, Ending>) {
         let (operation, socket) = (RELEASE, peer.socket());
-        let failure = match ending {
-            Ending::Written(length) => {
-                end.word.store(length, Ordering::Release);
-                None
-            }
-            Ending::Withdrawn => Some(Failure::Cancelled { operation, peer: socket }),
-            Ending::NoWrite => Some(Failure::TimedOut { operation, waited_for: "a write with its tag" }),
-            Ending::Refused => {
-                let (side, rule) = (Side::Caller, Rule::Release);
-                Some(Failure::Refused { operation, peer: socket, side, rule })
-            }
-            Ending::Lost => {
-                let why = "the connection that it wrote by was lost".to_owned();
-                Some(Failure::PeerLost { operation, peer: socket, why })
-            }
-            Ending::Full => Some(Failure::Declined { operation, peer: socket, is_full: true }),
-        };
+        let failure =
+            written.map(|length| end.word.store(length, Ordering::Release)).err().map(
+                |ending| match ending {
+                    Ending::Withdrawn => Failure::Cancelled { operation, peer: socket },
+                    Ending::NoWrite => Failure::TimedOut { operation, waited_for: "a write with its tag" },
+                    Ending::Refused => {
+                        let (side, rule) = (Side::Caller, Rule::Release);
+                        Failure::Refused { operation, peer: socket, side, rule }
+                    }
+                    Ending::Lost => {
+                        let why = "the connection that it wrote by was lost".to_owned();
+                        Failure::PeerLost { operation, peer: socket, why }
+                    }
+                    Ending::Full => Failure::Declined { operation, peer: socket, is_full: true },
+                },
+            );
         self.services.end_at_messages(end, failure);
     }
 
     /// Starts a write that is released: this node goes on with it, whatever the program does.
     fn start(self: &Arc<Self>, peer: NodeAddress, write: HeldOperation, release: &Release) {
-        let (connection, pending) = (write.connection.clone(), write.pending.clone());
-        let end = Arc::new(TellsEnd {
+        let connection = write.connection.clone();
+        let (pending, local) = match write.work {
+            Work::Operation { pending, local } => (pending, local),
+            Work::Deferred(deferred) => {
+                return self.start_deferred(peer, write.serial, deferred, release);
+            }
+        };
+        let end = Arc::new(SendFailure {
             conditional: Arc::downgrade(self),
             peer,
             serial: write.serial,
             release: release.number,
             pending: pending.clone(),
         });
-        // The thread that polls for sleepers polls for this, too.
-        connection.completions().sleep(&*pending, &Waker::from(end));
-        pending.word.store(u64::from(write.local.length).to_be(), Ordering::Release);
-        match steps(&peer, &write, release, pending.word.as_ptr() as u64) {
+        // Where the program does not poll, the thread that reads messages does: see `sweep`.
+        connection.completions().sleep_unpolled(&*pending, &Waker::from(end));
+        pending.word.store(u64::from(local.length).to_be(), Ordering::Release);
+        let length =
+            ScatterGather { address: pending.word.as_ptr() as u64, length: 8, key: connection.local_key() };
+        match steps(&peer, release, local, length) {
             Ok(steps) => {
                 pending.steps.lock().list = SmallVec::from(steps);
                 connection.start([pending]);
@@ -452,6 +488,9 @@ impl Conditional {
             let peer = write.connection.peer.socket();
             write.end(Failure::Cancelled { operation: WRITE, peer });
         }
+        let peer = self.services.address.socket();
+        let blocked = std::mem::take(&mut *self.blocked.lock());
+        blocked.iter().for_each(|write| write.end(&Failure::Cancelled { operation: WRITE, peer }));
         let releases = self.releases.lock().drain();
         for end in releases {
             let peer = self.services.address.socket();
@@ -484,7 +523,7 @@ impl PeerEvents for Conditional {
         let ended = releases.end(&peer, number);
         drop(releases);
         if let Some(end) = ended {
-            self.end_release(&peer, &end, Ending::Written(length));
+            self.end_release(&peer, &end, Ok(length));
         }
     }
 
@@ -494,7 +533,7 @@ impl PeerEvents for Conditional {
         self.announce_opened();
         let lost = |operation| Failure::PeerLost { operation, peer: peer.socket(), why: why.to_owned() };
         for write in writes {
-            write.connection.finish(vec![(write.pending.clone(), Some(lost(WRITE)))]);
+            write.end(lost(WRITE));
         }
         for end in releases {
             self.services.end_at_messages(&end, Some(lost(RELEASE)));
@@ -502,6 +541,29 @@ impl PeerEvents for Conditional {
     }
 
     fn run_timers(&self) -> Option<Duration> {
+        let next = [self.expire(), self.look_at_deferred(), self.sweep()];
+        next.into_iter().flatten().min()
+    }
+}
+
+impl Conditional {
+    /// Hands over the ends of what was started here, if nobody else polls. Gives when to look again.
+    fn sweep(&self) -> Option<Duration> {
+        let completions = &self.services.completions;
+        let mut pause = self.sweep.lock();
+        if completions.try_poll().is_none_or(|found| found > 0) {
+            *pause = *SWEEP.start();
+        }
+        if !completions.has_sleepers() {
+            return None;
+        }
+        let next = *pause;
+        *pause = (2 * next).min(*SWEEP.end());
+        Some(next)
+    }
+
+    /// Ends what has run out. Gives when something does next.
+    fn expire(&self) -> Option<Duration> {
         let now = self.now();
         let expired = self.writes.lock().expire(now);
         for ((peer, _), write) in expired.writes {
@@ -509,7 +571,7 @@ impl PeerEvents for Conditional {
         }
         for (peer, number) in expired.releases {
             let (release, ending) = (Some(number), Ending::NoWrite);
-            self.tell(peer, &Message::Ended { serial: 0, release, ending });
+            self.send_message(peer, &Message::Ended { serial: 0, release, ending });
         }
         let late = self.releases.lock().expire(now);
         for end in late {
@@ -517,13 +579,28 @@ impl PeerEvents for Conditional {
             self.services.end_at_messages(&end, Some(Failure::TimedOut { operation, waited_for }));
         }
         let next = [self.writes.lock().next_deadline(), self.releases.lock().next_deadline()];
-        next.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now))
+        next.into_iter().flatten().map(|deadline| deadline.saturating_sub(now)).min()
     }
 }
 
 impl HeldOperation {
     fn end(&self, failure: Failure) {
-        self.connection.finish(vec![(self.pending.clone(), Some(failure))]);
+        match &self.work {
+            Work::Operation { pending, .. } => {
+                self.connection.finish(vec![(pending.clone(), Some(failure))]);
+            }
+            Work::Deferred(write) => write.end(&failure),
+        }
+    }
+}
+
+impl Work {
+    /// Its bytes.
+    fn length(&self) -> u64 {
+        match self {
+            Work::Operation { local, .. } => u64::from(local.length),
+            Work::Deferred(write) => write.length(),
+        }
     }
 }
 
@@ -538,24 +615,18 @@ fn not_released(peer: NodeAddress, tag: Tag, why: NotReleased) -> Failure {
     Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule }
 }
 
-/// The WRITE of a released write, and the news of it behind that. The operation's own word, at `length`, says how many bytes it has.
+/// The WRITE of a released write, and the SEND of its end behind that. The bytes at `length` say how many it has.
 fn steps(
     peer: &NodeAddress,
-    write: &HeldOperation,
     release: &Release,
-    length: u64,
+    local: ScatterGather,
+    length: ScatterGather,
 ) -> Result<[Step; 2], Rule> {
-    let token = release.token().map_err(|_| Rule::Release)?;
-    let count = u64::from(write.local.length);
-    let takes_it = token.node == *peer && token.rights.contains(Rights::WRITE) && count <= token.length;
-    if !takes_it {
-        return Err(Rule::Release);
-    }
+    let token = release.taken_by(peer, u64::from(local.length))?;
     let operation = SendOperation::Write { address: token.base, key: token.key };
-    let write_it = Step { operation, local: write.local, repeats: false };
-    let local = ScatterGather { address: length, length: 8, key: write.connection.local_key() };
-    let tell_it = Step { operation: SendOperation::SendImmediate(release.number), local, repeats: false };
-    Ok([write_it, tell_it])
+    let write_step = Step { operation, local, repeats: false };
+    let operation = SendOperation::SendImmediate(release.number);
+    Ok([write_step, Step { operation, local: length, repeats: false }])
 }
 
 /// Sends a message. What becomes of it is noted by the connection.
@@ -569,12 +640,14 @@ fn send(connection: &Arc<Connection>, message: &Message) {
     let pending = Arc::new(Pending::new("message of a conditional write", bytes));
     pending.steps.lock().list = smallvec![Step { operation: SendOperation::Send, local, repeats: false }];
     connection.start([pending.clone() as Arc<AnyPending>]);
-    // Dropped: it goes on, and nobody waits for it.
-    drop(Operation::new(connection.clone(), pending, |_, bytes| bytes));
+    // It goes on, and nobody waits for it. Its failure shows as the loss of the peer.
+    if let Abandoned::Unfinished = pending.abandon() {
+        connection.completions().add_unpolled();
+    }
 }
 
-/// Tells the releaser when a write that it has released fails. One that succeeds tells it itself.
-struct TellsEnd {
+/// Sends the failure of a released write to its releaser. The end of one that succeeds travels behind its bytes.
+struct SendFailure {
     conditional: Weak<Conditional>,
     peer: NodeAddress,
     serial: u64,
@@ -582,7 +655,7 @@ struct TellsEnd {
     pending: Arc<AnyPending>,
 }
 
-impl Wake for TellsEnd {
+impl Wake for SendFailure {
     fn wake(self: Arc<Self>) {
         let Some(conditional) = self.conditional.upgrade() else { return };
         let ending = match self.pending.fate() {
@@ -591,6 +664,6 @@ impl Wake for TellsEnd {
             Some(Fate::Failed) => Ending::Refused,
         };
         let (serial, release) = (self.serial, Some(self.release));
-        conditional.tell(self.peer, &Message::Ended { serial, release, ending });
+        conditional.send_message(self.peer, &Message::Ended { serial, release, ending });
     }
 }

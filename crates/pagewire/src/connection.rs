@@ -42,7 +42,7 @@ struct Queues {
     first: u64,
     /// Operations that were flushed and are posted again, in order.
     flushed: Vec<Arc<AnyPending>>,
-    /// What waits for room in the send queue or for a connection. The first one may be posted in part.
+    /// What waits for space in the send queue or for a connection. The first one may be posted in part.
     waiting: VecDeque<Arc<AnyPending>>,
     /// The first failure of an operation that was dropped.
     unnoticed: Option<Failure>,
@@ -54,7 +54,7 @@ struct Queues {
     repeating: usize,
     /// The thread that polls for sleepers polls for this connection.
     is_polled: bool,
-    /// Why the peer is lost, until others are told.
+    /// Why the peer is lost, until others are notified.
     loss: Option<String>,
     /// The thread that connects, or did.
     connector: Option<JoinHandle<()>>,
@@ -187,7 +187,7 @@ impl Connection {
         self.end(queues, ended);
     }
 
-    /// Gives the engine what waits, as far as there is room. Returns what cannot be done any more.
+    /// Gives the engine what waits, as far as there is space. Returns what cannot be done any more.
     fn post(&self, queues: &mut Queues) -> Ended {
         let queue_pair = match &queues.link {
             Link::Up { queue_pair, .. } => queue_pair.clone(),
@@ -224,7 +224,7 @@ impl Connection {
                 queues.posted.push_back(pending.clone());
             }
             if steps.next().is_some() {
-                // There is no room for the rest now.
+                // There is no space for the rest now.
                 break;
             }
             // With requests that the engine has it ends when these have come back.
@@ -323,7 +323,7 @@ impl Connection {
                 queues.note_unnoticed(failure);
             }
         }
-        // What waits for room, or for the end of a queue pair, is polled for, though nobody waits for it.
+        // What waits for space, or for the end of a queue pair, is polled for, though nobody waits for it.
         let needs_polling = !queues.posted.is_empty()
             && (!queues.waiting.is_empty()
                 || queues.repeating > 0
@@ -347,7 +347,7 @@ impl Connection {
         self.end(self.queues.lock(), ended);
     }
 
-    /// Operations that wait for room or for a connection.
+    /// Operations that wait for space or for a connection.
     pub fn backlog(&self) -> usize {
         self.queues.lock().waiting.len()
     }

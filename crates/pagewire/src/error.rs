@@ -225,7 +225,7 @@ pub enum Failure {
     /// What it waited for did not come in time, and it wrote nothing.
     #[error("{operation}: {waited_for} did not come in time")]
     TimedOut { operation: &'static str, waited_for: &'static str },
-    /// The peer does not want it; `is_full`: or has no room for it. It wrote nothing.
+    /// The peer does not want it; `is_full`: or has no space for it. It wrote nothing.
     #[error("{operation} was declined by {peer}{}", if *is_full { ", which has too many of them" } else { "" })]
     Declined { operation: &'static str, peer: SocketAddr, is_full: bool },
     /// The engine gave up for a reason that this interface should not cause.

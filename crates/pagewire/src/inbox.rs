@@ -15,12 +15,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Who is told of peers: of what they say, and of their end.
+/// Who handles the events of peers: their messages, and their end.
 pub(crate) trait PeerEvents: Send + Sync {
     /// A peer has sent a message.
     fn receive(self: Arc<Self>, peer: NodeAddress, bytes: &[u8]);
 
-    /// A peer has written so many bytes. `number`: the immediate data of the SEND that tells it.
+    /// A peer has written so many bytes. `number`: the immediate data of the SEND behind the bytes.
     fn written(&self, peer: NodeAddress, number: u32, length: u64);
 
     /// A peer has no connection to this node any more. It may come again.

@@ -1,5 +1,6 @@
 //! Bounds of this crate. Reaching one is an error that names it, or is said here.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Peers that a node may have operations under way to, and as many that may have such to it.
@@ -41,6 +42,12 @@ pub const DESTROY_TRIES: u32 = 5;
 /// For how long a thread that waits for an operation polls before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(200);
 
+/// For how long the thread that polls for sleepers leaves completions to a thread of the program that has just polled.
+pub const POLL_LINGER: Duration = Duration::from_micros(200);
+
+/// Time between two looks of the thread that reads messages at what it has sent and written: at first, and if nothing ends for long.
+pub const SWEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(100);
+
 /// How long a thread that waits for a signal sleeps between two looks at most: the memory of a signal is written without a system
 /// call, so nobody wakes it.
 pub const SIGNAL_SLEEP: Duration = Duration::from_micros(200);
@@ -59,6 +66,12 @@ pub const MAX_RELEASES: usize = 65_536;
 
 /// For how long a release waits for its write.
 pub const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time between two looks whether the queue pairs of held writes of verbs programs still send.
+pub const DEFERRED_LOOK: Duration = Duration::from_millis(50);
+
+/// Time between two looks whether the send queue of such a write, which was released, has a slot.
+pub const FULL_QUEUE_LOOK: Duration = Duration::from_millis(1);
 
 /// Messages of peers that come between two rounds of the thread that reads them. More of them wait at their senders.
 pub const MESSAGES: u32 = 1024;

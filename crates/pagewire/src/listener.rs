@@ -23,7 +23,7 @@ const LISTENER: u64 = 0;
 const WAKEUP: u64 = 1;
 const FIRST_STREAM: u64 = 2;
 
-/// Who is told that a peer has closed a stream.
+/// Who is notified when a peer closes a stream.
 pub(crate) trait Watcher: Send + Sync {
     fn closed_by_peer(self: Arc<Self>, stream: &Arc<TcpStream>);
 }

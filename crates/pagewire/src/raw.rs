@@ -1,7 +1,11 @@
 //! The raw forms: buffers, exports and signals that are addresses, for interfaces of other languages. Their callers promise what the types
 //! of this crate prove elsewhere.
 //!
-//! Start at [`RawBuffer`], [`Node::export_raw`] and [`heap`].
+//! Conditional writes that another layer posts are here, too.
+//!
+//! Start at [`RawBuffer`], [`Node::export_raw`], [`heap`] and [`Deferred`].
+
+pub use crate::conditional::{Deferred, Posted};
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::engine;

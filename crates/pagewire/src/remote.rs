@@ -316,7 +316,7 @@ impl RemoteRegion {
         self.get_scattered(&pieces, buffer)
     }
 
-    /// Starts several puts at once, in this order: the engine is told of them once.
+    /// Starts several puts at once, in this order: the engine is notified once.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -451,7 +451,7 @@ impl RemoteRegion {
     /// ```
     ///
     /// # Errors
-    /// `NoMemory`: there is none for the buffer. What the operation itself ends with is told by its end.
+    /// `NoMemory`: there is none for the buffer. The operation's end has its failure.
     pub fn get<T>(&self, offset: u64, count: usize) -> Result<Operation<Vec<T>>>
     where
         T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static,

@@ -111,13 +111,13 @@ impl Services {
         Ok(inbox.insert(Inbox::new(&self.context, &self.domain, self.local_key, events)?).clone())
     }
 
-    /// Who is told of peers.
+    /// Sets who handles the events of peers.
     pub fn set_peer_events(&self, events: Weak<dyn PeerEvents>) {
         // A node sets it once, when it is made.
         let _ = self.peer_events.set(events);
     }
 
-    /// Who is told of peers. `None`: it is gone, or not there yet.
+    /// Who handles the events of peers. `None`: it is gone, or not there yet.
     pub fn peer_events(&self) -> Option<Arc<dyn PeerEvents>> {
         self.peer_events.get().and_then(Weak::upgrade)
     }
@@ -160,6 +160,13 @@ impl Services {
     pub fn poll_messages(&self) {
         if let Some(inbox) = self.known_inbox() {
             inbox.completions().poll();
+        }
+    }
+
+    /// A thread of the program that has polled for messages goes to sleep.
+    pub fn stop_polling_messages(&self) {
+        if let Some(inbox) = self.known_inbox() {
+            inbox.completions().stop_polling();
         }
     }
 

@@ -209,6 +209,7 @@ impl Completions {
             // What this process has started goes on meanwhile.
             self.poll();
             if waited >= SPIN {
+                self.stop_polling();
                 // A tenth of what it has waited: whoever comes soon is seen soon.
                 std::thread::sleep((waited / 10).min(SIGNAL_SLEEP));
             }

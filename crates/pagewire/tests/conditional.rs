@@ -1,8 +1,11 @@
 //! Conditional writes between nodes of one process and between processes (FRRWP-1, FRRWP-2).
 
+use pagewire::raw::{Deferred, Posted};
 use pagewire::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -344,4 +347,87 @@ fn many_writes_from_several_threads_end_once_each() {
             });
         }
     });
+}
+
+/// A write of another layer, which notes what becomes of it.
+#[derive(Default)]
+struct OfAnotherLayer {
+    /// Posts that find no space.
+    full: AtomicU32,
+    has_ended: AtomicBool,
+    posts: Mutex<Vec<(u64, u32)>>,
+    ends: Mutex<Vec<Failure>>,
+}
+
+impl Deferred for OfAnotherLayer {
+    fn length(&self) -> u64 {
+        100
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    fn post(&self, address: u64, key: u32) -> Posted {
+        if self.full.load(Ordering::Relaxed) > 0 {
+            self.full.fetch_sub(1, Ordering::Relaxed);
+            return Posted::Full;
+        }
+        self.posts.lock().unwrap().push((address, key));
+        Posted::Done
+    }
+
+    fn end(&self, failure: &Failure) {
+        self.ends.lock().unwrap().push(failure.clone());
+    }
+}
+
+impl OfAnotherLayer {
+    /// How it has ended, once it has.
+    fn end_of(&self) -> Failure {
+        let start = Instant::now();
+        while self.ends.lock().unwrap().is_empty() {
+            assert!(start.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.ends.lock().unwrap()[0].clone()
+    }
+}
+
+#[test]
+fn writes_of_another_layer_are_posted_or_ended_once() {
+    let (writer, receiver) = (Node::alone().unwrap(), Node::alone().unwrap());
+    let (to, from) = (receiver.identity(), writer.identity());
+    let hold = |tag, patience| {
+        let write = Arc::new(OfAnotherLayer::default());
+        writer.hold_deferred(to, tag, write.clone(), patience).unwrap();
+        write
+    };
+    // The queue is full three times.
+    let write = hold(1, None);
+    write.full.store(3, Ordering::Relaxed);
+    assert!(writer.hold_deferred(to, 1, write.clone(), None).is_err(), "the tag is in use");
+    assert_eq!(receiver.release_memory(from, 1, (4096, 100), 7).unwrap().wait().unwrap(), 100);
+    assert_eq!(*write.posts.lock().unwrap(), [(4096, 7)]);
+    // The memory is too short.
+    let short = hold(2, None);
+    let released = receiver.release_memory(from, 2, (4096, 99), 7).unwrap();
+    assert!(matches!(short.end_of(), Failure::Refused { side: Side::Target, rule: Rule::Release, .. }));
+    assert!(matches!(released.wait(), Err(Error::Failed(Failure::Refused { .. }))));
+    // Cancelled, timed out, and its queue ended.
+    let cancelled = hold(3, None);
+    writer.cancel_deferred(to, 3);
+    assert!(matches!(cancelled.end_of(), Failure::Cancelled { .. }));
+    let late = hold(4, Some(Duration::from_millis(1)));
+    assert!(matches!(late.end_of(), Failure::TimedOut { .. }));
+    let over = hold(5, None);
+    over.has_ended.store(true, Ordering::Relaxed);
+    assert!(matches!(over.end_of(), Failure::PeerLost { .. }));
+    let last = hold(6, None);
+    drop(writer);
+    assert!(matches!(last.end_of(), Failure::Cancelled { .. }));
+    for ended in [short, cancelled, late, over, last] {
+        assert!(ended.posts.lock().unwrap().is_empty() && ended.ends.lock().unwrap().len() == 1);
+    }
+    assert!(write.ends.lock().unwrap().is_empty());
 }

@@ -13,4 +13,4 @@ pub use claims::claims;
 pub use exchange::{Direction, Exchange, Order, Part, Timeline, overlap, run};
 pub use figures::figures;
 pub use sequence::{Access, Sequence};
-pub use strategies::{Eviction, Strategy, mean};
+pub use strategies::{Eviction, PinDownCache, Strategy, mean};

@@ -332,6 +332,10 @@ pub enum Status {
     RemoteOperation = 11,
     RetryExceeded = 12,
     RnrRetryExceeded = 13,
+    /// The protocol itself never says this, nor the two below: a layer above ends requests so that it has kept.
+    RemoteAborted = 16,
+    ResponseTimeout = 20,
+    General = 21,
 }
 
 /// Asynchronous events of one queue pair (names of `enum ibv_event_type`), raised by the protocol.

@@ -12,6 +12,7 @@ mod completion_channel;
 mod completion_queue;
 mod connection_manager;
 mod context;
+pub mod deferred;
 mod descriptor;
 mod device;
 mod device_attributes;

@@ -1,9 +1,12 @@
 //! Where programs are measured: on this host, and on two hosts of our own, each program on one processor.
 
 use crate::hosts::{Host, Hosts, processors};
+use crate::limits::BENCH_RUN;
+use crate::pair::{Pair, run_pair};
 use crate::stage::Stage;
 use anyhow::{Result, anyhow};
 use pagewire_nic::PathChoice;
+use std::process::Command;
 
 /// The MTU between the two hosts: Ethernet's.
 pub(super) const LINK_MTU: u32 = 1500;
@@ -44,5 +47,24 @@ impl Ground {
             (PathChoice::Udp, Err(reason)) => Err(anyhow!("{reason}")),
             (PathChoice::Local | PathChoice::Auto, _) => Ok((&self.here[0], &self.here[1])),
         }
+    }
+
+    /// Runs a server and a client for a path, as `commands` makes them of both hosts, and gives the client's output if the run
+    /// is good; the inner error says what went wrong with it.
+    pub(super) fn run_pair(
+        &self,
+        path: PathChoice,
+        port: u16,
+        is_good: fn(&Pair) -> bool,
+        commands: impl FnOnce(&Host, &Host) -> (Command, Command),
+    ) -> Result<Result<String, String>> {
+        let (server, client) = match self.ends(path) {
+            Ok(ends) => ends,
+            Err(reason) => return Ok(Err(format!("{reason:#}"))),
+        };
+        let (server, client) = commands(server, client);
+        let pair = run_pair(server, client, port, BENCH_RUN)?;
+        let client = pair.client.as_ref().filter(|_| is_good(&pair));
+        Ok(client.map(|client| client.output.clone()).ok_or_else(|| pair.complaint()))
     }
 }

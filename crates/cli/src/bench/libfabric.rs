@@ -3,8 +3,8 @@
 use super::ground::Ground;
 use crate::hosts::Host;
 use crate::install::find_program;
-use crate::limits::{BENCH_RUN, PROBE_PATIENCE};
-use crate::pair::{Running, run_pair};
+use crate::limits::PROBE_PATIENCE;
+use crate::pair::{Pair, Running};
 use anyhow::Result;
 use pagewire_nic::PathChoice;
 use std::path::PathBuf;
@@ -37,21 +37,20 @@ impl Libfabric {
     /// Half a round trip of messages of `size` bytes on this host, both ends polling, in microseconds; the inner error
     /// says what went wrong with it.
     pub(super) fn send_latency(&self, ground: &Ground, size: u64) -> Result<Result<f64, String>> {
-        let (server, client) = ground.ends(PathChoice::Local)?;
         let port = PORT.fetch_add(1, Ordering::Relaxed);
         let command = |host: &Host| {
             let mut command = host.command(&self.program);
             command.args(["-p", "shm", "-e", "rdm", "-I", COUNT, "-S", &size.to_string()]);
             command
         };
-        let (mut listening, mut calling) = (command(server), command(client));
-        listening.args(["-B", &port.to_string()]);
-        calling.args(["-P", &port.to_string(), &server.address.to_string()]);
-        let pair = run_pair(listening, calling, port, BENCH_RUN)?;
-        let Some(client) = pair.client.as_ref().filter(|client| client.success()) else {
-            return Ok(Err(pair.complaint()));
-        };
-        Ok(figure(&client.output).ok_or_else(|| format!("no figure in its output:\n{}", client.output)))
+        let output = ground.run_pair(PathChoice::Local, port, Pair::client_success, |server, client| {
+            let (mut listening, mut calling) = (command(server), command(client));
+            listening.args(["-B", &port.to_string()]);
+            calling.args(["-P", &port.to_string(), &server.address.to_string()]);
+            (listening, calling)
+        })?;
+        Ok(output
+            .and_then(|output| figure(&output).ok_or_else(|| format!("no figure in its output:\n{output}"))))
     }
 }
 

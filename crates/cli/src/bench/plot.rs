@@ -99,6 +99,8 @@ fn subject(bench: &str) -> &'static str {
         "get" => "latency of a get",
         "get_bw" => "bandwidth of gets",
         "signal" => "put with a signal, half a round trip",
+        "conditional_write" => "transfer to memory that the peer names first",
+        "conditional_write_file" => "transfer to a file of the peer, named first",
         "heap" => "memory of the registered heap, had and given back",
         "hostile_faults_rate" => "each of 32 WRITEs under way beside 512 that wait for pages",
         _ => "RDMA to and from absent pages",

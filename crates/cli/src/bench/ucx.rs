@@ -3,8 +3,8 @@
 use super::ground::Ground;
 use crate::hosts::{Host, INTERFACE};
 use crate::install::{find_program, is_executable};
-use crate::limits::{BENCH_RUN, PROBE_PATIENCE};
-use crate::pair::{Running, run_pair};
+use crate::limits::PROBE_PATIENCE;
+use crate::pair::{Pair, Running};
 use anyhow::{Result, bail};
 use pagewire_nic::PathChoice;
 use std::path::{Path, PathBuf};
@@ -87,10 +87,6 @@ impl Ucx {
         path: PathChoice,
         size: u64,
     ) -> Result<Result<f64, String>> {
-        let (server, client) = match ground.ends(path) {
-            Ok(ends) => ends,
-            Err(reason) => return Ok(Err(format!("{reason:#}"))),
-        };
         let port = PORT.fetch_add(1, Ordering::Relaxed);
         let (transports, device) = match path {
             PathChoice::Udp => ("tcp,self", INTERFACE),
@@ -112,20 +108,20 @@ impl Ucx {
             command
         };
         let count = count(test, size);
-        let (address, server) = (server.address.to_string(), command(server));
-        let mut client = command(client);
-        client.args([&address, "-f", "-t", test, "-s", &size.to_string()]);
-        client.args(["-n", &count.to_string(), "-w", &(count / 10).to_string()]);
-        // Of atomics UCX does more one by one than 16 at once.
-        if unit != "us" && test != "ucp_fadd" {
-            client.args(["-O", WINDOW]);
-        }
-        let pair = run_pair(server, client, port, BENCH_RUN)?;
-        let Some(client) = pair.client.as_ref().filter(|client| client.success()) else {
-            return Ok(Err(pair.complaint()));
-        };
-        Ok(figure(&client.output, unit, size)
-            .ok_or_else(|| format!("no figure in its output:\n{}", client.output)))
+        let output = ground.run_pair(path, port, Pair::client_success, |server, client| {
+            let (address, server) = (server.address.to_string(), command(server));
+            let mut client = command(client);
+            client.args([&address, "-f", "-t", test, "-s", &size.to_string()]);
+            client.args(["-n", &count.to_string(), "-w", &(count / 10).to_string()]);
+            // Of atomics UCX does more one by one than 16 at once.
+            if unit != "us" && test != "ucp_fadd" {
+                client.args(["-O", WINDOW]);
+            }
+            (server, client)
+        })?;
+        Ok(output.and_then(|output| {
+            figure(&output, unit, size).ok_or_else(|| format!("no figure in its output:\n{output}"))
+        }))
     }
 }
 

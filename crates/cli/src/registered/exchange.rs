@@ -1,4 +1,5 @@
-//! A transfer of memory that neither side has registered: in the traditional order, and by a conditional write (FRRWP-1, FRRWP-2).
+//! A transfer of memory that neither side has registered: in the traditional order, and by a conditional write (FRRWP-1, FRRWP-2). With WRITE the
+//! first process has the data, with READ the second one.
 //!
 //! Both processes count the steps of all trials in the same order. A step is told by a signal: word 0 of the second process, word 0 of the first.
 
@@ -19,8 +20,8 @@ struct Sides<'a> {
     words: Region<u64, Atomic>,
     there: RemoteRegion,
     peer: Peer,
-    /// Of the second process's inbox.
-    inbox: Token,
+    /// Of the first and of the second process's inbox.
+    inboxes: [Token; 2],
     /// The last step that was told.
     step: u64,
 }
@@ -40,14 +41,18 @@ struct Times {
 struct Orders {
     traditional: Times,
     conditional: Times,
+    /// Of data of the second process.
+    read_traditional: Times,
+    read_conditional: Times,
     /// Puts alone.
     puts: Vec<f64>,
 }
 
 impl Sides<'_> {
     fn tell(&self) {
-        // Its end is the other side's answer; a failure shows as the lack of one.
-        drop(self.there.signal_only(self.there.signal(0).set(self.step)));
+        // Its end is the other side's answer; a failure shows as the lack of one. Within the host it ends with this look, so no thread is woken for it.
+        let signal = self.there.signal_only(self.there.signal(0).set(self.step));
+        signal.is_done();
     }
 
     fn wait(&self) -> Result<()> {
@@ -72,7 +77,8 @@ impl Sides<'_> {
 }
 
 /// All sizes: `traditional` and `conditional`; `client` and `server`, the registrations one after the other, and `client_beside` and `server_beside`,
-/// those beside each other; `put` alone, `round_trip`; `saved`, and what of it the rule says: min(client, server + round trip).
+/// those beside each other; `put` alone, `round_trip`; `saved`, and what of it the rule says: min(client, server + round trip). With READ:
+/// `read_traditional`, `read_conditional` and `read_saved`.
 pub(super) fn measure(node: &Node, sizes: &[usize]) -> Result<()> {
     let most = sizes.iter().copied().max().unwrap_or(1);
     let words = node.words(1)?;
@@ -81,8 +87,9 @@ pub(super) fn measure(node: &Node, sizes: &[usize]) -> Result<()> {
     let inboxes = node.all_gather(&inbox.export(Rights::WRITE)?)?;
     let other = 1 - node.rank();
     let there = node.open(signals.get(other).context("no second process")?)?;
-    let inbox_token = *inboxes.get(1).context("no second process")?;
-    let mut sides = Sides { node, words, there, peer: node.peer(other)?, inbox: inbox_token, step: 0 };
+    let inboxes =
+        [*inboxes.first().context("no first process")?, *inboxes.get(1).context("no second process")?];
+    let mut sides = Sides { node, words, there, peer: node.peer(other)?, inboxes, step: 0 };
     let round_trip = round_trip(&mut sides)?;
     for &size in sizes {
         let mut orders = if node.rank() == 0 { client(&mut sides, size)? } else { server(&mut sides, size)? };
@@ -106,7 +113,7 @@ fn round_trip(sides: &mut Sides) -> Result<Option<f64>> {
 }
 
 fn client(sides: &mut Sides, size: usize) -> Result<Orders> {
-    let inbox = sides.node.open(&sides.inbox)?;
+    let inbox = sides.node.open(&sides.inboxes[1])?;
     let mut orders = Orders::default();
     for _ in 0..TRIALS {
         let times = &mut orders.traditional;
@@ -137,6 +144,7 @@ fn client(sides: &mut Sides, size: usize) -> Result<Orders> {
         let start = Instant::now();
         drop(inbox.put(0, buffer).wait()?);
         orders.puts.push(microseconds(start));
+        read_as_client(sides, size, &mut orders)?;
     }
     Ok(orders)
 }
@@ -158,11 +166,61 @@ fn server(sides: &mut Sides, size: usize) -> Result<Orders> {
         sides.step += 1;
         sides.wait()?;
         let guard = register(&buffer, &mut orders.conditional);
-        let released = sides.node.release(sides.peer, sides.step, &sides.inbox)?;
+        let released = sides.node.release(sides.peer, sides.step, &sides.inboxes[1])?;
         released.wait()?;
         drop(guard);
+        write_as_server(sides, size, &mut orders)?;
     }
     Ok(orders)
+}
+
+/// Gets data of the second process into memory of its own: until they are there.
+fn read_as_client(sides: &mut Sides, size: usize, orders: &mut Orders) -> Result<()> {
+    // Stands for the memory behind the inbox.
+    let buffer = filled(size);
+    sides.synchronise_first()?;
+    let start = Instant::now();
+    let guard = register(&buffer, &mut orders.read_traditional);
+    sides.step += 1;
+    sides.tell();
+    // The answer stands behind the data.
+    sides.wait()?;
+    orders.read_traditional.transfers.push(microseconds(start));
+    drop(guard);
+
+    let buffer = filled(size);
+    sides.synchronise_first()?;
+    let start = Instant::now();
+    sides.step += 1;
+    sides.tell();
+    let guard = register(&buffer, &mut orders.read_conditional);
+    sides.node.open_read_into(sides.peer, sides.step, &sides.inboxes[0])?.wait()?;
+    orders.read_conditional.transfers.push(microseconds(start));
+    drop(guard);
+    Ok(())
+}
+
+/// The other side of that.
+fn write_as_server(sides: &mut Sides, size: usize, orders: &mut Orders) -> Result<()> {
+    let inbox = sides.node.open(&sides.inboxes[0])?;
+    let buffer = filled(size);
+    sides.synchronise_second()?;
+    sides.step += 1;
+    sides.wait()?;
+    let guard = register(&buffer, &mut orders.read_traditional);
+    drop(inbox.put(0, buffer).wait()?);
+    sides.tell();
+    drop(guard);
+
+    let buffer = filled(size);
+    sides.synchronise_second()?;
+    sides.step += 1;
+    sides.wait()?;
+    let guard = register(&buffer, &mut orders.read_conditional);
+    let opened = sides.node.next_opened(PEER_PATIENCE)?;
+    drop(opened.write(buffer)?.within(PEER_PATIENCE).wait().into_result()?);
+    drop(guard);
+    Ok(())
 }
 
 /// Memory with data that nobody has registered.
@@ -201,6 +259,8 @@ fn report(sides: &Sides, size: usize, round_trip: Option<f64>, orders: &mut Orde
     let permitted = |value: Option<f64>| client.and(server).and(value);
     let traditional = permitted(median(&mut orders.traditional.transfers));
     let conditional = permitted(median(&mut orders.conditional.transfers));
+    let read_traditional = permitted(median(&mut orders.read_traditional.transfers));
+    let read_conditional = permitted(median(&mut orders.read_conditional.transfers));
     let difference = |one: Option<f64>, other: Option<f64>| Some(one? - other?);
     let rule = || Some(client?.min(server? + round_trip?));
     print(
@@ -210,6 +270,9 @@ fn report(sides: &Sides, size: usize, round_trip: Option<f64>, orders: &mut Orde
             ("conditional", conditional),
             ("saved", difference(traditional, conditional)),
             ("rule", rule()),
+            ("read_traditional", read_traditional),
+            ("read_conditional", read_conditional),
+            ("read_saved", difference(read_traditional, read_conditional)),
             ("client", client),
             ("server", server),
             ("client_beside", of(0, 1)),

@@ -145,6 +145,14 @@ impl<F: Fabric> QueuePair<F> {
         self.run_for(Occasion::Doorbell);
     }
 
+    /// Adds a completion of a request that was never posted, as another layer has kept and ended it. It holds no slot of the send queue. A queue
+    /// pair in RESET has no completions.
+    pub fn complete_unposted(&self, wr_id: u64, opcode: Opcode, status: Status) {
+        if self.state() != State::Reset {
+            self.announce(&self.send_cq, self.completion(wr_id, opcode, status));
+        }
+    }
+
     /// Posts a receive request (`ibv_post_recv(3)`).
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         invalid_if(self.srq.is_some(), "the queue pair takes its receives from a shared receive queue")?;

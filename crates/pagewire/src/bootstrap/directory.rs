@@ -384,7 +384,7 @@ impl Exchange for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Nobody can be told here. The next job removes what stays behind.
+        // Nobody can be notified here. The next job removes what stays behind.
         let _ = self.leave();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::completions::Completions;
-use crate::conditional::{Conditional, HeldBy, Tag, WRITE};
+use crate::conditional::{Conditional, HeldBy, Tag, WRITE, Work};
 use crate::error::{Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
 use crate::node::Node;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 impl Node {
-    /// Opens a conditional write: tells the peer, and holds the write until the peer [releases](Node::release) it, which says where the bytes go.
+    /// Opens a conditional write: sends a message to the peer, and holds the write until the peer [releases](Node::release) it, which says where the bytes go.
     /// The message goes out first, so both sides prepare their memory at once. This node then writes by itself; the program need do nothing.
     ///
     /// A held write delays nothing: it is ordered with other operations to the peer from its release on. A release may come before its write.
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-/// Holds a write; `announces`: and tells the peer.
+/// Holds a write; `announces`: and sends its opening to the peer.
 pub(super) fn hold<B: Buffer>(
     conditional: &Arc<Conditional>,
     peer: Peer,
@@ -68,7 +68,7 @@ pub(super) fn hold<B: Buffer>(
         return Err(OperationError { buffer, failure });
     }
     // Its release comes as a message.
-    let connected = conditional.takes_messages().and_then(|()| conditional.peers.connect(peer.0));
+    let connected = conditional.services.inbox().and_then(|_| conditional.peers.connect(peer.0));
     let connection = match connected {
         Ok(connection) => connection,
         Err(error) => {
@@ -78,7 +78,8 @@ pub(super) fn hold<B: Buffer>(
     };
     let local = ScatterGather { address: address as u64, length: count as u32, key: connection.local_key() };
     let operation = Operation::new(connection, Arc::new(Pending::new(WRITE, buffer)), |_, buffer| buffer);
-    match conditional.hold(peer, tag, &operation, local, announces) {
+    let work = Work::Operation { pending: operation.any_pending(), local };
+    match conditional.hold(peer, tag, (operation.connection().clone(), work), announces) {
         Ok(held) => Ok(HeldWrite { operation, held, conditional: conditional.clone() }),
         Err(failure) => Err(operation.refuse(failure)),
     }
@@ -322,7 +323,8 @@ impl<B: Send + 'static> HeldWrite<B> {
         while !pending.is_ended() {
             self.poll_once();
             if start.elapsed() >= SPIN {
-                self.completions().wait_until_ended(&*pending);
+                self.conditional.services.stop_polling_messages();
+                self.completions().sleep_until_ended(&*pending);
             }
         }
         WriteOutcome::of(self.operation.into_result())
@@ -377,7 +379,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     }
 
     fn poll_once(&self) {
-        self.conditional.poll_messages();
+        self.conditional.services.poll_messages();
         self.completions().poll();
     }
 }
@@ -389,6 +391,7 @@ impl<B: Send + 'static> Future for HeldWrite<B> {
         let this = self.get_mut();
         this.poll_once();
         let waker: &Waker = context.waker();
+        this.conditional.services.stop_polling_messages();
         if this.completions().sleep(&*this.operation.any_pending(), waker) != Sleep::Ended {
             return Poll::Pending;
         }

@@ -1,20 +1,24 @@
-//! What two nodes tell each other of conditional writes: SENDs between their queue pairs.
+//! The messages of two nodes about conditional writes: SENDs between their queue pairs.
 
 use crate::conditional::releases::Outgoing;
 use crate::conditional::tag::{Direction, Tag};
+use crate::error::Rule;
 use crate::limits::MAX_MESSAGE;
-use crate::token::{Token, TokenError};
+use crate::rights::Rights;
+use crate::token::{NodeAddress, Token};
 use serde::{Deserialize, Serialize};
 
-/// A message. [`Written`](Ending::Written) is none: a SEND with immediate tells it, behind the bytes.
+/// A message. A write that was done sends none: a SEND with immediate follows its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// The sender holds a write of `length` bytes, or has room for one.
+    /// The sender holds a write of `length` bytes, or has space for one.
     Open { tag: Tag, serial: u64, length: u64, direction: Direction },
     /// The receiver may write: to the memory of the token.
     Release(Release),
     /// A held write will not be done by its release, or by any.
     Ended { serial: u64, release: Option<u32>, ending: Ending },
+    /// Another layer of the sender has posted a released write, and sees its end.
+    Posted { serial: u64, release: u32, length: u64 },
     /// The sender will not release the write.
     Decline { tag: Tag, serial: u64, is_full: bool },
 }
@@ -32,11 +36,9 @@ pub struct Release {
     token: Vec<u8>,
 }
 
-/// How a release ends.
+/// Why a release ends without its write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
-    /// With so many bytes.
-    Written(u64),
     /// The writer has cancelled the write, or its time had run out.
     Withdrawn,
     /// No write came in time.
@@ -55,8 +57,11 @@ impl Release {
         Release { tag, serial, seen, number, token: token.to_bytes().to_vec() }
     }
 
-    pub fn token(&self) -> Result<Token, TokenError> {
-        Token::from_bytes(&self.token)
+    /// The token, if it takes so many bytes of a write to the peer that has sent it.
+    pub fn taken_by(&self, peer: &NodeAddress, count: u64) -> Result<Token, Rule> {
+        let token = Token::from_bytes(&self.token).map_err(|_| Rule::Release)?;
+        let takes_it = token.node == *peer && token.rights.contains(Rights::WRITE) && count <= token.length;
+        if takes_it { Ok(token) } else { Err(Rule::Release) }
     }
 }
 

@@ -278,7 +278,7 @@ impl OpenedByPeer {
         self.opening.tag
     }
 
-    /// Bytes that the peer has, or has room for.
+    /// Bytes that the peer has, or has space for.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -342,7 +342,7 @@ impl OpenedByPeer {
         Ok(Released::new(&self.services, end, None))
     }
 
-    /// Writes to the memory that the peer has room in. See [`Node::open_write`].
+    /// Writes to the memory of a peer that has opened a read. See [`Node::open_write`].
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -368,7 +368,7 @@ impl OpenedByPeer {
         Ok(held)
     }
 
-    /// Tells the peer that nothing comes of it: a write ends as [`Refused`](crate::WriteOutcome::Refused).
+    /// Declines it: a write ends as [`Refused`](crate::WriteOutcome::Refused).
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {

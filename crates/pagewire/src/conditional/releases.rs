@@ -83,7 +83,7 @@ pub enum Opened {
     Queued,
     /// It was released before it came.
     Known,
-    /// There is no room for it.
+    /// There is no space for it.
     Full,
 }
 

@@ -49,9 +49,12 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// How a release ends: with the bytes of its write, or without it.
+type End = Result<u64, Ending>;
+
 enum ToReceiver {
     Open(Opening),
-    Ended { serial: u64, release: Option<u32>, ending: Ending },
+    Ended { serial: u64, release: Option<u32>, end: End },
 }
 
 /// Both nodes and what is between them. A write is its serial, a release its own number among all of the program.
@@ -70,7 +73,7 @@ struct World {
     open: HashMap<Tag, u64>,
     /// How each write has ended, and each release.
     write_ends: HashMap<u64, &'static str>,
-    release_ends: HashMap<u64, Option<Ending>>,
+    release_ends: HashMap<u64, Option<End>>,
 }
 
 impl World {
@@ -79,20 +82,20 @@ impl World {
         assert_eq!(self.write_ends.insert(serial, how), None, "a write ends once");
     }
 
-    fn end_release(&mut self, release: u64, how: Option<Ending>) {
+    fn end_release(&mut self, release: u64, how: Option<End>) {
         assert_eq!(self.release_ends.insert(release, how), None, "a release ends once");
     }
 
     fn write(&mut self, serial: u64, release: &Release) {
         self.end_write(serial, "written");
-        let (release, ending) = (Some(release.number), Ending::Written(8));
-        self.to_receiver.push_back(ToReceiver::Ended { serial, release, ending });
+        let (release, end) = (Some(release.number), Ok(8));
+        self.to_receiver.push_back(ToReceiver::Ended { serial, release, end });
     }
 
     fn withdraw(&mut self, serial: u64, how: &'static str) {
         self.end_write(serial, how);
-        let ending = Ending::Withdrawn;
-        self.to_receiver.push_back(ToReceiver::Ended { serial, release: None, ending });
+        let end = Err(Ending::Withdrawn);
+        self.to_receiver.push_back(ToReceiver::Ended { serial, release: None, end });
     }
 
     fn send(&mut self, outgoing: &Outgoing) {
@@ -173,10 +176,10 @@ impl World {
                     self.send(&outgoing);
                 }
             }
-            Some(ToReceiver::Ended { serial, release, ending }) => {
+            Some(ToReceiver::Ended { serial, release, end }) => {
                 self.releases.close(&node(WRITER), serial);
                 if let Some(ended) = release.and_then(|number| self.releases.end(&node(WRITER), number)) {
-                    self.end_release(ended, Some(ending));
+                    self.end_release(ended, Some(end));
                 }
             }
         }
@@ -192,7 +195,7 @@ impl World {
             Arrival::Full => Ending::Full,
         };
         let (serial, release) = (release.serial.unwrap_or_default(), Some(release.number));
-        self.to_receiver.push_back(ToReceiver::Ended { serial, release, ending });
+        self.to_receiver.push_back(ToReceiver::Ended { serial, release, end: Err(ending) });
     }
 
     fn run_timers(&mut self) {
@@ -201,11 +204,11 @@ impl World {
             self.withdraw(serial, "timed out");
         }
         for (_, number) in expired.releases {
-            let (release, ending) = (Some(number), Ending::NoWrite);
-            self.to_receiver.push_back(ToReceiver::Ended { serial: 0, release, ending });
+            let (release, end) = (Some(number), Err(Ending::NoWrite));
+            self.to_receiver.push_back(ToReceiver::Ended { serial: 0, release, end });
         }
         for release in self.releases.expire(self.now) {
-            self.end_release(release, Some(Ending::NoWrite));
+            self.end_release(release, Some(Err(Ending::NoWrite)));
         }
     }
 
@@ -217,7 +220,7 @@ impl World {
             self.end_write(serial, "peer lost");
         }
         for release in self.releases.lose(&node(WRITER)) {
-            self.end_release(release, Some(Ending::Lost));
+            self.end_release(release, Some(Err(Ending::Lost)));
         }
         self.releases.forget(&node(WRITER), self.now);
     }
@@ -249,7 +252,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     /// Whatever happens in whichever order: each write and each release has exactly one end, and as many releases end as written as writes do
-    /// (those apart whose news is lost with the peer).
+    /// (except those whose message is lost with the peer).
     #[test]
     fn each_write_and_each_release_ends_once(events in prop::collection::vec(event(), 0..60)) {
         let mut world = World::default();
@@ -261,8 +264,8 @@ proptest! {
         prop_assert_eq!(world.write_ends.len() as u64, world.serial, "every write has ended");
         prop_assert_eq!(world.release_ends.len() as u64, world.started, "every release has ended");
         let written = world.write_ends.values().filter(|how| **how == "written").count();
-        let told = world.release_ends.values().filter(|how| matches!(how, Some(Ending::Written(_)))).count();
-        prop_assert!(told == written || (loses && told < written), "{} written, {} told", written, told);
+        let released = world.release_ends.values().filter(|how| matches!(how, Some(Ok(_)))).count();
+        prop_assert!(released == written || (loses && released < written), "{} written, {} released", written, released);
         prop_assert_eq!(world.writes.next_deadline(), None);
         prop_assert_eq!(world.releases.next_deadline(), None);
     }
@@ -285,7 +288,7 @@ fn a_release_of_a_cancelled_write_takes_no_later_one() {
     }
     world.happen(Event::Open(1));
     world.finish();
-    assert_eq!(world.release_ends[&1], Some(Ending::Withdrawn));
+    assert_eq!(world.release_ends[&1], Some(Err(Ending::Withdrawn)));
     assert_eq!((world.write_ends[&1], world.write_ends[&2]), ("cancelled", "timed out"));
 }
 

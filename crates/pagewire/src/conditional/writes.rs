@@ -52,7 +52,7 @@ pub enum Arrival<W> {
     Kept,
     /// The write that it names is not held any more.
     Withdrawn,
-    /// There is no room for it.
+    /// There is no space for it.
     Full,
 }
 
@@ -133,6 +133,25 @@ impl<W> Writes<W> {
         Some(held.write)
     }
 
+    /// The number of the held write of a key.
+    pub fn serial(&self, key: &Key) -> Option<u64> {
+        self.held.get(key).map(|held| held.serial)
+    }
+
+    /// Takes out the writes that are meant.
+    pub fn take_where(&mut self, is_meant: impl Fn(&W) -> bool, now: Duration) -> Vec<(Key, W)> {
+        let taken = take_due(&mut self.held, |held| is_meant(&held.write));
+        for (key, held) in &taken {
+            self.note_withdrawn(*key, held.serial, now);
+        }
+        taken.into_iter().map(|(key, held)| (key, held.write)).collect()
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     fn note_withdrawn(&mut self, key: Key, serial: u64, now: Duration) {
         // Beyond the bound a release that is on its way waits for the next write of the tag.
         if self.withdrawn.len() < MAX_EARLY_RELEASES {
@@ -173,7 +192,7 @@ impl<W> Writes<W> {
 
     /// A peer is lost: takes out what is held for it.
     pub fn lose(&mut self, peer: &NodeAddress) -> Vec<W> {
-        // Early releases stay: they run out, and their senders are told so.
+        // Early releases stay: they run out, and a message says so to their senders.
         self.withdrawn.retain(|(of, _), _| of != peer);
         let keys: Vec<Key> = self.held.keys().filter(|(of, _)| of == peer).copied().collect();
         keys.iter().filter_map(|key| self.held.remove(key)).map(|held| held.write).collect()

@@ -49,21 +49,34 @@ impl Strategy {
     }
 }
 
-/// Registered buffers: number, pages, turn of the last use.
-struct Cache {
+/// Registered buffers that stay registered while there is space (pin-down cache).
+#[derive(Debug)]
+pub struct PinDownCache {
+    /// Number, pages, turn of the last use.
     entries: Vec<(usize, u64, u64)>,
     used: u64,
     capacity: u64,
     eviction: Eviction,
 }
 
-impl Cache {
-    /// Whether the buffer was registered; it is then.
-    fn hit(&mut self, access: Access, turn: u64) -> bool {
+impl PinDownCache {
+    /// An empty cache of so many pages.
+    pub const fn new(capacity: u64, eviction: Eviction) -> Self {
+        PinDownCache { entries: Vec::new(), used: 0, capacity, eviction }
+    }
+
+    /// Whether a buffer is registered.
+    pub fn has(&self, buffer: usize) -> bool {
+        self.entries.iter().any(|entry| entry.0 == buffer)
+    }
+
+    /// Uses a buffer, which is registered then: gives the buffers that it has given up for that. `None`: it was registered.
+    pub fn admit(&mut self, access: Access, turn: u64) -> Option<Vec<usize>> {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.0 == access.buffer) {
             entry.2 = turn;
-            return true;
+            return None;
         }
+        let mut evicted = Vec::new();
         while self.used + access.pages > self.capacity {
             let eviction = self.eviction;
             let value = |&(_, pages, last): &(usize, u64, u64)| match eviction {
@@ -72,11 +85,13 @@ impl Cache {
             };
             let oldest = self.entries.iter().enumerate().max_by_key(|(_, entry)| value(entry));
             let Some((index, _)) = oldest else { break };
-            self.used -= self.entries.swap_remove(index).1;
+            let (buffer, pages, _) = self.entries.swap_remove(index);
+            self.used -= pages;
+            evicted.push(buffer);
         }
         self.used += access.pages;
         self.entries.push((access.buffer, access.pages, turn));
-        false
+        Some(evicted)
     }
 }
 
@@ -86,10 +101,10 @@ pub fn mean(costs: &FrrwpCosts, strategy: Strategy, sequence: Sequence, buffers:
         Strategy::Cache(eviction) => eviction,
         _ => Eviction::LeastRecentlyUsed,
     };
-    let mut cache = Cache { entries: Vec::new(), used: 0, capacity: costs.table, eviction };
+    let mut cache = PinDownCache::new(costs.table, eviction);
     let mut sum = 0;
     for (turn, access) in sequence.accesses(buffers, 2 * TRANSFERS).into_iter().enumerate() {
-        let cost = if strategy.has_cache() && cache.hit(access, turn as u64) {
+        let cost = if strategy.has_cache() && cache.admit(access, turn as u64).is_none() {
             0
         } else {
             one(costs, strategy, access)

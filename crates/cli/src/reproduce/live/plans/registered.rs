@@ -119,6 +119,9 @@ fn savings() -> Vec<PlannedCurve> {
         ("client registers", "client"),
         ("client registers, beside the server", "client_beside"),
         ("server registers", "server"),
+        ("READ: saved", "read_saved"),
+        ("READ: traditional, the whole", "read_traditional"),
+        ("READ: conditional write of the server, the whole", "read_conditional"),
         ("server registers, beside the client", "server_beside"),
     ];
     names.map(one).to_vec()

@@ -1,0 +1,175 @@
+//! Writes that another layer posts once they are released: those of verbs programs, on queue pairs of their own (`raw::Deferred`).
+//!
+//! The tables are those of all conditional writes. Only the post and the end differ: the completion is the other layer's.
+
+use super::{Conditional, Ending, HeldOperation, Message, Rule, WRITE, Work};
+use crate::conditional::message::Release;
+use crate::conditional::released::Released;
+use crate::conditional::tag::Tag;
+use crate::error::{Failure, Result, Side};
+use crate::limits::{DEFERRED_LOOK, FULL_QUEUE_LOOK, MAX_LENGTH};
+use crate::node::Node;
+use crate::rights::Rights;
+use crate::token::{NodeAddress, Peer, Token};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A write that another layer posts. It ends once: by its post, whose end that layer sees, or by [`end`](Self::end).
+pub trait Deferred: Send + Sync {
+    /// Its bytes.
+    fn length(&self) -> u64;
+
+    /// Whether it cannot be posted any more. The node looks every 50 ms, and then ends it as `PeerLost`.
+    fn has_ended(&self) -> bool;
+
+    /// Posts it to released memory.
+    fn post(&self, address: u64, key: u32) -> Posted;
+
+    /// Ends it without a post.
+    fn end(&self, failure: &Failure);
+}
+
+/// What became of a post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Posted {
+    /// Its layer sees how it ends.
+    Done,
+    /// There is no space in the queue now: the node posts it again every millisecond.
+    Full,
+    /// It cannot be posted any more, and is to end.
+    Ended,
+}
+
+/// A released write whose queue is full.
+pub(super) struct Blocked {
+    peer: NodeAddress,
+    serial: u64,
+    write: Arc<dyn Deferred>,
+    release: Release,
+}
+
+impl Blocked {
+    pub(super) fn end(&self, failure: &Failure) {
+        self.write.end(failure);
+    }
+}
+
+impl Conditional {
+    /// Posts a write that was released, and sends to the releaser what became of that.
+    pub(super) fn start_deferred(
+        &self,
+        peer: NodeAddress,
+        serial: u64,
+        write: Arc<dyn Deferred>,
+        release: &Release,
+    ) {
+        self.post(Blocked { peer, serial, write, release: release.clone() });
+    }
+
+    fn post(&self, blocked: Blocked) {
+        let Blocked { peer, serial, write, release } = &blocked;
+        let (peer, serial, number) = (*peer, *serial, release.number);
+        let message = match release.taken_by(&peer, write.length()) {
+            Err(rule) => {
+                let (peer, side) = (peer.socket(), Side::Target);
+                write.end(&Failure::Refused { operation: WRITE, peer, side, rule });
+                Message::Ended { serial, release: Some(number), ending: Ending::Refused }
+            }
+            Ok(token) => match write.post(token.base, token.key) {
+                Posted::Done => Message::Posted { serial, release: number, length: write.length() },
+                Posted::Full => {
+                    self.blocked.lock().push_back(blocked);
+                    return self.services.look_at_timers();
+                }
+                Posted::Ended => {
+                    write.end(&queue_ended(&peer));
+                    Message::Ended { serial, release: Some(number), ending: Ending::Withdrawn }
+                }
+            },
+        };
+        self.send_message(peer, &message);
+    }
+
+    /// Posts what had no space, and ends what cannot be posted any more. Gives when to look again.
+    pub(super) fn look_at_deferred(&self) -> Option<Duration> {
+        if !self.has_deferred.load(Ordering::Relaxed) {
+            return None;
+        }
+        let blocked = std::mem::take(&mut *self.blocked.lock());
+        blocked.into_iter().for_each(|blocked| self.post(blocked));
+        let is_over = |write: &HeldOperation| match &write.work {
+            Work::Deferred(write) => write.has_ended(),
+            Work::Operation { .. } => false,
+        };
+        let ended = self.writes.lock().take_where(is_over, self.now());
+        for ((peer, _), write) in ended {
+            self.withdraw(&peer, write, queue_ended(&peer));
+        }
+        if !self.blocked.lock().is_empty() {
+            return Some(FULL_QUEUE_LOOK);
+        }
+        (!self.writes.lock().is_empty()).then_some(DEFERRED_LOOK)
+    }
+}
+
+fn queue_ended(peer: &NodeAddress) -> Failure {
+    let why = "the queue pair of the write sends no more".to_owned();
+    Failure::PeerLost { operation: WRITE, peer: peer.socket(), why }
+}
+
+impl Node {
+    /// Holds a write of another layer until the peer releases it, or its time runs out. See [`open_write`](Self::open_write).
+    ///
+    /// # Errors
+    /// As those of `open_write`. Nothing is held then, and `write` gets no end.
+    pub fn hold_deferred(
+        &self,
+        peer: Peer,
+        tag: Tag,
+        write: Arc<dyn Deferred>,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let socket = peer.0.socket();
+        if write.length() > MAX_LENGTH as u64 {
+            let (side, rule) = (Side::Caller, Rule::Length(write.length()));
+            return Err(Failure::Refused { operation: WRITE, peer: socket, side, rule });
+        }
+        let conditional = &self.conditional;
+        let connected = conditional.services.inbox().and_then(|_| conditional.peers.connect(peer.0));
+        let lost = |error: crate::Error| Failure::PeerLost {
+            operation: WRITE,
+            peer: socket,
+            why: error.to_string(),
+        };
+        let connection = connected.map_err(lost)?;
+        conditional.has_deferred.store(true, Ordering::Relaxed);
+        let held = conditional.hold(peer, tag, (connection, Work::Deferred(write)), true)?;
+        match patience {
+            Some(patience) => conditional.end_after(&held, patience),
+            None => conditional.services.look_at_timers(),
+        }
+        Ok(())
+    }
+
+    /// Cancels the held write of a tag, if there is one.
+    pub fn cancel_deferred(&self, peer: Peer, tag: Tag) {
+        self.conditional.cancel_tag((peer.0, tag));
+    }
+
+    /// Releases the write of a tag that a peer holds, or will hold, to memory that another layer has registered: {address, length} and its key. It
+    /// ends when the peer has posted the write.
+    ///
+    /// # Errors
+    /// As those of [`release`](Self::release).
+    pub fn release_memory(
+        &self,
+        peer: Peer,
+        tag: Tag,
+        (address, length): (u64, u64),
+        key: u32,
+    ) -> Result<Released> {
+        let token = Token { node: self.identity().0, rights: Rights::WRITE, key, base: address, length };
+        self.release(peer, tag, &token)
+    }
+}
