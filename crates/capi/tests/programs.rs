@@ -135,6 +135,11 @@ fn the_heap_is_registered() {
 }
 
 #[test]
+fn the_heap_keeps_its_promises() {
+    run(&compiled("tests/c/heap.c"), "");
+}
+
+#[test]
 fn the_first_put_in_c_plus_plus_goes_round() {
     let Some(program) = compiled_plus_plus("examples/first_put.cpp") else { return };
     run(&program, "0 got 0.5, the next had 0 and 0.5\nrefused: bounds\n");

@@ -13,6 +13,7 @@ use crate::limits::{RESERVATIONS, UNIT};
 use crate::mimalloc::{self, _mi_heap_default_key, _mi_heap_theap_get_peek};
 use crate::operation;
 use crate::presence::{COPY_FAILED, GONE, PRIVATE, SHARED, UNUSED};
+use crate::purger;
 use crate::range::{map_anywhere, map_private, unmap};
 use crate::space::Space;
 use parking_lot::Mutex;
@@ -66,7 +67,8 @@ pub fn watch(space: &'static Space) -> Result<()> {
     Err(HeapError::Heaps)
 }
 
-fn install() -> Result<()> {
+/// Begins mimalloc, and has fork(2) look after what it uses, once for a process.
+pub fn install() -> Result<()> {
     let mut installed = INSTALLED.lock();
     if *installed {
         return Ok(());
@@ -115,6 +117,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
+    purger::forget();
     // SAFETY: as in `before`; the child has this thread only.
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
     let mut is_lost = false;
@@ -146,7 +149,8 @@ unsafe extern "C" fn in_child() {
     operation::resume(true);
 }
 
-fn spaces() -> impl Iterator<Item = &'static Space> {
+/// All reservations of this process and its parents.
+pub fn spaces() -> impl Iterator<Item = &'static Space> {
     // SAFETY: the pointers come from `watch` and live for ever.
     SPACES.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
 }

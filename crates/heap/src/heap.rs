@@ -111,23 +111,23 @@ impl Heap {
     #[inline(always)]
     fn allocate_counted(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         let operation = operation::enter();
-        let object = match self.allocate_at_once(layout, zeroed) {
-            Some(object) => object,
-            None => self.allocate_slowly(layout, zeroed)?,
-        };
+        let object = self.allocate_inside(layout, zeroed)?;
         operation.count(self.number, layout.size() as i64);
         Ok(object)
     }
 
-    /// Inside an operation: an object from the current arena.
+    /// Inside an operation: from the current arena, if that has it.
     #[inline(always)]
-    pub(crate) fn allocate_at_once(&self, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
-        if small::is_small(layout) { small::allocate_at_once(self.space, layout, zeroed) } else { None }
+    pub(crate) fn allocate_inside(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+        let is_small = small::is_small(layout);
+        match is_small.then(|| small::allocate_at_once(self.space, layout, zeroed)).flatten() {
+            Some(object) => Ok(object),
+            None => self.allocate_slowly(layout, zeroed),
+        }
     }
 
-    /// Inside an operation: any object.
     #[cold]
-    pub(crate) fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+    fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         self.space.backing()?;
         if small::is_small(layout) {
             return small::allocate(self.space, layout, zeroed);

@@ -8,9 +8,11 @@
 //! | module | what it does |
 //! |---|---|
 //! | `heap`, `allocator`, `unsized_objects`, `statistics` | what programs call |
+//! | `ordinary` | the same mimalloc without a heap, to measure beside |
 //! | `pool`, `fork` | how heaps begin and end, and what a child gets |
 //! | `small`, `arena` | small objects: mimalloc in arenas of the range |
 //! | `export` | which objects are exported |
+//! | `purger` | freed pages while nobody calls |
 //! | `space` | large objects, units in use, freed pages, behind one lock |
 //! | `range`, `runs`, `freed` | mappings and system calls; two pure data structures |
 //! | `operation`, `presence` | what a fork must know of other threads, and a child of its parent |
@@ -30,8 +32,10 @@ pub mod limits;
 mod mimalloc;
 mod operation;
 mod options;
+mod ordinary;
 mod pool;
 mod presence;
+mod purger;
 mod range;
 mod runs;
 mod small;
@@ -45,4 +49,5 @@ pub use export::ExportOwner;
 pub use heap::Heap;
 pub use operation::is_inside;
 pub use options::HeapOptions;
+pub use ordinary::Ordinary;
 pub use statistics::Statistics;

@@ -14,10 +14,7 @@ impl Heap {
     pub fn allocate_unsized(&self, size: usize, alignment: usize, zeroed: bool) -> Result<NonNull<u8>> {
         let layout = layout(size, alignment)?;
         let operation = self.enter();
-        let object = match self.allocate_at_once(layout, zeroed) {
-            Some(object) => object,
-            None => self.allocate_slowly(layout, zeroed)?,
-        };
+        let object = self.allocate_inside(layout, zeroed)?;
         // SAFETY: the object was allocated just now.
         operation.count(self.number, unsafe { self.usable_inside(object) } as i64);
         Ok(object)
