@@ -127,6 +127,7 @@ impl Heap {
     }
 
     #[cold]
+    #[inline(never)]
     fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         self.space.backing()?;
         if small::is_small(layout) {
@@ -180,7 +181,7 @@ impl Heap {
         match unsafe { self.space.is_in_arena(object.as_ptr() as usize) } {
             // SAFETY: the chunk is mimalloc's, so the object is; the caller has done with it.
             Some(true) => unsafe { mi_free(object.as_ptr().cast()) },
-            Some(false) => self.space.free_run(object.as_ptr() as usize),
+            Some(false) => _ = self.space.free_run(object.as_ptr() as usize),
             None => return false,
         }
         true
@@ -322,6 +323,7 @@ impl Heap {
 
     /// Revokes what is exported of an object beyond the bytes that are kept, outside of any operation: the owner may wait. A forked child has no exports.
     #[cold]
+    #[inline(never)]
     pub(crate) fn revoke(&self, object: NonNull<u8>, length: usize, kept: usize) {
         if matches!(self.space.backing(), Ok(Backing::File)) {
             self.exports.revoke(object.as_ptr() as usize, length, kept);

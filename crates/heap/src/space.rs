@@ -233,18 +233,23 @@ impl Space {
     }
 
     /// Bytes of the run at `address`.
+    #[cold]
+    #[inline(never)]
     pub fn run_length(&self, address: usize) -> usize {
         self.lists.lock().large_at(address - self.range.base)
     }
 
-    /// Frees the run of a large object.
-    pub fn free_run(&self, address: usize) {
+    /// Frees the run of a large object; its length.
+    #[cold]
+    #[inline(never)]
+    pub fn free_run(&self, address: usize) -> usize {
         let offset = address - self.range.base;
         let mut lists = self.lists.lock();
         let length = lists.large_at(offset);
         lists.large.remove(&offset);
         self.release(&mut lists, offset, length);
         purge_later(lists);
+        length
     }
 
     /// Whole chunks for an arena, all zero: the offset.
