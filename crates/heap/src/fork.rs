@@ -13,7 +13,6 @@ use crate::limits::{RESERVATIONS, UNIT};
 use crate::mimalloc::{self, _mi_heap_default_key, _mi_heap_theap_get_peek};
 use crate::operation;
 use crate::presence::{COPY_FAILED, GONE, PRIVATE, SHARED, UNUSED};
-use crate::purger;
 use crate::range::{map_anywhere, map_private, unmap};
 use crate::space::Space;
 use parking_lot::Mutex;
@@ -117,7 +116,6 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    purger::forget();
     // SAFETY: as in `before`; the child has this thread only.
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
     let mut is_lost = false;

@@ -9,10 +9,9 @@
 //! |---|---|
 //! | `heap`, `allocator`, `unsized_objects`, `statistics` | what programs call |
 //! | `ordinary` | the same mimalloc without a heap, to measure beside |
-//! | `pool`, `fork` | how heaps begin and end, and what a child gets |
+//! | `pool`, `fork`, `purger` | how heaps begin and end, what a child gets, and freed pages while nobody calls |
 //! | `small`, `arena` | small objects: mimalloc in arenas of the range |
 //! | `export` | which objects are exported |
-//! | `purger` | freed pages while nobody calls |
 //! | `space` | large objects, units in use, freed pages, behind one lock |
 //! | `range`, `runs`, `freed` | mappings and system calls; two pure data structures |
 //! | `operation`, `presence` | what a fork must know of other threads, and a child of its parent |

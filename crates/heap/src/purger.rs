@@ -8,27 +8,27 @@ use crate::limits::{LEAST_PURGE_PAUSE, MOST_PURGE_PAUSE, PURGER_STACK};
 use crate::space::Space;
 use crate::{fork, operation, small};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// Whether this process has the thread.
-static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+/// The process that has the thread: a forked child does not have its parent's. 0: none.
+static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// Makes sure that the thread runs. Should the system refuse one, pages go back with later calls only, each of which may try again.
+/// Makes sure that the thread runs. Should the system refuse one, pages go back with later calls only, each of which tries again.
 pub fn start() {
-    if IS_RUNNING.load(Ordering::Relaxed) || IS_RUNNING.swap(true, Ordering::AcqRel) {
+    let own = own();
+    if OWNER.load(Ordering::Relaxed) == own || OWNER.swap(own, Ordering::AcqRel) == own {
         return;
     }
     let builder = std::thread::Builder::new().name("pagewire-purge".into()).stack_size(PURGER_STACK);
     let started = with_signals_blocked(|| builder.spawn(run));
     if started.is_err() {
-        IS_RUNNING.store(false, Ordering::Release);
+        OWNER.store(0, Ordering::Release);
     }
 }
 
-/// A forked child has only the thread that forked.
-pub fn forget() {
-    IS_RUNNING.store(false, Ordering::Release);
+fn own() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
 }
 
 fn run() {
@@ -38,9 +38,9 @@ fn run() {
         match look() {
             Some(next) => pause = next,
             None => {
-                IS_RUNNING.store(false, Ordering::Release);
+                OWNER.store(0, Ordering::Release);
                 // A heap may have grown since, and have found the thread running.
-                if look().is_none() || IS_RUNNING.swap(true, Ordering::AcqRel) {
+                if look().is_none() || OWNER.swap(own(), Ordering::AcqRel) != 0 {
                     return;
                 }
             }

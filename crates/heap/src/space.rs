@@ -9,12 +9,12 @@ use crate::freed::FreedRanges;
 use crate::limits::{CHUNK, PURGE_BATCH, PURGE_PIECE, UNIT};
 use crate::options::HeapOptions;
 use crate::presence::{self, COPY_FAILED, Gate, PRIVATE, SHARED};
-use crate::purger;
 use crate::range::{Backing, Range, give_back, unmap};
 use crate::runs::FreeRuns;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ use std::time::Duration;
 const RUNS: u8 = 0;
 /// A chunk of an arena of mimalloc.
 const ARENA: u8 = 1;
+
+/// See [`set_purger`].
+static START_PURGER: OnceLock<fn()> = OnceLock::new();
 
 #[derive(Debug)]
 pub struct Space {
@@ -443,12 +446,17 @@ impl Lists {
     }
 }
 
+/// Has `start` begin what gives pages back while nobody calls, whenever a heap has more than it retains. The first word counts.
+pub fn set_purger(start: fn()) {
+    START_PURGER.get_or_init(|| start);
+}
+
 /// Has a thread give back what nobody gives back by the way.
 fn purge_later(lists: MutexGuard<'_, Lists>) {
     let is_over = lists.is_over_retained();
     drop(lists);
     if is_over {
-        purger::start();
+        START_PURGER.get().inspect(|start| start());
     }
 }
 
