@@ -405,6 +405,7 @@ fn run_perftest(bench: &Bench, path: PathChoice, size: u64, ground: &Ground) -> 
         server,
         client,
         path,
+        options: &[],
         environment: &[],
         limit: BENCH_RUN,
     };
