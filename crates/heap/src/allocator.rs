@@ -55,6 +55,7 @@ fn dangling(layout: Layout) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(address, 0)
 }
 
+#[inline(always)]
 fn allocate(heap: &Heap, layout: Layout, zeroed: bool) -> std::result::Result<NonNull<[u8]>, AllocError> {
     if layout.size() == 0 {
         return Ok(dangling(layout));
@@ -65,6 +66,7 @@ fn allocate(heap: &Heap, layout: Layout, zeroed: bool) -> std::result::Result<No
 
 /// # Safety
 /// As for [`Allocator::deallocate`].
+#[inline(always)]
 unsafe fn deallocate(heap: &Heap, object: NonNull<u8>, layout: Layout) {
     if layout.size() != 0 {
         // SAFETY: the caller's promise; an object with bytes came from the heap.

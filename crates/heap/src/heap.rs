@@ -6,6 +6,7 @@ use crate::limits::{HEAPS, MOST_ALIGNMENT};
 use crate::mimalloc::{mi_free, mi_usable_size};
 use crate::operation::{self, Operation};
 use crate::options::HeapOptions;
+use crate::presence::Gate;
 use crate::range::Backing;
 use crate::space::Space;
 use crate::{pool, small};
@@ -44,6 +45,8 @@ const _: () = assert!(HEAPS <= u32::BITS as usize);
 #[derive(Debug)]
 pub struct Heap {
     pub(crate) space: &'static Space,
+    /// That of the space, for the fast paths.
+    gate: &'static Gate,
     pub(crate) number: usize,
     exports: Exports,
 }
@@ -57,7 +60,7 @@ impl Heap {
     pub fn new(options: HeapOptions) -> Result<Heap> {
         let number = take_number()?;
         match pool::take(&options) {
-            Ok(space) => Ok(Heap { space, number, exports: Exports::new(space.range) }),
+            Ok(space) => Ok(Heap { space, gate: space.gate, number, exports: Exports::new(space.range) }),
             Err(error) => {
                 return_number(number);
                 Err(error)
@@ -120,7 +123,7 @@ impl Heap {
     #[inline(always)]
     pub(crate) fn allocate_inside(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         let is_small = small::is_small(layout);
-        match is_small.then(|| small::allocate_at_once(self.space, layout, zeroed)).flatten() {
+        match is_small.then(|| small::allocate_at_once(self.gate, layout, zeroed)).flatten() {
             Some(object) => Ok(object),
             None => self.allocate_slowly(layout, zeroed),
         }
