@@ -12,7 +12,7 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
-    basics, combinations, command, crowd, death, device_files, faults, instructions, killed, motion,
+    basics, combinations, command, crowd, death, device_files, faults, heap, instructions, killed, motion,
     not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx, wire,
 };
 use std::process::ExitCode;
@@ -114,6 +114,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             "command::papers_are_reproduced_on_this_machine",
             command::papers_are_reproduced_on_this_machine,
         ),
+        trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
         trial(pool, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
         trial(pool, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
         trial(pool, "wire::packets_are_right", wire::packets_are_right),
@@ -171,6 +172,17 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             }));
         }
     }
+    for setting in [Setting::Local, Setting::Udp] {
+        let name = setting.name();
+        for program in heap::PERFTEST {
+            trials.push(trial(pool, &format!("heap::{name}::{program}"), move |ground| {
+                heap::perftest_runs(ground, setting, program, all)
+            }));
+        }
+        trials.push(trial(pool, &format!("heap::{name}::ibv_rc_pingpong"), move |ground| {
+            heap::bytes_are_right(ground, setting)
+        }));
+    }
     for path in [PathChoice::Local, PathChoice::Udp] {
         trials.extend(deaths(pool, path));
     }
@@ -222,7 +234,15 @@ fn deaths(pool: &SharedPool, path: PathChoice) -> Vec<Trial> {
 
 /// What a test does, by its name.
 fn load(name: &str) -> Load {
-    let polls = ["perftest::local", "perftest::udp", "perftest::hosts", "pingpong::", "ucx::"];
+    let polls = [
+        "perftest::local",
+        "perftest::udp",
+        "perftest::hosts",
+        "pingpong::",
+        "ucx::",
+        "heap::local",
+        "heap::udp",
+    ];
     if polls.iter().any(|family| name.starts_with(family)) { Load::Polls } else { Load::Waits }
 }
 

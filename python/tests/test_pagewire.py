@@ -156,6 +156,26 @@ class Arrays(Alone):
         self.assertEqual(self.node.zeros(0).size, 0)
         self.assertEqual(self.node.zeros(()).shape, ())
 
+    def test_what_is_retained_of_freed_memory_stays(self) -> None:
+        pagewire.purge_heap()
+        before = pagewire.heap_statistics().resident
+        array = self.node.zeros(96 << 20, np.uint8)
+        array.fill(1)
+        pagewire.retain_heap((1 << 64) - 1)
+        del array
+        gc.collect()
+        self.assertGreaterEqual(pagewire.heap_statistics().resident, before + (96 << 20))
+        pagewire.retain_heap(64 << 20)
+        for _ in range(200):
+            # Nothing is allocated in the heap meanwhile, or freed.
+            if pagewire.heap_statistics().resident <= before + (80 << 20):
+                break
+            time.sleep(0.1)
+        self.assertLessEqual(pagewire.heap_statistics().resident, before + (80 << 20))
+        for size in (-1, 1 << 64):
+            with self.assertRaisesRegex(ValueError, "cannot stay resident"):
+                pagewire.retain_heap(size)
+
     def test_shapes_that_cannot_be(self) -> None:
         with self.assertRaises(MemoryError):
             self.node.zeros(1 << 60)
@@ -406,6 +426,57 @@ class Jobs(unittest.TestCase):
         said = self.run_job(2, "local", example)
         expected = ["0 got [1.0, 2.0, 3.0] and gets 9.0\n", "1 got [0.0, 1.0, 2.0] and gets 10.0\n"]
         self.assertEqual(said, expected)
+
+
+# Knows nothing of Pagewire.
+PLAIN = """
+import os, threading
+import numpy as np
+
+def is_of_the_heap(array):
+    address = array.__array_interface__["data"][0]
+    for line in open("/proc/self/maps"):
+        start, end = (int(part, 16) for part in line.split()[0].split("-"))
+        if start <= address < end:
+            return "/memfd:pagewire-heap" in line
+    return False
+
+def work(seed):
+    random = np.random.default_rng(seed)
+    for size in (10, 1000, 100_000, 3_000_000):
+        numbers = random.integers(0, 1000, size)
+        assert is_of_the_heap(numbers), size
+        ordered = np.sort(numbers)
+        assert int(ordered.sum()) == sum(numbers.tolist()) and (np.diff(ordered) >= 0).all()
+        doubled = np.concatenate([numbers, numbers])
+        assert (doubled.reshape(2, -1)[1] == numbers).all()
+    square = random.random((300, 300))
+    assert np.allclose(square @ np.linalg.inv(square), np.eye(300), atol=1e-6)
+    signal = random.random(1 << 16)
+    assert np.allclose(np.fft.irfft(np.fft.rfft(signal)), signal)
+
+threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+for thread in threads:
+    thread.start()
+kept = np.arange(1 << 20)
+child = os.fork()
+if child == 0:
+    kept += 1
+    os._exit(0 if int(kept[-1]) == 1 << 20 and np.zeros(1000).sum() == 0 else 1)
+assert os.waitpid(child, 0)[1] == 0
+for thread in threads:
+    thread.join()
+assert int(kept[-1]) == (1 << 20) - 1
+print("done")
+"""
+
+
+class UnmodifiedPrograms(unittest.TestCase):
+    @unittest.skipUnless("PAGEWIRE_COMMAND" in os.environ, "PAGEWIRE_COMMAND names no command pagewire")
+    def test_numpy_runs_with_memory_of_the_heap(self) -> None:
+        command = [os.environ["PAGEWIRE_COMMAND"], "run", "--heap", "--", sys.executable, "-c", PLAIN]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stdout), (0, "done\n"), done.stderr)
 
 
 if __name__ == "__main__":

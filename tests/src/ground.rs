@@ -88,6 +88,20 @@ impl Ground {
     /// # Errors
     /// If it cannot be started.
     pub fn run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<Outcome> {
+        self.run_with(&[], setting, program, arguments)
+    }
+
+    /// Runs `program` at both ends with more options of `pagewire run`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn run_with(
+        &self,
+        options: &[&str],
+        setting: Setting,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Outcome> {
         let (server, client) = self.ends(setting);
         let workload = Workload {
             program,
@@ -95,6 +109,7 @@ impl Ground {
             server,
             client,
             path: setting.path(),
+            options,
             environment: &[],
             limit: RUN,
         };
@@ -106,7 +121,21 @@ impl Ground {
     /// # Errors
     /// If one fails, hangs, or another path was used.
     pub fn must_run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<Outcome> {
-        let outcome = self.run(setting, program, arguments)?;
+        self.must_run_with(&[], setting, program, arguments)
+    }
+
+    /// As [`must_run`](Self::must_run), with more options of `pagewire run`.
+    ///
+    /// # Errors
+    /// Those of `must_run`.
+    pub fn must_run_with(
+        &self,
+        options: &[&str],
+        setting: Setting,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Outcome> {
+        let outcome = self.run_with(options, setting, program, arguments)?;
         if !outcome.pair.success() {
             bail!("{program} {}\n  {}", arguments.join(" "), outcome.pair.complaint());
         }

@@ -14,6 +14,7 @@ pub mod death;
 pub mod device_files;
 pub mod faults;
 pub mod ground;
+pub mod heap;
 pub mod instructions;
 pub mod killed;
 pub mod limits;

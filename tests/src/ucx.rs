@@ -107,6 +107,7 @@ pub fn check(ground: &Ground, setting: Setting, run: &Run, all: bool) -> Result<
             server,
             client,
             path: setting.path(),
+            options: &[],
             environment: &[
                 ("UCX_TLS", transports),
                 ("UCX_NET_DEVICES", "pagewire0:1"),

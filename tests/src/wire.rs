@@ -75,6 +75,7 @@ fn judge_traffic(ground: &Ground, directory: &Path) -> Result<()> {
             server,
             client,
             path: Setting::Hosts.path(),
+            options: &[],
             environment: &[("PAGEWIRE_PCAP", own_text)],
             limit: RUN,
         };

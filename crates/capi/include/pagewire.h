@@ -517,6 +517,14 @@ bool pw_is_registered(const void *address);
 pw_error pw_heap_statistics(pw_statistics *statistics);
 
 /**
+ * Says how many bytes of freed memory of the heap stay resident, for the next objects: 64 MiB unless it was said. What is more goes back to the
+ * system about a second after it was freed. UINT64_MAX: all stays.
+ *
+ * PW_HEAP: the heap cannot be made.
+ */
+pw_error pw_heap_retain(uint64_t bytes);
+
+/**
  * Gives all freed memory of the heap back to the system, and what is kept at hand for the calling thread.
  *
  * PW_HEAP: the heap cannot be made, or is the parent's.

@@ -150,6 +150,18 @@ pub unsafe extern "C" fn pw_heap_statistics(statistics: *mut pw_statistics) -> p
     })
 }
 
+/// Says how many bytes of freed memory of the heap stay resident, for the next objects: 64 MiB unless it was said. What is more goes back to the
+/// system about a second after it was freed. UINT64_MAX: all stays.
+///
+/// PW_HEAP: the heap cannot be made.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_heap_retain(bytes: u64) -> pw_error {
+    call(|| {
+        heap()?.retain(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Ok(())
+    })
+}
+
 /// Gives all freed memory of the heap back to the system, and what is kept at hand for the calling thread.
 ///
 /// PW_HEAP: the heap cannot be made, or is the parent's.

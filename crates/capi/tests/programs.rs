@@ -42,6 +42,20 @@ fn finish(mut compiler: Command, source: &Path) {
 
 /// Compiles a C++ program. `None`: there is no compiler, and the test says so.
 fn compiled_plus_plus(source: &str) -> Option<PathBuf> {
+    compiled_plus_plus_with(source, &[])
+}
+
+/// Compiles a C++ program on Debian's Kokkos. `None`: there is none, and the test says so.
+fn compiled_on_kokkos(source: &str) -> Option<PathBuf> {
+    const HEADERS: &str = "/usr/include/trilinos";
+    if !Path::new(HEADERS).join("Kokkos_Core.hpp").exists() {
+        not_checked::tell(format!("{source}, for want of Kokkos (Debian package libtrilinos-kokkos-dev)"));
+        return None;
+    }
+    compiled_plus_plus_with(source, &["-isystem", HEADERS, "-ltrilinos_kokkoscore"])
+}
+
+fn compiled_plus_plus_with(source: &str, options: &[&str]) -> Option<PathBuf> {
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
     if Command::new(&compiler).arg("--version").output().is_err() {
         not_checked::tell(format!("{source}, for want of a C++ compiler (Debian package g++)"));
@@ -51,7 +65,7 @@ fn compiled_plus_plus(source: &str) -> Option<PathBuf> {
     let program = library().parent().unwrap().join(source.file_name().unwrap()).with_extension("cpp.out");
     let mut command = Command::new(compiler);
     command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O2", "-g", "-o"]).arg(&program).arg(&source);
-    command.arg("-lpthread");
+    command.arg("-lpthread").args(options);
     finish(command, &source);
     Some(program)
 }
@@ -75,15 +89,19 @@ fn run(program: &Path, expected: &str) {
 
 /// Runs a program as a job of three processes on both paths; gives what they said, sorted.
 fn run_job(program: &Path) -> Vec<String> {
+    run_job_of(3, program)
+}
+
+fn run_job_of(size: usize, program: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for path in ["local", "udp"] {
         let folder = tempfile::tempdir().unwrap();
-        let children: Vec<_> = (0..3)
+        let children: Vec<_> = (0..size)
             .map(|_| {
                 Command::new(program)
                     .env("PAGEWIRE_PATH", path)
                     .env("PAGEWIRE_JOB_FILE", folder.path())
-                    .env("PAGEWIRE_SIZE", "3")
+                    .env("PAGEWIRE_SIZE", size.to_string())
                     .stdout(std::process::Stdio::piped())
                     .spawn()
                     .unwrap()
@@ -117,6 +135,11 @@ fn the_heap_is_registered() {
 }
 
 #[test]
+fn the_heap_keeps_its_promises() {
+    run(&compiled("tests/c/heap.c"), "");
+}
+
+#[test]
 fn the_first_put_in_c_plus_plus_goes_round() {
     let Some(program) = compiled_plus_plus("examples/first_put.cpp") else { return };
     run(&program, "0 got 0.5, the next had 0 and 0.5\nrefused: bounds\n");
@@ -128,6 +151,31 @@ fn the_first_put_in_c_plus_plus_goes_round() {
             "2 got 1.5, the next had 0 and 2.5",
         ];
         assert_eq!(lines, expected);
+    }
+}
+
+#[test]
+fn kokkos_views_lie_in_the_heap() {
+    let Some(program) = compiled_on_kokkos("tests/cpp/kokkos_space.cpp") else { return };
+    run(&program, "");
+}
+
+#[test]
+fn kokkos_views_go_round() {
+    let Some(program) = compiled_on_kokkos("examples/kokkos_views.cpp") else { return };
+    run(&program, "0 got 0\n");
+    for said in run_job_of(2, &program) {
+        assert_eq!(said, "0 got 1\n1 got 0\n");
+    }
+}
+
+/// Figures, for `cargo test -p pagewire-capi --test programs -- --ignored --nocapture views`. It judges nothing.
+#[test]
+#[ignore = "measures for some seconds"]
+fn kokkos_views_are_measured_beside_copies() {
+    let Some(program) = compiled_on_kokkos("benches/kokkos_views.cpp") else { return };
+    for (path, said) in ["local", "udp"].iter().zip(run_job_of(2, &program)) {
+        println!("{path}: bytes, and us of a View: registered, copied in, copied in and out\n{said}");
     }
 }
 

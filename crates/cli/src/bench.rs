@@ -86,7 +86,9 @@ enum Task {
     Faults(Absent, PathChoice, u64),
     QueuePairs(Vec<&'static str>, PathChoice),
     Native(&'static Native, PathChoice, u64),
+    View(PathChoice, u64),
     Heap,
+    NewMemory,
     Start,
 }
 
@@ -99,7 +101,9 @@ impl Task {
             Task::Target(target, _) => vec![target.name],
             Task::Faults(absent, ..) => vec![absent.name()],
             Task::Native(native, ..) => vec![native.name],
+            Task::View(..) => vec![native::VIEW.name],
             Task::Heap => vec![native::HEAP],
+            Task::NewMemory => vec![native::NEW_MEMORY],
             Task::Start => vec![start::NAME],
         }
     }
@@ -109,11 +113,24 @@ impl Task {
         matches!(self, Task::Native(native, ..) if native.takes_strategy())
     }
 
+    /// Whether it takes two hosts.
+    fn is_on_hosts(&self) -> bool {
+        matches!(
+            self,
+            Task::Program(_, PathChoice::Udp, _)
+                | Task::Native(_, PathChoice::Udp, _)
+                | Task::View(PathChoice::Udp, _)
+        )
+    }
+
     fn title(&self) -> String {
         let rows = self.rows().join(", ");
         match self {
-            Task::Registration(_) | Task::Heap | Task::Start => rows,
-            Task::Program(_, path, size) | Task::Faults(_, path, size) | Task::Native(_, path, size) => {
+            Task::Registration(_) | Task::Heap | Task::NewMemory | Task::Start => rows,
+            Task::Program(_, path, size)
+            | Task::Faults(_, path, size)
+            | Task::Native(_, path, size)
+            | Task::View(path, size) => {
                 format!("{rows} {size} B {}", path.name())
             }
             Task::Target(_, size) => format!("{rows} {size} B local"),
@@ -152,7 +169,8 @@ pub fn names() -> Vec<&'static str> {
     let targets = std::iter::once(&PING_PONG).chain(&TARGETS).map(|target| target.name);
     let programs = BENCHES.iter().map(|bench| bench.name);
     let faults = faults::ALL.iter().map(|absent| absent.name());
-    let native = native::ALL.iter().map(|native| native.name).chain([native::HEAP]);
+    let heap = [native::VIEW.name, native::HEAP, native::NEW_MEMORY];
+    let native = native::ALL.iter().map(|native| native.name).chain(heap);
     let others = queue_pairs::NAMES.into_iter().chain(native).chain([start::NAME]);
     registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(others).collect()
 }
@@ -192,8 +210,15 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
             tasks.extend(native.sizes(path).iter().map(|&size| Task::Native(native, path, size)));
         }
     }
+    if wanted(native::VIEW.name) {
+        let sizes = |path| native::VIEW.sizes(path).iter();
+        tasks.extend(paths.iter().flat_map(|&path| sizes(path).map(move |&size| Task::View(path, size))));
+    }
     if wanted(native::HEAP) {
         tasks.push(Task::Heap);
+    }
+    if wanted(native::NEW_MEMORY) {
+        tasks.push(Task::NewMemory);
     }
     if wanted(start::NAME) {
         tasks.push(Task::Start);
@@ -236,11 +261,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     interrupt::watch()?;
     let has_peers = |task: &Task| matches!(task, Task::Program(..) | Task::Target(..) | Task::Native(..));
     let needs_peers = tasks.iter().any(|task| has_peers(task) && !task.takes_strategy());
-    let on_hosts = |task: &Task| {
-        matches!(task, Task::Program(_, PathChoice::Udp, _) | Task::Native(_, PathChoice::Udp, _))
-    };
-    let needs_hosts = tasks.iter().any(on_hosts);
-    let path = if needs_hosts { PathChoice::Udp } else { PathChoice::Local };
+    let path = if tasks.iter().any(Task::is_on_hosts) { PathChoice::Udp } else { PathChoice::Local };
     let ground = Ground::prepare(Stage::prepare(&Installation::find()?)?, path)?;
     let rounds = arguments.rounds;
     let peers = if needs_peers { Peers::find()? } else { Peers { ucx: Vec::new(), libfabric: None } };
@@ -260,7 +281,9 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::Native(native, path, size) => {
                 measure_native(&ground, &peers, (native, *path, *size), (arguments.strategy, rounds))?
             }
+            Task::View(path, size) => native::measure_view(&ground, *path, *size, rounds)?,
             Task::Heap => native::measure_heap(&ground, rounds)?,
+            Task::NewMemory => native::measure_new_memory(rounds)?,
             Task::Start => start::measure(&ground.stage, rounds)?,
         };
         let before = lines.len();
@@ -426,6 +449,7 @@ fn run_perftest(bench: &Bench, path: PathChoice, size: u64, ground: &Ground) -> 
         server,
         client,
         path,
+        options: &[],
         environment: &[],
         limit: BENCH_RUN,
     };

@@ -241,6 +241,7 @@ fn run(step: &Step, stage: &Stage, [server, client]: &[Host; 2]) -> Result<Shown
         server,
         client,
         path: step.path,
+        options: &[],
         environment: &[],
         limit: DEMO_STEP,
     };

@@ -11,6 +11,7 @@ use crate::figures::median;
 use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Context, Result, bail, ensure};
 use pagewire::{Node, Operation, Region, RemoteRegion, Rights, Token};
+use pagewire_heap::Ordinary;
 use rendezvous::Measurement;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -30,8 +31,9 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     /// The path, and why it is no better one; empty where none is involved.
     pub(crate) path: String,
-    /// What the C library alone needs for it, where that can be told.
-    pub(crate) beside: Option<f64>,
+    /// What others need for it that the same process measures.
+    #[serde(default)]
+    pub(crate) beside: Vec<f64>,
 }
 
 /// Measures one benchmark; `None` at the process that only has the memory.
@@ -57,12 +59,13 @@ pub(crate) fn measure(
     let table = node.zeroed::<u64>(size as usize / 8 + 1)?;
     let tokens = node.all_gather(&table.export(Rights::all())?)?;
     let token = tokens[1 - node.rank()];
-    let pair = Pair { remote: node.open(&token)?, table, size, is_caller: node.rank() == 1 };
+    let remote = node.open(&token)?;
+    let pair = Pair { node: &node, remote, table, size, is_caller: node.rank() == 1 };
     node.barrier()?;
     let value = pair.measure(name, times)?;
     let path = path_of(&node, &token)?;
     node.barrier()?;
-    Ok(pair.is_caller.then_some(Figure { value, path, beside: None }))
+    Ok(pair.is_caller.then_some(Figure { value, path, beside: Vec::new() }))
 }
 
 /// The path to the memory of a token, and why it is no better one.
@@ -72,7 +75,8 @@ fn path_of(node: &Node, token: &Token) -> Result<String> {
 }
 
 /// What both processes have.
-struct Pair {
+struct Pair<'a> {
+    node: &'a Node,
     table: Region<u64>,
     remote: RemoteRegion,
     size: u64,
@@ -80,7 +84,7 @@ struct Pair {
     is_caller: bool,
 }
 
-impl Pair {
+impl Pair<'_> {
     fn measure(&self, name: &str, times: u64) -> Result<f64> {
         let warm_up = times / 10;
         match name {
@@ -111,6 +115,8 @@ impl Pair {
                     Ok(())
                 })
             }
+            "view" => self.view(times, None),
+            "view_copied" => self.view(times, Some(self.buffer())),
             "put_bw" => self.rate(times, |buffer| self.remote.put(0, buffer)),
             "get_bw" => self.rate(times, |buffer| self.remote.get_into(0, buffer)),
             _ => bail!("no benchmark has the name {name}"),
@@ -165,6 +171,21 @@ impl Pair {
         median(&mut rows).context("nothing was measured")
     }
 
+    /// The median of the microseconds that a put of registered memory takes; of one with a copy of ordinary memory into it before.
+    fn view(&self, times: u64, ordinary: Option<Vec<u64>>) -> Result<f64> {
+        let heap = self.node.heap()?;
+        let mut registered = VecIn::<u64, _>::new_in(heap.clone());
+        registered.resize(self.size as usize / 8, 0);
+        self.latency(times, || {
+            let mut buffer = std::mem::replace(&mut registered, VecIn::new_in(heap.clone()));
+            if let Some(ordinary) = &ordinary {
+                buffer.copy_from_slice(black_box(ordinary));
+            }
+            registered = self.remote.put(0, black_box(buffer)).wait()?;
+            Ok(())
+        })
+    }
+
     /// 10^6 bytes a second, with several operations under way.
     fn rate(&self, times: u64, start: impl Fn(Vec<u64>) -> Operation<Vec<u64>>) -> Result<f64> {
         let mut spare: Vec<Vec<u64>> = (0..WINDOW).map(|_| self.buffer()).collect();
@@ -192,14 +213,15 @@ fn half(mut rows: Vec<f64>) -> Result<f64> {
     Ok(median(&mut rows).context("nothing was measured")? / 2.0)
 }
 
-/// Microseconds that memory of the registered heap takes to be had and given back, and of the C library's.
+/// Microseconds that memory of the registered heap takes to be had and given back; of the same allocator's plain memory, and of the C library's.
 fn heap(size: u64, times: u64) -> Result<Figure> {
     let node = Node::alone()?;
-    let heap = node.heap()?;
+    let (heap, plain) = (node.heap()?, Ordinary::new()?);
     let size = size as usize;
-    let value = batches(times, || drop(black_box(VecIn::<u8, _>::with_capacity_in(size, &heap))));
-    let beside = batches(times, || drop(black_box(Vec::<u8>::with_capacity(size))));
-    Ok(Figure { value: value?, path: String::new(), beside: Some(beside?) })
+    let value = batches(times, || drop(black_box(VecIn::<u64, _>::with_capacity_in(size / 8, &heap))));
+    let same = batches(times, || drop(black_box(VecIn::<u64, _>::with_capacity_in(size / 8, plain))));
+    let system = batches(times, || drop(black_box(Vec::<u64>::with_capacity(size / 8))));
+    Ok(Figure { value: value?, path: String::new(), beside: vec![same?, system?] })
 }
 
 fn batches(times: u64, once: impl Fn()) -> Result<f64> {

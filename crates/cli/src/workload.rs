@@ -24,6 +24,8 @@ pub struct Workload<'a> {
     pub client: &'a Host,
     /// The path asked for.
     pub path: PathChoice,
+    /// More options of `pagewire run` for both.
+    pub options: &'a [&'a str],
     /// More environment variables for both.
     pub environment: &'a [(&'a str, &'a str)],
     /// What still runs after this time is killed.
@@ -74,7 +76,8 @@ impl Workload<'_> {
         let files = [file("server")?, file("client")?];
         let end = |host: &Host, file| -> Command {
             let mut command = host.command(&stage.command);
-            command.args(["run", "--path", self.path.name(), "--", self.program, "-p", &port.to_string()]);
+            command.args(["run", "--path", self.path.name()]).args(self.options);
+            command.args(["--", self.program, "-p", &port.to_string()]);
             command.args(self.arguments).env("PAGEWIRE_STATS", file);
             command.envs(self.environment.iter().copied());
             command

@@ -55,6 +55,7 @@ fn dangling(layout: Layout) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(address, 0)
 }
 
+#[inline(always)]
 fn allocate(heap: &Heap, layout: Layout, zeroed: bool) -> std::result::Result<NonNull<[u8]>, AllocError> {
     if layout.size() == 0 {
         return Ok(dangling(layout));
@@ -65,6 +66,7 @@ fn allocate(heap: &Heap, layout: Layout, zeroed: bool) -> std::result::Result<No
 
 /// # Safety
 /// As for [`Allocator::deallocate`].
+#[inline(always)]
 unsafe fn deallocate(heap: &Heap, object: NonNull<u8>, layout: Layout) {
     if layout.size() != 0 {
         // SAFETY: the caller's promise; an object with bytes came from the heap.
@@ -94,6 +96,21 @@ unsafe fn resize(
     Ok(NonNull::slice_from_raw_parts(moved, new.size()))
 }
 
+/// Methods that give an object another size: the name of each, and whether new bytes are zero.
+macro_rules! resizing {
+    ($($name:ident $zeroed:literal),*) => {
+        $(unsafe fn $name(
+            &self,
+            object: NonNull<u8>,
+            old: Layout,
+            new: Layout,
+        ) -> std::result::Result<NonNull<[u8]>, AllocError> {
+            // SAFETY: the caller's promise.
+            unsafe { resize(self, object, old, new, $zeroed) }
+        })*
+    };
+}
+
 macro_rules! allocator {
     ($($what:tt)*) => {
         // SAFETY: objects lie in the range until they are deallocated, and the range is mapped as long as the heap lives, which the
@@ -115,35 +132,7 @@ macro_rules! allocator {
                 unsafe { deallocate(self, object, layout) }
             }
 
-            unsafe fn grow(
-                &self,
-                object: NonNull<u8>,
-                old: Layout,
-                new: Layout,
-            ) -> std::result::Result<NonNull<[u8]>, AllocError> {
-                // SAFETY: the caller's promise.
-                unsafe { resize(self, object, old, new, false) }
-            }
-
-            unsafe fn grow_zeroed(
-                &self,
-                object: NonNull<u8>,
-                old: Layout,
-                new: Layout,
-            ) -> std::result::Result<NonNull<[u8]>, AllocError> {
-                // SAFETY: the caller's promise.
-                unsafe { resize(self, object, old, new, true) }
-            }
-
-            unsafe fn shrink(
-                &self,
-                object: NonNull<u8>,
-                old: Layout,
-                new: Layout,
-            ) -> std::result::Result<NonNull<[u8]>, AllocError> {
-                // SAFETY: the caller's promise.
-                unsafe { resize(self, object, old, new, false) }
-            }
+            resizing!(grow false, grow_zeroed true, shrink false);
         }
     };
 }

@@ -66,7 +66,8 @@ pub fn watch(space: &'static Space) -> Result<()> {
     Err(HeapError::Heaps)
 }
 
-fn install() -> Result<()> {
+/// Begins mimalloc, and has fork(2) look after what it uses, once for a process.
+pub fn install() -> Result<()> {
     let mut installed = INSTALLED.lock();
     if *installed {
         return Ok(());
@@ -146,7 +147,8 @@ unsafe extern "C" fn in_child() {
     operation::resume(true);
 }
 
-fn spaces() -> impl Iterator<Item = &'static Space> {
+/// All reservations of this process and its parents.
+pub fn spaces() -> impl Iterator<Item = &'static Space> {
     // SAFETY: the pointers come from `watch` and live for ever.
     SPACES.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
 }

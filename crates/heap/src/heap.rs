@@ -6,6 +6,7 @@ use crate::limits::{HEAPS, MOST_ALIGNMENT};
 use crate::mimalloc::{mi_free, mi_usable_size};
 use crate::operation::{self, Operation};
 use crate::options::HeapOptions;
+use crate::presence::Gate;
 use crate::range::Backing;
 use crate::space::Space;
 use crate::{pool, small};
@@ -44,6 +45,8 @@ const _: () = assert!(HEAPS <= u32::BITS as usize);
 #[derive(Debug)]
 pub struct Heap {
     pub(crate) space: &'static Space,
+    /// That of the space, for the fast paths.
+    gate: &'static Gate,
     pub(crate) number: usize,
     exports: Exports,
 }
@@ -57,7 +60,7 @@ impl Heap {
     pub fn new(options: HeapOptions) -> Result<Heap> {
         let number = take_number()?;
         match pool::take(&options) {
-            Ok(space) => Ok(Heap { space, number, exports: Exports::new(space.range) }),
+            Ok(space) => Ok(Heap { space, gate: space.gate, number, exports: Exports::new(space.range) }),
             Err(error) => {
                 return_number(number);
                 Err(error)
@@ -111,23 +114,24 @@ impl Heap {
     #[inline(always)]
     fn allocate_counted(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         let operation = operation::enter();
-        let object = match self.allocate_at_once(layout, zeroed) {
-            Some(object) => object,
-            None => self.allocate_slowly(layout, zeroed)?,
-        };
+        let object = self.allocate_inside(layout, zeroed)?;
         operation.count(self.number, layout.size() as i64);
         Ok(object)
     }
 
-    /// Inside an operation: an object from the current arena.
+    /// Inside an operation: from the current arena, if that has it.
     #[inline(always)]
-    pub(crate) fn allocate_at_once(&self, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
-        if small::is_small(layout) { small::allocate_at_once(self.space, layout, zeroed) } else { None }
+    pub(crate) fn allocate_inside(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+        let is_small = small::is_small(layout);
+        match is_small.then(|| small::allocate_at_once(self.gate, layout, zeroed)).flatten() {
+            Some(object) => Ok(object),
+            None => self.allocate_slowly(layout, zeroed),
+        }
     }
 
-    /// Inside an operation: any object.
     #[cold]
-    pub(crate) fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+    #[inline(never)]
+    fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         self.space.backing()?;
         if small::is_small(layout) {
             return small::allocate(self.space, layout, zeroed);
@@ -180,7 +184,7 @@ impl Heap {
         match unsafe { self.space.is_in_arena(object.as_ptr() as usize) } {
             // SAFETY: the chunk is mimalloc's, so the object is; the caller has done with it.
             Some(true) => unsafe { mi_free(object.as_ptr().cast()) },
-            Some(false) => self.space.free_run(object.as_ptr() as usize),
+            Some(false) => _ = self.space.free_run(object.as_ptr() as usize),
             None => return false,
         }
         true
@@ -322,6 +326,7 @@ impl Heap {
 
     /// Revokes what is exported of an object beyond the bytes that are kept, outside of any operation: the owner may wait. A forked child has no exports.
     #[cold]
+    #[inline(never)]
     pub(crate) fn revoke(&self, object: NonNull<u8>, length: usize, kept: usize) {
         if matches!(self.space.backing(), Ok(Backing::File)) {
             self.exports.revoke(object.as_ptr() as usize, length, kept);

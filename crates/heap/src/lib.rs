@@ -8,7 +8,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | `heap`, `allocator`, `unsized_objects`, `statistics` | what programs call |
-//! | `pool`, `fork` | how heaps begin and end, and what a child gets |
+//! | `ordinary` | the same mimalloc without a heap, to measure beside |
+//! | `pool`, `fork`, `purger` | how heaps begin and end, what a child gets, and freed pages while nobody calls |
 //! | `small`, `arena` | small objects: mimalloc in arenas of the range |
 //! | `export` | which objects are exported |
 //! | `space` | large objects, units in use, freed pages, behind one lock |
@@ -30,8 +31,10 @@ pub mod limits;
 mod mimalloc;
 mod operation;
 mod options;
+mod ordinary;
 mod pool;
 mod presence;
+mod purger;
 mod range;
 mod runs;
 mod small;
@@ -45,4 +48,5 @@ pub use export::ExportOwner;
 pub use heap::Heap;
 pub use operation::is_inside;
 pub use options::HeapOptions;
+pub use ordinary::Ordinary;
 pub use statistics::Statistics;

@@ -1,5 +1,7 @@
 //! Bounds of this crate.
 
+use std::time::Duration;
+
 /// Bytes of the range that a heap reserves if nothing else is asked for.
 pub const DEFAULT_RANGE: usize = 1 << 40;
 /// Bytes of the smallest range.
@@ -32,6 +34,12 @@ pub const FREED_RANGES: usize = 1 << 16;
 pub const PURGE_PIECE: usize = 16 << 20;
 /// Bytes that a free gives back at most on its way.
 pub const PURGE_BATCH: usize = 64 << 20;
+/// Shortest and longest time between two looks of the thread that gives pages back while nobody calls.
+pub const LEAST_PURGE_PAUSE: Duration = Duration::from_millis(10);
+/// See [`LEAST_PURGE_PAUSE`].
+pub const MOST_PURGE_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes of that thread's stack.
+pub const PURGER_STACK: usize = 256 << 10;
 
 /// Exported ranges of one heap.
 pub const EXPORTS: usize = 1 << 20;

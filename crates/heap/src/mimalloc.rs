@@ -4,7 +4,7 @@ use crate::range::map_anywhere;
 use libc::{c_int, c_void, pthread_key_t, pthread_setspecific};
 pub use libmimalloc_sys::{
     mi_collect, mi_free, mi_heap_collect, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_new_in_arena,
-    mi_heap_t, mi_heap_zalloc, mi_heap_zalloc_aligned, mi_usable_size,
+    mi_heap_t, mi_heap_zalloc, mi_heap_zalloc_aligned, mi_malloc, mi_malloc_aligned, mi_usable_size,
 };
 use std::io;
 use std::mem::MaybeUninit;

@@ -114,6 +114,7 @@ pub fn enter() -> Operation {
 
 /// The thread has no slot yet, or is inside an operation already.
 #[cold]
+#[inline(never)]
 fn enter_slowly() -> Operation {
     if std::ptr::eq(CURRENT.get(), &NONE) {
         find_slot();
@@ -197,6 +198,7 @@ pub fn prepare_process() -> io::Result<()> {
 }
 
 #[cold]
+#[inline(never)]
 fn find_slot() -> *const Slot {
     CURRENT.set(&raw const FINDING);
     let slot = take_slot();
@@ -210,6 +212,7 @@ fn find_slot() -> *const Slot {
 }
 
 #[cold]
+#[inline(never)]
 fn wait_for_fork(depth: &AtomicU32) {
     loop {
         fence(Ordering::SeqCst);

@@ -17,7 +17,8 @@ pub struct HeapOptions {
     pub ceiling: Option<usize>,
     /// Bytes of freed memory that stay resident, for the next objects; 64 MiB. See [`Heap::retain`](crate::Heap::retain).
     pub retain: usize,
-    /// How long freed memory beyond that stays resident; 1 s. mimalloc waits 1 s itself before it gives small objects' units back.
+    /// How long freed memory beyond that stays resident; 1 s. mimalloc waits 1 s itself before it gives small objects' units back. While small
+    /// objects and freed memory take more than `retain`, a thread `pagewire-purge` looks as often as this says, at most 1 s apart.
     pub purge_delay: Duration,
     /// Whether a forked child gets a copy of the heap. See [`Heap::fork_copies`](crate::Heap::fork_copies).
     pub fork_copies: bool,

@@ -9,9 +9,10 @@ use crate::fork;
 use crate::operation;
 use crate::options::HeapOptions;
 use crate::presence::{GONE, SHARED, UNUSED};
+use crate::purger;
 use crate::range::Backing;
 use crate::small;
-use crate::space::Space;
+use crate::space::{self, Space};
 use parking_lot::Mutex;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,7 @@ fn find(length: usize) -> Result<&'static Space> {
         return Ok(unused.swap_remove(index));
     }
     drop(unused);
+    space::set_purger(purger::start);
     let space: &'static Space = Box::leak(Box::new(Space::new(length)?));
     fork::watch(space)?;
     Ok(space)

@@ -131,7 +131,8 @@ pub enum Backing {
 /// Gives pages of the range back to the system. They read as zero afterwards.
 ///
 /// mimalloc's own purging is madvise(MADV_DONTNEED): on shared pages of a file it only drops this process's mapping, and the file
-/// keeps the bytes. MADV_REMOVE makes a hole in the file.
+/// keeps the bytes. MADV_REMOVE makes a hole in the file. The kernel refuses both for pages that the program has locked (mlock(2)) and freed
+/// without unlocking them; they are unlocked then.
 ///
 /// # Safety
 /// The pages lie in the range, and hold nothing that anybody owns.
@@ -141,9 +142,19 @@ pub unsafe fn give_back(start: usize, length: usize, backing: Backing) -> std::i
         Backing::Private => libc::MADV_DONTNEED,
     };
     // SAFETY: the caller's promise: no byte that is lost is anybody's.
-    match unsafe { libc::madvise(start as *mut _, length, advice) } {
+    let advise = || match unsafe { libc::madvise(start as *mut _, length, advice) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
+    };
+    match advise() {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            // SAFETY: it changes no byte, and a lock on pages that nobody owns is of no use to anybody.
+            match unsafe { libc::munlock(start as *const _, length) } {
+                0 => advise(),
+                _ => Err(error),
+            }
+        }
+        other => other,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::mimalloc::{
     _mi_heap_theap_get_peek, mi_collect, mi_heap_collect, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_t,
     mi_heap_zalloc, mi_heap_zalloc_aligned,
 };
+use crate::presence::Gate;
 use crate::space::Space;
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -19,8 +20,8 @@ pub fn is_small(layout: Layout) -> bool {
 
 /// Memory for a small object from the current arena, if there is one and it has some.
 #[inline(always)]
-pub fn allocate_at_once(space: &'static Space, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
-    let heap = space.gate.current.load(Ordering::Acquire);
+pub fn allocate_at_once(gate: &'static Gate, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+    let heap = gate.current.load(Ordering::Acquire);
     if heap.is_null() { None } else { allocate_in(heap, layout, zeroed) }
 }
 

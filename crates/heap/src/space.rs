@@ -11,15 +11,20 @@ use crate::options::HeapOptions;
 use crate::presence::{self, COPY_FAILED, Gate, PRIVATE, SHARED};
 use crate::range::{Backing, Range, give_back, unmap};
 use crate::runs::FreeRuns;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// A chunk that the page-run layer uses itself.
 const RUNS: u8 = 0;
 /// A chunk of an arena of mimalloc.
 const ARENA: u8 = 1;
+
+/// See [`set_purger`].
+static START_PURGER: OnceLock<fn()> = OnceLock::new();
 
 #[derive(Debug)]
 pub struct Space {
@@ -48,12 +53,14 @@ pub struct Lists {
     freed: FreedRanges,
     /// Bytes of units that hold objects, or that mimalloc keeps at hand.
     in_use: usize,
-    /// Of them, those that were in use when the heap began: what mimalloc has kept at hand for threads since the heap before.
+    /// Of them, those of arenas.
+    in_arenas: usize,
+    /// Of all, those that were in use when the heap began: what mimalloc has kept at hand for threads since the heap before.
     inherited: usize,
     pub peak: usize,
     pub ceiling: usize,
     /// Freed bytes that stay resident.
-    pub retain: usize,
+    retain: usize,
     purge_delay: u64,
     /// Times that the kernel refused to take pages back.
     pub refused_purges: u64,
@@ -78,6 +85,7 @@ impl Space {
                 large: BTreeMap::new(),
                 freed: FreedRanges::default(),
                 in_use: 0,
+                in_arenas: 0,
                 inherited: 0,
                 peak: 0,
                 ceiling: usize::MAX,
@@ -107,7 +115,7 @@ impl Space {
         }
     }
 
-    pub fn lists(&self) -> parking_lot::MutexGuard<'_, Lists> {
+    pub fn lists(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock()
     }
 
@@ -210,6 +218,7 @@ impl Space {
                 lists.large.insert(offset, units);
                 self.release(&mut lists, offset + units, old - units);
             }
+            purge_later(lists);
             return Ok(Some(units));
         }
         if lists.left() < units - old {
@@ -227,17 +236,23 @@ impl Space {
     }
 
     /// Bytes of the run at `address`.
+    #[cold]
+    #[inline(never)]
     pub fn run_length(&self, address: usize) -> usize {
         self.lists.lock().large_at(address - self.range.base)
     }
 
-    /// Frees the run of a large object.
-    pub fn free_run(&self, address: usize) {
+    /// Frees the run of a large object; its length.
+    #[cold]
+    #[inline(never)]
+    pub fn free_run(&self, address: usize) -> usize {
         let offset = address - self.range.base;
         let mut lists = self.lists.lock();
         let length = lists.large_at(offset);
         lists.large.remove(&offset);
         self.release(&mut lists, offset, length);
+        purge_later(lists);
+        length
     }
 
     /// Whole chunks for an arena, all zero: the offset.
@@ -268,6 +283,8 @@ impl Space {
         }
         lists.freed.take(offset, length, |_| ());
         lists.use_more(new);
+        lists.in_arenas += new;
+        purge_later(lists);
         true
     }
 
@@ -275,13 +292,37 @@ impl Space {
     pub fn decommit(&self, offset: usize, length: usize, old: usize) {
         let mut lists = self.lists.lock();
         lists.in_use -= old;
+        lists.in_arenas -= old;
         let time = now().saturating_sub(lists.purge_delay);
         self.note_freed(&mut lists, offset, length, time);
+        purge_later(lists);
+    }
+
+    /// Whether this process has the memory, and more of it than it retains.
+    pub fn is_over_retained(&self) -> bool {
+        self.backing().is_ok() && self.lists.lock().is_over_retained()
+    }
+
+    /// How long freed pages beyond those that are retained stay resident.
+    pub fn purge_delay(&self) -> Duration {
+        Duration::from_millis(self.lists.lock().purge_delay)
     }
 
     /// Gives pages back that were freed at least the purge delay ago, as far as more than `retain` bytes are resident.
     pub fn purge_expired(&self) {
-        while self.purge_some(&mut self.lists.lock(), PURGE_PIECE) {}
+        while self.purge_piece() {}
+    }
+
+    /// One piece of [`purge_expired`](Self::purge_expired). False: there was none.
+    pub fn purge_piece(&self) -> bool {
+        self.purge_some(&mut self.lists.lock(), PURGE_PIECE)
+    }
+
+    /// Says how many freed bytes stay resident.
+    pub fn retain(&self, bytes: usize) {
+        let mut lists = self.lists.lock();
+        lists.retain = bytes;
+        purge_later(lists);
     }
 
     /// Gives all freed pages back.
@@ -361,7 +402,11 @@ impl Space {
 
     /// False: the kernel refused. The pages are then noted as freed now.
     fn give_back(&self, lists: &mut Lists, offset: usize, length: usize) -> bool {
-        let Ok(backing) = self.backing() else { return false };
+        let Ok(backing) = self.backing() else {
+            // The heap has just ended, and the pages keep their bytes for the next one.
+            lists.freed.insert(offset, length, now());
+            return false;
+        };
         // SAFETY: the range was noted as freed, nobody has taken it since, and the lock is held.
         let done = unsafe { give_back(self.range.base + offset, length, backing) }.is_ok();
         if !done {
@@ -390,9 +435,28 @@ impl Lists {
         self.ceiling.saturating_sub(self.in_use())
     }
 
+    /// Whether freed pages and units of small objects, of which mimalloc may return some when it is called, are more than what stays resident.
+    fn is_over_retained(&self) -> bool {
+        self.freed.bytes() + self.in_arenas > self.retain
+    }
+
     fn use_more(&mut self, bytes: usize) {
         self.in_use += bytes;
         self.peak = self.peak.max(self.in_use());
+    }
+}
+
+/// Has `start` begin what gives pages back while nobody calls, whenever a heap has more than it retains. The first word counts.
+pub fn set_purger(start: fn()) {
+    START_PURGER.get_or_init(|| start);
+}
+
+/// Has a thread give back what nobody gives back by the way.
+fn purge_later(lists: MutexGuard<'_, Lists>) {
+    let is_over = lists.is_over_retained();
+    drop(lists);
+    if is_over {
+        START_PURGER.get().inspect(|start| start());
     }
 }
 

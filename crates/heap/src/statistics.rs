@@ -57,7 +57,7 @@ impl Heap {
     /// enough; see [`HeapOptions::purge_delay`](crate::HeapOptions).
     pub fn retain(&self, bytes: usize) {
         let _operation = operation::enter();
-        self.space.lists().retain = bytes;
+        self.space.retain(bytes);
     }
 
     /// Gives all freed memory back to the system, and what mimalloc keeps at hand for the calling thread.
@@ -73,7 +73,7 @@ impl Heap {
     }
 
     /// Gives freed memory back that is old enough, as far as more is resident than [`retain`](Self::retain) says. Allocating and
-    /// freeing do it on the way; a program that pauses calls this from a timer.
+    /// freeing do it on the way, and a thread while nobody does either; a program that wants it now calls this.
     ///
     /// # Errors
     /// Those of [`purge`](Self::purge).

@@ -2,6 +2,7 @@
 
 use crate::error::{HeapError, Result};
 use crate::heap::Heap;
+use crate::mimalloc::{mi_free, mi_usable_size};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
@@ -11,13 +12,11 @@ impl Heap {
     /// # Errors
     /// Those of [`allocate`](Self::allocate); [`Alignment`](HeapError::Alignment) too where it is no power of two;
     /// [`Exhausted`](HeapError::Exhausted) for a size that no address space has.
+    #[inline]
     pub fn allocate_unsized(&self, size: usize, alignment: usize, zeroed: bool) -> Result<NonNull<u8>> {
         let layout = layout(size, alignment)?;
         let operation = self.enter();
-        let object = match self.allocate_at_once(layout, zeroed) {
-            Some(object) => object,
-            None => self.allocate_slowly(layout, zeroed)?,
-        };
+        let object = self.allocate_inside(layout, zeroed)?;
         // SAFETY: the object was allocated just now.
         operation.count(self.number, unsafe { self.usable_inside(object) } as i64);
         Ok(object)
@@ -27,20 +26,36 @@ impl Heap {
     ///
     /// # Safety
     /// The object came from there, was not freed, and nobody uses it any more.
+    #[inline]
     pub unsafe fn free_unsized(&self, object: NonNull<u8>) {
-        if self.space.backing().is_err() {
-            return;
-        }
         if self.has_exports() {
             // SAFETY: the caller's promise.
-            self.revoke(object, unsafe { self.usable_size(object) }, 0);
+            unsafe { self.revoke_unsized(object) };
         }
         let operation = self.enter();
-        // SAFETY: the caller's promise.
-        let usable = unsafe { self.usable_inside(object) };
-        // SAFETY: the caller's promise.
-        if unsafe { self.free_inside(object) } {
-            operation.count(self.number, -(usable as i64));
+        // SAFETY: the object lies in the range.
+        let freed = match unsafe { self.space.is_in_arena(object.as_ptr() as usize) } {
+            // SAFETY: the chunk is mimalloc's, so the object is; the caller has done with it.
+            Some(true) => unsafe {
+                let usable = mi_usable_size(object.as_ptr().cast());
+                mi_free(object.as_ptr().cast());
+                usable
+            },
+            Some(false) => self.space.free_run(object.as_ptr() as usize),
+            // This process has not the memory.
+            None => return,
+        };
+        operation.count(self.number, -(freed as i64));
+    }
+
+    /// # Safety
+    /// As for [`free_unsized`](Self::free_unsized).
+    #[cold]
+    #[inline(never)]
+    unsafe fn revoke_unsized(&self, object: NonNull<u8>) {
+        if self.space.backing().is_ok() {
+            // SAFETY: the caller's promise.
+            self.revoke(object, unsafe { self.usable_size(object) }, 0);
         }
     }
 
@@ -82,6 +97,7 @@ impl Heap {
     }
 }
 
+#[inline]
 fn layout(size: usize, alignment: usize) -> Result<Layout> {
     if !alignment.is_power_of_two() {
         return Err(HeapError::Alignment { alignment });

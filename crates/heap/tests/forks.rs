@@ -4,6 +4,7 @@ use pagewire_heap::{Heap, HeapError, HeapOptions};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 8).unwrap()
@@ -183,7 +184,11 @@ fn a_copy_may_be_dropped_and_its_process_exit() {
 #[test]
 fn forks_while_other_threads_allocate() {
     let forks = std::env::var("PAGEWIRE_HEAP_FORKS").map_or(200, |count| count.parse().unwrap());
-    let heap = heap(4 << 30, true);
+    // Nothing is retained: a thread of the heap itself is at work meanwhile, too.
+    let purge_delay = Duration::from_millis(10);
+    let options =
+        HeapOptions { range: 4 << 30, fork_copies: true, retain: 0, purge_delay, ..HeapOptions::default() };
+    let heap = Heap::new(options).unwrap();
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     let kept: Vec<_> = (0..200).map(|number| filled(&heap, 50 * number, number as u8)).collect();
     let kept_are_whole =
@@ -247,6 +252,30 @@ fn churn(heap: &Heap, seed: u64, mut goes_on: impl FnMut() -> bool) {
         // SAFETY: as above.
         unsafe { heap.deallocate(object, layout(size)) };
     }
+}
+
+/// The thread that gives pages back is the parent's. A child begins its own.
+#[test]
+fn pages_of_a_copy_go_back_while_nobody_calls() {
+    let purge_delay = Duration::from_millis(50);
+    let options =
+        HeapOptions { range: 1 << 30, fork_copies: true, retain: 0, purge_delay, ..HeapOptions::default() };
+    let heap = Heap::new(options).unwrap();
+    let goes_back = || {
+        let object = filled(&heap, 64 << 20, 1);
+        // SAFETY: the object has this layout and is used no more.
+        unsafe { heap.deallocate(object, layout(64 << 20)) };
+        let resident = || heap.statistics().unwrap().resident;
+        let mut looks = 0;
+        while resident() > 8 << 20 && looks < 600 {
+            looks += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        resident() <= 8 << 20
+    };
+    assert!(goes_back());
+    assert!(in_child(goes_back));
+    assert!(goes_back());
 }
 
 #[test]

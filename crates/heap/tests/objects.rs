@@ -213,6 +213,88 @@ fn small_objects_pages_go_back_on_purge() {
     assert!(after.resident < 4 * MIB as u64 && after.in_use < 4 * MIB as u64 && after.live == 0, "{after:?}");
 }
 
+/// The bytes that stay resident, once they are few enough; until then nobody allocates or frees.
+fn resident_once_below(heap: &Heap, bytes: u64) -> u64 {
+    let start = std::time::Instant::now();
+    loop {
+        let resident = heap.statistics().unwrap().resident;
+        if resident < bytes || start.elapsed() > Duration::from_secs(30) {
+            return resident;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn pages_go_back_while_nobody_calls() {
+    let options = HeapOptions {
+        range: 4 * GIB,
+        retain: 8 * MIB,
+        purge_delay: Duration::from_millis(100),
+        ..HeapOptions::default()
+    };
+    let heap = Heap::new(options).unwrap();
+    for layout in [layout(64 * MIB, 8), layout(1000, 8), layout(300_000, 8)] {
+        let objects: Vec<_> =
+            (0..128 * MIB / layout.size()).map(|_| heap.allocate(layout).unwrap()).collect();
+        // SAFETY: the objects have so many bytes.
+        objects.iter().for_each(|object| unsafe { object.write_bytes(1, layout.size()) });
+        assert!(heap.statistics().unwrap().resident as usize >= 127 * MIB);
+        // SAFETY: the objects were allocated with this layout and are used no more.
+        objects.into_iter().for_each(|object| unsafe { heap.deallocate(object, layout) });
+        let resident = resident_once_below(&heap, 16 * MIB as u64);
+        assert!(resident < 16 * MIB as u64, "{layout:?}: {resident}");
+    }
+}
+
+#[test]
+fn what_is_retained_stays_while_nobody_calls() {
+    let options =
+        HeapOptions { range: GIB, retain: 48 * MIB, purge_delay: Duration::ZERO, ..HeapOptions::default() };
+    let heap = Heap::new(options).unwrap();
+    let layout = layout(64 * MIB, 8);
+    let object = heap.allocate(layout).unwrap();
+    // SAFETY: the object has so many bytes, and is used no more once it is freed.
+    unsafe {
+        object.write_bytes(1, layout.size());
+        heap.deallocate(object, layout);
+    }
+    assert!(resident_once_below(&heap, 50 * MIB as u64) < 50 * MIB as u64);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(heap.statistics().unwrap().resident >= 47 * MIB as u64);
+}
+
+/// The kernel refuses to take locked pages, so they are unlocked first.
+#[test]
+fn pages_that_were_freed_locked_go_back_too() {
+    let heap = Heap::new(HeapOptions { range: GIB, retain: 0, ..HeapOptions::default() }).unwrap();
+    // The least of the usual limits for users (RLIMIT_MEMLOCK).
+    const LOCKED: usize = 64 << 10;
+    for layout in [layout(6 * MIB, 8), layout(100_000, 8)] {
+        let object = heap.allocate(layout).unwrap();
+        // SAFETY: the object has so many bytes; mlock(2) changes none, and nobody uses the object once it is freed.
+        unsafe {
+            object.write_bytes(1, layout.size());
+            assert_eq!(
+                libc::mlock(object.as_ptr().cast(), LOCKED / 2),
+                0,
+                "{}",
+                std::io::Error::last_os_error()
+            );
+            heap.deallocate(object, layout);
+        }
+        heap.purge().unwrap();
+        let statistics = heap.statistics().unwrap();
+        assert_eq!(statistics.refused_purges, 0);
+        assert!(statistics.resident < 2 * MIB as u64, "{layout:?}: {statistics:?}");
+        let zeroed = heap.allocate_zeroed(layout).unwrap();
+        assert!(is_zero(zeroed, layout.size()));
+        // SAFETY: the object was allocated with this layout and is used no more.
+        unsafe { heap.deallocate(zeroed, layout) };
+        heap.purge().unwrap();
+    }
+}
+
 #[test]
 fn an_object_keeps_its_bytes_when_its_size_changes() {
     let heap = heap(4 * GIB);

@@ -80,7 +80,7 @@ pub enum Error {
     #[error("there is no memory for {0} bytes")]
     NoMemory(u64),
     /// The registered heap refused.
-    #[error(transparent)]
+    #[error("{0}{hint}", hint = heap_hint(_0))]
     Heap(#[from] HeapError),
     /// No network device has the address.
     #[error("{0} is no address of a network device here that is up")]
@@ -93,6 +93,14 @@ pub enum Error {
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// How the one heap of a process is made larger, where its error speaks of options that this interface makes it with.
+fn heap_hint(error: &HeapError) -> &'static str {
+    match error {
+        HeapError::Exhausted { .. } => " (the registered heap of a process: PAGEWIRE_HEAP_RANGE)",
+        _ => "",
     }
 }
 

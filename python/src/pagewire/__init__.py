@@ -17,7 +17,7 @@ No call holds the GIL while it waits.
 from ._conditional import HeldWrite, Opened, Peer
 from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._library import library_path, version
-from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap
+from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap, retain_heap
 from ._operation import Operation
 from ._remote import Remote
 from ._token import Token
@@ -41,5 +41,6 @@ __all__ = [
     "is_registered",
     "library_path",
     "purge_heap",
+    "retain_heap",
     "version",
 ]

@@ -152,6 +152,8 @@ bool pw_is_registered(const void *address);
 
 pw_error pw_heap_statistics(pw_statistics *statistics);
 
+pw_error pw_heap_retain(uint64_t bytes);
+
 pw_error pw_heap_purge(void);
 
 pw_error pw_open(pw_node *node, const pw_token *token, pw_remote **remote);

@@ -44,6 +44,15 @@ def purge_heap() -> None:
     check(lib.pw_heap_purge())
 
 
+def retain_heap(size: int) -> None:
+    """Says how many bytes of freed memory stay resident for the next arrays: 64 MiB unless it was said.
+
+    What is more goes back to the system about a second after it was freed."""
+    if not 0 <= size < 1 << 64:
+        raise ValueError(f"{size} bytes cannot stay resident: a number from 0 to 2^64 - 1 is needed")
+    check(lib.pw_heap_retain(size))
+
+
 def is_registered(array: NDArray[Any]) -> bool:
     """Whether an array lies in the registered heap."""
     return bool(lib.pw_is_registered(address_of(array)))

@@ -9,6 +9,8 @@ pub(super) enum Goal {
     Ratio(f64),
     /// At most so many microseconds, whatever the peer needs.
     Microseconds(f64),
+    /// This ratio to the peer, or at most so many microseconds more than it.
+    RatioOrMore(f64, f64),
 }
 
 const ANY: &[u64] = &[];
@@ -48,6 +50,10 @@ const GOALS: &[Row] = &[
     ("hostile_faults_p99", "udp", ANY, "without", Goal::Ratio(1.0 / 1.1)),
     ("hostile_faults_rate", "local", ANY, "without", Goal::Ratio(1.0 / 1.1)),
     ("hostile_faults_rate", "udp", ANY, "without", Goal::Ratio(1.0 / 1.1)),
+    // At most a fifth more time, or 3 ns.
+    ("heap", "-", ANY, "mimalloc", Goal::RatioOrMore(1.0 / 1.2, 0.003)),
+    ("heap_new", "-", &[128], "malloc", Goal::Ratio(30.0)),
+    ("view", "local", ANY, "a copy", Goal::Ratio(1.5)),
     ("start", "-", ANY, "", Goal::Microseconds(2000.0)),
     ("create_qp", "local", ANY, "", Goal::Microseconds(10.0)),
     ("create_qp", "udp", ANY, "", Goal::Microseconds(10.0)),
@@ -74,6 +80,9 @@ impl Goal {
         match self {
             Goal::Ratio(least) => Some(line.ratio? >= least),
             Goal::Microseconds(most) => Some(line.value? <= most),
+            Goal::RatioOrMore(least, more) => {
+                Some(line.ratio? >= least || line.value? <= line.peer_value? + more)
+            }
         }
     }
 
@@ -82,6 +91,7 @@ impl Goal {
         match self {
             Goal::Ratio(least) => format!("{least:.2}x"),
             Goal::Microseconds(most) => format!("{most} us"),
+            Goal::RatioOrMore(least, more) => format!("{least:.2}x or {more} us more"),
         }
     }
 }
@@ -107,7 +117,13 @@ mod tests {
         assert_eq!(Goal::Ratio(1.5).is_reached(&line), Some(false));
         assert_eq!(Goal::Ratio(1.2).is_reached(&line), Some(true));
         assert_eq!(Goal::Microseconds(1.7).is_reached(&line), Some(true));
+        assert_eq!(Goal::RatioOrMore(1.5, 0.0).is_reached(&line), Some(true));
+        line = Line::new(("a", 8, "-", "us"), Some(0.008), (Some("p".to_owned()), Some(0.0055)));
+        assert_eq!(Goal::RatioOrMore(1.0, 0.003).is_reached(&line), Some(true));
+        assert_eq!(Goal::RatioOrMore(1.0, 0.002).is_reached(&line), Some(false));
+        assert_eq!(Goal::RatioOrMore(0.6, 0.0).is_reached(&line), Some(true));
         (line.value, line.ratio) = (None, None);
+        assert_eq!(Goal::RatioOrMore(1.2, 1.0).is_reached(&line), None);
         assert_eq!(Goal::Ratio(1.2).is_reached(&line), None);
     }
 }

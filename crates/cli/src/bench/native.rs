@@ -4,12 +4,13 @@
 
 use super::ground::Ground;
 use super::machine::Exchange;
-use crate::figures::{Figures, Line};
+use crate::figures::{Figures, Line, Measure, beside};
 use crate::hosts::Host;
 use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::native::{Figure, Strategy};
 use crate::pair::{Pair, Running};
+use crate::registered;
 use crate::workload::next_port;
 use anyhow::Result;
 use clap::ValueEnum;
@@ -57,11 +58,28 @@ pub(super) const ALL: &[Native] = &[
 /// Runs of a process of conditional writes, each of which takes some messages.
 const MOST_TRANSFERS: u64 = 1000;
 
-/// The benchmark of the registered heap.
-pub(super) const HEAP: &str = "heap";
+/// A View in registered memory that is put to another process (REUSE-5).
+pub(super) const VIEW: Native =
+    Native { name: "view", unit: "us", sizes: VIEW_SIZES, beside: Beside::Others(Exchange::Write, None) };
 
-/// Bytes of what is had of it and given back.
-const HEAP_SIZES: [u64; 4] = [64, 4096, 65_536, 1 << 20];
+/// What [`VIEW`] is compared with: an ordinary View, which is copied into registered memory first.
+const COPIED_VIEW: Native = Native {
+    name: "view_copied",
+    unit: "us",
+    sizes: VIEW_SIZES,
+    beside: Beside::Others(Exchange::Write, None),
+};
+
+const VIEW_SIZES: [&[u64]; 2] = [&[1 << 20, 4 << 20, 16 << 20], &[1 << 20]];
+
+/// The benchmarks of the registered heap: memory that is had and given back, and new memory that is touched.
+pub(super) const HEAP: &str = "heap";
+pub(super) const NEW_MEMORY: &str = "heap_new";
+
+/// Bytes of what is had of it and given back: the sizes of the paper (REUSE-2), each fourth.
+const HEAP_SIZES: [u64; 8] = [128, 512, 2048, 8192, 32_768, 131_072, 524_288, 2 << 20];
+/// Bytes of new memory.
+const NEW_SIZES: [u64; 3] = [128, 4096, 65_536];
 
 impl Native {
     pub(super) fn sizes(&self, path: PathChoice) -> &'static [u64] {
@@ -133,29 +151,68 @@ fn run(
     }))
 }
 
-/// Measures the heap beside the C library's allocator, which the same process measures.
+/// Measures the heap beside the same allocator on ordinary memory, and beside the C library's. The same process measures all.
 pub(super) fn measure_heap(ground: &Ground, rounds: u32) -> Result<Vec<Line>> {
-    let mut of_sizes = HEAP_SIZES.map(|size| (size, Figures::default(), Figures::default()));
+    const BESIDE: [&str; 2] = ["mimalloc, not registered", "malloc(3) and free(3)"];
+    let mut of_sizes = HEAP_SIZES.map(|size| (size, <[Figures; 3]>::default()));
     let (host, _) = ground.ends(PathChoice::Local)?;
     for _ in 0..rounds {
-        for (size, own, peer) in &mut of_sizes {
+        for (size, [own, others @ ..]) in &mut of_sizes {
             let mut command = host.command(&ground.stage.command);
             probe(&mut command, HEAP, *size, 20_000);
             let ended = Running::start(command)?.wait_until(Instant::now() + BENCH_RUN);
             interrupt::check()?;
             let measured = if ended.success() { figure(&ended.output) } else { Err(ended.output) };
             own.add(measured.as_ref().map(|figure| figure.value).map_err(Clone::clone));
-            if let Some(beside) = measured.ok().and_then(|figure| figure.beside) {
-                peer.add(Ok(beside));
+            for (figures, value) in others.iter_mut().zip(measured.iter().flat_map(|figure| &figure.beside)) {
+                figures.add(Ok(*value));
             }
         }
     }
-    let lines = of_sizes.into_iter().map(|(size, own, peer)| {
+    let lines = of_sizes.into_iter().flat_map(|(size, [own, others @ ..])| {
         let title = format!("{HEAP} {size} B");
-        let peer = (Some("malloc(3) and free(3)".to_owned()), peer.median(&title));
-        Line::new((HEAP, size, "-", "us"), own.median(&title), peer)
+        let own = own.median(&title);
+        let beside = BESIDE.into_iter().zip(others);
+        beside.map(move |(name, figures)| {
+            let peer = (Some(name.to_owned()), figures.median(&title));
+            Line::new((HEAP, size, "-", "us"), own, peer)
+        })
     });
     Ok(lines.collect())
+}
+
+/// Measures new memory of the heap that is touched beside malloc(3), touch and mlock(2), which stands for the registration by a network card.
+pub(super) fn measure_new_memory(rounds: u32) -> Result<Vec<Line>> {
+    let sizes = NEW_SIZES.map(|size| size.to_string()).join(",");
+    let mut of_sizes = NEW_SIZES.map(|size| (size, <[Figures; 2]>::default()));
+    for _ in 0..rounds {
+        let points = registered::run(PathChoice::Local, &["allocation".to_owned(), sizes.clone()])?;
+        interrupt::check()?;
+        for (size, figures) in &mut of_sizes {
+            for (figures, name) in figures.iter_mut().zip(["new", "by_hand"]) {
+                let value = points.as_ref().map_err(ToString::to_string).and_then(|points| {
+                    let point = points.iter().find(|point| point.size == *size);
+                    let value = point.and_then(|point| *point.values.get(name)?);
+                    value.ok_or_else(|| format!("{name}: this user may not lock so much memory (ulimit -l)"))
+                });
+                figures.add(value);
+            }
+        }
+    }
+    let lines = of_sizes.into_iter().map(|(size, [own, by_hand])| {
+        let title = format!("{NEW_MEMORY} {size} B");
+        let peer = (Some("malloc(3), touch and mlock(2)".to_owned()), by_hand.median(&title));
+        Line::new((NEW_MEMORY, size, "-", "us"), own.median(&title), peer)
+    });
+    Ok(lines.collect())
+}
+
+/// Measures Views beside those that are copied first.
+pub(super) fn measure_view(ground: &Ground, path: PathChoice, size: u64, rounds: u32) -> Result<Vec<Line>> {
+    let copied: Measure = Box::new(|| COPIED_VIEW.measure(ground, (path, size), None));
+    let own: Measure = Box::new(|| VIEW.measure(ground, (path, size), None));
+    let peers = vec![Some(("a copy into registered memory first".to_owned(), copied))];
+    beside((VIEW.name, size, path.name(), VIEW.unit), &own, peers, rounds)
 }
 
 /// Makes this command of a host a measuring process.

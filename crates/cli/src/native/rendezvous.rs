@@ -120,7 +120,7 @@ pub(super) fn measure(
         Some(_) => rows.iter().sum::<f64>() / rows.len() as f64,
         None => median(&mut rows).context("nothing was measured")?,
     };
-    Ok(Some(Figure { value, path, beside: None }))
+    Ok(Some(Figure { value, path, beside: Vec::new() }))
 }
 
 impl Side<'_> {

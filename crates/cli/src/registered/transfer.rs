@@ -38,7 +38,7 @@ fn one(heap: &HeapRef, there: &RemoteRegion, size: usize) -> Result<()> {
     };
     let registered_space = median_of(*TRIALS.end(), || {
         let start = Instant::now();
-        let mut memory = black_box(registered(heap, size));
+        let mut memory = black_box(registered(heap.clone(), size));
         let acquired = microseconds(start);
         memory.resize(size, 1);
         Ok(Some(acquired + put_of(memory)?))
@@ -62,7 +62,7 @@ fn one(heap: &HeapRef, there: &RemoteRegion, size: usize) -> Result<()> {
         let acquired = microseconds(start);
         view.resize(size, 1);
         let start = Instant::now();
-        let mut memory = black_box(registered(heap, size));
+        let mut memory = black_box(registered(heap.clone(), size));
         let acquired = acquired + microseconds(start);
         memory.resize(size, 0);
         let start = Instant::now();

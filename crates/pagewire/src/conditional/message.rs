@@ -57,9 +57,14 @@ impl Release {
         Release { tag, serial, seen, number, token: token.to_bytes().to_vec() }
     }
 
+    /// The token.
+    pub fn token(&self) -> Result<Token, Rule> {
+        Token::from_bytes(&self.token).map_err(|_| Rule::Release)
+    }
+
     /// The token, if it takes so many bytes of a write to the peer that has sent it.
     pub fn taken_by(&self, peer: &NodeAddress, count: u64) -> Result<Token, Rule> {
-        let token = Token::from_bytes(&self.token).map_err(|_| Rule::Release)?;
+        let token = self.token()?;
         let takes_it = token.node == *peer && token.rights.contains(Rights::WRITE) && count <= token.length;
         if takes_it { Ok(token) } else { Err(Rule::Release) }
     }
