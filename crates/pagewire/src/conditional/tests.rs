@@ -17,7 +17,7 @@ fn node(port: u16) -> NodeAddress {
 }
 
 /// Messages arrive sooner: else RC gives their connection up, and both sides learn of that.
-const LONGEST_ON_THE_WAY: Duration = Duration::from_secs(40);
+const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(40);
 
 const WRITER: u16 = 1;
 const RECEIVER: u16 = 2;
@@ -62,7 +62,7 @@ enum ToReceiver {
 struct World {
     now: Duration,
     /// For how long messages may have been on their way.
-    on_the_way: Duration,
+    in_flight: Duration,
     writes: Writes<u64>,
     releases: Releases<u64>,
     to_receiver: VecDeque<ToReceiver>,
@@ -133,11 +133,11 @@ impl World {
             Event::ToWriter => self.at_writer(),
             Event::Pass(seconds) => {
                 let time = Duration::from_secs(seconds);
-                if self.on_the_way + time > LONGEST_ON_THE_WAY {
+                if self.in_flight + time > LONGEST_IN_FLIGHT {
                     self.deliver();
                 }
                 self.now += time;
-                self.on_the_way += time;
+                self.in_flight += time;
                 self.run_timers();
             }
             Event::Lose => self.lose(),
@@ -231,7 +231,7 @@ impl World {
             self.at_receiver();
             self.at_writer();
         }
-        self.on_the_way = Duration::ZERO;
+        self.in_flight = Duration::ZERO;
     }
 
     /// Everything arrives, and time passes until all patience is over.
