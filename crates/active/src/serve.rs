@@ -7,9 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Looks at a log that has nothing to handle, before the thread sleeps.
 const LOOKS: u32 = 64;
+
+/// Pause between two attempts to wake a thread that is to end.
+const END_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a thread has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,8 +69,12 @@ impl Serving {
 
     fn stop(&mut self) {
         self.counts.ends.store(true, Ordering::Release);
-        self.log.wake();
         if let Some(thread) = self.thread.take() {
+            // It may be about to sleep, and would not see that it was woken before.
+            while !thread.is_finished() {
+                self.log.wake();
+                std::thread::sleep(END_PAUSE);
+            }
             // It catches the panics of its handler.
             let _ = thread.join();
         }

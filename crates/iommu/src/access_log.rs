@@ -269,7 +269,16 @@ impl<W: SharedWords> AccessLog<W> {
                 return Some(LogSource { log: self.clone(), place, tail, owner });
             }
         }
+        self.wake_if_asleep();
         None
+    }
+
+    /// Wakes a reader that sleeps: it makes space, and places of sources that have left.
+    fn wake_if_asleep(&self) {
+        self.words.fence();
+        if self.words.load(SLEEPS_WORD) != 0 {
+            self.wake();
+        }
     }
 
     /// Runs over the ring's end and begins again.
@@ -332,10 +341,7 @@ impl<W: SharedWords> LogSource<W> {
     pub fn has_space_for(&self, data: usize) -> bool {
         let fits = self.space() >= record_words(data);
         if !fits {
-            self.log.words.fence();
-            if self.log.words.load(SLEEPS_WORD) != 0 {
-                self.log.wake();
-            }
+            self.log.wake_if_asleep();
         }
         fits
     }

@@ -260,6 +260,9 @@ fn a_source_without_space_wakes_the_reader_and_a_closed_ring_does_not() {
     assert_eq!(log.words.load(SLEEPS_WORD), 1, "it is too few");
     assert_eq!(source.reserve(&header(1), &[1; 448], || 1).err(), Some(LogFull));
     assert_eq!(log.words.load(SLEEPS_WORD), 0);
+    log.words.store(READ, SLEEPS_WORD, 1);
+    assert!(log.claim_source(2).is_none());
+    assert_eq!(log.words.load(SLEEPS_WORD), 0, "a place may be free once the reader looks");
 
     log.words.store(READ, WAKE_AFTER_WORD, 1);
     log.words.store(PUBLISH, log.row(0) + TAIL, 1 << 40);

@@ -143,14 +143,18 @@ impl<F: Fabric> Services<F> {
     pub fn intercept_region(&self, key: u32, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
         let place = self.regions.place_of(key);
         let mut tables = self.interception.tables.write();
-        match attributes {
+        let before = match attributes {
             Some(attributes) => tables.insert(place, attributes.clone()),
             None => tables.remove(&place),
         };
         let at = attributes.map(|attributes| attributes.place());
         let is_valid = self.regions.intercept(key, at.is_some(), at.as_ref());
         if !is_valid {
-            tables.remove(&place);
+            // Another region may have the place by now.
+            match before {
+                Some(before) => tables.insert(place, before),
+                None => tables.remove(&place),
+            };
         }
         drop(tables);
         if !is_valid {
