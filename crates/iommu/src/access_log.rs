@@ -199,7 +199,7 @@ impl<W: SharedWords> AccessLog<W> {
         self.words.fence();
     }
 
-    /// Whether nobody reads any more. Asked behind a reservation.
+    /// Whether nobody reads any more. A source asks behind its reservation.
     pub fn is_closed(&self) -> bool {
         self.words.load(CLOSED_WORD) != 0
     }
@@ -359,9 +359,9 @@ impl<W: SharedWords> LogSource<W> {
         }
     }
 
-    /// Whether the handlers have handled all that was published.
+    /// Whether the handlers have handled all that was published, or nobody reads the log any more.
     pub fn is_handled(&self) -> bool {
-        self.log.words.load(self.word(HANDLED)) >= self.tail
+        self.log.words.load(self.word(HANDLED)) >= self.tail || self.log.is_closed()
     }
 
     /// Writes a record, whose access is to be made before it is [published](Reservation::publish). The stamp of `header` is taken by `now`.
@@ -461,7 +461,7 @@ pub enum Next {
 
 /// Of which record [`handled`](LogReader::handled) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the record counts as handled only when the reader is told"]
+#[must_use = "the record counts as handled only after a call of `handled`"]
 pub struct Receipt {
     place: usize,
     end: u64,
@@ -539,7 +539,7 @@ impl<W: SharedWords> LogReader<W> {
         }
     }
 
-    /// What is in the way of a record with this stamp.
+    /// What holds back a record with this stamp.
     fn wait_for_earlier(&mut self, limit: u64, now: u64, data: &mut Vec<u8>) -> Option<Next> {
         let mut waits = false;
         for place in 0..self.seen.len() {

@@ -50,6 +50,10 @@ fn records_come_whole_and_flush_knows_when_they_were_handled() {
         assert_eq!(data, bytes);
         assert!(source.is_handled());
     }
+    source.reserve(&header(50), &[], || 60).unwrap().publish().unwrap();
+    assert!(!source.is_handled());
+    log.close();
+    assert!(source.is_handled(), "nobody will handle it");
 }
 
 /// PAPERS AA-8: a full ring stops its own source, and loses nothing.

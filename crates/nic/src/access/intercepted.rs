@@ -194,7 +194,11 @@ impl<F: Fabric> Intercepted<F> {
 
     /// The ring of the queue pair in the log of a user domain. `None`: nobody reads such a log.
     fn source(&mut self, by: Accessor<'_, F>, user_domain: u16) -> Outcome<Option<&mut Source<F>>> {
-        let Some(log) = by.services.interception.log(user_domain) else { return Ok(None) };
+        let Some(log) = by.services.interception.log(user_domain) else {
+            // A log that has ended is kept for nobody.
+            self.sources.retain(|source| source.log.user_domain() != user_domain);
+            return Ok(None);
+        };
         let known = self.sources.iter().position(|source| Arc::ptr_eq(&source.log, &log));
         let place = match known {
             Some(place) => place,
@@ -276,7 +280,7 @@ impl<F: Fabric> Intercepted<F> {
         let reserved = source.ring.reserve(&record, data, || by.services.fabric.now());
         let reserved = reserved.map_err(|LogFull| Withheld::Wait(Reason::LogFull))?;
         let made = access(verdict.reaches_memory)?;
-        // If the reader has taken it, it has told that the access may have been made.
+        // A reader that has taken the record has reported that the access may have been made.
         let _ = reserved.publish();
         source.ring.announce();
         Ok(made)
@@ -310,7 +314,7 @@ impl<F: Fabric> Intercepted<F> {
         };
         match source {
             Ok(Some(source)) => {
-                // If the reader has taken it before it is published, it has told of it.
+                // A reader that has taken the record before has reported it.
                 let logged = source.ring.reserve(&record, &[], now).map(|reserved| reserved.publish());
                 if logged == Err(LogFull) {
                     return Withheld::Wait(Reason::LogFull);

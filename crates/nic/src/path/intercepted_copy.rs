@@ -75,7 +75,7 @@ impl<F: Fabric> PeerLogs<F> {
 }
 
 impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
-    /// Executes a transfer for which the plain way found no right.
+    /// Executes a transfer for which the plain rights did not suffice.
     #[cold]
     #[inline(never)] // Its caller is part of each transfer.
     pub fn execute_intercepted(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
@@ -184,7 +184,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             }
         };
         let PeerLog { log, ring, .. } = &self.peer_logs.sources[place];
-        if log.is_closed() || data > ring.max_data() {
+        if log.is_closed() {
+            // Its file stays mapped for nobody.
+            self.peer_logs.sources.swap_remove(place);
+            return Err(AS_PACKETS);
+        }
+        if data > ring.max_data() {
             return Err(AS_PACKETS);
         }
         match ring.has_space_for(data) {
@@ -259,7 +264,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 return Err(MemoryError::NotMapped);
             }
             make(remote, there)?;
-            // If the reader has taken it, it has told that the access may have been made.
+            // A reader that has taken the record has reported that the access may have been made.
             let _ = reserved.publish();
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! What peers do to pages with attributes: the ways of [`QpTransportOps`] where a region has intercepted rights in the place of the plain ones.
+//! What peers do to pages with attributes: the operations of [`QpTransportOps`] on regions with intercepted rights in the place of the plain ones.
 
 use super::{PayloadMemory, QpTransportOps, piece, rights_of};
 use crate::access::AccessRequest;
@@ -118,7 +118,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let table = region.and_then(|region| queue_pair.services.interception.table(region));
                 Ok((segment, table))
             }
-            // It has lost its attributes since: the plain way finds its right again.
+            // The region has lost its attributes since: a plain access finds its right again.
             Err(withheld) if is_without_right(&withheld) && self.has_plain_right(target) => {
                 Err(self.wait(Reason::NoClaim))
             }
