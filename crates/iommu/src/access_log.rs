@@ -454,7 +454,7 @@ pub enum Next {
     /// There is none.
     Empty,
     /// There may be one, behind an access that is under way.
-    UnderWay,
+    InFlight,
     /// The ring of a source is inconsistent, and was closed.
     Corrupt(u64),
 }
@@ -547,7 +547,7 @@ impl<W: SharedWords> LogReader<W> {
                 Ring::Reserved(stamp) => stamp.is_none_or(|stamp| stamp < limit),
                 // It has been published since: the search begins anew.
                 Ring::Ready(header, _) if self.is_ordered && header.stamp < limit => {
-                    return Some(Next::UnderWay);
+                    return Some(Next::InFlight);
                 }
                 _ => false,
             };
@@ -566,7 +566,7 @@ impl<W: SharedWords> LogReader<W> {
             }
             waits |= self.is_ordered || limit == u64::MAX;
         }
-        waits.then_some(Next::UnderWay)
+        waits.then_some(Next::InFlight)
     }
 
     fn ring(&self, place: usize) -> Ring {
@@ -630,7 +630,7 @@ impl<W: SharedWords> LogReader<W> {
             // Nothing is accessed yet: its stamp will be a later one.
             // If the stamp is there by now, the search finds it.
             let _ = words.compare_exchange(READ, row + RESERVED, RESERVING, TAKEN);
-            return Next::UnderWay;
+            return Next::InFlight;
         }
         let Some((header, length)) = RecordHeader::parse(self.log.header_at(place, head)) else {
             return self.close(place);
@@ -641,7 +641,7 @@ impl<W: SharedWords> LogReader<W> {
             return if fits { self.take(place, header, length, data) } else { self.close(place) };
         }
         if words.compare_exchange(READ, row + RESERVED, reserved, reserved | TAKEN).is_err() {
-            return Next::UnderWay;
+            return Next::InFlight;
         }
         data.clear();
         let flags = header.flags | RecordFlags::MAY_HAVE_WRITTEN;

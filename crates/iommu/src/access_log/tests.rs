@@ -42,7 +42,7 @@ fn records_come_whole_and_flush_knows_when_they_were_handled() {
     for round in 0..50u32 {
         let bytes: Vec<u8> = (0..round as usize % 80).map(|byte| byte as u8 ^ round as u8).collect();
         let reserved = source.reserve(&header(round), &bytes, || u64::from(round) + 1).unwrap();
-        assert_eq!(reader.next(0, &mut data), Next::UnderWay, "nothing is seen before it is published");
+        assert_eq!(reader.next(0, &mut data), Next::InFlight, "nothing is seen before it is published");
         reserved.publish().unwrap();
         assert!(!source.is_handled());
         let seen = read(&mut reader, &mut data).unwrap();
@@ -84,8 +84,8 @@ fn a_reservation_that_lasts_is_taken() {
     let reserved = slow.reserve(&header(1), &[1; 8], || 10).unwrap();
     quick.reserve(&header(2), &[2; 8], || 20).unwrap().publish().unwrap();
     let mut data = Vec::new();
-    assert_eq!(reader.next(1000, &mut data), Next::UnderWay);
-    assert_eq!(reader.next(1000 + RESERVATION_BOUND, &mut data), Next::UnderWay);
+    assert_eq!(reader.next(1000, &mut data), Next::InFlight);
+    assert_eq!(reader.next(1000 + RESERVATION_BOUND, &mut data), Next::InFlight);
     match reader.next(1001 + RESERVATION_BOUND, &mut data) {
         Next::Record(header, receipt) => {
             assert_eq!(header.sequence, 1);
@@ -111,7 +111,7 @@ fn a_record_that_is_being_published_for_long_comes_once() {
     let word = log.row(0) + RESERVED;
     log.words.compare_exchange(PUBLISH, word, 10, 10 | PUBLISHING).unwrap();
     let mut data = Vec::new();
-    assert_eq!(reader.next(1, &mut data), Next::UnderWay);
+    assert_eq!(reader.next(1, &mut data), Next::InFlight);
     match reader.next(2 + RESERVATION_BOUND, &mut data) {
         Next::Record(header, receipt) => {
             assert!(header.flags == RecordFlags::FIRST | RecordFlags::LAST && data == [1; 8]);
@@ -140,8 +140,8 @@ fn a_source_that_was_passed_over_takes_another_stamp() {
         calls.set(calls.get() + 1);
         if calls.get() == 1 {
             let (reader, data) = &mut *reader.borrow_mut();
-            assert_eq!(reader.next(1, data), Next::UnderWay);
-            assert_eq!(reader.next(2 + RESERVATION_BOUND, data), Next::UnderWay);
+            assert_eq!(reader.next(1, data), Next::InFlight);
+            assert_eq!(reader.next(2 + RESERVATION_BOUND, data), Next::InFlight);
             assert_eq!(read(reader, data).map(|header| header.sequence), Some(2));
         }
         20 + calls.get()
@@ -296,7 +296,7 @@ fn an_inconsistent_ring_is_closed_and_the_others_go_on() {
                     assert_eq!(owner, 1);
                     closed = true;
                 }
-                Next::UnderWay => now += RESERVATION_BOUND,
+                Next::InFlight => now += RESERVATION_BOUND,
                 Next::Empty => panic!("the honest record is lost"),
             }
         };
