@@ -87,7 +87,7 @@ pub(crate) struct Shared {
 pub(crate) enum Found {
     Handled,
     /// An access is under way.
-    UnderWay,
+    InFlight,
     Nothing,
 }
 
@@ -103,9 +103,9 @@ impl Shared {
             }
             Next::Corrupt(source) => {
                 log::warn!("source {source} has damaged its ring of an access log, which is closed");
-                Found::UnderWay
+                Found::InFlight
             }
-            Next::UnderWay => Found::UnderWay,
+            Next::InFlight => Found::InFlight,
             Next::Empty => Found::Nothing,
         }
     }

@@ -7,9 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// Looks at a log that has nothing to handle, before the thread sleeps.
-const LOOKS: u32 = 64;
+/// Polls without a record before the thread sleeps.
+const EMPTY_POLLS: u32 = 64;
+
+/// Pause between two attempts to wake a thread that is to end.
+const END_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a thread has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,8 +69,12 @@ impl Serving {
 
     fn stop(&mut self) {
         self.counts.ends.store(true, Ordering::Release);
-        self.log.wake();
         if let Some(thread) = self.thread.take() {
+            // It may be about to sleep, and would not see that it was woken before.
+            while !thread.is_finished() {
+                self.log.wake();
+                std::thread::sleep(END_PAUSE);
+            }
             // It catches the panics of its handler.
             let _ = thread.join();
         }
@@ -81,7 +89,7 @@ impl Drop for Serving {
 
 /// `events`: `None`: the thread never sleeps.
 fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), events: Option<Events>) {
-    let mut looks = 0;
+    let mut empty_polls = 0u32;
     while !counts.ends.load(Ordering::Acquire) {
         let mut guarded = |access: Access<'_>| {
             counts.handled.fetch_add(1, Ordering::Release);
@@ -91,14 +99,14 @@ fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), event
             }
         };
         let found = log.handle_one(&mut guarded);
-        looks = if found == Found::Handled { 0 } else { looks + 1 };
+        empty_polls = if found == Found::Handled { 0 } else { empty_polls.saturating_add(1) };
         match (found, events) {
             (Found::Handled, _) => {}
-            (Found::Nothing, Some(Events { threshold, interval })) if looks >= LOOKS => {
+            (Found::Nothing, Some(Events { threshold, interval })) if empty_polls >= EMPTY_POLLS => {
                 log.sleep(threshold, interval);
             }
-            // Whoever is in the way may have no processor.
-            (Found::UnderWay, Some(_)) if looks >= LOOKS => std::thread::yield_now(),
+            // The source of the access may have no processor.
+            (Found::InFlight, Some(_)) if empty_polls >= EMPTY_POLLS => std::thread::yield_now(),
             _ => std::hint::spin_loop(),
         }
     }

@@ -226,7 +226,6 @@ pub trait PageInThreads<W, P> {
     ) -> Result<(), MemoryError>;
 }
 
-/// The world around a NIC.
 /// Words, and the file behind them that peers may map.
 pub struct WordsFile<W> {
     pub words: W,

@@ -212,8 +212,8 @@ impl SharedWords for MappedWords {
     }
 
     fn sleep(&self, index: usize, current: u64, at_most: Duration) {
-        let at_most =
-            futex::Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
+        let tv_sec = i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX);
+        let at_most = futex::Timespec { tv_sec, tv_nsec: at_most.subsec_nanos().into() };
         // However it ends, the caller looks again.
         let _ = futex::wait(self.low_half(index), futex::Flags::empty(), current as u32, Some(&at_most));
     }

@@ -152,6 +152,11 @@ impl RecordHeader {
     }
 }
 
+/// What the row of a source has in its first word.
+fn owner_word(owner: u64) -> u64 {
+    (owner & !LEAVING) + 1
+}
+
 /// Words that a record with so many bytes of data takes.
 pub fn record_words(data: usize) -> u64 {
     HEADER_WORDS + data.div_ceil(8) as u64
@@ -194,7 +199,7 @@ impl<W: SharedWords> AccessLog<W> {
         self.words.fence();
     }
 
-    /// Whether nobody reads any more. Asked behind a reservation.
+    /// Whether nobody reads any more. A source asks behind its reservation.
     pub fn is_closed(&self) -> bool {
         self.words.load(CLOSED_WORD) != 0
     }
@@ -228,13 +233,16 @@ impl<W: SharedWords> AccessLog<W> {
     /// A source has ended without having said so: a queue pair, whose accesses have ended.
     pub fn end_source(&self, owner: u64) {
         for place in 0..self.sources {
-            let word = self.row(place) + OWNER;
-            let named = (owner & !LEAVING) + 1;
-            if self.words.load(word) == named {
-                // Else it has said so meanwhile.
-                let _ = self.words.compare_exchange(SOURCE, word, named, named | LEAVING);
+            if self.words.load(self.row(place) + OWNER) == owner_word(owner) {
+                self.leave(place, owner);
             }
         }
+    }
+
+    /// A source leaves its place, unless it has left before: somebody else may have the place since.
+    fn leave(&self, place: usize, owner: u64) {
+        let owner = owner_word(owner);
+        let _ = self.words.compare_exchange(SOURCE, self.row(place) + OWNER, owner, owner | LEAVING);
     }
 
     fn row(&self, place: usize) -> usize {
@@ -255,13 +263,22 @@ impl<W: SharedWords> AccessLog<W> {
         for place in 0..self.sources {
             let row = self.row(place);
             if self.words.load(row + OWNER) == 0
-                && self.words.compare_exchange(SOURCE, row + OWNER, 0, (owner & !LEAVING) + 1).is_ok()
+                && self.words.compare_exchange(SOURCE, row + OWNER, 0, owner_word(owner)).is_ok()
             {
                 let tail = self.words.load(row + TAIL);
-                return Some(LogSource { log: self.clone(), place, tail });
+                return Some(LogSource { log: self.clone(), place, tail, owner });
             }
         }
+        self.wake_if_asleep();
         None
+    }
+
+    /// Wakes a reader that sleeps: it makes space, and places of sources that have left.
+    fn wake_if_asleep(&self) {
+        self.words.fence();
+        if self.words.load(SLEEPS_WORD) != 0 {
+            self.wake();
+        }
     }
 
     /// Runs over the ring's end and begins again.
@@ -270,7 +287,11 @@ impl<W: SharedWords> AccessLog<W> {
         let (first, second) = bytes.split_at(bytes.len().min(until_end * 8));
         self.words.write_bytes(RECORD, self.word_of_ring(place, at), first);
         if !second.is_empty() {
-            self.words.write_bytes(RECORD, self.word_of_ring(place, at + until_end as u64), second);
+            self.words.write_bytes(
+                RECORD,
+                self.word_of_ring(place, at.wrapping_add(until_end as u64)),
+                second,
+            );
         }
     }
 
@@ -294,6 +315,7 @@ pub struct LogSource<W: SharedWords> {
     log: AccessLog<W>,
     place: usize,
     tail: u64,
+    owner: u64,
 }
 
 /// A ring has no space for a record.
@@ -315,6 +337,15 @@ impl<W: SharedWords> LogSource<W> {
         (self.log.ring as u64).saturating_sub(used)
     }
 
+    /// Whether there is space for a record with so many bytes of data. Wakes the reader where there is not: it may wait for more records.
+    pub fn has_space_for(&self, data: usize) -> bool {
+        let fits = self.space() >= record_words(data);
+        if !fits {
+            self.log.wake_if_asleep();
+        }
+        fits
+    }
+
     /// The longest data of a record.
     pub fn max_data(&self) -> usize {
         self.log.max_data()
@@ -328,9 +359,9 @@ impl<W: SharedWords> LogSource<W> {
         }
     }
 
-    /// Whether the handlers have handled all that was published.
+    /// Whether the handlers have handled all that was published, or nobody reads the log any more.
     pub fn is_handled(&self) -> bool {
-        self.log.words.load(self.word(HANDLED)) >= self.tail
+        self.log.words.load(self.word(HANDLED)) >= self.tail || self.log.is_closed()
     }
 
     /// Writes a record, whose access is to be made before it is [published](Reservation::publish). The stamp of `header` is taken by `now`.
@@ -344,7 +375,7 @@ impl<W: SharedWords> LogSource<W> {
         now: impl Fn() -> u64,
     ) -> Result<Reservation<'_, W>, LogFull> {
         let length = record_words(data.len());
-        if self.space() < length {
+        if !self.has_space_for(data.len()) {
             return Err(LogFull);
         }
         loop {
@@ -354,9 +385,13 @@ impl<W: SharedWords> LogSource<W> {
             let stamp = now() & !(PUBLISHING | TAKEN);
             let header = RecordHeader { stamp, ..*header };
             for (index, word) in header.words(data.len()).into_iter().enumerate() {
-                words.store(RECORD, self.log.word_of_ring(self.place, self.tail + index as u64), word);
+                words.store(
+                    RECORD,
+                    self.log.word_of_ring(self.place, self.tail.wrapping_add(index as u64)),
+                    word,
+                );
             }
-            self.log.copy_in(self.place, self.tail + HEADER_WORDS, data);
+            self.log.copy_in(self.place, self.tail.wrapping_add(HEADER_WORDS), data);
             // The reader has waited long enough for the stamp, if it is no longer there. So another one is needed.
             if words.compare_exchange(RECORD, reserved, RESERVING, stamp).is_ok() {
                 return Ok(Reservation { source: self, stamp, length });
@@ -367,9 +402,7 @@ impl<W: SharedWords> LogSource<W> {
 
 impl<W: SharedWords> Drop for LogSource<W> {
     fn drop(&mut self) {
-        let owner = self.word(OWNER);
-        let word = self.log.words.load(owner);
-        self.log.words.store(SOURCE, owner, word | LEAVING);
+        self.log.leave(self.place, self.owner);
     }
 }
 
@@ -393,7 +426,8 @@ impl<W: SharedWords> Reservation<'_, W> {
         if begun.is_err() {
             return Err(Taken); // The drop skips it.
         }
-        self.source.tail += self.length;
+        // The first tail may be a peer's word.
+        self.source.tail = self.source.tail.wrapping_add(self.length);
         words.store(PUBLISH, self.source.word(TAIL), self.source.tail);
         let published = words.load(self.source.word(PUBLISHED));
         words.store(PUBLISH, self.source.word(PUBLISHED), published.wrapping_add(1));
@@ -420,14 +454,14 @@ pub enum Next {
     /// There is none.
     Empty,
     /// There may be one, behind an access that is under way.
-    UnderWay,
+    InFlight,
     /// The ring of a source is inconsistent, and was closed.
     Corrupt(u64),
 }
 
 /// Of which record [`handled`](LogReader::handled) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the record counts as handled only when the reader is told"]
+#[must_use = "the record counts as handled only after a call of `handled`"]
 pub struct Receipt {
     place: usize,
     end: u64,
@@ -497,11 +531,15 @@ impl<W: SharedWords> LogReader<W> {
         }
         match first {
             Some((place, header, length)) => self.take(place, header, length, data),
-            None => Next::Empty,
+            None => {
+                // A reader that polls never sleeps.
+                self.free_places();
+                Next::Empty
+            }
         }
     }
 
-    /// What is in the way of a record with this stamp.
+    /// What holds back a record with this stamp.
     fn wait_for_earlier(&mut self, limit: u64, now: u64, data: &mut Vec<u8>) -> Option<Next> {
         let mut waits = false;
         for place in 0..self.seen.len() {
@@ -509,12 +547,13 @@ impl<W: SharedWords> LogReader<W> {
                 Ring::Reserved(stamp) => stamp.is_none_or(|stamp| stamp < limit),
                 // It has been published since: the search begins anew.
                 Ring::Ready(header, _) if self.is_ordered && header.stamp < limit => {
-                    return Some(Next::UnderWay);
+                    return Some(Next::InFlight);
                 }
                 _ => false,
             };
             let reserved = self.log.words.load(self.log.row(place) + RESERVED);
-            if !is_earlier {
+            // The reservation may have ended since.
+            if !is_earlier || reserved == 0 {
                 self.seen[place].reserved = None;
                 continue;
             }
@@ -527,7 +566,7 @@ impl<W: SharedWords> LogReader<W> {
             }
             waits |= self.is_ordered || limit == u64::MAX;
         }
-        waits.then_some(Next::UnderWay)
+        waits.then_some(Next::InFlight)
     }
 
     fn ring(&self, place: usize) -> Ring {
@@ -547,6 +586,10 @@ impl<W: SharedWords> LogReader<W> {
                 0 => Ring::Empty,
                 RESERVING => Ring::Reserved(None),
                 stamp if stamp & TAKEN != 0 => Ring::Empty,
+                // The reader has read what is being published, and the source has yet to say that nothing is reserved.
+                stamp if stamp & PUBLISHING != 0 && !self.has_stamp(place, stamp & !PUBLISHING) => {
+                    Ring::Empty
+                }
                 stamp => Ring::Reserved(Some(stamp & !PUBLISHING)),
             };
         }
@@ -559,6 +602,12 @@ impl<W: SharedWords> LogReader<W> {
             }
             _ => Ring::Corrupt,
         }
+    }
+
+    /// Whether the words at the head of a ring are the record of a stamp.
+    fn has_stamp(&self, place: usize, stamp: u64) -> bool {
+        let words = self.log.header_at(place, self.seen[place].head);
+        RecordHeader::parse(words).is_some_and(|(header, _)| header.stamp == stamp)
     }
 
     fn take(&mut self, place: usize, header: RecordHeader, length: u32, data: &mut Vec<u8>) -> Next {
@@ -581,7 +630,7 @@ impl<W: SharedWords> LogReader<W> {
             // Nothing is accessed yet: its stamp will be a later one.
             // If the stamp is there by now, the search finds it.
             let _ = words.compare_exchange(READ, row + RESERVED, RESERVING, TAKEN);
-            return Next::UnderWay;
+            return Next::InFlight;
         }
         let Some((header, length)) = RecordHeader::parse(self.log.header_at(place, head)) else {
             return self.close(place);
@@ -592,7 +641,7 @@ impl<W: SharedWords> LogReader<W> {
             return if fits { self.take(place, header, length, data) } else { self.close(place) };
         }
         if words.compare_exchange(READ, row + RESERVED, reserved, reserved | TAKEN).is_err() {
-            return Next::UnderWay;
+            return Next::InFlight;
         }
         data.clear();
         let flags = header.flags | RecordFlags::MAY_HAVE_WRITTEN;
@@ -601,6 +650,8 @@ impl<W: SharedWords> LogReader<W> {
 
     fn close(&mut self, place: usize) -> Next {
         self.seen[place].is_closed = true;
+        // Whatever it says that it has published keeps the reader awake no more.
+        self.log.words.store(READ, self.log.row(place) + READ_RECORDS, u64::MAX);
         let owner = self.log.words.load(self.log.row(place) + OWNER);
         Next::Corrupt((owner & !LEAVING).saturating_sub(1))
     }
@@ -615,19 +666,25 @@ impl<W: SharedWords> LogReader<W> {
 
     /// A source that has left, and of which all was handled, makes place for another one.
     fn free_if_left(&self, place: usize) {
-        let (row, words) = (self.log.row(place), &self.log.words);
-        let owner = words.load(row + OWNER);
-        if owner & LEAVING != 0 && words.load(row + TAIL) == self.seen[place].head {
-            words.store(SOURCE, row + OWNER, 0);
+        let (row, words, seen) = (self.log.row(place), &self.log.words, &self.seen[place]);
+        let has_left = words.load(row + OWNER) & LEAVING != 0;
+        // A closed ring stays closed. A source may have died within an access, which the reader takes first.
+        if !has_left || seen.is_closed || !matches!(self.ring(place), Ring::Empty) {
+            return;
         }
+        // A source that died while it published has not said all.
+        words.store(READ, row + TAIL, seen.head);
+        words.store(READ, row + PUBLISHED, words.load(row + READ_RECORDS));
+        words.store(READ, row + RESERVED, 0);
+        words.store(SOURCE, row + OWNER, 0);
     }
 
     /// Makes place of sources that have left.
     pub fn free_places(&self) {
         for place in 0..self.seen.len() {
-            if !self.seen[place].is_closed
-                && self.log.words.load(self.log.row(place) + HANDLED) == self.seen[place].head
-            {
+            let (row, words) = (self.log.row(place), &self.log.words);
+            let has_left = words.load(row + OWNER) & LEAVING != 0;
+            if has_left && words.load(row + HANDLED) == self.seen[place].head {
                 self.free_if_left(place);
             }
         }

@@ -219,8 +219,9 @@ impl<W: SharedWords> Iterator for Runs<'_, W> {
         let attributes = self.table.at(from);
         let mut to = from;
         while to < self.end && self.table.at(to) == attributes {
-            let next_page = base + ((to - base) / PAGE + 1) * PAGE;
-            to = next_page.min(self.end);
+            // The base may be a peer's word: it may lie behind the access, or so near the end that the next page has no address.
+            let in_page = to.wrapping_sub(base) % PAGE;
+            to = to.saturating_add(PAGE - in_page).min(self.end);
         }
         // Attributes that change meanwhile cut no run short.
         self.at = to.max(from + 1);
@@ -293,6 +294,24 @@ mod tests {
             (0x10_2000..0x10_2001, ordinary),
         ];
         assert_eq!(runs, expected);
+    }
+
+    /// A peer says with which address its table begins.
+    #[test]
+    fn a_base_behind_the_access_or_at_the_end_of_all_addresses_ends_no_walk() {
+        let words = ProcessWords::new(2);
+        for base in [0, 1, 0x10_0800, 0x20_0000, u64::MAX - 1, u64::MAX] {
+            let table = AttributeTable::new(words.clone(), base..u64::MAX);
+            for (at, length) in [(0x10_0000, 3 * PAGE), (u64::MAX - PAGE - 5, PAGE), (u64::MAX - 5, 100)] {
+                let (mut next, end) = (at, at.saturating_add(length));
+                for (run, attributes) in table.runs(at, length) {
+                    assert!(run.start == next && run.end > run.start, "{base:#x} {run:?}");
+                    assert_eq!(attributes, PageAttributes::ORDINARY);
+                    next = run.end;
+                }
+                assert_eq!(next, end, "{base:#x}");
+            }
+        }
     }
 
     proptest! {

@@ -15,18 +15,18 @@ bitflags! {
         const ON_DEMAND = 1 << 6;
         const HUGE_TLB = 1 << 7;
         const RELAXED_ORDERING = 1 << 20;
-        /// In the place of [`REMOTE_WRITE`](Self::REMOTE_WRITE) where pages have attributes. No program asks for it, and the plain way of an
-        /// access finds no right.
+        /// In the place of [`REMOTE_WRITE`](Self::REMOTE_WRITE) where pages have attributes. No program asks for it, and a plain access finds
+        /// no right.
         const INTERCEPTED_WRITE = 1 << 27;
-        /// In the place of [`REMOTE_READ`](Self::REMOTE_READ), likewise.
+        /// In the place of [`REMOTE_READ`](Self::REMOTE_READ) where pages have attributes.
         const INTERCEPTED_READ = 1 << 28;
-        /// In the place of [`REMOTE_ATOMIC`](Self::REMOTE_ATOMIC), likewise.
+        /// In the place of [`REMOTE_ATOMIC`](Self::REMOTE_ATOMIC) where pages have attributes.
         const INTERCEPTED_ATOMIC = 1 << 29;
     }
 }
 
 impl Rights {
-    /// The remote rights that page attributes are in the way of, and what stands in their place.
+    /// The remote rights, and those in their place where pages have attributes.
     const INTERCEPTED: [(Rights, Rights); 3] = [
         (Rights::REMOTE_WRITE, Rights::INTERCEPTED_WRITE),
         (Rights::REMOTE_READ, Rights::INTERCEPTED_READ),

@@ -52,7 +52,7 @@ fn read(reader: &mut LogReader<ModelWords>, looks: usize) -> Vec<u32> {
                 seen.push(header.sequence);
                 reader.handled(receipt);
             }
-            Next::Empty | Next::UnderWay => thread::yield_now(),
+            Next::Empty | Next::InFlight => thread::yield_now(),
             Next::Corrupt(_) => panic!("nobody is hostile"),
         }
     }

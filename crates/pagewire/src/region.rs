@@ -184,13 +184,15 @@ impl<M> Exported<M> {
         };
         table.set(bytes, page).map_err(Error::Attributes)?;
         // Exports that were made before learn of the table; those to come are made with it.
+        let mut outcome = Ok(());
         for export in self.exports.lock().iter() {
             let region = export.region();
             let set = if is_new { region.set_attributes(Some(&table)) } else { region.await_accesses() };
-            set.map_err(refused(what))?;
+            // All of them learn of it, also behind one whose accesses do not end.
+            outcome = outcome.and(set.map_err(refused(what)));
         }
         *attributes = Some(table);
-        Ok(())
+        outcome
     }
 }
 

@@ -395,7 +395,9 @@ impl RemoteRegion {
         let local = Buffer::bytes(&buffer);
         let plan = |_: &AtomicU64| {
             let Some(flush) = self.connection.flush_region() else { return Ok(smallvec![]) };
-            let address = flush.address + user_domain.map_or(0, |domain| 8 * (u64::from(domain) + 1));
+            let offset = user_domain.map_or(0, |domain| 8 * (u64::from(domain) + 1));
+            // The peer has named the address, and checks it.
+            let address = flush.address.wrapping_add(offset);
             let read = SendOperation::Read { address, key: flush.key };
             Ok(smallvec![self.step(read, local.0 as u64, local.1)])
         };

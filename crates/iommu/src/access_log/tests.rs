@@ -42,7 +42,7 @@ fn records_come_whole_and_flush_knows_when_they_were_handled() {
     for round in 0..50u32 {
         let bytes: Vec<u8> = (0..round as usize % 80).map(|byte| byte as u8 ^ round as u8).collect();
         let reserved = source.reserve(&header(round), &bytes, || u64::from(round) + 1).unwrap();
-        assert_eq!(reader.next(0, &mut data), Next::UnderWay, "nothing is seen before it is published");
+        assert_eq!(reader.next(0, &mut data), Next::InFlight, "nothing is seen before it is published");
         reserved.publish().unwrap();
         assert!(!source.is_handled());
         let seen = read(&mut reader, &mut data).unwrap();
@@ -50,6 +50,10 @@ fn records_come_whole_and_flush_knows_when_they_were_handled() {
         assert_eq!(data, bytes);
         assert!(source.is_handled());
     }
+    source.reserve(&header(50), &[], || 60).unwrap().publish().unwrap();
+    assert!(!source.is_handled());
+    log.close();
+    assert!(source.is_handled(), "nobody will handle it");
 }
 
 /// PAPERS AA-8: a full ring stops its own source, and loses nothing.
@@ -80,8 +84,8 @@ fn a_reservation_that_lasts_is_taken() {
     let reserved = slow.reserve(&header(1), &[1; 8], || 10).unwrap();
     quick.reserve(&header(2), &[2; 8], || 20).unwrap().publish().unwrap();
     let mut data = Vec::new();
-    assert_eq!(reader.next(1000, &mut data), Next::UnderWay);
-    assert_eq!(reader.next(1000 + RESERVATION_BOUND, &mut data), Next::UnderWay);
+    assert_eq!(reader.next(1000, &mut data), Next::InFlight);
+    assert_eq!(reader.next(1000 + RESERVATION_BOUND, &mut data), Next::InFlight);
     match reader.next(1001 + RESERVATION_BOUND, &mut data) {
         Next::Record(header, receipt) => {
             assert_eq!(header.sequence, 1);
@@ -107,7 +111,7 @@ fn a_record_that_is_being_published_for_long_comes_once() {
     let word = log.row(0) + RESERVED;
     log.words.compare_exchange(PUBLISH, word, 10, 10 | PUBLISHING).unwrap();
     let mut data = Vec::new();
-    assert_eq!(reader.next(1, &mut data), Next::UnderWay);
+    assert_eq!(reader.next(1, &mut data), Next::InFlight);
     match reader.next(2 + RESERVATION_BOUND, &mut data) {
         Next::Record(header, receipt) => {
             assert!(header.flags == RecordFlags::FIRST | RecordFlags::LAST && data == [1; 8]);
@@ -136,8 +140,8 @@ fn a_source_that_was_passed_over_takes_another_stamp() {
         calls.set(calls.get() + 1);
         if calls.get() == 1 {
             let (reader, data) = &mut *reader.borrow_mut();
-            assert_eq!(reader.next(1, data), Next::UnderWay);
-            assert_eq!(reader.next(2 + RESERVATION_BOUND, data), Next::UnderWay);
+            assert_eq!(reader.next(1, data), Next::InFlight);
+            assert_eq!(reader.next(2 + RESERVATION_BOUND, data), Next::InFlight);
             assert_eq!(read(reader, data).map(|header| header.sequence), Some(2));
         }
         20 + calls.get()
@@ -176,6 +180,101 @@ fn the_place_of_a_source_that_left_is_used_again_when_all_was_handled() {
     assert_eq!(read(&mut reader, &mut data), None);
 }
 
+/// The owner ends a source, whose writing end a peer drops later.
+#[test]
+fn a_source_that_was_ended_does_not_end_the_next_one_at_its_place() {
+    let log = log(1, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let ended = log.claim_source(1).unwrap();
+    log.end_source(1);
+    assert_eq!(reader.next(0, &mut Vec::new()), Next::Empty, "a reader that polls makes place, too");
+    let _next = log.claim_source(2).unwrap();
+    drop(ended);
+    reader.free_places();
+    assert!(log.claim_source(3).is_none());
+}
+
+/// A source dies between any two stores of its publication. Its record comes once, and its place is used again.
+#[test]
+fn a_source_that_dies_while_it_publishes_leaves_its_place() {
+    for has_said_tail in [false, true] {
+        let log = log(1, 64);
+        let mut reader = LogReader::new(log.clone(), true);
+        let mut source = log.claim_source(1).unwrap();
+        // What lies behind the record is an older one.
+        for stamp in 1..=9 {
+            source.reserve(&header(0), &[0; 8], || stamp).unwrap().publish().unwrap();
+            assert!(read(&mut reader, &mut Vec::new()).is_some());
+        }
+        let tail = source.tail + record_words(8);
+        std::mem::forget(source.reserve(&header(1), &[1; 8], || 10).unwrap());
+        std::mem::forget(source);
+        log.words.store(PUBLISH, log.row(0) + RESERVED, 10 | PUBLISHING);
+        if has_said_tail {
+            log.words.store(PUBLISH, log.row(0) + TAIL, tail);
+        }
+        log.end_source(1);
+        reader.free_places();
+        assert!(log.claim_source(2).is_none(), "its record was not read");
+        let mut records = 0;
+        for now in 1..5 {
+            if let Next::Record(header, receipt) = reader.next(now * 2 * RESERVATION_BOUND, &mut Vec::new()) {
+                assert_eq!(header.sequence, 1);
+                reader.handled(receipt);
+                records += 1;
+            }
+        }
+        assert_eq!(records, 1);
+        let mut next = log.claim_source(2).unwrap();
+        next.reserve(&header(2), &[2; 8], || 11).unwrap().publish().unwrap();
+        log.words.store(READ, WAKE_AFTER_WORD, 1);
+        assert!(log.is_worth_waking(0), "its records are counted from the beginning");
+        assert_eq!(read(&mut reader, &mut Vec::new()).map(|header| header.sequence), Some(2));
+    }
+}
+
+/// The words of the log are those of a peer, which may say what it likes.
+#[test]
+fn a_source_goes_on_whatever_its_row_says() {
+    for (tail, head) in [(u64::MAX, u64::MAX), (u64::MAX - 3, u64::MAX), (u64::MAX - 3, 0), (0, u64::MAX)] {
+        let log = log(1, 64);
+        log.words.store(SOURCE, log.row(0) + TAIL, tail);
+        log.words.store(SOURCE, log.row(0) + HEAD, head);
+        log.words.store(SOURCE, log.row(0) + PUBLISHED, u64::MAX);
+        let mut source = log.claim_source(1).unwrap();
+        for stamp in 1..20 {
+            let fits = source.space() >= record_words(200);
+            let reserved = source.reserve(&header(1), &[1; 200], || stamp);
+            assert_eq!(reserved.is_ok(), fits);
+            reserved.map_or(Ok(()), |reserved| reserved.publish()).unwrap();
+            source.announce();
+        }
+    }
+}
+
+#[test]
+fn a_source_without_space_wakes_the_reader_and_a_closed_ring_does_not() {
+    let log = log(1, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let mut source = log.claim_source(1).unwrap();
+    log.words.store(READ, WAKE_AFTER_WORD, 100);
+    log.words.store(READ, SLEEPS_WORD, 1);
+    source.reserve(&header(1), &[1; 8], || 1).unwrap().publish().unwrap();
+    source.announce();
+    assert_eq!(log.words.load(SLEEPS_WORD), 1, "it is too few");
+    assert_eq!(source.reserve(&header(1), &[1; 448], || 1).err(), Some(LogFull));
+    assert_eq!(log.words.load(SLEEPS_WORD), 0);
+    log.words.store(READ, SLEEPS_WORD, 1);
+    assert!(log.claim_source(2).is_none());
+    assert_eq!(log.words.load(SLEEPS_WORD), 0, "a place may be free once the reader looks");
+
+    log.words.store(READ, WAKE_AFTER_WORD, 1);
+    log.words.store(PUBLISH, log.row(0) + TAIL, 1 << 40);
+    assert!(log.is_worth_waking(0));
+    assert_eq!(reader.next(1, &mut Vec::new()), Next::Corrupt(1));
+    assert!(!log.is_worth_waking(0));
+}
+
 /// "A hostile source harms nobody's log but its own ring."
 #[test]
 fn an_inconsistent_ring_is_closed_and_the_others_go_on() {
@@ -197,7 +296,7 @@ fn an_inconsistent_ring_is_closed_and_the_others_go_on() {
                     assert_eq!(owner, 1);
                     closed = true;
                 }
-                Next::UnderWay => now += RESERVATION_BOUND,
+                Next::InFlight => now += RESERVATION_BOUND,
                 Next::Empty => panic!("the honest record is lost"),
             }
         };

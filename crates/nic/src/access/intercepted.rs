@@ -9,13 +9,12 @@ use crate::words::limits::RECORD_BYTES;
 use crate::words::outcome::{Cause, Outcome, Withheld};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{
-    LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, record_words,
-};
+use pagewire_iommu::access_log::{LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader};
 use pagewire_iommu::{AccessKind, AttributeTable, Logging, PageAttributes, Refusal};
 use pagewire_memory::Segment;
 use pagewire_transport::{Reason, RemoteAddress};
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What one queue pair has to remember of intercepted accesses.
@@ -24,14 +23,27 @@ pub struct Intercepted<F: Fabric> {
     /// Messages so far.
     sequence: u32,
     open: Option<OpenMessage>,
+    /// READs whose responses have not all been sent, or were abandoned. The oldest comes first.
+    reads: VecDeque<OpenRead>,
     sources: SmallVec<[Source<F>; 1]>,
     /// A response that was read, and has not left.
     pub response: Option<Response>,
 }
 
+/// READs that are remembered: more than may be outstanding on a queue pair (max_dest_rd_atomic has 8 bits).
+const MAX_OPEN_READS: usize = 256;
+
+/// A READ that was permitted. Requests behind it are executed before its responses are sent.
+struct OpenRead {
+    remote: RemoteAddress,
+    length: u32,
+    sequence: u32,
+}
+
 /// A WRITE of which packets are to come, or of which a part had to wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct OpenMessage {
+    sequence: u32,
     remote: RemoteAddress,
     length: u32,
     /// Bytes that were handled.
@@ -40,6 +52,8 @@ struct OpenMessage {
 
 /// A response, which is what was logged of it.
 pub struct Response {
+    /// The number of the READ.
+    pub sequence: u32,
     pub remote: RemoteAddress,
     pub bytes: Vec<u8>,
     /// Where they were read, in this process.
@@ -58,6 +72,8 @@ struct Source<F: Fabric> {
 #[derive(Clone, Copy)]
 pub struct LoggedPiece {
     pub operation: LoggedOperation,
+    /// The number of the message that it is part of.
+    pub sequence: u32,
     pub flags: RecordFlags,
     pub key: u32,
     /// In this process.
@@ -74,14 +90,14 @@ impl LoggedPiece {
         }
     }
 
-    fn record(&self, source: u32, sequence: u32, flags: RecordFlags) -> RecordHeader {
+    fn record(&self, source: u32, flags: RecordFlags) -> RecordHeader {
         RecordHeader {
             operation: self.operation,
             flags,
             user_domain: self.attributes.user_domain,
             source: source.into(),
             key: self.key,
-            sequence,
+            sequence: self.sequence,
             address: self.segment.address,
             length: self.segment.length as u32,
             stamp: 0,
@@ -98,8 +114,43 @@ pub struct Accessor<'a, F: Fabric> {
 }
 
 impl<F: Fabric> Intercepted<F> {
-    /// Begins a message, or goes on with the same one: a part of it had to wait, or its packets each name what is left of it.
-    pub fn begin_message(&mut self, remote: RemoteAddress, length: u32) {
+    /// The number of a message that begins.
+    pub fn next_sequence(&mut self) -> u32 {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence
+    }
+
+    /// A READ is permitted. It leaves a WRITE alone that has begun: a READ may be repeated within one.
+    pub fn note_read(&mut self, sequence: u32, remote: RemoteAddress, length: u32) {
+        if self.reads.len() == MAX_OPEN_READS {
+            self.reads.pop_front();
+        }
+        self.reads.push_back(OpenRead { remote, length, sequence });
+    }
+
+    /// The number of the READ that asked for some bytes. `is_last`: they are its last.
+    pub fn sequence_of_read(&mut self, remote: RemoteAddress, length: u64, is_last: bool) -> u32 {
+        let has = |read: &OpenRead| {
+            let before = remote.address.wrapping_sub(read.remote.address);
+            let end = before.checked_add(length);
+            read.remote.key == remote.key && end.is_some_and(|end| end <= read.length.into())
+        };
+        let Some(place) = self.reads.iter().position(has) else { return self.sequence };
+        let sequence = self.reads[place].sequence;
+        if is_last {
+            self.reads.remove(place);
+        }
+        sequence
+    }
+
+    /// The number of the WRITE or atomic that is executed.
+    pub fn open_sequence(&self) -> u32 {
+        self.open.map_or(self.sequence, |open| open.sequence)
+    }
+
+    /// Begins a WRITE or an atomic, or goes on with the same one: a part of it had to wait, or its packets each name what is left of it. Gives
+    /// its number.
+    pub fn begin_message(&mut self, remote: RemoteAddress, length: u32) -> u32 {
         let goes_on = |open: &OpenMessage| {
             // Bytes of the message before the packet.
             let before = remote.address.wrapping_sub(open.remote.address);
@@ -107,9 +158,10 @@ impl<F: Fabric> Intercepted<F> {
             open.handled > 0 && ends_alike && before <= open.handled && open.remote.key == remote.key
         };
         if !self.open.as_ref().is_some_and(goes_on) {
-            self.sequence = self.sequence.wrapping_add(1);
-            self.open = Some(OpenMessage { remote, length, handled: 0 });
+            let sequence = self.next_sequence();
+            self.open = Some(OpenMessage { sequence, remote, length, handled: 0 });
         }
+        self.open_sequence()
     }
 
     /// Bytes of a packet that goes to `at` which were handled before it had to wait.
@@ -142,7 +194,11 @@ impl<F: Fabric> Intercepted<F> {
 
     /// The ring of the queue pair in the log of a user domain. `None`: nobody reads such a log.
     fn source(&mut self, by: Accessor<'_, F>, user_domain: u16) -> Outcome<Option<&mut Source<F>>> {
-        let Some(log) = by.services.interception.log(user_domain) else { return Ok(None) };
+        let Some(log) = by.services.interception.log(user_domain) else {
+            // A log that has ended is kept for nobody.
+            self.sources.retain(|source| source.log.user_domain() != user_domain);
+            return Ok(None);
+        };
         let known = self.sources.iter().position(|source| Arc::ptr_eq(&source.log, &log));
         let place = match known {
             Some(place) => place,
@@ -165,7 +221,7 @@ impl<F: Fabric> Intercepted<F> {
         };
         let Some(source) = self.source(by, attributes.user_domain)? else { return Ok(()) };
         let most = source.ring.max_data() / 2;
-        match source.ring.space() >= record_words(data.min(most)) {
+        match source.ring.has_space_for(data.min(most)) {
             true => Ok(()),
             false => Err(Withheld::Wait(Reason::LogFull)),
         }
@@ -203,17 +259,17 @@ impl<F: Fabric> Intercepted<F> {
         if !verdict.is_allowed {
             return Err(self.log_refused(by, piece));
         }
-        let (number, sequence) = (by.number, self.sequence);
         let mut flags = piece.flags;
         flags.set(RecordFlags::REDIRECTED, !verdict.reaches_memory);
-        let record = piece.record(number, sequence, flags);
+        let record = piece.record(by.number, flags);
         let data = match verdict.logging {
             Logging::None => return access(verdict.reaches_memory),
             Logging::Fault => {
-                by.services
-                    .interception
-                    .note_fault(RecordHeader { stamp: by.services.fabric.now(), ..record });
-                return access(verdict.reaches_memory);
+                let record = RecordHeader { stamp: by.services.fabric.now(), ..record };
+                // An access that has to wait is tried again, and noted once.
+                let made = access(verdict.reaches_memory)?;
+                by.services.interception.note_fault(record);
+                return Ok(made);
             }
             Logging::Metadata => &[],
             Logging::Data => data,
@@ -224,7 +280,7 @@ impl<F: Fabric> Intercepted<F> {
         let reserved = source.ring.reserve(&record, data, || by.services.fabric.now());
         let reserved = reserved.map_err(|LogFull| Withheld::Wait(Reason::LogFull))?;
         let made = access(verdict.reaches_memory)?;
-        // If the reader has taken it, it has told that the access may have been made.
+        // A reader that has taken the record has reported that the access may have been made.
         let _ = reserved.publish();
         source.ring.announce();
         Ok(made)
@@ -239,14 +295,17 @@ impl<F: Fabric> Intercepted<F> {
         record.stamp = by.services.fabric.now();
         let is_redirected = record.flags.contains(RecordFlags::REDIRECTED);
         record.flags.set(RecordFlags::REFUSED, is_redirected);
-        by.services.interception.note_fault(record);
-        if is_redirected { Err(Refusal::Rights.into()) } else { access() }
+        let made = if is_redirected { Err(Refusal::Rights.into()) } else { access() };
+        if !matches!(made, Err(Withheld::Wait(_))) {
+            by.services.interception.note_fault(record);
+        }
+        made
     }
 
     /// Logs an access that is refused, if its attributes ask for that.
     pub fn log_refused(&mut self, by: Accessor<'_, F>, piece: &LoggedPiece) -> Withheld {
         let refused = Withheld::Refused(Cause::Region(Refusal::Rights));
-        let record = piece.record(by.number, self.sequence, piece.flags | RecordFlags::REFUSED);
+        let record = piece.record(by.number, piece.flags | RecordFlags::REFUSED);
         let now = || by.services.fabric.now();
         let source = match piece.attributes.verdict(piece.kind()).logging {
             Logging::None => return refused,
@@ -255,7 +314,7 @@ impl<F: Fabric> Intercepted<F> {
         };
         match source {
             Ok(Some(source)) => {
-                // If the reader has taken it before it is published, it has told of it.
+                // A reader that has taken the record before has reported it.
                 let logged = source.ring.reserve(&record, &[], now).map(|reserved| reserved.publish());
                 if logged == Err(LogFull) {
                     return Withheld::Wait(Reason::LogFull);

@@ -10,9 +10,7 @@ use crate::words::limits::RECORD_BYTES;
 use crate::words::outcome::{Cause, Outcome, Withheld};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{
-    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, record_words,
-};
+use pagewire_iommu::access_log::{AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader};
 use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
 use pagewire_iommu::words::SharedWords;
@@ -48,6 +46,20 @@ struct Access {
     verdict: Verdict,
 }
 
+impl Access {
+    /// Whether the attributes are still those that it was planned by. Asked behind a claim: a change waits for that.
+    fn obeys<W: SharedWords>(
+        &self,
+        table: Option<&(RegionLife, AttributeTable<W>)>,
+        there: &[Segment],
+    ) -> bool {
+        match (table, there) {
+            (Some((_, table)), [there]) => table.at(there.address) == self.attributes,
+            _ => false,
+        }
+    }
+}
+
 /// In the number of a message that the initiator has executed.
 const BY_INITIATOR: u32 = 1 << 31;
 
@@ -63,7 +75,7 @@ impl<F: Fabric> PeerLogs<F> {
 }
 
 impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
-    /// Executes a transfer for which the plain way found no right.
+    /// Executes a transfer for which the plain rights did not suffice.
     #[cold]
     #[inline(never)] // Its caller is part of each transfer.
     pub fn execute_intercepted(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
@@ -110,17 +122,20 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let window = *mr_entry.window();
         let granted = window.locate(remote.address, length.into())?;
         let segment = Segment { address: granted.address, length: length.into() };
+        let is_short = segment.length <= RECORD_BYTES;
         let Some(table) = self.table_of(&window) else {
             return Err(self.flush_or_packets(&window, remote.address));
         };
+        if !is_short {
+            return Err(AS_PACKETS);
+        }
         let kind = if reads { AccessKind::Read } else { AccessKind::Write };
         let attributes = match table.runs(segment.address, segment.length).next() {
             Some((run, attributes)) if run.end - run.start == segment.length => attributes,
             _ => return Err(AS_PACKETS),
         };
         let verdict = attributes.verdict(kind);
-        let is_short = segment.length <= RECORD_BYTES;
-        if !verdict.is_allowed || verdict.logging == Logging::Fault || !is_short {
+        if !verdict.is_allowed || verdict.logging == Logging::Fault {
             return Err(AS_PACKETS);
         }
         self.channel.map_shared(&self.services.fabric);
@@ -169,10 +184,15 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             }
         };
         let PeerLog { log, ring, .. } = &self.peer_logs.sources[place];
-        if log.is_closed() || data > ring.max_data() {
+        if log.is_closed() {
+            // Its file stays mapped for nobody.
+            self.peer_logs.sources.swap_remove(place);
             return Err(AS_PACKETS);
         }
-        match ring.space() >= record_words(data) {
+        if data > ring.max_data() {
+            return Err(AS_PACKETS);
+        }
+        match ring.has_space_for(data) {
             true => Ok(()),
             false => Err(Withheld::Wait(Reason::LogFull)),
         }
@@ -215,7 +235,14 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         make: impl FnOnce(&R, &[Segment]) -> std::result::Result<(), MemoryError>,
     ) -> Outcome<()> {
         if access.verdict.logging == Logging::None {
-            return self.copy(&access.plan, make);
+            let table = self.peer_logs.table.take();
+            let outcome =
+                self.copy(&access.plan, |remote, there| match access.obeys(table.as_ref(), there) {
+                    true => make(remote, there),
+                    false => Err(MemoryError::NotMapped),
+                });
+            self.peer_logs.table = table;
+            return outcome;
         }
         self.peer_logs.sequence = self.peer_logs.sequence.wrapping_add(1);
         let record = self.record_of(access);
@@ -224,14 +251,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let (fabric, table) = (&self.services.fabric, self.peer_logs.table.take());
         let place = self.peer_logs.sources.iter().position(|log| log.user_domain == domain);
         let mut source = self.peer_logs.sources.swap_remove(place.ok_or(AS_PACKETS)?);
-        let still = |there: &[Segment]| match (&table, there) {
-            // Behind the claim: a change waits for it.
-            (Some((_, table)), [there]) => table.at(there.address) == access.attributes,
-            _ => false,
-        };
         let mut is_full = false;
         let outcome = self.copy(&access.plan, |remote, there| {
-            if !still(there) {
+            if !access.obeys(table.as_ref(), there) {
                 return Err(MemoryError::NotMapped);
             }
             let reserved = source.ring.reserve(&record, data, || fabric.now());
@@ -242,7 +264,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 return Err(MemoryError::NotMapped);
             }
             make(remote, there)?;
-            // If the reader has taken it, it has told that the access may have been made.
+            // A reader that has taken the record has reported that the access may have been made.
             let _ = reserved.publish();
             Ok(())
         });

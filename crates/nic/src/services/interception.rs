@@ -1,7 +1,7 @@
 //! Interception of accesses to this process's memory: which regions have page attributes, and the access logs (PAPERS AA-2 and AA-4).
 //!
-//! A region with attributes is published with intercepted rights in the place of the plain ones. So the plain way of an access finds no right
-//! there, and other regions pay nothing.
+//! A region with attributes is published with intercepted rights in the place of the plain ones. So a plain access finds no right there, and
+//! other regions pay nothing.
 
 use crate::services::{Services, TABLES};
 use crate::words::error::{Error, Result};
@@ -100,7 +100,7 @@ impl<F: Fabric> Interception<F> {
         self.logs.read().get(&user_domain).cloned()
     }
 
-    /// Notes an access of which no access log is told. The oldest records stay where there is no space for all (PAPERS AA-4).
+    /// Notes an access that goes to no access log. The oldest records stay where there is no space for all (PAPERS AA-4).
     pub fn note_fault(&self, record: RecordHeader) {
         let mut log = self.fault_log.lock();
         if log.len() < FAULT_LOG_RECORDS {
@@ -143,14 +143,18 @@ impl<F: Fabric> Services<F> {
     pub fn intercept_region(&self, key: u32, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
         let place = self.regions.place_of(key);
         let mut tables = self.interception.tables.write();
-        match attributes {
+        let before = match attributes {
             Some(attributes) => tables.insert(place, attributes.clone()),
             None => tables.remove(&place),
         };
         let at = attributes.map(|attributes| attributes.place());
         let is_valid = self.regions.intercept(key, at.is_some(), at.as_ref());
         if !is_valid {
-            tables.remove(&place);
+            // Another region may have the place by now.
+            match before {
+                Some(before) => tables.insert(place, before),
+                None => tables.remove(&place),
+            };
         }
         drop(tables);
         if !is_valid {

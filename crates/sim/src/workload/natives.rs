@@ -75,7 +75,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         let mut active = false;
         // The network may hold everything up for a while.
-        let has_room = native.requests.iter().all(|requests| requests.len() < MOST_REQUESTS);
+        let has_space = native.requests.iter().all(|requests| requests.len() < MOST_REQUESTS);
         for side in [CALLER, OWNER] {
             active |= self.poll_native(native, side)?;
             if !self.lives(native) {
@@ -84,9 +84,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         self.look_at_signals(native)?;
         active |= self.run_timers(native)?;
-        if posting && has_room && self.native_random.bool() {
+        if posting && has_space && self.native_random.bool() {
             active |= self.start_something(native)?;
-        } else if !posting && has_room {
+        } else if !posting && has_space {
             active |= self.match_releases(native)?;
         }
         Ok(active)

@@ -1,4 +1,4 @@
-//! What peers do to pages with attributes: the ways of [`QpTransportOps`] where a region has intercepted rights in the place of the plain ones.
+//! What peers do to pages with attributes: the operations of [`QpTransportOps`] on regions with intercepted rights in the place of the plain ones.
 
 use super::{PayloadMemory, QpTransportOps, piece, rights_of};
 use crate::access::AccessRequest;
@@ -53,14 +53,18 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             Right::RemoteWrite => (AccessKind::Write, LoggedOperation::Write),
             Right::RemoteAtomic => (AccessKind::Atomic, LoggedOperation::FetchAdd),
         };
-        self.qpc.intercepted.begin_message(remote, length);
+        let intercepted = &mut self.qpc.intercepted;
+        let sequence = match kind {
+            AccessKind::Read => intercepted.next_sequence(),
+            AccessKind::Write | AccessKind::Atomic => intercepted.begin_message(remote, length),
+        };
         let Some(table) = services.interception.table(granted.index) else { return Outcome::Done(()) };
         let mut permitted = Ok(());
         for (run, attributes) in table.runs(granted.address, bytes) {
             let segment = Segment { address: run.start, length: run.end - run.start };
             if !attributes.verdict(kind).is_allowed {
                 let flags = RecordFlags::FIRST | RecordFlags::LAST;
-                let piece = LoggedPiece { operation, flags, key: remote.key, segment, attributes };
+                let piece = LoggedPiece { operation, sequence, flags, key: remote.key, segment, attributes };
                 permitted = Err(self.qpc.intercepted.log_refused(by, &piece));
                 break;
             }
@@ -72,7 +76,12 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             }
         }
         match permitted {
-            Ok(()) => Outcome::Done(()),
+            Ok(()) => {
+                if kind == AccessKind::Read {
+                    self.qpc.intercepted.note_read(sequence, remote, length);
+                }
+                Outcome::Done(())
+            }
             Err(withheld) => self.withheld(withheld, Denial::RemoteAccess),
         }
     }
@@ -109,7 +118,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let table = region.and_then(|region| queue_pair.services.interception.table(region));
                 Ok((segment, table))
             }
-            // It has lost its attributes since: the plain way finds its right again.
+            // The region has lost its attributes since: a plain access finds its right again.
             Err(withheld) if is_without_right(&withheld) && self.has_plain_right(target) => {
                 Err(self.wait(Reason::NoClaim))
             }
@@ -171,8 +180,9 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         flags.set(RecordFlags::LAST, is_last && length == rest.length);
         let segment = Segment { address: rest.address, length };
         let bytes = self.payload_bytes(payload, offset, length)?;
-        let (operation, key) = (LoggedOperation::Write, at.key);
-        let piece = LoggedPiece { operation, flags, key, segment, attributes };
+        let (operation, key, sequence) =
+            (LoggedOperation::Write, at.key, self.qpc.intercepted.open_sequence());
+        let piece = LoggedPiece { operation, sequence, flags, key, segment, attributes };
         self.qpc.intercepted.log(by, &piece, &bytes, |reaches_memory| match reaches_memory {
             true => Ok(by.services.fabric.memory().write(
                 &bytes,
@@ -225,7 +235,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let kept = kept.filter(|kept| kept.remote == remote && kept.bytes.len() == at.length as usize);
         let response = match kept {
             Some(kept) => Ok(kept),
-            None => self.read_response(remote, source),
+            None => self.read_response(header, remote, source),
         };
         let mut response = match response {
             Ok(response) => response,
@@ -243,6 +253,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     fn read_response(
         &mut self,
+        header: &Header,
         remote: RemoteAddress,
         source: &PayloadMemory<'_>,
     ) -> Result<Response, Outcome<u32>> {
@@ -251,7 +262,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         if self.queue_pair.services.fabric.memory().read(&[segment], &mut bytes).is_err() {
             return Err(Outcome::Denied(source.denial));
         }
-        Ok(Response { remote, bytes, segment, region: self.session.region(), logged: 0 })
+        let operation = header.bth.opcode.operation();
+        let is_last = matches!(operation, Some(Operation::ReadResponseOnly | Operation::ReadResponseLast));
+        let sequence = self.qpc.intercepted.sequence_of_read(remote, segment.length, is_last);
+        Ok(Response { sequence, remote, bytes, segment, region: self.session.region(), logged: 0 })
     }
 
     fn log_response(&mut self, header: &Header, response: &mut Response) -> Result<(), Withheld> {
@@ -273,8 +287,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             flags.set(RecordFlags::FIRST, first && response.logged == 0);
             flags.set(RecordFlags::LAST, last && size == rest.length);
             let segment = Segment { address: rest.address, length: size };
-            let (operation, key) = (LoggedOperation::Read, response.remote.key);
-            let piece = LoggedPiece { operation, flags, key, segment, attributes };
+            let (operation, key, sequence) = (LoggedOperation::Read, response.remote.key, response.sequence);
+            let piece = LoggedPiece { operation, sequence, flags, key, segment, attributes };
             let data = &response.bytes[response.logged as usize..(response.logged + size) as usize];
             self.qpc.intercepted.log(by, &piece, data, |_| Ok(()))?;
             response.logged += size;
@@ -303,9 +317,16 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             return Outcome::Denied(Denial::InvalidRequest);
         }
         let attributes = table.map_or(PageAttributes::ORDINARY, |table| table.at(segment.address));
-        let (operation_logged, operands) = operands_of(operation);
+        let (logged_operation, operands) = operands_of(operation);
         let flags = RecordFlags::FIRST | RecordFlags::LAST;
-        let logged = LoggedPiece { operation: operation_logged, flags, key: remote.key, segment, attributes };
+        let logged = LoggedPiece {
+            operation: logged_operation,
+            sequence: self.qpc.intercepted.open_sequence(),
+            flags,
+            key: remote.key,
+            segment,
+            attributes,
+        };
         let queue_pair = self.queue_pair;
         let by = Accessor { services: &*queue_pair.services, number: queue_pair.number };
         let memory = by.services.fabric.memory();
