@@ -145,10 +145,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
         let plan = match self.plan(transfer, need) {
             Ok(plan) => plan,
-            Err(Withheld::Refused(Cause::Region(Refusal::Rights))) => {
-                return self.execute_intercepted(transfer, bytes);
-            }
-            Err(withheld) => return Err(withheld),
+            Err(withheld) => return self.execute_otherwise(withheld, transfer, bytes),
         };
         let moment = self.services.fabric.memory().moment();
         self.reach(&plan, moment)?;
@@ -156,6 +153,21 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         self.services.end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
+    }
+
+    /// Executes a transfer that has no plan, if page attributes are why.
+    #[cold]
+    #[inline(never)] // Transfers are to carry nothing of it.
+    fn execute_otherwise(
+        &mut self,
+        withheld: Withheld,
+        transfer: &Transfer,
+        bytes: Bytes<'_>,
+    ) -> Outcome<()> {
+        match withheld {
+            Withheld::Refused(Cause::Region(Refusal::Rights)) => self.execute_intercepted(transfer, bytes),
+            _ => Err(withheld),
+        }
     }
 
     /// Runs an atomic in memory of a local peer that is mapped here, and writes what was there to this side.

@@ -17,10 +17,12 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What is intercepted in one process.
 pub struct Interception<F: Fabric> {
+    /// Some region is intercepted, or was.
+    is_used: AtomicBool,
     /// By the place of the region.
     tables: RwLock<HashMap<u32, Arc<Attributes<F>>>>,
     logs: RwLock<HashMap<u16, Arc<SharedLog<F>>>>,
@@ -34,6 +36,7 @@ pub struct Interception<F: Fabric> {
 impl<F: Fabric> Default for Interception<F> {
     fn default() -> Self {
         Interception {
+            is_used: AtomicBool::new(false),
             tables: RwLock::default(),
             logs: RwLock::default(),
             next_domain: AtomicU32::new(0),
@@ -115,6 +118,16 @@ impl<F: Fabric> Interception<F> {
         (records, self.faults_dropped.load(Ordering::Relaxed))
     }
 
+    #[cold]
+    fn forget(&self, place: u32) {
+        if self.tables.read().contains_key(&place) {
+            self.tables.write().remove(&place);
+        }
+        if self.is_flush(place) {
+            self.flushes.write().remove(&place);
+        }
+    }
+
     /// Whether READs of a region wait for handlers.
     pub fn is_flush(&self, place: u32) -> bool {
         self.flushes.read().contains(&place)
@@ -142,6 +155,7 @@ impl<F: Fabric> Services<F> {
     /// `NotFound`: the key is not valid; `Busy`: an access that was checked before does not end.
     pub fn intercept_region(&self, key: u32, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
         let place = self.regions.place_of(key);
+        self.interception.is_used.store(true, Ordering::Release);
         let mut tables = self.interception.tables.write();
         let before = match attributes {
             Some(attributes) => tables.insert(place, attributes.clone()),
@@ -173,13 +187,10 @@ impl<F: Fabric> Services<F> {
     }
 
     /// A region is gone.
+    #[inline]
     pub fn forget_attributes(&self, place: u32) {
-        // Mostly there is nothing to forget.
-        if self.interception.tables.read().contains_key(&place) {
-            self.interception.tables.write().remove(&place);
-        }
-        if self.interception.is_flush(place) {
-            self.interception.flushes.write().remove(&place);
+        if self.interception.is_used.load(Ordering::Acquire) {
+            self.interception.forget(place);
         }
     }
 
@@ -190,6 +201,7 @@ impl<F: Fabric> Services<F> {
     /// `NotFound`: the key is not valid.
     pub fn make_flush_region(&self, key: u32) -> Result<()> {
         let place = self.regions.place_of(key);
+        self.interception.is_used.store(true, Ordering::Release);
         self.interception.flushes.write().insert(place);
         if self.regions.intercept(key, true, None) {
             return Ok(());
