@@ -289,12 +289,17 @@ pub trait Fabric: Send + Sync + 'static {
     fn tables(&self) -> &Self::Words;
     /// This process's mailbox.
     fn mailbox(&self) -> &Self::Words;
-    /// New words of zero, of which only those that are written cost memory, and which peers may map. `name` is for people who look at the
-    /// process.
+    /// New words of zero, of which only those that are written cost memory, and which peers may map. `peers_write`: they may write, too. `name`
+    /// is for people who look at the process.
     ///
     /// # Errors
     /// The kernel's: no descriptors, no memory, no address space.
-    fn make_words(&self, name: &str, length: usize) -> std::io::Result<WordsFile<Self::Words>>;
+    fn make_words(
+        &self,
+        name: &str,
+        length: usize,
+        peers_write: bool,
+    ) -> std::io::Result<WordsFile<Self::Words>>;
     /// Maps words that a peer has [made](Self::make_words), by the number of their file.
     ///
     /// # Errors

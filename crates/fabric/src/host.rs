@@ -406,8 +406,9 @@ impl Fabric for HostFabric {
         &self.shown.mailbox.0
     }
 
-    fn make_words(&self, name: &str, length: usize) -> io::Result<WordsFile<MappedWords>> {
-        let (words, file) = MappedWords::create(name, length, Access::ReadWrite)?;
+    fn make_words(&self, name: &str, length: usize, peers_write: bool) -> io::Result<WordsFile<MappedWords>> {
+        let peers = if peers_write { Access::ReadWrite } else { Access::Read };
+        let (words, file) = MappedWords::create(name, length, peers)?;
         let number = file.as_fd().as_raw_fd() as u32;
         Ok(WordsFile { words, number, keeps: Some(Arc::new(file)) })
     }

@@ -104,7 +104,7 @@ pub struct RecordHeader {
     pub source: u64,
     /// Key of the region that it named.
     pub key: u32,
-    /// The same for all records of a message.
+    /// One number for all records of a message.
     pub sequence: u32,
     /// First byte, in the owner's address space.
     pub address: u64,
@@ -484,6 +484,8 @@ pub struct LogReader<W> {
     is_ordered: bool,
     /// With which ring the search begins, where they are not.
     first: usize,
+    /// The record that is held back: its ring and stamp, and since when.
+    held_back: Option<(usize, u64, u64)>,
 }
 
 /// The state of one ring.
@@ -501,7 +503,7 @@ impl<W: SharedWords> LogReader<W> {
     /// before it.
     pub fn new(log: AccessLog<W>, is_ordered: bool) -> Self {
         let seen = vec![Seen { head: 0, reserved: None, is_closed: false }; log.sources];
-        LogReader { log, seen, is_ordered, first: 0 }
+        LogReader { log, seen, is_ordered, first: 0, held_back: None }
     }
 
     /// The next record, whose data take the place of what was in `data`. `now` is in nanoseconds, of the clock that gives the stamps.
@@ -526,7 +528,9 @@ impl<W: SharedWords> LogReader<W> {
         // Behind the records that were seen: whoever reserves from here on takes a later stamp than theirs.
         self.log.words.fence();
         let limit = first.map_or(u64::MAX, |(_, header, _)| header.stamp);
-        if let Some(next) = self.wait_for_earlier(limit, now, data) {
+        if let Some(next) = self.wait_for_earlier(limit, now, data)
+            && (next != Next::InFlight || !self.is_held_back_for_long(first, now))
+        {
             return next;
         }
         match first {
@@ -537,6 +541,17 @@ impl<W: SharedWords> LogReader<W> {
                 Next::Empty
             }
         }
+    }
+
+    /// Whether the next record has been held back by accesses in flight for longer than any source may hold it: then one of them reserves
+    /// anew and anew with stamps that are none of the clock.
+    fn is_held_back_for_long(&mut self, next: Option<(usize, RecordHeader, u32)>, now: u64) -> bool {
+        let Some((place, header, _)) = next else { return false };
+        let since = match self.held_back {
+            Some((known, stamp, since)) if (known, stamp) == (place, header.stamp) => since,
+            _ => self.held_back.insert((place, header.stamp, now)).2,
+        };
+        now.saturating_sub(since) > 2 * RESERVATION_BOUND
     }
 
     /// What holds back a record with this stamp.

@@ -50,7 +50,7 @@ pub enum AccessKind {
 
 /// What becomes of an access to pages with equal attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Effect {
     /// It is made: in memory, or redirected into the log. Else the peer gets a remote access error.
     pub is_allowed: bool,
     /// It reaches memory.
@@ -85,7 +85,7 @@ impl PageAttributes {
     }
 
     /// What becomes of an access of this kind. An atomic needs R and W, and is logged as a write.
-    pub fn verdict(self, kind: AccessKind) -> Verdict {
+    pub fn effect(self, kind: AccessKind) -> Effect {
         let flags = self.flags;
         let (reads, writes) = (kind != AccessKind::Write, kind != AccessKind::Read);
         let (metadata, data) = match writes {
@@ -106,7 +106,7 @@ impl PageAttributes {
             (true, true) if data && is_allowed => Logging::Data,
             (true, true) => Logging::Metadata,
         };
-        Verdict { is_allowed, reaches_memory, logging }
+        Effect { is_allowed, reaches_memory, logging }
     }
 }
 
@@ -246,30 +246,30 @@ mod tests {
 
     /// PAPERS AA-2, AA-3 and AA-4; DESIGN "What the caller sees".
     #[test]
-    fn each_combination_of_flags_has_its_verdict() {
+    fn each_combination_of_flags_has_its_effect() {
         for bits in 0..=PageFlags::all().bits() {
             let flags = PageFlags::from_bits_retain(bits);
             let has = |flag| flags.contains(flag);
             let (read, write) = (has(PageFlags::READ), has(PageFlags::WRITE));
-            let logged = |verdict: Verdict, metadata: bool, data: bool, allowed: bool| {
+            let logged = |effect: Effect, metadata: bool, data: bool, allowed: bool| {
                 let expected = match (metadata || data, has(PageFlags::TO_ACCESS_LOG)) {
                     (false, _) => Logging::None,
                     (true, false) => Logging::Fault,
                     (true, true) if data && allowed => Logging::Data,
                     (true, true) => Logging::Metadata,
                 };
-                assert_eq!(verdict.logging, expected, "{flags:?}");
-                assert_eq!(verdict.is_allowed, allowed, "{flags:?}");
+                assert_eq!(effect.logging, expected, "{flags:?}");
+                assert_eq!(effect.is_allowed, allowed, "{flags:?}");
             };
             let page = attributes(flags, 0);
-            let get = page.verdict(AccessKind::Read);
+            let get = page.effect(AccessKind::Read);
             assert_eq!(get.reaches_memory, read);
             logged(get, has(PageFlags::LOG_READ), has(PageFlags::LOG_READ_DATA), read);
-            let put = page.verdict(AccessKind::Write);
+            let put = page.effect(AccessKind::Write);
             assert_eq!(put.reaches_memory, write);
             let redirected = has(PageFlags::LOG_WRITE_DATA) && has(PageFlags::TO_ACCESS_LOG);
             logged(put, has(PageFlags::LOG_WRITE), has(PageFlags::LOG_WRITE_DATA), write || redirected);
-            let atomic = page.verdict(AccessKind::Atomic);
+            let atomic = page.effect(AccessKind::Atomic);
             assert_eq!(atomic.reaches_memory, read && write);
             logged(atomic, has(PageFlags::LOG_WRITE), has(PageFlags::LOG_WRITE_DATA), read && write);
         }

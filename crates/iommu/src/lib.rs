@@ -23,7 +23,7 @@ pub mod translation;
 pub mod words;
 
 pub use attributes::{
-    AccessKind, AttributeError, AttributeTable, Logging, PAGE, PageAttributes, PageFlags, Verdict,
+    AccessKind, AttributeError, AttributeTable, Effect, Logging, PAGE, PageAttributes, PageFlags,
 };
 pub use hazards::{Claim, Hazards};
 pub use keys::KeySecret;

@@ -206,7 +206,12 @@ impl Fabric for SimFabric {
         &self.mailbox
     }
 
-    fn make_words(&self, _name: &str, length: usize) -> std::io::Result<WordsFile<SimWords>> {
+    fn make_words(
+        &self,
+        _name: &str,
+        length: usize,
+        _peers_write: bool,
+    ) -> std::io::Result<WordsFile<SimWords>> {
         let array = Array::new(length);
         let mut files = self.process.files.lock();
         files.push(array.clone());

@@ -305,6 +305,28 @@ fn an_inconsistent_ring_is_closed_and_the_others_go_on() {
     }
 }
 
+/// A hostile source that reserves anew and anew, with stamps of its own making, holds back no other for ever.
+#[test]
+fn reservations_with_forged_stamps_hold_a_record_back_for_a_bounded_time() {
+    let log = log(2, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let (_hostile, mut honest) = (log.claim_source(1).unwrap(), log.claim_source(2).unwrap());
+    honest.reserve(&header(5), &[5; 8], || 1 << 40).unwrap().publish().unwrap();
+    let (word, mut data) = (log.row(0) + RESERVED, Vec::new());
+    let step = RESERVATION_BOUND / 4;
+    let seen = (1..100).find(|round| {
+        log.words.store(RECORD, word, *round);
+        match reader.next(round * step, &mut data) {
+            Next::Record(header, receipt) => {
+                reader.handled(receipt);
+                header.sequence == 5
+            }
+            _ => false,
+        }
+    });
+    assert!(seen.is_some_and(|round| round <= 12), "{seen:?}");
+}
+
 proptest! {
     /// Several sources, random interleavings: each record comes once, those of a source in order, and stamps never go back.
     #[test]

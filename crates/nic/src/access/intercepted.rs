@@ -214,7 +214,7 @@ impl<F: Fabric> Intercepted<F> {
 
     /// Whether there is space for the records of a READ, or for half of the ring, where it is longer.
     pub fn has_space(&mut self, by: Accessor<'_, F>, attributes: PageAttributes, length: u64) -> Outcome<()> {
-        let data = match attributes.verdict(AccessKind::Read).logging {
+        let data = match attributes.effect(AccessKind::Read).logging {
             Logging::None | Logging::Fault => return Ok(()),
             Logging::Metadata => 0,
             Logging::Data => length as usize,
@@ -239,7 +239,7 @@ impl<F: Fabric> Intercepted<F> {
         let (run, attributes) =
             run.unwrap_or((at.address..at.address.saturating_add(at.length), PageAttributes::ORDINARY));
         let mut length = run.end - run.start;
-        if attributes.verdict(kind).logging == Logging::Data {
+        if attributes.effect(kind).logging == Logging::Data {
             let source = self.source(by, attributes.user_domain)?;
             let most = source.map_or(RECORD_BYTES, |source| source.ring.max_data() as u64 / 2);
             length = length.min(RECORD_BYTES).min(most.max(8));
@@ -255,19 +255,19 @@ impl<F: Fabric> Intercepted<F> {
         data: &[u8],
         access: impl FnOnce(bool) -> Outcome<T>,
     ) -> Outcome<T> {
-        let verdict = piece.attributes.verdict(piece.kind());
-        if !verdict.is_allowed {
+        let effect = piece.attributes.effect(piece.kind());
+        if !effect.is_allowed {
             return Err(self.log_refused(by, piece));
         }
         let mut flags = piece.flags;
-        flags.set(RecordFlags::REDIRECTED, !verdict.reaches_memory);
+        flags.set(RecordFlags::REDIRECTED, !effect.reaches_memory);
         let record = piece.record(by.number, flags);
-        let data = match verdict.logging {
-            Logging::None => return access(verdict.reaches_memory),
+        let data = match effect.logging {
+            Logging::None => return access(effect.reaches_memory),
             Logging::Fault => {
                 let record = RecordHeader { stamp: by.services.fabric.now(), ..record };
                 // An access that has to wait is tried again, and noted once.
-                let made = access(verdict.reaches_memory)?;
+                let made = access(effect.reaches_memory)?;
                 by.services.interception.note_fault(record);
                 return Ok(made);
             }
@@ -279,7 +279,7 @@ impl<F: Fabric> Intercepted<F> {
         };
         let reserved = source.ring.reserve(&record, data, || by.services.fabric.now());
         let reserved = reserved.map_err(|LogFull| Withheld::Wait(Reason::LogFull))?;
-        let made = access(verdict.reaches_memory)?;
+        let made = access(effect.reaches_memory)?;
         // A reader that has taken the record has reported that the access may have been made.
         let _ = reserved.publish();
         source.ring.announce();
@@ -307,7 +307,7 @@ impl<F: Fabric> Intercepted<F> {
         let refused = Withheld::Refused(Cause::Region(Refusal::Rights));
         let record = piece.record(by.number, piece.flags | RecordFlags::REFUSED);
         let now = || by.services.fabric.now();
-        let source = match piece.attributes.verdict(piece.kind()).logging {
+        let source = match piece.attributes.effect(piece.kind()).logging {
             Logging::None => return refused,
             Logging::Fault => Ok(None),
             Logging::Metadata | Logging::Data => self.source(by, piece.attributes.user_domain),

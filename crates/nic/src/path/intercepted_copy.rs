@@ -15,7 +15,7 @@ use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{
-    AccessKind, AttributeTable, Logging, PageAttributes, RegionLife, Rights, Verdict, Window,
+    AccessKind, AttributeTable, Effect, Logging, PageAttributes, RegionLife, Rights, Window,
 };
 use pagewire_memory::{ApplicationMemory, MemoryError, RemoteMemory, Segment, Source};
 use pagewire_transport::Reason;
@@ -43,7 +43,7 @@ struct Access {
     key: u32,
     reads: bool,
     attributes: PageAttributes,
-    verdict: Verdict,
+    effect: Effect,
 }
 
 impl Access {
@@ -82,12 +82,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let access = self.intercepted_access(transfer)?;
         let services = self.services;
         let moment = services.fabric.memory().moment();
-        if access.verdict.reaches_memory {
+        if access.effect.reaches_memory {
             self.reach(&access.plan, moment)?;
         }
         let length = u64::from(transfer.length);
-        let data = if access.verdict.logging == Logging::Data { length as usize } else { 0 };
-        if access.verdict.logging != Logging::None {
+        let data = if access.effect.logging == Logging::Data { length as usize } else { 0 };
+        if access.effect.logging != Logging::None {
             self.open_log(access.attributes.user_domain, data)?;
         }
         match (access.reads, bytes) {
@@ -134,13 +134,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             Some((run, attributes)) if run.end - run.start == segment.length => attributes,
             _ => return Err(AS_PACKETS),
         };
-        let verdict = attributes.verdict(kind);
-        if !verdict.is_allowed || verdict.logging == Logging::Fault {
+        let effect = attributes.effect(kind);
+        if !effect.is_allowed || effect.logging == Logging::Fault {
             return Err(AS_PACKETS);
         }
         self.channel.map_shared(&self.services.fabric);
         let plan = Plan { hint: RemoteHint { place, mr_entry }, need, there: [segment] };
-        Ok(Access { plan, key: remote.key, reads, attributes, verdict })
+        Ok(Access { plan, key: remote.key, reads, attributes, effect })
     }
 
     /// A region without attributes for peers is that of flushes, or the owner knows more of it.
@@ -214,7 +214,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     fn put_intercepted(&mut self, access: &Access, bytes: &[u8]) -> Outcome<()> {
-        let put = |remote: &R, there: &[Segment]| match access.verdict.reaches_memory {
+        let put = |remote: &R, there: &[Segment]| match access.effect.reaches_memory {
             true => remote.put(Source::Bytes(bytes), there, true),
             false => Ok(()),
         };
@@ -234,7 +234,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         data: &[u8],
         make: impl FnOnce(&R, &[Segment]) -> std::result::Result<(), MemoryError>,
     ) -> Outcome<()> {
-        if access.verdict.logging == Logging::None {
+        if access.effect.logging == Logging::None {
             let table = self.peer_logs.table.take();
             let outcome =
                 self.copy(&access.plan, |remote, there| match access.obeys(table.as_ref(), there) {
@@ -246,7 +246,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
         self.peer_logs.sequence = self.peer_logs.sequence.wrapping_add(1);
         let record = self.record_of(access);
-        let data = if access.verdict.logging == Logging::Data { data } else { &[] };
+        let data = if access.effect.logging == Logging::Data { data } else { &[] };
         let domain = access.attributes.user_domain;
         let (fabric, table) = (&self.services.fabric, self.peer_logs.table.take());
         let place = self.peer_logs.sources.iter().position(|log| log.user_domain == domain);
@@ -279,7 +279,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     fn record_of(&self, access: &Access) -> RecordHeader {
         let [there] = access.plan.there;
         let mut flags = RecordFlags::FIRST | RecordFlags::LAST;
-        flags.set(RecordFlags::REDIRECTED, !access.verdict.reaches_memory);
+        flags.set(RecordFlags::REDIRECTED, !access.effect.reaches_memory);
         RecordHeader {
             operation: if access.reads { LoggedOperation::Read } else { LoggedOperation::Write },
             flags,

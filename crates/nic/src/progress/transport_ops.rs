@@ -496,20 +496,6 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         }
     }
 
-    /// Places a payload in pages with attributes, if they are why the plain way found no right.
-    #[cold]
-    fn placed_otherwise(
-        &mut self,
-        withheld: Withheld,
-        target: &PayloadMemory<'_>,
-        payload: Payload<'_>,
-    ) -> Outcome<u32> {
-        match target.need == Rights::REMOTE_WRITE && is_without_right(&withheld) {
-            true => self.write_intercepted(target, payload),
-            false => self.withheld(withheld, target.denial),
-        }
-    }
-
     /// What it means to the protocol that an access is not made now.
     fn withheld<T>(&mut self, withheld: Withheld, denial: Denial) -> Outcome<T> {
         match withheld {

@@ -145,7 +145,7 @@ impl<F: Fabric> Services<F> {
     /// Those of the kernel.
     pub fn attribute_table(&self, range: Range<u64>) -> Result<Attributes<F>> {
         let length = AttributeTable::<F::Words>::words_for(range.end.saturating_sub(range.start));
-        let file = self.fabric.make_words("pagewire-attributes", length.max(1)).map_err(refused)?;
+        let file = self.fabric.make_words("pagewire-attributes", length.max(1), false).map_err(refused)?;
         Ok(Attributes { table: AttributeTable::new(file.words.clone(), range), file })
     }
 
@@ -223,7 +223,7 @@ impl<F: Fabric> Services<F> {
         if user_domain as usize >= USER_DOMAINS {
             return Err(Error::NoMemory("user domains"));
         }
-        let file = self.fabric.make_words("pagewire-access-log", length).map_err(refused)?;
+        let file = self.fabric.make_words("pagewire-access-log", length, true).map_err(refused)?;
         let number = file.number;
         let log = access_log::AccessLog::new(file.words.clone(), sources, ring)
             .ok_or(Error::InvalidArgument("the access log is too long"))?;

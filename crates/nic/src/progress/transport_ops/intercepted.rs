@@ -28,6 +28,20 @@ pub fn is_without_right(withheld: &Withheld) -> bool {
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
+    /// Places a payload in pages with attributes, if they are why the plain way found no right.
+    #[cold]
+    pub(super) fn placed_otherwise(
+        &mut self,
+        withheld: Withheld,
+        target: &PayloadMemory<'_>,
+        payload: Payload<'_>,
+    ) -> Outcome<u32> {
+        match target.need == Rights::REMOTE_WRITE && is_without_right(&withheld) {
+            true => self.write_intercepted(target, payload),
+            false => self.withheld(withheld, target.denial),
+        }
+    }
+
     /// Whether pages with attributes permit all of an access that a message begins, and their logs have space.
     #[cold]
     pub(super) fn check_intercepted(
@@ -62,7 +76,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let mut permitted = Ok(());
         for (run, attributes) in table.runs(granted.address, bytes) {
             let segment = Segment { address: run.start, length: run.end - run.start };
-            if !attributes.verdict(kind).is_allowed {
+            if !attributes.effect(kind).is_allowed {
                 let flags = RecordFlags::FIRST | RecordFlags::LAST;
                 let piece = LoggedPiece { operation, sequence, flags, key: remote.key, segment, attributes };
                 permitted = Err(self.qpc.intercepted.log_refused(by, &piece));
