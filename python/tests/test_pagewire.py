@@ -62,6 +62,28 @@ class Waits(Alone):
         self.assertEqual(self.node.release(self.node.identity, 7, self.token).wait(), 40)
         held.wait()
 
+    def test_for_the_others_of_a_job(self) -> None:
+        program = """
+import pagewire, signal
+# Whatever the one that started this process has set.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("joins", flush=True)
+pagewire.Node.from_env()
+"""
+        with tempfile.TemporaryDirectory() as job:
+            environment = dict(os.environ, PAGEWIRE_JOB_FILE=job, PAGEWIRE_SIZE="2")
+            command = [sys.executable, "-c", program]
+            joining = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            self.addCleanup(joining.kill)
+            assert joining.stdout
+            self.assertEqual(joining.stdout.readline(), "joins\n")
+            time.sleep(0.5)
+            joining.send_signal(signal.SIGINT)
+            _, errors = joining.communicate(timeout=30)
+            self.assertIn("KeyboardInterrupt", errors)
+
     def test_times_are_kept(self) -> None:
         for wait in (self.node.next_opened, lambda time: self.node.signal(self.table).wait(1, time)):
             begun = time.monotonic()

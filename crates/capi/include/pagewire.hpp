@@ -405,7 +405,9 @@ public:
     std::uint64_t wait_until_at_least(std::uint64_t &word, std::uint64_t value, std::chrono::nanoseconds bound)
     {
         std::uint64_t seen;
-        check(pw_signal_wait(node_, &word, PW_AT_LEAST, value, static_cast<std::uint64_t>(bound.count()), &seen));
+        // A bound that is over is none that is far away.
+        auto left = bound.count() > 0 ? static_cast<std::uint64_t>(bound.count()) : 0;
+        check(pw_signal_wait(node_, &word, PW_AT_LEAST, value, left, &seen));
         return seen;
     }
 

@@ -93,7 +93,7 @@ pub unsafe extern "C" fn pw_realloc(pointer: *mut c_void, size: usize) -> *mut c
 }
 
 /// Frees an object of pw_malloc() and its like. What is exported of it ends first: when it returns, no access by its tokens is under way.
-/// NULL: nothing is done.
+/// NULL: nothing is done. As for free(3), a pointer that was freed before, or that does not begin an object, is not noticed, and harms the heap.
 ///
 /// PW_ARGUMENT: the pointer is not in the heap. PW_ENGINE: a stopped peer is within an access, and the object stays.
 #[unsafe(no_mangle)]

@@ -362,6 +362,8 @@ fn refusals_say_what_and_how_to_mend_it() {
     fails("auto", directory, &["get", &server.named("../x")], "--output");
     fails("auto", directory, &["put", "a.bin", place], "--writable");
     fails("auto", directory, &["put", "none.bin", place], "none.bin");
+    nix::unistd::mkfifo(&directory.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fails("auto", directory, &["put", "pipe", place], "no regular file");
     fails("auto", directory, &["put", "a.bin", "b.bin", place], "leave it out");
     fails("auto", directory, &["get", "127.0.0.1:1:a"], "is 'pagewire serve' running there");
     fails("auto", directory, &["get", "no-such-host.invalid:a"], "no-such-host.invalid");

@@ -71,8 +71,10 @@ pub enum HeapError {
         /// Bytes that may be in use.
         ceiling: usize,
     },
-    /// The alignment is too large.
-    #[error("an alignment of {alignment} bytes is more than the heap's largest, {MOST_ALIGNMENT}")]
+    /// The alignment is too large, or no power of two.
+    #[error(
+        "an alignment of {alignment} bytes is no power of two up to the heap's largest, {MOST_ALIGNMENT}"
+    )]
     Alignment {
         /// Alignment asked for, in bytes.
         alignment: usize,

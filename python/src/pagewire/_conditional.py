@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +18,8 @@ from ._token import c_token
 if TYPE_CHECKING:
     from ._node import Node
 
+T = TypeVar("T")
+
 # PW_FOREVER (pagewire.h).
 FOREVER = 2**64 - 1
 
@@ -26,6 +29,28 @@ def nanoseconds(seconds: float | None) -> int:
     if seconds is None or seconds * 1e9 >= FOREVER:
         return FOREVER
     return max(0, int(seconds * 1e9))
+
+
+def in_thread(call: Callable[[], T]) -> T:
+    """Calls what waits for other processes in a thread of its own, so that Ctrl-C is seen meanwhile. Interrupted, it goes on in that."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run, name="pagewire-job", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(SLICE / 1e9)
+    if failures:
+        raise failures[0]
+    return results[0]
 
 
 def in_slices(bound: int, call: Callable[[int], int]) -> None:

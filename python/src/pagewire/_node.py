@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _conditional
-from ._conditional import HeldWrite, Opened, Peer, in_slices, nanoseconds, peer_by
+from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error
 from ._library import HEADER, ffi, lib
 from ._operation import Operation, Orphans
@@ -69,8 +69,10 @@ class Node:
 
     @classmethod
     def from_env(cls) -> Node:
-        """Joins the job that started this process: what mpirun and srun start, or what the environment describes; else a job of one."""
-        return cls(_made(lib.pw_node_from_env_for))
+        """Joins the job that started this process: what mpirun and srun start, or what the environment describes; else a job of one.
+
+        Ctrl-C ends the wait for the others; the process goes on joining, and cannot join anew."""
+        return cls(in_thread(lambda: _made(lib.pw_node_from_env_for)))
 
     @classmethod
     def alone(cls) -> Node:
@@ -93,14 +95,14 @@ class Node:
         return self._handle
 
     def barrier(self) -> None:
-        """Waits until all processes of the job have called it."""
-        check(lib.pw_barrier(self._open()))
+        """Waits until all processes of the job have called it. Ctrl-C ends the wait, and with that the use of the job: others count on it."""
+        self._with_all(lib.pw_barrier)
 
     def all_gather(self, mine: B) -> list[B]:
         """Gives a token, or bytes, to all processes of the job, and takes theirs, by rank. All give as many bytes."""
         size, length = self.size, len(mine)
         every = ffi.new("char[]", max(size * length, 1))
-        check(lib.pw_all_gather(self._open(), ffi.from_buffer(mine), length, every))
+        self._with_all(lib.pw_all_gather, ffi.from_buffer(mine), length, every)
         whole = bytes(ffi.buffer(every, size * length))
         kind: type[Any] = Token if isinstance(mine, Token) else bytes
         return [kind(whole[rank * length : (rank + 1) * length]) for rank in range(size)]
@@ -108,8 +110,16 @@ class Node:
     def broadcast(self, root: int, data: bytes) -> bytes:
         """Gives the bytes of the process `root` to all. All processes give as many; only root's count."""
         place = ffi.new("char[]", bytes(data) if data else 1)
-        check(lib.pw_broadcast(self._open(), root, place, len(data)))
+        self._with_all(lib.pw_broadcast, root, place, len(data))
         return bytes(ffi.buffer(place, len(data)))
+
+    def _with_all(self, call: Any, *arguments: Any) -> None:
+        """Calls what waits for all processes of the job."""
+        handle = self._open()
+        if self.size == 1:
+            check(call(handle, *arguments))
+        else:
+            in_thread(lambda: check(call(handle, *arguments)))
 
     def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """An array of zeros in registered memory, which peers of this host reach by plain copies once it is exported. The memory is freed
@@ -134,6 +144,8 @@ class Node:
         leave(). Peers read it with read=True, write it with write=True, and change its words of 8 bytes with atomic=True."""
         rights = read * lib.PW_READ | write * lib.PW_WRITE | atomic * lib.PW_ATOMIC
         view = np.asarray(array) if isinstance(array, np.ndarray) else np.frombuffer(array, np.uint8)
+        if view.dtype.hasobject:
+            raise TypeError("arrays of Python objects are not plain bytes")
         if not (view.flags.c_contiguous or view.flags.f_contiguous):
             raise ValueError("the array has gaps: export the array that it is a view of, or a copy")
         if (write or atomic) and not view.flags.writeable:

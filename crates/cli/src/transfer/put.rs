@@ -43,6 +43,10 @@ pub(super) fn put(transfers: &Transfers, job: &Job) -> Result<Done> {
     let Job { place, file: path } = job;
     let begun = Instant::now();
     let cannot = || format!("{} cannot be read", path.display());
+    // One that is no file is told before it is opened: to open a pipe waits.
+    if let Ok(metadata) = path.metadata() {
+        ensure!(metadata.is_file(), "{} is no regular file", path.display());
+    }
     let file = File::open(path).with_context(cannot)?;
     let metadata = file.metadata().with_context(cannot)?;
     ensure!(metadata.is_file(), "{} is no regular file", path.display());

@@ -232,7 +232,7 @@ pub enum JobError {
     #[error("this process has joined its PMIx job already, and can do so once; keep the node, and share it")]
     AlreadyJoined,
     /// A broadcast names a root that does not exist.
-    #[error("broadcast from rank {root}: the job has {size} processes, ranks 0 to {}", size - 1)]
+    #[error("rank {root}: the job has {size} processes, ranks 0 to {}", size - 1)]
     NoSuchRank {
         /// The root.
         root: usize,
