@@ -161,12 +161,12 @@ impl<P: ?Sized> Pending<P> {
         let unnoticed = if abandoned { failure.clone() } else { None };
         outcome.fate = Some(Fate::of(failure.as_ref()));
         outcome.failure = failure;
+        // Before it is announced: who is woken by that finds it ended. Who takes it meanwhile waits for the lock, and finds it announced.
+        self.ended.store(true, Ordering::Release);
         if let Some(readiness) = readiness.filter(|_| !abandoned) {
-            // Before it has ended: who takes it finds it announced.
             readiness.add();
             outcome.announced = Some(readiness.clone());
         }
-        self.ended.store(true, Ordering::Release);
         End { wakers: std::mem::take(&mut outcome.wakers), abandoned, unnoticed }
     }
 
