@@ -169,7 +169,7 @@ fn kokkos_views_go_round() {
     }
 }
 
-/// Figures, for `cargo test -p pagewire-capi --test programs -- --ignored --nocapture views`. It judges nothing.
+/// Figures, for `cargo test -p pagewire-capi --test c_programs -- --ignored --nocapture views`. It judges nothing.
 #[test]
 #[ignore = "measures for some seconds"]
 fn kokkos_views_are_measured_beside_copies() {
