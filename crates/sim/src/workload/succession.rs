@@ -20,7 +20,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                     .iter()
                     .filter(|link| link.ends.iter().any(|end| end.party == party))
                     .all(|link| link.phase == Phase::Gone);
-            if !gone {
+            let mut natives = self.natives.iter().filter(|native| native.parties.contains(&party));
+            if !gone || natives.any(|native| native.link.is_some()) {
                 continue;
             }
             let Some(init) = self.stage.successor(party) else { continue };

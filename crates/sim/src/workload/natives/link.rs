@@ -142,7 +142,13 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let segment = ScatterGather { address, length: MESSAGE as u32, key: side.key };
         let request = ReceiveRequest { wr_id: RECEIVES + index, segments: &[segment] };
         let posted = side.queue_pair.post_receive(&request);
-        posted.map_err(|error| self.native_violation(native, format!("a receive was refused: {error}")))
+        match posted {
+            Err(error) if self.stage.is_alive(side.party) => {
+                Err(self.native_violation(native, format!("a receive was refused: {error}")))
+            }
+            // What a process that has just ended would have done does not matter.
+            _ => Ok(()),
+        }
     }
 
     /// What a receive of a side holds.
@@ -178,9 +184,14 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         };
         let posted = link.sides[side].queue_pair.post_send(&request);
         link.sides[side].queue_pair.doorbell();
+        let party = link.sides[side].party;
         native.requests[side].insert(wr_id, of);
-        posted
-            .map(drop)
-            .map_err(|error| self.native_violation(native, format!("a request was refused: {error}")))
+        match posted {
+            Err(error) if self.stage.is_alive(party) => {
+                let state = link.sides[side].queue_pair.state();
+                Err(self.native_violation(native, format!("a request was refused in {state:?}: {error}")))
+            }
+            _ => Ok(()),
+        }
     }
 }
