@@ -3,7 +3,7 @@
 use crate::log::AccessLog;
 use pagewire::access_log::{PageAttributes, PageFlags};
 use pagewire::{Region, Result};
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::{Bound, RangeBounds};
 
 /// Gives attributes to pages of a region (PAPERS AA-2).
 pub trait AttributesOf {
@@ -13,32 +13,25 @@ pub trait AttributesOf {
 }
 
 /// Sets attributes of a region.
-type SetAttributes<'r> = dyn Fn(Range<u64>, PageAttributes) -> Result<()> + 'r;
+type SetAttributes<'r> = dyn Fn(Bytes, PageAttributes) -> Result<()> + 'r;
+
+/// A range of bytes, as the caller wrote it.
+type Bytes = (Bound<u64>, Bound<u64>);
 
 /// Attributes that are being described. They count when one of [`to`](Self::to), [`to_fault_log`](Self::to_fault_log) and [`set`](Self::set)
 /// returns.
 #[must_use = "nothing changes until `to`, `to_fault_log` or `set` is called"]
 pub struct PageSetting<'r> {
     set: Box<SetAttributes<'r>>,
-    bytes: Range<u64>,
+    bytes: Bytes,
     flags: PageFlags,
 }
 
 impl<T, K: pagewire::Kind> AttributesOf for Region<T, K> {
     fn attributes(&self, bytes: impl RangeBounds<u64>) -> PageSetting<'_> {
-        let start = match bytes.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match bytes.end_bound() {
-            Bound::Included(last) => last.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.bytes(),
-        };
         PageSetting {
             set: Box::new(|bytes, page| self.set_attributes(bytes, page)),
-            bytes: start..end,
+            bytes: (bytes.start_bound().cloned(), bytes.end_bound().cloned()),
             flags: PageFlags::READ | PageFlags::WRITE,
         }
     }

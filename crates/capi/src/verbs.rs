@@ -1,6 +1,6 @@
 //! Conditional writes of verbs programs, on queue pairs of their own: `pagewire_verbs.h`, which is written by hand as it needs infiniband/verbs.h.
 
-use crate::boundary::{Result, call};
+use crate::boundary::call;
 use crate::conditional::{hand_over_release, peer_of, pw_peer};
 use crate::error::{Refusal, pw_error};
 use crate::node::{node_of, pw_node};
@@ -93,13 +93,7 @@ pub unsafe extern "C" fn pw_release_held_write(
     call(|| {
         // SAFETY: a pointer of this library, and a peer (pagewire_verbs.h).
         let (node, peer) = unsafe { (node_of(node)?, peer_of(peer)?) };
-        release(|| node.release_memory(peer, tag, (address, length), rkey), operation)
+        let release = || node.release_memory(peer, tag, (address, length), rkey);
+        hand_over_release(std::ptr::null_mut(), operation, release)
     })
-}
-
-fn release(
-    release: impl FnOnce() -> pagewire::Result<pagewire::Released>,
-    operation: *mut *mut pw_operation,
-) -> Result<()> {
-    hand_over_release(std::ptr::null_mut(), operation, release)
 }

@@ -76,7 +76,7 @@ fn the_heap_is_measured_beside_others() {
         figure["beside"].as_array().unwrap().iter().filter_map(|value| value.as_f64()).collect();
     let is_measured = |value: &f64| *value > 0.0;
     assert!(figure["value"].as_f64().is_some_and(|value| is_measured(&value)), "{figure}");
-    // The same allocator on ordinary memory, and the C library's.
+    // Those of mimalloc on ordinary memory, and of the C library.
     assert!(beside.len() == 2 && beside.iter().all(is_measured), "{figure}");
 }
 

@@ -1,6 +1,6 @@
 //! Access logs: what peers did to pages with attributes, for the owner to read in order (PAPERS AA-3, AA-4, AA-7 and AA-8).
 //!
-//! A log has a ring for each source: a queue pair, or a thread of a local peer. A ring has one writer and one reader. A source
+//! A log has a ring for each source, a queue pair. A ring has one writer and one reader. A source
 //!
 //! 1. says that it reserves, and fences;
 //! 2. takes the stamp, writes the record, and says its stamp;
@@ -12,7 +12,7 @@
 //!
 //! Whatever a source writes is checked: a ring that is inconsistent is closed, which harms no other.
 
-use crate::limits::MAX_LOG_SOURCES;
+use crate::limits::{MAX_LOG_SOURCES, USER_DOMAINS};
 use crate::words::{SharedWords, Site};
 use std::time::Duration;
 
@@ -25,14 +25,12 @@ pub const READ: Site = Site("access_log.read");
 /// Becoming a source, and leaving.
 pub const SOURCE: Site = Site("access_log.source");
 
-const SOURCES_WORD: usize = 0;
-const RING_WORDS_WORD: usize = 1;
 /// The reader sleeps, or is about to.
-const SLEEPS_WORD: usize = 2;
+const SLEEPS_WORD: usize = 0;
 /// Nobody reads any more.
-const CLOSED_WORD: usize = 3;
+const CLOSED_WORD: usize = 1;
 /// Records of one source for which the reader is woken.
-const WAKE_AFTER_WORD: usize = 4;
+const WAKE_AFTER_WORD: usize = 2;
 const FIRST_ROW: usize = 16;
 
 // Words of a source's row: those that it writes, and in another cache line those of the reader.
@@ -157,6 +155,21 @@ fn owner_word(owner: u64) -> u64 {
     (owner & !LEAVING) + 1
 }
 
+/// Bytes of a word of the region of flushes.
+const FLUSH_WORD: u64 = 8;
+/// Words of the region of flushes: one for all logs, and one for each user domain.
+pub const FLUSH_WORDS: usize = USER_DOMAINS + 1;
+
+/// At which offset of the region of flushes a READ waits for handlers: for those of one user domain, or for all.
+pub fn flush_offset(user_domain: Option<u16>) -> u64 {
+    user_domain.map_or(0, |user_domain| FLUSH_WORD * (u64::from(user_domain) + 1))
+}
+
+/// For whose handlers a READ at an offset of the region of flushes waits: for those of one user domain, or for all.
+pub fn flushed_domain(offset: u64) -> Option<u16> {
+    (offset / FLUSH_WORD).checked_sub(1).map(|user_domain| user_domain as u16)
+}
+
 /// Words that a record with so many bytes of data takes.
 pub fn record_words(data: usize) -> u64 {
     HEADER_WORDS + data.div_ceil(8) as u64
@@ -178,18 +191,8 @@ impl<W: SharedWords> AccessLog<W> {
         fits.then_some(rings.checked_add(FIRST_ROW)?)
     }
 
-    /// A new log in words of zero, as [`words_for`](Self::words_for) says. `None`: they are not enough.
+    /// The log in these words: a new one where they are zero. `None`: they are fewer than [`words_for`](Self::words_for) says.
     pub fn new(words: W, sources: usize, ring: usize) -> Option<Self> {
-        if words.len() < Self::words_for(sources, ring)? {
-            return None;
-        }
-        words.store(SOURCE, SOURCES_WORD, sources as u64);
-        words.store(SOURCE, RING_WORDS_WORD, ring as u64);
-        Some(AccessLog { words, sources, ring })
-    }
-
-    /// The log in words of another process, which says how long it is. `None`: they are not so many.
-    pub fn open(words: W, sources: usize, ring: usize) -> Option<Self> {
         (words.len() >= Self::words_for(sources, ring)?).then_some(AccessLog { words, sources, ring })
     }
 
@@ -199,8 +202,7 @@ impl<W: SharedWords> AccessLog<W> {
         self.words.fence();
     }
 
-    /// Whether nobody reads any more. A source asks behind its reservation.
-    pub fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.words.load(CLOSED_WORD) != 0
     }
 
@@ -351,6 +353,11 @@ impl<W: SharedWords> LogSource<W> {
         self.log.max_data()
     }
 
+    /// Whether nobody reads the log any more. Asked behind a reservation.
+    pub fn is_closed(&self) -> bool {
+        self.log.is_closed()
+    }
+
     /// Wakes the reader, if it sleeps and there is enough for it.
     pub fn announce(&self) {
         self.log.words.fence();
@@ -415,6 +422,11 @@ pub struct Reservation<'s, W: SharedWords> {
 }
 
 impl<W: SharedWords> Reservation<'_, W> {
+    /// Whether nobody reads the log any more.
+    pub fn is_closed(&self) -> bool {
+        self.source.is_closed()
+    }
+
     /// The access was made: the reader sees it.
     ///
     /// # Errors

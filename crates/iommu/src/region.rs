@@ -382,19 +382,23 @@ impl<W: SharedWords> RegionTable<W> {
         Some(key)
     }
 
+    /// The place of a valid key, its first word, and its tag.
+    #[inline(always)] // Part of each deregistration.
+    fn valid(&self, key: u32) -> Option<(u32, usize, u64)> {
+        let index = self.secret.index(key);
+        let at = REGIONS + index as usize * REGION_WORDS;
+        if at + REGION_WORDS > self.view.words.len() {
+            return None;
+        }
+        let tag = self.view.words.load(at + TAG);
+        (tag & LIVE != 0 && tag as u32 == key).then_some((index, at, tag))
+    }
+
     /// Makes a key invalid and fences; gives the region's place. Accesses that were checked before may still be
     /// under way: wait for the hazards, then [`release`](Self::release) the place.
     pub fn revoke(&self, key: u32) -> Option<u32> {
-        let index = self.secret.index(key);
+        let (index, at, tag) = self.valid(key)?;
         let words = &self.view.words;
-        let at = REGIONS + index as usize * REGION_WORDS;
-        if at + REGION_WORDS > words.len() {
-            return None;
-        }
-        let tag = words.load(at + TAG);
-        if tag & LIVE == 0 || tag as u32 != key {
-            return None;
-        }
         words.store(REVOKE, at + TAG, tag & !LIVE);
         words.fence();
         Some(index)
@@ -419,16 +423,8 @@ impl<W: SharedWords> RegionTable<W> {
     /// Has accesses of peers to a region intercepted, or no more. The key stays valid. Accesses that were checked before may still be under
     /// way: wait for the hazards. `attributes`: where peers find them. False: the key is not valid.
     pub fn intercept(&self, key: u32, is_intercepted: bool, attributes: Option<&AttributesAt>) -> bool {
+        let Some((_, at, tag)) = self.valid(key) else { return false };
         let words = &self.view.words;
-        let index = self.secret.index(key);
-        let at = REGIONS + index as usize * REGION_WORDS;
-        if at + REGION_WORDS > words.len() {
-            return false;
-        }
-        let tag = words.load(at + TAG);
-        if tag & LIVE == 0 || tag as u32 != key {
-            return false;
-        }
         let before = words.load(at + RIGHTS_AND_DOMAIN);
         let rights = Rights::from_bits_retain(before as u32).intercepted(is_intercepted);
         words.store(FIELDS, at + RIGHTS_AND_DOMAIN, before >> 32 << 32 | u64::from(rights.bits()));

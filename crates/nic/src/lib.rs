@@ -25,7 +25,9 @@ pub use api::prefetch::Advice;
 pub use api::queue_pair::{QueuePair, QueuePairInit};
 pub use completion::moderation::Moderation;
 pub use completion::{Completion, CompletionChannel, CompletionQueueInit, Opcode, RoutingHeader, Status};
-pub use pagewire_iommu::access_log::{LoggedOperation, Next, Receipt, RecordFlags, RecordHeader};
+pub use pagewire_iommu::access_log::{
+    FLUSH_WORDS, LoggedOperation, Next, Receipt, RecordFlags, RecordHeader, flush_offset,
+};
 pub use pagewire_iommu::{AttributeError, PageAttributes, PageFlags, Rights};
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::{FaultHandling, ProtocolCounters, UnknownFaultHandling};

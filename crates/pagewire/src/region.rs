@@ -143,24 +143,19 @@ impl<M> Exported<M> {
         bytes: impl RangeBounds<u64>,
         rights: Rights,
     ) -> Result<Token> {
-        let start = match bytes.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match bytes.end_bound() {
-            Bound::Included(last) => last.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => length,
-        };
+        let Range { start, end } = range_of(&bytes, length);
         if start > end || end > length {
             return Err(Error::Range { offset: start, count: end.saturating_sub(start), length });
         }
         let export = self.services.export(address + start, end - start, rights)?;
         let token = export.token;
         let attributes = self.attributes.lock();
-        if attributes.is_some() {
-            export.region().set_attributes(attributes.as_ref()).map_err(refused("attributes of pages"))?;
+        if attributes.is_some()
+            && let Err(error) = export.region().set_attributes(attributes.as_ref())
+        {
+            // Nobody has the token yet.
+            self.services.revoke(&export)?;
+            return Err(refused("attributes of pages")(error));
         }
         self.exports.lock().push(export);
         Ok(token)
@@ -194,6 +189,21 @@ impl<M> Exported<M> {
         *attributes = Some(table);
         outcome
     }
+}
+
+/// The bytes that a range names of memory with so many.
+fn range_of(bytes: &impl RangeBounds<u64>, length: u64) -> Range<u64> {
+    let start = match bytes.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match bytes.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => length,
+    };
+    start..end
 }
 
 impl<M> Drop for Exported<M> {
@@ -339,8 +349,9 @@ impl<T, K: Kind> Region<T, K> {
     /// # Errors
     /// `Attributes`: the range cuts a page or leaves the region, or there is no such user domain; `Engine`: an access that was under way does
     /// not end, or there is no memory for the table.
-    pub fn set_attributes(&self, bytes: Range<u64>, page: PageAttributes) -> Result<()> {
-        self.exported.set_attributes((self.block().address(), self.bytes()), bytes, page)
+    pub fn set_attributes(&self, bytes: impl RangeBounds<u64>, page: PageAttributes) -> Result<()> {
+        let memory = (self.block().address(), self.bytes());
+        self.exported.set_attributes(memory, range_of(&bytes, memory.1), page)
     }
 
     /// The address of its first byte in this process, to which records of accesses refer.

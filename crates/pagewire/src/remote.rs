@@ -9,7 +9,7 @@ use crate::operation::Operation;
 use crate::pending::{AnyPending, Pending, Step};
 use crate::rights::Rights;
 use crate::token::Token;
-use pagewire_nic::{ScatterGather, SendOperation};
+use pagewire_nic::{ScatterGather, SendOperation, flush_offset};
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -395,7 +395,7 @@ impl RemoteRegion {
         let local = Buffer::bytes(&buffer);
         let plan = |_: &AtomicU64| {
             let Some(flush) = self.connection.flush_region() else { return Ok(smallvec![]) };
-            let offset = user_domain.map_or(0, |domain| 8 * (u64::from(domain) + 1));
+            let offset = flush_offset(user_domain);
             // The peer has named the address, and checks it.
             let address = flush.address.wrapping_add(offset);
             let read = SendOperation::Read { address, key: flush.key };

@@ -10,7 +10,7 @@ use crate::readiness::Readiness;
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
-use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights};
+use pagewire_nic::{Context, FLUSH_WORDS, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +21,7 @@ use std::task::Waker;
 const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
 
 /// What peers read that wait for handlers: a word for all logs of theirs, and one for each user domain.
-static FLUSH_WORDS: [AtomicU64; 1025] = [const { AtomicU64::new(0) }; 1025];
+static FLUSHED: [AtomicU64; FLUSH_WORDS] = [const { AtomicU64::new(0) }; FLUSH_WORDS];
 
 /// What all parts of a node use.
 pub(crate) struct Services {
@@ -129,12 +129,12 @@ impl Services {
 
     /// The region whose READs by a peer wait for handlers of its accesses. The first call makes it.
     pub fn flush_region(&self) -> Result<FlushRegion> {
-        let (what, address) = ("a region of flushes", FLUSH_WORDS.as_ptr() as u64);
+        let (what, address) = ("a region of flushes", FLUSHED.as_ptr() as u64);
         let mut flush = self.flush.lock();
         let region = match &*flush {
             Some(region) => region,
             None => {
-                let length = size_of_val(&FLUSH_WORDS) as u64;
+                let length = size_of_val(&FLUSHED) as u64;
                 let region = self.domain.register(address, length, address, RegionRights::REMOTE_READ);
                 let region = region.map_err(refused(what))?;
                 region.make_flush_region().map_err(refused(what))?;

@@ -149,22 +149,25 @@ fn client(sides: &mut Sides, size: usize) -> Result<Orders> {
     Ok(orders)
 }
 
+/// Memory of the second process, when the first one has asked.
+fn asked(sides: &mut Sides, size: usize) -> Result<Vec<u8>> {
+    let buffer = filled(size);
+    sides.synchronise_second()?;
+    sides.step += 1;
+    sides.wait()?;
+    Ok(buffer)
+}
+
 fn server(sides: &mut Sides, size: usize) -> Result<Orders> {
     let mut orders = Orders::default();
     for _ in 0..TRIALS {
         // Stands for the memory behind the inbox.
-        let buffer = filled(size);
-        sides.synchronise_second()?;
-        sides.step += 1;
-        sides.wait()?;
+        let buffer = asked(sides, size)?;
         let guard = register(&buffer, &mut orders.traditional);
         sides.tell();
         drop(guard);
 
-        let buffer = filled(size);
-        sides.synchronise_second()?;
-        sides.step += 1;
-        sides.wait()?;
+        let buffer = asked(sides, size)?;
         let guard = register(&buffer, &mut orders.conditional);
         let released = sides.node.release(sides.peer, sides.step, &sides.inboxes[1])?;
         released.wait()?;
@@ -203,19 +206,13 @@ fn read_as_client(sides: &mut Sides, size: usize, orders: &mut Orders) -> Result
 /// The other side of that.
 fn write_as_server(sides: &mut Sides, size: usize, orders: &mut Orders) -> Result<()> {
     let inbox = sides.node.open(&sides.inboxes[0])?;
-    let buffer = filled(size);
-    sides.synchronise_second()?;
-    sides.step += 1;
-    sides.wait()?;
+    let buffer = asked(sides, size)?;
     let guard = register(&buffer, &mut orders.read_traditional);
     drop(inbox.put(0, buffer).wait()?);
     sides.tell();
     drop(guard);
 
-    let buffer = filled(size);
-    sides.synchronise_second()?;
-    sides.step += 1;
-    sides.wait()?;
+    let buffer = asked(sides, size)?;
     let guard = register(&buffer, &mut orders.read_conditional);
     let opened = sides.node.next_opened(PEER_PATIENCE)?;
     drop(opened.write(buffer)?.within(PEER_PATIENCE).wait().into_result()?);

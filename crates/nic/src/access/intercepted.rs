@@ -90,7 +90,8 @@ impl LoggedPiece {
         }
     }
 
-    fn record(&self, source: u32, flags: RecordFlags) -> RecordHeader {
+    /// Its record, of a source.
+    pub fn record(&self, source: u32, flags: RecordFlags) -> RecordHeader {
         RecordHeader {
             operation: self.operation,
             flags,

@@ -4,13 +4,16 @@
 //! That is for what is short and lies in pages with equal attributes: one record, and an access that is made whole or not at all. Everything
 //! else, and what is refused, goes as packets to the owner.
 
+use crate::access::intercepted::LoggedPiece;
 use crate::access::{AccessRequest, MrCacheEntry};
 use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
 use crate::words::limits::RECORD_BYTES;
 use crate::words::outcome::{Cause, Outcome, Withheld};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader};
+use pagewire_iommu::access_log::{
+    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, flushed_domain,
+};
 use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
 use pagewire_iommu::words::SharedWords;
@@ -33,7 +36,6 @@ pub struct PeerLogs<F: Fabric> {
 
 struct PeerLog<F: Fabric> {
     user_domain: u16,
-    log: AccessLog<F::Words>,
     ring: LogSource<F::Words>,
 }
 
@@ -47,6 +49,18 @@ struct Access {
 }
 
 impl Access {
+    /// Its record in the log of a peer, which knows the source by its own queue pair.
+    fn record(&self, peer: u32, sequence: u32) -> RecordHeader {
+        let mut flags = RecordFlags::FIRST | RecordFlags::LAST;
+        flags.set(RecordFlags::REDIRECTED, !self.effect.reaches_memory);
+        let [segment] = self.plan.there;
+        let operation = if self.reads { LoggedOperation::Read } else { LoggedOperation::Write };
+        // The messages that the owner logs have numbers of their own.
+        let sequence = sequence | BY_INITIATOR;
+        let (key, attributes) = (self.key, self.attributes);
+        LoggedPiece { operation, sequence, flags, key, segment, attributes }.record(peer, flags)
+    }
+
     /// Whether the attributes are still those that it was planned by. Asked behind a claim: a change waits for that.
     fn obeys<W: SharedWords>(
         &self,
@@ -145,9 +159,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// A region without attributes for peers is that of flushes, or the owner knows more of it.
     fn flush_or_packets(&self, window: &Window, address: u64) -> Withheld {
-        let word = address.wrapping_sub(window.iova()) / 8;
-        let user_domain = word.checked_sub(1).map(|domain| domain as u16);
-        match self.peer_logs.is_handled(user_domain) {
+        match self.peer_logs.is_handled(flushed_domain(address.wrapping_sub(window.iova()))) {
             true => AS_PACKETS,
             false => Withheld::Wait(Reason::Handlers),
         }
@@ -179,12 +191,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 let log = self.map_log(user_domain).ok_or(AS_PACKETS)?;
                 // The owner knows the source by its own queue pair.
                 let ring = log.claim_source(self.peer.into()).ok_or(Withheld::Wait(Reason::LogFull))?;
-                self.peer_logs.sources.push(PeerLog { user_domain, log, ring });
+                self.peer_logs.sources.push(PeerLog { user_domain, ring });
                 self.peer_logs.sources.len() - 1
             }
         };
-        let PeerLog { log, ring, .. } = &self.peer_logs.sources[place];
-        if log.is_closed() {
+        let PeerLog { ring, .. } = &self.peer_logs.sources[place];
+        if ring.is_closed() {
             // Its file stays mapped for nobody.
             self.peer_logs.sources.swap_remove(place);
             return Err(AS_PACKETS);
@@ -210,7 +222,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let words = words
             .inspect_err(|error| log::debug!("an access log of a peer cannot be mapped: {error}"))
             .ok()?;
-        AccessLog::open(words, sources, ring)
+        AccessLog::new(words, sources, ring)
     }
 
     fn put_intercepted(&mut self, access: &Access, bytes: &[u8]) -> Outcome<()> {
@@ -227,40 +239,32 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         self.log_around(access, bytes, |_, _| Ok(()))
     }
 
-    /// Makes an access within its record, under a claim on the region.
+    /// Makes an access, within its record if it has one, under a claim on the region.
     fn log_around(
         &mut self,
         access: &Access,
         data: &[u8],
-        make: impl FnOnce(&R, &[Segment]) -> std::result::Result<(), MemoryError>,
+        make: impl FnOnce(&R, &[Segment]) -> Result<(), MemoryError>,
     ) -> Outcome<()> {
-        if access.effect.logging == Logging::None {
-            let table = self.peer_logs.table.take();
-            let outcome =
-                self.copy(&access.plan, |remote, there| match access.obeys(table.as_ref(), there) {
-                    true => make(remote, there),
-                    false => Err(MemoryError::NotMapped),
-                });
-            self.peer_logs.table = table;
-            return outcome;
-        }
-        self.peer_logs.sequence = self.peer_logs.sequence.wrapping_add(1);
-        let record = self.record_of(access);
+        let mut logs = std::mem::take(self.peer_logs);
+        logs.sequence = logs.sequence.wrapping_add(1);
+        let record = access.record(self.peer, logs.sequence);
         let data = if access.effect.logging == Logging::Data { data } else { &[] };
         let domain = access.attributes.user_domain;
-        let (fabric, table) = (&self.services.fabric, self.peer_logs.table.take());
-        let place = self.peer_logs.sources.iter().position(|log| log.user_domain == domain);
-        let mut source = self.peer_logs.sources.swap_remove(place.ok_or(AS_PACKETS)?);
-        let mut is_full = false;
+        let mut ring = match access.effect.logging {
+            Logging::None => None,
+            _ => logs.sources.iter_mut().find(|log| log.user_domain == domain).map(|log| &mut log.ring),
+        };
+        let fabric = &self.services.fabric;
         let outcome = self.copy(&access.plan, |remote, there| {
-            if !access.obeys(table.as_ref(), there) {
+            if !access.obeys(logs.table.as_ref(), there) {
                 return Err(MemoryError::NotMapped);
             }
-            let reserved = source.ring.reserve(&record, data, || fabric.now());
-            let Ok(reserved) = reserved.inspect_err(|LogFull| is_full = true) else {
-                return Err(MemoryError::NotMapped);
-            };
-            if source.log.is_closed() {
+            let Some(ring) = &mut ring else { return make(remote, there) };
+            // There was space a moment ago, and nobody else writes the ring.
+            let reserved = ring.reserve(&record, data, || fabric.now());
+            let reserved = reserved.map_err(|LogFull| MemoryError::NotMapped)?;
+            if reserved.is_closed() {
                 return Err(MemoryError::NotMapped);
             }
             make(remote, there)?;
@@ -268,29 +272,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             let _ = reserved.publish();
             Ok(())
         });
-        if outcome.is_ok() {
-            source.ring.announce();
+        if let (Ok(()), Some(ring)) = (outcome, ring) {
+            ring.announce();
         }
-        self.peer_logs.sources.push(source);
-        self.peer_logs.table = table;
-        if is_full { Err(Withheld::Wait(Reason::LogFull)) } else { outcome }
-    }
-
-    fn record_of(&self, access: &Access) -> RecordHeader {
-        let [there] = access.plan.there;
-        let mut flags = RecordFlags::FIRST | RecordFlags::LAST;
-        flags.set(RecordFlags::REDIRECTED, !access.effect.reaches_memory);
-        RecordHeader {
-            operation: if access.reads { LoggedOperation::Read } else { LoggedOperation::Write },
-            flags,
-            user_domain: access.attributes.user_domain,
-            source: self.peer.into(),
-            key: access.key,
-            // The messages that the owner logs have numbers of their own.
-            sequence: self.peer_logs.sequence | BY_INITIATOR,
-            address: there.address,
-            length: there.length as u32,
-            stamp: 0,
-        }
+        *self.peer_logs = logs;
+        outcome
     }
 }

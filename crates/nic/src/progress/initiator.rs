@@ -83,15 +83,7 @@ impl<F: Fabric> QueuePair<F> {
             return Err(Withheld::Refused(Cause::NoRemoteAccess));
         };
         let outcome = local_path.execute_atomic(atomic, pieces);
-        match outcome {
-            Ok(()) => {
-                self.counters.initiator_copies.add_alone(1);
-                self.counters.initiator_copy_bytes.add_alone(u64::from(AtomicTransfer::LENGTH));
-            }
-            Err(Withheld::Refused(_)) => self.end_initiator_copy_wait(qpc),
-            Err(Withheld::Wait(_)) => {}
-        }
-        outcome
+        self.note_initiator_copy(qpc, outcome, AtomicTransfer::LENGTH)
     }
 
     /// Whether memory of the local peer is mapped here, so that this side may run atomics there.
@@ -134,10 +126,16 @@ impl<F: Fabric> QueuePair<F> {
             return Err(Withheld::Refused(Cause::NoRemoteAccess));
         };
         let outcome = local_path.execute(transfer, bytes);
+        self.note_initiator_copy(qpc, outcome, transfer.length)
+    }
+
+    /// Counts what was executed directly; what goes as packets ends its wait.
+    #[inline(always)] // Part of each transfer.
+    fn note_initiator_copy(&self, qpc: &mut QpContext<F>, outcome: Outcome<()>, length: u32) -> Outcome<()> {
         match outcome {
             Ok(()) => {
                 self.counters.initiator_copies.add_alone(1);
-                self.counters.initiator_copy_bytes.add_alone(u64::from(transfer.length));
+                self.counters.initiator_copy_bytes.add_alone(u64::from(length));
             }
             Err(Withheld::Refused(_)) => self.end_initiator_copy_wait(qpc),
             Err(Withheld::Wait(_)) => {}

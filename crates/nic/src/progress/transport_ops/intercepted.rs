@@ -5,19 +5,17 @@ use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
 use crate::access::intercepted::{Accessor, LoggedPiece, Response};
 use crate::path::receiver_read::{Into, ReceiverRead};
+use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
 use crate::words::outcome::{Cause, Withheld};
 use crate::words::sge::{Piece, ScatterGather};
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{LoggedOperation, RecordFlags};
+use pagewire_iommu::access_log::{LoggedOperation, RecordFlags, flushed_domain};
 use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
 use pagewire_wire::{Header, Operation};
 use std::borrow::Cow;
-
-/// Bytes at offset 0 of the region of flushes stand for all logs; each word behind them for one user domain.
-const FLUSH_WORD: u64 = 8;
 
 /// Memory of an access, and the attributes of its pages.
 type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::Words>>);
@@ -51,16 +49,20 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         right: Right,
     ) -> Outcome<()> {
         let queue_pair = self.queue_pair;
-        let services = &*queue_pair.services;
-        let by = Accessor { services, number: queue_pair.number };
+        let by = accessor(queue_pair);
+        let services = by.services;
         let (view, domain) = (services.regions.view(), queue_pair.domain.number());
         let need = rights_of(right).intercepted(true);
         let bytes = u64::from(length);
-        let Ok(granted) = view.check(remote.key, remote.address, bytes, need, domain) else {
-            return Outcome::Denied(Denial::RemoteAccess);
-        };
+        let window = view.window(remote.key, need, domain);
+        let located = window.and_then(|window| Ok((window, window.locate(remote.address, bytes)?)));
+        let Ok((window, granted)) = located else { return Outcome::Denied(Denial::RemoteAccess) };
         if services.interception.is_flush(granted.index) {
-            return self.check_flush(remote, domain);
+            let user_domain = flushed_domain(remote.address.wrapping_sub(window.iova()));
+            return match self.qpc.intercepted.is_handled(user_domain) {
+                true => Outcome::Done(()),
+                false => self.wait(Reason::Handlers),
+            };
         }
         let (kind, operation) = match right {
             Right::RemoteRead => (AccessKind::Read, LoggedOperation::Read),
@@ -97,22 +99,6 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 Outcome::Done(())
             }
             Err(withheld) => self.withheld(withheld, Denial::RemoteAccess),
-        }
-    }
-
-    /// Whether handlers have handled what a flush asks for.
-    fn check_flush(&mut self, remote: RemoteAddress, domain: u32) -> Outcome<()> {
-        let view = self.queue_pair.services.regions.view();
-        let window = view.window(remote.key, Rights::INTERCEPTED_READ, domain);
-        let Ok(window) = window else { return Outcome::Denied(Denial::RemoteAccess) };
-        let Ok(granted) = window.locate(remote.address, FLUSH_WORD) else {
-            return Outcome::Denied(Denial::RemoteAccess);
-        };
-        let word = (granted.address - window.memory().start) / FLUSH_WORD;
-        let user_domain = word.checked_sub(1).map(|domain| domain as u16);
-        match self.qpc.intercepted.is_handled(user_domain) {
-            true => Outcome::Done(()),
-            false => self.wait(Reason::Handlers),
         }
     }
 
@@ -185,8 +171,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         rest: Segment,
         (payload, is_last): (Payload<'_>, bool),
     ) -> Result<u64, Withheld> {
-        let queue_pair = self.queue_pair;
-        let by = Accessor { services: &*queue_pair.services, number: queue_pair.number };
+        let by = accessor(self.queue_pair);
         let intercepted = &mut self.qpc.intercepted;
         let (attributes, length) = intercepted.first_piece(by, table, AccessKind::Write, rest)?;
         let mut flags = RecordFlags::empty();
@@ -276,22 +261,15 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         if self.queue_pair.services.fabric.memory().read(&[segment], &mut bytes).is_err() {
             return Err(Outcome::Denied(source.denial));
         }
-        let operation = header.bth.opcode.operation();
-        let is_last = matches!(operation, Some(Operation::ReadResponseOnly | Operation::ReadResponseLast));
+        let (_, is_last) = ends_of(header);
         let sequence = self.qpc.intercepted.sequence_of_read(remote, segment.length, is_last);
         Ok(Response { sequence, remote, bytes, segment, region: self.session.region(), logged: 0 })
     }
 
     fn log_response(&mut self, header: &Header, response: &mut Response) -> Result<(), Withheld> {
-        let queue_pair = self.queue_pair;
-        let by = Accessor { services: &*queue_pair.services, number: queue_pair.number };
+        let by = accessor(self.queue_pair);
         let table = response.region.and_then(|region| by.services.interception.table(region));
-        let (first, last) = match header.bth.opcode.operation() {
-            Some(Operation::ReadResponseOnly) => (true, true),
-            Some(Operation::ReadResponseFirst) => (true, false),
-            Some(Operation::ReadResponseLast) => (false, true),
-            _ => (false, false),
-        };
+        let (first, last) = ends_of(header);
         let length = response.segment.length;
         while response.logged < length {
             let rest = response.segment.part(response.logged, length - response.logged);
@@ -341,8 +319,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             segment,
             attributes,
         };
-        let queue_pair = self.queue_pair;
-        let by = Accessor { services: &*queue_pair.services, number: queue_pair.number };
+        let by = accessor(self.queue_pair);
         let memory = by.services.fabric.memory();
         let run = |_| Ok(memory.atomic(segment.address, operation)?);
         match self.qpc.intercepted.log(by, &logged, &operands, run) {
@@ -352,6 +329,21 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             }
             Err(withheld) => self.withheld(withheld, denial),
         }
+    }
+}
+
+/// Who accesses by a queue pair.
+fn accessor<F: Fabric>(queue_pair: &QueuePair<F>) -> Accessor<'_, F> {
+    Accessor { services: &queue_pair.services, number: queue_pair.number }
+}
+
+/// Whether a response is the first of its READ, and whether it is the last.
+fn ends_of(header: &Header) -> (bool, bool) {
+    match header.bth.opcode.operation() {
+        Some(Operation::ReadResponseOnly) => (true, true),
+        Some(Operation::ReadResponseFirst) => (true, false),
+        Some(Operation::ReadResponseLast) => (false, true),
+        _ => (false, false),
     }
 }
 
