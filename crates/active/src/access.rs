@@ -11,7 +11,8 @@ pub struct Access<'d> {
 }
 
 impl<'d> Access<'d> {
-    pub(crate) fn new(header: RecordHeader, data: &'d [u8]) -> Self {
+    /// What a record says, as a handler gets it.
+    pub fn of_record(header: RecordHeader, data: &'d [u8]) -> Self {
         Access { header, data }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::log::AccessLog;
 use pagewire::access_log::{PageAttributes, PageFlags};
-use pagewire::{Region, Result};
+use pagewire::{Node, Region, Result, Token};
 use std::ops::{Bound, RangeBounds};
 
 /// Gives attributes to pages of a region (PAPERS AA-2).
@@ -31,6 +31,24 @@ impl<T, K: pagewire::Kind> AttributesOf for Region<T, K> {
     fn attributes(&self, bytes: impl RangeBounds<u64>) -> PageSetting<'_> {
         PageSetting {
             set: Box::new(|bytes, page| self.set_attributes(bytes, page)),
+            bytes: (bytes.start_bound().cloned(), bytes.end_bound().cloned()),
+            flags: PageFlags::READ | PageFlags::WRITE,
+        }
+    }
+}
+
+/// Gives attributes to pages that a token names: memory that is exported by its address (`pagewire::raw`), as C programs do it.
+pub trait AttributesOfTokens {
+    /// Begins to describe the attributes of the pages that `bytes` are, for accesses by this token alone: whole pages of 4,096 bytes, the
+    /// first of which begins where the token's bytes do. As [`AttributesOf::attributes`].
+    fn attributes_of(&self, token: &Token, bytes: impl RangeBounds<u64>) -> PageSetting<'_>;
+}
+
+impl AttributesOfTokens for Node {
+    fn attributes_of(&self, token: &Token, bytes: impl RangeBounds<u64>) -> PageSetting<'_> {
+        let token = *token;
+        PageSetting {
+            set: Box::new(move |bytes, page| self.set_attributes_raw(&token, bytes, page)),
             bytes: (bytes.start_bound().cloned(), bytes.end_bound().cloned()),
             flags: PageFlags::READ | PageFlags::WRITE,
         }

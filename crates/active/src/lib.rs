@@ -53,7 +53,7 @@ mod log;
 mod serve;
 
 pub use access::Access;
-pub use attributes::{AttributesOf, PageSetting};
+pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
 pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
-pub use serve::{Serving, Summary};
+pub use serve::{Reported, Serving, Summary, report_failure};

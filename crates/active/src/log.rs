@@ -4,7 +4,9 @@ use crate::access::Access;
 use crate::serve::Serving;
 use pagewire::access_log::{AccessLog as RawLog, AccessLogInit, Next};
 use pagewire::{Node, Result};
-use parking_lot::Mutex;
+use parking_lot::ReentrantMutex;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,19 +69,20 @@ impl Logs for Node {
     fn access_log_with(&self, options: &LogOptions) -> Result<AccessLog> {
         let LogOptions { bytes, sources, is_ordered } = *options;
         let raw = self.make_access_log(&AccessLogInit { sources, bytes, is_ordered })?;
-        Ok(AccessLog { shared: Arc::new(Shared { raw, data: Mutex::default() }) })
+        Ok(AccessLog { shared: Arc::new(Shared { raw, data: ReentrantMutex::default() }) })
     }
 }
 
-/// What peers did to pages that name it (PAPERS AA-4). Dropped, it is read no more: its pages refuse what they would have redirected.
+/// What peers did to pages that name it (PAPERS AA-4). When it and all that [serve](Self::serve) it were dropped, it is read no more: its pages
+/// refuse what they would have redirected.
 pub struct AccessLog {
     shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {
     raw: RawLog,
-    /// The data of the record that is being handled.
-    data: Mutex<Vec<u8>>,
+    /// The data of the record that is being handled. A handler that reads the log itself finds it in use.
+    data: ReentrantMutex<RefCell<Vec<u8>>>,
 }
 
 /// What a look at a log found.
@@ -89,16 +92,31 @@ pub(crate) enum Found {
     /// An access is under way.
     InFlight,
     Nothing,
+    /// The calling thread is in a handler of the log.
+    InHandler,
 }
 
 impl Shared {
-    /// Hands one record to a handler, after which it counts as handled.
+    /// Hands one record to a handler, after which it counts as handled, also where the handler panics.
     pub fn handle_one(&self, handler: &mut dyn FnMut(Access<'_>)) -> Found {
-        let mut data = self.data.lock();
+        self.handle_with(&self.data.lock(), handler)
+    }
+
+    /// [`handle_one`](Self::handle_one), unless another thread is at it.
+    fn try_handle_one(&self, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+        match self.data.try_lock() {
+            Some(data) => self.handle_with(&data, handler),
+            None => Found::InFlight,
+        }
+    }
+
+    fn handle_with(&self, data: &RefCell<Vec<u8>>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+        let Ok(mut data) = data.try_borrow_mut() else { return Found::InHandler };
         match self.raw.next(&mut data) {
             Next::Record(header, receipt) => {
-                handler(Access::new(header, &data));
+                let outcome = catch_unwind(AssertUnwindSafe(|| handler(Access::of_record(header, &data))));
                 self.raw.handled(receipt);
+                outcome.unwrap_or_else(|panic| resume_unwind(panic));
                 Found::Handled
             }
             Next::Corrupt(source) => {
@@ -125,10 +143,23 @@ impl AccessLog {
         self.shared.raw.user_domain()
     }
 
-    /// Hands the records that there are to a handler, one after the other, and gives how many (PAPERS AA-5, polling). It does not wait.
-    pub fn poll(&self, mut handler: impl FnMut(Access<'_>)) -> usize {
+    /// Whether the calling thread is in a handler of this log. Then [`poll`](Self::poll) gives nothing: a record comes when the handler of
+    /// the one before has returned.
+    pub fn is_in_handler(&self) -> bool {
+        self.shared.data.is_owned_by_current_thread()
+    }
+
+    /// Hands the records that there are to a handler, one after the other, and gives how many (PAPERS AA-5, polling). It does not wait, and
+    /// gives none [within a handler](Self::is_in_handler) of the same log, or while another thread handles one. A panic of the handler is the
+    /// caller's; its record counts as handled.
+    pub fn poll(&self, handler: impl FnMut(Access<'_>)) -> usize {
+        self.poll_at_most(usize::MAX, handler)
+    }
+
+    /// [`poll`](Self::poll) of so many records at most: peers may make new ones as fast as they are read.
+    pub fn poll_at_most(&self, most: usize, mut handler: impl FnMut(Access<'_>)) -> usize {
         let mut count = 0;
-        while self.shared.handle_one(&mut handler) == Found::Handled {
+        while count < most && self.shared.try_handle_one(&mut handler) == Found::Handled {
             count += 1;
         }
         count

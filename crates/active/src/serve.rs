@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::log::{Events, Found, Shared};
 use pagewire::{Error, Result};
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,11 +32,15 @@ struct Counts {
     panicked: AtomicU64,
 }
 
-/// A thread that serves a log, until this is dropped or [ended](Self::end).
+/// A thread that serves a log, until this is dropped or [ended](Self::end): then no handler runs any more, but for the one that ends it.
+///
+/// A handler may end its own serving: the thread ends when it has returned. Two handlers that end each other's servings wait for each other.
 pub struct Serving {
     log: Arc<Shared>,
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
+    /// A forked child has no such thread.
+    process: u32,
 }
 
 impl Serving {
@@ -50,7 +55,7 @@ impl Serving {
         let thread = std::thread::Builder::new().name("pagewire-log".into()).spawn(run);
         let thread =
             thread.map_err(|why| Error::System { what: "a thread for an access log".into(), why })?;
-        Ok(Serving { log, counts, thread: Some(thread) })
+        Ok(Serving { log, counts, thread: Some(thread), process: std::process::id() })
     }
 
     /// What it has done so far.
@@ -61,7 +66,13 @@ impl Serving {
         }
     }
 
-    /// Ends the thread when its handler has returned. Records that come later stay in the log.
+    /// Whether the calling thread is the one that serves: a handler calls.
+    pub fn is_in_handler(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())
+    }
+
+    /// Ends the thread when its handler has returned. Records that come later stay in the log. Within the handler itself it does not wait, and
+    /// counts the record that is being handled.
     pub fn end(mut self) -> Summary {
         self.stop();
         self.summary()
@@ -69,6 +80,9 @@ impl Serving {
 
     fn stop(&mut self) {
         self.counts.ends.store(true, Ordering::Release);
+        if self.is_in_handler() || self.process != std::process::id() {
+            return;
+        }
         if let Some(thread) = self.thread.take() {
             // It may be about to sleep, and would not see that it was woken before.
             while !thread.is_finished() {
@@ -87,15 +101,33 @@ impl Drop for Serving {
     }
 }
 
+/// A handler panics with it (`resume_unwind`) where it has reported itself why. It counts, and nothing more is said of it.
+#[derive(Debug)]
+pub struct Reported;
+
+fn report(access: &Access<'_>, panic: &(dyn Any + Send)) {
+    if panic.is::<Reported>() {
+        return;
+    }
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    report_failure(access, text.unwrap_or("it does not say why"));
+}
+
+/// Reports in the program's log that a handler has failed at an access.
+pub fn report_failure(access: &Access<'_>, why: &str) {
+    log::error!("a handler failed at an access of source {}: {why}", access.source());
+}
+
 /// `events`: `None`: the thread never sleeps.
 fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), events: Option<Events>) {
     let mut empty_polls = 0u32;
     while !counts.ends.load(Ordering::Acquire) {
         let mut guarded = |access: Access<'_>| {
             counts.handled.fetch_add(1, Ordering::Release);
-            if catch_unwind(AssertUnwindSafe(|| handler(access))).is_err() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler(access))) {
                 counts.panicked.fetch_add(1, Ordering::Release);
-                log::error!("a handler panicked at an access of source {}", access.source());
+                report(&access, &*panic);
             }
         };
         let found = log.handle_one(&mut guarded);

@@ -91,6 +91,106 @@
 #define PW_OPENED_READ 1
 
 /**
+ * It writes: a put, or a part of one.
+ */
+#define PW_ACCESS_PUT 1
+
+/**
+ * It reads.
+ */
+#define PW_ACCESS_GET 2
+
+/**
+ * It adds to a word. Its data are what it adds.
+ */
+#define PW_ACCESS_FETCH_ADD 3
+
+/**
+ * It changes a word that is as expected. Its data are two words: what it expects, and the new one.
+ */
+#define PW_ACCESS_COMPARE_SWAP 4
+
+/**
+ * The message begins with this record.
+ */
+#define PW_FIRST 1
+
+/**
+ * The message ends with this record.
+ */
+#define PW_LAST 2
+
+/**
+ * The caller got an error, and nothing moved.
+ */
+#define PW_REFUSED 4
+
+/**
+ * Its bytes are in the record, and not in memory.
+ */
+#define PW_REDIRECTED 8
+
+/**
+ * Nobody knows whether it was made: its source has died in its midst, or takes too long.
+ */
+#define PW_MAY_HAVE_WRITTEN 16
+
+/**
+ * A record whose access began after another one had ended is never handled before it, whoever made them.
+ */
+#define PW_ORDERED 0
+
+/**
+ * Only the records of one source are in order.
+ */
+#define PW_UNORDERED 1
+
+/**
+ * Puts go to the log with their data, and not to memory.
+ */
+#define PW_REDIRECT_PUTS 1
+
+/**
+ * Puts and atomics are refused: the caller gets PW_KEY, and nothing moves.
+ */
+#define PW_REFUSE_PUTS 2
+
+/**
+ * Gets and atomics are refused.
+ */
+#define PW_REFUSE_GETS 4
+
+/**
+ * Puts and atomics are logged, without data.
+ */
+#define PW_LOG_PUTS 8
+
+/**
+ * Puts and atomics are logged with what they write, or their operands.
+ */
+#define PW_LOG_PUT_DATA 16
+
+/**
+ * Gets are logged, without data.
+ */
+#define PW_LOG_GETS 32
+
+/**
+ * Gets are logged with what they return.
+ */
+#define PW_LOG_GET_DATA 64
+
+/**
+ * To the last byte of the token.
+ */
+#define PW_TO_END UINT64_MAX
+
+/**
+ * All logs of a peer (pw_flush_handled).
+ */
+#define PW_ALL_DOMAINS UINT32_MAX
+
+/**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
  */
 typedef enum {
@@ -135,7 +235,7 @@ typedef enum {
      */
     PW_LENGTH = 9,
     /**
-     * The owner does not know the key: the memory was unexported or freed.
+     * The owner does not know the key: the memory was unexported or freed. Or its pages refuse such accesses (pw_set_attributes).
      */
     PW_KEY = 10,
     /**
@@ -218,7 +318,16 @@ typedef enum {
      * The token of a release does not take the write.
      */
     PW_RELEASE = 30,
+    /**
+     * A handler of the same log cannot make this call.
+     */
+    PW_IN_HANDLER = 31,
 } pw_error;
+
+/**
+ * What peers did to pages that name it.
+ */
+typedef struct pw_log pw_log;
 
 /**
  * This process as others of its job see it.
@@ -239,6 +348,11 @@ typedef struct pw_operation pw_operation;
  * Exported memory of a process, opened by its token. Offsets are bytes from its first one.
  */
 typedef struct pw_remote pw_remote;
+
+/**
+ * A thread that serves a log.
+ */
+typedef struct pw_serving pw_serving;
 
 /**
  * Names exported memory. It is plain bytes: send them by any means. Who holds them can open it.
@@ -343,6 +457,94 @@ typedef struct {
      */
     uint32_t direction;
 } pw_opening;
+
+/**
+ * An access of a peer, or a part of one: a long access is several records with the same message.
+ */
+typedef struct {
+    /**
+     * What was written or returned, or the operands of an atomic, 8 bytes each. NULL: data are not logged, or there are none.
+     */
+    const void *data;
+    /**
+     * Of the data, in bytes.
+     */
+    size_t data_length;
+    /**
+     * First byte, in this process.
+     */
+    void *address;
+    /**
+     * Bytes that were accessed.
+     */
+    uint64_t length;
+    /**
+     * Who accesses: a number that no other source of the log has at the same time.
+     */
+    uint64_t source;
+    /**
+     * When it began, in nanoseconds of the clock CLOCK_MONOTONIC.
+     */
+    uint64_t stamp;
+    /**
+     * PW_ACCESS_PUT, PW_ACCESS_GET, PW_ACCESS_FETCH_ADD or PW_ACCESS_COMPARE_SWAP.
+     */
+    uint32_t operation;
+    /**
+     * PW_FIRST, PW_LAST, PW_REFUSED, PW_REDIRECTED, PW_MAY_HAVE_WRITTEN, by OR.
+     */
+    uint32_t flags;
+    /**
+     * The same number for the records of one message, and another one for the next message of the source.
+     */
+    uint32_t message;
+    /**
+     * The key of the token by which it was made.
+     */
+    uint32_t key;
+    /**
+     * The user domain of the pages.
+     */
+    uint32_t domain;
+} pw_access;
+
+/**
+ * A function that handles accesses. context is what was given along with it. The access is valid until it returns.
+ *
+ * It may call the library: put, get, flush, atomics. While it waits, its log is not read. So two owners whose handlers put to each other can wait for each
+ * other: bound such waits by pw_wait_for(). Operations of one node to one peer are in order: what a handler starts waits behind a pw_flush_handled() of the same
+ * node to the same peer. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
+ * pagewire.hpp catches exceptions.
+ */
+typedef void (*pw_handler)(void *context, const pw_access *access);
+
+/**
+ * What was done with a log.
+ */
+typedef struct {
+    /**
+     * Records that the handler was called with.
+     */
+    uint64_t handled;
+    /**
+     * Of these: the handler has failed (pw_handler_failed).
+     */
+    uint64_t failed;
+} pw_counts;
+
+/**
+ * When a thread that sleeps is woken: what comes first. A source that has less than a quarter of its space left wakes it, too.
+ */
+typedef struct {
+    /**
+     * A source has so many records, 1 or more.
+     */
+    uint64_t threshold;
+    /**
+     * So many nanoseconds have passed, 1 or more.
+     */
+    uint64_t interval;
+} pw_events;
 
 #ifdef __cplusplus
 extern "C" {
@@ -893,6 +1095,135 @@ pw_error pw_opened_decline(pw_opened *opened);
  * PW_HANDLE.
  */
 pw_error pw_opened_free(pw_opened *opened);
+
+/**
+ * Says within a handler that it has failed: the access counts as handled and as failed, and the log goes on. why: a sentence, which is reported on the
+ * standard error output. NULL: the handler has told it itself.
+ *
+ * PW_ARGUMENT: no handler of this thread is running.
+ */
+pw_error pw_handler_failed(const char *why);
+
+/**
+ * Makes an access log. *log is NULL after an error.
+ *
+ * bytes: space for each source, a connection of a peer; a record takes 48, and its data. A source whose space is used up waits, and nobody else does.
+ * sources: how many at once, 4096 at most, or 0 for 256; one more waits until another one has left. order: PW_ORDERED or PW_UNORDERED.
+ *
+ * PW_ARGUMENT; PW_ENGINE: the numbers cannot be, the process has had 1,024 logs, or there is no memory.
+ */
+pw_error pw_log_make(pw_node *node,
+                     size_t bytes,
+                     size_t sources,
+                     uint32_t order,
+                     pw_log **log);
+
+/**
+ * Frees a log; the pointer is not valid any more. Servings go on until they are ended. Behind that nobody reads the log: its pages refuse what they would have
+ * redirected, and what they would have logged goes to the fault log. NULL: nothing is done.
+ *
+ * PW_HANDLE; PW_IN_HANDLER: a handler of the log calls.
+ */
+pw_error pw_log_free(pw_log *log);
+
+/**
+ * The user domain of a log, by which its records and pw_flush_handled() name it: 0 to 1023. PW_ALL_DOMAINS: the log is none, and pw_error_message() says
+ * so.
+ */
+uint32_t pw_log_domain(const pw_log *log);
+
+/**
+ * Sets the attributes of pages, for accesses by a token of pw_export(). When it returns, later accesses obey, on all paths. What is not named is as in
+ * ordinary memory, whatever it was before. Other tokens of the same memory are as they were.
+ *
+ * offset, length: of the first byte, and how many: whole pages of 4,096 bytes, the first of which begins where the token's bytes do; the last one may be
+ * shorter. PW_TO_END for the rest. attributes: PW_REDIRECT_PUTS and its like by OR, 0 for ordinary pages. log: which log gets the records. NULL: the fault
+ * log of the process, without data; nothing can be redirected then.
+ *
+ * PW_BOUNDS: the range cuts a page, or leaves the token's bytes; PW_ARGUMENT; PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported, or a
+ * stopped peer is within an access.
+ */
+pw_error pw_set_attributes(pw_node *node,
+                           const pw_token *token,
+                           uint64_t offset,
+                           uint64_t length,
+                           uint32_t attributes,
+                           pw_log *log);
+
+/**
+ * Calls a handler with the records that there are, one after the other, but with most at most: peers may make new ones as fast as they are read. It does not
+ * wait, and takes none while another thread handles one. handler: see pw_handler. counts: gets how many; NULL if nobody asks.
+ *
+ * PW_IN_HANDLER: a handler of the log calls. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_log_poll(pw_log *log,
+                     size_t most,
+                     pw_handler handler,
+                     void *context,
+                     pw_counts *counts);
+
+/**
+ * Calls a handler with each record as it comes, in a thread of its own, which sleeps while there is none. *serving is NULL after an error.
+ *
+ * events: when the thread is woken; NULL: at each record, and every 100 ms. handler, context: see pw_handler; they are used until pw_serving_end() has returned.
+ *
+ * PW_ARGUMENT; PW_SYSTEM: the thread cannot start.
+ */
+pw_error pw_log_serve(pw_log *log,
+                      const pw_events *events,
+                      pw_handler handler,
+                      void *context,
+                      pw_serving **serving);
+
+/**
+ * pw_log_serve() by a thread that never sleeps: the shortest time, for a processor of its own.
+ */
+pw_error pw_log_serve_polling(pw_log *log, pw_handler handler, void *context, pw_serving **serving);
+
+/**
+ * What a serving has done so far.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_serving_counts(pw_serving *serving, pw_counts *counts);
+
+/**
+ * Ends a serving, when its handler has returned; the pointer is not valid any more. Records that come later stay in the log. counts: gets what it has done;
+ * NULL if nobody asks.
+ *
+ * The handler itself may call it. Then it does not wait: the handler is called no more when it has returned, and counts have the record that it is at. Two
+ * handlers that end each other's servings wait for each other.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_serving_end(pw_serving *serving,
+                        pw_counts *counts);
+
+/**
+ * Takes the records of the fault log of the process, and calls a handler with each: accesses to pages that have no log. It keeps 4,096 of them. dropped: gets
+ * how many found no space there since the beginning; NULL if nobody asks.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_take_faults(pw_node *node,
+                        pw_handler handler,
+                        void *context,
+                        uint64_t *dropped);
+
+/**
+ * Waits until the owner's handlers have returned for all accesses to this peer that were started before. domain: only those that are in one log of the owner
+ * (pw_log_domain() there), or PW_ALL_DOMAINS. It ends at once where nothing was logged. While a handler does not return it does not end, either: see
+ * pw_flush_handled_start() for a bound. A handler that waits so for its own log waits for itself.
+ *
+ * PW_ARGUMENT, PW_PEER_LOST.
+ */
+pw_error pw_flush_handled(pw_remote *remote,
+                          uint32_t domain);
+
+/**
+ * Starts a flush of handlers: pw_wait_for() bounds the wait. As pw_flush_handled() and pw_put_start().
+ */
+pw_error pw_flush_handled_start(pw_remote *remote, uint32_t domain, pw_operation **operation);
 
 #ifdef __cplusplus
 }  // extern "C"

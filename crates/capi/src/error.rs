@@ -29,7 +29,7 @@ pub enum pw_error {
     PW_PIECES = 8,
     /// One operation moves at most 2 GiB.
     PW_LENGTH = 9,
-    /// The owner does not know the key: the memory was unexported or freed.
+    /// The owner does not know the key: the memory was unexported or freed. Or its pages refuse such accesses (pw_set_attributes).
     PW_KEY = 10,
     /// The memory was unmapped, protected or truncated at its owner.
     PW_MEMORY = 11,
@@ -71,6 +71,8 @@ pub enum pw_error {
     PW_TAG = 29,
     /// The token of a release does not take the write.
     PW_RELEASE = 30,
+    /// A handler of the same log cannot make this call.
+    PW_IN_HANDLER = 31,
 }
 
 /// Why a call is refused: what C programs get of it.
@@ -132,7 +134,7 @@ pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
     unsafe { libc::exit(1) }
 }
 
-const NAMES: [&CStr; 31] = [
+const NAMES: [&CStr; 32] = [
     c"PW_OK",
     c"PW_UNFINISHED",
     c"PW_ARGUMENT",
@@ -164,6 +166,7 @@ const NAMES: [&CStr; 31] = [
     c"PW_DECLINED",
     c"PW_TAG",
     c"PW_RELEASE",
+    c"PW_IN_HANDLER",
 ];
 
 impl From<Error> for Refusal {
@@ -253,10 +256,10 @@ mod tests {
 
     #[test]
     fn names_stand_in_the_order_of_the_codes() {
-        assert_eq!(NAMES.len(), pw_error::PW_RELEASE as usize + 1);
-        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_RELEASE] {
+        assert_eq!(NAMES.len(), pw_error::PW_IN_HANDLER as usize + 1);
+        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_IN_HANDLER] {
             assert_eq!(NAMES[code as usize].to_str().unwrap(), format!("{code:?}"));
         }
-        assert_eq!(pw_error_name(-1), pw_error_name(31));
+        assert_eq!(pw_error_name(-1), pw_error_name(32));
     }
 }

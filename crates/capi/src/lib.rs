@@ -14,6 +14,7 @@
 //! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
 //! | [`malloc`] | malloc(3) of unmodified programs from that heap |
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
+//! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`conditional`] | writes that wait for their release |
 //! | [`verbs`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
@@ -21,11 +22,13 @@
 // The comments say what a pointer must be in terms of C.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod access_log;
 pub mod boundary;
 pub mod conditional;
 pub mod error;
 pub mod export;
 pub mod handle;
+pub mod handler;
 pub mod heap;
 pub mod malloc;
 pub mod node;

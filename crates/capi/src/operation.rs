@@ -35,6 +35,8 @@ pub enum Running {
     Buffer(Operation<RawBuffer>),
     Signal(Operation<()>),
     Word(Operation<u64>, WordPlace),
+    /// A flush of handlers.
+    Flushed(Operation<Vec<u64>>),
     Held(HeldWrite<RawBuffer>),
     Released(Released, WordPlace),
 }
@@ -78,6 +80,7 @@ impl Running {
             Running::Buffer(operation) => drop(operation.wait()?),
             Running::Signal(operation) => operation.wait()?,
             Running::Word(operation, place) => place.write(operation.wait()?),
+            Running::Flushed(operation) => drop(operation.wait()?),
             Running::Held(held) => drop(held.wait().into_result()?),
             Running::Released(released, place) => place.write(released.wait()?),
         }
@@ -90,6 +93,7 @@ impl Running {
             Running::Buffer(operation) => operation.ends_within(patience),
             Running::Signal(operation) => operation.ends_within(patience),
             Running::Word(operation, _) => operation.ends_within(patience),
+            Running::Flushed(operation) => operation.ends_within(patience),
             Running::Held(held) => held.ends_within(patience),
             Running::Released(released, _) => released.ends_within(patience)?,
         })
@@ -100,6 +104,7 @@ impl Running {
             Running::Buffer(operation) => operation.is_done(),
             Running::Signal(operation) => operation.is_done(),
             Running::Word(operation, _) => operation.is_done(),
+            Running::Flushed(operation) => operation.is_done(),
             Running::Held(held) => held.is_done(),
             Running::Released(released, _) => released.is_done(),
         }
@@ -112,6 +117,9 @@ impl Running {
                 Pin::new(operation).poll(context).map(|end| end.map(drop).map_err(Refusal::from))
             }
             Running::Signal(operation) => Pin::new(operation).poll(context).map_err(Refusal::from),
+            Running::Flushed(operation) => {
+                Pin::new(operation).poll(context).map(|end| end.map(drop).map_err(Refusal::from))
+            }
             Running::Word(operation, place) => {
                 let place = *place;
                 Pin::new(operation)

@@ -53,6 +53,15 @@ pub struct pw_piece {
     pub length: usize,
 }
 
+/// The remote behind a pointer.
+///
+/// # Safety
+/// As for [`object`].
+pub(crate) unsafe fn remote_of<'a>(remote: *mut pw_remote) -> Result<&'a RemoteRegion> {
+    // SAFETY: the caller's promise.
+    unsafe { object::<RemoteRegion>(remote) }
+}
+
 /// The remote behind a pointer, and a buffer.
 struct Target<'a> {
     remote: &'a RemoteRegion,

@@ -124,6 +124,20 @@ fn the_first_put_goes_round() {
     }
 }
 
+/// What the guide "Memory that reacts" shows, too.
+const REACTS: &str =
+    "a letter: 7\n24 bytes were put\nin memory: 0 and 1, letters: 1\nhandled: 2, failed: 0\n";
+
+#[test]
+fn memory_reacts() {
+    run(&compiled("examples/reacts.c"), REACTS);
+}
+
+#[test]
+fn access_logs_keep_their_promises() {
+    run(&compiled("tests/c/access_log.c"), "");
+}
+
 #[test]
 fn the_heap_is_registered() {
     let expected = "registered: heap 1, stack 0\n\

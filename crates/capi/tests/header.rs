@@ -6,8 +6,19 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 9] =
-    ["version", "error", "node", "export", "heap", "remote", "operation", "signal", "conditional"];
+const SOURCES: [&str; 11] = [
+    "version",
+    "error",
+    "node",
+    "export",
+    "heap",
+    "remote",
+    "operation",
+    "signal",
+    "conditional",
+    "handler",
+    "access_log",
+];
 
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -40,7 +51,7 @@ fn declarations() -> String {
     };
     let kept = generated(plain);
     // Of macros it takes those that are numbers.
-    kept.lines().filter(|line| !line.ends_with("UINT64_MAX")).map(|line| format!("{line}\n")).collect()
+    kept.lines().filter(|line| !line.ends_with("_MAX")).map(|line| format!("{line}\n")).collect()
 }
 
 fn hold(path: &Path, current: &str) {

@@ -179,7 +179,7 @@ pub enum Rule {
     /// The owner does not know the key, or what it names has no such bytes or rights: the token was made up, its memory was
     /// unexported or freed.
     #[error(
-        "the key of the token is not valid there: its memory was unexported or freed, or the token was made up"
+        "the key of the token is not valid there: its memory was unexported or freed, its pages refuse such accesses, or the token was made up"
     )]
     Key,
     /// The memory is there no more, or cannot be accessed in this way.

@@ -9,17 +9,19 @@ pub use crate::conditional::{Deferred, Posted};
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, refused};
 use crate::node::Node;
+use crate::region::range_of;
 use crate::rights::Rights;
 use crate::services::{Export, Services};
 use crate::signal::Signal;
 use crate::token::Token;
 use pagewire_fabric::HostFabric;
 use pagewire_heap::{ExportOwner, HeapRef};
-use pagewire_nic::Nic;
+use pagewire_nic::{Nic, PageAttributes};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -297,6 +299,7 @@ impl Node {
         let services = self.services();
         let start = address.as_ptr() as usize;
         let export = services.export(start as u64, length as u64, rights)?;
+        export.mark_raw();
         let token = export.token;
         if length > 0 && engine::made_heap().is_some_and(|heap| heap.contains(address.as_ptr())) {
             static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -342,6 +345,42 @@ impl Node {
             forget(key);
         }
         Ok(())
+    }
+
+    /// Sets the attributes of the pages that `bytes` are, for accesses by a token of [`export_raw`](Self::export_raw). Pages have 4,096 bytes,
+    /// and the first one begins where the token's bytes do. When this returns, later accesses by the token obey, on all paths (PAPERS AA-2).
+    /// Other tokens of the same memory are as they were.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use std::ptr::NonNull;
+    /// # use std::sync::atomic::AtomicU64;
+    /// use pagewire::access_log::{PageAttributes, PageFlags};
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::alone()?;
+    /// static WORD: AtomicU64 = AtomicU64::new(7);
+    /// // SAFETY: the word lives as long as the process, and is an atomic.
+    /// let token = unsafe { node.export_raw(NonNull::from(&WORD).cast(), 8, Rights::READ | Rights::WRITE) }?;
+    /// let remote = node.open(&token)?;
+    /// node.set_attributes_raw(&token, .., PageAttributes { flags: PageFlags::READ, user_domain: 0 })?;
+    /// assert!(remote.put_value(0, 1u64).wait().is_err(), "the page refuses puts");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Engine`: the token is of another node, was unexported before, or is of a region, which has [attributes](crate::Region::set_attributes)
+    /// itself; the others as those of `Region::set_attributes`.
+    pub fn set_attributes_raw(
+        &self,
+        token: &Token,
+        bytes: impl RangeBounds<u64>,
+        page: PageAttributes,
+    ) -> Result<()> {
+        let services = self.services();
+        let none = || pagewire_nic::Error::NotFound("the token is of another node, or was unexported before");
+        let export = services.exported(token).ok_or_else(|| refused("attributes of pages")(none()))?;
+        export.set_attributes(&services.nic, range_of(&bytes, token.length), page)
     }
 
     /// A word of this process as a signal, which peers set or add to behind their puts.

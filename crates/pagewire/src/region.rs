@@ -192,7 +192,7 @@ impl<M> Exported<M> {
 }
 
 /// The bytes that a range names of memory with so many.
-fn range_of(bytes: &impl RangeBounds<u64>, length: u64) -> Range<u64> {
+pub(crate) fn range_of(bytes: &impl RangeBounds<u64>, length: u64) -> Range<u64> {
     let start = match bytes.start_bound() {
         Bound::Included(start) => *start,
         Bound::Excluded(before) => before.saturating_add(1),

@@ -10,10 +10,14 @@ use crate::readiness::Readiness;
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
-use pagewire_nic::{Context, FLUSH_WORDS, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights};
+use pagewire_nic::{
+    Attributes, Context, FLUSH_WORDS, MemoryRegion, Nic, PageAttributes, ProtectionDomain,
+    Rights as RegionRights,
+};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
@@ -46,12 +50,39 @@ pub(crate) struct Export {
     pub token: Token,
     region: Arc<MemoryRegion<Host>>,
     has_ended: Mutex<bool>,
+    /// Of its pages, if it was made of an address. A region has those of its exports.
+    attributes: Mutex<Option<Arc<Attributes<Host>>>>,
+    is_raw: AtomicBool,
 }
 
 impl Export {
     /// The registered memory.
     pub fn region(&self) -> &MemoryRegion<Host> {
         &self.region
+    }
+
+    /// It was made of an address, and no region owns it.
+    pub fn mark_raw(&self) {
+        self.is_raw.store(true, Ordering::Release);
+    }
+
+    /// Sets the attributes of some of its pages, the first of which begins where it does. When this returns, later accesses obey.
+    pub fn set_attributes(&self, nic: &Nic<Host>, bytes: Range<u64>, page: PageAttributes) -> Result<()> {
+        let what = "attributes of pages";
+        if !self.is_raw.load(Ordering::Acquire) {
+            let why = "the token is of a region: set the attributes of that";
+            return Err(refused(what)(pagewire_nic::Error::InvalidArgument(why)));
+        }
+        let Token { base, length, .. } = self.token;
+        let mut attributes = self.attributes.lock();
+        if let Some(table) = &*attributes {
+            table.set(bytes, page).map_err(Error::Attributes)?;
+            return self.region.await_accesses().map_err(refused(what));
+        }
+        let table = nic.make_attributes(base..base.saturating_add(length)).map_err(refused(what))?;
+        table.set(bytes, page).map_err(Error::Attributes)?;
+        let table = attributes.insert(table);
+        self.region.set_attributes(Some(table)).map_err(refused(what))
     }
 
     /// Ends it: when this returns, no access is under way, and none will come. One that has ended is none any more, which is no error.
@@ -211,7 +242,13 @@ impl Services {
             .map_err(refused("an export"))?;
         let key = region.rkey();
         let token = Token { node: self.address, rights, key, base: address, length };
-        let export = Arc::new(Export { token, region, has_ended: Mutex::new(false) });
+        let export = Arc::new(Export {
+            token,
+            region,
+            has_ended: Mutex::new(false),
+            attributes: Mutex::default(),
+            is_raw: AtomicBool::new(false),
+        });
         self.exports.lock().insert(key, export.clone());
         Ok(export)
     }

@@ -27,6 +27,44 @@
 
 #define PW_OPENED_READ 1
 
+#define PW_ACCESS_PUT 1
+
+#define PW_ACCESS_GET 2
+
+#define PW_ACCESS_FETCH_ADD 3
+
+#define PW_ACCESS_COMPARE_SWAP 4
+
+#define PW_FIRST 1
+
+#define PW_LAST 2
+
+#define PW_REFUSED 4
+
+#define PW_REDIRECTED 8
+
+#define PW_MAY_HAVE_WRITTEN 16
+
+#define PW_ORDERED 0
+
+#define PW_UNORDERED 1
+
+#define PW_REDIRECT_PUTS 1
+
+#define PW_REFUSE_PUTS 2
+
+#define PW_REFUSE_GETS 4
+
+#define PW_LOG_PUTS 8
+
+#define PW_LOG_PUT_DATA 16
+
+#define PW_LOG_GETS 32
+
+#define PW_LOG_GET_DATA 64
+
+
+
 typedef enum {
     PW_OK = 0,
     PW_UNFINISHED = 1,
@@ -59,7 +97,10 @@ typedef enum {
     PW_DECLINED = 28,
     PW_TAG = 29,
     PW_RELEASE = 30,
+    PW_IN_HANDLER = 31,
 } pw_error;
+
+typedef struct pw_log pw_log;
 
 typedef struct pw_node pw_node;
 
@@ -68,6 +109,8 @@ typedef struct pw_opened pw_opened;
 typedef struct pw_operation pw_operation;
 
 typedef struct pw_remote pw_remote;
+
+typedef struct pw_serving pw_serving;
 
 typedef struct {
     uint8_t bytes[PW_TOKEN_SIZE];
@@ -103,6 +146,32 @@ typedef struct {
     uint64_t length;
     uint32_t direction;
 } pw_opening;
+
+typedef struct {
+    const void *data;
+    size_t data_length;
+    void *address;
+    uint64_t length;
+    uint64_t source;
+    uint64_t stamp;
+    uint32_t operation;
+    uint32_t flags;
+    uint32_t message;
+    uint32_t key;
+    uint32_t domain;
+} pw_access;
+
+typedef void (*pw_handler)(void *context, const pw_access *access);
+
+typedef struct {
+    uint64_t handled;
+    uint64_t failed;
+} pw_counts;
+
+typedef struct {
+    uint64_t threshold;
+    uint64_t interval;
+} pw_events;
 
 uint32_t pw_version(void);
 
@@ -288,3 +357,34 @@ pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, p
 pw_error pw_opened_decline(pw_opened *opened);
 
 pw_error pw_opened_free(pw_opened *opened);
+
+pw_error pw_handler_failed(const char *why);
+
+pw_error pw_log_make(pw_node *node, size_t bytes, size_t sources, uint32_t order, pw_log **log);
+
+pw_error pw_log_free(pw_log *log);
+
+uint32_t pw_log_domain(const pw_log *log);
+
+pw_error pw_set_attributes(pw_node *node,
+                           const pw_token *token,
+                           uint64_t offset,
+                           uint64_t length,
+                           uint32_t attributes,
+                           pw_log *log);
+
+pw_error pw_log_poll(pw_log *log, size_t most, pw_handler handler, void *context, pw_counts *counts);
+
+pw_error pw_log_serve(pw_log *log, const pw_events *events, pw_handler handler, void *context, pw_serving **serving);
+
+pw_error pw_log_serve_polling(pw_log *log, pw_handler handler, void *context, pw_serving **serving);
+
+pw_error pw_serving_counts(pw_serving *serving, pw_counts *counts);
+
+pw_error pw_serving_end(pw_serving *serving, pw_counts *counts);
+
+pw_error pw_take_faults(pw_node *node, pw_handler handler, void *context, uint64_t *dropped);
+
+pw_error pw_flush_handled(pw_remote *remote, uint32_t domain);
+
+pw_error pw_flush_handled_start(pw_remote *remote, uint32_t domain, pw_operation **operation);

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6 };
+enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6, LOGS = 3, SERVINGS = 6 };
 enum { GUARD = 1 << 14, ROOM = 1 << 14, BUFFERS = 1 << 16 };
 
 static pw_node *nodes[NODES];
@@ -25,6 +25,14 @@ static pw_token tokens[TOKENS];
 /* Places of objects; what was freed stays in them now and then. */
 static pw_operation *operations[OPERATIONS];
 static pw_opened *opened[OPENED];
+static pw_log *logs[LOGS];
+static pw_serving *servings[SERVINGS];
+/* Of each log one that is not ended before: operations that wait for space in the log end. */
+static pw_serving *keepers[LOGS];
+/* Its handlers do not use it, so it may be freed before they end. */
+static bool is_silent[LOGS];
+/* Of a node of its own, to memory that has no attributes. */
+static pw_remote *inner;
 /* Objects of the heap. */
 static void *objects[OBJECTS];
 /* Peers write the room, operations of this process use the buffers, and nobody the guards. */
@@ -32,7 +40,8 @@ static unsigned char *arena, *room, *buffers, *nothing;
 /* Where words of operations go. */
 static uint64_t words[64];
 static int event;
-static uint64_t calls, refused, state;
+static _Atomic uint64_t calls, refused, handled;
+static uint64_t state;
 
 static uint64_t any(void)
 {
@@ -94,7 +103,7 @@ static double seconds(void)
 static bool outcome(int line, const char *what, int code)
 {
     calls++;
-    if (code < PW_OK || code > PW_RELEASE || code == PW_DEFECT)
+    if (code < PW_OK || code > PW_IN_HANDLER || code == PW_DEFECT)
         FAIL("%s of line %d gave %d (%s): %s", what, line, code, pw_error_name(code), pw_error_message());
     if (code != PW_OK && !*pw_error_message())
         FAIL("%s of line %d gave %s and says nothing", what, line, pw_error_name(code));
@@ -107,9 +116,9 @@ static bool outcome(int line, const char *what, int code)
 /* A pointer to an object: mostly one of its kind, else NULL, none that is aligned, or one of another kind. */
 static void *handle(void *const *table, size_t count)
 {
-    void *const *of[] = {(void **)nodes, (void **)remotes, (void **)operations, (void **)opened};
-    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED};
-    size_t kind = below(4);
+    void *const *of[] = {(void **)nodes, (void **)remotes, (void **)operations, (void **)opened, (void **)logs, (void **)servings};
+    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED, LOGS, SERVINGS};
+    size_t kind = below(6);
 
     switch (below(24)) {
     case 0:
@@ -452,6 +461,142 @@ static void conditional(void)
     }
 }
 
+/* A handler, in any thread. context: the place of its log, or NULL. */
+static void handles(void *context, const pw_access *access)
+{
+    static _Thread_local uint64_t bytes[64];
+    pw_log **log = context;
+
+    handled++;
+    if (access->operation < PW_ACCESS_PUT || access->operation > PW_ACCESS_COMPARE_SWAP || access->domain > 1023)
+        FAIL("a record of operation %u and domain %u", access->operation, access->domain);
+    for (size_t i = 0; i < access->data_length; i++)
+        bytes[i % 64] += ((const unsigned char *)access->data)[i];
+    switch (access->stamp % 16) {
+    case 0:
+        if (log && pw_log_poll(*log, 1, handles, NULL, NULL) != PW_IN_HANDLER)
+            FAIL("a handler polls its own log");
+        break;
+    case 1:
+        if (log && pw_log_free(*log) != PW_IN_HANDLER)
+            FAIL("a handler frees its own log");
+        break;
+    case 2:
+        DO(pw_put(inner, access->length % 512, bytes, sizeof bytes));
+        DO(pw_get(inner, access->length % 512, bytes, sizeof bytes));
+        break;
+    case 3: {
+        pw_operation *flush;
+
+        DO(pw_flush(inner));
+        if (DO(pw_flush_handled_start(inner, PW_ALL_DOMAINS, &flush)))
+            DO(pw_operation_free(flush));
+        break;
+    }
+    case 4:
+        DO(pw_handler_failed(NULL));
+        break;
+    default:
+        break;
+    }
+}
+
+static void end_servings(void)
+{
+    for (int i = 0; i < SERVINGS; i++)
+        DO(pw_serving_end(servings[i], NULL));
+}
+
+static void logs_come_and_go(void)
+{
+    size_t at = below(LOGS);
+    pw_log **place = &logs[at];
+    pw_counts counts;
+
+    if (*place && !one_in(8))
+        return;
+    if (!is_silent[at]) {
+        /* Its handlers use it. */
+        end_servings();
+        DO(pw_serving_end(keepers[at], one_in(2) ? NULL : &counts));
+    }
+    DO(pw_log_free(*place));
+    if (is_silent[at])
+        DO(pw_serving_end(keepers[at], &counts));
+    keepers[at] = NULL;
+    DO(pw_log_make(NODE, number(4096), number(5000), number(2), NULL));
+    if (!DO(pw_log_make(nodes[0], 256 + below(1 << 14), one_in(4) ? 0 : 16 + below(200), below(2), place)))
+        return;
+    is_silent[at] = one_in(2);
+    if (!DO(pw_log_serve(*place, NULL, handles, is_silent[at] ? NULL : place, &keepers[at])))
+        FAIL("a log that nobody serves");
+}
+
+static void servings_come_and_go(void)
+{
+    pw_serving **place = &servings[below(SERVINGS)], *none;
+    pw_events events = {number(20), number(1000000)};
+    pw_counts counts;
+    size_t of = below(LOGS);
+    void *context = is_silent[of] ? NULL : &logs[of];
+
+    switch (below(6)) {
+    case 0:
+        DO(pw_serving_end(*place, one_in(2) ? NULL : &counts));
+        DO(pw_log_serve(logs[of], one_in(3) ? NULL : &events, handles, context, place));
+        break;
+    case 1:
+        DO(pw_serving_end(handle((void **)servings, SERVINGS), &counts));
+        break;
+    case 2:
+        DO(pw_log_serve(logs[of], &events, NULL, context, &none));
+        DO(pw_log_serve(logs[of], NULL, handles, context, NULL));
+        break;
+    default:
+        DO(pw_serving_counts(handle((void **)servings, SERVINGS), one_in(8) ? NULL : &counts));
+    }
+}
+
+static void reacting(void)
+{
+    pw_token of;
+    pw_counts counts;
+    size_t at = below(LOGS);
+    uint64_t page = one_in(8) ? number(ROOM) : below(5) * 4096, length = one_in(4) ? PW_TO_END : number(4) * 4096;
+
+    switch (below(8)) {
+    case 0:
+        logs_come_and_go();
+        break;
+    case 1:
+        servings_come_and_go();
+        break;
+    case 2 ... 4: {
+        pw_log *to = one_in(4) ? NULL : handle((void **)logs, LOGS);
+
+        DO(pw_set_attributes(one_in(8) ? NODE : nodes[0], token(&of), page, length, one_in(4) ? number(127) : 1ull << below(7), to));
+        break;
+    }
+    case 5:
+        DO(pw_log_poll(logs[at], one_in(2) ? below(9) : SIZE_MAX, one_in(16) ? NULL : handles, is_silent[at] ? NULL : &logs[at],
+                       one_in(2) ? NULL : &counts));
+        break;
+    case 6:
+        DO(pw_take_faults(NODE, one_in(16) ? NULL : handles, NULL, one_in(2) ? NULL : words));
+        DO(pw_handler_failed("nobody"));
+        (void)pw_log_domain(handle((void **)logs, LOGS));
+        break;
+    default: {
+        uint32_t domain = one_in(3) ? number(1023) : PW_ALL_DOMAINS;
+
+        if (one_in(2))
+            DO(pw_flush_handled_start(REMOTE, domain, operation()));
+        else
+            DO(pw_flush_handled(REMOTE, domain));
+    }
+    }
+}
+
 static void check_guards(void)
 {
     for (int i = 0; i < GUARD; i++)
@@ -479,10 +624,15 @@ int main(int argc, char **argv)
     if (pw_export(nodes[0], room, ROOM, PW_READ | PW_WRITE | PW_ATOMIC, &tokens[0]) ||
         pw_open(nodes[1], &tokens[0], &remotes[0]))
         pw_die("open");
+    static unsigned char plain[1024];
+    pw_node *own;
+    pw_token of_plain;
+    if (pw_node_alone(&own) || pw_export(own, plain, sizeof plain, PW_READ | PW_WRITE, &of_plain) || pw_open(own, &of_plain, &inner))
+        pw_die("open");
     while (end ? seconds() < end : calls < wanted) {
         /* A call that does not return is an error, too. */
         alarm(120);
-        switch (below(32)) {
+        switch (below(36)) {
         case 0:
             if (one_in(8))
                 nodes_come_and_go();
@@ -511,6 +661,9 @@ int main(int argc, char **argv)
         case 25:
             signals();
             break;
+        case 32 ... 35:
+            reacting();
+            break;
         default:
             conditional();
         }
@@ -518,10 +671,15 @@ int main(int argc, char **argv)
             check_guards();
     }
     alarm(120);
+    end_servings();
+    for (int i = 0; i < LOGS; i++) {
+        DO(pw_serving_end(keepers[i], NULL));
+        DO(pw_log_free(logs[i]));
+    }
     for (int i = 0; i < NODES; i++)
         DO(pw_node_leave(nodes[i]));
     check_guards();
-    printf("seed %llu: %llu calls, %llu refused\n", (unsigned long long)seed, (unsigned long long)calls,
-           (unsigned long long)refused);
+    printf("seed %llu: %llu calls, %llu refused, %llu records handled\n", (unsigned long long)seed,
+           (unsigned long long)calls, (unsigned long long)refused, (unsigned long long)handled);
     return 0;
 }

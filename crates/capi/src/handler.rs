@@ -1,0 +1,214 @@
+//! Handlers of accesses: functions of C, and how they say that they have failed.
+
+use crate::boundary::{Result, call};
+use crate::error::{Refusal, pw_error};
+use pagewire::access_log::{LoggedOperation, RecordFlags, RecordHeader};
+use pagewire_active::{Access, Reported};
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::panic::resume_unwind;
+
+/// It writes: a put, or a part of one.
+pub const PW_ACCESS_PUT: u32 = 1;
+/// It reads.
+pub const PW_ACCESS_GET: u32 = 2;
+/// It adds to a word. Its data are what it adds.
+pub const PW_ACCESS_FETCH_ADD: u32 = 3;
+/// It changes a word that is as expected. Its data are two words: what it expects, and the new one.
+pub const PW_ACCESS_COMPARE_SWAP: u32 = 4;
+
+/// The message begins with this record.
+pub const PW_FIRST: u32 = 1;
+/// The message ends with this record.
+pub const PW_LAST: u32 = 2;
+/// The caller got an error, and nothing moved.
+pub const PW_REFUSED: u32 = 4;
+/// Its bytes are in the record, and not in memory.
+pub const PW_REDIRECTED: u32 = 8;
+/// Nobody knows whether it was made: its source has died in its midst, or takes too long.
+pub const PW_MAY_HAVE_WRITTEN: u32 = 16;
+
+const _: () = assert!(
+    PW_ACCESS_PUT == LoggedOperation::Write as u32
+        && PW_ACCESS_GET == LoggedOperation::Read as u32
+        && PW_ACCESS_FETCH_ADD == LoggedOperation::FetchAdd as u32
+        && PW_ACCESS_COMPARE_SWAP == LoggedOperation::CompareSwap as u32
+);
+
+/// An access of a peer, or a part of one: a long access is several records with the same message.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct pw_access {
+    /// What was written or returned, or the operands of an atomic, 8 bytes each. NULL: data are not logged, or there are none.
+    pub data: *const c_void,
+    /// Of the data, in bytes.
+    pub data_length: usize,
+    /// First byte, in this process.
+    pub address: *mut c_void,
+    /// Bytes that were accessed.
+    pub length: u64,
+    /// Who accesses: a number that no other source of the log has at the same time.
+    pub source: u64,
+    /// When it began, in nanoseconds of the clock CLOCK_MONOTONIC.
+    pub stamp: u64,
+    /// PW_ACCESS_PUT, PW_ACCESS_GET, PW_ACCESS_FETCH_ADD or PW_ACCESS_COMPARE_SWAP.
+    pub operation: u32,
+    /// PW_FIRST, PW_LAST, PW_REFUSED, PW_REDIRECTED, PW_MAY_HAVE_WRITTEN, by OR.
+    pub flags: u32,
+    /// The same number for the records of one message, and another one for the next message of the source.
+    pub message: u32,
+    /// The key of the token by which it was made.
+    pub key: u32,
+    /// The user domain of the pages.
+    pub domain: u32,
+}
+
+/// A function that handles accesses. context is what was given along with it. The access is valid until it returns.
+///
+/// It may call the library: put, get, flush, atomics. While it waits, its log is not read. So two owners whose handlers put to each other can wait for each
+/// other: bound such waits by pw_wait_for(). Operations of one node to one peer are in order: what a handler starts waits behind a pw_flush_handled() of the same
+/// node to the same peer. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
+/// pagewire.hpp catches exceptions.
+pub type pw_handler = Option<unsafe extern "C" fn(context: *mut c_void, access: *const pw_access)>;
+
+/// What a handler has said of its failure.
+enum Failed {
+    Because(String),
+    /// It has told the user itself.
+    Reported,
+}
+
+/// The innermost handler of this thread.
+#[derive(Default)]
+struct Running {
+    depth: usize,
+    failed: Option<Failed>,
+}
+
+thread_local! {
+    static RUNNING: RefCell<Running> = const { RefCell::new(Running { depth: 0, failed: None }) };
+}
+
+/// A function of C, with its context.
+#[derive(Clone, Copy)]
+pub(crate) struct Handler {
+    function: unsafe extern "C" fn(*mut c_void, *const pw_access),
+    context: *mut c_void,
+}
+
+// SAFETY: an address; who gave it has promised that the function takes it in any thread (pagewire.h).
+unsafe impl Send for Handler {}
+
+impl Handler {
+    pub fn new(function: pw_handler, context: *mut c_void) -> Result<Handler> {
+        let function = function.ok_or_else(|| Refusal::argument("'handler' is NULL"))?;
+        Ok(Handler { function, context })
+    }
+
+    /// # Safety
+    /// The function takes the context in this thread.
+    unsafe fn run(&self, access: &Access<'_>) -> Option<Failed> {
+        let of_c = of(access);
+        // A handler may poll another log, whose handler runs within it.
+        let outer = RUNNING.with_borrow_mut(|running| {
+            running.depth += 1;
+            running.failed.take()
+        });
+        // SAFETY: the caller's promise; the access lives until the function has returned.
+        unsafe { (self.function)(self.context, &raw const of_c) };
+        RUNNING.with_borrow_mut(|running| {
+            running.depth -= 1;
+            std::mem::replace(&mut running.failed, outer)
+        })
+    }
+
+    /// Handles an access. False: the handler says that it has failed, which is reported.
+    ///
+    /// # Safety
+    /// The function takes the context in this thread.
+    pub unsafe fn call(&self, access: &Access<'_>) -> bool {
+        // SAFETY: the caller's promise.
+        match unsafe { self.run(access) } {
+            None => return true,
+            Some(Failed::Reported) => {}
+            Some(Failed::Because(why)) => pagewire_active::report_failure(access, &why),
+        }
+        false
+    }
+
+    /// Handles an access. A failure goes on as a panic, which whoever serves the log reports and counts.
+    ///
+    /// # Safety
+    /// The function takes the context in this thread.
+    pub unsafe fn call_or_unwind(&self, access: &Access<'_>) {
+        // SAFETY: the caller's promise.
+        let why: Box<dyn Any + Send> = match unsafe { self.run(access) } {
+            None => return,
+            Some(Failed::Reported) => Box::new(Reported),
+            Some(Failed::Because(why)) => Box::new(why),
+        };
+        // Not a panic: nothing of ours is wrong, and nobody is to see a backtrace.
+        resume_unwind(why)
+    }
+}
+
+fn of(access: &Access<'_>) -> pw_access {
+    let flags = [
+        (PW_FIRST, access.is_first()),
+        (PW_LAST, access.is_last()),
+        (PW_REFUSED, access.was_refused()),
+        (PW_REDIRECTED, access.was_redirected()),
+        (PW_MAY_HAVE_WRITTEN, access.may_have_written()),
+    ];
+    let bytes = access.bytes();
+    pw_access {
+        data: if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() },
+        data_length: bytes.len(),
+        address: std::ptr::with_exposed_provenance_mut(access.address() as usize),
+        length: access.length() as u64,
+        source: access.source(),
+        stamp: access.stamp(),
+        operation: access.operation() as u32,
+        flags: flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum(),
+        message: access.message(),
+        key: access.key(),
+        domain: access.user_domain().into(),
+    }
+}
+
+/// An access of the fault log.
+pub(crate) fn fault_access(record: &RecordHeader) -> Access<'static> {
+    Access::of_record(*record, &[])
+}
+
+const _: () = assert!(
+    PW_FIRST == RecordFlags::FIRST.bits() as u32
+        && PW_LAST == RecordFlags::LAST.bits() as u32
+        && PW_REFUSED == RecordFlags::REFUSED.bits() as u32
+        && PW_REDIRECTED == RecordFlags::REDIRECTED.bits() as u32
+        && PW_MAY_HAVE_WRITTEN == RecordFlags::MAY_HAVE_WRITTEN.bits() as u32
+);
+
+/// Says within a handler that it has failed: the access counts as handled and as failed, and the log goes on. why: a sentence, which is reported on the
+/// standard error output. NULL: the handler has told it itself.
+///
+/// PW_ARGUMENT: no handler of this thread is running.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_handler_failed(why: *const c_char) -> pw_error {
+    call(|| {
+        let failed = if why.is_null() {
+            Failed::Reported
+        } else {
+            // SAFETY: a string ends with a NUL (pagewire.h).
+            Failed::Because(unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned())
+        };
+        RUNNING.with_borrow_mut(|running| {
+            if running.depth == 0 {
+                return Err(Refusal::argument("pw_handler_failed: no handler of this thread is running"));
+            }
+            running.failed = Some(failed);
+            Ok(())
+        })
+    })
+}
