@@ -101,8 +101,9 @@ pub unsafe extern "C" fn pw_free(pointer: *mut c_void) -> pw_error {
     let Some(object) = NonNull::new(pointer.cast::<u8>()) else { return pw_error::PW_OK };
     quick(|| {
         let heap = of_heap(object)?;
-        if raw::has_exports_in_heap() {
-            // SAFETY: an object of the heap (pagewire.h), as far as can be seen; the heap is this process's own where it has exports.
+        // The exports of a forked child are its parent's.
+        if raw::has_exports_in_heap() && heap.file().is_ok() {
+            // SAFETY: an object of the heap (pagewire.h), as far as can be seen; the heap is this process's own.
             let length = unsafe { heap.usable_size(object) };
             // The wait for an access sleeps, which is a cancellation point.
             let _uncancelled = Uncancelled::begin();

@@ -83,6 +83,12 @@ pub enum Access {
     ReadWrite,
 }
 
+/// Bytes of so many words.
+fn bytes_of(length: usize) -> io::Result<u64> {
+    let bytes = (length as u64).checked_mul(8).filter(|bytes| i64::try_from(*bytes).is_ok());
+    bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "more words than an address space has"))
+}
+
 impl MappedWords {
     /// A new file of `length` zero words, of which only touched pages cost memory, and its mapping for reading and
     /// writing. No other process can change its size; nor its contents with `Access::Read`.
@@ -90,7 +96,7 @@ impl MappedWords {
     /// # Errors
     /// As the kernel's; `FileTooLarge` where RLIMIT_FSIZE would have it answer with SIGXFSZ.
     pub fn create(name: &str, length: usize, peers: Access) -> io::Result<(Self, Descriptor)> {
-        let bytes = length as u64 * 8;
+        let bytes = bytes_of(length)?;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < bytes) {
             let reason = format!("RLIMIT_FSIZE (ulimit -f) is below {bytes} bytes");
@@ -119,7 +125,7 @@ impl MappedWords {
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(wrong("a memory file whose size can change"));
         }
-        if fstat(file)?.st_size as u64 != length as u64 * 8 {
+        if fstat(file)?.st_size as u64 != bytes_of(length)? {
             return Err(wrong("a memory file of another size"));
         }
         Self::map(file, length, access == Access::ReadWrite)
@@ -328,6 +334,16 @@ mod tests {
         theirs.read_bytes(3, &mut bytes);
         assert_eq!(&bytes, b"thirteen byte");
         assert_eq!(theirs.load(5), 0);
+    }
+
+    /// A peer says how many words its file has.
+    #[test]
+    fn a_length_whose_bytes_have_no_number_is_refused() {
+        let (_ours, file) = MappedWords::create("test", 512, Access::ReadWrite).unwrap();
+        for length in [(1 << 61) + 512, usize::MAX, 1 << 60] {
+            assert!(reopen(&file, length, Access::Read).is_err(), "{length:#x}");
+            assert!(MappedWords::create("test", length, Access::Read).is_err(), "{length:#x}");
+        }
     }
 
     #[test]

@@ -184,9 +184,10 @@ pub struct AccessLog<W> {
 }
 
 impl<W: SharedWords> AccessLog<W> {
-    /// Words that a log takes: at most [`MAX_LOG_SOURCES`] rings of so many words. `None`: there are too many.
+    /// Words that a log takes: at most [`MAX_LOG_SOURCES`] rings of so many words, whose number has 32 bits. `None`: there are too many.
     pub fn words_for(sources: usize, ring: usize) -> Option<usize> {
-        let fits = (1..=MAX_LOG_SOURCES).contains(&sources) && ring as u64 >= HEADER_WORDS;
+        let fits = (1..=MAX_LOG_SOURCES).contains(&sources)
+            && (HEADER_WORDS..=u32::MAX.into()).contains(&(ring as u64));
         let rings = sources.checked_mul(ring.checked_add(ROW_WORDS)?)?;
         fits.then_some(rings.checked_add(FIRST_ROW)?)
     }

@@ -34,6 +34,17 @@ fn read(reader: &mut LogReader<ProcessWords>, data: &mut Vec<u8>) -> Option<Reco
 }
 
 #[test]
+fn logs_that_cannot_be_have_no_words() {
+    let words = AccessLog::<ProcessWords>::words_for;
+    assert_eq!(words(1, 6), Some(FIRST_ROW + ROW_WORDS + 6));
+    for (sources, ring) in
+        [(0, 64), (MAX_LOG_SOURCES + 1, 64), (1, 5), (1, 1 << 32), (1, usize::MAX), (4096, usize::MAX / 8)]
+    {
+        assert_eq!(words(sources, ring), None, "{sources} {ring}");
+    }
+}
+
+#[test]
 fn records_come_whole_and_flush_knows_when_they_were_handled() {
     let log = log(2, 16);
     let mut reader = LogReader::new(log.clone(), true);

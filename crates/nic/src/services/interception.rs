@@ -217,7 +217,7 @@ impl<F: Fabric> Services<F> {
     pub fn make_log(&self, sources: usize, bytes: usize) -> Result<Arc<SharedLog<F>>> {
         let ring = bytes / 8;
         let length = access_log::AccessLog::<F::Words>::words_for(sources, ring).ok_or(
-            Error::InvalidArgument("an access log has 1 to 4096 sources with at least 48 bytes each"),
+            Error::InvalidArgument("an access log has 1 to 4096 sources with 48 bytes to 32 GiB each"),
         )?;
         let user_domain = self.interception.next_domain.fetch_add(1, Ordering::Relaxed);
         if user_domain as usize >= USER_DOMAINS {
