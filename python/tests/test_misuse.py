@@ -42,6 +42,14 @@ class World:
         self.operations: list[Any] = []
         self.opened: list[Any] = []
         self.left: list[Any] = []
+        self.servings: list[Any] = []
+        self.logs: list[Any] = [self.served_log()]
+
+    def served_log(self) -> Any:
+        """Some thread reads it, so that no put waits for space for ever."""
+        log = self.nodes[0].access_log(1 << 14)
+        log.serve(lambda access: repr(access))
+        return log
 
     def node(self) -> Any:
         return self.pick(self.left) if self.left and self.random.random() < 0.1 else self.pick(self.nodes)
@@ -227,6 +235,42 @@ class World:
         pagewire.is_registered(self.array())
         pagewire.heap_statistics()
 
+    def attributes(self) -> None:
+        draw = self.random
+        page = self.nodes[0].attributes(self.token())[draw.choice([slice(None), slice(0, 1024), self.index()])]
+        for _ in range(draw.randrange(3)):
+            page = draw.choice([page.redirect_puts, page.log_puts, page.log_gets, page.log_put_data, page.log_get_data])()
+        if draw.random() < 0.1:
+            page = draw.choice([page.refuse_puts, page.refuse_gets])()
+        draw.choice([page.set, page.set, page.to_fault_log, lambda: page.to(self.pick(self.logs)), lambda: page.to(None)])()
+
+    def log(self) -> None:
+        draw, log = self.random, self.pick(self.logs)
+        call = draw.randrange(6)
+        if call == 0:
+            log.poll(draw.choice([repr, self.fails, None, 7]), draw.choice([None, 1, self.number()]))
+        elif call == 1:
+            options = {"threshold": draw.choice([1, 1, self.number()]), "interval": draw.choice([0.01, self.seconds()])}
+            self.servings.append(log.serve(draw.choice([repr, self.fails, None]), **options))
+            self.servings[:-4] = []
+        elif call == 2:
+            self.pick(self.servings).end()
+        elif call == 3:
+            log.domain, self.pick(self.servings).counts, self.node().take_faults()
+        elif call == 4 and len(self.logs) < 3:
+            self.logs.append(self.served_log())
+        elif draw.random() < 0.2:
+            self.logs.pop().close()
+            self.logs.append(self.served_log())
+        else:
+            self.node().access_log(self.number(), sources=self.number()).close()
+
+    def fails(self, access: Any) -> None:
+        raise SystemExit(repr(access))  # threading.excepthook says nothing of it
+
+    def flush_handled(self) -> None:
+        self.remote().flush_handled(self.random.choice([None, None, self.number()])).wait()
+
     def leave(self) -> None:
         if self.random.random() < 0.05:
             node = pagewire.Node.alone()
@@ -244,6 +288,7 @@ STEPS: list[Callable[[World], None]] = [
     *[World.open_write, World.release, World.open_read, World.next_opened, World.answer, World.operation] * 2,
     *[World.zeros, World.export, World.unexport, World.open, World.close, World.signal, World.forget],
     *[World.flush, World.job, World.questions, World.leave],
+    *[World.attributes, World.log, World.log, World.flush_handled],
 ]
 
 

@@ -14,6 +14,7 @@ puts and gets::
 No call holds the GIL while it waits.
 """
 
+from ._access import Access, AccessKind, AccessLog, Attributes, Counts, Faults, Pages, Serving
 from ._conditional import HeldWrite, Opened, Peer
 from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._library import library_path, version
@@ -23,16 +24,24 @@ from ._remote import Remote
 from ._token import Token
 
 __all__ = [
+    "Access",
+    "AccessKind",
+    "AccessLog",
+    "Attributes",
     "BoundsError",
+    "Counts",
     "Error",
     "ErrorCode",
+    "Faults",
     "HeldWrite",
     "Node",
     "Opened",
     "Operation",
+    "Pages",
     "Peer",
     "PeerLostError",
     "Remote",
+    "Serving",
     "Signal",
     "Statistics",
     "TimeoutError",

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from . import _conditional
+from . import _access, _conditional
+from ._access import AccessLog, Faults, Pages
 from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error
 from ._library import HEADER, ffi, lib
@@ -66,6 +67,7 @@ class Node:
         self._orphans = Orphans()
         # Exported memory must stay.
         self._exported: dict[Token, Any] = {}
+        self._logs: set[AccessLog] = set()
 
     @classmethod
     def from_env(cls) -> Node:
@@ -167,6 +169,20 @@ class Node:
         check(lib.pw_open(self._open(), c_token(token), place))
         return Remote(self, place[0], dtype)
 
+    def access_log(self, size: int, *, sources: int = 256, ordered: bool = True) -> AccessLog:
+        """Makes a log of what peers do to pages that name it, with `size` bytes for each source, a connection of a peer. A record takes 48, and its data. A
+        source whose space is used up waits, and nobody else does. ordered=False: only the records of one source are in order."""
+        return AccessLog(self, size, sources, ordered)
+
+    def attributes(self, token: bytes) -> Pages:
+        """The pages of a token of this node, whose attributes can be set: pages of 4,096 bytes, the first of which begins where the exported bytes do.
+        ``node.attributes(token)[:4096].redirect_puts().to(log)``. Other tokens of the same memory are as they were."""
+        return Pages(self, Token(token))
+
+    def take_faults(self) -> Faults:
+        """Takes what is in the fault log of the process: accesses to pages that have no log. It keeps 4,096 records."""
+        return _access.take_faults(self)
+
     def explain(self, token: bytes) -> str:
         """The path to the owner of a token, and why it is no better one."""
         text = ffi.new("char[1024]")
@@ -215,6 +231,8 @@ class Node:
     def leave(self) -> None:
         """Leaves the job, and ends all exports. Nothing is done if it was left before."""
         handle, self._handle = self._handle, None
+        for log in list(self._logs):
+            log.close()
         if handle is not None:
             check(lib.pw_node_leave(handle))
         self._exported.clear()

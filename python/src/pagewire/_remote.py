@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ._access import flush_handled
 from ._errors import BoundsError, check
 from ._library import ffi, lib
 from ._operation import Operation
@@ -148,6 +149,12 @@ class Remote:
     def flush(self) -> None:
         """Waits until everything that was started to this peer before has ended. Raises the first failure of an operation that was dropped."""
         self._node._orphans.flushed(lib.pw_flush(self._handle))
+
+    def flush_handled(self, domain: int | None = None) -> Operation[None]:
+        """Starts a flush of handlers: it ends when the owner's handlers have returned for all accesses to this peer that were started before.
+        domain: only for those that are in one log of the owner (`AccessLog.domain` there). It ends at once where nothing was logged. What a handler starts
+        to the same peer by the same node waits behind it."""
+        return flush_handled(self, domain)
 
     def close(self) -> None:
         """Closes it. Operations that were started go on."""
