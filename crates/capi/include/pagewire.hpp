@@ -12,9 +12,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -232,6 +236,12 @@ public:
     /** Waits until everything that was started to this peer before has ended. */
     void flush() { check(pw_flush(opened_)); }
 
+    /** Starts a flush of handlers: it ends when the owner's handlers have returned for all that was started to this peer before. */
+    operation flush_handled(std::uint32_t domain = PW_ALL_DOMAINS)
+    {
+        return started([&](pw_operation **to) { return pw_flush_handled_start(opened_, domain, to); });
+    }
+
     /** The object of pagewire.h. */
     pw_remote *get() const noexcept { return opened_; }
 
@@ -303,6 +313,206 @@ template <class T> struct allocator {
 
     template <class U> bool operator==(const allocator<U> &) const noexcept { return true; }
     template <class U> bool operator!=(const allocator<U> &) const noexcept { return false; }
+};
+
+/** An access of a peer, as a handler gets it: valid until the handler returns. The members of pw_access, and what is made of them. */
+struct access : pw_access {
+    /** The first bytes of the data as a value. Nothing: there are fewer. */
+    template <class T> std::optional<T> value() const
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are logged");
+        if (data_length < sizeof(T))
+            return std::nullopt;
+        T copy;
+        std::memcpy(&copy, data, sizeof copy);
+        return copy;
+    }
+
+    /** How many bytes behind an address it begins. */
+    std::ptrdiff_t offset_from(const void *begin) const noexcept
+    {
+        return static_cast<const char *>(address) - static_cast<const char *>(begin);
+    }
+
+    bool is_first() const noexcept { return flags & PW_FIRST; }
+    bool is_last() const noexcept { return flags & PW_LAST; }
+    bool was_refused() const noexcept { return flags & PW_REFUSED; }
+    bool was_redirected() const noexcept { return flags & PW_REDIRECTED; }
+    bool may_have_written() const noexcept { return flags & PW_MAY_HAVE_WRITTEN; }
+};
+
+/** What was done with a log: `handled`, and of these `failed`, whose handler has thrown. */
+using counts = pw_counts;
+
+namespace detail {
+/** Calls a handler. What it throws is counted as a failure and reported; the log goes on. */
+template <class Handler> void handle(Handler &handler, const pw_access *given) noexcept
+{
+    try {
+        handler(access{*given});
+    } catch (const std::exception &thrown) {
+        pw_handler_failed(thrown.what());
+    } catch (...) {
+        pw_handler_failed("it has thrown what is no std::exception");
+    }
+}
+}  // namespace detail
+
+/** When a thread that sleeps is woken: when a source has so many records, or so much time has passed. */
+struct events {
+    std::uint64_t threshold = 1;
+    std::chrono::nanoseconds interval = std::chrono::milliseconds(100);
+};
+
+/** A thread that serves a log, until the destructor, or end(), has returned. The handler itself may end it, and is called no more then. */
+class serving {
+public:
+    serving(serving &&other) noexcept
+        : handler_(std::move(other.handler_)), started_(std::exchange(other.started_, nullptr))
+    {
+    }
+    serving &operator=(serving other) noexcept
+    {
+        std::swap(handler_, other.handler_);
+        std::swap(started_, other.started_);
+        return *this;
+    }
+    ~serving()
+    {
+        if (started_)
+            pw_serving_end(started_, nullptr);
+    }
+
+    /** What it has done so far. */
+    counts done() const
+    {
+        counts now;
+        check(pw_serving_counts(started_, &now));
+        return now;
+    }
+
+    /** Ends it when its handler has returned. Records that come later stay in the log. */
+    counts end()
+    {
+        counts last;
+        check(pw_serving_end(started_, &last));
+        started_ = nullptr;
+        return last;
+    }
+
+private:
+    friend class access_log;
+    using function = std::function<void(const access &)>;
+    /* The thread has its address. */
+    using place = std::unique_ptr<std::shared_ptr<function>>;
+
+    template <class Start> serving(function handler, Start start)
+        : handler_(std::make_unique<std::shared_ptr<function>>(std::make_shared<function>(std::move(handler))))
+    {
+        check(start(&serving::call, handler_.get(), &started_));
+    }
+
+    static void call(void *context, const pw_access *given)
+    {
+        /* It may end the serving that has it. */
+        std::shared_ptr<function> handler = *static_cast<std::shared_ptr<function> *>(context);
+        detail::handle(*handler, given);
+    }
+
+    place handler_; /* ends behind the thread */
+    pw_serving *started_ = nullptr;
+};
+
+/** What peers did to pages that name it. Its servings go on when it has ended. */
+class access_log {
+public:
+    access_log(access_log &&other) noexcept : made_(std::exchange(other.made_, nullptr)) {}
+    access_log &operator=(access_log other) noexcept
+    {
+        std::swap(made_, other.made_);
+        return *this;
+    }
+    ~access_log() { pw_log_free(made_); }
+
+    /** The user domain of its pages, by which flush_handled() of peers names it. */
+    std::uint32_t domain() const { return pw_log_domain(made_); }
+
+    /** Calls a handler with the records that there are, but with `most` at most. It does not wait. What the handler throws is counted and reported. */
+    template <class Handler> counts poll(Handler &&handler, std::size_t most = static_cast<std::size_t>(-1))
+    {
+        using plain = std::remove_reference_t<Handler>;
+        auto call = [](void *context, const pw_access *given) { detail::handle(*static_cast<plain *>(context), given); };
+        counts done;
+        check(pw_log_poll(made_, most, call, const_cast<void *>(static_cast<const void *>(std::addressof(handler))), &done));
+        return done;
+    }
+
+    /** Calls a handler with each record as it comes, in a thread of its own, which sleeps while there is none. */
+    [[nodiscard]] serving serve(std::function<void(const access &)> handler, const events &when = {})
+    {
+        auto interval = when.interval.count() > 0 ? static_cast<std::uint64_t>(when.interval.count()) : 0;
+        pw_events woken{when.threshold, interval};
+        return serving(std::move(handler), [&](pw_handler call, void *context, pw_serving **to) {
+            return pw_log_serve(made_, &woken, call, context, to);
+        });
+    }
+
+    /** serve() by a thread that never sleeps. */
+    [[nodiscard]] serving serve_polling(std::function<void(const access &)> handler)
+    {
+        return serving(std::move(handler), [&](pw_handler call, void *context, pw_serving **to) {
+            return pw_log_serve_polling(made_, call, context, to);
+        });
+    }
+
+    /** The object of pagewire.h. */
+    pw_log *get() const noexcept { return made_; }
+
+private:
+    friend class node;
+
+    explicit access_log(pw_log *made) noexcept : made_(made) {}
+
+    pw_log *made_;
+};
+
+/** Attributes of pages that are being described. They count when one of to(), to_fault_log() and set() returns; what is not named is as in ordinary memory. */
+class [[nodiscard]] page_setting {
+public:
+    /** Puts go to the log with their data, and not to memory. */
+    page_setting redirect_puts() const { return with(PW_REDIRECT_PUTS); }
+    page_setting refuse_puts() const { return with(PW_REFUSE_PUTS); }
+    page_setting refuse_gets() const { return with(PW_REFUSE_GETS); }
+    page_setting log_puts() const { return with(PW_LOG_PUTS); }
+    page_setting log_put_data() const { return with(PW_LOG_PUT_DATA); }
+    page_setting log_gets() const { return with(PW_LOG_GETS); }
+    page_setting log_get_data() const { return with(PW_LOG_GET_DATA); }
+
+    /** Sets them, with records in a log. When it returns, later accesses obey. */
+    void to(const access_log &log) const { apply(bits_, log.get()); }
+    /** Sets them, with metadata in the fault log of the process. */
+    void to_fault_log() const { apply(bits_, nullptr); }
+    /** Sets attributes that log nothing. */
+    void set() const { apply(bits_ & (PW_REFUSE_PUTS | PW_REFUSE_GETS), nullptr); }
+
+private:
+    friend class node;
+
+    page_setting(pw_node *node, const token &of, std::uint64_t offset, std::uint64_t length, std::uint32_t bits) noexcept
+        : node_(node), of_(of), offset_(offset), length_(length), bits_(bits)
+    {
+    }
+
+    page_setting with(std::uint32_t bit) const { return page_setting(node_, of_, offset_, length_, bits_ | bit); }
+    void apply(std::uint32_t bits, pw_log *log) const
+    {
+        check(pw_set_attributes(node_, &of_, offset_, length_, bits, log));
+    }
+
+    pw_node *node_;
+    token of_;
+    std::uint64_t offset_, length_;
+    std::uint32_t bits_;
 };
 
 /** This process as others of its job see it. */
@@ -383,6 +593,33 @@ public:
         pw_remote *opened;
         check(pw_open(node_, &given, &opened));
         return remote(opened);
+    }
+
+    /** Makes an access log with so many bytes for each source, a connection of a peer. sources: at once, 0 for 256. */
+    access_log make_access_log(std::size_t bytes, std::size_t sources = 0, bool is_ordered = true)
+    {
+        pw_log *made;
+        check(pw_log_make(node_, bytes, sources, is_ordered ? PW_ORDERED : PW_UNORDERED, &made));
+        return access_log(made);
+    }
+
+    /**
+     * Begins to describe the attributes of pages of a token of this node: whole pages of 4,096 bytes, the first of which begins where the token's
+     * bytes do. attributes(token, 0, 4096).redirect_puts().to(log)
+     */
+    page_setting attributes(const token &of, std::uint64_t offset = 0, std::uint64_t length = PW_TO_END) const
+    {
+        return page_setting(node_, of, offset, length, 0);
+    }
+
+    /** Takes the records of the fault log of the process, and calls a handler with each. Gives how many found no space there so far. */
+    template <class Handler> std::uint64_t take_faults(Handler &&handler)
+    {
+        using plain = std::remove_reference_t<Handler>;
+        auto call = [](void *context, const pw_access *given) { detail::handle(*static_cast<plain *>(context), given); };
+        std::uint64_t dropped;
+        check(pw_take_faults(node_, call, const_cast<void *>(static_cast<const void *>(std::addressof(handler))), &dropped));
+        return dropped;
     }
 
     /** The path to the owner of a token, and why it is no better one. */

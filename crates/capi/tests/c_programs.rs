@@ -139,6 +139,16 @@ fn access_logs_keep_their_promises() {
 }
 
 #[test]
+fn memory_reacts_from_c_plus_plus() {
+    if let Some(program) = compiled_plus_plus("examples/reacts.cpp") {
+        run(&program, REACTS);
+    }
+    if let Some(program) = compiled_plus_plus("tests/cpp/access_log.cpp") {
+        run(&program, "");
+    }
+}
+
+#[test]
 fn the_heap_is_registered() {
     let expected = "registered: heap 1, stack 0\n\
         64 MiB more are live, and not resident before they are touched: 1\n\
