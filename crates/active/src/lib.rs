@@ -56,4 +56,4 @@ pub use access::Access;
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
 pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
-pub use serve::{Reported, Serving, Summary, report_failure};
+pub use serve::{Reported, Serving, Summary};

@@ -111,12 +111,8 @@ fn report(access: &Access<'_>, panic: &(dyn Any + Send)) {
     }
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    report_failure(access, text.unwrap_or("it does not say why"));
-}
-
-/// Reports in the program's log that a handler has failed at an access.
-pub fn report_failure(access: &Access<'_>, why: &str) {
-    log::error!("a handler failed at an access of source {}: {why}", access.source());
+    let (source, text) = (access.source(), text.unwrap_or("it does not say why"));
+    log::error!("a handler failed at an access of source {source}: {text}");
 }
 
 /// `events`: `None`: the thread never sleeps.

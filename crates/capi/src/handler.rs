@@ -4,9 +4,10 @@ use crate::boundary::{Result, call};
 use crate::error::{Refusal, pw_error};
 use pagewire::access_log::{LoggedOperation, RecordFlags, RecordHeader};
 use pagewire_active::{Access, Reported};
-use std::any::Any;
+use pagewire_memory::Uncancelled;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
+use std::io::Write;
 use std::panic::resume_unwind;
 
 /// It writes: a put, or a part of one.
@@ -129,28 +130,36 @@ impl Handler {
     /// The function takes the context in this thread.
     pub unsafe fn call(&self, access: &Access<'_>) -> bool {
         // SAFETY: the caller's promise.
-        match unsafe { self.run(access) } {
-            None => return true,
-            Some(Failed::Reported) => {}
-            Some(Failed::Because(why)) => pagewire_active::report_failure(access, &why),
+        let failed = unsafe { self.run(access) };
+        if let Some(Failed::Because(why)) = &failed {
+            report(access, why);
         }
-        false
+        failed.is_none()
     }
 
-    /// Handles an access. A failure goes on as a panic, which whoever serves the log reports and counts.
+    /// [`call`](Self::call) for one who serves the log: a failure, which is reported, goes on as a panic, and is counted there.
     ///
     /// # Safety
     /// The function takes the context in this thread.
     pub unsafe fn call_or_unwind(&self, access: &Access<'_>) {
         // SAFETY: the caller's promise.
-        let why: Box<dyn Any + Send> = match unsafe { self.run(access) } {
-            None => return,
-            Some(Failed::Reported) => Box::new(Reported),
-            Some(Failed::Because(why)) => Box::new(why),
-        };
-        // Not a panic: nothing of ours is wrong, and nobody is to see a backtrace.
-        resume_unwind(why)
+        if !unsafe { self.call(access) } {
+            // No panic of ours: nobody is to see a backtrace.
+            resume_unwind(Box::new(Reported));
+        }
     }
+}
+
+/// As a panic in Rust is told, whatever is to be seen of the log.
+fn report(access: &Access<'_>, why: &str) {
+    // write(2) is a cancellation point.
+    let _uncancelled = Uncancelled::begin();
+    // Where the standard error output cannot be written to, there is nobody to tell.
+    let _ = writeln!(
+        std::io::stderr(),
+        "pagewire: a handler failed at an access of source {}: {why}",
+        access.source()
+    );
 }
 
 fn of(access: &Access<'_>) -> pw_access {

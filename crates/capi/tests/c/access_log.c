@@ -201,7 +201,7 @@ static void fails(void *context, const pw_access *access)
 
     memcpy(&value, access->data, 8);
     if (value % 2)
-        EXPECT(PW_OK, pw_handler_failed(context));
+        EXPECT(PW_OK, pw_handler_failed(value == 7 ? "it is seven" : context));
 }
 
 static void failing(pw_log *log)
