@@ -283,6 +283,10 @@ class Ends(unittest.TestCase):
     def test_the_program_of_the_guide(self) -> None:
         example = str(Path(__file__).parent.parent / "examples" / "reacts.py")
         expected = "a letter: 7\n24 bytes were put\nin memory: 0 and 1, letters: 1\nCounts(handled=2, failed=0)\n"
+        page = Path(__file__).parent.parent.parent / "docs" / "guide" / "active.md"
+        _, program = Path(example).read_text().split('"""\n\n', 1)
+        self.assertIn(f"```python\n# reacts.py\n{program}```", page.read_text())
+        self.assertIn(f"$ python reacts.py\n{expected}```", page.read_text())
         for path in ("local", "udp"):
             with self.subTest(path=path):
                 os.environ["PAGEWIRE_PATH"] = path

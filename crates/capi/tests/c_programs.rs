@@ -128,9 +128,15 @@ fn the_first_put_goes_round() {
 const REACTS: &str =
     "a letter: 7\n24 bytes were put\nin memory: 0 and 1, letters: 1\nhandled: 2, failed: 0\n";
 
+/// The page of the guide has the example, and what it prints.
 #[test]
 fn memory_reacts() {
     run(&compiled("examples/reacts.c"), REACTS);
+    let file = |name: &str| std::fs::read_to_string(crate_folder().join(name)).unwrap();
+    let (page, example) = (file("../../docs/guide/active.md"), file("examples/reacts.c"));
+    let (_, program) = example.split_once("*/\n").unwrap();
+    assert!(page.contains(&format!("```c\n/* reacts.c */\n{program}```")), "the guide has another program");
+    assert!(page.contains(&format!("$ ./reacts\n{REACTS}```")), "the guide shows something else");
 }
 
 #[test]
