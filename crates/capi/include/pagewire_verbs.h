@@ -1,5 +1,7 @@
 /*
- * pagewire_verbs.h: conditional writes of verbs programs, on queue pairs of their own.
+ * pagewire_verbs.h: what Pagewire adds to verbs programs: conditional writes on queue pairs of their own, and counts of the accesses to their regions.
+ *
+ * Conditional writes.
  *
  * The writer holds a WRITE under a tag before it knows the peer's memory. The peer releases it with address and rkey, and it is then posted on
  * the writer's queue pair, whatever the program does. Its completion comes to the send completion queue of that queue pair, with its wr_id.
@@ -71,6 +73,43 @@ pw_error pw_cancel_held_write(pw_node *node, const pw_peer *peer, uint64_t tag);
  */
 pw_error pw_release_held_write(pw_node *node, const pw_peer *peer, uint64_t tag, uint64_t address, uint32_t rkey, uint64_t length,
                                pw_operation **operation);
+
+/** WRITEs and atomics of peers are counted. */
+#define PW_WATCH_WRITES 1
+/** READs of peers are counted. */
+#define PW_WATCH_READS 2
+
+/** Accesses of peers to a page of memory, 4,096 bytes. */
+typedef struct {
+    /** Its first byte. */
+    void *page;
+    /** WRITEs that touched it, and bytes that they wrote there. */
+    uint64_t writes;
+    uint64_t written_bytes;
+    /** READs that touched it, and bytes that they read there. */
+    uint64_t reads;
+    uint64_t read_bytes;
+    /** Atomics. */
+    uint64_t atomics;
+} pw_page_count;
+
+/**
+ * Has accesses of peers to a memory region counted by page, by a thread of the library. It needs no node. accesses: PW_WATCH_WRITES, PW_WATCH_READS, both
+ * by OR; 0: no more. When it returns, later accesses are counted, or no more. The region is watched whole, wherever it begins; the counts are those of pages
+ * of memory. SENDs are no accesses to a region. pagewire run --watch has this done with each region, and pagewire top shows the pages.
+ *
+ * mr: registered, and not deregistered meanwhile. PW_ENGINE: it cannot be watched (it is longer than 64 GiB, or there is no memory), or a stopped peer is
+ * within an access; PW_ARGUMENT.
+ */
+pw_error pw_watch_region(struct ibv_mr *mr, uint32_t accesses);
+
+/**
+ * What was counted of the pages that lie in length bytes at address, wholly or in part, and were accessed, in the order of their addresses. What peers have
+ * completed before is in the counts. Counts stay when the region has ended.
+ *
+ * counts: gets the first `most` of them; NULL with 0. found: gets how many there are, which may be more. PW_ARGUMENT.
+ */
+pw_error pw_page_counts(const void *address, size_t length, pw_page_count *counts, size_t most, size_t *found);
 
 #ifdef __cplusplus
 }

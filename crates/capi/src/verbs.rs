@@ -1,14 +1,16 @@
-//! Conditional writes of verbs programs, on queue pairs of their own: `pagewire_verbs.h`, which is written by hand as it needs infiniband/verbs.h.
+//! Conditional writes of verbs programs, on queue pairs of their own, and counts of accesses to their regions: `pagewire_verbs.h`, which is written by hand as it needs infiniband/verbs.h.
 
-use crate::boundary::call;
+use crate::boundary::{call, place};
 use crate::conditional::{hand_over_release, peer_of, pw_peer};
 use crate::error::{Refusal, pw_error};
 use crate::node::{node_of, pw_node};
 use crate::operation::pw_operation;
 use pagewire::Failure;
 use pagewire::raw::{Deferred, Posted};
-use pagewire_verbs::abi::{ibv_qp, ibv_send_wr};
+use pagewire_verbs::abi::{ibv_mr, ibv_qp, ibv_send_wr};
 use pagewire_verbs::deferred::{self, DeferredEnd, DeferredWrite};
+use pagewire_verbs::watch::{self, Watched};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,5 +97,71 @@ pub unsafe extern "C" fn pw_release_held_write(
         let (node, peer) = unsafe { (node_of(node)?, peer_of(peer)?) };
         let release = || node.release_memory(peer, tag, (address, length), rkey);
         hand_over_release(std::ptr::null_mut(), operation, release)
+    })
+}
+
+const PW_WATCH_WRITES: u32 = 1;
+const PW_WATCH_READS: u32 = 2;
+
+/// pagewire_verbs.h
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct pw_page_count {
+    pub page: *mut c_void,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub atomics: u64,
+}
+
+/// pagewire_verbs.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_watch_region(mr: *mut ibv_mr, accesses: u32) -> pw_error {
+    call(|| {
+        if accesses & !(PW_WATCH_WRITES | PW_WATCH_READS) != 0 {
+            let sentence = format!(
+                "'accesses' is {accesses}: it must be PW_WATCH_WRITES, PW_WATCH_READS, both by OR, or 0"
+            );
+            return Err(Refusal::argument(sentence));
+        }
+        let watched =
+            Watched { writes: accesses & PW_WATCH_WRITES != 0, reads: accesses & PW_WATCH_READS != 0 };
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        let outcome = unsafe { watch::watch_region(mr, watched) };
+        outcome
+            .map_err(|why| Refusal::new(pw_error::PW_ENGINE, format!("the region cannot be watched: {why}")))
+    })
+}
+
+/// pagewire_verbs.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_page_counts(
+    address: *const c_void,
+    length: usize,
+    counts: *mut pw_page_count,
+    most: usize,
+    found: *mut usize,
+) -> pw_error {
+    call(|| {
+        let found = place(found, "found")?;
+        let to = if most == 0 { None } else { Some(place(counts, "counts")?) };
+        let start = address as u64;
+        let pages = watch::page_counts(start..start.saturating_add(length as u64));
+        // SAFETY: the caller's place for it (pagewire_verbs.h), aligned and not NULL.
+        unsafe { found.write(pages.len()) };
+        for (index, page) in pages.iter().take(most).enumerate() {
+            let counted = pw_page_count {
+                page: std::ptr::with_exposed_provenance_mut(page.address as usize),
+                writes: page.counts.writes,
+                written_bytes: page.counts.written_bytes,
+                reads: page.counts.reads,
+                read_bytes: page.counts.read_bytes,
+                atomics: page.counts.atomics,
+            };
+            // SAFETY: there is space for `most` (pagewire_verbs.h), and `index` is less; aligned as `place` has seen.
+            to.iter().for_each(|to| unsafe { to.add(index).write(counted) });
+        }
+        Ok(())
     })
 }

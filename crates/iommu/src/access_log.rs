@@ -65,6 +65,9 @@ pub const HEADER_WORDS: u64 = 6;
 /// Nanoseconds for which a reservation holds back records of other sources.
 pub const RESERVATION_BOUND: u64 = 200_000_000;
 
+/// Records of one ring that an unordered reader takes before it looks at the next ring.
+const MOST_IN_A_ROW: u32 = 64;
+
 /// What an access did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -495,8 +498,9 @@ pub struct LogReader<W> {
     seen: Vec<Seen>,
     /// Records of several sources are read in the order of their stamps.
     is_ordered: bool,
-    /// With which ring the search begins, where they are not.
+    /// With which ring the search begins, where they are not, and how many records in a row it gave.
     first: usize,
+    in_a_row: u32,
     /// The record that is held back: its ring and stamp, and since when.
     held_back: Option<(usize, u64, u64)>,
 }
@@ -516,7 +520,7 @@ impl<W: SharedWords> LogReader<W> {
     /// before it.
     pub fn new(log: AccessLog<W>, is_ordered: bool) -> Self {
         let seen = vec![Seen { head: 0, reserved: None, is_closed: false }; log.sources];
-        LogReader { log, seen, is_ordered, first: 0, held_back: None }
+        LogReader { log, seen, is_ordered, first: 0, in_a_row: 0, held_back: None }
     }
 
     /// The next record, whose data take the place of what was in `data`. `now` is in nanoseconds, of the clock that gives the stamps.
@@ -527,7 +531,7 @@ impl<W: SharedWords> LogReader<W> {
             match self.ring(place) {
                 Ring::Ready(header, length) => {
                     if !self.is_ordered {
-                        self.first = (place + 1) % self.seen.len();
+                        self.stay_or_go_on(place);
                         return self.take(place, header, length, data);
                     }
                     if first.is_none_or(|(_, before, _)| header.stamp < before.stamp) {
@@ -553,6 +557,15 @@ impl<W: SharedWords> LogReader<W> {
                 self.free_places();
                 Next::Empty
             }
+        }
+    }
+
+    /// Where the next search begins, behind a record of this ring: with the same ring, as most others have none, but not for ever.
+    fn stay_or_go_on(&mut self, place: usize) {
+        self.in_a_row = if place == self.first { self.in_a_row + 1 } else { 1 };
+        self.first = place;
+        if self.in_a_row >= MOST_IN_A_ROW {
+            (self.first, self.in_a_row) = ((place + 1) % self.seen.len(), 0);
         }
     }
 

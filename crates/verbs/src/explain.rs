@@ -14,6 +14,8 @@
 //! (`pagewire_paging::FaultCounts`), in all, by device, and by region; `fault_latency` how long they were delayed: pairs of
 //! nanoseconds and the number that stayed below them.
 //!
+//! `watch` is there if accesses to regions are watched (`PAGEWIRE_WATCH`): how many there were, and the pages with the most ([`WatchReport`]).
+//!
 //! `port` is the UDP port, with `port_reason` where it is not 4791; `send_reason` says why the kernel last refused to send.
 //! `counters` are those of `pagewire_fabric::Counters`, `faults` what was done on purpose (`PAGEWIRE_FAULTS`).
 //!
@@ -40,6 +42,7 @@
 
 use crate::engine::Engine;
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
+use crate::watch::{self, WatchReport};
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
@@ -72,6 +75,8 @@ struct Process {
     faults: BTreeMap<&'static str, u64>,
     absent_pages: AbsentPages,
     fault_latency: Vec<(u64, u64)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<WatchReport>,
 }
 
 /// Accesses that met absent pages.
@@ -220,6 +225,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         faults: host.fault_counters().all().collect(),
         fault_latency: report.latency.clone(),
         absent_pages: AbsentPages::of(engine, report),
+        watch: watch::report(),
     })
 }
 

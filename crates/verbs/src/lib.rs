@@ -47,6 +47,7 @@ mod shared_receive;
 mod signals;
 mod sysfs;
 pub mod unsupported;
+pub mod watch;
 mod work_requests;
 
 pub use process::{call_on_start, shared_nic};

@@ -24,3 +24,19 @@ pub const MAX_SMALL_FILE: usize = 1 << 16;
 pub const MAX_ENDED_CONNECTIONS: usize = 1024;
 /// Milliseconds that the end of a process waits for a thread that starts the engine, or just looks at it.
 pub const EXIT_PATIENCE_MILLISECONDS: u64 = 100;
+/// Bytes of a region that is watched at most: its table of attributes has 4 bytes a page, all of which are set.
+pub const MAX_WATCHED_REGION: u64 = 1 << 36;
+/// Pages whose accesses are counted one by one. What goes to others is counted in all.
+pub const MAX_COUNTED_PAGES: usize = 1 << 20;
+/// Pages of which reports tell, those with the most accesses first.
+pub const MAX_HOT_PAGES: usize = 64;
+/// Regions that cannot be watched, of which reports tell why.
+pub const MAX_UNWATCHED: usize = 16;
+/// Rings of the log behind the counts, two for each queue pair of a peer. One more waits until another one has ended.
+pub const WATCH_SOURCES: usize = 4096;
+/// Bytes of each ring.
+pub const WATCH_RING: usize = 1 << 16;
+/// Records of a queue pair at which the counting thread is woken.
+pub const WATCH_THRESHOLD: u64 = 256;
+/// Milliseconds that the counting thread sleeps at most.
+pub const WATCH_MILLISECONDS: u64 = 50;

@@ -7,6 +7,7 @@ use crate::held::{HeldOverForks, Order};
 use crate::limits::EXIT_PATIENCE_MILLISECONDS;
 use crate::messages::{say, start_logging, tell};
 use crate::settings::Settings;
+use crate::watch;
 use libc::EINVAL;
 use pagewire_fabric::{Explained, FaultPlan, HostFabric};
 use pagewire_memory::Uncancelled;
@@ -40,6 +41,7 @@ fn settings() -> Result<Settings> {
         Errno(EINVAL)
     })?;
     start_logging(&settings.log);
+    watch::choose(settings.watch);
     check_devices(&settings.page_faults)?;
     Ok(settings)
 }

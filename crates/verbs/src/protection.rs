@@ -8,6 +8,7 @@ use crate::held::epoch;
 use crate::leftovers::{Leftover, Leftovers, Membership};
 use crate::object::Object;
 use crate::unsupported;
+use crate::watch;
 use libc::{EBUSY, EIO, c_int, c_void};
 use pagewire_nic::{MemoryRegion, ProtectionDomain, Reregistration, Rights};
 use std::cell::UnsafeCell;
@@ -116,6 +117,18 @@ unsafe impl Object for MemoryRegionObject {
     }
 }
 
+/// The region behind a structure of a program, and address and length of its memory.
+///
+/// # Safety
+/// `mr` is NULL or registered, and is not deregistered while the reference is used.
+pub unsafe fn region_of<'a>(mr: *mut ibv_mr) -> Result<(&'a MemoryRegion<Host>, (u64, u64))> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { MemoryRegionObject::of(mr) }?;
+    // SAFETY: the structure lies in an `UnsafeCell`, and only a reregistration changes it.
+    let public = unsafe { &*object.public.get() };
+    Ok((&object.region, (public.addr as u64, public.length as u64)))
+}
+
 /// The rights that access flags ask for a region.
 fn region_rights(access: u32) -> Result<Rights> {
     unsupported::region_access(access)?;
@@ -145,7 +158,11 @@ pub unsafe fn register(
 ) -> Result<*mut ibv_mr> {
     // SAFETY: the caller's promise.
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
-    let region = domain.domain.register(address as u64, length as u64, iova, region_rights(access)?)?;
+    let rights = region_rights(access)?;
+    let region = domain.domain.register(address as u64, length as u64, iova, rights)?;
+    if watch::is_used() {
+        watch::registered(&region, (address as u64, length as u64), rights);
+    }
     Ok(publish_region(pd, domain, (address, length), region))
 }
 
@@ -292,16 +309,24 @@ pub unsafe extern "C" fn ibv_rereg_mr(
                 false => None,
             },
         };
-        object.region.reregister(change).inspect_err(|error| busy = error.errno() == EBUSY)?;
+        if watch::is_used() {
+            watch::suspend(&object.region);
+        }
+        let outcome = object.region.reregister(change).inspect_err(|error| busy = error.errno() == EBUSY);
         // SAFETY: the structure lies in an `UnsafeCell`, and the caller does not use the region during the call.
         let public = unsafe { &mut *object.public.get() };
-        if changes(IBV_REREG_MR_CHANGE_PD) {
+        if outcome.is_ok() && changes(IBV_REREG_MR_CHANGE_PD) {
             public.pd = pd;
         }
-        if changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
+        if outcome.is_ok() && changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
             (public.addr, public.length) = (address, length);
         }
         (public.lkey, public.rkey) = (object.region.lkey(), object.region.rkey());
+        if watch::is_used() {
+            let memory = (public.addr as u64, public.length as u64);
+            watch::registered(&object.region, memory, object.region.rights());
+        }
+        outcome?;
         Ok(())
     });
     match done {

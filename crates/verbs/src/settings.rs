@@ -1,5 +1,6 @@
 //! What the environment asks of the engine. `pagewire run` sets these variables from its options.
 
+use crate::watch::Watched;
 use log::LevelFilter;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
 use pagewire_nic::{Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
@@ -29,6 +30,8 @@ pub struct Settings {
     pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
     pub statistics: Option<PathBuf>,
+    /// `PAGEWIRE_WATCH`: which accesses of peers to the program's regions are counted.
+    pub watch: Watched,
     /// `PAGEWIRE_LOG`: what of the engine's log is shown on standard error, as in `RUST_LOG`.
     pub log: String,
 }
@@ -65,8 +68,12 @@ impl Settings {
             None => "off".into(),
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
         };
+        let watch = match variable("PAGEWIRE_WATCH") {
+            None => Watched::default(),
+            Some(value) => watched(&value.to_string_lossy())?,
+        };
         let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
-        Ok(Settings { path, page_faults, page_in, faults_at_once, rate, faults, statistics, log })
+        Ok(Settings { path, page_faults, page_in, faults_at_once, rate, faults, statistics, watch, log })
     }
 
     /// How the engine is set up.
@@ -109,6 +116,23 @@ fn page_in(value: &str) -> Result<(PageIn, bool), UnknownPageIn> {
         Some(strategy) => Ok((strategy.parse()?, false)),
         None => Ok((value.parse()?, true)),
     }
+}
+
+/// What `PAGEWIRE_WATCH` names.
+fn watched(value: &str) -> Result<Watched, String> {
+    let mut all = Watched::default();
+    for word in value.split(',') {
+        match word {
+            "writes=count" => all.writes = true,
+            "reads=count" => all.reads = true,
+            _ => {
+                return Err(format!(
+                    "PAGEWIRE_WATCH is '{value}': it must be writes=count, reads=count, or both with a comma between them"
+                ));
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Checks a filter of the log. `env_logger` takes any word for the name of a part, and then shows nothing.
@@ -177,6 +201,17 @@ mod tests {
         assert!(with("PAGEWIRE_PATH", "rdma").unwrap_err().contains("auto, local or udp"));
         assert!(with(FAULTS_VARIABLE, "drop=often").unwrap_err().contains(FAULTS_VARIABLE));
         assert!(with(FAULTS_VARIABLE, "drop=0.5,seed=3").unwrap().faults.drop == 0.5);
+    }
+
+    #[test]
+    fn accesses_are_watched_by_kind() {
+        let watched = |value| with("PAGEWIRE_WATCH", value).map(|settings| settings.watch);
+        assert_eq!(Settings::from(|_| None).unwrap().watch, Watched::default());
+        assert_eq!(watched("writes=count"), Ok(Watched { writes: true, reads: false }));
+        assert_eq!(watched("reads=count,writes=count"), Ok(Watched { writes: true, reads: true }));
+        for wrong in ["writes", "writes=", "writes=count,", "all=count", "writes=log"] {
+            assert!(watched(wrong).unwrap_err().contains("writes=count, reads=count"), "{wrong}");
+        }
     }
 
     #[test]

@@ -33,6 +33,27 @@ fn read(reader: &mut LogReader<ProcessWords>, data: &mut Vec<u8>) -> Option<Reco
     }
 }
 
+/// It reads one ring for a while, and never so long that another one waits for ever.
+#[test]
+fn an_unordered_reader_comes_to_each_ring() {
+    let log = log(3, 64);
+    let mut reader = LogReader::new(log.clone(), false);
+    let (mut busy, mut other) = (log.claim_source(0).unwrap(), log.claim_source(1).unwrap());
+    let busy_header = RecordHeader { source: 0, ..header(0) };
+    other.reserve(&RecordHeader { source: 1, ..header(0) }, &[], || 1).unwrap().publish().unwrap();
+    let seen: Vec<u64> = (0..200)
+        .map(|stamp| {
+            busy.reserve(&busy_header, &[], || stamp + 2).unwrap().publish().unwrap();
+            read(&mut reader, &mut Vec::new()).unwrap().source
+        })
+        .collect();
+    let at = seen.iter().position(|source| *source == 1).unwrap();
+    assert!(
+        at <= MOST_IN_A_ROW as usize && seen.iter().filter(|source| **source == 1).count() == 1,
+        "{seen:?}"
+    );
+}
+
 #[test]
 fn logs_that_cannot_be_have_no_words() {
     let words = AccessLog::<ProcessWords>::words_for;

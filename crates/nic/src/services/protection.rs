@@ -211,6 +211,11 @@ impl<F: Fabric> MemoryRegion<F> {
         self.registered.lock().key
     }
 
+    /// What it was registered for.
+    pub fn rights(&self) -> Rights {
+        self.registered.lock().access
+    }
+
     /// Ends the registration. When this returns no access through the key is under way and none will come;
     /// an access that does not end in time gives `Busy`: the key is then dead, and the call may be repeated
     /// (`ibv_dereg_mr(3)`).
