@@ -230,6 +230,18 @@ fn conditional_writes_of_verbs_end_once() {
     run(&compiled("tests/c/verbs_held.c"), "");
 }
 
+/// Whether the program asks for it, or whoever started it (`pagewire run --watch`).
+#[test]
+fn accesses_to_regions_are_counted_by_page() {
+    let program = compiled("tests/c/watch.c");
+    run(&program, "");
+    for path in ["local", "udp"] {
+        let mut command = Command::new(&program);
+        command.env("PAGEWIRE_PATH", path).env("PAGEWIRE_WATCH", "writes=count,reads=count");
+        assert_eq!(said(&output(&mut command)), "", "{path}");
+    }
+}
+
 /// What `pagewire run --heap` does: malloc(3) of a program that knows nothing of it.
 #[test]
 fn malloc_of_any_program_may_come_from_the_heap() {

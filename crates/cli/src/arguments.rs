@@ -191,9 +191,10 @@ fn interval(seconds: &str) -> Result<Duration, String> {
 #[command(after_help = "Examples:\n  \
     pagewire run -- ibv_rc_pingpong -g 0\n  \
     pagewire run --path udp --pcap /tmp/wire.pcap -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
-    pagewire run --stats -- ib_write_bw --size 1048576 192.0.2.7\n\n\
+    pagewire run --stats -- ib_write_bw --size 1048576 192.0.2.7\n  \
+    pagewire run --watch writes=count,reads=count -- ./server\n\n\
     Exit status: the program's own; 126 if it cannot be run, 127 if it is not found,\n\
-    128 + N if signal N ended it (with --stats), 125 if Pagewire itself failed,\n\
+    128 + N if signal N ended it (with --stats or --watch), 125 if Pagewire itself failed,\n\
     2 for a wrong command line.")]
 pub struct RunArguments {
     /// How connections travel; where it is not given, as the environment variable PAGEWIRE_PATH says, else auto
@@ -214,6 +215,13 @@ pub struct RunArguments {
     /// Print, on standard error, what the connections did when the program has ended (the counters of pagewire explain)
     #[arg(long)]
     pub stats: bool,
+    /// Count accesses of peers to the program's regions, by page: writes=count, reads=count, or both with a comma. The counts are printed, on
+    /// standard error, when the program has ended; pagewire top shows them before
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["writes=count", "reads=count"])]
+    pub watch: Vec<String>,
+    /// With --watch: print the counts as one JSON object a line
+    #[arg(long, requires = "watch")]
+    pub json: bool,
     /// What the ports say that they carry, in Gb/s (else the more of the interface's speed and, without --path udp, 100)
     #[arg(long, value_name = "GBITS", value_parser = ["10", "20", "25", "40", "50", "100", "200", "400"])]
     pub rate: Option<String>,

@@ -31,6 +31,8 @@ pub struct Launch {
     pub heap: bool,
     /// The packet capture, if any.
     pub pcap: Option<PathBuf>,
+    /// Which accesses of peers are counted, if that was said.
+    pub watch: Option<String>,
     /// The file to which counters are appended when the program ends, if any.
     pub stats: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ impl Launch {
             device_files: None,
             heap: false,
             pcap: None,
+            watch: None,
             stats: None,
         }
     }
@@ -73,6 +76,7 @@ impl Launch {
         let word = |shown| Path::new(if shown { "yes" } else { "no" });
         set(command, "PAGEWIRE_DEVICE_FILES", self.device_files.map(word));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
+        set(command, "PAGEWIRE_WATCH", self.watch.as_deref().map(Path::new));
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());
     }
 }

@@ -68,4 +68,5 @@ pub mod swap;
 pub mod table;
 pub mod top;
 pub mod transfer;
+pub mod watched;
 pub mod workload;

@@ -5,6 +5,7 @@
 
 use crate::limits::STATISTICS_BYTES;
 use crate::table::{Table, heading};
+use crate::watched::Watch;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -165,6 +166,11 @@ pub fn write_report(out: &mut impl io::Write, report: &ProcessReport) -> Result<
             ("port", _) if value.as_u64() == Some(0) => {}
             ("port", _) => writeln!(out, "  UDP port: {}", plain(value))?,
             ("faults", _) => line(out, "faults on purpose", value)?,
+            ("watch", Value::Object(_)) => {
+                if let Some(watch) = Watch::of(&report.process) {
+                    watch.write(out)?;
+                }
+            }
             ("absent_pages", Value::Object(counted)) => write_absent_pages(out, counted)?,
             ("fault_latency", Value::Array(buckets)) => {
                 let text: Vec<String> = buckets.iter().filter_map(bucket).collect();

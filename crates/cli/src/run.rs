@@ -3,7 +3,7 @@
 use crate::arguments::{RunArguments, path_of_variable};
 use crate::install::{Installation, in_path, is_executable};
 use crate::launch::{Launch, PATH_VARIABLE};
-use crate::{preload, report};
+use crate::{preload, report, watched};
 use anyhow::{Context, Error, Result, bail};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, getuid};
@@ -30,8 +30,8 @@ pub const FAILURE: u8 = 125;
 
 /// Runs the program; gives its exit status, or 126 or 127 as a shell does.
 ///
-/// Without `--stats` the program replaces this process, so that its PID, its signals and its exit status are its
-/// own; with it, this process waits.
+/// Without `--stats` and `--watch` the program replaces this process, so that its PID, its signals and its exit status are its
+/// own; with them, this process waits.
 ///
 /// # Errors
 /// If the engine is not found, `PAGEWIRE_PATH` or the file of the capture is of no use, or the counters cannot be read.
@@ -45,6 +45,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     launch.rate.clone_from(&arguments.rate);
     launch.device_files = arguments.no_device_files.then_some(false);
     launch.heap = arguments.heap;
+    launch.watch = (!arguments.watch.is_empty()).then(|| arguments.watch.join(","));
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.
         let file = std::path::absolute(file)?;
@@ -76,7 +77,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     }
     let mut command = Command::new(program);
     command.args(operands);
-    if !arguments.stats {
+    if !arguments.stats && launch.watch.is_none() {
         launch.apply(&mut command);
         return Ok(refusal(program, &command.exec()));
     }
@@ -84,7 +85,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     let directory = tempfile::Builder::new()
         .prefix("pagewire-stats-")
         .tempdir()
-        .context("--stats needs a directory for the counters, where TMPDIR says or in /tmp")?;
+        .context("--stats and --watch need a directory for the counters, where TMPDIR says or in /tmp")?;
     let file = directory.path().join("stats.jsonl");
     launch.stats = Some(file.clone());
     launch.apply(&mut command);
@@ -100,7 +101,12 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
         (true, None) => crate::tell!(
             "pagewire: no counters: no process of the program opened a device, ended by exit(3) and could write them"
         ),
-        (false, _) => report::print_summary(&reports)?,
+        (false, _) => {
+            if arguments.stats {
+                report::print_summary(&reports)?;
+            }
+            watched::print(&reports, arguments.json)?;
+        }
     }
     Ok(code(status))
 }

@@ -4,6 +4,7 @@ use super::board::{Board, Watched};
 use super::measures::{Measure, fault_latency, short, short_time};
 use super::rates::Group;
 use crate::table::{Table, bad};
+use crate::watched::Watch;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,6 +47,12 @@ pub fn write_tables(out: &mut impl Write, board: &Board) -> io::Result<()> {
             table.row(cells);
         }
         table.write(out, "  ")?;
+    }
+    for (_, watched) in &rows {
+        if let Some(watch) = Watch::of(&watched.report.process) {
+            writeln!(out, "\n{} (PID {}), accesses to its memory", watched.program(), watched.pid)?;
+            watch.write(out)?;
+        }
     }
     Ok(())
 }
@@ -106,7 +113,7 @@ pub fn object(board: &Board, interval: Duration, now: SystemTime) -> Value {
 fn process(watched: &Watched) -> Value {
     let mut object = Map::new();
     object.insert("pid".to_owned(), watched.pid.into());
-    for name in ["program", "path_choice", "page_faults", "fault_latency"] {
+    for name in ["program", "path_choice", "page_faults", "fault_latency", "watch"] {
         if let Some(value) = watched.report.process.get(name) {
             object.insert(name.to_owned(), value.clone());
         }

@@ -4,6 +4,7 @@ use super::board::{Board, Key, Order, Past, Watched};
 use super::measures::{Measure, fault_latency, short, short_time};
 use super::plain::queue_pair_cells;
 use crate::limits::TOP_HISTORY;
+use crate::watched::{COLUMNS, SHOWN_PAGES, Watch};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -232,9 +233,20 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched: &Wa
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let charts = if inner.height >= 14 { 4 } else { 0 };
-    let [notes, charts, queue_pairs] =
-        Layout::vertical([Constraint::Length(2), Constraint::Length(charts), Constraint::Fill(1)])
-            .areas(inner);
+    let watch = Watch::of(&watched.report.process);
+    // A title, a heading and pages, where the queue pairs keep most of the display.
+    let pages =
+        watch.map_or(0, |watch| (watch.pages().len().min(SHOWN_PAGES) as u16 + 2).min(inner.height / 3));
+    let [notes, charts, queue_pairs, pages] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(charts),
+        Constraint::Fill(1),
+        Constraint::Length(pages),
+    ])
+    .areas(inner);
+    if let Some(watch) = watch {
+        draw_pages(frame, pages, watch);
+    }
     let (notes_text, style) = match &watched.silence {
         Some(silence) => (silence.clone(), view.bad()),
         None => (growing(watched), Style::new()),
@@ -251,6 +263,18 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched: &Wa
     chart(Measure::Bytes, |past| past.bytes).draw(frame, bytes, watched, view.coloured(Color::Green));
     draw_latency(frame, latency, &buckets, view.coloured(Color::Cyan));
     draw_queue_pairs(frame, queue_pairs, view, watched);
+}
+
+/// The pages with the most accesses of peers.
+fn draw_pages(frame: &mut Frame<'_>, area: Rect, watch: Watch<'_>) {
+    let [title, table] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    frame.render_widget(Line::raw(watch.sentence()), title);
+    let row =
+        |[page, rest @ ..]: [String; 6]| Row::new(std::iter::once(Line::raw(page)).chain(rest.map(right)));
+    let head = row(COLUMNS.map(str::to_owned)).style(heading());
+    let widths = [16, 12, 14, 12, 14, 12].map(Constraint::Length);
+    let rows = watch.pages().into_iter().take(SHOWN_PAGES).map(row);
+    frame.render_widget(Table::new(rows, widths).header(head), table);
 }
 
 /// Every counter that grows, in words.
