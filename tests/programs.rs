@@ -13,7 +13,7 @@ use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NET
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
     basics, combinations, command, crowd, death, device_files, faults, heap, instructions, killed, motion,
-    not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx, wire,
+    not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx, watch, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -115,6 +115,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             command::papers_are_reproduced_on_this_machine,
         ),
         trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
+        trial(pool, "watch::top_shows_hot_pages", watch::top_shows_hot_pages),
         trial(pool, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
         trial(pool, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
         trial(pool, "wire::packets_are_right", wire::packets_are_right),
@@ -177,6 +178,11 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         for program in heap::PERFTEST {
             trials.push(trial(pool, &format!("heap::{name}::{program}"), move |ground| {
                 heap::perftest_runs(ground, setting, program, all)
+            }));
+        }
+        for run in &watch::RUNS {
+            trials.push(trial(pool, &format!("watch::{name}::{}", run.program), move |ground| {
+                watch::counts_agree(ground, setting, run)
             }));
         }
         trials.push(trial(pool, &format!("heap::{name}::ibv_rc_pingpong"), move |ground| {

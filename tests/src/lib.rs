@@ -31,4 +31,5 @@ pub mod stack;
 pub mod tools;
 pub mod trust;
 pub mod ucx;
+pub mod watch;
 pub mod wire;
