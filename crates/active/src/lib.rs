@@ -49,11 +49,13 @@
 
 mod access;
 mod attributes;
+pub mod hash_table;
 mod log;
 mod serve;
 
 pub use access::Access;
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
+pub use hash_table::{HashTable, TableOptions};
 pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
 pub use serve::{Reported, Serving, Summary};

@@ -3,6 +3,7 @@
 use crate::null_pages::NullPages;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 /// A piece of some process's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -235,6 +236,12 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     ) -> Result<u64, MemoryError> {
         let _ = (process, there, operation);
         Err(MemoryError::NotMapped)
+    }
+
+    /// The words of a segment of a peer's memory that is [mapped](Self::map_shared) here. `None`: it is not, its address or length is no multiple of 8, or the peer has ended.
+    fn words_in_mapping<'p>(&self, process: &'p Self::Process, there: Segment) -> Option<&'p [AtomicU64]> {
+        let _ = (process, there);
+        None
     }
 
     /// Whether any of a peer's memory is [mapped](Self::map_shared) here.

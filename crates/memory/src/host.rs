@@ -22,6 +22,7 @@ use crate::{
 };
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
@@ -237,8 +238,12 @@ impl ApplicationMemory for HostMemory {
         if segment.length < SAMPLED && seen.covers(segment, moment) {
             return Ok(());
         }
+        // Whoever copies brings it in, as any memory of this process: it is mapped here.
+        if segment.length < SAMPLED && self.is_in_mapping(process, segment) {
+            return Ok(());
+        }
         match self.query_peer(process, segment, moment, seen) {
-            // Whoever copies brings it in: it is mapped here. The next transfer need not ask again.
+            // The next transfer need not ask again.
             Err(Absence::Cheap) if self.is_in_mapping(process, segment) => {
                 *seen = LastSeen { moment, range: segment.address..segment.address + segment.length };
                 Ok(())
@@ -263,6 +268,10 @@ impl ApplicationMemory for HostMemory {
 
     fn is_in_mapping(&self, process: &HostProcess, there: Segment) -> bool {
         process.shared().is_some_and(|shared| shared.place(there).is_some())
+    }
+
+    fn words_in_mapping<'p>(&self, process: &'p HostProcess, there: Segment) -> Option<&'p [AtomicU64]> {
+        if process.is_alive() { process.shared()?.words(there) } else { None }
     }
 
     fn map_shared(&self, process: &HostProcess, there: Range<u64>, file: i32) -> io::Result<()> {

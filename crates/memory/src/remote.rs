@@ -1,6 +1,7 @@
 //! Another process's memory, as transfers see it.
 
 use crate::{ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Segment, Unreached};
+use std::sync::atomic::AtomicU64;
 
 /// What is copied to another process.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +48,9 @@ pub trait RemoteMemory {
     /// Whether [`atomic`](Self::atomic) can be done there.
     fn takes_atomics(&self, there: Segment) -> bool;
 
+    /// The words of a segment of the other process that is mapped here, whose address and length are multiples of 8. `None`: it is not, or is not mapped.
+    fn words(&self, there: Segment) -> Option<&[AtomicU64]>;
+
     /// Whether copies may meet absent pages, of this process and of the other one.
     fn may_fault(&self) -> bool;
 }
@@ -86,6 +90,10 @@ impl<M: ApplicationMemory> RemoteMemory for CrossMemory<'_, M> {
 
     fn takes_atomics(&self, there: Segment) -> bool {
         there.address % 8 == 0 && self.memory.is_in_mapping(self.process, there)
+    }
+
+    fn words(&self, there: Segment) -> Option<&[AtomicU64]> {
+        self.memory.words_in_mapping(self.process, there)
     }
 
     fn may_fault(&self) -> bool {

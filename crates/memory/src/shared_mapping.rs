@@ -7,6 +7,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::ops::Range;
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicU64;
 
 /// A range of another process's addresses, and where it lies in this process.
 #[derive(Debug)]
@@ -48,6 +49,19 @@ impl SharedMapping {
         let offset = segment.address.checked_sub(self.there.start)?;
         let end = offset.checked_add(segment.length)?;
         (end <= self.there.end - self.there.start).then(|| self.here + offset)
+    }
+}
+
+impl SharedMapping {
+    /// The words of a segment of the other process, if it is in the range and whole words.
+    pub fn words(&self, segment: Segment) -> Option<&[AtomicU64]> {
+        let here = self.place(segment)?;
+        if here % 8 != 0 || segment.length % 8 != 0 {
+            return None;
+        }
+        // SAFETY: the words lie in this value's mapping, which is borrowed and keeps its length (F_SEAL_SHRINK). Every process accesses them
+        // as atomics or behind the compiler's back, by the kernel or by copies of the guard.
+        Some(unsafe { std::slice::from_raw_parts(here as *const AtomicU64, segment.length as usize / 8) })
     }
 }
 

@@ -18,7 +18,7 @@ use pagewire_transport::{Atomic, Operation, RemoteAddress};
 use std::cell::RefCell;
 use std::result::Result;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 type Host = Nic<HostFabric>;
@@ -344,6 +344,10 @@ impl RemoteMemory for TestMemory<'_> {
 
     fn takes_atomics(&self, there: Segment) -> bool {
         there.address % 8 == 0
+    }
+
+    fn words(&self, _: Segment) -> Option<&[AtomicU64]> {
+        None
     }
 
     fn may_fault(&self) -> bool {

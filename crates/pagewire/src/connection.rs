@@ -17,12 +17,12 @@ use crate::readiness::Readiness;
 use crate::services::Services;
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{QueuePairChange, State};
-use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendRequest, Status};
+use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -78,6 +78,14 @@ enum Link {
     Down {
         why: String,
     },
+}
+
+/// How much of an operation was executed as it was started.
+#[derive(Default)]
+pub(crate) struct Executed {
+    pub steps: usize,
+    /// All of it, and nobody else is to learn of its end.
+    pub is_whole: bool,
 }
 
 /// Operations that have ended, and how.
@@ -185,6 +193,34 @@ impl Connection {
         let mut ended = self.post(&mut queues);
         ended.extend(self.connect_if_needed(&mut queues));
         self.end(queues, ended);
+    }
+
+    /// Executes steps of an operation that is about to be started, as far as this thread may do that in the memory of a local peer, and
+    /// nothing waits before it. `word`: the operation's own, which gets what an atomic found.
+    pub fn execute_now(&self, steps: &[Step], word: &AtomicU64) -> Executed {
+        // Who sleeps until operations end (poll(2)) is to learn of this one, too: that is for operations of the connection.
+        if self.readiness().is_some() || self.is_forked() {
+            return Executed::default();
+        }
+        let queues = self.queues.lock();
+        let Link::Up { queue_pair, .. } = &queues.link else { return Executed::default() };
+        if !queues.is_quiet() {
+            return Executed::default();
+        }
+        let done = steps.iter().take_while(|step| execute_step(queue_pair, step, word)).count();
+        Executed { steps: done, is_whole: done > 0 && done == steps.len() }
+    }
+
+    /// Has the caller work on words of the peer's memory that is mapped here. False: that cannot be done now.
+    pub fn with_words(&self, remote: (u64, u32), length: u64, work: &mut dyn FnMut(&[AtomicU64])) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let queues = self.queues.lock();
+        match &queues.link {
+            Link::Up { queue_pair, .. } if queues.is_quiet() => queue_pair.with_words(remote, length, work),
+            _ => false,
+        }
     }
 
     /// Gives the engine what waits, as far as there is space. Returns what cannot be done any more.
@@ -490,6 +526,24 @@ impl Connection {
     }
 }
 
+/// Executes a step in the memory of a local peer. False: nothing was done.
+fn execute_step(queue_pair: &Arc<QueuePair<Host>>, step: &Step, word: &AtomicU64) -> bool {
+    let mut operation = step.operation;
+    loop {
+        let Some(found) = queue_pair.execute_now(&operation, step.local) else { return false };
+        match &mut operation {
+            SendOperation::CompareSwap { compare, .. } if step.repeats && *compare != found => {
+                *compare = found
+            }
+            SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => {
+                word.store(found, Ordering::Release);
+                return true;
+            }
+            _ => return true,
+        }
+    }
+}
+
 /// Has the peer destroy the queue pair of its side.
 fn hang_up(stream: &TcpStream) {
     if let Err(error) = stream.shutdown(Shutdown::Both) {
@@ -582,6 +636,11 @@ impl Watcher for Connection {
 }
 
 impl Queues {
+    /// Nothing was started that has not ended.
+    fn is_quiet(&self) -> bool {
+        self.posted.is_empty() && self.waiting.is_empty() && self.flushed.is_empty()
+    }
+
     /// The queue pair has failed. `lost`: why the peer is lost; else it has refused a request.
     fn fail(&mut self, lost: Option<String>) {
         if let Link::Up { queue_pair, stream } = &self.link {

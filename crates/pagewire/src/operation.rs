@@ -30,21 +30,23 @@ use std::time::Duration;
 /// # }
 /// ```
 #[must_use = "an operation that nobody waits for may fail without notice: wait for it, or flush its region"]
-pub struct Operation<B> {
-    connection: Arc<Connection>,
-    pending: Arc<Pending<Mutex<Option<B>>>>,
-    finish: fn(u64, B) -> B,
+pub struct Operation<B>(Progress<B>);
+
+enum Progress<B> {
+    /// It was executed as it was started, and nobody else knows it. Its result, until that is taken.
+    Executed(Option<B>),
+    Started(Started<B>),
 }
 
 impl<B> Unpin for Operation<B> {}
 
 impl<B: Send + 'static> Operation<B> {
-    pub(crate) fn new(
-        connection: Arc<Connection>,
-        pending: Arc<Pending<Mutex<Option<B>>>>,
-        finish: fn(u64, B) -> B,
-    ) -> Self {
-        Operation { connection, pending, finish }
+    pub(crate) fn executed(result: B) -> Self {
+        Operation(Progress::Executed(Some(result)))
+    }
+
+    pub(crate) fn started(started: Started<B>) -> Self {
+        Operation(Progress::Started(started))
     }
 
     /// Waits until it has ended (`remote`), and gives the buffer back. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
@@ -64,8 +66,10 @@ impl<B: Send + 'static> Operation<B> {
     /// # Errors
     /// The operation's, with the buffer.
     pub fn wait(self) -> Result<B, OperationError<B>> {
-        self.connection.completions().wait_until_ended(&*self.pending);
-        self.into_result()
+        match self.0 {
+            Progress::Executed(result) => Ok(result.unwrap_or_else(taken)),
+            Progress::Started(started) => started.wait(),
+        }
     }
 
     /// Waits until the buffer may be used again (`source`), and gives it back. On all paths of today that is when it has ended.
@@ -107,7 +111,10 @@ impl<B: Send + 'static> Operation<B> {
     /// # }
     /// ```
     pub fn ends_within(&self, patience: Duration) -> bool {
-        self.connection.completions().ends_within(&*self.pending, patience)
+        match &self.0 {
+            Progress::Executed(_) => true,
+            Progress::Started(started) => started.ends_within(patience),
+        }
     }
 
     /// Whether it has ended. Polls the engine once where it has not.
@@ -127,9 +134,9 @@ impl<B: Send + 'static> Operation<B> {
     /// # }
     /// ```
     pub fn is_done(&self) -> bool {
-        self.pending.is_ended() || {
-            self.connection.completions().poll();
-            self.pending.is_ended()
+        match &self.0 {
+            Progress::Executed(_) => true,
+            Progress::Started(started) => started.is_done(),
         }
     }
 
@@ -156,24 +163,61 @@ impl<B: Send + 'static> Operation<B> {
     /// # Errors
     /// The operation itself: it has not ended.
     pub fn try_wait(self) -> Result<Result<B, OperationError<B>>, Self> {
-        if self.is_done() { Ok(self.into_result()) } else { Err(self) }
+        if self.is_done() { Ok(self.wait()) } else { Err(self) }
+    }
+}
+
+fn taken<B>() -> B {
+    panic!("an operation was polled after it had given its result")
+}
+
+/// An operation that the connection has, or had.
+pub(crate) struct Started<B> {
+    connection: Arc<Connection>,
+    pending: Arc<Pending<Mutex<Option<B>>>>,
+    finish: fn(u64, B) -> B,
+}
+
+impl<B: Send + 'static> Started<B> {
+    pub fn new(
+        connection: Arc<Connection>,
+        pending: Arc<Pending<Mutex<Option<B>>>>,
+        finish: fn(u64, B) -> B,
+    ) -> Self {
+        Started { connection, pending, finish }
     }
 
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
+    fn wait(self) -> Result<B, OperationError<B>> {
+        self.connection.completions().wait_until_ended(&*self.pending);
+        self.into_result()
+    }
+
+    pub fn ends_within(&self, patience: Duration) -> bool {
+        self.connection.completions().ends_within(&*self.pending, patience)
+    }
+
+    fn is_done(&self) -> bool {
+        self.pending.is_ended() || {
+            self.connection.completions().poll();
+            self.pending.is_ended()
+        }
+    }
+
+    pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 
-    pub(crate) fn any_pending(&self) -> Arc<AnyPending> {
+    pub fn any_pending(&self) -> Arc<AnyPending> {
         self.pending.clone()
     }
 
     /// Whether it has ended, by what is known already.
-    pub(crate) fn is_ended(&self) -> bool {
+    pub fn is_ended(&self) -> bool {
         self.pending.is_ended()
     }
 
     /// Its buffer, of an operation that nothing was done for.
-    pub(crate) fn refuse(self, failure: Failure) -> OperationError<B> {
+    pub fn refuse(self, failure: Failure) -> OperationError<B> {
         self.pending.end(Some(failure), None);
         match self.into_result() {
             Err(error) => error,
@@ -181,14 +225,14 @@ impl<B: Send + 'static> Operation<B> {
         }
     }
 
-    pub(crate) fn into_result(self) -> Result<B, OperationError<B>> {
+    pub fn into_result(self) -> Result<B, OperationError<B>> {
         self.result().unwrap_or_else(|| {
             unreachable!("an operation that has ended holds its buffer until it is asked for it")
         })
     }
 
     /// Takes the result of an operation that has ended. `None`: it was taken before.
-    pub(crate) fn result(&self) -> Option<Result<B, OperationError<B>>> {
+    pub fn result(&self) -> Option<Result<B, OperationError<B>>> {
         let buffer = self.pending.take_payload()?;
         Some(match self.pending.take_failure() {
             None => Ok((self.finish)(self.pending.word.load(Ordering::Acquire), buffer)),
@@ -197,7 +241,7 @@ impl<B: Send + 'static> Operation<B> {
     }
 }
 
-impl<B> Drop for Operation<B> {
+impl<B> Drop for Started<B> {
     fn drop(&mut self) {
         match self.pending.abandon() {
             Abandoned::Ended(None) => {}
@@ -212,16 +256,16 @@ impl<B: Send + 'static> Future for Operation<B> {
     type Output = Result<B, OperationError<B>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        if !this.is_done() {
-            let sleep = this.connection.completions().sleep(&*this.pending, context.waker());
+        let started = match &mut self.get_mut().0 {
+            Progress::Executed(result) => return Poll::Ready(Ok(result.take().unwrap_or_else(taken))),
+            Progress::Started(started) => started,
+        };
+        if !started.is_done() {
+            let sleep = started.connection.completions().sleep(&*started.pending, context.waker());
             if sleep != Sleep::Ended {
                 return Poll::Pending;
             }
         }
-        match this.result() {
-            Some(result) => Poll::Ready(result),
-            None => panic!("an operation was polled after it had given its result"),
-        }
+        Poll::Ready(started.result().unwrap_or_else(taken))
     }
 }

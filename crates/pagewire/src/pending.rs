@@ -33,6 +33,11 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
+    /// Steps the first of which are done.
+    pub fn new(list: SmallVec<[Step; 2]>, done: usize) -> Self {
+        Steps { list, posted: done, returned: done, done, failure: None }
+    }
+
     /// The next one to be posted. `None`: there is none, or one before has failed.
     pub fn next(&self) -> Option<&Step> {
         if self.failure.is_some() { None } else { self.list.get(self.posted) }

@@ -1,17 +1,18 @@
 //! Memory of another process, as the holder of a token uses it.
 
 use crate::buffer::{Buffer, BufferMut};
-use crate::connection::Connection;
+use crate::connection::{Connection, Executed};
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::flush::Flush;
 use crate::limits::MAX_LENGTH;
-use crate::operation::Operation;
-use crate::pending::{AnyPending, Pending, Step};
+use crate::operation::{Operation, Started};
+use crate::pending::{AnyPending, Pending, Step, Steps};
 use crate::rights::Rights;
 use crate::token::Token;
 use pagewire_nic::{ScatterGather, SendOperation, flush_offset};
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -364,11 +365,11 @@ impl RemoteRegion {
         let (mut all, mut good) = (Vec::new(), Vec::new());
         for (offset, buffer) in transfers {
             let local = buffer.bytes();
-            let planned = self.plan(name, buffer, |_| Ok(smallvec![step(self, offset, local)?]));
+            let planned = self.plan(name, buffer, |_| Ok(smallvec![step(self, offset, local)?]), 0);
             if !planned.is_ended() {
                 good.push(planned.clone() as Arc<AnyPending>);
             }
-            all.push(Operation::new(self.connection.clone(), planned, |_, buffer| buffer));
+            all.push(Operation::started(Started::new(self.connection.clone(), planned, |_, buffer| buffer)));
         }
         self.connection.start(good);
         all
@@ -539,7 +540,7 @@ impl RemoteRegion {
         &self,
         name: &'static str,
         offset: u64,
-        operation: impl FnOnce(u64, u32) -> SendOperation,
+        operation: impl Fn(u64, u32) -> SendOperation,
     ) -> Operation<u64> {
         self.start_atomic(name, offset, operation, |step| step)
     }
@@ -548,7 +549,7 @@ impl RemoteRegion {
         &self,
         name: &'static str,
         offset: u64,
-        operation: impl FnOnce(u64, u32) -> SendOperation,
+        operation: impl Fn(u64, u32) -> SendOperation,
         adapt: fn(Step) -> Step,
     ) -> Operation<u64> {
         let plan = |word: &AtomicU64| {
@@ -556,6 +557,35 @@ impl RemoteRegion {
             Ok(smallvec![adapt(self.step(operation(address, self.token.key), word.as_ptr() as u64, 8))])
         };
         self.start(name, 0, |word, _| word, plan)
+    }
+
+    /// Works on the words of the region where they lie, if this process has them mapped: memory of the registered heap of a process of this host,
+    /// and a token with all rights. Operations that were started before have ended. `None`: nothing was done; use operations, as for any peer.
+    ///
+    /// The owner cannot revoke the region while `work` runs: keep it short. It must not call this interface for the same peer, which would wait for itself.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// use std::sync::atomic::Ordering::Relaxed;
+    /// let (owner, caller) = (Node::alone()?, Node::alone()?);
+    /// let table = owner.words(16)?;
+    /// let remote = caller.open(&table.export(Rights::all())?)?;
+    /// let sum = remote.with_words(|words| (0..16).map(|index| words[index].fetch_add(1, Relaxed)).sum::<u64>());
+    /// // By operations where the memory is not mapped here: another host, or a host that forbids it.
+    /// let sum = sum.unwrap_or_else(|| (0..16).map(|index| remote.fetch_add(8 * index, 1).wait().unwrap()).sum());
+    /// assert_eq!((sum, table.words()[15].load(Relaxed)), (0, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_words<R>(&self, work: impl FnOnce(&[AtomicU64]) -> R) -> Option<R> {
+        let Token { base, key, length, .. } = self.token;
+        let (mut work, mut result) = (Some(work), None);
+        self.connection.with_words((base, key), length, &mut |words| {
+            // A panic goes on behind the claim on the region.
+            result = work.take().map(|work| catch_unwind(AssertUnwindSafe(|| work(words))));
+        });
+        result.map(|worked| worked.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
     /// Waits until everything that was started to this peer before has ended, at `remote`.
@@ -681,26 +711,37 @@ impl RemoteRegion {
     }
 
     /// Starts an operation, whose plan gets the operation's own word; `finish` makes the result of what that holds at the end.
+    ///
+    /// What the memory of a local peer lets this thread do is done now, and never becomes an operation of the connection.
     fn start<B: Send + 'static>(
         &self,
         name: &'static str,
         buffer: B,
         finish: fn(u64, B) -> B,
-        plan: impl FnOnce(&AtomicU64) -> Plan,
+        plan: impl Fn(&AtomicU64) -> Plan,
     ) -> Operation<B> {
-        let planned = self.plan(name, buffer, plan);
+        let word = AtomicU64::new(0);
+        let executed = match plan(&word) {
+            Ok(steps) => self.connection.execute_now(&steps, &word),
+            Err(_) => Executed::default(),
+        };
+        if executed.is_whole {
+            return Operation::executed(finish(word.into_inner(), buffer));
+        }
+        let planned = self.plan(name, buffer, plan, executed.steps);
         if !planned.is_ended() {
             self.connection.start([planned.clone() as Arc<AnyPending>]);
         }
-        Operation::new(self.connection.clone(), planned, finish)
+        Operation::started(Started::new(self.connection.clone(), planned, finish))
     }
 
-    /// An operation that is ready to be started, or has ended because it is refused or has nothing to do.
+    /// An operation that is ready to be started, or has ended because it is refused or has nothing to do. `executed`: so many of its steps were.
     fn plan<B: Send + 'static>(
         &self,
         name: &'static str,
         buffer: B,
         plan: impl FnOnce(&AtomicU64) -> Plan,
+        executed: usize,
     ) -> Arc<Pending<Mutex<Option<B>>>> {
         let pending = Arc::new(Pending::new(name, buffer));
         let failure = match plan(&pending.word) {
@@ -710,7 +751,7 @@ impl RemoteRegion {
                 Some(Failure::PeerLost { operation: name, peer: self.connection.peer.socket(), why })
             }
             Ok(steps) => {
-                pending.steps.lock().list = steps;
+                *pending.steps.lock() = Steps::new(steps, executed);
                 return pending;
             }
             Err(rule) => {

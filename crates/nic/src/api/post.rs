@@ -3,15 +3,16 @@
 use crate::completion::{Opcode, Status};
 use crate::path::initiator_copy::{AtomicTransfer, Transfer};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::request::{Data, ReceiveRequest, SendRequest, operation_of};
+use crate::queue_pair::request::{Data, ReceiveRequest, SendOperation, SendRequest, operation_of};
 use crate::services::ready::Occasion;
 use crate::words::attributes::{QueuePairType, State};
 use crate::words::error::{Error, Result, invalid_if};
 use crate::words::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER};
-use crate::words::sge::total_length;
+use crate::words::sge::{ScatterGather, total_length};
 use pagewire_fabric::Fabric;
-use pagewire_transport::Operation;
+use pagewire_transport::{Operation, RemoteAddress};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 impl<F: Fabric> QueuePair<F> {
     /// Posts a send request (`ibv_post_send(3)`). True: it was kept; follow a list of such posts by one
@@ -47,6 +48,43 @@ impl<F: Fabric> QueuePair<F> {
         }
         send.push(request, &operation, opcode, length, request.signaled || self.signal_all);
         Ok(true)
+    }
+
+    /// Executes a WRITE, READ or atomic in the memory of a local peer while the caller waits, without a completion: as if it had been posted
+    /// now, behind all that was posted before. The local bytes are those at the address and length of `here`, which the caller holds; its key is
+    /// not looked at, and an atomic has none. Gives what an atomic found. `None`: nothing was done, and it is to be posted.
+    pub fn execute_now(self: &Arc<Self>, operation: &SendOperation, here: ScatterGather) -> Option<u64> {
+        if self.kind != QueuePairType::Rc || self.state() != State::ReadyToSend {
+            return None;
+        }
+        let (operation, _) = operation_of(operation);
+        let mut qpc = self.qpc.try_lock()?;
+        let executed = self.execute_unposted(&mut qpc, &operation, here);
+        drop(qpc);
+        if self.is_wanted() {
+            self.run();
+        }
+        executed
+    }
+
+    /// Has the caller work on words of a local peer's memory that is mapped here, behind all that was posted before. The region that `key` names must
+    /// permit READs, WRITEs and atomics. It cannot be revoked while the work lasts: keep that short. False: nothing was done.
+    pub fn with_words(
+        self: &Arc<Self>,
+        (address, key): (u64, u32),
+        length: u64,
+        work: &mut dyn FnMut(&[AtomicU64]),
+    ) -> bool {
+        if self.kind != QueuePairType::Rc || self.state() != State::ReadyToSend {
+            return false;
+        }
+        let Some(mut qpc) = self.qpc.try_lock() else { return false };
+        let done = self.work_on_words(&mut qpc, RemoteAddress { address, key }, length, work);
+        drop(qpc);
+        if self.is_wanted() {
+            self.run();
+        }
+        done
     }
 
     /// Executes at once what finds nothing before it. False: it must be kept and driven.

@@ -21,6 +21,7 @@ use pagewire_memory::{
 };
 use pagewire_transport::{Atomic, Operation, Reason, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
+use std::sync::atomic::AtomicU64;
 
 /// What is moved, and which way.
 pub struct Transfer {
@@ -76,6 +77,8 @@ pub enum Bytes<'a> {
     /// Copied when the request was posted.
     Inline(&'a [u8]),
     Segments(&'a [ScatterGather]),
+    /// Memory that the caller holds until the transfer has ended: no region of it is claimed.
+    Held(&'a [Segment]),
 }
 
 /// Where in a local peer the last transfer went, most probably the next one's place, too. What may have changed since is looked at behind
@@ -143,7 +146,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             self.announce_rts(place);
             return Ok(());
         }
-        let plan = match self.plan(transfer, need) {
+        let plan = match self.plan(transfer.remote, transfer.length.into(), need) {
             Ok(plan) => plan,
             Err(withheld) => return self.execute_otherwise(withheld, transfer, bytes),
         };
@@ -174,17 +177,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[cold] // Transfers are to carry nothing of it.
     #[inline(never)]
     pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
-        if self.channel.is_gone() {
-            return Err(Withheld::Refused(Cause::PeerGone));
-        }
-        let transfer = Transfer { remote: atomic.remote, length: AtomicTransfer::LENGTH, reads: true };
-        let plan = self.plan(&transfer, Rights::REMOTE_ATOMIC)?;
-        if !self.remote.takes_atomics(plan.there[0]) {
-            return Err(Withheld::Refused(Cause::PeerUnreadable));
-        }
+        let plan = self.plan_atomic(atomic)?;
         let services = self.services;
         let memory = services.fabric.memory();
-        self.reach(&plan, memory.moment())?;
         let (need, write) = (Rights::LOCAL_WRITE, true);
         let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write };
         let access = services.begin(&request, self.waits)?;
@@ -196,6 +191,54 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         Ok(())
     }
 
+    /// Runs an atomic in memory of a local peer that is mapped here, and gives what was there.
+    pub fn execute_atomic_now(&mut self, atomic: &AtomicTransfer) -> Outcome<u64> {
+        let plan = self.plan_atomic(atomic)?;
+        let mut original = 0;
+        self.copy(&plan, |remote, there| {
+            let [there] = there else { return Err(MemoryError::NotMapped) };
+            original = remote.atomic(*there, atomic.operation)?;
+            Ok(())
+        })?;
+        self.services.end_wait_if_any(self.waits);
+        self.announce_rts(plan.hint.place);
+        Ok(original)
+    }
+
+    /// Has the caller work on words of a local peer's memory that is mapped here, under one claim on its region.
+    pub fn with_words(
+        &mut self,
+        remote: RemoteAddress,
+        length: u64,
+        work: &mut dyn FnMut(&[AtomicU64]),
+    ) -> Outcome<()> {
+        if self.channel.is_gone() {
+            return Err(Withheld::Refused(Cause::PeerGone));
+        }
+        let need = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
+        let plan = self.plan(remote, length, need)?;
+        self.copy(&plan, |remote, there| {
+            let [there] = there else { return Err(MemoryError::NotMapped) };
+            work(remote.words(*there).ok_or(MemoryError::NotMapped)?);
+            Ok(())
+        })?;
+        self.announce_rts(plan.hint.place);
+        Ok(())
+    }
+
+    /// The place of an atomic in the peer's memory, where that is mapped here and its page is there.
+    fn plan_atomic(&mut self, atomic: &AtomicTransfer) -> Outcome<Plan> {
+        if self.channel.is_gone() {
+            return Err(Withheld::Refused(Cause::PeerGone));
+        }
+        let plan = self.plan(atomic.remote, AtomicTransfer::LENGTH.into(), Rights::REMOTE_ATOMIC)?;
+        if !self.remote.takes_atomics(plan.there[0]) {
+            return Err(Withheld::Refused(Cause::PeerUnreadable));
+        }
+        self.reach(&plan, self.services.fabric.memory().moment())?;
+        Ok(plan)
+    }
+
     pub(super) fn find_peer(&self, need: Rights) -> Outcome<(u32, PublishedQueuePair)> {
         let found = self.channel.receptive(self.peer, self.by.number);
         let found = found.filter(|(_, peer)| self.accepts_access(peer, need));
@@ -204,8 +247,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// The place of a transfer in the peer's memory, by what the last one found or by the peer's tables.
     #[inline(always)] // Part of each transfer.
-    fn plan(&mut self, transfer: &Transfer, need: Rights) -> Outcome<Plan> {
-        let Transfer { remote, length, .. } = *transfer;
+    fn plan(&mut self, remote: RemoteAddress, length: u64, need: Rights) -> Outcome<Plan> {
         let regions = &self.channel.peer_regions;
         let is_known = |hint: &RemoteHint| {
             hint.mr_entry.names(remote.key, need) && regions.still_open(hint.mr_entry.window())
@@ -219,8 +261,8 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 *self.mr_cache.remote_hint.insert(RemoteHint { place, mr_entry })
             }
         };
-        let granted = hint.mr_entry.window().locate(remote.address, length.into())?;
-        let there = [Segment { address: granted.address, length: length.into() }];
+        let granted = hint.mr_entry.window().locate(remote.address, length)?;
+        let there = [Segment { address: granted.address, length }];
         Ok(Plan { hint, need, there })
     }
 
@@ -274,6 +316,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             Bytes::Inline(bytes) => {
                 return self.copy(plan, |remote, there| remote.put(Source::Bytes(bytes), there, true));
             }
+            Bytes::Held(here) => return self.copy_segments(plan, reads, here),
             Bytes::Segments(pieces) => pieces,
         };
         let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };

@@ -77,6 +77,9 @@ impl Access {
 /// In the number of a message that the initiator has executed.
 const BY_INITIATOR: u32 = 1 << 31;
 
+/// Bytes for which no memory is asked for.
+const SHORT: usize = 64;
+
 /// It goes as packets.
 const AS_PACKETS: Withheld = Withheld::Refused(Cause::PeerUnreadable);
 
@@ -110,15 +113,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
                 let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
                 let here = services.begin(&request, self.waits)?;
-                let mut bytes = vec![0; length as usize];
-                if reads {
-                    self.get_intercepted(&access, &mut bytes)?;
-                    services.fabric.memory().write(&bytes, &here.segments, true)?;
-                } else {
-                    services.fabric.memory().read(&here.segments, &mut bytes)?;
-                    self.put_intercepted(&access, &bytes)?;
-                }
+                self.move_intercepted(&access, &here.segments)?;
             }
+            (_, Bytes::Held(here)) => self.move_intercepted(&access, here)?,
             (true, Bytes::Inline(_)) => return Err(AS_PACKETS),
         }
         services.end_wait_if_any(self.waits);
@@ -223,6 +220,21 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             .inspect_err(|error| log::debug!("an access log of a peer cannot be mapped: {error}"))
             .ok()?;
         AccessLog::new(words, sources, ring)
+    }
+
+    /// Makes an access to or from memory of this side.
+    fn move_intercepted(&mut self, access: &Access, here: &[Segment]) -> Outcome<()> {
+        let memory = self.services.fabric.memory();
+        let length = access.plan.there[0].length as usize;
+        let mut bytes: SmallVec<[u8; SHORT]> = SmallVec::from_elem(0, length);
+        if access.reads {
+            self.get_intercepted(access, &mut bytes)?;
+            memory.write(&bytes, here, true)?;
+        } else {
+            memory.read(here, &mut bytes)?;
+            self.put_intercepted(access, &bytes)?;
+        }
+        Ok(())
     }
 
     fn put_intercepted(&mut self, access: &Access, bytes: &[u8]) -> Outcome<()> {

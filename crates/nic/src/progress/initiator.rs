@@ -10,8 +10,10 @@ use crate::queue_pair::request::{Data, SendRequest};
 use crate::words::outcome::{Cause, Outcome, Withheld};
 use crate::words::sge::ScatterGather;
 use pagewire_fabric::Fabric;
+use pagewire_memory::Segment;
+use pagewire_transport::{Operation, RemoteAddress};
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 impl<F: Fabric> QueuePair<F> {
     /// Executes a request at its post, where nothing is before it. False: it must be kept and driven.
@@ -37,6 +39,49 @@ impl<F: Fabric> QueuePair<F> {
             self.end_if_overrun(qpc);
         }
         done
+    }
+
+    /// Has the caller work on words of the peer's memory, where nothing is before that.
+    pub(crate) fn work_on_words(
+        &self,
+        qpc: &mut QpContext<F>,
+        remote: RemoteAddress,
+        length: u64,
+        work: &mut dyn FnMut(&[AtomicU64]),
+    ) -> bool {
+        if !qpc.is_quiet() || !self.send.lock().is_empty() || !self.maps_memory(qpc) {
+            return false;
+        }
+        let Some(mut local_path) = qpc.local(self) else { return false };
+        let worked = local_path.with_words(remote, length, work).is_ok();
+        if worked {
+            self.counters.initiator_copies.add_alone(1);
+        }
+        worked
+    }
+
+    /// Executes an operation that is not posted, where nothing is before it.
+    pub(crate) fn execute_unposted(
+        &self,
+        qpc: &mut QpContext<F>,
+        operation: &Operation,
+        here: ScatterGather,
+    ) -> Option<u64> {
+        if !qpc.is_quiet() || !self.send.lock().is_empty() {
+            return None;
+        }
+        if let Some(transfer) = Transfer::new(operation, here.length) {
+            let held = [Segment { address: here.address, length: here.length.into() }];
+            return self.execute(qpc, &transfer, Bytes::Held(&held)).is_ok().then_some(0);
+        }
+        let atomic = AtomicTransfer::new(operation).filter(|_| self.maps_memory(qpc))?;
+        let outcome = qpc.local(self)?.execute_atomic_now(&atomic);
+        let noted = self.note_initiator_copy(
+            qpc,
+            outcome.as_ref().map(|_| ()).map_err(|why| *why),
+            AtomicTransfer::LENGTH,
+        );
+        noted.and(outcome).ok()
     }
 
     /// Executes an atomic at its post, where nothing is before it and the peer's memory is mapped. False: it must be kept and driven.

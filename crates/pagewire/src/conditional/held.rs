@@ -6,7 +6,7 @@ use crate::conditional::{Conditional, HeldBy, Tag, WRITE, Work};
 use crate::error::{Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
 use crate::node::Node;
-use crate::operation::Operation;
+use crate::operation::Started;
 use crate::pending::{Pending, Sleep};
 use crate::token::Peer;
 use pagewire_nic::ScatterGather;
@@ -77,7 +77,7 @@ pub(super) fn hold<B: Buffer>(
         }
     };
     let local = ScatterGather { address: address as u64, length: count as u32, key: connection.local_key() };
-    let operation = Operation::new(connection, Arc::new(Pending::new(WRITE, buffer)), |_, buffer| buffer);
+    let operation = Started::new(connection, Arc::new(Pending::new(WRITE, buffer)), |_, buffer| buffer);
     let work = Work::Operation { pending: operation.any_pending(), local };
     match conditional.hold(peer, tag, (operation.connection().clone(), work), announces) {
         Ok(held) => Ok(HeldWrite { operation, held, conditional: conditional.clone() }),
@@ -103,7 +103,7 @@ pub(super) fn hold<B: Buffer>(
 /// ```
 #[must_use = "a write that nobody waits for may fail without notice: wait for it"]
 pub struct HeldWrite<B> {
-    operation: Operation<B>,
+    operation: Started<B>,
     held: HeldBy,
     conditional: Arc<Conditional>,
 }

@@ -1,0 +1,232 @@
+//! A hash table over the processes of a job (PAPERS AA-9). Each process has a volume of it; the hash of a key says whose.
+//!
+//! A process that has the volume mapped, because it is its own or a process's of its host, changes it where it lies. Any other one asks the owner:
+//! one put to a page that the owner's handler serves. Whoever asks may look up at any time, with gets.
+//!
+//! ```
+//! # fn main() -> pagewire::Result<()> {
+//! use pagewire_active::{HashTable, TableOptions};
+//! use std::sync::Arc;
+//! let node = Arc::new(pagewire::Node::from_env()?); // mpirun, srun, ..., or alone
+//! let table = HashTable::join(&node, &TableOptions::new(1000))?;
+//! table.insert(7, b"seven")?;
+//! table.insert(8, &[0; 5000])?;
+//! table.flush()?; // what this process has inserted is found by everyone
+//! assert_eq!(table.lookup(7)?.as_deref(), Some(&b"seven"[..]));
+//! table.delete(7)?;
+//! table.flush()?;
+//! assert_eq!(table.lookup(7)?, None);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What survives
+//! The elements of a volume lie in the memory of its owner, and end with it. What a member has flushed stays when that member ends.
+
+mod member;
+mod messages;
+mod own;
+mod volume;
+
+pub use volume::MAX_VALUE;
+
+use member::Member;
+use messages::MAX_KEYS;
+use own::OwnVolume;
+use pagewire::{Node, Result};
+use std::sync::Arc;
+use volume::{Shape, hash};
+
+/// Elements of a batch that are written under one claim on a peer's memory.
+const CLAIMED: usize = 256;
+
+/// Who changes the volume of another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// The caller, where the volume is mapped here; else the owner's handler.
+    Nearest,
+    /// The owner's handler, whatever is mapped: one put an element (the paper's AA).
+    Handler,
+    /// The caller, by gets, puts and atomics, whatever is mapped (the paper's RMA).
+    Operations,
+}
+
+/// How a hash table is made. Each process says for its own volume how large it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Cells of the volume of this process. With as many elements as cells about a third of them collide. It grows when it is full.
+    pub cells: usize,
+    /// Cells for elements that collide.
+    pub spare: usize,
+    /// Bytes for values of more than 7 bytes.
+    pub value_bytes: usize,
+    /// Who changes the volumes of others.
+    pub scheme: Scheme,
+}
+
+impl TableOptions {
+    /// A volume of so many cells, as many spare ones, and 64 bytes of values for each.
+    pub fn new(cells: usize) -> Self {
+        TableOptions { cells, spare: cells, value_bytes: cells.saturating_mul(64), scheme: Scheme::Nearest }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { cells: self.cells.max(1), spare: self.spare, value_words: self.value_bytes.div_ceil(8) }
+    }
+}
+
+/// What a volume has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeStatistics {
+    /// Elements, each with its own key.
+    pub elements: usize,
+    /// Cells of the table.
+    pub cells: usize,
+    /// Cells of chains that are taken.
+    pub spare_taken: usize,
+    /// How often it has grown.
+    pub resizes: u64,
+    /// Messages of other processes that were none. They were not executed.
+    pub malformed: u64,
+}
+
+/// A hash table from keys of 8 bytes, which are not 0, to values of any size up to [`MAX_VALUE`].
+pub struct HashTable {
+    own: Arc<OwnVolume>,
+    /// By rank; `None`: this process.
+    members: Vec<Option<Member>>,
+}
+
+impl HashTable {
+    /// Makes a table with all processes of the job. Each of them calls this.
+    ///
+    /// # Errors
+    /// `NoMemory` or `Heap`: there is none for the volume; `Job`: another process has ended; else as those of [`Node::open`].
+    pub fn join(node: &Arc<Node>, options: &TableOptions) -> Result<HashTable> {
+        let own = OwnVolume::begin(node, options.shape())?;
+        let all = node.all_gather_bytes(&own.directions())?;
+        let open = |(rank, directions): (usize, &Vec<u8>)| match rank == node.rank() {
+            true => Ok(None),
+            false => Member::open(node, directions, options.scheme).map(Some),
+        };
+        let members = all.iter().enumerate().map(open).collect::<Result<_>>()?;
+        Ok(HashTable { own, members })
+    }
+
+    /// Sets the value of a key, which is added if it is new. It has happened when this returns, or else when [`flush`](Self::flush) does, and
+    /// behind everything that this process did to the same key before.
+    ///
+    /// # Errors
+    /// `System`: the key is 0, or the value longer than [`MAX_VALUE`]. `NoMemory`, `Heap`: the volume cannot grow. Those of puts and gets.
+    #[inline]
+    pub fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
+        check(key, value)?;
+        match self.member_of(key) {
+            Some(member) => member.insert(key, value),
+            None => self.own.insert(key, value),
+        }
+    }
+
+    /// Inserts several elements, in any order. Those of one owner go to it together: with a key that is there twice, either value may stay.
+    ///
+    /// # Errors
+    /// As those of [`insert`](Self::insert). Some may be inserted.
+    pub fn insert_batch<'v>(&self, elements: impl IntoIterator<Item = (u64, &'v [u8])>) -> Result<()> {
+        let mut batches = vec![Vec::new(); self.members.len()];
+        for (key, value) in elements {
+            check(key, value)?;
+            let rank = self.rank_of(key);
+            let batch = &mut batches[rank];
+            batch.push((key, value));
+            if batch.len() == MAX_KEYS {
+                self.insert_for(rank, batch)?;
+                batch.clear();
+            }
+        }
+        batches.iter().enumerate().try_for_each(|(rank, batch)| self.insert_for(rank, batch))
+    }
+
+    fn insert_for(&self, rank: usize, batch: &[(u64, &[u8])]) -> Result<()> {
+        batch.chunks(CLAIMED).try_for_each(|part| match &self.members[rank] {
+            Some(member) if member.is_mapped() => member.insert_mapped(part),
+            Some(_) => Ok(()),
+            None => self.own.insert_all(part),
+        })?;
+        match &self.members[rank] {
+            Some(member) if !member.is_mapped() => member.insert_all(batch),
+            _ => Ok(()),
+        }
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// Those of gets.
+    #[inline]
+    pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {
+        match self.member_of(key) {
+            Some(member) => member.lookup(key),
+            None => self.own.lookup(key),
+        }
+    }
+
+    /// Deletes the value of a key, if there is one: when this returns, or else when [`flush`](Self::flush) does.
+    ///
+    /// # Errors
+    /// Those of puts.
+    pub fn delete(&self, key: u64) -> Result<()> {
+        match self.member_of(key) {
+            Some(member) => member.delete(key),
+            None => self.own.delete(key),
+        }
+    }
+
+    /// Waits until everything that this process has inserted and deleted is done at its owners.
+    ///
+    /// # Errors
+    /// `Failed`: an owner is lost. `NoMemory`, `Heap` of an owner: a volume was full and could not grow since the last flush; what was inserted into it
+    /// then is not there.
+    pub fn flush(&self) -> Result<()> {
+        self.members.iter().flatten().try_for_each(Member::flush)?;
+        self.own.failure()
+    }
+
+    /// Gives the volume of this process so many cells, and as many spare ones, and leaves the bytes of values out that nothing names any more.
+    ///
+    /// # Errors
+    /// `NoMemory`, `Heap`: there is none for it, and it stays as it was.
+    pub fn resize(&self, cells: usize) -> Result<()> {
+        self.own.resize(cells)
+    }
+
+    /// Walks the chains of the volume of this process.
+    ///
+    /// # Errors
+    /// `System`: a process has written over it.
+    pub fn statistics(&self) -> Result<VolumeStatistics> {
+        self.own.statistics()
+    }
+
+    fn rank_of(&self, key: u64) -> usize {
+        // The low half of the hash: the high one chooses the cell.
+        ((hash(key) & u64::from(u32::MAX)) * self.members.len() as u64 >> 32) as usize
+    }
+
+    fn member_of(&self, key: u64) -> Option<&Member> {
+        self.members[self.rank_of(key)].as_ref()
+    }
+}
+
+fn check(key: u64, value: &[u8]) -> Result<()> {
+    let refuse = |why: String| {
+        let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+        Err(pagewire::Error::System { what: "an element of a hash table".into(), why })
+    };
+    if key == 0 {
+        return refuse("the key is 0, which marks an empty cell: take another one".into());
+    }
+    if value.len() > MAX_VALUE {
+        return refuse(format!("its value has {} bytes, and {MAX_VALUE} are the most", value.len()));
+    }
+    Ok(())
+}

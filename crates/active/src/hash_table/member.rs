@@ -1,0 +1,254 @@
+//! The volume of another process: where it is, and how it is changed.
+
+use super::Scheme;
+use super::messages::{self, MAX_KEYS};
+use super::own::{COUNT, POINTER, REFUSED, TOKEN};
+use super::volume::{Shape, Words, Written};
+use pagewire::{Error, Failure, Node, Operation, RemoteRegion, Result, Rule, Token};
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Messages that are under way to one owner at most. One more waits.
+const WINDOW: usize = 64;
+
+/// How long a volume may take to grow.
+const GROWS_WITHIN: Duration = Duration::from_secs(120);
+/// Pause between two looks at whether it has.
+const LOOK: Duration = Duration::from_micros(100);
+
+pub(super) struct Member {
+    node: Arc<Node>,
+    scheme: Scheme,
+    mailbox: RemoteRegion,
+    pointer: RemoteRegion,
+    volume: RwLock<RemoteVolume>,
+    under_way: Mutex<VecDeque<Operation<Vec<u64>>>>,
+    /// Elements that had no space, of which somebody was told.
+    refused: AtomicU64,
+}
+
+struct RemoteVolume {
+    /// How often it was replaced, twice.
+    count: u64,
+    shape: Shape,
+    region: RemoteRegion,
+    is_mapped: bool,
+}
+
+/// The key of a volume is not valid any more: another one has taken its place.
+fn is_replaced(error: &Error) -> bool {
+    matches!(error, Error::Failed(Failure::Refused { rule: Rule::Key, .. }))
+}
+
+impl Member {
+    /// `directions`: what the owner says of its tokens.
+    pub fn open(node: &Arc<Node>, directions: &[u8], scheme: Scheme) -> Result<Member> {
+        let token = |index: usize| {
+            Token::from_bytes(directions.get(index * Token::LEN..(index + 1) * Token::LEN).unwrap_or(&[]))
+        };
+        let (mailbox, pointer) = (node.open(&token(0)?)?, node.open(&token(1)?)?);
+        let volume = RwLock::new(RemoteVolume::open(node, &pointer)?);
+        let (under_way, refused) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Member { node: node.clone(), scheme, mailbox, pointer, volume, under_way, refused })
+    }
+
+    /// Whether this process changes the volume where it lies.
+    #[inline]
+    pub fn is_mapped(&self) -> bool {
+        self.scheme == Scheme::Nearest && self.volume.read().is_mapped
+    }
+
+    #[inline]
+    pub fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
+        if self.is_mapped() {
+            return self.insert_mapped(&[(key, value)]);
+        }
+        match self.scheme {
+            Scheme::Operations => self.insert_by_operations(key, value),
+            Scheme::Nearest | Scheme::Handler if value.is_empty() => {
+                self.send(messages::keys([key].into_iter()))
+            }
+            Scheme::Nearest | Scheme::Handler => self.send(messages::value(key, value)),
+        }
+    }
+
+    /// Inserts elements where they lie, under one claim on the volume.
+    #[inline]
+    pub fn insert_mapped(&self, elements: &[(u64, &[u8])]) -> Result<()> {
+        let inserted = {
+            let volume = self.volume.read();
+            volume.region.with_words(|words| insert_all(words, &volume.shape, elements))
+        };
+        let inserted = match inserted {
+            Some(inserted) => inserted?,
+            None => 0,
+        };
+        elements[inserted..].iter().try_for_each(|(key, value)| self.insert_by_operations(*key, value))
+    }
+
+    #[cold]
+    fn insert_by_operations(&self, key: u64, value: &[u8]) -> Result<()> {
+        let written = self.on_volume(|volume| match volume.shape.keep(&volume.region, value)? {
+            Some(value) => volume.shape.write(&volume.region, key, value),
+            None => Ok(Written::Full),
+        })?;
+        match written {
+            Written::Done => Ok(()),
+            // The owner makes it larger. What follows finds it done.
+            Written::Full => {
+                self.send(messages::value(key, value))?;
+                self.flush()
+            }
+        }
+    }
+
+    pub fn insert_all(&self, elements: &[(u64, &[u8])]) -> Result<()> {
+        if self.scheme == Scheme::Operations {
+            return elements.iter().try_for_each(|(key, value)| self.insert_by_operations(*key, value));
+        }
+        let keys: Vec<u64> =
+            elements.iter().filter(|(_, value)| value.is_empty()).map(|(key, _)| *key).collect();
+        keys.chunks(MAX_KEYS).try_for_each(|keys| self.send(messages::keys(keys.iter().copied())))?;
+        let mut values = elements.iter().filter(|(_, value)| !value.is_empty());
+        values.try_for_each(|(key, value)| self.send(messages::value(*key, value)))
+    }
+
+    pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {
+        if self.scheme != Scheme::Operations {
+            let volume = self.volume.read();
+            let found = volume.region.with_words(|words| {
+                let value = volume.shape.value(words, key)?;
+                value.map(|value| volume.shape.bytes(words, value)).transpose()
+            });
+            if let Some(found) = found {
+                return found;
+            }
+        }
+        self.on_volume(|volume| {
+            let value = volume.shape.value(&volume.region, key)?;
+            value.map(|value| volume.shape.bytes(&volume.region, value)).transpose()
+        })
+    }
+
+    pub fn delete(&self, key: u64) -> Result<()> {
+        if self.is_mapped() || self.scheme == Scheme::Operations {
+            return self.on_volume(|volume| volume.shape.delete(&volume.region, key)).map(|_| ());
+        }
+        self.send(messages::delete(key))
+    }
+
+    /// Has the owner do what a message asks for.
+    fn send(&self, message: Vec<u64>) -> Result<()> {
+        let mut under_way = self.under_way.lock();
+        while under_way.front().is_some_and(Operation::is_done) || under_way.len() >= WINDOW {
+            let Some(oldest) = under_way.pop_front() else { break };
+            oldest.wait()?;
+        }
+        let put = self.mailbox.put(0, message);
+        if !put.is_done() {
+            under_way.push_back(put);
+            return Ok(());
+        }
+        put.wait()?;
+        Ok(())
+    }
+
+    pub fn flush(&self) -> Result<()> {
+        for put in std::mem::take(&mut *self.under_way.lock()) {
+            put.wait()?;
+        }
+        self.mailbox.flush_handled(None).wait()?;
+        let refused = self.pointer.load(REFUSED)?;
+        let known = self.refused.swap(refused, Ordering::AcqRel);
+        if refused > known {
+            let why = format!(
+                "{} elements had no space, and it could not grow; its process has logged why",
+                refused - known
+            );
+            let why = io::Error::new(io::ErrorKind::StorageFull, why);
+            return Err(Error::System { what: "the volume of another process of a hash table".into(), why });
+        }
+        Ok(())
+    }
+
+    /// Works on the volume by operations, again if another one takes its place meanwhile.
+    fn on_volume<R>(&self, work: impl Fn(&RemoteVolume) -> Result<R>) -> Result<R> {
+        loop {
+            let (outcome, count) = {
+                let volume = self.volume.read();
+                (work(&volume), volume.count)
+            };
+            match outcome {
+                Err(error) if is_replaced(&error) => self.reopen(count, error)?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Opens the volume that has taken the place of the one with this count. `error`: why.
+    #[cold]
+    fn reopen(&self, count: u64, error: Error) -> Result<()> {
+        let mut volume = self.volume.write();
+        if volume.count != count {
+            return Ok(());
+        }
+        let new = RemoteVolume::open(&self.node, &self.pointer)?;
+        if new.count == count {
+            return Err(error);
+        }
+        *volume = new;
+        Ok(())
+    }
+}
+
+/// Inserts elements until one has no space, and gives how many were inserted.
+#[inline]
+fn insert_all(words: &[AtomicU64], shape: &Shape, elements: &[(u64, &[u8])]) -> Result<usize> {
+    if elements.len() > 1 {
+        elements.iter().for_each(|(key, _)| shape.touch(words, *key));
+    }
+    for (index, (key, value)) in elements.iter().enumerate() {
+        let written = match shape.keep(words, value)? {
+            Some(value) => shape.write(words, *key, value)?,
+            None => Written::Full,
+        };
+        if written == Written::Full {
+            return Ok(index);
+        }
+    }
+    Ok(elements.len())
+}
+
+impl RemoteVolume {
+    /// The volume that a pointer names, behind a replacement that is under way.
+    fn open(node: &Node, pointer: &RemoteRegion) -> Result<RemoteVolume> {
+        let start = Instant::now();
+        loop {
+            let words = pointer.load_all::<POINTER>(0)?;
+            // Copied in pieces, or between two: so it is read once more.
+            if words[COUNT] % 2 == 0 && pointer.load(COUNT)? == words[COUNT] {
+                let bytes: Vec<u8> = words[TOKEN..].iter().flat_map(|word| word.to_le_bytes()).collect();
+                let region = node.open(&Token::from_bytes(&bytes)?)?;
+                match Shape::of(&region) {
+                    Ok(shape) => {
+                        let is_mapped = region.with_words(|_| ()).is_some();
+                        return Ok(RemoteVolume { count: words[COUNT], shape, region, is_mapped });
+                    }
+                    Err(error) if is_replaced(&error) && start.elapsed() < GROWS_WITHIN => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if start.elapsed() >= GROWS_WITHIN {
+                return Err(Error::Timeout {
+                    what: "the growth of a volume of a hash table",
+                    after: GROWS_WITHIN,
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}

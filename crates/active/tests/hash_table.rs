@@ -1,0 +1,232 @@
+//! The hash table between processes, on each path and by each scheme: nothing is lost, whoever writes at the same time, grows or dies.
+
+use pagewire::Node;
+use pagewire_active::hash_table::Scheme;
+use pagewire_active::{HashTable, TableOptions};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+const RUN: &str = "PAGEWIRE_TABLE_RUN";
+
+/// Keys that each member writes alone, and keys that all write.
+const OWN: u64 = 3000;
+const SHARED: u64 = 500;
+
+fn own_key(rank: usize, index: u64) -> u64 {
+    1 + rank as u64 * 1_000_000 + index
+}
+
+fn shared_key(index: u64) -> u64 {
+    500_000_000 + index
+}
+
+/// Values of no bytes, of a few, of many, and now and then of more than one record of a log has.
+fn value_of(key: u64) -> Vec<u8> {
+    let length = match key % 10 {
+        0..=5 => key % 8,
+        6..=8 => key % 200,
+        _ if key % 500 == 9 => 100_000,
+        _ => 3000,
+    };
+    (0..length).map(|index| (key * 31 + index) as u8).collect()
+}
+
+/// Operations of a member: `make test-active` asks for more.
+fn rounds() -> u64 {
+    std::env::var("PAGEWIRE_TABLE_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn member() {
+    let Ok(run) = std::env::var(RUN) else { return };
+    let (what, scheme) = run.split_once(' ').unwrap();
+    let scheme = match scheme {
+        "nearest" => Scheme::Nearest,
+        "handler" => Scheme::Handler,
+        _ => Scheme::Operations,
+    };
+    let node = Arc::new(Node::from_env().unwrap());
+    match what {
+        "works" => works(&node, scheme),
+        _ => dies(&node, scheme),
+    }
+}
+
+/// Small at first, so that it grows while all write to it.
+fn works(node: &Arc<Node>, scheme: Scheme) {
+    let options = TableOptions { scheme, value_bytes: 10_000, ..TableOptions::new(300) };
+    let table = HashTable::join(node, &options).unwrap();
+    for _ in 0..rounds() {
+        let rank = node.rank();
+        for index in 0..OWN {
+            let key = own_key(rank, index);
+            table.insert(key, &value_of(key)).unwrap();
+            let key = shared_key(index % SHARED);
+            table.insert(key, &value_of(key)).unwrap();
+        }
+        table.flush().unwrap();
+        node.barrier().unwrap();
+        for other in 0..node.size() {
+            for index in 0..OWN {
+                let key = own_key(other, index);
+                assert_eq!(table.lookup(key).unwrap(), Some(value_of(key)), "{key}");
+            }
+        }
+        let expected = node.size() * OWN as usize + SHARED as usize;
+        assert_eq!(elements(node, &table), expected);
+        // Everyone deletes half of what another one has written, and writes some of that again.
+        let other = (rank + 1) % node.size();
+        for index in 0..OWN / 2 {
+            table.delete(own_key(other, index)).unwrap();
+        }
+        let again: Vec<u64> = (0..OWN / 4).map(|index| own_key(other, index)).collect();
+        table.insert_batch(again.iter().map(|key| (*key, &b"again"[..]))).unwrap();
+        table.flush().unwrap();
+        node.barrier().unwrap();
+        for index in 0..OWN {
+            let key = own_key(rank, index);
+            let expected = match index {
+                index if index < OWN / 4 => Some(b"again".to_vec()),
+                index if index < OWN / 2 => None,
+                _ => Some(value_of(key)),
+            };
+            assert_eq!(table.lookup(key).unwrap(), expected, "{index}");
+        }
+        let gone = (OWN / 2 - OWN / 4) as usize * node.size();
+        assert_eq!(elements(node, &table), expected - gone);
+        node.barrier().unwrap();
+        table.resize(2000).unwrap();
+        node.barrier().unwrap();
+        assert_eq!(elements(node, &table), expected - gone, "behind a resize");
+        assert_eq!(table.lookup(shared_key(7)).unwrap(), Some(value_of(shared_key(7))));
+        let keys: Vec<u64> = (0..20_000).map(|index| own_key(rank, 100_000 + index)).collect();
+        table.insert_batch(keys.iter().map(|key| (*key, &[][..]))).unwrap();
+        table.flush().unwrap();
+        node.barrier().unwrap();
+        assert_eq!(elements(node, &table), expected - gone + 20_000 * node.size());
+        for key in keys {
+            table.delete(key).unwrap();
+        }
+        table.flush().unwrap();
+        node.barrier().unwrap();
+    }
+    let statistics = table.statistics().unwrap();
+    assert!(statistics.resizes > 1 && statistics.malformed == 0, "{statistics:?}");
+    node.barrier().unwrap();
+}
+
+/// Of all volumes.
+fn elements(node: &Node, table: &HashTable) -> usize {
+    let own = table.statistics().unwrap().elements as u64;
+    let all = node.all_gather_bytes(&own.to_le_bytes()).unwrap();
+    all.iter().map(|bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()) as usize).sum()
+}
+
+/// Rank 1 dies behind its flush: rank 0 has everything that it had flushed.
+fn dies(node: &Arc<Node>, scheme: Scheme) {
+    let table = HashTable::join(node, &TableOptions { scheme, ..TableOptions::new(1000) }).unwrap();
+    if node.rank() == 1 {
+        let keys: Vec<u64> = (0..OWN).map(|index| own_key(1, index)).collect();
+        for key in &keys {
+            table.insert(*key, b"stays").unwrap();
+        }
+        table.flush().unwrap();
+        node.barrier().unwrap();
+        // Whatever it writes from now on, it dies in the midst of.
+        let killer = std::thread::spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::process::abort();
+        });
+        for key in 1_000_000_000.. {
+            table.insert(key, b"may stay").unwrap();
+        }
+        killer.join().unwrap();
+    }
+    node.barrier().unwrap();
+    let found = (0..OWN).filter(|index| {
+        let key = own_key(1, *index);
+        // What the dead member had itself is gone with it.
+        table.lookup(key).is_ok_and(|value| value.as_deref() == Some(b"stays"))
+    });
+    let found = found.count();
+    // It had about half of its keys itself.
+    assert!(found > OWN as usize / 3, "{found}");
+    let start = std::time::Instant::now();
+    // Elements of this volume are written and found as before, behind whatever the dead one left.
+    let mut written = 0;
+    for key in 1..1000u64 {
+        if table.insert(key, b"own").is_ok()
+            && table.lookup(key).is_ok_and(|value| value.as_deref() == Some(b"own"))
+        {
+            written += 1;
+        }
+    }
+    assert!(written > 300 && start.elapsed().as_secs() < 60, "{written}");
+    println!("survived");
+    // The other process is gone: there is nobody to leave with.
+    std::process::exit(0);
+}
+
+/// Starts the members of a job.
+fn job(what: &str, scheme: &str, path: &str, size: usize) -> Vec<Child> {
+    let directory =
+        std::env::temp_dir().join(format!("pagewire-table-{}-{what}-{scheme}-{path}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let start = |rank: usize| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "member", "--ignored", "--nocapture"])
+            .env(RUN, format!("{what} {scheme}"))
+            .env("PAGEWIRE_PATH", path)
+            .env("PAGEWIRE_JOB_FILE", &directory)
+            .env("PAGEWIRE_SIZE", size.to_string())
+            .env("PAGEWIRE_RANK", rank.to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    (0..size).map(start).collect()
+}
+
+fn all_work(path: &str, scheme: &str, size: usize) {
+    for child in job("works", scheme, path, size) {
+        let output = child.wait_with_output().unwrap();
+        let (out, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out.contains("1 passed"), "{path} {scheme}: {out}\n{errors}");
+    }
+}
+
+#[test]
+fn members_of_one_host_write_where_it_lies() {
+    all_work("local", "nearest", 3);
+}
+
+#[test]
+fn handlers_write_for_members_of_one_host() {
+    all_work("local", "handler", 2);
+}
+
+#[test]
+fn operations_write_within_one_host() {
+    all_work("local", "operations", 2);
+}
+
+#[test]
+fn handlers_write_over_udp() {
+    all_work("udp", "nearest", 2);
+}
+
+#[test]
+fn what_a_dead_member_had_flushed_stays() {
+    for (path, scheme) in [("local", "nearest"), ("local", "handler"), ("udp", "nearest")] {
+        let mut members = job("dies", scheme, path, 2);
+        let dead = members.pop().unwrap().wait_with_output().unwrap();
+        assert!(!dead.status.success());
+        let output = members.pop().unwrap().wait_with_output().unwrap();
+        let (out, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out.contains("survived"), "{path} {scheme}: {out}\n{errors}");
+    }
+}
