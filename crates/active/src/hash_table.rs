@@ -199,6 +199,11 @@ impl HashTable {
         self.own.resize(cells)
     }
 
+    /// Empties the volume of this process. Others must not write to it meanwhile: what they do may stay or not.
+    pub fn clear(&self) {
+        self.own.clear();
+    }
+
     /// Walks the chains of the volume of this process.
     ///
     /// # Errors

@@ -3,7 +3,9 @@
 mod serve;
 
 pub use self::serve::{GetArguments, PutArguments, ServeArguments};
-use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::builder::{
+    PossibleValue, PossibleValuesParser, RangedU64ValueParser, StringValueParser, TypedValueParser,
+};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 pub use pagewire_nic::PathChoice;
 use pagewire_nic::{FaultHandling, PageFaultChoice, PageIn, UnknownPath};
@@ -315,7 +317,8 @@ pub struct DemoArguments {
     pagewire bench                        all of them\n  \
     pagewire bench write_lat              one\n  \
     pagewire bench write_lat --path local --json\n  \
-    pagewire bench conditional_write --strategy cache\n\n\
+    pagewire bench conditional_write --strategy cache\n  \
+    pagewire bench hashtable --processes 2 --cells 175000 --inserts 100000 --json\n\n\
     A line of --json: {bench, size, path, value, unit, peer, peer_value, ratio}; a ratio above 1\n\
     means that Pagewire is better than the peer. Where the peer is not installed, peer is null.\n\n\
     Exit status: 0, or 1 if a figure of Pagewire's own could not be had.")]
@@ -323,7 +326,7 @@ pub struct BenchArguments {
     /// The benchmarks; all where none is named
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(crate::bench::names()))]
     pub names: Vec<String>,
-    /// Only this path; both where it is not given
+    /// Only this path; both where it is not given, and local for a hash table that is named
     #[arg(long, value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,
     /// One JSON object a line
@@ -343,6 +346,33 @@ pub struct BenchArguments {
     /// Without it nothing is registered
     #[arg(long, value_enum)]
     pub strategy: Option<crate::native::Strategy>,
+    #[command(flatten)]
+    pub table: TableArguments,
+}
+
+/// Arguments of the benchmarks of the hash table.
+#[derive(Args, Debug)]
+pub struct TableArguments {
+    /// Processes of a hash table; those of a benchmark over udp are on two hosts in turn
+    #[arg(long, value_name = "N", default_value = "2", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pub processes: usize,
+    /// Cells of a hash table that each process has; without it as many as let 5 % of the elements collide
+    #[arg(long, value_name = "N")]
+    pub cells: Option<usize>,
+    /// Elements that each process inserts into a hash table
+    #[arg(long, value_name = "N")]
+    pub inserts: Option<u64>,
+    /// Who changes the part of a hash table that another process has
+    #[arg(long, value_enum, default_value = "nearest")]
+    pub scheme: crate::native::hash_table::TableScheme,
+}
+
+impl TableArguments {
+    /// Whether one of them is not as it is where none is given.
+    pub fn is_given(&self) -> bool {
+        let is_plain = self.processes == 2 && self.scheme == crate::native::hash_table::TableScheme::Nearest;
+        !is_plain || self.cells.is_some() || self.inserts.is_some()
+    }
 }
 
 /// Arguments of `pagewire reproduce`.

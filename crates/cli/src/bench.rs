@@ -7,6 +7,7 @@
 mod faults;
 mod goals;
 mod ground;
+mod hash_table;
 mod libfabric;
 mod machine;
 mod native;
@@ -31,6 +32,7 @@ use crate::install::{Installation, find_program};
 use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::native::Strategy;
+use crate::native::hash_table::Operation;
 use crate::perftest::rows;
 use crate::progress::Progress;
 use crate::stage::Stage;
@@ -89,6 +91,7 @@ enum Task {
     View(PathChoice, u64),
     Heap,
     NewMemory,
+    HashTable((&'static str, Operation), PathChoice),
     Start,
 }
 
@@ -104,6 +107,7 @@ impl Task {
             Task::View(..) => vec![native::VIEW.name],
             Task::Heap => vec![native::HEAP],
             Task::NewMemory => vec![native::NEW_MEMORY],
+            Task::HashTable((name, _), _) => vec![name],
             Task::Start => vec![start::NAME],
         }
     }
@@ -120,6 +124,7 @@ impl Task {
             Task::Program(_, PathChoice::Udp, _)
                 | Task::Native(_, PathChoice::Udp, _)
                 | Task::View(PathChoice::Udp, _)
+                | Task::HashTable(_, PathChoice::Udp)
         )
     }
 
@@ -134,7 +139,7 @@ impl Task {
                 format!("{rows} {size} B {}", path.name())
             }
             Task::Target(_, size) => format!("{rows} {size} B local"),
-            Task::QueuePairs(_, path) => format!("{rows} {}", path.name()),
+            Task::QueuePairs(_, path) | Task::HashTable(_, path) => format!("{rows} {}", path.name()),
         }
     }
 }
@@ -171,7 +176,8 @@ pub fn names() -> Vec<&'static str> {
     let faults = faults::ALL.iter().map(|absent| absent.name());
     let heap = [native::VIEW.name, native::HEAP, native::NEW_MEMORY];
     let native = native::ALL.iter().map(|native| native.name).chain(heap);
-    let others = queue_pairs::NAMES.into_iter().chain(native).chain([start::NAME]);
+    let tables = hash_table::ALL.into_iter().map(|(name, _)| name);
+    let others = queue_pairs::NAMES.into_iter().chain(native).chain(tables).chain([start::NAME]);
     registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(others).collect()
 }
 
@@ -220,6 +226,11 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     if wanted(native::NEW_MEMORY) {
         tasks.push(Task::NewMemory);
     }
+    let is_named = arguments.path.is_none() && !arguments.names.is_empty();
+    let table_paths = if is_named { &[PathChoice::Local][..] } else { &paths };
+    for row in hash_table::ALL.into_iter().filter(|(name, _)| wanted(name)) {
+        tasks.extend(table_paths.iter().map(|&path| Task::HashTable(row, path)));
+    }
     if wanted(start::NAME) {
         tasks.push(Task::Start);
     }
@@ -238,6 +249,12 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     }
     if arguments.strategy.is_some() && !tasks.iter().all(Task::takes_strategy) {
         crate::tell!("pagewire: --strategy is for conditional_write and conditional_write_file: name those");
+        return Ok(2);
+    }
+    if arguments.table.is_given() && !tasks.iter().all(|task| matches!(task, Task::HashTable(..))) {
+        crate::tell!(
+            "pagewire: --processes, --cells, --inserts and --scheme are for hashtable, hashtable_batch and hashtable_lookup: name those"
+        );
         return Ok(2);
     }
     // Known before minutes are spent on measuring.
@@ -284,6 +301,9 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::View(path, size) => native::measure_view(&ground, *path, *size, rounds)?,
             Task::Heap => native::measure_heap(&ground, rounds)?,
             Task::NewMemory => native::measure_new_memory(rounds)?,
+            Task::HashTable(row, path) => {
+                hash_table::measure(&ground, *row, *path, (&arguments.table, rounds))?
+            }
             Task::Start => start::measure(&ground.stage, rounds)?,
         };
         let before = lines.len();

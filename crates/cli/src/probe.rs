@@ -3,6 +3,7 @@
 use crate::datagrams;
 use crate::limits::PROBE_PATIENCE;
 use crate::native::Strategy;
+use crate::native::hash_table::{self, Load};
 use crate::pair::Running;
 use crate::registered;
 use anyhow::{Context, Result, bail};
@@ -32,6 +33,9 @@ pub enum Kind {
     Receiver,
     /// `native NAME SIZE TIMES [STRATEGY]`: measures the native interface, with another one where that needs two
     Native,
+    /// `hashtable OPERATION SCHEME CELLS INSERTS ROUNDS`: measures the hash table, as a process of a job
+    #[value(name = "hashtable")]
+    HashTable,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
     /// `registered WHAT SIZES`: measures registered memory, as a process of a job
@@ -48,6 +52,7 @@ impl Kind {
             Kind::Flooder => "flooder",
             Kind::Receiver => "receiver",
             Kind::Native => "native",
+            Kind::HashTable => "hashtable",
             Kind::Namespaces => "namespaces",
             Kind::Registered => "registered",
         }
@@ -92,6 +97,12 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
                 operands.get(3).map(|name| Strategy::from_str(name, false).map_err(anyhow::Error::msg));
             let (size, times) = (operand(1)?.parse()?, operand(2)?.parse()?);
             let figure = crate::native::measure(operand(0)?, size, times, strategy.transpose()?)?;
+            if let Some(figure) = figure {
+                println!("{}", serde_json::to_string(&figure)?);
+            }
+        }
+        Kind::HashTable => {
+            let figure = hash_table::measure(Load::parse(operands)?)?;
             if let Some(figure) = figure {
                 println!("{}", serde_json::to_string(&figure)?);
             }

@@ -211,6 +211,15 @@ impl Connection {
         Executed { steps: done, is_whole: done > 0 && done == steps.len() }
     }
 
+    /// Whether memory of the peer is mapped here.
+    pub fn maps(&self, address: u64, length: u64) -> bool {
+        let queue_pair = match &self.queues.lock().link {
+            Link::Up { queue_pair, .. } => queue_pair.clone(),
+            _ => return false,
+        };
+        queue_pair.maps(address, length).unwrap_or(false)
+    }
+
     /// Has the caller work on words of the peer's memory that is mapped here. False: that cannot be done now.
     pub fn with_words(&self, remote: (u64, u32), length: u64, work: &mut dyn FnMut(&[AtomicU64])) -> bool {
         if self.is_forked() {

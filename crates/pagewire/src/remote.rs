@@ -559,6 +559,25 @@ impl RemoteRegion {
         self.start(name, 0, |word, _| word, plan)
     }
 
+    /// Whether this process has the region mapped, so that [`with_words`](Self::with_words) works. Before the first operation to a peer has ended it
+    /// does not.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// remote.get::<u64>(0, 1)?.wait()?;
+    /// println!("{}", if remote.is_mapped() { "loads and stores" } else { "operations" });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_mapped(&self) -> bool {
+        let Token { base, length, rights, .. } = self.token;
+        rights.contains(Rights::all()) && self.connection.maps(base, length)
+    }
+
     /// Works on the words of the region where they lie, if this process has them mapped: memory of the registered heap of a process of this host,
     /// and a token with all rights. Operations that were started before have ended. `None`: nothing was done; use operations, as for any peer.
     ///

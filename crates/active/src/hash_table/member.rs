@@ -235,7 +235,7 @@ impl RemoteVolume {
                 let region = node.open(&Token::from_bytes(&bytes)?)?;
                 match Shape::of(&region) {
                     Ok(shape) => {
-                        let is_mapped = region.with_words(|_| ()).is_some();
+                        let is_mapped = region.is_mapped();
                         return Ok(RemoteVolume { count: words[COUNT], shape, region, is_mapped });
                     }
                     Err(error) if is_replaced(&error) && start.elapsed() < GROWS_WITHIN => {}

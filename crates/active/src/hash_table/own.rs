@@ -155,6 +155,11 @@ impl OwnVolume {
         self.served.replace(&mut volume, shape)
     }
 
+    pub fn clear(&self) {
+        let volume = self.served.volume.write();
+        volume.shape.clear(volume.region.words());
+    }
+
     pub fn statistics(&self) -> Result<VolumeStatistics> {
         let Served { volume, pointer, malformed, .. } = &*self.served;
         let volume = volume.read();

@@ -169,6 +169,11 @@ impl Shape {
         words.store_all(COUNTS, &header)
     }
 
+    /// Removes all elements. The shape stays readable, as others may be about to open the volume.
+    pub fn clear(&self, words: &[AtomicU64]) {
+        words[NEXT_SPARE..].iter().for_each(|word| word.store(0, Ordering::Release));
+    }
+
     /// By the header of a volume.
     pub fn of<W: Words + ?Sized>(words: &W) -> Result<Shape> {
         let [cells, spare, value_words] = words.load_all::<3>(COUNTS)?.map(|count| count as usize);

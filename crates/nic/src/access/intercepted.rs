@@ -281,8 +281,11 @@ impl<F: Fabric> Intercepted<F> {
         let reserved = source.ring.reserve(&record, data, || by.services.fabric.now());
         let reserved = reserved.map_err(|LogFull| Withheld::Wait(Reason::LogFull))?;
         let made = access(effect.reaches_memory)?;
-        // A reader that has taken the record has reported that the access may have been made.
-        let _ = reserved.publish();
+        // A reader that has taken the record has reported that the access may have been made. What has reached nothing else was not, and is
+        // made again.
+        if reserved.publish().is_err() && !effect.reaches_memory {
+            return Err(Withheld::Wait(Reason::LogFull));
+        }
         source.ring.announce();
         Ok(made)
     }

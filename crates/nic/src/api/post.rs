@@ -10,6 +10,7 @@ use crate::words::error::{Error, Result, invalid_if};
 use crate::words::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER};
 use crate::words::sge::{ScatterGather, total_length};
 use pagewire_fabric::Fabric;
+use pagewire_memory::Segment;
 use pagewire_transport::{Operation, RemoteAddress};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -65,6 +66,15 @@ impl<F: Fabric> QueuePair<F> {
             self.run();
         }
         executed
+    }
+
+    /// Whether memory of a local peer is mapped here, so that [`with_words`](Self::with_words) may work there.
+    ///
+    /// # Errors
+    /// `Busy`: a thread is at the queue pair, and stays.
+    pub fn maps(&self, address: u64, length: u64) -> Result<bool> {
+        let qpc = self.lock_qpc()?;
+        Ok(self.maps_memory(&qpc) && qpc.reaches_by_mapping(&self.services, Segment { address, length }))
     }
 
     /// Has the caller work on words of a local peer's memory that is mapped here, behind all that was posted before. The region that `key` names must

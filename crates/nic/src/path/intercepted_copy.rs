@@ -12,7 +12,7 @@ use crate::words::outcome::{Cause, Outcome, Withheld};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
-    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, flushed_domain,
+    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, Taken, flushed_domain,
 };
 use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
@@ -280,9 +280,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 return Err(MemoryError::NotMapped);
             }
             make(remote, there)?;
-            // A reader that has taken the record has reported that the access may have been made.
-            let _ = reserved.publish();
-            Ok(())
+            // A reader that has taken the record has reported that the access may have been made. What has reached nothing else was not, and
+            // is made again.
+            match reserved.publish() {
+                Err(Taken) if !access.effect.reaches_memory => Err(MemoryError::NotMapped),
+                Ok(()) | Err(Taken) => Ok(()),
+            }
         });
         if let (Ok(()), Some(ring)) = (outcome, ring) {
             ring.announce();

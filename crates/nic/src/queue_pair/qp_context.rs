@@ -11,14 +11,15 @@ use crate::queue_pair::hello::HelloState;
 use crate::queue_pair::inbox::Origin;
 use crate::queue_pair::receive_wait::ReceiveWait;
 use crate::queue_pair::request::ReceiveWork;
+use crate::services::Services;
 use crate::services::send_budget::BudgetUse;
 use crate::words::attributes::{Attributes, QueuePairType, State};
 use crate::words::error::{Error, Result};
 use derive_where::derive_where;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
-use pagewire_memory::CrossMemory;
 use pagewire_memory::LastSeen;
+use pagewire_memory::{ApplicationMemory, CrossMemory, Segment};
 use pagewire_transport::{
     Link, ProtocolCounters, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
     UcConnection, UcSettings, WorkId,
@@ -114,6 +115,12 @@ impl<F: Fabric> QpContext<F> {
         self.sending
             && self.attributes.state == State::ReadyToSend
             && matches!(&self.connection, Connection::Rc(rc) if rc.is_quiet())
+    }
+
+    /// Whether a segment of a local peer's memory is mapped here.
+    pub fn reaches_by_mapping(&self, services: &Services<F>, there: Segment) -> bool {
+        let Path::Local(channel) = &self.path else { return false };
+        services.fabric.memory().is_in_mapping(&channel.channel.process, there)
     }
 
     /// What a transfer takes that the requester executes itself, on the local path where memory may be touched from outside.

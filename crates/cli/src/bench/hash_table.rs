@@ -1,0 +1,80 @@
+//! The hash table of the processes of a job. The measuring processes are this command itself ([`crate::native::hash_table`]).
+
+use super::ground::Ground;
+use crate::arguments::TableArguments;
+use crate::figures::{Figures, Line};
+use crate::hosts::Host;
+use crate::interrupt;
+use crate::limits::BENCH_RUN;
+use crate::native::Figure;
+use crate::native::hash_table::{Load, Operation};
+use crate::pair::Running;
+use crate::probe::Kind;
+use crate::workload::next_port;
+use anyhow::Result;
+use pagewire_nic::PathChoice;
+use std::time::Instant;
+
+/// The rows, by operation.
+pub(super) const ALL: [(&str, Operation); 3] = [
+    ("hashtable", Operation::Insert),
+    ("hashtable_batch", Operation::InsertBatch),
+    ("hashtable_lookup", Operation::Lookup),
+];
+
+/// Cells and inserts of a process, such that 5 % of the inserts collide.
+const CELLS: usize = 1_000_000;
+const INSERTS: u64 = 100_000;
+
+/// Measures one row.
+pub(super) fn measure(
+    ground: &Ground,
+    (name, operation): (&'static str, Operation),
+    path: PathChoice,
+    (arguments, rounds): (&TableArguments, u32),
+) -> Result<Vec<Line>> {
+    let cells = arguments.cells.unwrap_or(CELLS);
+    let inserts = arguments.inserts.unwrap_or(INSERTS);
+    let load = Load { operation, scheme: arguments.scheme, cells, inserts, rounds };
+    let unit = if operation == Operation::Lookup { "lookups/s" } else { "inserts/s" };
+    let mut own = Figures::default();
+    own.add(run(ground, &load, path, arguments.processes)?);
+    let title = format!("{name} {cells} cells {}", path.name());
+    Ok(vec![Line::new((name, cells as u64, path.name(), unit), own.median(&title), (None, None))])
+}
+
+/// One run of all processes, each of which makes all rounds.
+fn run(ground: &Ground, load: &Load, path: PathChoice, processes: usize) -> Result<Result<f64, String>> {
+    let (first, second) = ground.ends(path)?;
+    let port = next_port();
+    let start = |rank: usize| -> Result<Running> {
+        let host: &Host = if rank % 2 == 0 { first } else { second };
+        let mut command = host.command(&ground.stage.command);
+        command.args(["probe", Kind::HashTable.name()]).args(load.operands());
+        for variable in ["PMIX_NAMESPACE", "PAGEWIRE_JOB_FILE", "PAGEWIRE_ADDRESS"] {
+            command.env_remove(variable);
+        }
+        command
+            .env("PAGEWIRE_PATH", path.name())
+            .env("PAGEWIRE_RENDEZVOUS", format!("{}:{port}", first.address))
+            .env("PAGEWIRE_JOB", format!("pagewire-bench-{port}"))
+            .env("PAGEWIRE_RANK", rank.to_string())
+            .env("PAGEWIRE_SIZE", processes.to_string());
+        if path == PathChoice::Udp {
+            command.env("PAGEWIRE_ADDRESS", host.address.to_string());
+        }
+        Running::start(command)
+    };
+    let running = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
+    let deadline = Instant::now() + BENCH_RUN * load.rounds;
+    let ended: Vec<_> = running.into_iter().map(|running| running.wait_until(deadline)).collect();
+    interrupt::check()?;
+    if let Some(failed) = ended.iter().find(|ended| !ended.success()) {
+        return Ok(Err(format!("{}: {}", failed.verdict(), failed.output)));
+    }
+    let figure: Result<Figure, _> = serde_json::from_str(ended[0].output.trim());
+    Ok(figure.map_err(|error| format!("{error}: {}", ended[0].output)).and_then(|figure| {
+        let is_asked = processes == 1 || figure.path.starts_with(path.name());
+        if is_asked { Ok(figure.value) } else { Err(format!("took the path {}", figure.path)) }
+    }))
+}
