@@ -96,7 +96,7 @@ impl Place for [AtomicU64] {
     #[inline]
     fn word(&self, word: usize) -> Result<&AtomicU64> {
         let length = self.len() as u64 * 8;
-        self.get(word).ok_or(Error::Range { offset: word as u64 * 8, count: 8, length })
+        self.get(word).ok_or_else(|| Error::Range { offset: word as u64 * 8, count: 8, length })
     }
 }
 
