@@ -49,6 +49,7 @@
 
 mod access;
 mod attributes;
+pub mod built_in;
 pub mod hash_table;
 mod log;
 mod serve;

@@ -1,0 +1,259 @@
+//! Handlers that need no user code: count, fetch-and-append, compare-and-swap of up to 32 bytes with masks, indirect reads and writes, XOR, and
+//! [chains](Chain) of these (PRISM, SOSP 2021).
+//!
+//! The owner [serves](BuiltIns::serve) a region. Whoever has its address runs chains there: one message to the owner's handler, and its answer. A
+//! caller that has the memory mapped runs a chain itself, if each of its steps changes one word of 8 bytes at most.
+//!
+//! ```
+//! # fn main() -> pagewire::Result<()> {
+//! use pagewire_active::built_in::{BuiltIns, Chain, Outcome, RemoteBuiltIns, begin_area};
+//! use std::sync::Arc;
+//! let node = Arc::new(pagewire::Node::alone()?);
+//! let memory = Arc::new(node.words(512)?);
+//! begin_area(memory.words(), 64, 128..4096)?; // for appends
+//! let served = BuiltIns::serve(&node, &memory)?;
+//!
+//! // In any process that has the address:
+//! let remote = RemoteBuiltIns::open(&node, &served.address())?;
+//! assert_eq!(remote.run(&Chain::new().fetch_add(0, 5))?, [Outcome::Word(0)]);
+//! // A value is appended, and becomes the first one of a list if there is none yet.
+//! let push = Chain::new().append(64, b"first").if_swapped().compare_swap(8, &[0; 8], &128u64.to_le_bytes());
+//! assert_eq!(remote.run(&push)?[0], Outcome::Word(128));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is atomic
+//! - A step that changes one word of 8 bytes, against everything.
+//! - A compare-swap or XOR of more, against others of more than one word: the owner's handler runs them one at a time. Against the rest it is so
+//!   word by word.
+//!
+//! # What survives
+//! The memory is the owner's, and ends with it. A caller that dies leaves a chain whole or not begun where the owner's handler runs it, and
+//! between two of its steps where the caller does.
+
+mod chain;
+
+pub use chain::{Chain, MAX_COMPARED, MAX_MOVED, Outcome, Place};
+
+use crate::access::Access;
+use crate::attributes::AttributesOf;
+use crate::log::{AccessLog, Logs};
+use crate::serve::Serving;
+use chain::refused;
+use pagewire::{Atomic, Error, Node, Region, RemoteRegion, Result, Rights, Token};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a request and of an answer at most: what the steps move, and what says so.
+const MESSAGE: usize = 64 << 10;
+/// Bytes of the log for each caller.
+const LOG_BYTES: usize = 1 << 18;
+
+/// Makes an area for [`Chain::append`]: two words at `area`, the offset of the next byte that is free and that of the end. `bytes`: what is in it.
+///
+/// # Errors
+/// `Range`, `Alignment`: one of them lies outside of the words, or at no multiple of 8.
+pub fn begin_area(words: &[AtomicU64], area: u64, bytes: Range<u64>) -> Result<()> {
+    let length = words.len() as u64 * 8;
+    let misaligned = [area, bytes.start].into_iter().find(|offset| offset % 8 != 0);
+    if let Some(offset) = misaligned {
+        return Err(Error::Alignment { offset, align: 8 });
+    }
+    if bytes.start > bytes.end || bytes.end > length {
+        return Err(Error::Range {
+            offset: bytes.start,
+            count: bytes.end.saturating_sub(bytes.start),
+            length,
+        });
+    }
+    let place = usize::try_from(area / 8).ok().and_then(|first| words.get(first..first.checked_add(2)?));
+    let [next, end] = place.ok_or(Error::Range { offset: area, count: 16, length })? else {
+        return Err(Error::Range { offset: area, count: 16, length });
+    };
+    end.store(bytes.end, Ordering::Release);
+    next.store(bytes.start, Ordering::Release);
+    Ok(())
+}
+
+/// The built-in handlers of a region of this process. Dropped, they run no chains any more.
+pub struct BuiltIns {
+    // Ends before the log does.
+    _serving: Serving,
+    _log: AccessLog,
+    _mailbox: Region<u64>,
+    address: Vec<u8>,
+}
+
+impl BuiltIns {
+    /// Serves a region. Offsets of chains are bytes from its beginning.
+    ///
+    /// # Errors
+    /// `NoMemory`, `Heap`: there is no memory for the mailbox; as those of [`Node::make_access_log`].
+    pub fn serve(node: &Arc<Node>, memory: &Arc<Region<u64, Atomic>>) -> Result<BuiltIns> {
+        let mailbox = node.zeroed::<u64>(MESSAGE / 8)?;
+        let log = node.access_log(LOG_BYTES)?;
+        mailbox.attributes(..).redirect_puts().to(&log)?;
+        let tokens = [mailbox.export(Rights::WRITE)?, memory.export(Rights::all())?];
+        let address = tokens.iter().flat_map(Token::to_bytes).collect();
+        let (node, memory) = (node.clone(), memory.clone());
+        let mut handler = Handler { node, memory, callers: HashMap::new(), parts: HashMap::new() };
+        let serving = log.serve(move |access| handler.handle(&access))?;
+        Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, address })
+    }
+
+    /// By which others run chains here: whoever has it may do so.
+    pub fn address(&self) -> Vec<u8> {
+        self.address.clone()
+    }
+}
+
+/// A chain, and where its answer goes.
+#[derive(Serialize, Deserialize)]
+struct Request {
+    answer: Vec<u8>,
+    number: u64,
+    chain: Chain,
+}
+
+/// What became of a chain.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    number: u64,
+    outcome: core::result::Result<Vec<Outcome>, String>,
+}
+
+struct Handler {
+    node: Arc<Node>,
+    memory: Arc<Region<u64, Atomic>>,
+    /// Regions for answers, by their tokens.
+    callers: HashMap<Vec<u8>, RemoteRegion>,
+    /// Messages that are not whole yet, by source.
+    parts: HashMap<u64, Vec<u8>>,
+}
+
+/// Callers whose regions are kept open at most.
+const KEPT: usize = 1024;
+
+impl Handler {
+    fn handle(&mut self, access: &Access<'_>) {
+        if access.may_have_written() {
+            // It is made again, or its caller is dead.
+            self.parts.remove(&access.source());
+            return;
+        }
+        let parts = self.parts.entry(access.source()).or_default();
+        if access.is_first() {
+            parts.clear();
+        }
+        parts.extend_from_slice(access.bytes());
+        if !access.is_last() {
+            return;
+        }
+        let message = self.parts.remove(&access.source()).unwrap_or_default();
+        match postcard::from_bytes::<Request>(&message) {
+            Ok(request) => {
+                if let Err(error) = self.answer(&request) {
+                    log::debug!("the answer of a chain did not reach its caller: {error}");
+                }
+            }
+            Err(error) => log::warn!("a message to built-in handlers is no chain: {error}"),
+        }
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<()> {
+        let outcome = request.chain.run(self.memory.words()).map_err(|error| error.to_string());
+        let answer = encode(&Answer { number: request.number, outcome })?;
+        if self.callers.len() >= KEPT {
+            self.callers.clear();
+        }
+        let caller = match self.callers.get(&request.answer) {
+            Some(caller) => caller.clone(),
+            None => {
+                let caller = self.node.open(&Token::from_bytes(&request.answer)?)?;
+                self.callers.insert(request.answer.clone(), caller.clone());
+                caller
+            }
+        };
+        let put = caller.put(0, answer).wait();
+        if put.is_err() {
+            self.callers.remove(&request.answer);
+        }
+        put?;
+        Ok(())
+    }
+}
+
+fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
+    let bytes = postcard::to_allocvec(message).map_err(|error| refused(error.to_string()))?;
+    match bytes.len() {
+        ..=MESSAGE => Ok(bytes),
+        length => Err(refused(format!("it takes {length} bytes as a message, and {MESSAGE} are the most"))),
+    }
+}
+
+/// Built-in handlers of another process, or of this one.
+pub struct RemoteBuiltIns {
+    mailbox: RemoteRegion,
+    memory: RemoteRegion,
+    /// Where answers come, one at a time.
+    answers: Mutex<Answers>,
+}
+
+struct Answers {
+    region: Region<u64>,
+    token: Token,
+    number: u64,
+}
+
+impl RemoteBuiltIns {
+    /// Opens the handlers that an address names.
+    ///
+    /// # Errors
+    /// As those of [`Node::open`]; `Token`: it is no address.
+    pub fn open(node: &Arc<Node>, address: &[u8]) -> Result<RemoteBuiltIns> {
+        let token = |index: usize| {
+            Token::from_bytes(address.get(index * Token::LEN..(index + 1) * Token::LEN).unwrap_or(&[]))
+        };
+        let (mailbox, memory) = (node.open(&token(0)?)?, node.open(&token(1)?)?);
+        let region = node.zeroed::<u64>(MESSAGE / 8)?;
+        let token = region.export(Rights::WRITE)?;
+        Ok(RemoteBuiltIns { mailbox, memory, answers: Mutex::new(Answers { region, token, number: 0 }) })
+    }
+
+    /// Runs a chain, and gives what each of its steps has found.
+    ///
+    /// # Errors
+    /// `System`: the chain is refused, at a step that leaves the memory, is misaligned or finds an area full; the steps before it were run. Those of
+    /// operations: the owner is lost.
+    pub fn run(&self, chain: &Chain) -> Result<Vec<Outcome>> {
+        chain.check()?;
+        if chain.is_narrow() {
+            if let Some(outcome) = self.memory.with_words(|words| chain.run(words)) {
+                return outcome;
+            }
+        }
+        let mut answers = self.answers.lock();
+        answers.number += 1;
+        let request = Request {
+            answer: answers.token.to_bytes().to_vec(),
+            number: answers.number,
+            chain: chain.clone(),
+        };
+        self.mailbox.put(0, encode(&request)?).wait()?;
+        // The handler has put its answer before it returns.
+        self.mailbox.flush_handled(None).wait()?;
+        let mut bytes = vec![0u64; MESSAGE / 8];
+        answers.region.read(0, &mut bytes)?;
+        let (answer, _) = postcard::take_from_bytes::<Answer>(zerocopy::IntoBytes::as_bytes(&bytes[..]))
+            .map_err(|error| refused(format!("its answer is none: {error}")))?;
+        if answer.number != answers.number {
+            return Err(refused("its owner did not answer; its log says why".into()));
+        }
+        answer.outcome.map_err(refused)
+    }
+}

@@ -1,0 +1,99 @@
+//! Built-in handlers over each path: chains run whole, and what they refuse is an error at the caller.
+
+use pagewire::Node;
+use pagewire_active::built_in::{BuiltIns, Chain, Outcome, Place, RemoteBuiltIns, begin_area};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.
+fn on_each_path(name: &str, test: fn()) {
+    if std::env::var_os("PAGEWIRE_BUILT_IN_TEST").is_some() {
+        return test();
+    }
+    for path in ["local", "udp"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env("PAGEWIRE_BUILT_IN_TEST", name)
+            .env("PAGEWIRE_PATH", path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
+    }
+}
+
+#[test]
+fn chains_run_at_their_owner() {
+    on_each_path("chains_run_at_their_owner", || {
+        let (owner, caller) = (Arc::new(Node::alone().unwrap()), Arc::new(Node::alone().unwrap()));
+        let memory = Arc::new(owner.words(1 << 14).unwrap());
+        begin_area(memory.words(), 64, 4096..16_384).unwrap();
+        let served = BuiltIns::serve(&owner, &memory).unwrap();
+        let remote = RemoteBuiltIns::open(&caller, &served.address()).unwrap();
+        for count in 0..100 {
+            assert_eq!(remote.run(&Chain::new().fetch_add(0, 1)).unwrap(), [Outcome::Word(count)]);
+        }
+        // Wide: always by the owner's handler.
+        let wide = Chain::new().compare_swap(128, &[0; 32], &[9; 32]).if_swapped().append(64, b"won");
+        assert_eq!(remote.run(&wide).unwrap()[1], Outcome::Word(4096));
+        assert_eq!(remote.run(&wide).unwrap()[1], Outcome::NotRun);
+        let read = Chain::new().read(Place::At(4096), 3).xor(4096, b"AAA");
+        assert_eq!(remote.run(&read).unwrap()[0], Outcome::Bytes(b"won".to_vec()));
+        let long: Vec<u8> = (0..20_000).map(|index| index as u8).collect();
+        remote.run(&Chain::new().write(20_000, &long)).unwrap();
+        assert_eq!(remote.run(&Chain::new().read(20_000, 20_000)).unwrap(), [Outcome::Bytes(long)]);
+        let beyond = remote.run(&Chain::new().write(8 << 14, b"x")).unwrap_err();
+        assert!(beyond.to_string().contains("not inside"), "{beyond}");
+        let crooked = remote.run(&Chain::new().fetch_add(3, 1)).unwrap_err();
+        assert!(crooked.to_string().contains("multiple of 8"), "{crooked}");
+        assert!(remote.run(&Chain::new().compare_swap(0, &[0; 33], &[0; 33])).is_err());
+        assert_eq!(memory.words()[0].load(Ordering::Relaxed), 100);
+    });
+}
+
+/// Callers that count, append and compare-swap at once: nothing is lost, and each wide swap is whole.
+#[test]
+fn callers_do_not_get_in_each_others_way() {
+    on_each_path("callers_do_not_get_in_each_others_way", || {
+        const ROUNDS: u64 = 150;
+        let owner = Arc::new(Node::alone().unwrap());
+        let memory = Arc::new(owner.words(1 << 13).unwrap());
+        begin_area(memory.words(), 64, 4096..65_536).unwrap();
+        let served = BuiltIns::serve(&owner, &memory).unwrap();
+        let swaps: u64 = std::thread::scope(|scope| {
+            let callers = (0..3u8).map(|number| {
+                let address = served.address();
+                scope.spawn(move || {
+                    let node = Arc::new(Node::alone().unwrap());
+                    let remote = RemoteBuiltIns::open(&node, &address).unwrap();
+                    let mut swaps = 0;
+                    let mut known = vec![0; 24];
+                    for _ in 0..ROUNDS {
+                        remote.run(&Chain::new().fetch_add(0, 1).append(64, &[number; 8])).unwrap();
+                        let outcome =
+                            remote.run(&Chain::new().compare_swap(200, &known, &[number + 1; 24])).unwrap();
+                        let Outcome::Swap { found, swapped } = &outcome[0] else { panic!("{outcome:?}") };
+                        assert!(found.iter().all(|byte| *byte == found[0]), "it was torn: {found:?}");
+                        swaps += u64::from(*swapped);
+                        known = if *swapped { vec![number + 1; 24] } else { found.clone() };
+                    }
+                    swaps
+                })
+            });
+            callers.collect::<Vec<_>>().into_iter().map(|caller| caller.join().unwrap()).sum()
+        });
+        assert!(swaps > 0);
+        assert_eq!(memory.words()[0].load(Ordering::Relaxed), 3 * ROUNDS);
+        assert_eq!(memory.words()[8].load(Ordering::Relaxed), 4096 + 3 * ROUNDS * 8);
+        let appended: Vec<u64> = memory.words()[512..512 + 3 * ROUNDS as usize]
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
+        for number in 0..3u8 {
+            let whole = u64::from_le_bytes([number; 8]);
+            assert_eq!(appended.iter().filter(|word| **word == whole).count() as u64, ROUNDS);
+        }
+    });
+}
