@@ -53,6 +53,7 @@ pub mod built_in;
 pub mod hash_table;
 mod log;
 mod serve;
+mod statistics;
 
 pub use access::Access;
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
@@ -60,3 +61,5 @@ pub use hash_table::{HashTable, TableOptions};
 pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
 pub use serve::{Reported, Serving, Summary};
+pub use serve::{Serving, Summary};
+pub use statistics::{Counts, RemoteStatistics, Statistics, StatisticsOptions};

@@ -1,82 +1,12 @@
 //! Access logs between processes: the owner takes no part, and a source may die at any instant.
 
-use pagewire::{Node, Rights, Token};
+mod other;
+
+use other::{Other, ROLE, hear, hex, token_of};
+use pagewire::{Node, Rights};
 use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{BufRead, Read};
 use std::time::{Duration, Instant};
-
-const ROLE: &str = "PAGEWIRE_ACTIVE_ROLE";
-
-/// Another process, which runs one test of this file in a role and says lines.
-struct Other {
-    child: Child,
-    says: BufReader<ChildStdout>,
-    hears: ChildStdin,
-}
-
-impl Other {
-    fn start(test: &str, role: &str, path: &str) -> Other {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(ROLE, role)
-            .env("PAGEWIRE_PATH", path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (says, hears) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
-        Other { child, says, hears }
-    }
-
-    /// The next line that begins with a word, without it.
-    fn expect(&mut self, word: &str) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(
-                self.says.read_line(&mut line).unwrap() > 0,
-                "the other process ended before it said {word}"
-            );
-            if let Some((_, rest)) = line.split_once(word) {
-                return rest.trim().to_owned();
-            }
-        }
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.hears, "{line}").unwrap();
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn hear() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    line.trim().to_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn token_of(text: &str) -> Token {
-    let digits = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
-    let bytes: Vec<u8> = (0..text.len() / 2).map(digits).collect();
-    Token::from_bytes(&bytes).unwrap()
-}
 
 /// DESIGN, rule 4: the owner's threads take no part in logging on the local path. A stopped owner delays no put.
 #[test]

@@ -381,6 +381,61 @@ impl<T, K> Region<T, K> {
     }
 }
 
+impl<T, K: Kind> Region<T, K> {
+    /// Copies bytes from `offset` on out, whatever the elements are. What is written meanwhile is there in part.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let table = node.zeroed::<u64>(16)?;
+    /// table.set(1, 7)?;
+    /// let mut bytes = [0; 8];
+    /// table.read_bytes(8, &mut bytes)?;
+    /// assert_eq!(u64::from_ne_bytes(bytes), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let offset = self.byte_range(offset, bytes.len())?;
+        self.block().read(offset, bytes);
+        Ok(())
+    }
+
+    fn byte_range(&self, offset: u64, count: usize) -> Result<usize> {
+        let length = self.bytes();
+        let fits = offset.checked_add(count as u64).is_some_and(|end| end <= length);
+        let start = usize::try_from(offset).ok().filter(|_| fits);
+        start.ok_or(Error::Range { offset, count: count as u64, length })
+    }
+}
+
+impl<T: FromBytes> Region<T, Shared> {
+    /// Copies bytes in, from `offset` on, whatever the elements are.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let table = node.zeroed::<u64>(16)?;
+    /// table.write_bytes(8, &7u64.to_ne_bytes())?;
+    /// assert_eq!(table.get(1)?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let offset = self.byte_range(offset, bytes.len())?;
+        self.block().write(offset, bytes);
+        Ok(())
+    }
+}
+
 impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// The element at `index`. One of 8 bytes or less that does not cross a word is read at once; a longer one may be half written.
     ///

@@ -1,0 +1,330 @@
+//! Access statistics: what peers do to a region, by page and by source, from metadata alone (PAPERS AA-10). Peers just put and get.
+//!
+//! The counters lie in the memory of the owner, and end with it.
+
+use crate::access::Access;
+use crate::attributes::{AttributesOf, PageSetting};
+use crate::log::{AccessLog, LogOptions, Logs};
+use crate::serve::Serving;
+use pagewire::access_log::LoggedOperation;
+use pagewire::{Atomic, Kind, Node, Region, RemoteRegion, Result, Rights, Token};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+/// Words of the counters of one page.
+const WORDS: usize = 8;
+/// Bytes of the log for each source: some thousand records.
+const LOG_BYTES: usize = 256 << 10;
+
+/// What was counted of a page, of a source, or of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Counts {
+    /// Puts that reached memory.
+    pub puts: u64,
+    /// Gets that were answered.
+    pub gets: u64,
+    /// Atomics that were executed.
+    pub atomics: u64,
+    /// Bytes of these puts and atomics.
+    pub bytes_in: u64,
+    /// Bytes of these gets.
+    pub bytes_out: u64,
+    /// Puts and atomics that were refused: the caller got a remote access error.
+    pub refused_puts: u64,
+    /// Gets that were refused.
+    pub refused_gets: u64,
+    /// Of the puts: nobody knows whether they were made, as their source has died in their midst.
+    pub unsure: u64,
+}
+
+impl Counts {
+    /// Accesses of all kinds, those that were refused too.
+    pub fn accesses(&self) -> u64 {
+        self.puts + self.gets + self.atomics + self.refused()
+    }
+
+    /// Accesses that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused_puts + self.refused_gets
+    }
+
+    fn from_words(words: [u64; WORDS]) -> Counts {
+        let [puts, gets, atomics, bytes_in, bytes_out, refused_puts, refused_gets, unsure] = words;
+        Counts { puts, gets, atomics, bytes_in, bytes_out, refused_puts, refused_gets, unsure }
+    }
+
+    fn to_words(self) -> [u64; WORDS] {
+        let Counts { puts, gets, atomics, bytes_in, bytes_out, refused_puts, refused_gets, unsure } = self;
+        [puts, gets, atomics, bytes_in, bytes_out, refused_puts, refused_gets, unsure]
+    }
+
+    /// What a record adds. `times`: 1, or 0 where its message was counted before.
+    fn of(access: &Access<'_>, bytes: u64, times: u64) -> Counts {
+        let mut counts = Counts::default();
+        match (access.operation(), access.was_refused()) {
+            (LoggedOperation::Read, true) => counts.refused_gets = times,
+            (_, true) => counts.refused_puts = times,
+            (LoggedOperation::Read, false) => (counts.gets, counts.bytes_out) = (times, bytes),
+            (LoggedOperation::Write, false) => (counts.puts, counts.bytes_in) = (times, bytes),
+            (_, false) => (counts.atomics, counts.bytes_in) = (times, bytes),
+        }
+        counts.unsure = if access.may_have_written() { times } else { 0 };
+        counts
+    }
+
+    fn add(&mut self, other: Counts) {
+        let mut words = self.to_words();
+        words.iter_mut().zip(other.to_words()).for_each(|(word, add)| *word += add);
+        *self = Counts::from_words(words);
+    }
+}
+
+/// What is counted, and what is refused. Made by [`Statistics::of`].
+#[must_use = "nothing is counted until `start` is called"]
+pub struct StatisticsOptions<'r, T, K> {
+    node: &'r Node,
+    region: &'r Region<T, K>,
+    counts: [bool; 2],
+    refuses: [bool; 2],
+}
+
+impl<T, K: Kind> StatisticsOptions<'_, T, K> {
+    /// Counts puts and atomics only. Gets cost nothing then.
+    pub fn puts_only(mut self) -> Self {
+        self.counts = [true, false];
+        self
+    }
+
+    /// Counts gets only. Puts and atomics cost nothing then.
+    pub fn gets_only(mut self) -> Self {
+        self.counts = [false, true];
+        self
+    }
+
+    /// Refuses puts and atomics: callers get a remote access error, and it is counted that they tried (W=0, WL=1, WLD=0).
+    pub fn refuse_puts(mut self) -> Self {
+        self.refuses[0] = true;
+        self
+    }
+
+    /// Refuses gets, and atomics with them: callers get a remote access error (R=0, RL=1, RLD=0).
+    pub fn refuse_gets(mut self) -> Self {
+        self.refuses[1] = true;
+        self
+    }
+
+    /// Begins to count. This sets the attributes of all pages of the region.
+    ///
+    /// # Errors
+    /// As those of [`Node::make_access_log`], [`Region::set_attributes`], [`Node::words`] and [`AccessLog::serve`].
+    pub fn start(self) -> Result<Statistics> {
+        let pages = self.region.bytes().div_ceil(PAGE) as usize;
+        let words = self.node.words(pages * WORDS)?;
+        let counters =
+            Arc::new(Counters { address: self.region.address(), pages, words, sums: Mutex::default() });
+        // The order of counts is of no importance.
+        let options = LogOptions { is_ordered: false, ..LogOptions::new(LOG_BYTES) };
+        let log = self.node.access_log_with(&options)?;
+        let counted = counters.clone();
+        let serving = log.serve(move |access| counted.count(&access))?;
+        self.setting().to(&log)?;
+        Ok(Statistics { counters, log, _serving: serving })
+    }
+
+    fn setting(&self) -> PageSetting<'_> {
+        let mut setting = self.region.attributes(..);
+        if self.counts[0] {
+            setting = setting.log_puts();
+        }
+        if self.counts[1] {
+            setting = setting.log_gets();
+        }
+        if self.refuses[0] {
+            setting = setting.refuse_puts();
+        }
+        if self.refuses[1] {
+            setting = setting.refuse_gets();
+        }
+        setting
+    }
+}
+
+/// Counts what peers do to a region.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// use pagewire::{Node, Rights};
+/// use pagewire_active::Statistics;
+/// let node = Node::alone()?;
+/// let table = node.zeroed::<u64>(4 * 512)?; // four pages
+/// let statistics = Statistics::of(&node, &table).start()?;
+///
+/// // Any process that has the token:
+/// let remote = node.open(&table.export(Rights::all())?)?;
+/// remote.put_value(8, 7u64).wait()?;
+/// remote.get::<u64>(2 * 4096, 100)?.wait()?;
+///
+/// let total = statistics.total();
+/// assert_eq!((total.puts, total.gets, total.bytes_in, total.bytes_out), (1, 1, 8, 800));
+/// assert_eq!(statistics.hottest(9).len(), 2); // pages 0 and 2
+/// assert_eq!(statistics.page(2).gets, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropped, it counts no more. The attributes stay: what would have been refused is, and nothing else is.
+pub struct Statistics {
+    counters: Arc<Counters>,
+    log: AccessLog,
+    _serving: Serving,
+}
+
+struct Counters {
+    /// Of the region.
+    address: u64,
+    pages: usize,
+    /// [`WORDS`] for each page.
+    words: Region<u64, Atomic>,
+    sums: Mutex<Sums>,
+}
+
+#[derive(Default)]
+struct Sums {
+    total: Counts,
+    sources: HashMap<u64, Source>,
+}
+
+#[derive(Default)]
+struct Source {
+    counts: Counts,
+    /// The message of the last record, and its last page: the next record of the message may go on in it.
+    last: Option<(u32, usize)>,
+}
+
+impl Statistics {
+    /// Describes statistics of a region: puts, gets and atomics are counted, and reach memory.
+    pub fn of<'r, T, K: Kind>(node: &'r Node, region: &'r Region<T, K>) -> StatisticsOptions<'r, T, K> {
+        StatisticsOptions { node, region, counts: [true; 2], refuses: [false; 2] }
+    }
+
+    /// Counts what has been logged: whatever had ended at its caller before this call is counted when it returns.
+    fn catch_up(&self) {
+        self.log.poll(|access| self.counters.count(&access));
+    }
+
+    /// All that was counted.
+    pub fn total(&self) -> Counts {
+        self.catch_up();
+        self.counters.sums.lock().total
+    }
+
+    /// What was counted of a page: zeros for one that the region does not have. An access of several pages counts in each.
+    pub fn page(&self, page: usize) -> Counts {
+        self.catch_up();
+        self.counters.page(page)
+    }
+
+    /// The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower.
+    pub fn hottest(&self, most: usize) -> Vec<(usize, Counts)> {
+        self.catch_up();
+        let pages = (0..self.counters.pages).map(|page| (page, self.counters.page(page)));
+        let mut pages: Vec<_> = pages.filter(|(_, counts)| counts.accesses() > 0).collect();
+        pages.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.accesses()));
+        pages.truncate(most);
+        pages
+    }
+
+    /// What each source did: a connection of a peer, by the number that [`Access::source`] gives. One that was connected anew is another.
+    pub fn sources(&self) -> Vec<(u64, Counts)> {
+        self.catch_up();
+        let sums = self.counters.sums.lock();
+        let mut sources: Vec<_> = sums.sources.iter().map(|(source, of)| (*source, of.counts)).collect();
+        sources.sort_unstable_by_key(|(source, _)| *source);
+        sources
+    }
+
+    /// Sets all counters to zero, and gives the total that there was. What ends at its caller later is counted anew.
+    pub fn reset(&self) -> Counts {
+        self.catch_up();
+        let mut sums = self.counters.sums.lock();
+        let before = std::mem::take(&mut *sums).total;
+        self.counters.words.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        before
+    }
+
+    /// A token by which peers read the counters of pages with plain gets: see [`RemoteStatistics`]. Who counts is not delayed.
+    ///
+    /// # Errors
+    /// As those of [`Region::export`].
+    pub fn export(&self) -> Result<Token> {
+        self.counters.words.export(Rights::READ)
+    }
+}
+
+impl Counters {
+    fn page(&self, page: usize) -> Counts {
+        let words = self.words.words();
+        let Some(words) = page.checked_mul(WORDS).and_then(|at| words.get(at..at + WORDS)) else {
+            return Counts::default();
+        };
+        Counts::from_words(std::array::from_fn(|index| words[index].load(Ordering::Relaxed)))
+    }
+
+    fn count(&self, access: &Access<'_>) {
+        let Some(offset) = access.offset_from(self.address) else { return };
+        let (first, end) = (offset, offset.saturating_add(access.length() as u64));
+        let end = end.min(self.pages as u64 * PAGE);
+        let mut sums = self.sums.lock();
+        let sum = Counts::of(access, access.length() as u64, u64::from(access.is_first()));
+        sums.total.add(sum);
+        let source = sums.sources.entry(access.source()).or_default();
+        source.counts.add(sum);
+        let went_on = source.last.filter(|(message, _)| *message == access.message() && !access.is_first());
+        let last = (end.max(first + 1) - 1) / PAGE;
+        for page in first / PAGE..=last {
+            let bytes = end.min((page + 1) * PAGE).saturating_sub(first.max(page * PAGE));
+            let is_new = went_on.is_none_or(|(_, last)| last as u64 != page);
+            self.add(page as usize, Counts::of(access, bytes, u64::from(is_new)));
+        }
+        source.last = Some((access.message(), last as usize));
+    }
+
+    fn add(&self, page: usize, counts: Counts) {
+        let words: &[AtomicU64] = self.words.words();
+        let Some(words) = words.get(page * WORDS..(page + 1) * WORDS) else { return };
+        for (word, add) in words.iter().zip(counts.to_words()) {
+            if add > 0 {
+                word.fetch_add(add, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The counters of another process, by its token. They may lag behind by what its thread has not counted yet.
+pub struct RemoteStatistics {
+    words: RemoteRegion,
+}
+
+impl RemoteStatistics {
+    /// Opens what [`Statistics::export`] has made.
+    ///
+    /// # Errors
+    /// As those of [`Node::open`].
+    pub fn open(node: &Node, token: &Token) -> Result<RemoteStatistics> {
+        Ok(RemoteStatistics { words: node.open(token)? })
+    }
+
+    /// What was counted of each page.
+    ///
+    /// # Errors
+    /// Those of a get.
+    pub fn pages(&self) -> Result<Vec<Counts>> {
+        let pages = self.words.length() as usize / (8 * WORDS);
+        let counts = self.words.get::<[u64; WORDS]>(0, pages)?.wait()?;
+        Ok(counts.into_iter().map(Counts::from_words).collect())
+    }
+}
