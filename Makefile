@@ -37,7 +37,7 @@ SMALL_CRATES := wire iommu paging memory transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build check docs demo test test-binaries test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
+.PHONY: build check docs demo test test-binaries test-active test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
 	fuzz miri kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
@@ -104,6 +104,10 @@ test-programs: dependencies-programs
 # schedules of conditional writes.
 test-native: dependencies-test
 	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 PAGEWIRE_SCHEDULES=1000000 $(CARGO) test -p pagewire-heap -p pagewire
+
+# Memory that reacts for longer than `make test` has: a thousand kills of each of its applications.
+test-active: dependencies-test
+	PAGEWIRE_CHECKPOINT_KILLS=1000 PAGEWIRE_PARITY_KILLS=1000 PAGEWIRE_REPLAY_KILLS=1000 $(CARGO) test -p pagewire-active
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).

@@ -51,6 +51,7 @@ mod access;
 mod attributes;
 pub mod built_in;
 pub mod hash_table;
+mod checkpoint;
 mod log;
 mod serve;
 mod statistics;
@@ -58,6 +59,11 @@ mod statistics;
 pub use access::Access;
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
 pub use hash_table::{HashTable, TableOptions};
+pub use attributes::{AttributesOf, PageSetting};
+pub use checkpoint::{
+    Checkpoint, CheckpointError, CheckpointInfo, CheckpointKind, CheckpointOptions, Inspection, LocalWrites,
+    Memory, RemoteWrites, Restored, Saved,
+};
 pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
 pub use serve::{Reported, Serving, Summary};

@@ -105,7 +105,11 @@ impl DirtyPages {
             written(touched.clone());
             return Ok(());
         }
-        let mut give = |range: Range<u64>| (!range.is_empty()).then(|| written(range)).unwrap_or_default();
+        let mut give = |range: Range<u64>| {
+            if !range.is_empty() {
+                written(range);
+            }
+        };
         give(touched.start..pages.start);
         match &self.watch {
             Watch::WriteProtect { pagemap, .. } => scan(pagemap.as_fd(), pages, &mut give)?,
@@ -118,7 +122,7 @@ impl DirtyPages {
 }
 
 fn open_own(name: &str, flags: OFlags) -> io::Result<OwnedFd> {
-    Ok(above_standard(openat(CWD, format!("/proc/self/{name}"), flags | OFlags::CLOEXEC, Mode::empty())?)?)
+    above_standard(openat(CWD, format!("/proc/self/{name}"), flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Whether a method sees a write to a page of shared memory, and only that.

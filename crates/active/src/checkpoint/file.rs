@@ -1,0 +1,540 @@
+//! A checkpoint file: it is appended to, and made anew when half of it is out of date.
+//!
+//! Whatever instant a process is killed at, the last whole checkpoint stays. A segment counts when its commit record and its header, which
+//! is written last, are there. What was begun behind it is cut off by the next save. A new file takes the place of the old one by rename(2).
+
+use super::error::CheckpointError;
+use super::format::{Commit, Header, IndexEntry, NOTE, NoHeader, PAGE, REGIONS, SegmentKind};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Pages that are copied at once.
+pub const BATCH: usize = 256;
+
+/// Pages out of date from which on a file may be made anew.
+const LEAST_GARBAGE: u64 = 512;
+
+type Result<T> = std::result::Result<T, CheckpointError>;
+
+/// A checkpoint of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    pub header: Header,
+}
+
+/// Where the newest data of a page are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Slot {
+    /// The offset in the file. 0: the page is zeros.
+    pub at: u64,
+    pub checksum: u32,
+}
+
+/// The newest data of all pages: of each region, of each page.
+pub type Slots = Vec<Vec<Slot>>;
+
+/// A file of checkpoints.
+pub struct CheckpointFile {
+    path: PathBuf,
+    file: File,
+    /// By number, each one more than the one before. The first is full.
+    segments: Vec<Segment>,
+    /// Bytes behind the last whole segment: of one whose writer was killed.
+    torn: u64,
+    /// Identity of the file.
+    id: u64,
+    /// Those of the last segment. `None`: they were not asked for yet.
+    slots: Option<Slots>,
+    syncs: bool,
+}
+
+/// Gives the pages of a segment to a sink; it gets where the newest data before are.
+pub type Fill<'f> = dyn FnMut(&Slots, &mut PageSink<'_>) -> Result<()> + 'f;
+
+/// Pages of a segment, as they are given to be written: region, first page, and bytes of whole pages.
+pub type PageSink<'s> = dyn FnMut(u32, u64, &[u8]) -> Result<()> + 's;
+
+impl CheckpointFile {
+    /// Opens a file to save and restore; makes it if there is none. `syncs`: what is saved is on the disk when `append` returns.
+    pub fn open(path: &Path, syncs: bool) -> Result<CheckpointFile> {
+        let what = "cannot open the checkpoint file";
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(failed(what, path))?;
+        lock(&file, path)?;
+        CheckpointFile::scan(path, file, syncs)
+    }
+
+    /// Opens a file to look at it. Who saves to it is not disturbed.
+    pub fn open_to_read(path: &Path) -> Result<CheckpointFile> {
+        let file = File::open(path).map_err(failed("cannot open the checkpoint file", path))?;
+        CheckpointFile::scan(path, file, false)
+    }
+
+    fn scan(path: &Path, file: File, syncs: bool) -> Result<CheckpointFile> {
+        let id = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let mut this =
+            CheckpointFile { path: path.to_owned(), file, segments: vec![], torn: 0, id, slots: None, syncs };
+        let length = this.length()?;
+        while let Some(segment) = this.segment_at(this.end(), length)? {
+            this.id = segment.header.file;
+            this.segments.push(segment);
+        }
+        // Only the last one may be torn without a trace in its commit record: a machine that stops writes pages in any order.
+        if let Some(last) = this.segments.last().cloned()
+            && this.first_bad_page(&last)?.is_some()
+        {
+            this.segments.pop();
+        }
+        this.torn = length - this.end();
+        this.refuse_damage(length)?;
+        Ok(this)
+    }
+
+    /// The segment that begins at an offset. `None`: there is none that is whole.
+    fn segment_at(&self, start: u64, length: u64) -> Result<Option<Segment>> {
+        let mut page = [0; PAGE];
+        let there = (length - start).min(PAGE as u64) as usize;
+        self.read(start, &mut page[..there])?;
+        if there < PAGE && start > 0 {
+            return Ok(None);
+        }
+        let header = match Header::parse(&page) {
+            Ok(header) => header,
+            // A version that this program does not know is somebody's data.
+            Err(NoHeader::Version) => return self.foreign("its version is another one"),
+            Err(NoHeader::Magic) if start == 0 && page.iter().any(|byte| *byte != 0) => {
+                return self.foreign("it begins otherwise");
+            }
+            Err(_) => return Ok(None),
+        };
+        let end = header.segment_length().and_then(|bytes| start.checked_add(bytes));
+        let Some(end) = end.filter(|end| *end <= length) else { return Ok(None) };
+        let follows = match self.segments.last() {
+            None => header.kind == SegmentKind::Full,
+            Some(Segment { header: last, .. }) => {
+                header.file == last.file && header.number == last.number + 1 && header.regions == last.regions
+            }
+        };
+        let segment = Segment { start, end, header };
+        let is_whole = follows && self.is_committed(&segment, Header::checksum(&page))?;
+        Ok(is_whole.then_some(segment))
+    }
+
+    fn is_committed(&self, segment: &Segment, header: u32) -> Result<bool> {
+        let tail = self.tail(segment)?;
+        let (rest, commit) = tail.split_at(tail.len() - size_of::<Commit>());
+        let expected = Commit::new(segment.header.number, header, crc32fast::hash(rest));
+        Ok(commit == expected.as_bytes())
+    }
+
+    /// What stands behind the data of a segment.
+    fn tail(&self, segment: &Segment) -> Result<Vec<u8>> {
+        let length = segment.header.tail_length().unwrap_or_default();
+        let mut tail = vec![0; length as usize];
+        self.read(segment.end - length, &mut tail)?;
+        Ok(tail)
+    }
+
+    fn index(&self, segment: &Segment) -> Result<Vec<IndexEntry>> {
+        let tail = self.tail(segment)?;
+        let count = segment.header.pages as usize;
+        match <[IndexEntry]>::ref_from_prefix_with_elems(&tail, count) {
+            Ok((index, _)) => Ok(index.to_vec()),
+            Err(_) => Err(self.damaged(segment.start, 0)),
+        }
+    }
+
+    /// A segment behind the last whole one would never have been begun before that one's end: then the file is damaged, and not torn.
+    fn refuse_damage(&self, length: u64) -> Result<()> {
+        let mut page = [0; PAGE];
+        let mut start = self.end() + PAGE as u64;
+        while length.saturating_sub(start) >= PAGE as u64 {
+            self.read(start, &mut page)?;
+            if let Ok(header) = Header::parse(&page)
+                && (self.segments.is_empty() || header.file == self.id)
+                && let Some(end) = header.segment_length().and_then(|bytes| start.checked_add(bytes))
+                && end <= length
+                && self.is_committed(&Segment { start, end, header }, Header::checksum(&page))?
+            {
+                return Err(self.damaged(self.end(), self.segments.len()));
+            }
+            start += PAGE as u64;
+        }
+        Ok(())
+    }
+
+    /// `whole`: so many segments are.
+    fn damaged(&self, at: u64, whole: usize) -> CheckpointError {
+        let whole = self.segments[..whole].last().map(|segment| (segment.header.number, segment.end));
+        CheckpointError::Damaged { path: self.path.clone(), at, whole }
+    }
+
+    /// The first page of a segment whose data are not what was written: its offset in the file.
+    fn first_bad_page(&self, segment: &Segment) -> Result<Option<u64>> {
+        let mut pages = vec![0; BATCH * PAGE];
+        let mut at = segment.start + PAGE as u64;
+        for entries in self.index(segment)?.chunks(BATCH) {
+            let pages = &mut pages[..entries.len() * PAGE];
+            self.read(at, pages)?;
+            for (entry, page) in entries.iter().zip(pages.chunks_exact(PAGE)) {
+                if !self.names_page(segment, entry) || crc32fast::hash(page) != entry.checksum.get() {
+                    return Ok(Some(at));
+                }
+                at += PAGE as u64;
+            }
+        }
+        Ok(None)
+    }
+
+    fn names_page(&self, segment: &Segment, entry: &IndexEntry) -> bool {
+        let bytes = segment.header.regions.get(entry.region.get() as usize);
+        bytes.is_some_and(|bytes| entry.page.get() < bytes.div_ceil(PAGE as u64))
+    }
+
+    /// The newest data of all pages, for who knows that the lengths of the regions are right: see [`check_regions`](Self::check_regions).
+    fn slots(&mut self) -> Result<&Slots> {
+        let slots = match self.slots.take() {
+            Some(slots) => slots,
+            None => self.slots_of(self.segments.len())?,
+        };
+        Ok(self.slots.insert(slots))
+    }
+
+    /// Refuses regions of other lengths than those that the file has.
+    pub fn check_regions(&self, given: &[u64]) -> Result<()> {
+        match self.segments.last().map(|segment| &segment.header.regions) {
+            Some(file) if file != given => Err(CheckpointError::Regions {
+                path: self.path.clone(),
+                file: file.clone(),
+                given: given.to_vec(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The newest data of all pages in the first so many segments, for regions whose lengths are right.
+    pub fn slots_of(&self, segments: usize) -> Result<Slots> {
+        let segments = &self.segments[..segments];
+        let first = segments.iter().rposition(|segment| segment.header.kind == SegmentKind::Full);
+        let mut slots = Slots::new();
+        for segment in &segments[first.unwrap_or_default()..] {
+            if segment.header.kind == SegmentKind::Full {
+                let empty = |bytes: &u64| vec![Slot::default(); bytes.div_ceil(PAGE as u64) as usize];
+                slots = segment.header.regions.iter().map(empty).collect();
+            }
+            for (count, entry) in self.index(segment)?.iter().enumerate() {
+                let at = segment.start + (count as u64 + 1) * PAGE as u64;
+                let region = slots.get_mut(entry.region.get() as usize);
+                match region.and_then(|region| region.get_mut(entry.page.get() as usize)) {
+                    Some(slot) => *slot = Slot { at, checksum: entry.checksum.get() },
+                    None => return Err(self.damaged(segment.start, 0)),
+                }
+            }
+        }
+        Ok(slots)
+    }
+
+    /// Gives the data of slots, verified: first page of a run, and its bytes. Runs of zeros are given, too.
+    pub fn read_slots(&self, region: &[Slot], give: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut pages = vec![0; BATCH * PAGE];
+        let mut first = 0;
+        while first < region.len() {
+            let run = run_at(&region[first..]);
+            let (slots, pages) = (&region[first..first + run], &mut pages[..run * PAGE]);
+            match slots[0].at {
+                0 => pages.fill(0),
+                at => self.read(at, pages)?,
+            }
+            for (slot, page) in slots.iter().zip(pages.chunks_exact(PAGE)).filter(|(slot, _)| slot.at != 0) {
+                if crc32fast::hash(page) != slot.checksum {
+                    let before = self.segments.partition_point(|segment| segment.end <= slot.at);
+                    return Err(self.damaged(slot.at, before));
+                }
+            }
+            give(first as u64, pages)?;
+            first += run;
+        }
+        Ok(())
+    }
+
+    /// Appends a checkpoint of regions whose lengths were checked, and gives its number. `fill` gives the pages to the sink. If it fails,
+    /// the file has what it had.
+    pub fn append(
+        &mut self,
+        kind: SegmentKind,
+        regions: &[u64],
+        note: &[u8],
+        fill: &mut Fill<'_>,
+    ) -> Result<u64> {
+        if regions.len() > REGIONS {
+            return Err(CheckpointError::Limit { what: "regions", most: REGIONS });
+        }
+        if note.len() > NOTE {
+            return Err(CheckpointError::Limit { what: "bytes of a note", most: NOTE });
+        }
+        let number = self.last_number().unwrap_or(0) + 1;
+        let (start, mut at) = (self.end(), self.end() + PAGE as u64);
+        // What a killed process has begun.
+        self.file.set_len(start).map_err(failed("cannot shorten", &self.path))?;
+        let mut index: Vec<IndexEntry> = Vec::new();
+        self.slots()?;
+        let slots = self.slots.take().unwrap_or_default();
+        let filled = fill(&slots, &mut |region, first, pages| {
+            self.write(at, pages)?;
+            at += pages.len() as u64;
+            index.extend(pages.chunks_exact(PAGE).zip(first..).map(|(bytes, page)| IndexEntry {
+                region: region.into(),
+                checksum: crc32fast::hash(bytes).into(),
+                page: page.into(),
+            }));
+            Ok(())
+        });
+        self.slots = Some(slots);
+        filled?;
+        let (pages, note_length) = (index.len() as u64, note.len() as u32);
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let regions = regions.to_vec();
+        let header = Header { file: self.id, number, kind, pages, note: note_length, time, regions };
+        let end = self.commit(start, &header, &index, note)?;
+        self.apply(start, kind, &header.regions, &index);
+        self.segments.push(Segment { start, end, header });
+        self.torn = 0;
+        Ok(number)
+    }
+
+    /// Writes the tail and then the header of a segment; gives its end.
+    fn commit(&self, start: u64, header: &Header, index: &[IndexEntry], note: &[u8]) -> Result<u64> {
+        let page = header.to_page();
+        let mut tail = index.as_bytes().to_vec();
+        tail.extend_from_slice(note);
+        let length = header.tail_length().unwrap_or_default() as usize;
+        tail.resize(length - size_of::<Commit>(), 0);
+        let commit = Commit::new(header.number, Header::checksum(&page), crc32fast::hash(&tail));
+        tail.extend_from_slice(commit.as_bytes());
+        let data_end = start + (header.pages + 1) * PAGE as u64;
+        self.write(data_end, &tail)?;
+        self.write(start, &page)?;
+        self.sync()?;
+        Ok(data_end + length as u64)
+    }
+
+    fn apply(&mut self, start: u64, kind: SegmentKind, regions: &[u64], index: &[IndexEntry]) {
+        let mut slots = self.slots.take().unwrap_or_default();
+        if kind == SegmentKind::Full {
+            slots = regions
+                .iter()
+                .map(|bytes| vec![Slot::default(); bytes.div_ceil(PAGE as u64) as usize])
+                .collect();
+        }
+        for (count, entry) in index.iter().enumerate() {
+            let at = start + (count as u64 + 1) * PAGE as u64;
+            let slot = Slot { at, checksum: entry.checksum.get() };
+            slots[entry.region.get() as usize][entry.page.get() as usize] = slot;
+        }
+        self.slots = Some(slots);
+    }
+
+    /// Forgets the checkpoints behind a number: the next one that is appended takes its place behind that.
+    pub fn roll_back(&mut self, number: u64) -> Result<()> {
+        let keep = self.position(number)? + 1;
+        if keep < self.segments.len() {
+            self.segments.truncate(keep);
+            self.slots = None;
+        }
+        Ok(())
+    }
+
+    /// Makes the file anew if more of it is out of date than not. It then has one full checkpoint, the last one.
+    pub fn compact_if_worth(&mut self) -> Result<bool> {
+        let live = self.slots()?.iter().flatten().filter(|slot| slot.at != 0).count() as u64;
+        let all: u64 = self.segments.iter().map(|segment| segment.header.pages).sum();
+        if all - live.min(all) <= live.max(LEAST_GARBAGE) {
+            return Ok(false);
+        }
+        self.compact().map(|()| true)
+    }
+
+    fn compact(&mut self) -> Result<()> {
+        let Some(last) = self.segments.last() else { return Ok(()) };
+        let Header { number, note: note_length, pages, ref regions, .. } = last.header;
+        let note_at = pages as usize * size_of::<IndexEntry>();
+        let note = self.tail(last)?[note_at..note_at + note_length as usize].to_vec();
+        let regions = regions.clone();
+        let mut path = self.path.clone().into_os_string();
+        path.push(".new");
+        let path = PathBuf::from(path);
+        let what = "cannot make the new checkpoint file";
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(failed(what, &path))?;
+        lock(&file, &path)?;
+        file.set_len(0).map_err(failed(what, &path))?;
+        let mut new = CheckpointFile::scan(&path, file, true)?;
+        let slots = self.slots()?.clone();
+        let old = &*self;
+        new.append_as(number, &regions, &note, &mut |_, sink| {
+            for (region, slots) in slots.iter().enumerate() {
+                old.read_slots(slots, &mut |first, pages| give_but_zeros(region as u32, first, pages, sink))?;
+            }
+            Ok(())
+        })?;
+        std::fs::rename(&path, &self.path).map_err(failed("cannot rename to", &self.path))?;
+        new.path = self.path.clone();
+        new.syncs = self.syncs;
+        new.sync_directory()?;
+        *self = new;
+        Ok(())
+    }
+
+    fn append_as(&mut self, number: u64, regions: &[u64], note: &[u8], fill: &mut Fill<'_>) -> Result<()> {
+        // The place of the one before, which has no bytes.
+        let none = Header {
+            file: self.id,
+            number: number - 1,
+            kind: SegmentKind::Full,
+            pages: 0,
+            note: 0,
+            time: 0,
+            regions: vec![],
+        };
+        self.segments.push(Segment { start: 0, end: 0, header: none });
+        self.slots = Some(Slots::new());
+        let appended = self.append(SegmentKind::Full, regions, note, fill);
+        self.segments.remove(0);
+        appended.map(|_| ())
+    }
+
+    /// The name of a new file is on the disk when this returns.
+    pub fn sync_directory(&self) -> Result<()> {
+        if !self.syncs {
+            return Ok(());
+        }
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(failed("cannot write the directory", directory))
+    }
+
+    /// The checkpoints, by number.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Bytes behind the last whole checkpoint: of one that was not finished.
+    pub fn torn(&self) -> u64 {
+        self.torn
+    }
+
+    pub fn last_number(&self) -> Option<u64> {
+        self.segments.last().map(|segment| segment.header.number)
+    }
+
+    /// The note of a checkpoint.
+    pub fn note(&self, number: u64) -> Result<Vec<u8>> {
+        let segment = &self.segments[self.position(number)?];
+        let at = segment.header.pages as usize * size_of::<IndexEntry>();
+        Ok(self.tail(segment)?[at..at + segment.header.note as usize].to_vec())
+    }
+
+    /// Which of the segments has a number.
+    pub fn position(&self, number: u64) -> Result<usize> {
+        let found = self.segments.iter().position(|segment| segment.header.number == number);
+        found.ok_or_else(|| {
+            let number_of = |segment: &Segment| segment.header.number;
+            let has = self.segments.first().map(number_of).zip(self.segments.last().map(number_of));
+            CheckpointError::NoSuchNumber { path: self.path.clone(), number, has }
+        })
+    }
+
+    /// Reads everything and compares it with the checksums.
+    pub fn verify(&self) -> Result<()> {
+        for (index, segment) in self.segments.iter().enumerate() {
+            if let Some(at) = self.first_bad_page(segment)? {
+                return Err(self.damaged(at, index));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn length(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(failed("cannot look at", &self.path))?.len())
+    }
+
+    fn end(&self) -> u64 {
+        self.segments.last().map_or(0, |segment| segment.end)
+    }
+
+    fn foreign<T>(&self, why: &'static str) -> Result<T> {
+        Err(CheckpointError::Foreign { path: self.path.clone(), why })
+    }
+
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(bytes, at).map_err(failed("cannot read", &self.path))
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, at).map_err(failed("cannot write", &self.path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        match self.syncs {
+            true => self.file.sync_data().map_err(failed("cannot write to the disk:", &self.path)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Pages of the run that begins here: they follow each other in the file, or are all zeros.
+fn run_at(slots: &[Slot]) -> usize {
+    let first = slots[0].at;
+    let follows = |(index, slot): &(usize, &Slot)| match first {
+        0 => slot.at == 0,
+        first => slot.at == first + (*index * PAGE) as u64,
+    };
+    slots.iter().take(BATCH).enumerate().take_while(follows).count()
+}
+
+/// Gives whole pages to a sink, without those that are zeros.
+pub fn give_but_zeros(region: u32, first: u64, pages: &[u8], sink: &mut PageSink<'_>) -> Result<()> {
+    let zeros = <[u8; PAGE]>::new_zeroed();
+    let is_zeros = |page: &[u8]| page == zeros;
+    let count = pages.len() / PAGE;
+    let mut at = 0;
+    while at < count {
+        let is_data = |index: &usize| !is_zeros(&pages[index * PAGE..(index + 1) * PAGE]);
+        let run = (at..count).take_while(is_data).count();
+        if run > 0 {
+            sink(region, first + at as u64, &pages[at * PAGE..(at + run) * PAGE])?;
+        }
+        at += run + 1;
+    }
+    Ok(())
+}
+
+fn lock(file: &File, path: &Path) -> Result<()> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(CheckpointError::Busy { path: path.to_owned() }),
+        Err(error) => Err(failed("cannot lock", path)(error.into())),
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
+    let path = path.to_owned();
+    move |why| CheckpointError::File { what, path, why }
+}
