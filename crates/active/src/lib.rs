@@ -53,6 +53,7 @@ pub mod built_in;
 pub mod hash_table;
 mod checkpoint;
 mod log;
+mod parity;
 mod serve;
 mod statistics;
 
@@ -67,5 +68,6 @@ pub use checkpoint::{
 pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
 pub use serve::{Reported, Serving, Summary};
+pub use parity::{Parity, ParityError, ParityMember, Rebuilt};
 pub use serve::{Serving, Summary};
 pub use statistics::{Counts, RemoteStatistics, Statistics, StatisticsOptions};

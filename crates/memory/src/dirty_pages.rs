@@ -423,7 +423,7 @@ mod tests {
         for _ in 0..2 {
             let mut taken = Vec::new();
             watched.take(|range| taken.push(range)).unwrap();
-            assert_eq!(taken, [3 * page..5 * page]);
+            assert_eq!((taken.len(), taken[0].clone()), (1, 3 * page..5 * page));
         }
         assert!(DirtyPages::watch(u64::MAX, 2, DirtyMethod::None).is_err());
     }

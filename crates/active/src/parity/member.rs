@@ -1,0 +1,291 @@
+//! A member of a parity: it keeps its own checkpoints, and puts them to the owner.
+
+use super::error::ParityError;
+use super::layout::{Attempt, BEGIN, COMMIT, Commit, Layout, Letter, MAGIC, MemberStatus, Status};
+use super::owner::xor;
+use crate::checkpoint::Memory;
+use pagewire::{Node, Operation, Region, RemoteRegion, Rights, Token};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Bytes of one put: a caller of the same host writes its record itself up to here.
+const CHUNK: usize = 64 << 10;
+/// Puts that are started and not waited for.
+const STARTED: usize = 8;
+/// Pause between two looks at the owner's status.
+const PAUSE: Duration = Duration::from_micros(100);
+
+type Result<T> = std::result::Result<T, ParityError>;
+
+/// A process whose checkpoints are part of a parity: see [`Parity`](super::Parity).
+///
+/// Its checkpoint lies in its own memory, and in the parity. The regions may change as soon as [`save`](Self::save) has returned.
+pub struct ParityMember {
+    remote: RemoteRegion,
+    layout: Layout,
+    member: usize,
+    /// Own checkpoints of two rounds, by slot.
+    held: Region<u64>,
+    /// The last attempt of this process.
+    attempt: Attempt,
+    /// What it has put, by slot.
+    committed: [Commit; 2],
+}
+
+/// What was rebuilt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The round of the checkpoint, which all members have.
+    pub round: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+impl ParityMember {
+    /// Joins a parity by the token of this member. It takes memory for two checkpoints.
+    ///
+    /// # Errors
+    /// `Token`, `NoMember`; as those of [`Node::open`] and of a get.
+    pub fn join(node: &Node, token: &Token, member: usize) -> Result<ParityMember> {
+        let remote = node.open(token)?;
+        if remote.length() < size_of::<Status>() as u64 {
+            return Err(ParityError::Token { what: "a parity" });
+        }
+        let status = status_of(&remote)?;
+        let layout = Layout { members: status.members as usize, bytes: status.bytes };
+        if status.magic != MAGIC || remote.length() != layout.length() {
+            return Err(ParityError::Token { what: "a parity" });
+        }
+        if member >= layout.members {
+            return Err(ParityError::NoMember { member, members: layout.members });
+        }
+        let held = node.zeroed::<u64>((2 * layout.bytes / 8) as usize)?;
+        let (attempt, committed) = (Attempt::default(), [Commit::default(); 2]);
+        Ok(ParityMember { remote, layout, member, held, attempt, committed })
+    }
+
+    /// Joins in the place of a member that died, and rebuilds its checkpoint of the last round that all members have, from the parity
+    /// and the checkpoints of all others: their [tokens](Self::token), in any order. Nobody else may save meanwhile.
+    ///
+    /// # Errors
+    /// `Nothing`: no round is complete. `Damaged`: the tokens are not those of all others, or a byte has changed. Else as those of
+    /// [`join`](Self::join).
+    pub fn rebuild(
+        node: &Node,
+        token: &Token,
+        member: usize,
+        others: &[Token],
+    ) -> Result<(ParityMember, Rebuilt)> {
+        let mut this = ParityMember::join(node, token, member)?;
+        let round = this.status()?.complete;
+        if round == 0 {
+            return Err(ParityError::Nothing);
+        }
+        let commit = this.member_status()?.committed[(round % 2) as usize];
+        let damaged = |why| ParityError::Damaged { member, round, why };
+        if commit.attempt.round != round {
+            return Err(damaged("the owner has begun another round"));
+        }
+        if others.len() + 1 != this.layout.members {
+            return Err(damaged("there must be a token of each other member"));
+        }
+        let opened = others.iter().map(|token| match token.length() == 2 * this.layout.bytes {
+            true => Ok(node.open(token)?),
+            false => Err(ParityError::Token { what: "the checkpoints of a member" }),
+        });
+        let opened: Vec<RemoteRegion> = opened.collect::<Result<_>>()?;
+        let (mut checksum, own) = (crc32fast::Hasher::new(), round % 2 * this.layout.bytes);
+        for at in (0..commit.bytes).step_by(CHUNK) {
+            let length = (commit.bytes - at).min(CHUNK as u64) as usize;
+            let mut bytes = this.remote.get::<u8>(this.layout.slot(round) + at, length)?.wait()?;
+            let gets: Vec<_> = opened.iter().map(|other| other.get::<u8>(own + at, length)).collect();
+            for get in gets {
+                xor(&mut bytes, &get?.wait()?);
+            }
+            checksum.update(&bytes);
+            this.held.write_bytes(own + at, &bytes)?;
+        }
+        if u64::from(checksum.finalize()) != commit.checksum {
+            return Err(damaged("its checksum is another one"));
+        }
+        this.committed[(round % 2) as usize] = commit;
+        Ok((this, Rebuilt { round, bytes: commit.bytes }))
+    }
+
+    /// A token of the own checkpoints, for who rebuilds another member.
+    ///
+    /// # Errors
+    /// As those of [`Region::export`].
+    pub fn token(&self) -> Result<Token> {
+        Ok(self.held.export(Rights::READ)?)
+    }
+
+    /// Saves regions as the checkpoint of the next round: a copy in the own memory, and one put, in pieces, to the owner of the parity. Gives
+    /// the round, which counts when all members have saved: see [`wait_complete`](Self::wait_complete).
+    ///
+    /// # Errors
+    /// `Length`. `Incomplete`: this member has saved the round already, and others have not. `BegunAnew`: save again. As those of a put.
+    pub fn save(&mut self, regions: &[&dyn Memory]) -> Result<u64> {
+        let bytes: u64 = regions.iter().map(|region| region.bytes()).sum();
+        if bytes > self.layout.bytes {
+            return Err(ParityError::Length { bytes, most: self.layout.bytes });
+        }
+        let status = self.status()?;
+        let round = status.complete + 1;
+        let slot = (round % 2) as usize;
+        let newest = status.slots[slot];
+        if self.committed[slot].attempt == newest && newest.round == round {
+            return Err(ParityError::Incomplete { round });
+        }
+        self.hold(round, regions)?;
+        self.put(round, bytes, newest)?;
+        Ok(round)
+    }
+
+    /// Copies the regions, one behind the other, into the own slot of a round.
+    fn hold(&self, round: u64, regions: &[&dyn Memory]) -> Result<()> {
+        let mut at = round % 2 * self.layout.bytes;
+        let mut buffer = vec![0; CHUNK];
+        for region in regions {
+            for offset in (0..region.bytes()).step_by(CHUNK) {
+                let length = (region.bytes() - offset).min(CHUNK as u64) as usize;
+                region.copy_out(offset, &mut buffer[..length])?;
+                self.held.write_bytes(at, &buffer[..length])?;
+                at += length as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what is held of a round to the owner.
+    fn put(&mut self, round: u64, bytes: u64, newest: Attempt) -> Result<()> {
+        let begun = self.member_status()?.begun;
+        let newest = if newest.round == round { newest } else { Attempt { round, attempt: 0 } };
+        // What this member, or the one in whose place it is, put in this attempt is in the parity already.
+        let attempt = if begun == newest { Attempt { round, attempt: newest.attempt + 1 } } else { newest };
+        self.attempt = attempt;
+        let mut commit = Commit { attempt, bytes, checksum: 0 };
+        let letters = self.layout.letters();
+        let mut started = VecDeque::new();
+        started.push_back(Started::Letter(self.remote.put(letters, vec![Letter { what: BEGIN, commit }])));
+        let mut checksum = crc32fast::Hasher::new();
+        for at in (0..bytes).step_by(CHUNK) {
+            let mut piece = vec![0; (bytes - at).min(CHUNK as u64) as usize];
+            self.held.read_bytes(round % 2 * self.layout.bytes + at, &mut piece)?;
+            checksum.update(&piece);
+            started.push_back(Started::Data(self.remote.put(self.layout.slot(round) + at, piece)));
+            if started.len() > STARTED {
+                started.pop_front().map_or(Ok(()), Started::wait)?;
+            }
+        }
+        commit.checksum = u64::from(checksum.finalize());
+        started.push_back(Started::Letter(self.remote.put(letters, vec![Letter { what: COMMIT, commit }])));
+        started.into_iter().try_for_each(Started::wait)?;
+        self.remote.flush_handled(None).wait()?;
+        let slot = (round % 2) as usize;
+        if self.member_status()?.committed[slot] != commit {
+            return Err(ParityError::BegunAnew { round });
+        }
+        self.committed[slot] = commit;
+        Ok(())
+    }
+
+    /// Waits until all members have saved the round that this one has saved last. If another member begins it anew, as one died in it, this
+    /// one puts what it saved once more.
+    ///
+    /// # Errors
+    /// `Timeout`, and those of a get and of a put.
+    pub fn wait_complete(&mut self, patience: Duration) -> Result<u64> {
+        let round = self.attempt.round;
+        let start = Instant::now();
+        loop {
+            let status = self.status()?;
+            if status.complete >= round {
+                return Ok(round);
+            }
+            let (slot, newest) = ((round % 2) as usize, status.slots[(round % 2) as usize]);
+            if newest > self.attempt {
+                match self.put(round, self.committed[slot].bytes, newest) {
+                    Ok(()) | Err(ParityError::BegunAnew { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if start.elapsed() > patience {
+                return Err(ParityError::Timeout { round, after: patience });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Restores regions from the own checkpoint of the last round that all members have: what this process saved, or what was rebuilt. Gives
+    /// the round.
+    ///
+    /// # Errors
+    /// `Nothing`, `Regions`, `Damaged`: nothing was changed.
+    pub fn restore(&self, regions: &[&dyn Memory]) -> Result<u64> {
+        let round = self.status()?.complete;
+        let slot = (round % 2) as usize;
+        let Commit { attempt, bytes, checksum } = self.committed[slot];
+        if round == 0 || attempt.round != round {
+            return Err(ParityError::Nothing);
+        }
+        let given = regions.iter().map(|region| region.bytes()).sum();
+        if bytes != given {
+            return Err(ParityError::Regions { checkpoint: bytes, regions: given });
+        }
+        let start = slot as u64 * self.layout.bytes;
+        let mut buffer = vec![0; CHUNK];
+        let mut seen = crc32fast::Hasher::new();
+        for at in (0..bytes).step_by(CHUNK) {
+            let piece = &mut buffer[..(bytes - at).min(CHUNK as u64) as usize];
+            self.held.read_bytes(start + at, piece)?;
+            seen.update(piece);
+        }
+        if u64::from(seen.finalize()) != checksum {
+            return Err(ParityError::Damaged {
+                member: self.member,
+                round,
+                why: "its checksum is another one",
+            });
+        }
+        let mut at = start;
+        for region in regions {
+            for offset in (0..region.bytes()).step_by(CHUNK) {
+                let length = (region.bytes() - offset).min(CHUNK as u64) as usize;
+                self.held.read_bytes(at, &mut buffer[..length])?;
+                region.copy_in(offset, &buffer[..length])?;
+                at += length as u64;
+            }
+        }
+        Ok(round)
+    }
+
+    fn status(&self) -> Result<Status> {
+        status_of(&self.remote)
+    }
+
+    fn member_status(&self) -> Result<MemberStatus> {
+        let got = self.remote.get::<MemberStatus>(Layout::member(self.member), 1)?.wait()?;
+        Ok(got[0])
+    }
+}
+
+fn status_of(remote: &RemoteRegion) -> Result<Status> {
+    Ok(remote.get::<Status>(0, 1)?.wait()?[0])
+}
+
+/// A put that was started.
+enum Started {
+    Letter(Operation<Vec<Letter>>),
+    Data(Operation<Vec<u8>>),
+}
+
+impl Started {
+    fn wait(self) -> Result<()> {
+        match self {
+            Started::Letter(put) => drop(put.wait()?),
+            Started::Data(put) => drop(put.wait()?),
+        }
+        Ok(())
+    }
+}
