@@ -9,14 +9,14 @@ fn main() -> Result<(), ParityError> {
     let keeper = Node::alone()?;
     let parity = Parity::new(&keeper, 3, 1 << 20)?; // three members of up to a mebibyte
 
-    let mut members: Vec<(ParityMember, Region<u64>)> = Vec::new();
+    let mut members: Vec<(ParityMember, Region<u64>, Node)> = Vec::new();
     for member in 0..3 {
         let node = Node::alone()?;
         let table = node.zeroed::<u64>(100_000)?;
         table.set(50_000, 10 * member as u64)?;
         let mut this = ParityMember::join(&node, &parity.token(member)?, member)?;
         println!("member {member} saves round {}", this.save(&[&table])?);
-        members.push((this, table));
+        members.push((this, table, node));
     }
     members[0].0.wait_complete(Duration::from_secs(10))?;
 

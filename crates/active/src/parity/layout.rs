@@ -64,13 +64,15 @@ pub struct Commit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Letter {
-    /// [`BEGIN`] or [`COMMIT`].
+    /// [`BEGIN`], [`COMMIT`] or [`FENCE`].
     pub what: u64,
     pub commit: Commit,
 }
 
 pub const BEGIN: u64 = 1;
 pub const COMMIT: u64 = 2;
+/// The member is rebuilt: the round that is not complete begins anew, and what its predecessor put for it does not count.
+pub const FENCE: u64 = 3;
 
 /// Offsets of a region for so many members, with slots of so many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A member of a parity: it keeps its own checkpoints, and puts them to the owner.
 
 use super::error::ParityError;
-use super::layout::{Attempt, BEGIN, COMMIT, Commit, Layout, Letter, MAGIC, MemberStatus, Status};
+use super::layout::{Attempt, BEGIN, COMMIT, Commit, FENCE, Layout, Letter, MAGIC, MemberStatus, Status};
 use super::owner::xor;
 use crate::checkpoint::Memory;
 use pagewire::{Node, Operation, Region, RemoteRegion, Rights, Token};
@@ -65,7 +65,7 @@ impl ParityMember {
     }
 
     /// Joins in the place of a member that died, and rebuilds its checkpoint of the last round that all members have, from the parity
-    /// and the checkpoints of all others: their [tokens](Self::token), in any order. Nobody else may save meanwhile.
+    /// and the checkpoints of all others: their [tokens](Self::token), in any order. A round that was begun begins anew.
     ///
     /// # Errors
     /// `Nothing`: no round is complete. `Damaged`: the tokens are not those of all others, or a byte has changed. Else as those of
@@ -77,6 +77,10 @@ impl ParityMember {
         others: &[Token],
     ) -> Result<(ParityMember, Rebuilt)> {
         let mut this = ParityMember::join(node, token, member)?;
+        let fence = Letter { what: FENCE, commit: Commit::default() };
+        this.remote.put(this.layout.letters(), vec![fence]).wait()?;
+        // Behind all that the predecessor has put.
+        this.remote.flush_handled(None).wait()?;
         let round = this.status()?.complete;
         if round == 0 {
             return Err(ParityError::Nothing);

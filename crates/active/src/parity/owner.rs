@@ -1,7 +1,9 @@
 //! The owner of a parity: its handler XORs what members put.
 
 use super::error::ParityError;
-use super::layout::{Attempt, BEGIN, COMMIT, Commit, Layout, Letter, MAGIC, MEMBERS, MemberStatus, Status};
+use super::layout::{
+    Attempt, BEGIN, COMMIT, Commit, FENCE, Layout, Letter, MAGIC, MEMBERS, MemberStatus, Status,
+};
 use crate::access::Access;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, LogOptions, Logs};
@@ -147,6 +149,7 @@ impl Handler {
             None => match access.value::<Letter>() {
                 Some(letter) if letter.what == BEGIN => self.begin(member, letter.commit.attempt),
                 Some(letter) if letter.what == COMMIT => self.commit(member, letter.commit),
+                Some(letter) if letter.what == FENCE => self.fence(member),
                 _ => Ok(()),
             },
             Some(offset) => self.data(member, offset / layout.bytes, offset % layout.bytes, access.bytes()),
@@ -161,15 +164,7 @@ impl Handler {
             return Ok(());
         }
         if attempt > self.status.slots[slot] {
-            let (layout, region) = (self.shared.layout, &self.shared.region);
-            self.buffer.clear();
-            self.buffer.resize(1 << 16, 0);
-            for at in (0..layout.bytes).step_by(self.buffer.len()) {
-                let length = (layout.bytes - at).min(self.buffer.len() as u64) as usize;
-                region.write_bytes(layout.slot(attempt.round) + at, &self.buffer[..length])?;
-            }
-            self.status.slots[slot] = attempt;
-            self.shared.region.write_bytes(0, self.status.as_bytes())?;
+            self.empty(attempt)?;
         }
         let known = &mut self.of_members[member];
         if known.status.begun == attempt {
@@ -177,6 +172,32 @@ impl Handler {
             return Ok(());
         }
         *known = Member { status: MemberStatus { begun: attempt, ..known.status }, ..Member::default() };
+        self.publish(member)
+    }
+
+    /// Makes the slot of an attempt empty.
+    fn empty(&mut self, attempt: Attempt) -> pagewire::Result<()> {
+        let (layout, region) = (self.shared.layout, &self.shared.region);
+        self.buffer.clear();
+        self.buffer.resize(1 << 16, 0);
+        for at in (0..layout.bytes).step_by(self.buffer.len()) {
+            let length = (layout.bytes - at).min(self.buffer.len() as u64) as usize;
+            region.write_bytes(layout.slot(attempt.round) + at, &self.buffer[..length])?;
+        }
+        self.status.slots[(attempt.round % 2) as usize] = attempt;
+        region.write_bytes(0, self.status.as_bytes())
+    }
+
+    /// Another process takes the place of a member. The round that is not complete cannot become so without it.
+    fn fence(&mut self, member: usize) -> pagewire::Result<()> {
+        let round = self.status.complete + 1;
+        let newest = self.status.slots[(round % 2) as usize];
+        if newest.round == round {
+            self.empty(Attempt { round, attempt: newest.attempt + 1 })?;
+        }
+        let committed = self.of_members[member].status.committed;
+        let status = MemberStatus { begun: Attempt::default(), committed };
+        self.of_members[member] = Member { status, ..Member::default() };
         self.publish(member)
     }
 
