@@ -54,6 +54,7 @@ pub mod hash_table;
 mod checkpoint;
 mod log;
 mod parity;
+mod replay;
 mod serve;
 mod statistics;
 
@@ -69,5 +70,6 @@ pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
 pub use serve::{Reported, Serving, Summary};
 pub use parity::{Parity, ParityError, ParityMember, Rebuilt};
+pub use replay::{LoggedProcess, ReplayError, ReplayOptions, Ticket};
 pub use serve::{Serving, Summary};
 pub use statistics::{Counts, RemoteStatistics, Statistics, StatisticsOptions};
