@@ -1,7 +1,9 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
+mod checkpoint;
 mod serve;
 
+pub use self::checkpoint::CheckpointArguments;
 pub use self::serve::{GetArguments, PutArguments, ServeArguments};
 use clap::builder::{
     PossibleValue, PossibleValuesParser, RangedU64ValueParser, StringValueParser, TypedValueParser,
@@ -50,6 +52,8 @@ pub enum Command {
     Get(GetArguments),
     /// Put files into what another process serves
     Put(PutArguments),
+    /// List the checkpoints of a file, and verify them
+    Checkpoint(CheckpointArguments),
     /// Run other people's RDMA programs between two hosts on this machine
     Demo(DemoArguments),
     /// Measure, beside peers and the limits of the machine

@@ -4,6 +4,7 @@
 //! in turn, several times, and medians are compared. A peer that is not installed gives `null`, never a figure from
 //! elsewhere; where only a published figure exists, its name says "published".
 
+mod checkpoint;
 mod faults;
 mod goals;
 mod ground;
@@ -92,6 +93,7 @@ enum Task {
     Heap,
     NewMemory,
     HashTable((&'static str, Operation), PathChoice),
+    Checkpoint,
     Start,
 }
 
@@ -108,6 +110,7 @@ impl Task {
             Task::Heap => vec![native::HEAP],
             Task::NewMemory => vec![native::NEW_MEMORY],
             Task::HashTable((name, _), _) => vec![name],
+            Task::Checkpoint => vec![checkpoint::NAME],
             Task::Start => vec![start::NAME],
         }
     }
@@ -131,7 +134,7 @@ impl Task {
     fn title(&self) -> String {
         let rows = self.rows().join(", ");
         match self {
-            Task::Registration(_) | Task::Heap | Task::NewMemory | Task::Start => rows,
+            Task::Registration(_) | Task::Heap | Task::NewMemory | Task::Checkpoint | Task::Start => rows,
             Task::Program(_, path, size)
             | Task::Faults(_, path, size)
             | Task::Native(_, path, size)
@@ -177,7 +180,8 @@ pub fn names() -> Vec<&'static str> {
     let heap = [native::VIEW.name, native::HEAP, native::NEW_MEMORY];
     let native = native::ALL.iter().map(|native| native.name).chain(heap);
     let tables = hash_table::ALL.into_iter().map(|(name, _)| name);
-    let others = queue_pairs::NAMES.into_iter().chain(native).chain(tables).chain([start::NAME]);
+    let last = [checkpoint::NAME, start::NAME];
+    let others = queue_pairs::NAMES.into_iter().chain(native).chain(tables).chain(last);
     registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(others).collect()
 }
 
@@ -230,6 +234,9 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     let table_paths = if is_named { &[PathChoice::Local][..] } else { &paths };
     for row in hash_table::ALL.into_iter().filter(|(name, _)| wanted(name)) {
         tasks.extend(table_paths.iter().map(|&path| Task::HashTable(row, path)));
+    }
+    if wanted(checkpoint::NAME) {
+        tasks.push(Task::Checkpoint);
     }
     if wanted(start::NAME) {
         tasks.push(Task::Start);
@@ -304,6 +311,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::HashTable(row, path) => {
                 hash_table::measure(&ground, *row, *path, (&arguments.table, rounds))?
             }
+            Task::Checkpoint => checkpoint::measure(rounds)?,
             Task::Start => start::measure(&ground.stage, rounds)?,
         };
         let before = lines.len();

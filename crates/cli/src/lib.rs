@@ -40,6 +40,7 @@ fn threads_can_be_had() -> bool {
 pub mod arguments;
 pub mod bench;
 mod chart;
+pub mod checkpoint;
 mod datagrams;
 pub mod demo;
 pub mod directory;

@@ -5,7 +5,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Parser;
 use pagewire_cli::arguments::{Arguments, Command, ProbeArguments, completion_script};
 use pagewire_cli::interrupt::Interrupted;
-use pagewire_cli::{bench, demo, doctor, explain, probe, reproduce, run, serve, top, transfer};
+use pagewire_cli::{bench, checkpoint, demo, doctor, explain, probe, reproduce, run, serve, top, transfer};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -57,6 +57,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Get(arguments) => transfer::get(&arguments),
         Command::Put(arguments) => transfer::put(&arguments),
+        Command::Checkpoint(arguments) => checkpoint::checkpoint(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments),
         Command::Reproduce(arguments) => reproduce::reproduce(&arguments),

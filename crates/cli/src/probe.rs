@@ -38,6 +38,8 @@ pub enum Kind {
     HashTable,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
+    /// `checkpoint SIZE`: measures an incremental checkpoint beside a full copy
+    Checkpoint,
     /// `registered WHAT SIZES`: measures registered memory, as a process of a job
     Registered,
 }
@@ -54,6 +56,7 @@ impl Kind {
             Kind::Native => "native",
             Kind::HashTable => "hashtable",
             Kind::Namespaces => "namespaces",
+            Kind::Checkpoint => "checkpoint",
             Kind::Registered => "registered",
         }
     }
@@ -106,6 +109,9 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
             if let Some(figure) = figure {
                 println!("{}", serde_json::to_string(&figure)?);
             }
+        }
+        Kind::Checkpoint => {
+            println!("{}", serde_json::to_string(&crate::checkpoint::measure(operand(0)?.parse()?)?)?);
         }
         Kind::Registered => registered::serve(operand(0)?, operand(1)?)?,
         Kind::Namespaces => {

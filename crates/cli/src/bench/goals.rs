@@ -54,6 +54,7 @@ const GOALS: &[Row] = &[
     ("heap", "-", ANY, "mimalloc", Goal::RatioOrMore(1.0 / 1.2, 0.003)),
     ("heap_new", "-", &[128], "malloc", Goal::Ratio(30.0)),
     ("view", "local", ANY, "a copy", Goal::Ratio(1.5)),
+    ("checkpoint", "-", ANY, "a full copy", Goal::Ratio(20.0)),
     ("start", "-", ANY, "", Goal::Microseconds(2000.0)),
     ("create_qp", "local", ANY, "", Goal::Microseconds(10.0)),
     ("create_qp", "udp", ANY, "", Goal::Microseconds(10.0)),

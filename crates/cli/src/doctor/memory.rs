@@ -3,6 +3,7 @@
 use super::kernel::kernel_version;
 use super::{Finding, setting};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use pagewire_active::LocalWrites;
 
 pub(super) fn findings() -> Vec<Finding> {
     vec![
@@ -10,7 +11,7 @@ pub(super) fn findings() -> Vec<Finding> {
         address_space(),
         file_size(),
         userfaultfd(),
-        pagemap_scan(),
+        checkpoints(),
         transparent_huge_pages(),
         huge_pages(),
         swap(),
@@ -109,11 +110,21 @@ fn userfaultfd() -> Finding {
     }
 }
 
-fn pagemap_scan() -> Finding {
-    let there = kernel_version().is_some_and(|version| version >= (6, 7));
-    let found =
-        if there { "in this kernel (by version, not tried)" } else { "not in this kernel (by version)" };
-    Finding::unused("PAGEMAP_SCAN", found)
+fn checkpoints() -> Finding {
+    const CHECK: &str = "checkpoints";
+    const MEANS: &str = "a checkpoint of regions saves what has changed";
+    match LocalWrites::best() {
+        LocalWrites::WriteProtect => {
+            Finding::ok(CHECK, "asynchronous write protection with PAGEMAP_SCAN (tried)", MEANS)
+        }
+        LocalWrites::SoftDirty => Finding::ok(CHECK, "soft-dirty bits (tried)", MEANS),
+        LocalWrites::None => Finding::costs(
+            CHECK,
+            "neither asynchronous write protection nor soft-dirty bits (tried)",
+            "each checkpoint of regions is a full copy",
+            "Linux 6.7 or newer",
+        ),
+    }
 }
 
 fn transparent_huge_pages() -> Finding {
