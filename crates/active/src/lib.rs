@@ -52,6 +52,7 @@ mod attributes;
 pub mod built_in;
 pub mod hash_table;
 mod checkpoint;
+pub mod experimental;
 mod log;
 mod parity;
 mod replay;

@@ -138,6 +138,10 @@ impl Shared {
 }
 
 impl AccessLog {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// The user domain of its pages.
     pub fn user_domain(&self) -> u16 {
         self.shared.raw.user_domain()

@@ -1,0 +1,8 @@
+//! Applications of memory that reacts which are experimental: what they promise stands in their documents, and both may change with any
+//! release.
+//!
+//! | module | what it is | source |
+//! |---|---|---|
+//! | [`stream`] | a stream of bytes over an access log | DESIGN, "Active Access" |
+
+pub mod stream;

@@ -1,0 +1,357 @@
+//! A stream of bytes between two processes over access logs. Experimental.
+//!
+//! Each end has a window of pages whose puts are redirected into a log of its own. Whoever writes puts the bytes there; whoever reads takes
+//! them from the log. So a write needs no thread of the reader, and the ring of the log is the buffer of the stream: a writer whose reader does
+//! not read waits when it is full.
+//!
+//! ```
+//! use pagewire_active::experimental::stream::Endpoint;
+//! use std::io::{Read, Write};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let node = pagewire::Node::alone().map_err(std::io::Error::other)?;
+//!     let (near, distant) = (Endpoint::new(&node, 1 << 16)?, Endpoint::new(&node, 1 << 16)?);
+//!     // Between two processes the tokens go to the other one by any means.
+//!     let (to_distant, to_near) = (distant.token(), near.token());
+//!     let mut client = near.connect(&node, &to_distant)?;
+//!     let mut server = distant.connect(&node, &to_near)?;
+//!     client.write_all(b"hello")?;
+//!     client.finish()?;
+//!     let mut text = String::new();
+//!     server.read_to_string(&mut text)?;
+//!     assert_eq!(text, "hello");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Byte `p` of a stream is put at `p` modulo the length of the window. So the reader sees where each record belongs, and a lost or repeated one is
+//! an error, never wrong bytes.
+
+use crate::access::Access;
+use crate::attributes::AttributesOf;
+use crate::log::{AccessLog, Found, LogOptions, Logs};
+use pagewire::{Failure, Node, Operation, Region, RemoteRegion, Rights, Token};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of the window that puts of data name.
+const WINDOW: u64 = 1 << 20;
+/// Bytes behind it, where the end of the stream is put: one page.
+const CONTROL: u64 = 4096;
+/// Bytes of one put: those of one record at most.
+const CHUNK: usize = 1 << 16;
+/// Puts of one end that are under way at once.
+const IN_FLIGHT: usize = 16;
+/// Sources of the log: the peer's queue pair has two rings, and so has the one that follows a connection that was lost.
+const SOURCES: usize = 4;
+/// Polls without a record before a reader sleeps.
+const EMPTY_POLLS: u32 = 64;
+/// Longest sleep of a reader: so late it looks after its time limit and its peer.
+const NAP: Duration = Duration::from_millis(20);
+/// A reader that has read nothing for so long asks whether the peer is there.
+const PROBE_AFTER: Duration = Duration::from_millis(200);
+/// An end that is dropped waits so long until the peer has taken its last bytes.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// One end of a stream before it is connected: its token goes to the peer.
+pub struct Endpoint {
+    window: Region<u8>,
+    log: AccessLog,
+    token: Token,
+    chunk: usize,
+}
+
+impl Endpoint {
+    /// Makes an end whose peer may be `bytes` ahead of the reader.
+    ///
+    /// # Errors
+    /// `InvalidInput`: `bytes` is below 4,096. Other kinds: there is no memory, or no log, of which a process has 1,024.
+    pub fn new(node: &Node, bytes: usize) -> io::Result<Endpoint> {
+        if bytes < 4096 {
+            let why = format!("a stream with a buffer of {bytes} bytes: it needs at least 4096");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        let make = || {
+            let window = node.zeroed::<u8>((WINDOW + CONTROL) as usize)?;
+            let log = node.access_log_with(&LogOptions { sources: SOURCES, ..LogOptions::new(bytes) })?;
+            window.attributes(..).redirect_puts().to(&log)?;
+            let token = window.export(Rights::READ | Rights::WRITE)?;
+            Ok(Endpoint { window, log, token, chunk: CHUNK.min(bytes / 4) })
+        };
+        make().map_err(|why: pagewire::Error| io::Error::other(format!("a stream: {why}")))
+    }
+
+    /// What the peer connects to.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Connects to the peer's end. It may do the same at any time: what it writes before waits in the log.
+    ///
+    /// # Errors
+    /// `NotConnected`: the peer cannot be reached. `InvalidInput`: the token is of no stream.
+    pub fn connect(self, node: &Node, peer: &Token) -> io::Result<Stream> {
+        if peer.length() != WINDOW + CONTROL || !peer.rights().contains(Rights::READ | Rights::WRITE) {
+            let why = "the token is of no stream: take that of the peer's Endpoint";
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        let remote =
+            node.open(peer).map_err(|why| io::Error::new(ErrorKind::NotConnected, why.to_string()))?;
+        let writer = Writer::new(remote.clone(), self.chunk);
+        let reader = Reader::new(self.window, self.log, remote);
+        Ok(Stream { shared: Arc::new(Ends { reader: Mutex::new(reader), writer: Mutex::new(writer) }) })
+    }
+}
+
+struct Ends {
+    reader: Mutex<Reader>,
+    writer: Mutex<Writer>,
+}
+
+/// A stream of bytes to and from another process. Clones are the same stream, so one thread reads while another one writes.
+///
+/// - `write` returns when the bytes have been started on their way; `flush` when they are in the peer's log.
+/// - `read` gives 0 when the peer has [finished](Self::finish), or has dropped its last clone.
+/// - A peer that dies is an error (`ConnectionReset`) of both, behind the bytes that it had written.
+/// - A peer that has dropped its end is an error (`BrokenPipe`) of whoever writes.
+#[derive(Clone)]
+pub struct Stream {
+    shared: Arc<Ends>,
+}
+
+impl Stream {
+    /// Says that nothing more will be written, and waits until that, and everything before, is in the peer's log.
+    ///
+    /// # Errors
+    /// As those of `write`.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut writer = self.shared.writer.lock();
+        writer.finish()?;
+        writer.flush()
+    }
+
+    /// How long a read waits for the next byte; `None`, as at first: without a bound. A read that ends by it is `TimedOut`.
+    pub fn set_read_timeout(&self, patience: Option<Duration>) {
+        self.shared.reader.lock().patience = patience;
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.shared.reader.lock().read(bytes)
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.shared.writer.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.shared.writer.lock().flush()
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(bytes)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.writer.get_mut().close();
+    }
+}
+
+/// Why an operation of a stream failed, as an error of streams.
+fn broken(failure: &Failure) -> io::Error {
+    let kind = match failure {
+        Failure::PeerLost { .. } => ErrorKind::ConnectionReset,
+        Failure::Refused { .. } => ErrorKind::BrokenPipe,
+        _ => ErrorKind::Other,
+    };
+    io::Error::new(kind, format!("the stream has ended: {failure}"))
+}
+
+struct Writer {
+    remote: RemoteRegion,
+    /// Bytes that were written.
+    position: u64,
+    chunk: usize,
+    in_flight: VecDeque<Operation<Vec<u8>>>,
+    is_finished: bool,
+    failure: Option<Failure>,
+}
+
+impl Writer {
+    fn new(remote: RemoteRegion, chunk: usize) -> Self {
+        Writer { remote, position: 0, chunk, in_flight: VecDeque::new(), is_finished: false, failure: None }
+    }
+
+    /// Waits until no more than `most` puts are under way.
+    fn wait(&mut self, most: usize) -> io::Result<()> {
+        while self.in_flight.len() > most || self.in_flight.front().is_some_and(Operation::is_done) {
+            let Some(first) = self.in_flight.pop_front() else { break };
+            if let Err(error) = first.wait() {
+                self.failure.get_or_insert(error.failure);
+            }
+        }
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(broken(failure)))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_finished {
+            return Err(io::Error::new(ErrorKind::BrokenPipe, "the stream was finished at this side"));
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.wait(IN_FLIGHT - 1)?;
+        let at = self.position % WINDOW;
+        let length = bytes.len().min(self.chunk).min((WINDOW - at) as usize);
+        self.in_flight.push_back(self.remote.put(at, bytes[..length].to_vec()));
+        self.position += length as u64;
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.wait(0)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if !std::mem::replace(&mut self.is_finished, true) {
+            let end = self.position.to_ne_bytes().to_vec();
+            self.in_flight.push_back(self.remote.put(WINDOW, end));
+        }
+        self.wait(IN_FLIGHT)
+    }
+
+    /// Finishes, and gives the peer some time to take what is under way.
+    fn close(&mut self) {
+        // A failure says that the peer is gone, or has closed its end: nobody reads on.
+        let _ = self.finish();
+        let until = Instant::now() + LINGER;
+        for operation in self.in_flight.drain(..) {
+            if !operation.ends_within(until.saturating_duration_since(Instant::now())) {
+                log::warn!(
+                    "a stream was dropped, and its peer has not taken the last bytes within {LINGER:?}"
+                );
+                return;
+            }
+        }
+    }
+}
+
+struct Reader {
+    log: AccessLog,
+    remote: RemoteRegion,
+    patience: Option<Duration>,
+    incoming: Incoming,
+    /// Exported as long as the peer may write.
+    _window: Region<u8>,
+}
+
+/// What has come of a stream and was not read.
+struct Incoming {
+    /// The address of the window.
+    address: u64,
+    bytes: VecDeque<u8>,
+    /// The byte that comes next.
+    position: u64,
+    /// The length of the stream, when the peer has finished.
+    end: Option<u64>,
+    is_damaged: bool,
+}
+
+impl Incoming {
+    fn take(&mut self, access: Access<'_>) {
+        if access.may_have_written() {
+            // It has no bytes. If they do not come again, the next record is out of place.
+            return;
+        }
+        match access.offset_from(self.address) {
+            Some(at) if at == self.position % WINDOW && self.end.is_none() => {
+                self.bytes.extend(access.bytes());
+                self.position += access.bytes().len() as u64;
+            }
+            Some(WINDOW) if access.value::<u64>() == Some(self.position) => self.end = Some(self.position),
+            _ => self.is_damaged = true,
+        }
+    }
+}
+
+impl Reader {
+    fn new(window: Region<u8>, log: AccessLog, remote: RemoteRegion) -> Self {
+        let incoming = Incoming {
+            address: window.address(),
+            bytes: VecDeque::new(),
+            position: 0,
+            end: None,
+            is_damaged: false,
+        };
+        Reader { log, remote, patience: None, incoming, _window: window }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let (begin, mut probed, mut polls) = (Instant::now(), Instant::now(), 0u32);
+        let mut lost = None;
+        loop {
+            if !self.incoming.bytes.is_empty() {
+                return self.incoming.bytes.read(bytes);
+            }
+            if self.incoming.is_damaged {
+                let why =
+                    "a part of the stream is missing: the peer was lost or stopped in the midst of a write";
+                return Err(io::Error::new(ErrorKind::ConnectionAborted, why));
+            }
+            if self.incoming.end.is_some() {
+                return Ok(0);
+            }
+            // One record at a time: what the program does not read stays in the log, and holds the writer back.
+            let found = self.log.shared().handle_one(&mut |access| self.incoming.take(access));
+            match (found, lost.take()) {
+                (Found::Handled, _) => continue,
+                (Found::Nothing, Some(failure)) => return Err(broken(&failure)),
+                (_, failure) => lost = failure,
+            }
+            if self.patience.is_some_and(|patience| begin.elapsed() >= patience) {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the peer has written nothing in time"));
+            }
+            polls += 1;
+            if polls > EMPTY_POLLS {
+                self.log.shared().sleep(1, NAP);
+            }
+            if probed.elapsed() > PROBE_AFTER && lost.is_none() {
+                // What a peer wrote before it died is read first.
+                lost = self.probe();
+                probed = Instant::now();
+            }
+        }
+    }
+
+    /// Asks whether the peer is there.
+    fn probe(&self) -> Option<Failure> {
+        let got = self.remote.get_into(WINDOW, vec![0u64]);
+        if !got.ends_within(PROBE_AFTER) {
+            return None;
+        }
+        got.wait().err().map(|error| error.failure)
+    }
+}

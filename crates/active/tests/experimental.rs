@@ -1,0 +1,6 @@
+//! The experimental applications between processes.
+
+#[path = "experimental/other.rs"]
+mod other;
+#[path = "experimental/stream.rs"]
+mod stream;

@@ -1,0 +1,192 @@
+//! Streams between processes, on both paths.
+
+use crate::other::{Other, hear, hex, role, say, token_of};
+use pagewire::Node;
+use pagewire_active::experimental::stream::{Endpoint, Stream};
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+const PATHS: [&str; 2] = ["local", "udp"];
+
+/// The bytes of a stream, from a place of it on.
+fn expected(at: u64) -> u8 {
+    (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+/// Makes an end and gives the peer's process its token, in a role.
+fn connect_to(other: &mut Other, node: &Node, bytes: usize) -> Stream {
+    let end = Endpoint::new(node, bytes).unwrap();
+    other.tell(&hex(&end.token().to_bytes()));
+    let token = token_of(&other.expect("token"));
+    end.connect(node, &token).unwrap()
+}
+
+fn connect_back(node: &Node, bytes: usize) -> Stream {
+    let end = Endpoint::new(node, bytes).unwrap();
+    say(&format!("token {}", hex(&end.token().to_bytes())));
+    end.connect(node, &token_of(&hear())).unwrap()
+}
+
+/// The other process gives back what it gets, in pieces of its own.
+#[test]
+fn bytes_arrive_once_and_in_order_and_the_end_behind_them() {
+    const TEST: &str = "stream::bytes_arrive_once_and_in_order_and_the_end_behind_them";
+    const LENGTH: u64 = 3_000_001; // More than the window and all the buffers.
+    if role().is_some() {
+        let node = Node::alone().unwrap();
+        let mut stream = connect_back(&node, 1 << 16);
+        let copied = std::io::copy(&mut stream.clone(), &mut stream).unwrap();
+        stream.finish().unwrap();
+        say(&format!("copied {copied}"));
+        hear();
+        return;
+    }
+    for path in PATHS {
+        let mut other = Other::start(TEST, "echo", &[("PAGEWIRE_PATH", path)]);
+        let node = Node::alone().unwrap();
+        let stream = connect_to(&mut other, &node, 1 << 16);
+        std::thread::scope(|scope| {
+            let (mut writer, mut reader) = (stream.clone(), stream.clone());
+            scope.spawn(move || {
+                let (mut at, mut random) = (0u64, 1u64);
+                while at < LENGTH {
+                    random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                    let length = (1 + (random >> 40) % 100_000).min(LENGTH - at);
+                    let bytes: Vec<u8> = (at..at + length).map(expected).collect();
+                    writer.write_all(&bytes).unwrap();
+                    at += length;
+                }
+                writer.finish().unwrap();
+                assert_eq!(writer.write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
+            });
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes.len() as u64, LENGTH, "{path}");
+            assert!((0..LENGTH).zip(&bytes).all(|(at, byte)| *byte == expected(at)), "{path}");
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{path}: the end stays");
+        });
+        assert_eq!(other.expect("copied"), LENGTH.to_string());
+        other.tell("end");
+    }
+}
+
+/// A reader that does not read holds the writer back, and its buffer is what it said.
+#[test]
+fn a_reader_that_does_not_read_holds_the_writer_back() {
+    const TEST: &str = "stream::a_reader_that_does_not_read_holds_the_writer_back";
+    const BUFFER: usize = 1 << 16;
+    const LENGTH: usize = 4 << 20;
+    if role().is_some() {
+        let node = Node::alone().unwrap();
+        let mut stream = connect_back(&node, BUFFER);
+        let start = Instant::now();
+        let mut written = 0;
+        while written < LENGTH {
+            written += stream.write(&vec![7; LENGTH - written]).unwrap();
+            say(&format!("written {written}"));
+        }
+        stream.flush().unwrap();
+        say(&format!("took {}", start.elapsed().as_millis()));
+        hear();
+        return;
+    }
+    for path in PATHS {
+        let mut other = Other::start(TEST, "writer", &[("PAGEWIRE_PATH", path)]);
+        let node = Node::alone().unwrap();
+        let mut stream = connect_to(&mut other, &node, BUFFER);
+        const PAUSE: u64 = 600;
+        std::thread::sleep(Duration::from_millis(PAUSE));
+        stream.read_exact(&mut vec![0; LENGTH]).unwrap();
+        let took: u64 = other.expect("took").parse().unwrap();
+        // It had begun before the pause ended: the start of the process is in its time, not in ours.
+        assert!(took >= PAUSE / 3, "{path}: the writer was not held back: {took} ms");
+        other.tell("end");
+    }
+}
+
+/// What a peer wrote before it died is read; then there is an error, for both directions.
+#[test]
+fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
+    const TEST: &str = "stream::a_peer_that_is_killed_is_an_error_behind_its_bytes";
+    if role().is_some() {
+        let node = Node::alone().unwrap();
+        let mut stream = connect_back(&node, 1 << 16);
+        stream.write_all(&[5; 10_000]).unwrap();
+        stream.flush().unwrap();
+        say("written");
+        hear();
+        return;
+    }
+    for path in PATHS {
+        let mut other = Other::start(TEST, "victim", &[("PAGEWIRE_PATH", path)]);
+        let node = Node::alone().unwrap();
+        let mut stream = connect_to(&mut other, &node, 1 << 16);
+        other.expect("written");
+        other.kill();
+        let mut bytes = vec![0; 10_000];
+        stream.read_exact(&mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 5));
+        let start = Instant::now();
+        let error = stream.read(&mut bytes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
+        let error = stream.write_all(&[0; 1 << 20]).and_then(|()| stream.flush()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{path}: {:?}", start.elapsed());
+    }
+}
+
+/// Whoever waits for space of a peer that dies gets the error, too.
+#[test]
+fn a_writer_that_waits_for_space_learns_that_the_peer_died() {
+    const TEST: &str = "stream::a_writer_that_waits_for_space_learns_that_the_peer_died";
+    if role().is_some() {
+        let node = Node::alone().unwrap();
+        let _stream = connect_back(&node, 1 << 14);
+        say("connected");
+        hear();
+        return;
+    }
+    let mut other = Other::start(TEST, "victim", &[]);
+    let node = Node::alone().unwrap();
+    let mut stream = connect_to(&mut other, &node, 1 << 14);
+    other.expect("connected");
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| stream.write_all(&vec![0; 4 << 20]).and_then(|()| stream.flush()));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!writing.is_finished(), "nobody reads");
+        other.kill();
+        assert_eq!(writing.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn an_end_that_is_dropped_is_the_end_of_the_stream_and_a_broken_pipe() {
+    let node = Node::alone().unwrap();
+    let (near, distant) = (Endpoint::new(&node, 4096).unwrap(), Endpoint::new(&node, 4096).unwrap());
+    let (near_token, distant_token) = (near.token(), distant.token());
+    let mut near = near.connect(&node, &distant_token).unwrap();
+    let mut distant = distant.connect(&node, &near_token).unwrap();
+    distant.write_all(b"bye").unwrap();
+    drop(distant);
+    let mut text = String::new();
+    near.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "bye");
+    let error = near.write_all(b"x").and_then(|()| near.flush()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
+}
+
+#[test]
+fn what_cannot_be_a_stream_is_refused_with_the_reason() {
+    let node = Node::alone().unwrap();
+    let error = Endpoint::new(&node, 100).err().unwrap();
+    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("4096"), "{error}");
+    let table = node.zeroed::<u64>(16).unwrap();
+    let token = table.export(pagewire::Rights::all()).unwrap();
+    let end = Endpoint::new(&node, 4096).unwrap();
+    let error = end.connect(&node, &token).err().unwrap();
+    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("Endpoint"), "{error}");
+    let (near, distant) = (Endpoint::new(&node, 4096).unwrap(), Endpoint::new(&node, 4096).unwrap());
+    let mut stream = near.connect(&node, &distant.token()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(30)));
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+}
