@@ -6,3 +6,4 @@
 //! | [`stream`] | a stream of bytes over an access log | DESIGN, "Active Access" |
 
 pub mod stream;
+pub mod transactions;
