@@ -5,5 +5,6 @@
 //! |---|---|---|
 //! | [`stream`] | a stream of bytes over an access log | DESIGN, "Active Access" |
 
+mod mailbox;
 pub mod stream;
 pub mod transactions;

@@ -4,3 +4,5 @@
 mod other;
 #[path = "experimental/stream.rs"]
 mod stream;
+#[path = "experimental/transactions.rs"]
+mod transactions;

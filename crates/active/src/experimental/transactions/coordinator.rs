@@ -57,6 +57,7 @@ impl Coordinator {
     }
 
     /// The home has committed it.
+    #[cfg(test)]
     pub fn is_committed(&self) -> bool {
         matches!(self.phase, Phase::Applying | Phase::Ended(Outcome::Committed))
     }

@@ -235,6 +235,13 @@ impl<V: Clone + PartialEq> Owner<V> {
         }
     }
 
+    /// An access of a session was lost, or is none of a whole cell: what its attempt holds is not all that it has accessed.
+    pub fn on_lost_access(&mut self, session: Session) {
+        if let Some(attempt) = self.open(session) {
+            self.invalidate(attempt);
+        }
+    }
+
     /// The attempt of a session, if it may go on.
     fn open(&self, session: Session) -> Option<Attempt> {
         let attempt = self.current(session)?;
@@ -402,10 +409,11 @@ impl<V: Clone + PartialEq> Owner<V> {
     /// Asks the homes of attempts that wait for a decision.
     pub fn inquire(&mut self) {
         for (attempt, held) in &self.held {
-            if let Phase::Prepared(home) = held.phase
-                && home != self.id
-            {
-                self.effects.push(Effect::Tell(home, *attempt, OwnerMessage::Inquire));
+            match held.phase {
+                Phase::Prepared(home) if home != self.id => {
+                    self.effects.push(Effect::Tell(home, *attempt, OwnerMessage::Inquire));
+                }
+                _ => {}
             }
         }
     }

@@ -43,8 +43,8 @@ enum Event {
     Handle(usize, u64),
     Notice(usize, usize, Attempt, Notice),
     Got(usize, Attempt),
-    /// A client learns that an owner has died.
-    Lost(usize, usize),
+    /// A client learns that an owner has died, in which life.
+    Lost(usize, usize, u64),
     Restart(usize),
     CrashOwner(usize),
     CrashClient(usize),
@@ -366,9 +366,10 @@ impl World {
             return;
         }
         self.owners[at].log.clear();
+        let life = self.owners[at].life;
         for client in 0..self.clients.len() {
             let time = self.delivery(at, self.owners.len() + client);
-            self.at(time, Event::Lost(client, at));
+            self.at(time, Event::Lost(client, at, life));
         }
         let time = self.now + 1 + self.random.below(400);
         self.at(time, Event::Restart(at));
@@ -391,7 +392,10 @@ impl World {
         self.carry_out(at);
     }
 
-    fn lost(&mut self, client: usize, owner: usize) {
+    fn lost(&mut self, client: usize, owner: usize, life: u64) {
+        if self.clients[client].lives[owner] != Some(life) {
+            return;
+        }
         self.clients[client].lives[owner] = None;
         if self.clients[client].is_dead {
             return;
@@ -421,7 +425,7 @@ impl World {
                     self.go_on(client);
                 }
             }
-            Event::Lost(client, owner) => self.lost(client, owner),
+            Event::Lost(client, owner, life) => self.lost(client, owner, life),
             Event::Restart(owner) => self.restart(owner),
             Event::CrashOwner(owner) => self.crash_owner(owner),
             Event::CrashClient(client) => {
@@ -435,7 +439,8 @@ impl World {
                     state.inquire();
                     self.carry_out(owner);
                 }
-                if self.is_busy() {
+                // Others than the clocks of the owners are events on their way.
+                if self.is_busy() || self.events.len() >= self.owners.len() {
                     self.at(self.now + 200, Event::Tick(owner));
                 }
             }
