@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`stream`] | a stream of bytes over an access log | DESIGN, "Active Access" |
 
+pub mod gas;
 mod mailbox;
 pub mod stream;
 pub mod transactions;

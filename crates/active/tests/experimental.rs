@@ -1,5 +1,7 @@
 //! The experimental applications between processes.
 
+#[path = "experimental/gas.rs"]
+mod gas;
 #[path = "experimental/other.rs"]
 mod other;
 #[path = "experimental/stream.rs"]

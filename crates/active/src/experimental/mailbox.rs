@@ -53,6 +53,11 @@ impl Mailbox {
         self.log.shared().handle_one(handler)
     }
 
+    /// Ends a sleep.
+    pub fn wake(&self) {
+        self.log.shared().wake();
+    }
+
     /// Sleeps until a message comes; for so long at most.
     pub fn sleep(&self, at_most: Duration) {
         self.log.shared().sleep(1, at_most);

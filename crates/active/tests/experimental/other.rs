@@ -50,6 +50,11 @@ impl Other {
         writeln!(self.hears, "{line}").unwrap();
     }
 
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     /// Kills it, and waits until it is gone.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -62,6 +67,42 @@ impl Drop for Other {
         // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The processes of a job, all in one role of a test.
+pub struct Job {
+    pub members: Vec<Other>,
+    folder: std::path::PathBuf,
+}
+
+impl Job {
+    pub fn start(test: &str, size: usize, path: &str) -> Job {
+        static JOBS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = JOBS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("pagewire-job-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let (text, count) = (folder.to_str().unwrap(), size.to_string());
+        let start = |rank: usize| {
+            let rank = rank.to_string();
+            let variables = [
+                ("PAGEWIRE_JOB_FILE", text),
+                ("PAGEWIRE_SIZE", count.as_str()),
+                ("PAGEWIRE_RANK", rank.as_str()),
+                ("PAGEWIRE_JOB_TIMEOUT", "60"),
+                ("PAGEWIRE_PATH", path),
+            ];
+            Other::start(test, "member", &variables)
+        };
+        Job { members: (0..size).map(start).collect(), folder }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.members.clear();
+        std::fs::remove_dir_all(&self.folder).unwrap();
     }
 }
 
