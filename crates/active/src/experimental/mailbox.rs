@@ -1,12 +1,16 @@
 //! Messages between processes as redirected puts: each is one record of the receiver's log, and needs no thread of the receiver to arrive.
 //!
 //! A message of more than [`MAX_MESSAGE`] bytes does not exist. Those of one sender come in order.
+//!
+//! What the network cuts into several records is put together again: messages, and accesses to other pages of the same log.
 
 use crate::access::Access;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Found, LogOptions, Logs};
+use pagewire::access_log::LoggedOperation;
 use pagewire::{Failure, Node, Operation, Region, RemoteRegion, Result, Rights, Token};
-use std::collections::VecDeque;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Longest message in bytes.
@@ -21,6 +25,27 @@ pub struct Mailbox {
     region: Region<u8>,
     log: AccessLog,
     token: Token,
+    parts: Mutex<HashMap<(u64, u32), Part>>,
+}
+
+/// The beginning of an access whose end has not come.
+struct Part {
+    address: u64,
+    bytes: Vec<u8>,
+    is_contiguous: bool,
+}
+
+/// An access to a page of the log: a message, or one to another page.
+#[derive(Debug, Clone, Copy)]
+pub struct Incoming<'d> {
+    pub source: u64,
+    pub operation: LoggedOperation,
+    /// Where it begins.
+    pub address: u64,
+    /// What was put, or what a get returned.
+    pub bytes: &'d [u8],
+    /// It is all there. Else a part was lost, or nobody knows whether it was made.
+    pub is_whole: bool,
 }
 
 impl Mailbox {
@@ -30,7 +55,7 @@ impl Mailbox {
         let region = node.zeroed::<u8>(MAX_MESSAGE)?;
         region.attributes(..).redirect_puts().to(&log)?;
         let token = region.export(Rights::READ | Rights::WRITE)?;
-        Ok(Mailbox { region, log, token })
+        Ok(Mailbox { region, log, token, parts: Mutex::default() })
     }
 
     /// What senders open.
@@ -44,13 +69,43 @@ impl Mailbox {
     }
 
     /// Whether an access is a message, and no access of other pages.
-    pub fn is_message(&self, access: &Access<'_>) -> bool {
-        access.offset_from(self.region.address()).is_some_and(|at| at < self.region.bytes())
+    pub fn is_message(&self, incoming: &Incoming<'_>) -> bool {
+        let end = self.region.address() + self.region.bytes();
+        (self.region.address()..end).contains(&incoming.address)
     }
 
-    /// Takes one record, if there is one.
-    pub fn take(&self, handler: &mut dyn FnMut(Access<'_>)) -> Found {
-        self.log.shared().handle_one(handler)
+    /// Takes one record, if there is one. The handler sees the access when its last one has come.
+    pub fn take(&self, handler: &mut dyn FnMut(Incoming<'_>)) -> Found {
+        self.log.shared().handle_one(&mut |access| self.assemble(access, handler))
+    }
+
+    fn assemble(&self, access: Access<'_>, handler: &mut dyn FnMut(Incoming<'_>)) {
+        let (source, operation) = (access.source(), access.operation());
+        let (address, bytes) = (access.address(), access.bytes());
+        let is_unsure = access.may_have_written() || access.was_refused();
+        if is_unsure || access.is_first() && access.is_last() {
+            return handler(Incoming { source, operation, address, bytes, is_whole: !is_unsure });
+        }
+        let mut parts = self.parts.lock();
+        if access.is_first() {
+            // An earlier one of the source whose end never came.
+            parts.retain(|(of, _), _| *of != source);
+        }
+        let part = parts.entry((source, access.message()));
+        let part =
+            part.or_insert_with(|| Part { address, bytes: Vec::new(), is_contiguous: access.is_first() });
+        part.is_contiguous &= part.address + part.bytes.len() as u64 == address;
+        if part.bytes.len() < 2 * MAX_MESSAGE {
+            part.bytes.extend(bytes);
+        }
+        if !access.is_last() {
+            return;
+        }
+        let part = parts.remove(&(source, access.message()));
+        drop(parts);
+        if let Some(Part { address, bytes, is_contiguous }) = part {
+            handler(Incoming { source, operation, address, bytes: &bytes, is_whole: is_contiguous });
+        }
     }
 
     /// Ends a sleep.

@@ -39,7 +39,9 @@ impl Other {
         loop {
             line.clear();
             let length = self.says.read_line(&mut line).unwrap();
-            assert!(length > 0, "the other process ended before it said {word}");
+            if length == 0 {
+                panic!("the other process ended before it said {word}: {:?}", self.child.try_wait());
+            }
             if let Some((_, rest)) = line.split_once(word) {
                 return rest.trim().to_owned();
             }

@@ -265,6 +265,39 @@ fn pair() -> Pair {
     Pair { _store: store, nodes: [0, 1].map(|_| Node::alone().unwrap()), tokens, _owner: owner }
 }
 
+/// Values that the network cuts into several packets.
+#[test]
+fn long_values_come_whole() {
+    const TEST: &str = "transactions::long_values_come_whole";
+    const LENGTH: usize = 4096;
+    let long = StoreOptions { cells: 3, value: LENGTH, journal: None };
+    if role().is_some() {
+        let node = Arc::new(Node::alone().unwrap());
+        let store = Store::new(&node, &long).unwrap();
+        say(&format!("store {}", text_of(&[store.token()])));
+        let _served = serve_here(&node, 0, &[store.token()], store);
+        say("served");
+        hear();
+        return;
+    }
+    for path in PATHS {
+        let (mut other, token) = other_store(TEST, path);
+        other.expect("served");
+        let node = Node::alone().unwrap();
+        let mut client = Client::new(&node, &[token]).unwrap();
+        for round in 1..20u8 {
+            client
+                .run(|transaction| {
+                    let before = transaction.get(0, 1)?;
+                    assert_eq!(before, vec![round - 1; LENGTH], "{path}");
+                    transaction.put(0, 1, &vec![round; LENGTH])
+                })
+                .unwrap();
+        }
+        other.tell("end");
+    }
+}
+
 /// The younger of two is told, without asking, and the older one commits.
 #[test]
 fn who_loses_a_conflict_is_told() {

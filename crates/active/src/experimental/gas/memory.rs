@@ -4,8 +4,7 @@ use super::cache::{Cache, CacheEffect};
 use super::directory::{Directory, HomeEffect};
 use super::wire::{Envelope, decode, encode};
 use super::words::{Message, Page, Rank};
-use crate::access::Access;
-use crate::experimental::mailbox::{Mailbox, Sender};
+use crate::experimental::mailbox::{Incoming, Mailbox, Sender};
 use crate::log::Found;
 use pagewire::{Error, Node, Result};
 use pagewire_memory::{FAULTED_WORDS, FaultedPages};
@@ -385,22 +384,22 @@ impl State {
         }
     }
 
-    fn on_record(&mut self, access: &Access<'_>, now: Duration) {
-        let known = self.sources.get(&access.source()).copied();
-        if access.may_have_written() {
+    fn on_record(&mut self, access: &Incoming<'_>, now: Duration) {
+        let known = self.sources.get(&access.source).copied();
+        if !access.is_whole {
             if let Some(from) = known {
                 self.lose(from, "one of its messages was cut off");
             }
             return;
         }
-        let Some((Envelope { from, number }, message)) = decode(access.bytes()) else {
-            return log::warn!("source {} sent a global memory what is no message", access.source());
+        let Some((Envelope { from, number }, message)) = decode(access.bytes) else {
+            return log::warn!("source {} sent a global memory what is no message", access.source);
         };
         let place = from as usize;
         if from == self.rank || place >= self.received.len() || self.is_lost[place] {
             return;
         }
-        self.sources.insert(access.source(), from);
+        self.sources.insert(access.source, from);
         if number != self.received[place] {
             return self.lose(from, "one of its messages is missing");
         }

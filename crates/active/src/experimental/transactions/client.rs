@@ -237,8 +237,7 @@ impl Transaction<'_> {
     /// Takes what the stores have said, and gives how many messages that were.
     fn listen(&mut self) -> usize {
         let (attempt, mut notices) = (self.attempt(), Vec::new());
-        let mut take =
-            || self.client.mailbox.take(&mut |access| notices.extend(decode_notice(access.bytes())));
+        let mut take = || self.client.mailbox.take(&mut |access| notices.extend(decode_notice(access.bytes)));
         while take() == Found::Handled {}
         let count = notices.len();
         for (owner, of, notice) in notices {

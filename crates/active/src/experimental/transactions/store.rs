@@ -4,9 +4,8 @@ use super::journal::Journal;
 use super::owner::{Effect, Owner};
 use super::wire::{ToStore, encode_notice};
 use super::words::{Attempt, OwnerId, Session};
-use crate::access::Access;
 use crate::attributes::AttributesOf;
-use crate::experimental::mailbox::{Mailbox, Sender};
+use crate::experimental::mailbox::{Incoming, Mailbox, Sender};
 use crate::log::Found;
 use pagewire::access_log::LoggedOperation;
 use pagewire::{Error, Node, Region, Result, Rights, Token, TokenError};
@@ -258,14 +257,14 @@ fn serve(mailbox: &Mailbox, live: &Mutex<Live>, ends: &AtomicBool) {
 }
 
 impl Live {
-    fn on_access(&mut self, access: Access<'_>) {
-        let Some(session) = self.sources.get(&access.source()).copied() else { return };
+    fn on_access(&mut self, access: Incoming<'_>) {
+        let Some(session) = self.sources.get(&access.source).copied() else { return };
         let stride = self.token.stride();
-        let at = access.offset_from(self.region.address()).unwrap_or(u64::MAX);
+        let at = access.address.wrapping_sub(self.region.address());
         let (cell, within) = ((at / stride) as u32, at % stride);
-        let bytes = access.bytes();
-        let is_whole = !access.may_have_written() && access.is_first() && access.is_last();
-        match access.operation() {
+        let bytes = access.bytes;
+        let is_whole = access.is_whole;
+        match access.operation {
             LoggedOperation::Read if is_whole && within == 0 && bytes.len() as u64 == stride => {
                 let (version, value) = bytes.split_at(8);
                 let version = version.try_into().map_or(u64::MAX, u64::from_ne_bytes);
@@ -279,21 +278,27 @@ impl Live {
         }
     }
 
-    fn on_message(&mut self, access: Access<'_>) {
-        match ToStore::decode(access.bytes()) {
+    fn on_message(&mut self, access: Incoming<'_>) {
+        if !access.is_whole {
+            if let Some(session) = self.sources.get(&access.source) {
+                self.owner.on_lost_access(*session);
+            }
+            return;
+        }
+        match ToStore::decode(access.bytes) {
             Some(ToStore::Client(attempt, request, token)) => {
                 if let Some(token) = token {
-                    self.meet(attempt.session, access.source(), &token);
+                    self.meet(attempt.session, access.source, &token);
                 }
                 // What comes from elsewhere than its accesses may have overtaken them.
-                let is_known = self.sources.get(&access.source()) == Some(&attempt.session);
+                let is_known = self.sources.get(&access.source) == Some(&attempt.session);
                 if !is_known {
                     self.owner.on_lost_access(attempt.session);
                 }
                 self.owner.on_request(attempt, request);
             }
             Some(ToStore::Owner(from, attempt, message)) => self.owner.on_owner(from, attempt, message),
-            None => log::warn!("source {} sent a store what is no message", access.source()),
+            None => log::warn!("source {} sent a store what is no message", access.source),
         }
     }
 
