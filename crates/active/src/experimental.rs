@@ -3,9 +3,11 @@
 //!
 //! | module | what it is | source |
 //! |---|---|---|
+//! | [`sort`] | a parallel sort that survives the death of its processes | PAPERS AA-12 |
 //! | [`stream`] | a stream of bytes over an access log | DESIGN, "Active Access" |
 
 pub mod gas;
 mod mailbox;
+pub mod sort;
 pub mod stream;
 pub mod transactions;

@@ -4,6 +4,8 @@
 mod gas;
 #[path = "experimental/other.rs"]
 mod other;
+#[path = "experimental/sort.rs"]
+mod sort;
 #[path = "experimental/stream.rs"]
 mod stream;
 #[path = "experimental/transactions.rs"]

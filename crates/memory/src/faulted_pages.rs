@@ -254,12 +254,9 @@ fn explain(why: &Error) -> Error {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/src/not_checked.rs"]
-mod not_checked;
-
-#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch_list::not_checked;
     use std::sync::atomic::AtomicBool;
 
     const PATIENCE: Duration = Duration::from_millis(20);

@@ -68,7 +68,7 @@ fn open() -> Option<OwnedFd> {
 
 #[cfg(test)]
 #[path = "../../../tests/src/not_checked.rs"]
-mod not_checked;
+pub(crate) mod not_checked;
 
 #[cfg(test)]
 mod tests {
