@@ -26,7 +26,7 @@
 //! }
 //! ```
 //!
-//! The decisions are in two state machines without memory and network, [`owner`](self) and coordinator, which random histories test in virtual time.
+//! Two state machines without memory and network decide, one of a store and one of a client. Random histories in virtual time test them.
 
 mod client;
 mod coordinator;

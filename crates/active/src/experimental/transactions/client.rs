@@ -16,7 +16,7 @@ const MAILBOX_BYTES: usize = 1 << 16;
 /// Stores of a client; each has two rings.
 const MAX_STORES: usize = 64;
 /// A store that says nothing for so long is taken for lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Polls before a client sleeps.
 const EMPTY_POLLS: u32 = 256;
 const NAP: Duration = Duration::from_millis(5);
