@@ -365,7 +365,7 @@ fn what_a_killed_process_leaves() {
     job.members[0].expect("ready");
     job.members[1].tell("store");
     job.members[1].expect("stored");
-    job.members[1].kill();
+    assert!(job.members[1].kill());
     job.members[0].tell("go on");
     job.members[0].expect("goes on");
     job.members[0].tell("touch");

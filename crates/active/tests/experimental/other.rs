@@ -57,10 +57,10 @@ impl Other {
         self.child.wait().unwrap()
     }
 
-    /// Kills it, and waits until it is gone.
-    pub fn kill(&mut self) {
+    /// Kills it, waits until it is gone, and gives whether it was still there.
+    pub fn kill(&mut self) -> bool {
         self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        std::os::unix::process::ExitStatusExt::signal(&self.child.wait().unwrap()) == Some(9)
     }
 }
 

@@ -70,7 +70,7 @@ fn bytes_arrive_once_and_in_order_and_the_end_behind_them() {
     }
 }
 
-/// A reader that does not read holds the writer back, and its buffer is what it said.
+/// A reader that does not read holds the writer back; nothing is lost.
 #[test]
 fn a_reader_that_does_not_read_holds_the_writer_back() {
     const TEST: &str = "stream::a_reader_that_does_not_read_holds_the_writer_back";
@@ -79,27 +79,29 @@ fn a_reader_that_does_not_read_holds_the_writer_back() {
     if role().is_some() {
         let node = Node::alone().unwrap();
         let mut stream = connect_back(&node, BUFFER);
-        let start = Instant::now();
-        let mut written = 0;
-        while written < LENGTH {
-            written += stream.write(&vec![7; LENGTH - written]).unwrap();
-            say(&format!("written {written}"));
-        }
-        stream.flush().unwrap();
-        say(&format!("took {}", start.elapsed().as_millis()));
+        hear();
+        let mut bytes = vec![0; LENGTH];
+        stream.read_exact(&mut bytes).unwrap();
+        say(&format!("right {}", bytes.iter().enumerate().all(|(at, byte)| *byte == expected(at as u64))));
         hear();
         return;
     }
     for path in PATHS {
-        let mut other = Other::start(TEST, "writer", &[("PAGEWIRE_PATH", path)]);
+        let mut other = Other::start(TEST, "reader", &[("PAGEWIRE_PATH", path)]);
         let node = Node::alone().unwrap();
-        let mut stream = connect_to(&mut other, &node, BUFFER);
-        const PAUSE: u64 = 600;
-        std::thread::sleep(Duration::from_millis(PAUSE));
-        stream.read_exact(&mut vec![0; LENGTH]).unwrap();
-        let took: u64 = other.expect("took").parse().unwrap();
-        // It had begun before the pause ended: the start of the process is in its time, not in ours.
-        assert!(took >= PAUSE / 3, "{path}: the writer was not held back: {took} ms");
+        let stream = connect_to(&mut other, &node, BUFFER);
+        std::thread::scope(|scope| {
+            let mut writer = stream.clone();
+            let writing = scope.spawn(move || {
+                let bytes: Vec<u8> = (0..LENGTH as u64).map(expected).collect();
+                writer.write_all(&bytes).unwrap();
+                writer.flush().unwrap();
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!writing.is_finished(), "{path}: nobody reads");
+            other.tell("go");
+            assert_eq!(other.expect("right"), "true", "{path}");
+        });
         other.tell("end");
     }
 }
@@ -122,7 +124,7 @@ fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
         let node = Node::alone().unwrap();
         let mut stream = connect_to(&mut other, &node, 1 << 16);
         other.expect("written");
-        other.kill();
+        assert!(other.kill());
         let mut bytes = vec![0; 10_000];
         stream.read_exact(&mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 5));
@@ -131,7 +133,7 @@ fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
         let error = stream.write_all(&[0; 1 << 20]).and_then(|()| stream.flush()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
-        assert!(start.elapsed() < Duration::from_secs(20), "{path}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{path}: {:?}", start.elapsed());
     }
 }
 
@@ -154,7 +156,7 @@ fn a_writer_that_waits_for_space_learns_that_the_peer_died() {
         let writing = scope.spawn(|| stream.write_all(&vec![0; 4 << 20]).and_then(|()| stream.flush()));
         std::thread::sleep(Duration::from_millis(200));
         assert!(!writing.is_finished(), "nobody reads");
-        other.kill();
+        assert!(other.kill());
         assert_eq!(writing.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
     });
 }

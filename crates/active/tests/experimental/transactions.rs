@@ -3,7 +3,7 @@
 use crate::other::{Other, hear, hex, role, say, unhex};
 use pagewire::Node;
 use pagewire_active::experimental::transactions::{
-    Client, ServedStore, Store, StoreOptions, StoreToken, TransactionError,
+    Client, History, ServedStore, Store, StoreOptions, StoreToken, TransactionError,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ fn other_store(test: &str, path: &str) -> (Other, StoreToken) {
 fn until_nothing_is_held(store: &ServedStore) {
     let start = Instant::now();
     while store.held() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "{} attempts are held", store.held());
+        assert!(start.elapsed() < Duration::from_secs(60), "{} attempts are held", store.held());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -161,7 +161,7 @@ fn a_client_that_is_killed_leaves_whole_transactions() {
         Some(_) => return client_role(),
         None => {}
     }
-    let (mut other, distant) = other_store(TEST, "local");
+    let (mut other, distant) = other_store(TEST, "auto");
     let node = Arc::new(Node::alone().unwrap());
     let store = Store::new(&node, &options(None)).unwrap();
     let tokens = [store.token(), distant];
@@ -178,7 +178,7 @@ fn a_client_that_is_killed_leaves_whole_transactions() {
         victim.tell("1000000000");
         victim.expect("begun");
         std::thread::sleep(Duration::from_micros(random.below(30_000)));
-        victim.kill();
+        assert!(victim.kill(), "it moves money until it is killed");
         assert_eq!(sum(&mut observer, 2).unwrap(), 0, "round {round}");
         until_nothing_is_held(&store);
     }
@@ -220,7 +220,7 @@ fn a_store_that_is_killed_comes_back_with_what_was_committed() {
         let until = Instant::now() + Duration::from_micros(5_000 + random.below(30_000));
         let kill = std::thread::spawn(move || {
             std::thread::sleep(until.saturating_duration_since(Instant::now()));
-            other.kill();
+            assert!(other.kill());
         });
         let mut committed = 0;
         let error = loop {
@@ -228,7 +228,7 @@ fn a_store_that_is_killed_comes_back_with_what_was_committed() {
                 Ok(()) => committed += 1,
                 Err(error) => break error,
             }
-            assert!(until.elapsed() < Duration::from_secs(20), "nobody noticed the death");
+            assert!(until.elapsed() < Duration::from_secs(60), "nobody noticed the death");
         };
         let is_meant = matches!(
             error,
@@ -263,6 +263,102 @@ fn pair() -> Pair {
     let tokens = [store.token()];
     let store = serve_here(&owner, 0, &tokens, store);
     Pair { _store: store, nodes: [0, 1].map(|_| Node::alone().unwrap()), tokens, _owner: owner }
+}
+
+/// One transaction that reads some cells, and writes some of those: what it did, as (cell, version, whether it wrote that).
+fn record(client: &mut Client, random: &mut Random) -> Vec<(u32, u64, bool)> {
+    let accesses: Vec<(u32, bool)> =
+        (0..3).map(|_| (random.below(u64::from(ACCOUNTS)) as u32, random.below(2) == 0)).collect();
+    client
+        .run(|transaction| {
+            let mut done: Vec<(u32, u64, bool)> = Vec::new();
+            for (cell, is_write) in &accesses {
+                if done.iter().any(|(known, ..)| known == cell) {
+                    continue;
+                }
+                let store = (cell % 2) as usize;
+                let (version, _) = transaction.get_versioned(store, *cell)?;
+                done.push((*cell, version, false));
+                if *is_write {
+                    transaction.put(store, *cell, &[1; 8])?;
+                    done.push((*cell, version + 1, true));
+                }
+            }
+            Ok(done)
+        })
+        .unwrap()
+}
+
+/// What real processes have done has no circle in its dependency graph (`PAGEWIRE_ACTIVE_ROUNDS`: transactions of each client).
+#[test]
+fn histories_of_processes_are_serialisable() {
+    const TEST: &str = "transactions::histories_of_processes_are_serialisable";
+    let rounds = std::env::var("PAGEWIRE_ACTIVE_ROUNDS").map_or(80, |rounds| rounds.parse().unwrap());
+    match role().as_deref() {
+        Some("store") => return store_role(1, None),
+        Some(_) => {
+            let tokens = tokens_of(&hear());
+            let node = Node::alone().unwrap();
+            let mut client = Client::new(&node, &tokens).unwrap();
+            let mut random = Random(u64::from(std::process::id()));
+            say("begun");
+            hear();
+            for _ in 0..rounds {
+                let done = record(&mut client, &mut random);
+                let text =
+                    |(cell, version, is_write): &(u32, u64, bool)| format!("{cell}.{version}.{is_write}");
+                say(&format!("did {}", done.iter().map(text).collect::<Vec<_>>().join(" ")));
+            }
+            say("did done");
+            hear();
+            return;
+        }
+        None => {}
+    }
+    let (mut other, distant) = other_store(TEST, "auto");
+    let node = Arc::new(Node::alone().unwrap());
+    let store = Store::new(&node, &options(None)).unwrap();
+    let tokens = [store.token(), distant];
+    other.tell(&text_of(&tokens));
+    let _served = serve_here(&node, 0, &tokens, store);
+    other.expect("served");
+    let mut clients: Vec<Other> =
+        ["local", "local", "udp"].map(|path| Other::start(TEST, "client", &[("PAGEWIRE_PATH", path)])).into();
+    for client in &mut clients {
+        client.tell(&text_of(&tokens));
+        client.expect("begun");
+    }
+    clients.iter_mut().for_each(|client| client.tell("go"));
+    let (mut history, mut writers, mut id) = (History::default(), std::collections::BTreeMap::new(), 0);
+    for client in &mut clients {
+        loop {
+            let line = client.expect("did ");
+            if line == "done" {
+                break;
+            }
+            id += 1;
+            for access in line.split(' ') {
+                let parts: Vec<&str> = access.split('.').collect();
+                let (cell, version): (u64, u64) = (parts[0].parse().unwrap(), parts[1].parse().unwrap());
+                if parts[2] == "true" {
+                    let before = writers.insert((cell, version), id);
+                    assert_eq!(before, None, "two transactions wrote version {version} of cell {cell}");
+                } else {
+                    history.read(id, cell, version);
+                }
+            }
+        }
+        client.tell("end");
+    }
+    // By cell, then by version.
+    for (index, ((cell, version), by)) in writers.iter().enumerate() {
+        let is_next = *version == 1 || writers.keys().nth(index - 1) == Some(&(*cell, version - 1));
+        assert!(is_next, "nobody wrote version {} of cell {cell}", version - 1);
+        history.write(*by, *cell);
+    }
+    assert_eq!(id, 3 * rounds);
+    assert_eq!(history.check(), Ok(()));
+    other.tell("end");
 }
 
 /// Values that the network cuts into several packets.

@@ -119,9 +119,18 @@ impl Transaction<'_> {
     /// # Errors
     /// `Conflict`: what it has read is out of date. `StoreLost`, `Range`.
     pub fn get(&mut self, store: usize, cell: u32) -> Result<Vec<u8>, TransactionError> {
+        Ok(self.get_versioned(store, cell)?.1)
+    }
+
+    /// Gets the value of a cell and its version: how many transactions have written it. Of a cell that this transaction has put, it is
+    /// `u64::MAX`: the version is not known before the commit.
+    ///
+    /// # Errors
+    /// As those of [`get`](Self::get).
+    pub fn get_versioned(&mut self, store: usize, cell: u32) -> Result<(u64, Vec<u8>), TransactionError> {
         self.begin(store, cell)?;
         if let Some(own) = self.own.get(&(store, cell)) {
-            return Ok(own.clone());
+            return Ok((u64::MAX, own.clone()));
         }
         let remote = &self.client.stores[store];
         let stride = remote.token.stride();
@@ -130,7 +139,8 @@ impl Transaction<'_> {
             Ok(bytes) => {
                 self.listen();
                 self.go_on()?;
-                Ok(bytes[8..].to_vec())
+                let (version, value) = bytes.split_at(8);
+                Ok((version.try_into().map_or(0, u64::from_ne_bytes), value.to_vec()))
             }
             Err(error) => Err(self.lose(store, error.failure)),
         }

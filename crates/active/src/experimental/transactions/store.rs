@@ -258,7 +258,15 @@ fn serve(mailbox: &Mailbox, live: &Mutex<Live>, ends: &AtomicBool) {
 
 impl Live {
     fn on_access(&mut self, access: Incoming<'_>) {
-        let Some(session) = self.sources.get(&access.source).copied() else { return };
+        let Some(session) = self.sources.get(&access.source).copied() else {
+            if access.operation != LoggedOperation::Read {
+                log::warn!(
+                    "source {} put into a store outside of any transaction, which does nothing",
+                    access.source
+                );
+            }
+            return;
+        };
         let stride = self.token.stride();
         let at = access.address.wrapping_sub(self.region.address());
         let (cell, within) = ((at / stride) as u32, at % stride);
