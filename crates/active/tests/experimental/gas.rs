@@ -373,6 +373,51 @@ fn what_a_killed_process_leaves() {
     assert_eq!(status.signal(), Some(11), "{status:?}");
 }
 
+/// A process that stores to a page of another home is killed at any instant: the home goes on, with a page that was whole at some time
+/// (`PAGEWIRE_ACTIVE_KILLS`: how often).
+#[test]
+fn a_home_goes_on_when_a_process_that_stores_is_killed() {
+    const TEST: &str = "gas::a_home_goes_on_when_a_process_that_stores_is_killed";
+    if role().is_some() {
+        let node = Node::from_env().unwrap();
+        let memory = GlobalMemory::new(&node, 2).unwrap();
+        let words = &memory.words()[memory.words_of(0).start..];
+        say("begun");
+        if node.rank() == 1 {
+            for value in 1.. {
+                words[1].store(value, Relaxed);
+                words[0].store(value, Release);
+                words[PAGE].fetch_add(1, Relaxed);
+            }
+        }
+        let look = || {
+            let first = words[0].load(Acquire);
+            let second = words[1].load(Acquire);
+            assert!(second >= first, "{first} and {second}");
+            words[PAGE].fetch_add(1, Relaxed);
+        };
+        until(|| {
+            look();
+            !memory.lost().is_empty()
+        });
+        (0..100).for_each(|_| look());
+        words[0].store(u64::MAX - 1, Relaxed);
+        words[1].store(u64::MAX, Relaxed);
+        look();
+        return say("survived");
+    }
+    let kills = std::env::var("PAGEWIRE_ACTIVE_KILLS").map_or(4, |kills| kills.parse().unwrap());
+    let mut random = 11u64;
+    for round in 0..kills {
+        let mut job = Job::start(TEST, 2, ["local", "udp"][round % 2]);
+        job.members.iter_mut().for_each(|member| _ = member.expect("begun"));
+        random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        std::thread::sleep(Duration::from_micros((random >> 33) % 50_000));
+        assert!(job.members[1].kill());
+        job.members[0].expect("survived");
+    }
+}
+
 #[test]
 fn memory_of_no_pages_is_refused() {
     let node = Node::alone().unwrap();
