@@ -2,6 +2,8 @@
 
 #[path = "experimental/gas.rs"]
 mod gas;
+#[path = "../../../tests/src/not_checked.rs"]
+mod not_checked;
 #[path = "experimental/other.rs"]
 mod other;
 #[path = "experimental/sort.rs"]

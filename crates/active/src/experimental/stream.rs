@@ -89,7 +89,8 @@ impl Endpoint {
         self.token
     }
 
-    /// Connects to the peer's end. It may do the same at any time: what it writes before waits in the log.
+    /// Connects to the peer's end. It may do the same at any time: what it writes before waits in the log. The
+    /// node has to live as long as the stream.
     ///
     /// # Errors
     /// `NotConnected`: the peer cannot be reached. `InvalidInput`: the token is of no stream.

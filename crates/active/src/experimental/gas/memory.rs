@@ -110,7 +110,8 @@ struct State {
 }
 
 impl GlobalMemory {
-    /// Makes the memory. All processes of the job call it, with the same number of pages of 4,096 bytes for each.
+    /// Makes the memory. All processes of the job call it, with the same number of pages of 4,096 bytes for each. The
+    /// node has to live as long as the memory.
     ///
     /// # Errors
     /// `System`: there is no userfaultfd for this user, and what to do. `Limit`: more than 2^28 pages together, or none. Else as those of
