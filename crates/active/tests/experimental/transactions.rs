@@ -441,4 +441,23 @@ fn what_cannot_be_done_says_why() {
         assert!(Store::new(&pair.nodes[0], &StoreOptions { cells, value, journal: None }).is_err());
     }
     assert!(StoreToken::from_bytes(&[0; 4]).is_err());
+    // A journal is of one store at a time, and of its cells.
+    let journal = std::env::temp_dir().join(format!("pagewire-journal-of-one-{}", std::process::id()));
+    let node = Arc::new(Node::alone().unwrap());
+    let serve = |options: &StoreOptions| {
+        let store = Store::new(&node, options).unwrap();
+        let token = store.token();
+        store.serve(&node, 0, &[token])
+    };
+    let served = serve(&options(Some(&journal))).unwrap();
+    let error = serve(&options(Some(&journal))).err().unwrap().to_string();
+    assert!(error.contains("in use by another store"), "{error}");
+    let token = [served.token()];
+    Client::new(&pair.nodes[1], &token).unwrap().run(|transaction| transaction.put(0, 3, &[1; 8])).unwrap();
+    drop(served);
+    let fewer = StoreOptions { cells: 2, ..options(Some(&journal)) };
+    let error = serve(&fewer).err().unwrap().to_string();
+    assert!(error.contains("other cells"), "{error}");
+    assert_eq!(serve(&options(Some(&journal))).unwrap().cell(3), Some((1, vec![1; 8])));
+    std::fs::remove_file(journal).unwrap();
 }

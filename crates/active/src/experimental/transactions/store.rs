@@ -3,7 +3,7 @@
 use super::journal::Journal;
 use super::owner::{Effect, Owner};
 use super::wire::{ToStore, encode_notice};
-use super::words::{Attempt, OwnerId, Session};
+use super::words::{Attempt, OwnerId, Record, Session};
 use crate::attributes::AttributesOf;
 use crate::experimental::mailbox::{Incoming, Mailbox, Sender};
 use crate::log::Found;
@@ -36,6 +36,20 @@ pub struct StoreOptions {
     pub value: usize,
     /// What is committed survives the death of the process in this file. `None`: it does not.
     pub journal: Option<PathBuf>,
+}
+
+impl StoreOptions {
+    /// Whether a record of a journal is one of such cells.
+    fn check(&self, record: &Record<Vec<u8>>) -> std::io::Result<()> {
+        let fits = |cell: u32, value: &Vec<u8>| cell < self.cells && value.len() == self.value;
+        let all_fit = match record {
+            Record::Prepared { writes, .. } => writes.iter().all(|(cell, value)| fits(*cell, value)),
+            Record::Cell { cell, value, .. } => fits(*cell, value),
+            Record::Ended { .. } | Record::Forgotten { .. } => true,
+        };
+        let why = "it is of a store with other cells: serve that one, or name another file";
+        if all_fit { Ok(()) } else { Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why)) }
+    }
 }
 
 /// What clients and other stores need to reach a store.
@@ -139,6 +153,7 @@ impl Store {
             Some(path) => {
                 let system = |why| Error::System { what: format!("the journal {}", path.display()), why };
                 let (mut journal, records) = Journal::open(path).map_err(system)?;
+                records.iter().try_for_each(|record| self.options.check(record)).map_err(system)?;
                 let owner = Owner::recover(id, cells, zero, records);
                 journal.replace(&owner.snapshot()).map_err(system)?;
                 (owner, Some(journal))
@@ -176,6 +191,11 @@ pub struct ServedStore {
 }
 
 impl ServedStore {
+    /// What clients and other stores need.
+    pub fn token(&self) -> StoreToken {
+        self.live.lock().token
+    }
+
     /// A store that was lost is back, at the place that it had.
     pub fn replace(&self, place: usize, token: &StoreToken) {
         if let Some(peer) = self.live.lock().peers.get_mut(place) {
