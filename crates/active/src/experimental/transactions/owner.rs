@@ -406,6 +406,15 @@ impl<V: Clone + PartialEq> Owner<V> {
         }
     }
 
+    /// An attempt holds cells for too long: its client may be stopped. It is given up, unless another store decides.
+    pub fn expire(&mut self, attempt: Attempt) {
+        match self.held.get(&attempt).map(|held| held.phase) {
+            Some(Phase::Open) => self.invalidate(attempt),
+            Some(Phase::Prepared(home)) if home == self.id => self.end(attempt, false),
+            _ => {}
+        }
+    }
+
     /// Asks the homes of attempts that wait for a decision.
     pub fn inquire(&mut self) {
         for (attempt, held) in &self.held {

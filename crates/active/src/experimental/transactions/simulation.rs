@@ -436,6 +436,8 @@ impl World {
             }
             Event::Tick(owner) => {
                 if let Some(state) = &mut self.owners[owner].owner {
+                    let expired = state.attempts().next().filter(|_| self.random.one_in(4));
+                    expired.into_iter().for_each(|attempt| state.expire(attempt));
                     state.inquire();
                     self.carry_out(owner);
                 }

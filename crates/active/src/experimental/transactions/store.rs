@@ -25,6 +25,8 @@ const LOG_BYTES: usize = 1 << 18;
 const SOURCES: usize = 128;
 /// How often clients and homes are looked after.
 const TICK: Duration = Duration::from_millis(100);
+/// An attempt that holds cells for so long is given up: its client may be stopped.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest sleep of the thread.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -170,6 +172,7 @@ impl Store {
             sources: HashMap::new(),
             clients: HashMap::new(),
             peers,
+            since: HashMap::new(),
             failure: None,
         };
         live.install_all()?;
@@ -250,6 +253,8 @@ struct Live {
     sources: HashMap<u64, Session>,
     clients: HashMap<Session, Client>,
     peers: Vec<Peer>,
+    /// Since when attempts hold cells.
+    since: HashMap<Attempt, Instant>,
     /// Nothing is voted for any more.
     failure: Option<String>,
 }
@@ -418,9 +423,12 @@ impl Live {
         let is_lost = |live: &mut Live, session: Session| {
             live.clients.get_mut(&session).is_none_or(|client| client.sender.failure().is_some())
         };
+        self.since.retain(|attempt, _| holding.contains(attempt));
         for attempt in holding {
             if is_lost(self, attempt.session) {
                 self.lose(attempt.session);
+            } else if self.since.entry(attempt).or_insert_with(Instant::now).elapsed() > PATIENCE {
+                self.owner.expire(attempt);
             }
         }
         for peer in &mut self.peers {
