@@ -50,9 +50,9 @@
 mod access;
 mod attributes;
 pub mod built_in;
-pub mod hash_table;
 mod checkpoint;
 pub mod experimental;
+pub mod hash_table;
 mod log;
 mod parity;
 mod replay;
@@ -61,16 +61,14 @@ mod statistics;
 
 pub use access::Access;
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
-pub use hash_table::{HashTable, TableOptions};
-pub use attributes::{AttributesOf, PageSetting};
 pub use checkpoint::{
     Checkpoint, CheckpointError, CheckpointInfo, CheckpointKind, CheckpointOptions, Inspection, LocalWrites,
     Memory, RemoteWrites, Restored, Saved,
 };
+pub use hash_table::{HashTable, TableOptions};
 pub use log::{AccessLog, Events, LogOptions, Logs};
 pub use pagewire::access_log::LoggedOperation;
-pub use serve::{Reported, Serving, Summary};
 pub use parity::{Parity, ParityError, ParityMember, Rebuilt};
 pub use replay::{LoggedProcess, ReplayError, ReplayOptions, Ticket};
-pub use serve::{Serving, Summary};
+pub use serve::{Reported, Serving, Summary};
 pub use statistics::{Counts, RemoteStatistics, Statistics, StatisticsOptions};

@@ -553,6 +553,8 @@ fn conclusion(reached: &[bool]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::TableArguments;
+    use crate::native::hash_table::TableScheme;
 
     #[test]
     fn the_last_line_is_right_for_no_row_and_one_and_many() {
@@ -581,6 +583,12 @@ mod tests {
                 plot: None,
                 rounds: 1,
                 strategy: None,
+                table: TableArguments {
+                    processes: 2,
+                    cells: None,
+                    inserts: None,
+                    scheme: TableScheme::Nearest,
+                },
             };
             for task in tasks(&arguments) {
                 assert_eq!(task.rows(), [name]);
