@@ -2,16 +2,24 @@
 
 use crate::access::Access;
 use crate::serve::Serving;
-use pagewire::access_log::{AccessLog as RawLog, AccessLogInit, Next};
+use pagewire::access_log::{AccessLog as RawLog, AccessLogInit, Next, Receipt, RecordHeader};
+use pagewire::waiting::{WhileWaiting, while_waiting};
 use pagewire::{Node, Result};
-use parking_lot::ReentrantMutex;
+use parking_lot::{Mutex, ReentrantMutex};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Sources that a log has space for, if nothing else is said.
 const SOURCES: usize = 256;
+
+/// How long a handler may wait, if nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Rings that fit in a backlog.
+const BACKLOG_RINGS: usize = 4;
 
 /// How an access log is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,12 +31,16 @@ pub struct LogOptions {
     /// A record whose access began after another one had ended is never handled before it, whoever made them: A puts and tells B, B puts, and
     /// the owner sees A's first. Else only the records of one source are in order.
     pub is_ordered: bool,
+    /// How long a handler may wait for an operation or a flush. Then that ends with an error, as do the others to the same peer: two handlers may
+    /// wait for each other, or for space in each other's log. While a handler waits, its own log goes on being read, into a backlog of four
+    /// times `bytes`.
+    pub patience: Duration,
 }
 
 impl LogOptions {
     /// A log with so many bytes for each source, of 256 sources, in order.
     pub fn new(bytes: usize) -> Self {
-        LogOptions { bytes, sources: SOURCES, is_ordered: true }
+        LogOptions { bytes, sources: SOURCES, is_ordered: true, patience: PATIENCE }
     }
 }
 
@@ -67,9 +79,12 @@ pub trait Logs {
 
 impl Logs for Node {
     fn access_log_with(&self, options: &LogOptions) -> Result<AccessLog> {
-        let LogOptions { bytes, sources, is_ordered } = *options;
+        let LogOptions { bytes, sources, is_ordered, patience } = *options;
         let raw = self.make_access_log(&AccessLogInit { sources, bytes, is_ordered })?;
-        Ok(AccessLog { shared: Arc::new(Shared { raw, data: ReentrantMutex::default() }) })
+        let most = bytes.saturating_mul(BACKLOG_RINGS);
+        let backlog = Mutex::new(Backlog { records: VecDeque::new(), bytes: 0, most });
+        let data = ReentrantMutex::default();
+        Ok(AccessLog { shared: Arc::new(Shared { raw, data, backlog, patience }) })
     }
 }
 
@@ -83,6 +98,32 @@ pub(crate) struct Shared {
     raw: RawLog,
     /// The data of the record that is being handled. A handler that reads the log itself finds it in use.
     data: ReentrantMutex<RefCell<Vec<u8>>>,
+    backlog: Mutex<Backlog>,
+    patience: Duration,
+}
+
+/// Records that were read while a handler waited, oldest first.
+struct Backlog {
+    records: VecDeque<(RecordHeader, Receipt, Vec<u8>)>,
+    bytes: usize,
+    most: usize,
+}
+
+impl WhileWaiting for Shared {
+    fn go_on(&self) {
+        let mut backlog = self.backlog.lock();
+        while backlog.bytes < backlog.most {
+            let mut data = Vec::new();
+            // What is damaged or under way is found again when the backlog is empty.
+            let Next::Record(header, receipt) = self.raw.next(&mut data) else { return };
+            backlog.bytes += size_of::<RecordHeader>() + data.len();
+            backlog.records.push_back((header, receipt, data));
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
 }
 
 /// What a look at a log found.
@@ -98,23 +139,24 @@ pub(crate) enum Found {
 
 impl Shared {
     /// Hands one record to a handler, after which it counts as handled, also where the handler panics.
-    pub fn handle_one(&self, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+    pub fn handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
         self.handle_with(&self.data.lock(), handler)
     }
 
     /// [`handle_one`](Self::handle_one), unless another thread is at it.
-    fn try_handle_one(&self, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+    fn try_handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
         match self.data.try_lock() {
             Some(data) => self.handle_with(&data, handler),
             None => Found::InFlight,
         }
     }
 
-    fn handle_with(&self, data: &RefCell<Vec<u8>>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+    fn handle_with(self: &Arc<Self>, data: &RefCell<Vec<u8>>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
         let Ok(mut data) = data.try_borrow_mut() else { return Found::InHandler };
-        match self.raw.next(&mut data) {
+        match self.next(&mut data) {
             Next::Record(header, receipt) => {
-                let outcome = catch_unwind(AssertUnwindSafe(|| handler(Access::of_record(header, &data))));
+                let handle = || while_waiting(self.clone(), || handler(Access::of_record(header, &data)));
+                let outcome = catch_unwind(AssertUnwindSafe(handle));
                 self.raw.handled(receipt);
                 outcome.unwrap_or_else(|panic| resume_unwind(panic));
                 Found::Handled
@@ -128,6 +170,19 @@ impl Shared {
         }
     }
 
+    /// The next record, of the backlog first.
+    fn next(&self, data: &mut Vec<u8>) -> Next {
+        let mut backlog = self.backlog.lock();
+        match backlog.records.pop_front() {
+            Some((header, receipt, kept)) => {
+                backlog.bytes -= size_of::<RecordHeader>() + kept.len();
+                *data = kept;
+                Next::Record(header, receipt)
+            }
+            None => self.raw.next(data),
+        }
+    }
+
     pub fn sleep(&self, records: u64, at_most: Duration) {
         self.raw.sleep(records, at_most);
     }
@@ -138,7 +193,7 @@ impl Shared {
 }
 
 impl AccessLog {
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -116,7 +116,7 @@ fn report(access: &Access<'_>, panic: &(dyn Any + Send)) {
 }
 
 /// `events`: `None`: the thread never sleeps.
-fn run(log: &Shared, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), events: Option<Events>) {
+fn run(log: &Arc<Shared>, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), events: Option<Events>) {
     let mut empty_polls = 0u32;
     while !counts.ends.load(Ordering::Acquire) {
         let mut guarded = |access: Access<'_>| {

@@ -9,13 +9,14 @@ use crate::engine::Host;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::handshake::{Connected, FlushRegion, connect, discard};
 use crate::limits::{
-    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH,
+    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH, WORK_PAUSE,
 };
 use crate::listener::{ListenerHandle, Watcher};
-use crate::pending::{AnyPending, Step, Wakers};
+use crate::pending::{AnyPending, Pending, Step, Wakers};
 use crate::readiness::Readiness;
 use crate::services::Services;
 use crate::token::NodeAddress;
+use crate::waiting;
 use pagewire_nic::attributes::{QueuePairChange, State};
 use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
 use parking_lot::{Mutex, MutexGuard};
@@ -422,6 +423,48 @@ impl Connection {
         &self.services.completions
     }
 
+    /// Waits until an operation has ended. A thread that has something to go on with meanwhile waits as long as that has patience; then the
+    /// connection is given up, which ends the operation.
+    pub fn wait_until_ended<P: ?Sized>(self: &Arc<Self>, pending: &Pending<P>) {
+        let Some(work) = waiting::current() else { return self.completions().wait_until_ended(pending) };
+        let start = Instant::now();
+        while !self.completions().ends_within(pending, WORK_PAUSE) {
+            work.go_on();
+            if start.elapsed() >= work.patience() {
+                self.give_up(&format!(
+                    "a handler has waited {:?} for it: they may wait for each other",
+                    work.patience()
+                ));
+                return self.completions().wait_until_ended(pending);
+            }
+        }
+    }
+
+    /// Ends all operations as those of a lost peer. The next one connects anew.
+    fn give_up(self: &Arc<Self>, why: &str) {
+        let mut queues = self.queues.lock();
+        let Link::Up { queue_pair, .. } = &queues.link else { return };
+        let queue_pair = queue_pair.clone();
+        queues.fail(Some(why.to_owned()));
+        drop(queues);
+        self.end_queue_pair(&queue_pair);
+    }
+
+    /// Has the engine give back what a queue pair has, behind a failure.
+    fn end_queue_pair(self: &Arc<Self>, queue_pair: &Arc<QueuePair<Host>>) {
+        // Waits for a thread that is just at the queue pair: not with the lock.
+        let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        for _ in 0..DESTROY_TRIES {
+            match queue_pair.modify(&change) {
+                Ok(()) => break,
+                Err(error) => log::debug!("the queue pair of a lost peer: {error}"),
+            }
+        }
+        let mut queues = self.queues.lock();
+        let ended = self.connect_if_needed(&mut queues);
+        self.end(queues, ended);
+    }
+
     /// Everything that was started and has not ended.
     pub fn unfinished(&self) -> Vec<Arc<AnyPending>> {
         let queues = self.queues.lock();
@@ -630,17 +673,7 @@ impl Watcher for Connection {
         };
         queues.fail(Some("its process has ended, or has closed the connection".into()));
         drop(queues);
-        // Waits for a thread that is just at the queue pair: not with the lock.
-        let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
-        for _ in 0..DESTROY_TRIES {
-            match queue_pair.modify(&change) {
-                Ok(()) => break,
-                Err(error) => log::debug!("the queue pair of a lost peer: {error}"),
-            }
-        }
-        let mut queues = self.queues.lock();
-        let ended = self.connect_if_needed(&mut queues);
-        self.end(queues, ended);
+        self.end_queue_pair(&queue_pair);
     }
 }
 

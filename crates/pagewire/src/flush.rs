@@ -62,7 +62,7 @@ impl Flush {
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn wait(mut self) -> Result<(), Failure> {
         for (connection, pending) in self.unfinished.drain(..) {
-            connection.completions().wait_until_ended(&*pending);
+            connection.wait_until_ended(&*pending);
         }
         self.result()
     }

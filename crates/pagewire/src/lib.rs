@@ -90,6 +90,7 @@ mod signal;
 mod token;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+pub mod waiting;
 
 pub use buffer::{Buffer, BufferMut};
 pub use conditional::{Canceller, Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};

@@ -188,7 +188,7 @@ impl<B: Send + 'static> Started<B> {
     }
 
     fn wait(self) -> Result<B, OperationError<B>> {
-        self.connection.completions().wait_until_ended(&*self.pending);
+        self.connection.wait_until_ended(&*self.pending);
         self.into_result()
     }
 

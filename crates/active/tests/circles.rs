@@ -1,0 +1,155 @@
+//! Handlers that wait for each other, or for space in each other's log: they end with an error after a bound, and the logs go on.
+
+use pagewire::{Failure, Node, Region, RemoteRegion, Rights};
+use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.
+fn on_each_path(name: &str, test: fn()) {
+    if std::env::var_os("PAGEWIRE_CIRCLES_TEST").is_some() {
+        return test();
+    }
+    for path in ["local", "udp"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env("PAGEWIRE_CIRCLES_TEST", name)
+            .env("PAGEWIRE_PATH", path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
+    }
+}
+
+struct Owner {
+    node: Arc<Node>,
+    table: Region<u64>,
+    log: AccessLog,
+}
+
+const PATIENCE: Duration = Duration::from_millis(300);
+
+fn owner(bytes: usize) -> Owner {
+    let node = Arc::new(Node::alone().unwrap());
+    let table = node.zeroed::<u64>(512).unwrap();
+    let log = node.access_log_with(&LogOptions { patience: PATIENCE, ..LogOptions::new(bytes) }).unwrap();
+    table.attributes(..).redirect_puts().to(&log).unwrap();
+    Owner { node, table, log }
+}
+
+fn open(node: &Node, other: &Owner) -> RemoteRegion {
+    node.open(&other.table.export(Rights::WRITE | Rights::READ).unwrap()).unwrap()
+}
+
+fn is_given_up(error: &Failure) -> bool {
+    matches!(error, Failure::PeerLost { .. })
+}
+
+/// Each record of one owner makes two in the log of the other one: soon all rings and backlogs are full.
+#[test]
+fn full_logs_of_handlers_that_put_to_each_other_end_in_errors() {
+    on_each_path("full_logs_of_handlers_that_put_to_each_other_end_in_errors", || {
+        let owners = [owner(2048), owner(2048)];
+        let errors = Arc::new(AtomicU64::new(0));
+        let ends = Arc::new(AtomicBool::new(false));
+        let servings = [0, 1].map(|index| {
+            let remote = open(&owners[index].node, &owners[1 - index]);
+            let (errors, ends) = (errors.clone(), ends.clone());
+            let handler = move |_: pagewire_active::Access<'_>| {
+                for _ in 0..2 {
+                    if ends.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    if let Err(error) = remote.put(0, vec![1u64; 16]).wait() {
+                        assert!(is_given_up(&error.failure), "{error}");
+                        errors.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            };
+            owners[index].log.serve(handler).unwrap()
+        });
+        let caller = Node::alone().unwrap();
+        open(&caller, &owners[0]).put(0, vec![1u64; 16]).wait().unwrap();
+        let start = Instant::now();
+        while errors.load(Ordering::Relaxed) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "it hangs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        ends.store(true, Ordering::Relaxed);
+        for serving in servings {
+            let summary = serving.end();
+            assert_eq!(summary.panicked, 0);
+        }
+        assert!(start.elapsed() < Duration::from_secs(100));
+    });
+}
+
+#[test]
+fn flushes_that_wait_for_each_other_end_in_errors() {
+    on_each_path("flushes_that_wait_for_each_other_end_in_errors", || {
+        let owners = [owner(1 << 16), owner(1 << 16)];
+        let (errors, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let servings = [0, 1].map(|index| {
+            let remote = open(&owners[index].node, &owners[1 - index]);
+            let (errors, done) = (errors.clone(), done.clone());
+            let handler = move |access: pagewire_active::Access<'_>| {
+                if access.value::<u64>() == Some(1) {
+                    // Handled only when this handler's own record is: the other one does the same.
+                    let put = remote.put_value(0, 2u64).wait().map(|_| ());
+                    let flushed = remote.flush_handled(None).wait().map(|_| ());
+                    let failed = put.is_err() || flushed.is_err_and(|error| is_given_up(&error.failure));
+                    errors.fetch_add(u64::from(failed), Ordering::Relaxed);
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            };
+            owners[index].log.serve(handler).unwrap()
+        });
+        let caller = Node::alone().unwrap();
+        let start = Instant::now();
+        let puts = owners.each_ref().map(|owner| open(&caller, owner).put_value(0, 1u64));
+        puts.into_iter().for_each(|put| drop(put.wait().unwrap()));
+        while done.load(Ordering::Relaxed) < 3 {
+            assert!(start.elapsed() < Duration::from_secs(60), "it hangs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(start.elapsed() < Duration::from_secs(60));
+        drop(servings);
+    });
+}
+
+/// A handler that forwards more than the other log has space for needs its own log to be read meanwhile, and no error comes of it.
+#[test]
+fn a_handler_that_waits_goes_on_reading_its_log() {
+    on_each_path("a_handler_that_waits_goes_on_reading_its_log", || {
+        const RECORDS: u64 = 300;
+        let [first, second] = [owner(4096), owner(4096)];
+        let back = open(&second.node, &first);
+        let forth = open(&first.node, &second);
+        let seen = Arc::new(AtomicU64::new(0));
+        let counted = seen.clone();
+        // What comes back is counted; what comes from the caller is forwarded.
+        let serving_first = first.log.serve(move |access| match access.value::<u64>() {
+            Some(0) => drop(forth.put_value(0, 1u64).wait().unwrap()),
+            _ => {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let serving_second = second.log.serve(move |_| drop(back.put_value(0, 1u64).wait().unwrap()));
+        let (serving_first, serving_second) = (serving_first.unwrap(), serving_second.unwrap());
+        let caller = Node::alone().unwrap();
+        let remote = open(&caller, &first);
+        for _ in 0..RECORDS {
+            remote.put_value(0, 0u64).wait().unwrap();
+        }
+        let start = Instant::now();
+        while seen.load(Ordering::Relaxed) < RECORDS {
+            assert!(start.elapsed() < Duration::from_secs(60), "{} came back", seen.load(Ordering::Relaxed));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(serving_first.end().panicked + serving_second.end().panicked, 0);
+    });
+}
