@@ -19,14 +19,20 @@ fn tokens(code: &str) -> String {
 }
 
 #[test]
-fn the_program_of_the_guide_prints_what_the_page_says() {
-    let page = file("../../docs/guide/active.md");
-    let program = file("examples/reacts.rs");
+fn the_programs_of_the_guide_print_what_the_pages_say() {
+    for (page, program) in [("active", "reacts"), ("hash-table", "hash_table"), ("built-in", "built_in")] {
+        prints_what_the_page_says(page, program);
+    }
+}
+
+fn prints_what_the_page_says(page: &str, name: &str) {
+    let page = file(&format!("../../docs/guide/{page}.md"));
+    let program = file(&format!("examples/{name}.rs"));
     let (_, program) = program.split_once("\n\n").unwrap();
     assert_eq!(tokens(program), tokens(block(&page, "```rust\n// src/main.rs\n")));
     // Cargo builds the examples with the tests, beside them.
     let own = std::env::current_exe().unwrap();
-    let built = own.parent().unwrap().parent().unwrap().join("examples/reacts");
+    let built = own.parent().unwrap().parent().unwrap().join("examples").join(name);
     let output = Command::new(&built).output().unwrap_or_else(|error| panic!("{}: {error}", built.display()));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stdout), block(&page, "```text\n$ cargo run\n"));
