@@ -9,7 +9,8 @@ use pagewire::Failure;
 use pagewire::raw::{Deferred, Posted};
 use pagewire_verbs::abi::{ibv_mr, ibv_qp, ibv_send_wr};
 use pagewire_verbs::deferred::{self, DeferredEnd, DeferredWrite};
-use pagewire_verbs::watch::{self, Watched};
+use pagewire_verbs::watch;
+use pagewire_verbs::{Watched, watch_region};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn pw_watch_region(mr: *mut ibv_mr, accesses: u32) -> pw_e
         let watched =
             Watched { writes: accesses & PW_WATCH_WRITES != 0, reads: accesses & PW_WATCH_READS != 0 };
         // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
-        let outcome = unsafe { watch::watch_region(mr, watched) };
+        let outcome = unsafe { watch_region(mr, watched) };
         outcome
             .map_err(|why| Refusal::new(pw_error::PW_ENGINE, format!("the region cannot be watched: {why}")))
     })

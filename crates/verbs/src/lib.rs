@@ -51,3 +51,5 @@ pub mod watch;
 mod work_requests;
 
 pub use process::{call_on_start, shared_nic};
+pub use protection::watch_region;
+pub use settings::Watched;

@@ -7,6 +7,7 @@ use crate::engine::Host;
 use crate::held::epoch;
 use crate::leftovers::{Leftover, Leftovers, Membership};
 use crate::object::Object;
+use crate::settings::Watched;
 use crate::unsupported;
 use crate::watch;
 use libc::{EBUSY, EIO, c_int, c_void};
@@ -117,16 +118,19 @@ unsafe impl Object for MemoryRegionObject {
     }
 }
 
-/// The region behind a structure of a program, and address and length of its memory.
+/// Has accesses of peers to a region counted, or no more (`pw_watch_region()`).
+///
+/// # Errors
+/// Why it cannot be.
 ///
 /// # Safety
-/// `mr` is NULL or registered, and is not deregistered while the reference is used.
-pub unsafe fn region_of<'a>(mr: *mut ibv_mr) -> Result<(&'a MemoryRegion<Host>, (u64, u64))> {
+/// `mr` is NULL or registered, and is not deregistered meanwhile.
+pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> std::result::Result<(), String> {
     // SAFETY: the caller's promise.
-    let object = unsafe { MemoryRegionObject::of(mr) }?;
+    let object = unsafe { MemoryRegionObject::of(mr) }.map_err(|_| "'mr' is no memory region")?;
     // SAFETY: the structure lies in an `UnsafeCell`, and only a reregistration changes it.
     let public = unsafe { &*object.public.get() };
-    Ok((&object.region, (public.addr as u64, public.length as u64)))
+    watch::watch(&object.region, (public.addr as u64, public.length as u64), watched)
 }
 
 /// The rights that access flags ask for a region.

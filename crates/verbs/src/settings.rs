@@ -1,6 +1,5 @@
 //! What the environment asks of the engine. `pagewire run` sets these variables from its options.
 
-use crate::watch::Watched;
 use log::LevelFilter;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
 use pagewire_nic::{Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
@@ -12,6 +11,22 @@ const DEVICE_FILES_VARIABLE: &str = "PAGEWIRE_DEVICE_FILES";
 
 /// Gb/s that a port can be said to carry: products of the codes of width and speed that the kernel gives for RoCE.
 const RATES: [u32; 8] = [10, 20, 25, 40, 50, 100, 200, 400];
+
+/// Which accesses of peers to regions are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Watched {
+    /// WRITEs and atomics.
+    pub writes: bool,
+    /// READs.
+    pub reads: bool,
+}
+
+impl Watched {
+    /// Whether nothing is counted.
+    pub fn is_nothing(self) -> bool {
+        self == Watched::default()
+    }
+}
 
 /// The settings of one process.
 #[derive(Debug, Clone)]

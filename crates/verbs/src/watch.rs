@@ -5,17 +5,16 @@
 //!
 //! A process that watches nothing has no log and no thread. Registering a region then costs one look at a flag.
 
-use crate::abi::ibv_mr;
-use crate::engine::{Engine, Host};
+use crate::engine::Host;
 use crate::limits::{
     MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, WATCH_MILLISECONDS, WATCH_RING,
     WATCH_SOURCES, WATCH_THRESHOLD,
 };
-use crate::{process, protection};
+use crate::settings::Watched;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::{
-    AccessLog, AccessLogInit, LoggedOperation, MemoryRegion, Next, Nic, PageAttributes, PageFlags,
-    RecordFlags, RecordHeader, Rights,
+    AccessLog, AccessLogInit, LoggedOperation, MemoryRegion, Next, PageAttributes, PageFlags, RecordFlags,
+    RecordHeader, Rights,
 };
 use serde::Serialize;
 use std::collections::HashMap;
@@ -29,21 +28,6 @@ const PAGE: u64 = 4096;
 
 /// Looks at an empty log before the thread sleeps.
 const EMPTY_LOOKS: u32 = 64;
-
-/// Which accesses of peers are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Watched {
-    /// WRITEs and atomics.
-    pub writes: bool,
-    /// READs.
-    pub reads: bool,
-}
-
-impl Watched {
-    fn is_nothing(self) -> bool {
-        self == Watched::default()
-    }
-}
 
 /// Accesses of peers to one page, or to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -165,7 +149,6 @@ pub fn choose(chosen: Watched) {
 /// A region was registered, or registered anew, with memory of this address and length.
 #[cold]
 pub fn registered(region: &MemoryRegion<Host>, (address, length): (u64, u64), rights: Rights) {
-    let engine = process::running();
     let mut state = STATE.lock();
     let remote = Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
     let chosen = Watched {
@@ -175,7 +158,7 @@ pub fn registered(region: &MemoryRegion<Host>, (address, length): (u64, u64), ri
     if chosen.is_nothing() {
         return;
     }
-    if let Err(reason) = begin(engine.as_deref(), &mut state, region, (address, length), chosen) {
+    if let Err(reason) = begin(&mut state, region, (address, length), chosen) {
         log::warn!("the region of {length} bytes at {address:#x} is not watched: {reason}");
         if state.unwatched.len() < MAX_UNWATCHED {
             state.unwatched.push(Unwatched { address, length, reason });
@@ -193,7 +176,6 @@ pub fn suspend(region: &MemoryRegion<Host>) {
 }
 
 fn begin(
-    engine: Option<&Engine>,
     state: &mut State,
     region: &MemoryRegion<Host>,
     (address, length): (u64, u64),
@@ -205,17 +187,16 @@ fn begin(
     if length > MAX_WATCHED_REGION {
         return Err(format!("it is longer than {} GiB", MAX_WATCHED_REGION >> 30));
     }
-    let nic = engine.ok_or("the engine does not run, or a device is just being opened")?.nic();
     let watch = match &state.watch {
         Some(watch) => watch.clone(),
-        None => state.watch.insert(Watch::start(nic)?).clone(),
+        None => state.watch.insert(Watch::start(region)?).clone(),
     };
     let mut flags = PageFlags::READ | PageFlags::WRITE | PageFlags::TO_ACCESS_LOG;
     flags.set(PageFlags::LOG_WRITE, watched.writes);
     flags.set(PageFlags::LOG_READ, watched.reads);
     let page = PageAttributes { flags, user_domain: watch.log.user_domain() };
     let told = |error: pagewire_nic::Error| error.to_string();
-    let attributes = nic.make_attributes(address..address + length).map_err(told)?;
+    let attributes = region.make_attributes(address..address + length).map_err(told)?;
     attributes.set(0..length, page).map_err(|error| error.to_string())?;
     region.set_attributes(Some(&attributes)).map_err(told)?;
     state.regions += 1;
@@ -223,22 +204,16 @@ fn begin(
     Ok(())
 }
 
-/// Watches a region that a program has registered, or no more.
+/// Watches a region with memory of this address and length, or no more.
 ///
 /// # Errors
 /// Why it cannot be watched.
-///
-/// # Safety
-/// `mr` is NULL or registered, and is not deregistered meanwhile.
-pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> Result<(), String> {
-    // SAFETY: the caller's promise.
-    let (region, memory) = unsafe { protection::region_of(mr) }.map_err(|_| "'mr' is no memory region")?;
+pub fn watch(region: &MemoryRegion<Host>, memory: (u64, u64), watched: Watched) -> Result<(), String> {
     IS_USED.store(true, Ordering::Relaxed);
     if watched.is_nothing() {
         return region.set_attributes(None).map_err(|error| error.to_string());
     }
-    let engine = process::running();
-    begin(engine.as_deref(), &mut STATE.lock(), region, memory, watched)
+    begin(&mut STATE.lock(), region, memory, watched)
 }
 
 /// The counts of the pages that lie in a range of addresses and have been accessed, in the order of their addresses; none: nothing is watched.
@@ -285,9 +260,9 @@ pub fn report() -> Option<WatchReport> {
 }
 
 impl Watch {
-    fn start(nic: &Nic<Host>) -> Result<Arc<Watch>, String> {
+    fn start(region: &MemoryRegion<Host>) -> Result<Arc<Watch>, String> {
         let init = AccessLogInit { sources: WATCH_SOURCES, bytes: WATCH_RING, is_ordered: false };
-        let log = nic.make_access_log(&init).map_err(|error| error.to_string())?;
+        let log = region.make_access_log(&init).map_err(|error| error.to_string())?;
         let watch = Arc::new(Watch { log, tally: Mutex::default() });
         let counting = watch.clone();
         pagewire_fabric::spawn("pagewire-watch", move || counting.run())

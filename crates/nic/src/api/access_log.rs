@@ -36,9 +36,7 @@ impl<F: Fabric> Nic<F> {
     /// # Errors
     /// `InvalidArgument`; `NoMemory`: the process has had 1,024 user domains; those of the kernel.
     pub fn make_access_log(&self, init: &AccessLogInit) -> Result<AccessLog<F>> {
-        let shared = self.services.make_log(init.sources, init.bytes)?;
-        let reader = Mutex::new(LogReader::new(shared.log.clone(), init.is_ordered));
-        Ok(AccessLog { services: self.services.clone(), shared, reader })
+        AccessLog::new(&self.services, init)
     }
 
     /// Attributes for the pages of a range of addresses, all of them ordinary at first.
@@ -57,6 +55,12 @@ impl<F: Fabric> Nic<F> {
 }
 
 impl<F: Fabric> AccessLog<F> {
+    fn new(services: &Arc<Services<F>>, init: &AccessLogInit) -> Result<AccessLog<F>> {
+        let shared = services.make_log(init.sources, init.bytes)?;
+        let reader = Mutex::new(LogReader::new(shared.log.clone(), init.is_ordered));
+        Ok(AccessLog { services: services.clone(), shared, reader })
+    }
+
     /// What pages name to have accesses logged here.
     pub fn user_domain(&self) -> u16 {
         self.shared.user_domain()
@@ -92,6 +96,22 @@ impl<F: Fabric> Drop for AccessLog<F> {
 }
 
 impl<F: Fabric> MemoryRegion<F> {
+    /// As [`Nic::make_access_log`], of the NIC that has the region.
+    ///
+    /// # Errors
+    /// Those of `Nic::make_access_log`.
+    pub fn make_access_log(&self, init: &AccessLogInit) -> Result<AccessLog<F>> {
+        AccessLog::new(self.services(), init)
+    }
+
+    /// As [`Nic::make_attributes`], of the NIC that has the region.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
+        self.services().attribute_table(range).map(Arc::new)
+    }
+
     /// Has accesses of peers obey the attributes of a table, or no more those of any. When this returns, later accesses do, on all paths.
     ///
     /// # Errors

@@ -197,7 +197,7 @@ pub struct Reregistration<F: Fabric> {
 }
 
 impl<F: Fabric> MemoryRegion<F> {
-    pub(crate) fn services(&self) -> &Services<F> {
+    pub(crate) fn services(&self) -> &Arc<Services<F>> {
         &self.services
     }
 
