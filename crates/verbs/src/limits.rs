@@ -40,3 +40,5 @@ pub const WATCH_RING: usize = 1 << 16;
 pub const WATCH_THRESHOLD: u64 = 256;
 /// Milliseconds that the counting thread sleeps at most.
 pub const WATCH_MILLISECONDS: u64 = 50;
+/// Milliseconds that who asks for counts spends on what was not counted yet.
+pub const WATCH_CATCH_UP_MILLISECONDS: u64 = 500;

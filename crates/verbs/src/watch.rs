@@ -7,8 +7,8 @@
 
 use crate::engine::Host;
 use crate::limits::{
-    MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, WATCH_MILLISECONDS, WATCH_RING,
-    WATCH_SOURCES, WATCH_THRESHOLD,
+    MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, WATCH_CATCH_UP_MILLISECONDS,
+    WATCH_MILLISECONDS, WATCH_RING, WATCH_SOURCES, WATCH_THRESHOLD,
 };
 use crate::settings::Watched;
 use pagewire_memory::fork::PerProcess;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a page of the counts: pages of memory.
 const PAGE: u64 = 4096;
@@ -294,11 +294,9 @@ impl Watch {
     /// What was counted, with all that was logged before.
     fn up_to_date(&self) -> MutexGuard<'_, Tally> {
         let mut tally = self.tally();
-        // Peers may log as fast as this counts.
-        let mut left = 2 * WATCH_SOURCES * WATCH_RING / 48;
-        while left > 0 && tally.count_one(&self.log) == Found::Counted {
-            left -= 1;
-        }
+        // Peers may log as fast as this counts. What they had logged before takes less.
+        let end = Instant::now() + Duration::from_millis(WATCH_CATCH_UP_MILLISECONDS);
+        while tally.count_one(&self.log) == Found::Counted && Instant::now() < end {}
         tally
     }
 }
