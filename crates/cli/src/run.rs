@@ -105,7 +105,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
             if arguments.stats {
                 report::print_summary(&reports)?;
             }
-            watched::print(&reports, arguments.json)?;
+            // What the counters have of them is for people.
+            if !arguments.stats || arguments.json {
+                watched::print(&reports, arguments.json)?;
+            }
         }
     }
     Ok(code(status))

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = 4096;
 
 /// Looks at an empty log before the thread sleeps.
-const EMPTY_LOOKS: u32 = 64;
+const EMPTY_LOOKS: u32 = 2;
 
 /// Accesses of peers to one page, or to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
