@@ -426,8 +426,15 @@ fn measure_native(
         Beside::TraditionalOrder(name) => {
             let strategy_title = strategy.map_or_else(String::new, |chosen| format!(", {}", chosen.title()));
             let measure: Measure =
-                Box::new(move || Native::measure_traditional(ground, name, (path, size), strategy));
+                Box::new(move || Native::measure_other(ground, name, (path, size), strategy));
             vec![Some((format!("traditional order{strategy_title}"), measure))]
+        }
+        Beside::Schemes(schemes) => {
+            let scheme = |&(title, name): &(&str, &'static str)| -> Peer<'_> {
+                let measure = move || Native::measure_other(ground, name, (path, size), None);
+                Some((title.to_owned(), Box::new(measure)))
+            };
+            schemes.iter().map(scheme).collect()
         }
     };
     if beside_it.is_empty() {

@@ -3,6 +3,7 @@
 //! Rank 1 of the job of two measures and prints; rank 0 has the memory. Of a ping-pong both do the same.
 
 pub mod hash_table;
+mod active;
 mod rendezvous;
 mod strategy;
 
@@ -56,16 +57,18 @@ pub(crate) fn measure(
     if let Some(what) = Measurement::named(name) {
         return rendezvous::measure(&node, what, (size, times), strategy);
     }
-    // A word for signals behind the data.
-    let table = node.zeroed::<u64>(size as usize / 8 + 1)?;
+    // Behind the data, a word for signals, or as many bytes once more.
+    let table = node.zeroed::<u64>(2 * size as usize / 8)?;
     let tokens = node.all_gather(&table.export(Rights::all())?)?;
     let token = tokens[1 - node.rank()];
     let remote = node.open(&token)?;
     let pair = Pair { node: &node, remote, table, size, is_caller: node.rank() == 1 };
+    let owner = active::start(&pair, name, times)?;
     node.barrier()?;
     let value = pair.measure(name, times)?;
     let path = path_of(&node, &token)?;
     node.barrier()?;
+    owner.map_or(Ok(()), active::Owner::end)?;
     Ok(pair.is_caller.then_some(Figure { value, path, beside: Vec::new() }))
 }
 
@@ -120,7 +123,10 @@ impl Pair<'_> {
             "view_copied" => self.view(times, Some(self.buffer())),
             "put_bw" => self.rate(times, |buffer| self.remote.put(0, buffer)),
             "get_bw" => self.rate(times, |buffer| self.remote.get_into(0, buffer)),
-            _ => bail!("no benchmark has the name {name}"),
+            _ => match active::measure(self, name, times) {
+                Some(measured) => measured,
+                None => bail!("no benchmark has the name {name}"),
+            },
         }
     }
 

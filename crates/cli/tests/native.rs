@@ -42,8 +42,9 @@ fn of_two(words: &[&str], path: &str) -> Value {
 fn each_benchmark_of_two_processes_gives_a_figure() {
     let names = ["put", "put_bw", "get", "get_bw", "fetch_add", "compare_swap", "signal"];
     let orders = ["conditional_write", "rendezvous_write"];
+    let schemes = ["counter", "counter_rma", "counter_none", "get_logged", "get_logged_rma"];
     for path in ["local", "udp"] {
-        for name in names.into_iter().chain(orders) {
+        for name in names.into_iter().chain(orders).chain(schemes) {
             of_two(&[name, "4096", "40"], path);
         }
     }

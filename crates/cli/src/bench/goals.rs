@@ -54,6 +54,11 @@ const GOALS: &[Row] = &[
     ("heap", "-", ANY, "mimalloc", Goal::RatioOrMore(1.0 / 1.2, 0.003)),
     ("heap_new", "-", &[128], "malloc", Goal::Ratio(30.0)),
     ("view", "local", ANY, "a copy", Goal::Ratio(1.5)),
+    ("counter", "local", ANY, "remote atomics", Goal::Ratio(1.0)),
+    ("counter", "udp", ANY, "remote atomics", Goal::Ratio(1.0)),
+    // At most 60 ns more on mapped memory, and a twentieth over udp.
+    ("get_logged", "local", ANY, "no logging", Goal::RatioOrMore(1.0 / 1.05, 0.06)),
+    ("get_logged", "udp", ANY, "no logging", Goal::Ratio(1.0 / 1.05)),
     ("checkpoint", "-", ANY, "a full copy", Goal::Ratio(20.0)),
     ("start", "-", ANY, "", Goal::Microseconds(2000.0)),
     ("create_qp", "local", ANY, "", Goal::Microseconds(10.0)),

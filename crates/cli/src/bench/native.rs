@@ -34,6 +34,8 @@ pub(super) enum Beside {
     Others(Exchange, Option<&'static str>),
     /// Another order of the same transfer, by its name as a probe.
     TraditionalOrder(&'static str),
+    /// Other schemes for the same purpose: what they are called, and their names as probes.
+    Schemes(&'static [(&'static str, &'static str)]),
 }
 
 /// Sizes of conditional writes.
@@ -51,6 +53,8 @@ pub(super) const ALL: &[Native] = &[
     Native { name: "fetch_add", unit: "us", sizes: super::WORD, beside: Beside::Others(Exchange::Atomic, Some("ucp_fadd")) },
     Native { name: "compare_swap", unit: "us", sizes: super::WORD, beside: Beside::Others(Exchange::Atomic, None) },
     Native { name: "signal", unit: "us", sizes: super::LATENCY, beside: Beside::Others(Exchange::Write, Some("ucp_put_lat")) },
+    Native { name: "counter", unit: "us", sizes: super::WORD, beside: Beside::Schemes(&[("remote atomics", "counter_rma"), ("no counting", "counter_none")]) },
+    Native { name: "get_logged", unit: "us", sizes: super::LATENCY, beside: Beside::Schemes(&[("no logging", "get"), ("a put of it back", "get_logged_rma")]) },
     Native { name: "conditional_write", unit: "us", sizes: TRANSFERS, beside: Beside::TraditionalOrder("rendezvous_write") },
     Native { name: "conditional_write_file", unit: "us", sizes: TO_FILE, beside: Beside::TraditionalOrder("rendezvous_write_file") },
 ];
@@ -102,14 +106,15 @@ impl Native {
         run(ground, self.name, (path, size), (super::iterations(path, size).min(most), strategy))
     }
 
-    /// One run of the traditional order beside it.
-    pub(super) fn measure_traditional(
+    /// One run of another order or scheme beside it.
+    pub(super) fn measure_other(
         ground: &Ground,
         name: &str,
         (path, size): (PathChoice, u64),
         strategy: Option<Strategy>,
     ) -> Result<Result<f64, String>> {
-        let times = super::iterations(path, size).min(MOST_TRANSFERS);
+        let times = super::iterations(path, size);
+        let times = if name.starts_with("rendezvous") { times.min(MOST_TRANSFERS) } else { times };
         run(ground, name, (path, size), (times, strategy))
     }
 }

@@ -99,10 +99,13 @@ fn subject(bench: &str) -> &'static str {
         "get" => "latency of a get",
         "get_bw" => "bandwidth of gets",
         "signal" => "put with a signal, half a round trip",
+        "counter" => "put that is counted",
+        "get_logged" => "get that is logged",
         "conditional_write" => "transfer to memory that the peer names first",
         "conditional_write_file" => "transfer to a file of the peer, named first",
         "heap" => "memory of the registered heap, had and given back",
         "hostile_faults_rate" => "each of 32 WRITEs under way beside 512 that wait for pages",
+        "checkpoint" => "checkpoint of what has changed",
         _ => "RDMA to and from absent pages",
     }
 }
