@@ -377,3 +377,95 @@ fn a_process_that_is_killed_at_any_instant_is_restored() {
     eprintln!("{kills} kills, {known} checkpoints");
     assert!(known > 0);
 }
+
+/// What a process of a job writes in a round, itself or at the next one: where, and what.
+fn of_round(round: u64, rank: usize, is_put: bool) -> (usize, u64) {
+    let page = (round * 7 + if is_put { 200 } else { 0 }) % 400;
+    (page as usize * PAGE / 8, round * 100 + rank as u64 * 10 + u64::from(is_put))
+}
+
+/// A process of a job, which saves together with the others.
+fn run_together() {
+    const ROUNDS: u64 = 1_000_000;
+    let file = PathBuf::from(other::hear());
+    let node = Node::from_env().unwrap();
+    let (rank, size) = (node.rank(), node.size());
+    let table = node.zeroed::<u64>(BYTES / 8).unwrap();
+    let tokens = node.all_gather(&table.export(Rights::all()).unwrap()).unwrap();
+    let next = node.open(&tokens[(rank + 1) % size]).unwrap();
+    let options = CheckpointOptions { syncs: false, ..CheckpointOptions::default() };
+    let mut checkpoint = Checkpoint::open_with(&node, &file, &options).unwrap();
+    let restored = checkpoint.restore_together(&node, &[&table]).unwrap();
+    let before = restored.map_or(0, |restored| restored.number);
+    let mut model = vec![0; BYTES];
+    for round in 1..=before {
+        let writes = [of_round(round, rank, false), of_round(round, (rank + size - 1) % size, true)];
+        writes.iter().for_each(|(at, value)| model[8 * at..8 * at + 8].copy_from_slice(&value.to_ne_bytes()));
+    }
+    let there = contents(&table);
+    let differs = there.iter().zip(&model).position(|(there, model)| there != model);
+    let word =
+        |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at / 8 * 8..at / 8 * 8 + 8].try_into().unwrap());
+    let seen = differs.map(|at| (at, word(&there, at), word(&model, at)));
+    assert_eq!(seen, None, "process {rank}, checkpoint {before}: byte, what is there, what was");
+    // Nobody puts before all have looked.
+    node.barrier().unwrap();
+    println!("restored {before}");
+    for round in before + 1..ROUNDS {
+        let (at, value) = of_round(round, rank, false);
+        table.set(at, value).unwrap();
+        let (at, value) = of_round(round, rank, true);
+        // Nobody waits for it alone.
+        drop(next.put_value(8 * at as u64, value));
+        let saved = checkpoint.save_together(&node, &[&next], &[&table], &[]).unwrap();
+        assert_eq!(saved.number, round);
+        if round == before + 1 {
+            println!("saved");
+        }
+    }
+}
+
+/// All processes of a job go on from a checkpoint that all have, whenever they were killed: what one has put before a save is in the
+/// checkpoint of the other.
+#[test]
+fn processes_of_a_job_are_restored_together() {
+    const TEST: &str = "processes_of_a_job_are_restored_together";
+    const SIZE: usize = 3;
+    if std::env::var_os(ROLE).is_some() {
+        return run_together();
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (mut state, mut least) = (u64::from(std::process::id()), 0);
+    for run in 0..5 {
+        let job = directory.path().join(format!("job{run}"));
+        std::fs::create_dir(&job).unwrap();
+        let start = |rank: usize| {
+            let (rank, size) = (rank.to_string(), SIZE.to_string());
+            let variables = [
+                ("PAGEWIRE_JOB_FILE", job.to_str().unwrap()),
+                ("PAGEWIRE_RANK", &rank),
+                ("PAGEWIRE_SIZE", &size),
+            ];
+            let mut process = Other::start_with(TEST, "process", "auto", &variables);
+            process.tell(directory.path().join(format!("checkpoint{rank}")).to_str().unwrap());
+            process
+        };
+        let mut processes: Vec<Other> = (0..SIZE).map(start).collect();
+        let restored: Vec<u64> =
+            processes.iter_mut().map(|process| process.expect("restored").parse().unwrap()).collect();
+        assert_eq!(restored, [restored[0]; SIZE]);
+        assert!(restored[0] >= least, "run {run}: {} after {least}", restored[0]);
+        least = restored[0];
+        if run == 0 {
+            processes[0].expect("saved");
+        }
+        std::thread::sleep(Duration::from_micros(20_000 + random(&mut state) % 50_000));
+        let first = random(&mut state) as usize % SIZE;
+        for rank in 0..SIZE {
+            let process = &mut processes[(first + rank) % SIZE];
+            process.child.kill().unwrap();
+            process.child.wait().unwrap();
+        }
+    }
+    assert!(least > 0, "no run has saved anything");
+}

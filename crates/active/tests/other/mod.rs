@@ -17,10 +17,16 @@ pub struct Other {
 
 impl Other {
     pub fn start(test: &str, role: &str, path: &str) -> Other {
+        Other::start_with(test, role, path, &[])
+    }
+
+    /// With variables of the environment.
+    pub fn start_with(test: &str, role: &str, path: &str, variables: &[(&str, &str)]) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(ROLE, role)
             .env("PAGEWIRE_PATH", path)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
