@@ -285,8 +285,10 @@ impl CheckpointFile {
         }
         let number = self.last_number().unwrap_or(0) + 1;
         let (start, mut at) = (self.end(), self.end() + PAGE as u64);
-        // What a killed process has begun.
-        self.file.set_len(start).map_err(failed("cannot shorten", &self.path))?;
+        // What a killed process has begun. Mostly there is nothing, and the disk would have more to write.
+        if self.length()? != start {
+            self.file.set_len(start).map_err(failed("cannot shorten", &self.path))?;
+        }
         let mut index: Vec<IndexEntry> = Vec::new();
         self.slots()?;
         let slots = self.slots.take().unwrap_or_default();
