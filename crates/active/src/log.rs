@@ -215,6 +215,16 @@ impl AccessLog {
         self.poll_at_most(usize::MAX, handler)
     }
 
+    /// As [`poll`](Self::poll), and waits for a handler that another thread is in: when this returns, the handlers have returned for all records that
+    /// there were. Two threads whose handlers drain each other's log wait for each other.
+    pub fn drain(&self, mut handler: impl FnMut(Access<'_>)) -> usize {
+        let mut count = 0;
+        while self.shared.handle_one(&mut handler) == Found::Handled {
+            count += 1;
+        }
+        count
+    }
+
     /// [`poll`](Self::poll) of so many records at most: peers may make new ones as fast as they are read.
     pub fn poll_at_most(&self, most: usize, mut handler: impl FnMut(Access<'_>)) -> usize {
         let mut count = 0;

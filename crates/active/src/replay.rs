@@ -461,7 +461,7 @@ impl LoggedProcess {
             ));
         }
         // What has ended is counted, before the memory is saved.
-        self.log.poll(|access| self.shared.handle(&access));
+        self.log.drain(|access| self.shared.handle(&access));
         let mut words = vec![self.epoch];
         let arrived: Vec<u64> =
             self.shared.logs.iter().map(|logs| logs.words()[PUTS_DONE].load(Ordering::Acquire)).collect();

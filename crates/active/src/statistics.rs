@@ -213,7 +213,7 @@ impl Statistics {
 
     /// Counts what has been logged: whatever had ended at its caller before this call is counted when it returns.
     fn catch_up(&self) {
-        self.log.poll(|access| self.counters.count(&access));
+        self.log.drain(|access| self.counters.count(&access));
     }
 
     /// All that was counted.

@@ -2,8 +2,8 @@
 //!
 //! Rank 1 of the job of two measures and prints; rank 0 has the memory. Of a ping-pong both do the same.
 
-pub mod hash_table;
 mod active;
+pub mod hash_table;
 mod rendezvous;
 mod strategy;
 

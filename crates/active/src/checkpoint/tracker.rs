@@ -148,7 +148,7 @@ impl Tracker {
     /// Notes what has been written. Whatever had ended at a caller before this call is noted when it returns.
     pub fn look(&mut self) -> Result<()> {
         if let Some((log, _)) = &self.log {
-            log.poll(|access| self.remote.note(&access));
+            log.drain(|access| self.remote.note(&access));
         }
         let remote = self.remote.0.read();
         for (watched, bits) in self.watched.iter_mut().zip(remote.iter()) {
