@@ -79,7 +79,7 @@ struct Client {
     number: u64,
     begun: u64,
     coordinator: Option<Coordinator>,
-    has_asked: bool,
+    has_ended_accesses: bool,
     /// The life of each owner that its connection leads to.
     lives: Vec<Option<u64>>,
 }
@@ -156,7 +156,7 @@ impl World {
                 number: 0,
                 begun: 0,
                 coordinator: None,
-                has_asked: false,
+                has_ended_accesses: false,
                 lives: vec![Some(1); owners],
             });
             let at = world.random.below(100);
@@ -226,7 +226,7 @@ impl World {
         state.attempts += 1;
         state.number += 1;
         state.next = 0;
-        state.has_asked = false;
+        state.has_ended_accesses = false;
         let priority = Priority { begun: state.begun, session: session(client) };
         state.coordinator = Some(Coordinator::new(priority));
         self.go_on(client);
@@ -238,11 +238,11 @@ impl World {
             let attempt = self.attempt(client);
             let state = &mut self.clients[client];
             let Some(coordinator) = &mut state.coordinator else { return };
-            if coordinator.outcome().is_some() || state.has_asked {
+            if coordinator.outcome().is_some() || state.has_ended_accesses {
                 return;
             }
             let Some(access) = state.accesses.get(state.next).copied() else {
-                state.has_asked = true;
+                state.has_ended_accesses = true;
                 let gives_up = self.random.one_in(20);
                 let requests = if gives_up { coordinator.abort() } else { coordinator.commit() };
                 self.requests(client, requests);

@@ -321,7 +321,7 @@ impl Live {
         match ToStore::decode(access.bytes) {
             Some(ToStore::Client(attempt, request, token)) => {
                 if let Some(token) = token {
-                    self.meet(attempt.session, access.source, &token);
+                    self.note_client(attempt.session, access.source, &token);
                 }
                 // What comes from elsewhere than its accesses may have overtaken them.
                 let is_known = self.sources.get(&access.source) == Some(&attempt.session);
@@ -336,7 +336,7 @@ impl Live {
     }
 
     /// A client begins, maybe by a new connection.
-    fn meet(&mut self, session: Session, source: u64, token: &Token) {
+    fn note_client(&mut self, session: Session, source: u64, token: &Token) {
         if let Some(before) = self.sources.insert(source, session).filter(|before| *before != session) {
             self.lose(before);
         }
