@@ -105,9 +105,12 @@ test-programs: dependencies-programs
 test-native: dependencies-test
 	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 PAGEWIRE_SCHEDULES=1000000 $(CARGO) test -p pagewire-heap -p pagewire
 
-# Memory that reacts for longer than `make test` has: a thousand kills of each of its applications.
+# Memory that reacts for longer than `make test` has: a thousand kills of each of its applications, a million histories of transactions, 10^5
+# rounds of the order between sources, 20 rounds of the hash table, four processes of a global address space.
 test-active: dependencies-test
-	PAGEWIRE_CHECKPOINT_KILLS=1000 PAGEWIRE_PARITY_KILLS=1000 PAGEWIRE_REPLAY_KILLS=1000 $(CARGO) test -p pagewire-active
+	PAGEWIRE_CHECKPOINT_KILLS=1000 PAGEWIRE_PARITY_KILLS=1000 PAGEWIRE_REPLAY_KILLS=1000 PAGEWIRE_ACTIVE_KILLS=1000 \
+		PAGEWIRE_ACTIVE_HISTORIES=1000000 PAGEWIRE_ACTIVE_ROUNDS=100000 PAGEWIRE_ACTIVE_PROCESSES=4 PAGEWIRE_TABLE_ROUNDS=20 \
+		$(CARGO) test -p pagewire-active
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).
