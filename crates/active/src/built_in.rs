@@ -37,6 +37,7 @@ mod chain;
 pub use chain::{Chain, MAX_COMPARED, MAX_MOVED, Outcome, Place};
 
 use crate::access::Access;
+use crate::assembler::Assembler;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Logs};
 use crate::serve::Serving;
@@ -101,7 +102,7 @@ impl BuiltIns {
         let tokens = [mailbox.export(Rights::WRITE)?, memory.export(Rights::all())?];
         let address = tokens.iter().flat_map(Token::to_bytes).collect();
         let (node, memory) = (node.clone(), memory.clone());
-        let mut handler = Handler { node, memory, callers: HashMap::new(), parts: HashMap::new() };
+        let mut handler = Handler { node, memory, callers: HashMap::new(), messages: Assembler::default() };
         let serving = log.serve(move |access| handler.handle(&access))?;
         Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, address })
     }
@@ -132,8 +133,7 @@ struct Handler {
     memory: Arc<Region<u64, Atomic>>,
     /// Regions for answers, by their tokens.
     callers: HashMap<Vec<u8>, RemoteRegion>,
-    /// Messages that are not whole yet, by source.
-    parts: HashMap<u64, Vec<u8>>,
+    messages: Assembler,
 }
 
 /// Callers whose regions are kept open at most.
@@ -141,20 +141,7 @@ const KEPT: usize = 1024;
 
 impl Handler {
     fn handle(&mut self, access: &Access<'_>) {
-        if access.may_have_written() {
-            // It is made again, or its caller is dead.
-            self.parts.remove(&access.source());
-            return;
-        }
-        let parts = self.parts.entry(access.source()).or_default();
-        if access.is_first() {
-            parts.clear();
-        }
-        parts.extend_from_slice(access.bytes());
-        if !access.is_last() {
-            return;
-        }
-        let message = self.parts.remove(&access.source()).unwrap_or_default();
+        let Some(message) = self.messages.take(access) else { return };
         match postcard::from_bytes::<Request>(&message) {
             Ok(request) => {
                 if let Err(error) = self.answer(&request) {

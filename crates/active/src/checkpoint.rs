@@ -259,7 +259,10 @@ impl Checkpoint {
             Some(base) => self.file.roll_back(base)?,
             None => self.tracker.watch(regions)?,
         }
-        self.file.compact_if_worth()?;
+        // Without space for another file this one still has some for what has changed.
+        if let Err(error) = self.file.compact_if_worth() {
+            log::warn!("the file stays longer than it needs to be: {error}");
+        }
         // If the kernel does not tell, nobody knows what differs.
         self.base = None;
         self.tracker.look()?;
@@ -296,7 +299,8 @@ impl Checkpoint {
     /// 4. All have saved (barrier): nobody writes before.
     ///
     /// # Errors
-    /// As those of [`save_all`](Self::save_all), of a flush and of a barrier.
+    /// As those of [`save_all`](Self::save_all), of a flush and of a barrier; `Others`: another process could not. If any process has an error, all
+    /// have one. Then [restore](Self::restore_together) before the next save: what those have saved that could is of no use to the others.
     pub fn save_together(
         &mut self,
         node: &Node,
@@ -304,14 +308,13 @@ impl Checkpoint {
         regions: &[&dyn Memory],
         note: &[u8],
     ) -> Result<Saved> {
-        for peer in peers {
+        let flush = |peer: &&RemoteRegion| -> Result<()> {
             peer.flush()?;
             peer.flush_handled(None).wait()?;
-        }
-        node.barrier()?;
-        let saved = self.save_all(regions, note);
-        node.barrier()?;
-        saved
+            Ok(())
+        };
+        together(node, peers.iter().try_for_each(flush))?;
+        together(node, self.save_all(regions, note))
     }
 
     /// Restores a region from the last checkpoint. `None`: there is none, and nothing is changed. Nobody else may use the region meanwhile.
@@ -332,6 +335,7 @@ impl Checkpoint {
     /// `NoSuchNumber`, `Regions`, `Damaged`, `File`: nothing was changed. `Watch`: the next save is full.
     pub fn restore_all(&mut self, number: u64, regions: &[&dyn Memory]) -> Result<Restored> {
         let position = self.file.position(number)?;
+        let note = self.file.note(number)?;
         self.check(regions)?;
         let slots = self.file.slots_of(position + 1)?;
         for slots in &slots {
@@ -344,7 +348,7 @@ impl Checkpoint {
         // From here on it is known what differs.
         self.tracker.watch(regions)?;
         self.base = Some(number);
-        Ok(Restored { number, note: self.file.note(number)? })
+        Ok(Restored { number, note })
     }
 
     /// Restores regions together with all processes of a job, each of which calls this, from the last checkpoint that all have. `None`: they
@@ -370,6 +374,14 @@ impl Checkpoint {
         self.file.check_regions(&lengths)?;
         Ok(lengths)
     }
+}
+
+/// The outcome of this process, if that is an error or all processes have none. Waits for all.
+fn together<T>(node: &Node, outcome: Result<T>) -> Result<T> {
+    let all = node.all_gather_bytes(&[u8::from(outcome.is_ok())])?;
+    let value = outcome?;
+    let failed: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] != [1]).collect();
+    if failed.is_empty() { Ok(value) } else { Err(CheckpointError::Others { ranks: failed }) }
 }
 
 fn count(words: &[u64]) -> u64 {

@@ -104,10 +104,10 @@ impl HashTable {
     /// `NoMemory` or `Heap`: there is none for the volume; `Job`: another process has ended; else as those of [`Node::open`].
     pub fn join(node: &Arc<Node>, options: &TableOptions) -> Result<HashTable> {
         let own = OwnVolume::begin(node, options.shape())?;
-        let all = node.all_gather_bytes(&own.directions())?;
-        let open = |(rank, directions): (usize, &Vec<u8>)| match rank == node.rank() {
+        let all = node.all_gather_bytes(&own.tokens())?;
+        let open = |(rank, tokens): (usize, &Vec<u8>)| match rank == node.rank() {
             true => Ok(None),
-            false => Member::open(node, directions, options.scheme).map(Some),
+            false => Member::open(node, tokens, options.scheme).map(Some),
         };
         let members = all.iter().enumerate().map(open).collect::<Result<_>>()?;
         Ok(HashTable { own, members })
@@ -147,14 +147,12 @@ impl HashTable {
     }
 
     fn insert_for(&self, rank: usize, batch: &[(u64, &[u8])]) -> Result<()> {
-        batch.chunks(CLAIMED).try_for_each(|part| match &self.members[rank] {
-            Some(member) if member.is_mapped() => member.insert_mapped(part),
-            Some(_) => Ok(()),
-            None => self.own.insert_all(part),
-        })?;
         match &self.members[rank] {
-            Some(member) if !member.is_mapped() => member.insert_all(batch),
-            _ => Ok(()),
+            Some(member) if member.is_mapped() => {
+                batch.chunks(CLAIMED).try_for_each(|part| member.insert_mapped(part))
+            }
+            Some(member) => member.insert_all(batch),
+            None => batch.chunks(CLAIMED).try_for_each(|part| self.own.insert_all(part)),
         }
     }
 

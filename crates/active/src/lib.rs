@@ -48,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod assembler;
 mod attributes;
 pub mod built_in;
 mod checkpoint;

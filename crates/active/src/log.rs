@@ -110,12 +110,15 @@ struct Backlog {
 }
 
 impl WhileWaiting for Shared {
-    fn go_on(&self) {
+    fn make_progress(&self) {
         let mut backlog = self.backlog.lock();
         while backlog.bytes < backlog.most {
             let mut data = Vec::new();
-            // What is damaged or under way is found again when the backlog is empty.
-            let Next::Record(header, receipt) = self.raw.next(&mut data) else { return };
+            let (header, receipt) = match self.raw.next(&mut data) {
+                Next::Record(header, receipt) => (header, receipt),
+                Next::Corrupt(source) => return report_damage(source),
+                Next::InFlight | Next::Empty => return,
+            };
             backlog.bytes += size_of::<RecordHeader>() + data.len();
             backlog.records.push_back((header, receipt, data));
         }
@@ -124,6 +127,10 @@ impl WhileWaiting for Shared {
     fn patience(&self) -> Duration {
         self.patience
     }
+}
+
+fn report_damage(source: u64) {
+    log::warn!("source {source} has damaged its ring of an access log, which is closed");
 }
 
 /// What a look at a log found.
@@ -162,7 +169,7 @@ impl Shared {
                 Found::Handled
             }
             Next::Corrupt(source) => {
-                log::warn!("source {source} has damaged its ring of an access log, which is closed");
+                report_damage(source);
                 Found::InFlight
             }
             Next::InFlight => Found::InFlight,

@@ -110,6 +110,8 @@ struct Shared {
 struct Unsure {
     ticket: u64,
     puts: u64,
+    /// The last put of these.
+    put: Option<u32>,
     gets: u64,
 }
 
@@ -504,14 +506,20 @@ impl Shared {
         }
         match (is_get, access.may_have_written()) {
             (true, true) => unsure.gets += 1,
-            (false, true) => unsure.puts += 1,
+            (false, true) if unsure.put != Some(access.message()) => {
+                unsure.put = Some(access.message());
+                unsure.puts += 1;
+            }
+            (false, true) => {}
             (true, false) => {
                 let lost = std::mem::take(&mut unsure.gets);
                 self.log_get(holder, lost, offset, access);
             }
             (false, false) if access.is_last() => {
-                let before = std::mem::take(&mut unsure.puts);
-                logs.words()[PUTS_DONE].fetch_add(1 + before, Ordering::AcqRel);
+                let mut count = std::mem::take(&mut unsure.puts) + 1;
+                // A part of this one was unsure, and was counted.
+                count -= u64::from(unsure.put.take() == Some(access.message()));
+                logs.words()[PUTS_DONE].fetch_add(count, Ordering::AcqRel);
             }
             (false, false) => {}
         }

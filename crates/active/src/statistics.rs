@@ -284,9 +284,9 @@ impl Counters {
         let source = sums.sources.entry(access.source()).or_default();
         source.counts.add(sum);
         let went_on = source.last.filter(|(message, _)| *message == access.message() && !access.is_first());
-        let last = (end.max(first + 1) - 1) / PAGE;
+        let last = (end.max(first.saturating_add(1)) - 1) / PAGE;
         for page in first / PAGE..=last {
-            let bytes = end.min((page + 1) * PAGE).saturating_sub(first.max(page * PAGE));
+            let bytes = end.min((page + 1).saturating_mul(PAGE)).saturating_sub(first.max(page * PAGE));
             let is_new = went_on.is_none_or(|(_, last)| last as u64 != page);
             self.add(page as usize, Counts::of(access, bytes, u64::from(is_new)));
         }

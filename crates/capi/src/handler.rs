@@ -67,8 +67,8 @@ pub struct pw_access {
 
 /// A function that handles accesses. context is what was given along with it. The access is valid until it returns.
 ///
-/// It may call the library: put, get, flush, atomics. While it waits, its log is not read. So two owners whose handlers put to each other can wait for each
-/// other: bound such waits by pw_wait_for(). Operations of one node to one peer are in order: what a handler starts waits behind a pw_flush_handled() of the same
+/// It may call the library: put, get, flush, atomics. While it waits, its log goes on being read, as far as four times its bytes. Two owners whose handlers
+/// wait for each other get PW_PEER_LOST after 10 seconds. Operations of one node to one peer are in order: what a handler starts waits behind a pw_flush_handled() of the same
 /// node to the same peer. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
 /// pagewire.hpp catches exceptions.
 pub type pw_handler = Option<unsafe extern "C" fn(context: *mut c_void, access: *const pw_access)>;

@@ -25,7 +25,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The connection to one peer, of requests of this side.
 pub(crate) struct Connection {
@@ -429,8 +429,8 @@ impl Connection {
         let Some(work) = waiting::current() else { return self.completions().wait_until_ended(pending) };
         let start = Instant::now();
         while !self.completions().ends_within(pending, WORK_PAUSE) {
-            work.go_on();
-            if start.elapsed() >= work.patience() {
+            work.make_progress();
+            if !pending.is_ended() && start.elapsed() >= work.patience() {
                 self.give_up(&format!(
                     "a handler has waited {:?} for it: they may wait for each other",
                     work.patience()
@@ -438,6 +438,19 @@ impl Connection {
                 return self.completions().wait_until_ended(pending);
             }
         }
+    }
+
+    /// As [`wait_until_ended`](Self::wait_until_ended), for so long at most. False: it has not ended.
+    pub fn ends_within<P: ?Sized>(self: &Arc<Self>, pending: &Pending<P>, patience: Duration) -> bool {
+        let Some(work) = waiting::current() else { return self.completions().ends_within(pending, patience) };
+        let start = Instant::now();
+        while !self.completions().ends_within(pending, WORK_PAUSE.min(patience)) {
+            work.make_progress();
+            if start.elapsed() >= patience {
+                return pending.is_ended();
+            }
+        }
+        true
     }
 
     /// Ends all operations as those of a lost peer. The next one connects anew.

@@ -193,7 +193,7 @@ impl<B: Send + 'static> Started<B> {
     }
 
     pub fn ends_within(&self, patience: Duration) -> bool {
-        self.connection.completions().ends_within(&*self.pending, patience)
+        self.connection.ends_within(&*self.pending, patience)
     }
 
     fn is_done(&self) -> bool {

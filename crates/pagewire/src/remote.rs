@@ -581,7 +581,8 @@ impl RemoteRegion {
     /// Works on the words of the region where they lie, if this process has them mapped: memory of the registered heap of a process of this host,
     /// and a token with all rights. Operations that were started before have ended. `None`: nothing was done; use operations, as for any peer.
     ///
-    /// The owner cannot revoke the region while `work` runs: keep it short. It must not call this interface for the same peer, which would wait for itself.
+    /// The owner cannot revoke the region while `work` runs, and whoever else uses the same peer from this process waits: keep it short. `work` must not
+    /// call this interface for the same peer, which would wait for itself.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Work of a thread that goes on while it waits for operations. Handlers of access logs have one: what they wait for may wait for their log.
 pub trait WhileWaiting: Send + Sync {
     /// Does a part of the work. It does not wait.
-    fn go_on(&self);
+    fn make_progress(&self);
 
     /// How long an operation is waited for. Then the connection to its peer is given up: its operations end with
     /// [`PeerLost`](crate::Failure::PeerLost), and the next one connects anew.
@@ -25,7 +25,7 @@ thread_local!(static CURRENT: RefCell<Option<Arc<dyn WhileWaiting>>> = const { R
 /// use std::sync::Arc;
 /// struct Bounded;
 /// impl WhileWaiting for Bounded {
-///     fn go_on(&self) {}
+///     fn make_progress(&self) {}
 ///     fn patience(&self) -> std::time::Duration {
 ///         std::time::Duration::from_secs(10)
 ///     }

@@ -221,8 +221,9 @@ pub fn page_counts(range: Range<u64>) -> Vec<PageCounts> {
     let Some(watch) = STATE.lock().watch.clone() else { return Vec::new() };
     let tally = watch.up_to_date();
     let pages = tally.pages.iter().map(|(page, counts)| PageCounts { address: page * PAGE, counts: *counts });
-    let mut found: Vec<_> =
-        pages.filter(|page| page.address < range.end && page.address + PAGE > range.start).collect();
+    let mut found: Vec<_> = pages
+        .filter(|page| page.address < range.end && page.address.saturating_add(PAGE) > range.start)
+        .collect();
     found.sort_unstable_by_key(|page| page.address);
     found
 }

@@ -44,6 +44,11 @@ pub enum CheckpointError {
     /// The kernel does not say what this process writes to a region.
     #[error("local writes to the region at {address:#x} cannot be watched: {why}")]
     Watch { address: u64, why: io::Error },
+    /// Other processes of the job could not save.
+    #[error(
+        "the processes of ranks {ranks:?} could not save: see their output for why, and restore together before the next save"
+    )]
+    Others { ranks: Vec<usize> },
     /// The memory, its log, or the job.
     #[error(transparent)]
     Pagewire(#[from] pagewire::Error),

@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -364,25 +365,31 @@ impl CheckpointFile {
         if all - live.min(all) <= live.max(LEAST_GARBAGE) {
             return Ok(false);
         }
-        self.compact().map(|()| true)
+        let mut new = self.path.clone().into_os_string();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        self.compact(&new).map(|()| true).inspect_err(|_| {
+            // It may have taken the space that the next checkpoint needs.
+            if let Err(error) = std::fs::remove_file(&new) {
+                log::debug!("{}: {error}", new.display());
+            }
+        })
     }
 
-    fn compact(&mut self) -> Result<()> {
+    /// `path`: of the new file.
+    fn compact(&mut self, path: &Path) -> Result<()> {
         let Some(last) = self.segments.last() else { return Ok(()) };
         let Header { number, note: note_length, pages, ref regions, .. } = last.header;
         let note_at = pages as usize * size_of::<IndexEntry>();
         let note = self.tail(last)?[note_at..note_at + note_length as usize].to_vec();
         let regions = regions.clone();
-        let mut path = self.path.clone().into_os_string();
-        path.push(".new");
-        let path = PathBuf::from(path);
         let what = "cannot make the new checkpoint file";
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(failed(what, &path))?;
-        lock(&file, &path)?;
-        file.set_len(0).map_err(failed(what, &path))?;
-        let mut new = CheckpointFile::scan(&path, file, true)?;
+        let file = options.read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(failed(what, path))?;
+        lock(&file, path)?;
+        file.set_len(0).map_err(failed(what, path))?;
+        let mut new = CheckpointFile::scan(path, file, true)?;
         let slots = self.slots()?.clone();
         let old = &*self;
         new.append_as(number, &regions, &note, &mut |_, sink| {
@@ -391,7 +398,7 @@ impl CheckpointFile {
             }
             Ok(())
         })?;
-        std::fs::rename(&path, &self.path).map_err(failed("cannot rename to", &self.path))?;
+        std::fs::rename(path, &self.path).map_err(failed("cannot rename to", &self.path))?;
         new.path = self.path.clone();
         new.syncs = self.syncs;
         new.sync_directory()?;
@@ -530,10 +537,18 @@ pub fn give_but_zeros(region: u32, first: u64, pages: &[u8], sink: &mut PageSink
 
 fn lock(file: &File, path: &Path) -> Result<()> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
+        Ok(()) if is_at(file, path).map_err(failed("cannot look at", path))? => Ok(()),
+        // Its owner has put another file in its place meanwhile.
+        Ok(()) => Err(CheckpointError::Busy { path: path.to_owned() }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(CheckpointError::Busy { path: path.to_owned() }),
         Err(error) => Err(failed("cannot lock", path)(error.into())),
     }
+}
+
+/// Whether an open file is the one that has the path.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, std::fs::metadata(path)?);
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {

@@ -82,6 +82,10 @@ impl Mailbox {
     fn assemble(&self, access: Access<'_>, handler: &mut dyn FnMut(Incoming<'_>)) {
         let (source, operation) = (access.source(), access.operation());
         let (address, bytes) = (access.address(), access.bytes());
+        // A redirected one is made again, or its source is dead.
+        if access.may_have_written() && access.was_redirected() {
+            return;
+        }
         let is_unsure = access.may_have_written() || access.was_refused();
         if is_unsure || access.is_first() && access.is_last() {
             return handler(Incoming { source, operation, address, bytes, is_whole: !is_unsure });

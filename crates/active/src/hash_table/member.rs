@@ -23,10 +23,12 @@ const LOOK: Duration = Duration::from_micros(100);
 pub(super) struct Member {
     node: Arc<Node>,
     scheme: Scheme,
+    /// This process changes the volume where it lies. It stays so when the volume grows: messages would be overtaken, or overtake.
+    is_mapped: bool,
     mailbox: RemoteRegion,
     pointer: RemoteRegion,
     volume: RwLock<RemoteVolume>,
-    under_way: Mutex<VecDeque<Operation<Vec<u64>>>>,
+    in_flight: Mutex<VecDeque<Operation<Vec<u64>>>>,
     /// Elements that had no space, of which somebody was told.
     refused: AtomicU64,
 }
@@ -36,7 +38,6 @@ struct RemoteVolume {
     count: u64,
     shape: Shape,
     region: RemoteRegion,
-    is_mapped: bool,
 }
 
 /// The key of a volume is not valid any more: another one has taken its place.
@@ -45,21 +46,22 @@ fn is_replaced(error: &Error) -> bool {
 }
 
 impl Member {
-    /// `directions`: what the owner says of its tokens.
-    pub fn open(node: &Arc<Node>, directions: &[u8], scheme: Scheme) -> Result<Member> {
+    /// `tokens`: of the mailbox and of the pointer, as the owner tells them.
+    pub fn open(node: &Arc<Node>, tokens: &[u8], scheme: Scheme) -> Result<Member> {
         let token = |index: usize| {
-            Token::from_bytes(directions.get(index * Token::LEN..(index + 1) * Token::LEN).unwrap_or(&[]))
+            Token::from_bytes(tokens.get(index * Token::LEN..(index + 1) * Token::LEN).unwrap_or(&[]))
         };
         let (mailbox, pointer) = (node.open(&token(0)?)?, node.open(&token(1)?)?);
-        let volume = RwLock::new(RemoteVolume::open(node, &pointer)?);
-        let (under_way, refused) = (Mutex::default(), AtomicU64::new(0));
-        Ok(Member { node: node.clone(), scheme, mailbox, pointer, volume, under_way, refused })
+        let volume = RemoteVolume::open(node, &pointer)?;
+        let is_mapped = scheme == Scheme::Nearest && volume.region.is_mapped();
+        let (volume, in_flight, refused) = (RwLock::new(volume), Mutex::default(), AtomicU64::new(0));
+        Ok(Member { node: node.clone(), scheme, is_mapped, mailbox, pointer, volume, in_flight, refused })
     }
 
     /// Whether this process changes the volume where it lies.
     #[inline]
     pub fn is_mapped(&self) -> bool {
-        self.scheme == Scheme::Nearest && self.volume.read().is_mapped
+        self.is_mapped
     }
 
     #[inline]
@@ -143,14 +145,14 @@ impl Member {
 
     /// Has the owner do what a message asks for.
     fn send(&self, message: Vec<u64>) -> Result<()> {
-        let mut under_way = self.under_way.lock();
-        while under_way.front().is_some_and(Operation::is_done) || under_way.len() >= WINDOW {
-            let Some(oldest) = under_way.pop_front() else { break };
+        let mut in_flight = self.in_flight.lock();
+        while in_flight.front().is_some_and(Operation::is_done) || in_flight.len() >= WINDOW {
+            let Some(oldest) = in_flight.pop_front() else { break };
             oldest.wait()?;
         }
         let put = self.mailbox.put(0, message);
         if !put.is_done() {
-            under_way.push_back(put);
+            in_flight.push_back(put);
             return Ok(());
         }
         put.wait()?;
@@ -158,12 +160,12 @@ impl Member {
     }
 
     pub fn flush(&self) -> Result<()> {
-        for put in std::mem::take(&mut *self.under_way.lock()) {
+        for put in std::mem::take(&mut *self.in_flight.lock()) {
             put.wait()?;
         }
         self.mailbox.flush_handled(None).wait()?;
         let refused = self.pointer.load(REFUSED)?;
-        let known = self.refused.swap(refused, Ordering::AcqRel);
+        let known = self.refused.fetch_max(refused, Ordering::AcqRel);
         if refused > known {
             let why = format!(
                 "{} elements had no space, and it could not grow; its process has logged why",
@@ -233,10 +235,9 @@ impl RemoteVolume {
             if words[COUNT] % 2 == 0 && pointer.load(COUNT)? == words[COUNT] {
                 let bytes: Vec<u8> = words[TOKEN..].iter().flat_map(|word| word.to_le_bytes()).collect();
                 let region = node.open(&Token::from_bytes(&bytes)?)?;
-                match Shape::of(&region) {
+                match Shape::of(&region, region.length()) {
                     Ok(shape) => {
-                        let is_mapped = region.is_mapped();
-                        return Ok(RemoteVolume { count: words[COUNT], shape, region, is_mapped });
+                        return Ok(RemoteVolume { count: words[COUNT], shape, region });
                     }
                     Err(error) if is_replaced(&error) && start.elapsed() < GROWS_WITHIN => {}
                     Err(error) => return Err(error),

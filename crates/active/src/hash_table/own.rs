@@ -3,13 +3,12 @@
 use super::VolumeStatistics;
 use super::messages::Message;
 use super::volume::{Shape, Written};
-use crate::access::Access;
+use crate::assembler::Assembler;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Logs};
 use crate::serve::Serving;
 use pagewire::{Atomic, Error, Node, Region, Result, Rights, Token};
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +31,7 @@ pub(super) struct OwnVolume {
     _log: AccessLog,
     _mailbox: Region<u64>,
     /// The tokens of the mailbox and of the pointer.
-    directions: [Token; 2],
+    tokens: [Token; 2],
     served: Arc<Served>,
 }
 
@@ -70,6 +69,26 @@ impl Volume {
         }
     }
 
+    /// The shape of the volume that takes the place of this one, which is full and is to take a value of so many bytes: what nothing names any
+    /// more is left out, and what is more than half full without that is doubled.
+    fn next_shape(&self, value: usize) -> Result<Shape> {
+        let (mut elements, mut words) = (0, value.div_ceil(8));
+        self.shape.walk(self.region.words(), |_, value| {
+            elements += 1;
+            words += Shape::words_of(value);
+            Ok(())
+        })?;
+        let Shape { cells, spare, value_words } = self.shape;
+        let is_crowded = elements + 1 > spare / 2;
+        let (cells, spare) = if is_crowded {
+            (cells.saturating_mul(2), spare.saturating_mul(2).max(8))
+        } else {
+            (cells, spare)
+        };
+        let value_words = if words > value_words / 2 { words.saturating_mul(2).max(64) } else { value_words };
+        Ok(Shape { cells, spare, value_words })
+    }
+
     /// A volume of another shape with the elements of this one. Nobody else may change this one.
     fn copy(&self, node: &Node, shape: Shape) -> Result<Volume> {
         let mut larger = shape;
@@ -104,19 +123,23 @@ impl OwnVolume {
         let mailbox = node.zeroed::<u64>(MAILBOX / 8)?;
         let log = node.access_log(LOG_BYTES)?;
         mailbox.attributes(..).redirect_puts().to(&log)?;
-        let directions = [mailbox.export(Rights::WRITE)?, pointer.export(Rights::READ)?];
+        let tokens = [mailbox.export(Rights::WRITE)?, pointer.export(Rights::READ)?];
         let (failure, malformed) = (Mutex::default(), AtomicU64::new(0));
         let served =
             Arc::new(Served { node: node.clone(), volume: RwLock::new(volume), pointer, failure, malformed });
         served.point(&served.volume.read().token, 0);
-        let mut handler = Handler { served: served.clone(), parts: HashMap::new() };
-        let serving = log.serve(move |access| handler.handle(access))?;
-        Ok(Arc::new(OwnVolume { _serving: serving, _log: log, _mailbox: mailbox, directions, served }))
+        let (obeying, mut messages) = (served.clone(), Assembler::default());
+        let serving = log.serve(move |access| {
+            if let Some(message) = messages.take(&access) {
+                obeying.obey(&message);
+            }
+        })?;
+        Ok(Arc::new(OwnVolume { _serving: serving, _log: log, _mailbox: mailbox, tokens, served }))
     }
 
     /// By which others find this volume.
-    pub fn directions(&self) -> Vec<u8> {
-        self.directions.iter().flat_map(Token::to_bytes).collect()
+    pub fn tokens(&self) -> Vec<u8> {
+        self.tokens.iter().flat_map(Token::to_bytes).collect()
     }
 
     #[inline]
@@ -194,9 +217,7 @@ impl Served {
         let mut volume = self.volume.write();
         // Somebody else may have made it larger.
         while volume.insert(key, value)? == Written::Full {
-            let Shape { value_words, .. } = doubled(volume.shape);
-            let needed = value_words.max(2 * value.len().div_ceil(8));
-            let shape = Shape { value_words: needed, ..doubled(volume.shape) };
+            let shape = volume.next_shape(value.len())?;
             self.replace(&mut volume, shape)?;
         }
         Ok(())
@@ -210,6 +231,8 @@ impl Served {
     /// Has a volume of another shape take the place of the present one, which nobody may change any more.
     fn replace(&self, volume: &mut Volume, shape: Shape) -> Result<()> {
         let count = self.pointer.words()[COUNT].load(Ordering::Acquire);
+        // If it stays as it was: nobody has this token yet.
+        let again = volume.region.export(Rights::all())?;
         self.pointer.words()[COUNT].store(count + 1, Ordering::Release);
         let replaced = self.node.unexport(&volume.token).and_then(|()| volume.copy(&self.node, shape));
         let outcome = match replaced {
@@ -218,8 +241,7 @@ impl Served {
                 Ok(())
             }
             Err(error) => {
-                // It stays as it was, by another token.
-                volume.token = volume.region.export(Rights::all())?;
+                volume.token = again;
                 Err(error)
             }
         };
@@ -236,35 +258,6 @@ impl Served {
             word.store(u64::from_le_bytes(whole), Ordering::Release);
         }
         words[COUNT].store(count, Ordering::Release);
-    }
-}
-
-/// Does what messages of others ask for.
-struct Handler {
-    served: Arc<Served>,
-    /// Messages that are not whole yet, by source.
-    parts: HashMap<u64, Vec<u8>>,
-}
-
-impl Handler {
-    fn handle(&mut self, access: Access<'_>) {
-        if access.may_have_written() {
-            // Its sender has died before it was told that it was sent.
-            self.parts.remove(&access.source());
-            return;
-        }
-        if access.is_first() && access.is_last() {
-            return self.served.obey(access.bytes());
-        }
-        let parts = self.parts.entry(access.source()).or_default();
-        if access.is_first() {
-            parts.clear();
-        }
-        parts.extend_from_slice(access.bytes());
-        if access.is_last() {
-            let whole = self.parts.remove(&access.source()).unwrap_or_default();
-            self.served.obey(&whole);
-        }
     }
 }
 

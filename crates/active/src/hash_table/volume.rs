@@ -174,10 +174,12 @@ impl Shape {
         words[NEXT_SPARE..].iter().for_each(|word| word.store(0, Ordering::Release));
     }
 
-    /// By the header of a volume.
-    pub fn of<W: Words + ?Sized>(words: &W) -> Result<Shape> {
+    /// By the header of a volume of so many bytes.
+    pub fn of<W: Words + ?Sized>(words: &W, length: u64) -> Result<Shape> {
         let [cells, spare, value_words] = words.load_all::<3>(COUNTS)?.map(|count| count as usize);
-        Ok(Shape { cells, spare, value_words })
+        let shape = Shape { cells, spare, value_words };
+        let is_whole = shape.words().is_some_and(|words| words as u64 * 8 == length);
+        if is_whole { Ok(shape) } else { Err(damaged()) }
     }
 
     fn spare_at(&self, number: usize) -> usize {
@@ -298,6 +300,11 @@ impl Shape {
         }
         words.store_all(self.value_at(first), &packed)?;
         Ok(Some(IN_VOLUME | (value.len() as u64) << PLACE_BITS | first))
+    }
+
+    /// Words of the volume that the bytes of a value take, which its word names.
+    pub fn words_of(value: u64) -> usize {
+        if value & IN_VOLUME == 0 { 0 } else { ((value & !IN_VOLUME) >> PLACE_BITS).div_ceil(8) as usize }
     }
 
     fn value_at(&self, place: u64) -> usize {

@@ -207,7 +207,9 @@ impl Handler {
         let (begun, expected) = (known.status.begun, self.status.slots[slot as usize % 2]);
         let is_committed = known.status.committed[slot as usize % 2].attempt == begun;
         // Another member has begun anew, or the bytes do not follow.
-        if begun != expected || begun.round % 2 != slot || is_committed || known.bytes != offset {
+        let is_beyond = offset.saturating_add(bytes.len() as u64) > self.shared.layout.bytes;
+        if begun != expected || begun.round % 2 != slot || is_committed || known.bytes != offset || is_beyond
+        {
             return Ok(());
         }
         let at = self.shared.layout.slot(begun.round) + offset;
