@@ -387,6 +387,7 @@ impl TableArguments {
     pagewire reproduce jbmt --json\n  \
     pagewire reproduce frrwp --table 1\n  \
     pagewire reproduce reuse --live --path local\n  \
+    pagewire reproduce active --figure 7a --live --path local\n  \
     pagewire reproduce part --figure 12 --live\n\n\
     Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
     or something could not be measured that this machine allows (with --live).")]
@@ -394,9 +395,9 @@ pub struct ReproduceArguments {
     /// The paper
     #[arg(value_enum)]
     pub paper: ReproducedPaper,
-    /// Only this figure
+    /// Only this figure, or one part of it: 7, 7a
     #[arg(long, value_name = "N", conflicts_with = "table")]
-    pub figure: Option<u32>,
+    pub figure: Option<FigureNumber>,
     /// Only this table
     #[arg(long, value_name = "N")]
     pub table: Option<u32>,
@@ -414,6 +415,26 @@ pub struct ReproduceArguments {
     pub json: bool,
 }
 
+/// A figure by its number, or a part of one by its letter, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FigureNumber {
+    /// Of the figure.
+    pub number: u32,
+    /// Of the part.
+    pub letter: Option<char>,
+}
+
+impl std::str::FromStr for FigureNumber {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FigureNumber, String> {
+        let letter = text.chars().last().filter(char::is_ascii_lowercase);
+        let digits = letter.map_or(text, |letter| text.strip_suffix(letter).unwrap_or(text));
+        let number = digits.parse().map_err(|_| "it is to be a number, or one with a letter, such as 7a")?;
+        Ok(FigureNumber { number, letter })
+    }
+}
+
 /// The papers whose machines are modelled.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ReproducedPaper {
@@ -425,6 +446,8 @@ pub enum ReproducedPaper {
     Frrwp,
     /// Explicit reuse: an allocator of registered memory
     Reuse,
+    /// Active Access: handlers on put and get
+    Active,
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod words;
 
 use self::live::{Live, Pages};
 use self::words::{number, with_unit};
-use crate::arguments::{ReproduceArguments, ReproducedPaper};
+use crate::arguments::{FigureNumber, ReproduceArguments, ReproducedPaper};
 use crate::table::{Table, bad, good, heading, warning};
 use anyhow::{Result, bail};
 use pagewire_nic::PathChoice;
@@ -27,11 +27,13 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     if let Some(directory) = &arguments.out {
         crate::chart::prepare("--out", directory)?;
     }
-    let wanted = arguments.figure.map(Place::Figure).or(arguments.table.map(Place::Table));
-    let chosen = |place: Place| wanted.is_none_or(|wanted| wanted == place);
+    let wanted = arguments.figure.map(of_figure).or(arguments.table.map(Place::Table));
+    let chosen = |place: Place| wanted.is_none_or(|wanted| has(wanted, place));
     let mut claims = pagewire_papers::claims(paper);
     let mut figures = pagewire_papers::figures(paper);
-    if let Some(wanted) = wanted.filter(|&wanted| !known(&claims, &figures).contains(&wanted)) {
+    if let Some(wanted) =
+        wanted.filter(|&wanted| !known(&claims, &figures).iter().any(|&place| has(wanted, place)))
+    {
         let places = known(&claims, &figures);
         let choosable = places.iter().filter(|place| !matches!(place, Place::Section(_)));
         let known: Vec<String> = choosable.map(Place::to_string).collect();
@@ -69,6 +71,19 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     Ok(u8::from(live.is_some_and(Live::has_failed)))
 }
 
+const fn of_figure(figure: FigureNumber) -> Place {
+    match figure.letter {
+        Some(letter) => Place::Panel(figure.number, letter),
+        None => Place::Figure(figure.number),
+    }
+}
+
+/// Whether a place is what was asked for, or a part of it.
+fn has(wanted: Place, place: Place) -> bool {
+    wanted == place
+        || matches!((wanted, place), (Place::Figure(whole), Place::Panel(number, _)) if whole == number)
+}
+
 /// A paper, and its name in files.
 const fn named(paper: ReproducedPaper) -> (&'static str, Paper) {
     match paper {
@@ -76,6 +91,7 @@ const fn named(paper: ReproducedPaper) -> (&'static str, Paper) {
         ReproducedPaper::Jbmt => ("jbmt", Paper::Jbmt),
         ReproducedPaper::Frrwp => ("frrwp", Paper::Frrwp),
         ReproducedPaper::Reuse => ("reuse", Paper::Reuse),
+        ReproducedPaper::Active => ("active", Paper::Active),
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Claim {
     pub predicted: Prediction,
     /// What it says on the other link that the text has, if there is one.
     pub at_other_link: Option<Prediction>,
+    /// The least and the most that the model says while each assumed input is halved and doubled, where it depends on any.
+    pub varied: Option<(f64, f64)>,
     /// The point of a figure's curve that it is, by the curve's name and the value along the axis.
     pub point: Option<(&'static str, f64)>,
     /// Where the prediction is off by more than a tenth, or there is none: what the paper's machine does that the model does not.
@@ -71,6 +73,7 @@ impl Claim {
             bound_by_us: false,
             predicted,
             at_other_link: None,
+            varied: None,
             point: None,
             reason: None,
         }
@@ -86,6 +89,10 @@ impl Claim {
 
     pub(crate) const fn because(self, reason: &'static str) -> Claim {
         Claim { reason: Some(reason), ..self }
+    }
+
+    pub(crate) const fn varied(self, least: f64, most: f64) -> Claim {
+        Claim { varied: Some((least, most)), ..self }
     }
 
     /// By what part of the stated number the prediction is above (or, negative, below) it; 0 where the ranges of both meet. `None`

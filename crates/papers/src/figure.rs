@@ -13,11 +13,13 @@ pub enum Paper {
     Frrwp,
     /// An allocator of registered memory.
     Reuse,
+    /// Handlers on put and get.
+    Active,
 }
 
 impl Paper {
     /// All of them.
-    pub const ALL: [Paper; 4] = [Paper::Part, Paper::Jbmt, Paper::Frrwp, Paper::Reuse];
+    pub const ALL: [Paper; 5] = [Paper::Part, Paper::Jbmt, Paper::Frrwp, Paper::Reuse, Paper::Active];
 }
 
 /// Where a paper has numbers or curves.
@@ -25,6 +27,8 @@ impl Paper {
 pub enum Place {
     /// A figure, by its number.
     Figure(u32),
+    /// A part of a figure, by the figure's number and its letter.
+    Panel(u32, char),
     /// A table, by its number.
     Table(u32),
     /// A section, by its number, of what its text alone has.
@@ -35,6 +39,7 @@ impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Figure(number) => write!(f, "figure {number}"),
+            Place::Panel(number, letter) => write!(f, "figure {number}{letter}"),
             Place::Table(number) => write!(f, "table {number}"),
             Place::Section(number) => write!(f, "section {number}"),
         }
@@ -55,6 +60,8 @@ impl Axis {
     pub const BYTES: Axis = Axis { label: "bytes", logarithmic: true };
     /// Microseconds, logarithmic.
     pub const MICROSECONDS: Axis = Axis { label: "us", logarithmic: true };
+    /// Of hundred.
+    pub const PERCENT: Axis = Axis { label: "%", logarithmic: false };
     /// Ratios, logarithmic.
     pub const RATIO: Axis = Axis { label: "x", logarithmic: true };
 }
@@ -160,6 +167,6 @@ impl Figure {
     /// What the paper draws on the right-hand axis of this figure.
     pub(crate) fn right(&self, right: RightAxis, title: &'static str) -> Figure {
         let curves = right.curves(&self.curves);
-        Figure { right: Some(right), ..Figure::drawn(self.place, title, (self.x, Axis::RATIO), curves) }
+        Figure { right: Some(right), ..Figure::drawn(self.place, title, (self.x, right.axis()), curves) }
     }
 }

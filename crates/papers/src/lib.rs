@@ -6,6 +6,7 @@
 //! ([`Prediction::Estimate`]). Pagewire itself does not run here: `pagewire-sim` is for that.
 #![forbid(unsafe_code)]
 
+pub mod active;
 mod claim;
 mod event_queue;
 mod figure;
@@ -29,6 +30,7 @@ pub fn figures(paper: Paper) -> Vec<Figure> {
         Paper::Jbmt => jbmt::figures(&JbmtCosts::PAPER),
         Paper::Frrwp => frrwp::figures(&FrrwpCosts::PAPER),
         Paper::Reuse => reuse::figures(&[ReuseCosts::MUTRINO, ReuseCosts::STRIA]),
+        Paper::Active => active::figures(),
     }
 }
 
@@ -47,5 +49,6 @@ pub fn claims(paper: Paper) -> Vec<Claim> {
         Paper::Jbmt => jbmt::claims(&JbmtCosts::PAPER),
         Paper::Frrwp => frrwp::claims(&FrrwpCosts::PAPER),
         Paper::Reuse => reuse::claims(&[ReuseCosts::MUTRINO, ReuseCosts::STRIA]),
+        Paper::Active => active::claims(),
     }
 }

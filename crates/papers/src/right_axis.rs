@@ -1,6 +1,6 @@
 //! What the papers draw on the right-hand axes of their figures: ratios of the curves on the left.
 
-use crate::figure::Curve;
+use crate::figure::{Axis, Curve};
 
 /// How such a curve follows from those on the left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum RightAxis {
     SpeedUp,
     /// The curve "by hand" of each system to each other one of it. The system stands before a colon.
     Faster,
+    /// What the curve "AA" is less than each other one, in percent.
+    Less,
 }
 
 impl RightAxis {
@@ -20,6 +22,15 @@ impl RightAxis {
             RightAxis::Slowdown => "slowdown",
             RightAxis::SpeedUp => "speed-up",
             RightAxis::Faster => "faster",
+            RightAxis::Less => "less",
+        }
+    }
+
+    /// What it shows.
+    pub const fn axis(self) -> Axis {
+        match self {
+            RightAxis::Less => Axis::PERCENT,
+            _ => Axis::RATIO,
         }
     }
 
@@ -29,6 +40,7 @@ impl RightAxis {
             RightAxis::Slowdown => left.iter().filter_map(slowdown).collect(),
             RightAxis::SpeedUp => speed_up(left).into_iter().collect(),
             RightAxis::Faster => left.iter().filter_map(|curve| faster(curve, left)).collect(),
+            RightAxis::Less => left.iter().filter_map(|curve| less(curve, left)).collect(),
         }
     }
 }
@@ -59,6 +71,13 @@ fn faster(curve: &Curve, all: &[Curve]) -> Option<Curve> {
     Some(Curve { name: format!("{}, sooner than by hand", curve.name), points })
 }
 
+fn less(curve: &Curve, all: &[Curve]) -> Option<Curve> {
+    let active = all.iter().find(|other| other.name == "AA" && curve.name != "AA")?;
+    let at = |x: f64| active.points.iter().find(|point| point.0 == x).map(|point| point.1);
+    let points = curve.points.iter().filter_map(|&(x, y)| Some((x, (1.0 - at(x)? / y) * 100.0))).collect();
+    Some(Curve { name: format!("AA less than {}", curve.name), points })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +102,13 @@ mod tests {
         ];
         assert_eq!(RightAxis::Faster.curves(&left), [curve("A: slabs, sooner than by hand", &[(1.0, 3.0)])]);
         assert_eq!(RightAxis::Faster.curves(&left[..2]), []);
+    }
+
+    #[test]
+    fn what_is_less_is_compared_with_aa() {
+        let left = [curve("AA", &[(1.0, 2.0)]), curve("AM", &[(1.0, 4.0), (2.0, 9.0)])];
+        assert_eq!(RightAxis::Less.curves(&left), [curve("AA less than AM", &[(1.0, 50.0)])]);
+        assert_eq!(RightAxis::Less.curves(&left[1..]), []);
     }
 
     #[test]

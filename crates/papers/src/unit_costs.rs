@@ -5,9 +5,11 @@
 //! report says what is missing. What the papers counted of applications, which do not run here, stands apart: [`APPLICATIONS`].
 //! Times are in nanoseconds.
 
+mod active;
 mod frrwp;
 mod reuse;
 
+pub use active::{ASSUMED, ActiveCosts};
 pub use frrwp::FrrwpCosts;
 pub use reuse::ReuseCosts;
 

@@ -1,8 +1,8 @@
 //! The numbers of the papers' texts that belong to figures 9 to 16 and tables 2 to 5 of PART and to figures 4 to 7 and table 1 of
-//! JBMT, to FRRWP and REUSE, by the lines of the texts: each is that of a claim, and no claim has a number that is not in the text, or a quotient of two
+//! JBMT, to FRRWP, REUSE and Active Access, by the lines of the texts: each is that of a claim, and no claim has a number that is not in the text, or a quotient of two
 //! that are and that it names. Of table 2 the columns of timesteps a second and of standard deviations are left out.
 
-use Place::{Figure, Section, Table};
+use Place::{Figure, Panel, Section, Table};
 use pagewire_papers::{Claim, Paper, Place, claims};
 
 /// Line of the text, number as the claim has it, and the claim: the number that it states, or part of what it is of.
@@ -26,6 +26,11 @@ fn every_number_of_frrwps_text_is_that_of_a_claim() {
 #[test]
 fn every_number_of_reuses_text_is_that_of_a_claim() {
     each_row_has_a_claim_and_each_claim_a_row(Paper::Reuse, REUSE);
+}
+
+#[test]
+fn every_number_of_active_accesss_text_is_that_of_a_claim() {
+    each_row_has_a_claim_and_each_claim_a_row(Paper::Active, ACTIVE);
 }
 
 fn each_row_has_a_claim_and_each_claim_a_row(paper: Paper, rows: &[Row]) {
@@ -268,4 +273,44 @@ const REUSE: &[Row] = &[
     (204, 19.4, Figure(7), "Stria: registered space sooner than copied, up to"),
     (204, 4.2, Figure(7), "Mutrino: registered space sooner than by hand, up to"),
     (204, 50.0, Figure(7), "Stria: registered space sooner than by hand, up to"),
+];
+
+/// Active Access: sections 1.1, 5 and 8.
+#[rustfmt::skip]
+const ACTIVE: &[Row] = &[
+    (54, 10.0, Figure(1), "RMA: no collision to only collisions (\"varies by\")"),
+    (326, 5.0, Section("5.1"), "the IOMMU's own work"),
+    (328, 1.0, Panel(6, 'a'), "packets of 512 bytes: e-iommu slower by"),
+    (328, 5.0, Panel(6, 'a'), "packets of 512 bytes: e-iommu slower by"),
+    (328, 1.0, Panel(6, 'b'), "TCP: e-iommu slower by"),
+    (328, 5.0, Panel(6, 'b'), "TCP: e-iommu slower by"),
+    (328, 1.0, Panel(6, 'b'), "UDP, messages of 64 bytes: e-iommu slower by"),
+    (328, 5.0, Panel(6, 'b'), "UDP, messages of 64 bytes: e-iommu slower by"),
+    (330, 3.0, Panel(6, 'c'), "25 % collisions: AA to RMA"),
+    (338, 3.0, Section("5.2"), "an interrupt"),
+    (338, 70.0, Section("5.2"), "an access to memory"),
+    (338, 15.0, Section("5.2"), "an access to the scratchpad"),
+    (340, 32.0, Section("5.2"), "processes of a node"),
+    (361, 5.0, Panel(7, 'a'), "AA-Int: an interrupt each 100 to each 10, more by"),
+    (361, 5.0, Panel(7, 'a'), "AM-Ints: an interrupt each 100 to each 10, more by"),
+    (363, 11.0, Panel(6, 'd'), "best number of processes that handle"),
+    (363, 11.0, Section("5.2.1"), "processes that handle, of AM-Onload"),
+    (365, 2.0, Panel(7, 'a'), "AA-Poll to the best of RMA, AM, AM-Exp, AM-Onload, AM-Ints"),
+    (365, 2.0, Panel(7, 'b'), "AA-Poll to the best of RMA, AM, AM-Exp, AM-Onload, AM-Ints (25 %)"),
+    (365, 1.0, Panel(7, 'a'), "AA-SP more than AA-Poll"),
+    (365, 1.0, Panel(7, 'a'), "AA-Int to AM-Ints (\"comparable\")"),
+    (365, 6.0, Section("5.2.1"), "further operations of RMA for a collision"),
+    (367, 95.0, Section("5.2.1"), "AA-Poll to RMA, 95 % computation to none (differences \"smaller\")"),
+    (371, 16.0, Panel(7, 'c'), "lru_af more than lru_a4, up to"),
+    (371, 1.0, Panel(7, 'c'), "lru to rnd of 2 and more ways, at least (\"always better\")"),
+    (373, 1.0, Panel(7, 'd'), "AA-Poll to RMA (\"outperforms\")"),
+    (373, 1.0, Panel(7, 'd'), "AA-Poll to A-KV (\"outperforms\")"),
+    (373, 1.0, Panel(7, 'd'), "AA-Poll to Allreduce (\"outperforms\")"),
+    (377, 1.0, Panel(9, 'b'), "AA longer than No-FT, less than"),
+    (383, 50.0, Panel(9, 'b'), "AA less than AM"),
+    (383, 80.0, Panel(9, 'b'), "AA less than RMA"),
+    (389, 1.0, Panel(8, 'a'), "network cards: the least of AM and RMA to AA (\"lowest\")"),
+    (391, 1.0, Panel(8, 'b'), "routers of each topology: the least of AM and RMA to AA (\"lowest\")"),
+    (442, 1.0, Panel(9, 'a'), "a get that is logged, longer by (section 8, of run times)"),
+    (442, 5.0, Panel(9, 'a'), "a get that is logged, longer by (section 8, of run times)"),
 ];

@@ -79,6 +79,8 @@ fn numbers(paper: &str, claims: &[Claim], live: Option<&Live>) -> String {
         "kind",
         "predicted_least",
         "predicted_most",
+        "varied_least",
+        "varied_most",
         "deviation_percent",
         "other_link_least",
         "other_link_most",
@@ -126,9 +128,13 @@ mod tests {
     #[test]
     fn each_figure_becomes_a_table_and_a_picture_of_all_its_curves() {
         let directory = tempfile::tempdir().expect("a directory");
-        for (name, paper) in
-            [("part", Paper::Part), ("jbmt", Paper::Jbmt), ("frrwp", Paper::Frrwp), ("reuse", Paper::Reuse)]
-        {
+        for (name, paper) in [
+            ("part", Paper::Part),
+            ("jbmt", Paper::Jbmt),
+            ("frrwp", Paper::Frrwp),
+            ("reuse", Paper::Reuse),
+            ("active", Paper::Active),
+        ] {
             let figures = pagewire_papers::figures(paper);
             let claims = pagewire_papers::claims(paper);
             let files = write(name, &claims, &figures, None, None, directory.path()).expect("written");

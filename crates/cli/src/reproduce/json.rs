@@ -16,6 +16,7 @@ pub(super) fn of_claim(paper: &str, claim: &Claim, live: Option<&Live>) -> Value
     };
     let (least, most) = claim.predicted.range().unzip();
     let (other_least, other_most) = claim.at_other_link.and_then(|other| other.range()).unzip();
+    let (varied_least, varied_most) = claim.varied.unzip();
     let percent = |deviation: Option<f64>| deviation.map(|deviation| deviation * 100.0);
     let mut line = json!({
         "paper": paper,
@@ -28,6 +29,8 @@ pub(super) fn of_claim(paper: &str, claim: &Claim, live: Option<&Live>) -> Value
         "kind": kind,
         "predicted_least": least,
         "predicted_most": most,
+        "varied_least": varied_least,
+        "varied_most": varied_most,
         "deviation_percent": percent(claim.deviation()),
         "other_link_least": other_least,
         "other_link_most": other_most,

@@ -84,6 +84,7 @@ fn source(paper: &str, origins: &[&Origin]) -> String {
         "part" => "PART: page faults during RDMA as errors of transmission",
         "frrwp" => "FRRWP: overlapped registration and conditional writes",
         "reuse" => "REUSE: an allocator of registered memory",
+        "active" => "Active Access: handlers on put and get",
         _ => "JBMT: RDMA with dynamic page pinning, onloaded",
     };
     let origin = |origin: &&Origin| match origin.title {

@@ -44,7 +44,10 @@ pub(super) fn predicted(claim: &Claim, predicted: Prediction) -> Option<String> 
     };
     let (least, most) = predicted.range()?;
     let range = if least < most { format!("{} to {}", number(least), number(most)) } else { number(most) };
-    Some(format!("{kind}{}", with_unit(&range, claim.unit)))
+    let varied = claim.varied.map_or_else(String::new, |(least, most)| {
+        format!(" ({} to {} with other assumed inputs)", number(least), number(most))
+    });
+    Some(format!("{kind}{}{varied}", with_unit(&range, claim.unit)))
 }
 
 /// How far what is predicted is off, if anything is predicted.
@@ -95,5 +98,8 @@ mod tests {
         let told = kinds.map(|kind| predicted(&open, kind));
         let expected = [Some("sum: 1.00 to 2.00 us"), Some("estimate: 1.00 us"), Some("given"), None];
         assert_eq!(told, expected.map(|text| text.map(str::to_owned)));
+        let varied = Claim { varied: Some((0.5, 4.0)), ..open };
+        let told = predicted(&varied, Prediction::Value(2.0));
+        assert_eq!(told.as_deref(), Some("2.00 us (0.50 to 4.00 with other assumed inputs)"));
     }
 }
