@@ -30,6 +30,7 @@ mod volume;
 
 pub use volume::MAX_VALUE;
 
+use crate::log::Events;
 use member::Member;
 use messages::MAX_KEYS;
 use own::OwnVolume;
@@ -49,6 +50,17 @@ pub enum Scheme {
     Handler,
     /// The caller, by gets, puts and atomics, whatever is mapped (the paper's RMA).
     Operations,
+}
+
+/// How the owner of a volume learns that others put to it (PAPERS AA-5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// A thread of its own, which sleeps until these events.
+    Events(Events),
+    /// A thread of its own, which never sleeps.
+    Polling,
+    /// The owner itself, whenever it calls [`HashTable::poll`]: it must, until all others have flushed.
+    Owner,
 }
 
 /// How a hash table is made. Each process says for its own volume how large it is.
@@ -103,7 +115,15 @@ impl HashTable {
     /// # Errors
     /// `NoMemory` or `Heap`: there is none for the volume; `Job`: another process has ended; else as those of [`Node::open`].
     pub fn join(node: &Arc<Node>, options: &TableOptions) -> Result<HashTable> {
-        let own = OwnVolume::begin(node, options.shape())?;
+        HashTable::join_served(node, options, Service::Events(Events::default()))
+    }
+
+    /// As [`join`](Self::join), with a say in how the volume of this process is served.
+    ///
+    /// # Errors
+    /// As those of [`join`](Self::join).
+    pub fn join_served(node: &Arc<Node>, options: &TableOptions, service: Service) -> Result<HashTable> {
+        let own = OwnVolume::begin(node, options.shape(), service)?;
         let all = node.all_gather_bytes(&own.tokens())?;
         let open = |(rank, tokens): (usize, &Vec<u8>)| match rank == node.rank() {
             true => Ok(None),
@@ -122,9 +142,14 @@ impl HashTable {
     pub fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
         check(key, value)?;
         match self.member_of(key) {
-            Some(member) => member.insert(key, value),
+            Some(member) => member.insert(key, value, &self.own),
             None => self.own.insert(key, value),
         }
+    }
+
+    /// Does what others have put to the volume of this process, where no thread does ([`Service::Owner`]), and gives how many puts.
+    pub fn poll(&self) -> usize {
+        self.own.poll()
     }
 
     /// Inserts several elements, in any order. Those of one owner go to it together: with a key that is there twice, either value may stay.
@@ -149,9 +174,9 @@ impl HashTable {
     fn insert_for(&self, rank: usize, batch: &[(u64, &[u8])]) -> Result<()> {
         match &self.members[rank] {
             Some(member) if member.is_mapped() => {
-                batch.chunks(CLAIMED).try_for_each(|part| member.insert_mapped(part))
+                batch.chunks(CLAIMED).try_for_each(|part| member.insert_mapped(part, &self.own))
             }
-            Some(member) => member.insert_all(batch),
+            Some(member) => member.insert_all(batch, &self.own),
             None => batch.chunks(CLAIMED).try_for_each(|part| self.own.insert_all(part)),
         }
     }
@@ -174,7 +199,7 @@ impl HashTable {
     /// Those of puts.
     pub fn delete(&self, key: u64) -> Result<()> {
         match self.member_of(key) {
-            Some(member) => member.delete(key),
+            Some(member) => member.delete(key, &self.own),
             None => self.own.delete(key),
         }
     }
@@ -185,7 +210,7 @@ impl HashTable {
     /// `Failed`: an owner is lost. `NoMemory`, `Heap` of an owner: a volume was full and could not grow since the last flush; what was inserted into it
     /// then is not there.
     pub fn flush(&self) -> Result<()> {
-        self.members.iter().flatten().try_for_each(Member::flush)?;
+        self.members.iter().flatten().try_for_each(|member| member.flush(&self.own))?;
         self.own.failure()
     }
 

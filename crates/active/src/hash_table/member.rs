@@ -2,7 +2,7 @@
 
 use super::Scheme;
 use super::messages::{self, MAX_KEYS};
-use super::own::{COUNT, POINTER, REFUSED, TOKEN};
+use super::own::{COUNT, OwnVolume, POINTER, REFUSED, TOKEN};
 use super::volume::{Shape, Words, Written};
 use pagewire::{Error, Failure, Node, Operation, RemoteRegion, Result, Rule, Token};
 use parking_lot::{Mutex, RwLock};
@@ -65,22 +65,22 @@ impl Member {
     }
 
     #[inline]
-    pub fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
+    pub fn insert(&self, key: u64, value: &[u8], own: &OwnVolume) -> Result<()> {
         if self.is_mapped() {
-            return self.insert_mapped(&[(key, value)]);
+            return self.insert_mapped(&[(key, value)], own);
         }
         match self.scheme {
-            Scheme::Operations => self.insert_by_operations(key, value),
+            Scheme::Operations => self.insert_by_operations(key, value, own),
             Scheme::Nearest | Scheme::Handler if value.is_empty() => {
-                self.send(messages::keys([key].into_iter()))
+                self.send(messages::keys([key].into_iter()), own)
             }
-            Scheme::Nearest | Scheme::Handler => self.send(messages::value(key, value)),
+            Scheme::Nearest | Scheme::Handler => self.send(messages::value(key, value), own),
         }
     }
 
     /// Inserts elements where they lie, under one claim on the volume.
     #[inline]
-    pub fn insert_mapped(&self, elements: &[(u64, &[u8])]) -> Result<()> {
+    pub fn insert_mapped(&self, elements: &[(u64, &[u8])], own: &OwnVolume) -> Result<()> {
         let inserted = {
             let volume = self.volume.read();
             volume.region.with_words(|words| insert_all(words, &volume.shape, elements))
@@ -89,11 +89,11 @@ impl Member {
             Some(inserted) => inserted?,
             None => 0,
         };
-        elements[inserted..].iter().try_for_each(|(key, value)| self.insert_by_operations(*key, value))
+        elements[inserted..].iter().try_for_each(|(key, value)| self.insert_by_operations(*key, value, own))
     }
 
     #[cold]
-    fn insert_by_operations(&self, key: u64, value: &[u8]) -> Result<()> {
+    fn insert_by_operations(&self, key: u64, value: &[u8], own: &OwnVolume) -> Result<()> {
         let written = self.on_volume(|volume| match volume.shape.keep(&volume.region, value)? {
             Some(value) => volume.shape.write(&volume.region, key, value),
             None => Ok(Written::Full),
@@ -102,21 +102,21 @@ impl Member {
             Written::Done => Ok(()),
             // The owner makes it larger. What follows finds it done.
             Written::Full => {
-                self.send(messages::value(key, value))?;
-                self.flush()
+                self.send(messages::value(key, value), own)?;
+                self.flush(own)
             }
         }
     }
 
-    pub fn insert_all(&self, elements: &[(u64, &[u8])]) -> Result<()> {
+    pub fn insert_all(&self, elements: &[(u64, &[u8])], own: &OwnVolume) -> Result<()> {
         if self.scheme == Scheme::Operations {
-            return elements.iter().try_for_each(|(key, value)| self.insert_by_operations(*key, value));
+            return elements.iter().try_for_each(|(key, value)| self.insert_by_operations(*key, value, own));
         }
         let keys: Vec<u64> =
             elements.iter().filter(|(_, value)| value.is_empty()).map(|(key, _)| *key).collect();
-        keys.chunks(MAX_KEYS).try_for_each(|keys| self.send(messages::keys(keys.iter().copied())))?;
+        keys.chunks(MAX_KEYS).try_for_each(|keys| self.send(messages::keys(keys.iter().copied()), own))?;
         let mut values = elements.iter().filter(|(_, value)| !value.is_empty());
-        values.try_for_each(|(key, value)| self.send(messages::value(*key, value)))
+        values.try_for_each(|(key, value)| self.send(messages::value(*key, value), own))
     }
 
     pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {
@@ -136,19 +136,19 @@ impl Member {
         })
     }
 
-    pub fn delete(&self, key: u64) -> Result<()> {
+    pub fn delete(&self, key: u64, own: &OwnVolume) -> Result<()> {
         if self.is_mapped() || self.scheme == Scheme::Operations {
             return self.on_volume(|volume| volume.shape.delete(&volume.region, key)).map(|_| ());
         }
-        self.send(messages::delete(key))
+        self.send(messages::delete(key), own)
     }
 
     /// Has the owner do what a message asks for.
-    fn send(&self, message: Vec<u64>) -> Result<()> {
+    fn send(&self, message: Vec<u64>, own: &OwnVolume) -> Result<()> {
         let mut in_flight = self.in_flight.lock();
         while in_flight.front().is_some_and(Operation::is_done) || in_flight.len() >= WINDOW {
             let Some(oldest) = in_flight.pop_front() else { break };
-            oldest.wait()?;
+            own.wait(oldest)?;
         }
         let put = self.mailbox.put(0, message);
         if !put.is_done() {
@@ -159,11 +159,11 @@ impl Member {
         Ok(())
     }
 
-    pub fn flush(&self) -> Result<()> {
+    pub fn flush(&self, own: &OwnVolume) -> Result<()> {
         for put in std::mem::take(&mut *self.in_flight.lock()) {
-            put.wait()?;
+            own.wait(put)?;
         }
-        self.mailbox.flush_handled(None).wait()?;
+        own.wait(self.mailbox.flush_handled(None))?;
         let refused = self.pointer.load(REFUSED)?;
         let known = self.refused.fetch_max(refused, Ordering::AcqRel);
         if refused > known {

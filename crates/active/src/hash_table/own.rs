@@ -1,13 +1,14 @@
 //! The volume of this process, and the handler that changes it for others.
 
-use super::VolumeStatistics;
 use super::messages::Message;
 use super::volume::{Shape, Written};
+use super::{Service, VolumeStatistics};
+use crate::access::Access;
 use crate::assembler::Assembler;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Logs};
 use crate::serve::Serving;
-use pagewire::{Atomic, Error, Node, Region, Result, Rights, Token};
+use pagewire::{Atomic, Error, Node, Operation, Region, Result, Rights, Token};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,8 +28,10 @@ pub(super) const POINTER: usize = TOKEN + Token::LEN / 8;
 
 pub(super) struct OwnVolume {
     // Ends before the log does.
-    _serving: Serving,
-    _log: AccessLog,
+    _serving: Option<Serving>,
+    log: AccessLog,
+    /// What the owner itself handles with; `None`: a thread does.
+    handler: Option<Mutex<Handler>>,
     _mailbox: Region<u64>,
     /// The tokens of the mailbox and of the pointer.
     tokens: [Token; 2],
@@ -117,7 +120,7 @@ fn doubled(Shape { cells, spare, value_words }: Shape) -> Shape {
 }
 
 impl OwnVolume {
-    pub fn begin(node: &Arc<Node>, shape: Shape) -> Result<Arc<OwnVolume>> {
+    pub fn begin(node: &Arc<Node>, shape: Shape, service: Service) -> Result<Arc<OwnVolume>> {
         let volume = Volume::make(node, shape)?;
         let pointer = node.words(POINTER)?;
         let mailbox = node.zeroed::<u64>(MAILBOX / 8)?;
@@ -128,13 +131,32 @@ impl OwnVolume {
         let served =
             Arc::new(Served { node: node.clone(), volume: RwLock::new(volume), pointer, failure, malformed });
         served.point(&served.volume.read().token, 0);
-        let (obeying, mut messages) = (served.clone(), Assembler::default());
-        let serving = log.serve(move |access| {
-            if let Some(message) = messages.take(&access) {
-                obeying.obey(&message);
+        let mut handler = Handler { served: served.clone(), messages: Assembler::default() };
+        let (serving, handler) = match service {
+            Service::Events(events) => {
+                (Some(log.serve_events(&events, move |access| handler.handle(access))?), None)
             }
-        })?;
-        Ok(Arc::new(OwnVolume { _serving: serving, _log: log, _mailbox: mailbox, tokens, served }))
+            Service::Polling => (Some(log.serve_polling(move |access| handler.handle(access))?), None),
+            Service::Owner => (None, Some(Mutex::new(handler))),
+        };
+        Ok(Arc::new(OwnVolume { _serving: serving, log, handler, _mailbox: mailbox, tokens, served }))
+    }
+
+    /// Does what others have put here, if no thread does, and gives how many puts.
+    pub fn poll(&self) -> usize {
+        let Some(handler) = &self.handler else { return 0 };
+        let mut handler = handler.lock();
+        self.log.poll(|access| handler.handle(access))
+    }
+
+    /// Waits for an operation. Where no thread serves this volume, others may wait for it meanwhile.
+    pub fn wait(&self, operation: Operation<Vec<u64>>) -> Result<Vec<u64>> {
+        while self.handler.is_some() && !operation.is_done() {
+            if self.poll() == 0 {
+                std::thread::yield_now();
+            }
+        }
+        Ok(operation.wait()?)
     }
 
     /// By which others find this volume.
@@ -198,6 +220,20 @@ impl OwnVolume {
             resizes: pointer.words()[COUNT].load(Ordering::Acquire) / 2,
             malformed: malformed.load(Ordering::Relaxed),
         })
+    }
+}
+
+/// Does what messages of others ask for.
+struct Handler {
+    served: Arc<Served>,
+    messages: Assembler,
+}
+
+impl Handler {
+    fn handle(&mut self, access: Access<'_>) {
+        if let Some(message) = self.messages.take(&access) {
+            self.served.obey(&message);
+        }
     }
 }
 
