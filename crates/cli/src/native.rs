@@ -3,6 +3,7 @@
 //! Rank 1 of the job of two measures and prints; rank 0 has the memory. Of a ping-pong both do the same.
 
 mod active;
+mod comparison;
 pub mod hash_table;
 mod rendezvous;
 mod strategy;

@@ -44,9 +44,17 @@ type HeapVec = VecIn<u8, HeapRef>;
 /// # Errors
 /// If they cannot be started.
 pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point>, Failure>> {
+    Ok(run_job(Kind::Registered, path, words)?.and_then(|output| points(&output)))
+}
+
+/// Runs both processes of a job on this host over a path, and gives what the first one prints; the inner error says what went wrong.
+///
+/// # Errors
+/// If they cannot be started.
+pub(crate) fn run_job(kind: Kind, path: PathChoice, words: &[String]) -> Result<Result<String, Failure>> {
     let directory = tempfile::Builder::new().prefix("pagewire-job-").tempdir()?;
     let start = |rank: &str| {
-        let mut command = probe::command(Kind::Registered, words)?;
+        let mut command = probe::command(kind, words)?;
         command
             .env("PAGEWIRE_JOB_FILE", directory.path())
             .env("PAGEWIRE_SIZE", "2")
@@ -68,7 +76,7 @@ pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point
     if !texts.is_empty() {
         return Ok(Err(Failure { text: texts.join("\n"), not_here: false }));
     }
-    Ok(points(&first.output))
+    Ok(Ok(first.output))
 }
 
 /// One of the processes. The first prints an object a line for each size.

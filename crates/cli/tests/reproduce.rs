@@ -44,7 +44,7 @@ fn a_table_of_applications_says_what_is_the_papers_and_what_is_estimated() {
 
 #[test]
 fn json_is_an_object_a_line_first_the_numbers_then_the_figures() {
-    for paper in ["part", "jbmt", "frrwp", "reuse"] {
+    for paper in ["part", "jbmt", "frrwp", "reuse", "active"] {
         let done = reproduce(&[paper, "--json"]);
         assert!(done.status.success(), "{done:?}");
         let text = String::from_utf8(done.stdout).unwrap();
@@ -65,6 +65,9 @@ fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
         (["jbmt", "--table", "9"], "table 1"),
         (["frrwp", "--figure", "7"], "figure 5"),
         (["reuse", "--figure", "8"], "figure 7"),
+        (["active", "--figure", "7e"], "figure 7d"),
+        (["active", "--figure", "2"], "figure 9b"),
+        (["active", "--table", "1"], "figure 9b"),
     ];
     for (words, known) in missing {
         let refused = reproduce(&words);
@@ -96,5 +99,46 @@ fn registered_memory_is_measured_on_this_machine() {
         let measured = here["curves"][curve].as_array().map_or(0, Vec::len);
         let is_refused = notes.contains("not permitted to lock");
         assert!(measured == points || is_refused && curve == "the whole", "{curve}: {here}");
+    }
+}
+
+/// A figure's number alone means all of its parts.
+#[test]
+fn parts_of_a_figure_are_chosen_together_or_by_letter() {
+    let directory = tempfile::tempdir().unwrap();
+    let written = |figure: &str| {
+        let inside = directory.path().join(figure);
+        let done = reproduce(&["active", "--figure", figure, "--out", inside.to_str().unwrap()]);
+        assert!(done.status.success(), "{done:?}");
+        let names = std::fs::read_dir(&inside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".csv")).collect();
+        names.sort();
+        names
+    };
+    let all = [
+        "active-figure-9-numbers.csv",
+        "active-figure-9a.csv",
+        "active-figure-9b-less.csv",
+        "active-figure-9b.csv",
+    ];
+    assert_eq!(written("9"), all);
+    assert_eq!(written("9a"), ["active-figure-9a-numbers.csv", "active-figure-9a.csv"]);
+    assert_eq!(reproduce(&["active", "--figure", "a"]).status.code(), Some(2));
+}
+
+/// Both processes are started for each scheme, and verify their chains.
+#[test]
+fn schemes_of_the_hash_table_are_measured_on_this_machine() {
+    let done = reproduce(&["active", "--figure", "6c", "--live", "--path", "local", "--json"]);
+    assert!(done.status.success(), "{done:?}");
+    let text = String::from_utf8(done.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let figures: Vec<_> = lines.filter(|line| line["curves"].is_object()).collect();
+    for curve in ["AA", "RMA"] {
+        let points = figures[0]["this_machine"]["curves"][curve].as_array().unwrap();
+        assert_eq!(points.len(), 3, "{text}");
+        assert!(points.iter().all(|point| point[1].as_f64().unwrap() > 0.0));
     }
 }

@@ -1,12 +1,13 @@
 //! The papers' experiments on this machine, with the engine: `pagewire reproduce --live`.
 //!
 //! The work is done by the helper programs `figures` and `registration` (benches/*.c), and for registered memory by this command itself
-//! ([`crate::registered`]). All runs that the chosen figures need are
+//! ([`crate::registered`]), as for hash tables (`table`). All runs that the chosen figures need are
 //! made several times in turn, each but once for all figures that share it, and medians of their medians are shown. Nothing is
 //! taken from the model or from a paper.
 
 mod numbers;
 mod plans;
+mod table;
 
 use self::plans::{Along, Plan, PlannedCurve, Run};
 use crate::figures::median;
@@ -88,7 +89,7 @@ impl Live {
             return Ok(live);
         }
         interrupt::watch()?;
-        let needs_helper = live.outputs.iter().any(|(run, _)| run.helper != registered::NAME);
+        let needs_helper = live.outputs.iter().any(|(run, _)| !is_own(run));
         let stage = if needs_helper { Some(Stage::prepare(&Installation::find()?)?) } else { None };
         let progress = Progress::new(u64::from(LIVE_ROUNDS) * live.outputs.len() as u64);
         let (started, mut rounds) = (Instant::now(), 0);
@@ -128,7 +129,7 @@ impl Live {
         match curve.along {
             // A part is drawn from the ground up.
             Along::Part(_) => medians.flat_map(|(x, value)| [(x, 0.0), (x, value)]).collect(),
-            Along::Size | Along::Percent(_) | Along::Pages => medians.collect(),
+            Along::Size | Along::Percent(_) | Along::Pages | Along::SizeAt(_) => medians.collect(),
         }
     }
 
@@ -203,10 +204,18 @@ impl Live {
     }
 }
 
+/// Whether this command does it itself.
+fn is_own(run: &Run) -> bool {
+    matches!(run.helper, registered::NAME | table::NAME)
+}
+
 /// One run; the inner error says what went wrong with it.
 fn once(stage: Option<&Stage>, run: &Run, path: PathChoice) -> Result<Result<Vec<Point>, Failure>> {
-    let Some(stage) = stage.filter(|_| run.helper != registered::NAME) else {
-        return registered::run(path, &run.words);
+    let Some(stage) = stage.filter(|_| !is_own(run)) else {
+        return match run.helper {
+            table::NAME => table::run(path, &run.words),
+            _ => registered::run(path, &run.words),
+        };
     };
     let helper = match Helper::find(stage, run.helper) {
         Ok(helper) => helper,
@@ -263,9 +272,14 @@ pub(super) mod tests {
             let sizes: Vec<u64> = match run.helper {
                 "registration" => run.words.iter().flat_map(numbers).collect(),
                 registered::NAME => numbers(&run.words[1]),
+                table::NAME => vec![table::PROCESSES],
                 _ => run.words.last().map(numbers).unwrap(),
             };
-            let percents = if is_write { numbers(&run.words[4]) } else { vec![0] };
+            let percents = match run.helper {
+                table::NAME => numbers(&run.words[1]),
+                _ if is_write => numbers(&run.words[4]),
+                _ => vec![0],
+            };
             let mut text = String::new();
             for size in sizes {
                 for percent in &percents {
@@ -289,6 +303,10 @@ pub(super) mod tests {
     const FRRWP_NOT_MEASURED: [Place; 4] =
         [Place::Figure(2), Place::Figure(5), Place::Table(1), Place::Section("5")];
 
+    /// The hash table's.
+    const ACTIVE_MEASURED: [Place; 4] =
+        [Place::Figure(1), Place::Panel(6, 'c'), Place::Panel(7, 'a'), Place::Panel(7, 'b')];
+
     /// Every figure that the model has is measured over UDP, but those of applications and of a card's own work, which say so.
     #[test]
     fn each_figure_is_made_of_what_was_printed() {
@@ -298,7 +316,8 @@ pub(super) mod tests {
                 let curves = live.curves_of(&figure, Pages::Zero);
                 let is_of_applications = paper == Paper::Part && matches!(figure.place, Place::Table(_));
                 let is_of_a_card = paper == Paper::Frrwp && FRRWP_NOT_MEASURED.contains(&figure.place);
-                if is_of_applications || is_of_a_card {
+                let is_of_hardware = paper == Paper::Active && !ACTIVE_MEASURED.contains(&figure.place);
+                if is_of_applications || is_of_a_card || is_of_hardware {
                     assert!(curves.is_empty() && !live.notes(figure.place).is_empty(), "{}", figure.place);
                     continue;
                 }
@@ -396,7 +415,9 @@ pub(super) mod tests {
     /// A formula names curves that exist.
     #[test]
     fn every_formula_gives_a_number_of_what_was_measured() {
-        for (paper, least) in [(Paper::Part, 25), (Paper::Jbmt, 4), (Paper::Frrwp, 1), (Paper::Reuse, 15)] {
+        for (paper, least) in
+            [(Paper::Part, 25), (Paper::Jbmt, 4), (Paper::Frrwp, 1), (Paper::Reuse, 15), (Paper::Active, 5)]
+        {
             let live = invented(paper, PathChoice::Udp);
             let claims = pagewire_papers::claims(paper);
             let with_formula = claims.iter().filter(|claim| numbers::formula(claim).is_some());

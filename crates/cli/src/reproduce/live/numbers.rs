@@ -1,6 +1,7 @@
 //! What this machine has in place of the numbers that the papers state. Of the part of a timeout in the latency (figure 11) it has nothing: between
 //! two Pagewires the timer is no acknowledgement timeout.
 
+mod active;
 mod registered;
 
 use super::Measured;
@@ -22,7 +23,7 @@ pub(super) fn formula(claim: &Claim) -> Option<Formula> {
 
 /// Those of all papers.
 pub(super) fn all() -> impl Iterator<Item = &'static (Place, &'static str, Formula)> {
-    ALL.iter().chain(registered::ALL)
+    ALL.iter().chain(registered::ALL).chain(active::ALL)
 }
 
 fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {

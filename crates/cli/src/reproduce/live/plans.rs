@@ -1,5 +1,6 @@
 //! What is run for each figure and table.
 
+mod active;
 mod registered;
 
 use super::Pages;
@@ -27,6 +28,8 @@ pub(super) enum Along {
     Part(u64),
     /// Their sizes, in pages.
     Pages,
+    /// Of those of one percentage, the sizes.
+    SizeAt(u64),
 }
 
 impl Along {
@@ -37,6 +40,7 @@ impl Along {
             Along::Percent(size) => (point.size == size).then_some(point.percent),
             Along::Part(x) => Some(x),
             Along::Pages => Some(point.size / 4_096),
+            Along::SizeAt(percent) => (point.percent == percent).then_some(point.size),
         }
     }
 }
@@ -180,6 +184,7 @@ pub(super) fn plan(paper: Paper, place: Place, path: PathChoice) -> Plan {
         (Paper::Jbmt, Place::Figure(7)) => (parts_of_a_get(), vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Table(1)) => (registration(), vec![]),
         (Paper::Frrwp | Paper::Reuse, _) => registered::plan(paper, place),
+        (Paper::Active, _) => active::plan(place),
         _ => (vec![], vec!["not measured: no experiment on this machine is known for it"]),
     };
     Plan { place, curves, notes }
