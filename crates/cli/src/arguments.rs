@@ -557,6 +557,15 @@ mod tests {
             Ok(Command::Reproduce(reproduce)) => assert!(reproduce.live && reproduce.path.is_none()),
             other => panic!("{other:?}"),
         }
+        match parse("pagewire reproduce active --figure 7a") {
+            Ok(Command::Reproduce(reproduce)) => {
+                assert_eq!(reproduce.figure, Some(FigureNumber { number: 7, letter: Some('a') }));
+            }
+            other => panic!("{other:?}"),
+        }
+        for wrong in ["a", "7A", "7ab", "7é", ""] {
+            assert!(wrong.parse::<FigureNumber>().is_err(), "{wrong}");
+        }
         for wrong in ["pagewire reproduce part --path udp", "pagewire reproduce part --live --path auto"] {
             assert_eq!(parse(wrong).expect_err(wrong).exit_code(), 2);
         }

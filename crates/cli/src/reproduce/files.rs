@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(text.lines().count(), claims.len() + 1);
         assert!(text.lines().next().expect("a heading").ends_with(",reason"));
         assert!(text.contains("\"the text says \"\"nearly doubling\"\", without the sizes"));
-        assert!(text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,\r\n"));
+        assert!(text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,,\r\n"));
         let live = super::super::live::tests::invented(Paper::Part, pagewire_nic::PathChoice::Udp);
         let text = numbers("part", &claims, Some(&live));
         assert!(
