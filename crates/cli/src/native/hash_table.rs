@@ -3,19 +3,21 @@
 //! Each process inserts so many elements with random keys into a table of so many cells a process, and all walk their chains: each element must be
 //! there. Rank 0 prints the median of the rounds.
 
+mod gathering;
+mod scheme;
+
+pub use self::scheme::TableScheme;
+
+use self::gathering::Gathering;
+use self::scheme::Table;
 use super::Figure;
-use super::comparison::{self, Looks};
 use crate::figures::median;
-use crate::limits::BENCH_RUN;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use pagewire::{Atomic, Node, Region, RemoteRegion, Rights};
-use pagewire_active::hash_table::{Scheme, Service};
-use pagewire_active::{Events, HashTable, TableOptions};
+use pagewire::Node;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// What is measured.
@@ -24,185 +26,6 @@ pub(crate) enum Operation {
     Insert,
     InsertBatch,
     Lookup,
-}
-
-/// Who changes the volume of another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TableScheme {
-    /// The caller where the memory is mapped, else the owner's handler
-    Nearest,
-    /// The owner's handler: one put an element
-    Handler,
-    /// The caller, by gets, puts and atomics
-    Operations,
-    /// Active puts: an event wakes a thread of the owner (as handler)
-    AaInt,
-    /// Active puts: the owner looks at its log between its own inserts
-    AaPoll,
-    /// Active puts: a thread of the owner looks at its log and never sleeps
-    AaSp,
-    /// For comparison: the caller, by atomics and puts as in listing 2 of the paper, mended
-    Rma,
-    /// For comparison: a message for each element, which the owner handles between its own inserts
-    Am,
-    /// For comparison: as am, but the owner looks half as often each time there was no message
-    AmExp,
-    /// For comparison: as am, but a thread of the owner handles messages and never sleeps
-    AmOnload,
-    /// For comparison: as am, but each message wakes a thread of the owner
-    AmInts,
-    /// For comparison: messages of 63 elements each
-    AmAggregated,
-}
-
-/// How a scheme is made.
-enum Made {
-    Product(Scheme, Service),
-    Compared(comparison::Scheme),
-}
-
-impl TableScheme {
-    fn made(self) -> Made {
-        let events = Service::Events(Events::default());
-        match self {
-            TableScheme::Nearest => Made::Product(Scheme::Nearest, events),
-            TableScheme::Handler | TableScheme::AaInt => Made::Product(Scheme::Handler, events),
-            TableScheme::Operations => Made::Product(Scheme::Operations, events),
-            TableScheme::AaPoll => Made::Product(Scheme::Handler, Service::Owner),
-            TableScheme::AaSp => Made::Product(Scheme::Handler, Service::Polling),
-            TableScheme::Rma => Made::Compared(comparison::Scheme::Rma),
-            TableScheme::Am => Made::Compared(comparison::Scheme::Am(Looks::Regularly)),
-            TableScheme::AmExp => Made::Compared(comparison::Scheme::Am(Looks::BacksOff)),
-            TableScheme::AmOnload => Made::Compared(comparison::Scheme::Am(Looks::Thread)),
-            TableScheme::AmInts => Made::Compared(comparison::Scheme::Am(Looks::Events)),
-            TableScheme::AmAggregated => Made::Compared(comparison::Scheme::Aggregated),
-        }
-    }
-}
-
-/// A table, by whichever scheme.
-enum Table {
-    Product(HashTable),
-    Compared { table: comparison::Table, processes: usize },
-}
-
-impl Table {
-    fn join(node: &Arc<Node>, load: &Load) -> Result<Table> {
-        let spare = usize::try_from(load.inserts)?.saturating_mul(2).saturating_add(1);
-        match load.scheme.made() {
-            Made::Product(scheme, service) => {
-                let options = TableOptions { cells: load.cells, spare, value_bytes: 0, scheme };
-                Ok(Table::Product(HashTable::join_served(node, &options, service)?))
-            }
-            Made::Compared(scheme) => {
-                ensure!(
-                    load.operation == Operation::Insert,
-                    "a scheme for comparison has inserts alone: measure hashtable with it, or take another scheme for the other rows"
-                );
-                // All elements may have one owner.
-                let spare = spare.saturating_mul(node.size());
-                let table = comparison::Table::join(node, scheme, load.cells, spare)?;
-                Ok(Table::Compared { table, processes: node.size() })
-            }
-        }
-    }
-
-    fn insert(&self, key: u64) -> Result<()> {
-        match self {
-            Table::Product(table) => {
-                table.insert(key, &[])?;
-                table.poll();
-                Ok(())
-            }
-            // Keys are random.
-            Table::Compared { table, processes } => table.insert((key % *processes as u64) as usize, key),
-        }
-    }
-
-    fn insert_batch(&self, keys: impl Iterator<Item = u64>) -> Result<()> {
-        match self {
-            Table::Product(table) => Ok(table.insert_batch(keys.map(|key| (key, &[][..])))?),
-            Table::Compared { .. } => bail!("a scheme for comparison has no batches"),
-        }
-    }
-
-    fn has(&self, key: u64) -> Result<bool> {
-        match self {
-            Table::Product(table) => Ok(table.lookup(key)?.is_some()),
-            Table::Compared { .. } => bail!("a scheme for comparison has no lookups"),
-        }
-    }
-
-    fn flush(&self) -> Result<()> {
-        match self {
-            Table::Product(table) => Ok(table.flush()?),
-            Table::Compared { table, .. } => table.flush(),
-        }
-    }
-
-    /// Handles what others have sent here, if no thread does.
-    fn poll(&self) -> Result<()> {
-        match self {
-            Table::Product(table) => {
-                if table.poll() == 0 {
-                    std::thread::yield_now();
-                }
-                Ok(())
-            }
-            Table::Compared { table, .. } => table.poll(true),
-        }
-    }
-
-    fn clear(&self) {
-        match self {
-            Table::Product(table) => table.clear(),
-            Table::Compared { table, .. } => table.clear(),
-        }
-    }
-
-    fn elements(&self) -> Result<u64> {
-        match self {
-            Table::Product(table) => Ok(table.statistics()?.elements as u64),
-            Table::Compared { table, .. } => table.elements(),
-        }
-    }
-}
-
-/// A barrier in which processes go on with what others wait for.
-struct Gathering {
-    words: Region<u64, Atomic>,
-    others: Vec<RemoteRegion>,
-    rank: usize,
-    rounds: AtomicU64,
-}
-
-impl Gathering {
-    fn make(node: &Node) -> Result<Gathering> {
-        let words = node.words(node.size())?;
-        let tokens = node.all_gather(&words.export(Rights::all())?)?;
-        let others = tokens.iter().enumerate().filter(|(rank, _)| *rank != node.rank());
-        let others = others.map(|(_, token)| node.open(token)).collect::<Result<_, _>>()?;
-        Ok(Gathering { words, others, rank: node.rank(), rounds: AtomicU64::new(0) })
-    }
-
-    /// Waits until all are here.
-    fn wait(&self, poll: impl Fn() -> Result<()>) -> Result<()> {
-        let round = self.rounds.fetch_add(1, Ordering::Relaxed) + 1;
-        self.words.words()[self.rank].store(round, Ordering::Release);
-        let puts: Vec<_> =
-            self.others.iter().map(|other| other.put_value(8 * self.rank as u64, round)).collect();
-        let start = Instant::now();
-        while self.words.words().iter().any(|word| word.load(Ordering::Acquire) < round) {
-            poll()?;
-            ensure!(
-                start.elapsed() < BENCH_RUN,
-                "another process has not come within {} s",
-                BENCH_RUN.as_secs()
-            );
-        }
-        puts.into_iter().try_for_each(|put| put.wait().map(drop))?;
-        Ok(())
-    }
 }
 
 /// A size to measure.
