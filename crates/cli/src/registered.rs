@@ -47,7 +47,8 @@ pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point
     Ok(run_job(Kind::Registered, path, words)?.and_then(|output| points(&output)))
 }
 
-/// Runs both processes of a job on this host over a path, and gives what the first one prints; the inner error says what went wrong.
+/// Runs both processes of a job on this host over a path, and gives what that one of them prints that has figures; the inner error
+/// says what went wrong.
 ///
 /// # Errors
 /// If they cannot be started.
@@ -76,7 +77,7 @@ pub(crate) fn run_job(kind: Kind, path: PathChoice, words: &[String]) -> Result<
     if !texts.is_empty() {
         return Ok(Err(Failure { text: texts.join("\n"), not_here: false }));
     }
-    Ok(Ok(first.output))
+    Ok(Ok(if first.output.trim().is_empty() { second.output } else { first.output }))
 }
 
 /// One of the processes. The first prints an object a line for each size.

@@ -183,7 +183,7 @@ mod tests {
         let live = super::super::live::tests::invented(Paper::Part, pagewire_nic::PathChoice::Udp);
         let text = numbers("part", &claims, Some(&live));
         assert!(
-            text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,1.0\r\n")
+            text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,,,1.0\r\n")
         );
         let files =
             write("part", &claims, &[], None, Some(Place::Table(5)), directory.path()).expect("written");

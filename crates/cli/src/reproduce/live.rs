@@ -1,10 +1,11 @@
 //! The papers' experiments on this machine, with the engine: `pagewire reproduce --live`.
 //!
 //! The work is done by the helper programs `figures` and `registration` (benches/*.c), and for registered memory by this command itself
-//! ([`crate::registered`]), as for hash tables (`table`). All runs that the chosen figures need are
+//! ([`crate::registered`]), as for hash tables (`table`), counted puts and logged gets (`accesses`). All runs that the chosen figures need are
 //! made several times in turn, each but once for all figures that share it, and medians of their medians are shown. Nothing is
 //! taken from the model or from a paper.
 
+mod accesses;
 mod numbers;
 mod plans;
 mod table;
@@ -206,7 +207,7 @@ impl Live {
 
 /// Whether this command does it itself.
 fn is_own(run: &Run) -> bool {
-    matches!(run.helper, registered::NAME | table::NAME)
+    matches!(run.helper, registered::NAME | table::NAME | accesses::NAME)
 }
 
 /// One run; the inner error says what went wrong with it.
@@ -214,6 +215,7 @@ fn once(stage: Option<&Stage>, run: &Run, path: PathChoice) -> Result<Result<Vec
     let Some(stage) = stage.filter(|_| !is_own(run)) else {
         return match run.helper {
             table::NAME => table::run(path, &run.words),
+            accesses::NAME => accesses::run(path, &run.words),
             _ => registered::run(path, &run.words),
         };
     };
@@ -273,6 +275,7 @@ pub(super) mod tests {
                 "registration" => run.words.iter().flat_map(numbers).collect(),
                 registered::NAME => numbers(&run.words[1]),
                 table::NAME => vec![table::PROCESSES],
+                accesses::NAME => vec![accesses::CALLERS],
                 _ => run.words.last().map(numbers).unwrap(),
             };
             let percents = match run.helper {
@@ -303,9 +306,15 @@ pub(super) mod tests {
     const FRRWP_NOT_MEASURED: [Place; 4] =
         [Place::Figure(2), Place::Figure(5), Place::Table(1), Place::Section("5")];
 
-    /// The hash table's.
-    const ACTIVE_MEASURED: [Place; 4] =
-        [Place::Figure(1), Place::Panel(6, 'c'), Place::Panel(7, 'a'), Place::Panel(7, 'b')];
+    /// Those of the hash table, counted puts and logged gets.
+    const ACTIVE_MEASURED: [Place; 6] = [
+        Place::Figure(1),
+        Place::Panel(6, 'c'),
+        Place::Panel(7, 'a'),
+        Place::Panel(7, 'b'),
+        Place::Panel(7, 'd'),
+        Place::Panel(9, 'a'),
+    ];
 
     /// Every figure that the model has is measured over UDP, but those of applications and of a card's own work, which say so.
     #[test]
@@ -416,7 +425,7 @@ pub(super) mod tests {
     #[test]
     fn every_formula_gives_a_number_of_what_was_measured() {
         for (paper, least) in
-            [(Paper::Part, 25), (Paper::Jbmt, 4), (Paper::Frrwp, 1), (Paper::Reuse, 15), (Paper::Active, 5)]
+            [(Paper::Part, 25), (Paper::Jbmt, 4), (Paper::Frrwp, 1), (Paper::Reuse, 15), (Paper::Active, 7)]
         {
             let live = invented(paper, PathChoice::Udp);
             let claims = pagewire_papers::claims(paper);

@@ -1,6 +1,7 @@
-//! Those of Active Access: what two processes of this machine insert into the hash table.
+//! Those of Active Access: what two processes of this machine insert into the hash table, and how long one accesses the other's memory.
 
 use super::{Formula, Measured, ratio};
+use crate::reproduce::live::accesses::CALLERS;
 use crate::reproduce::live::table::PROCESSES;
 use pagewire_papers::Place;
 
@@ -24,4 +25,6 @@ pub(super) const ALL: &[(Place, &str, Formula)] = &[
     (Place::Panel(7, 'a'), "AA-SP more than AA-Poll", |m| Some((to_each_other(m, "AA-SP", "AA-Poll")? - 1.0) * 100.0)),
     (Place::Panel(7, 'a'), "AA-Int to AM-Ints (\"comparable\")", |m| to_each_other(m, "AA-Int", "AM-Ints")),
     (Place::Panel(7, 'b'), "AA-Poll to the best of RMA, AM, AM-Exp, AM-Onload, AM-Ints (25 %)", to_the_best),
+    (Place::Panel(7, 'd'), "AA-Poll to RMA (\"outperforms\")", |m| ratio(m.at("AA-Poll", CALLERS), m.at("RMA", CALLERS))),
+    (Place::Panel(9, 'a'), "a get that is logged, longer by (section 8, of run times)", |m| Some((ratio(m.at("No-FT", CALLERS), m.at("AA", CALLERS))? - 1.0) * 100.0)),
 ];
