@@ -31,6 +31,8 @@ const SLEEPS_WORD: usize = 0;
 const CLOSED_WORD: usize = 1;
 /// Records of one source for which the reader is woken.
 const WAKE_AFTER_WORD: usize = 2;
+/// How many rows, from the first one on, have had a source.
+const USED_WORD: usize = 3;
 const FIRST_ROW: usize = 16;
 
 // Words of a source's row: those that it writes, and in another cache line those of the reader.
@@ -222,7 +224,7 @@ impl<W: SharedWords> AccessLog<W> {
         self.words.store(READ, WAKE_AFTER_WORD, records.max(1));
         self.words.store(READ, SLEEPS_WORD, 1);
         self.words.fence();
-        if !(0..self.sources).any(|place| self.is_worth_waking(place)) {
+        if !(0..self.used()).any(|place| self.is_worth_waking(place)) {
             self.words.sleep(SLEEPS_WORD, 1, at_most);
         }
         self.words.store(READ, SLEEPS_WORD, 0);
@@ -268,15 +270,34 @@ impl<W: SharedWords> AccessLog<W> {
     pub fn claim_source(&self, owner: u64) -> Option<LogSource<W>> {
         for place in 0..self.sources {
             let row = self.row(place);
-            if self.words.load(row + OWNER) == 0
-                && self.words.compare_exchange(SOURCE, row + OWNER, 0, owner_word(owner)).is_ok()
-            {
+            if self.words.load(row + OWNER) != 0 {
+                continue;
+            }
+            // Before it is claimed: who dies in between has claimed nothing.
+            self.note_use(place);
+            if self.words.compare_exchange(SOURCE, row + OWNER, 0, owner_word(owner)).is_ok() {
                 let tail = self.words.load(row + TAIL);
                 return Some(LogSource { log: self.clone(), place, tail, owner });
             }
         }
         self.wake_if_asleep();
         None
+    }
+
+    /// The reader looks at this row, too, from now on.
+    fn note_use(&self, place: usize) {
+        let (mut known, used) = (self.words.load(USED_WORD), place as u64 + 1);
+        while known < used {
+            match self.words.compare_exchange(SOURCE, USED_WORD, known, used) {
+                Ok(_) => return,
+                Err(found) => known = found,
+            }
+        }
+    }
+
+    /// Rows that have had a source.
+    fn used(&self) -> usize {
+        (self.words.load(USED_WORD) as usize).min(self.sources)
     }
 
     /// Wakes a reader that sleeps: it makes space, and places of sources that have left.
@@ -496,6 +517,8 @@ struct Seen {
 pub struct LogReader<W> {
     log: AccessLog<W>,
     seen: Vec<Seen>,
+    /// Rows that have had a source, as far as is known.
+    used: usize,
     /// Records of several sources are read in the order of their stamps.
     is_ordered: bool,
     /// With which ring the search begins, where they are not, and how many records in a row it gave.
@@ -520,14 +543,15 @@ impl<W: SharedWords> LogReader<W> {
     /// before it.
     pub fn new(log: AccessLog<W>, is_ordered: bool) -> Self {
         let seen = vec![Seen { head: 0, reserved: None, is_closed: false }; log.sources];
-        LogReader { log, seen, is_ordered, first: 0, in_a_row: 0, held_back: None }
+        LogReader { log, seen, used: 0, is_ordered, first: 0, in_a_row: 0, held_back: None }
     }
 
     /// The next record, whose data take the place of what was in `data`. `now` is in nanoseconds, of the clock that gives the stamps.
     pub fn next(&mut self, now: u64, data: &mut Vec<u8>) -> Next {
         let mut first: Option<(usize, RecordHeader, u32)> = None;
-        for step in 0..self.seen.len() {
-            let place = (self.first + step) % self.seen.len();
+        let used = self.look_for_sources();
+        for step in 0..used {
+            let place = (self.first + step) % used;
             match self.ring(place) {
                 Ring::Ready(header, length) => {
                     if !self.is_ordered {
@@ -560,12 +584,18 @@ impl<W: SharedWords> LogReader<W> {
         }
     }
 
+    /// How many rows are to be looked at. It never shrinks, whatever a peer writes there.
+    fn look_for_sources(&mut self) -> usize {
+        self.used = self.used.max(self.log.used());
+        self.used
+    }
+
     /// Where the next search begins, behind a record of this ring: with the same ring, as most others have none, but not for ever.
     fn stay_or_go_on(&mut self, place: usize) {
         self.in_a_row = if place == self.first { self.in_a_row + 1 } else { 1 };
         self.first = place;
         if self.in_a_row >= MOST_IN_A_ROW {
-            (self.first, self.in_a_row) = ((place + 1) % self.seen.len(), 0);
+            (self.first, self.in_a_row) = ((place + 1) % self.used, 0);
         }
     }
 
@@ -583,7 +613,8 @@ impl<W: SharedWords> LogReader<W> {
     /// What holds back a record with this stamp.
     fn wait_for_earlier(&mut self, limit: u64, now: u64, data: &mut Vec<u8>) -> Option<Next> {
         let mut waits = false;
-        for place in 0..self.seen.len() {
+        // Once more: a source that came meanwhile may have published before the record that was found.
+        for place in 0..self.look_for_sources() {
             let is_earlier = match self.ring(place) {
                 Ring::Reserved(stamp) => stamp.is_none_or(|stamp| stamp < limit),
                 // It has been published since: the search begins anew.
@@ -722,7 +753,7 @@ impl<W: SharedWords> LogReader<W> {
 
     /// Makes place of sources that have left.
     pub fn free_places(&self) {
-        for place in 0..self.seen.len() {
+        for place in 0..self.used {
             let (row, words) = (self.log.row(place), &self.log.words);
             let has_left = words.load(row + OWNER) & LEAVING != 0;
             if has_left && words.load(row + HANDLED) == self.seen[place].head {

@@ -7,7 +7,7 @@ use crate::limits::{MAX_BLOCKS, MAX_QUEUE_PAIRS, MAX_REGIONS, USER_DOMAINS};
 /// First word: tells that these are tables of this layout.
 pub const MAGIC_WORD: usize = 0;
 /// "pagewire" and the layout's version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire06");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire07");
 /// Secret of the key permutation (peers that may read the tables may also trace the process).
 pub const SECRET_WORD: usize = 1;
 /// A memory file behind a range of the process's addresses, which peers may map: the range's first address, its length, and the number under
