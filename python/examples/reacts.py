@@ -11,7 +11,7 @@ letters = []
 
 
 def handle(access: pagewire.Access) -> None:
-    """Called by a thread of the library, once for each put. The peer does not know."""
+    """Called by a thread of the library, once for each record. The peer does not know."""
     letter = access.value(np.uint64)
     if letter is None:
         print(f"{access.length} bytes were put", flush=True)

@@ -14,9 +14,11 @@ fn main() -> pagewire::Result<()> {
     node.barrier()?;
 
     assert_eq!(table.lookup(7)?.as_deref(), Some(&b"seven"[..]));
+    node.barrier()?; // all have looked
     table.delete(7)?;
     table.flush()?;
     assert_eq!(table.lookup(7)?, None);
     println!("{} elements here", table.statistics()?.elements);
+    node.barrier()?; // a process that leaves takes its part along
     Ok(())
 }

@@ -87,7 +87,8 @@ pub struct BuiltIns {
     _serving: Serving,
     _log: AccessLog,
     _mailbox: Region<u64>,
-    address: Vec<u8>,
+    node: Arc<Node>,
+    tokens: [Token; 2],
 }
 
 impl BuiltIns {
@@ -100,16 +101,27 @@ impl BuiltIns {
         let log = node.access_log(LOG_BYTES)?;
         mailbox.attributes(..).redirect_puts().to(&log)?;
         let tokens = [mailbox.export(Rights::WRITE)?, memory.export(Rights::all())?];
-        let address = tokens.iter().flat_map(Token::to_bytes).collect();
-        let (node, memory) = (node.clone(), memory.clone());
-        let mut handler = Handler { node, memory, callers: HashMap::new(), messages: Assembler::default() };
+        // A caller may use the owner's node, and its operations wait behind a flush of the same node.
+        let answering = Node::alone()?;
+        let memory = memory.clone();
+        let mut handler =
+            Handler { answering, memory, callers: HashMap::new(), messages: Assembler::default() };
         let serving = log.serve(move |access| handler.handle(&access))?;
-        Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, address })
+        Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, node: node.clone(), tokens })
     }
 
     /// By which others run chains here: whoever has it may do so.
     pub fn address(&self) -> Vec<u8> {
-        self.address.clone()
+        self.tokens.iter().flat_map(Token::to_bytes).collect()
+    }
+}
+
+impl Drop for BuiltIns {
+    fn drop(&mut self) {
+        // Callers that have the memory mapped run none any more, either.
+        if let Err(error) = self.node.unexport(&self.tokens[1]) {
+            log::warn!("the memory of built-in handlers stays open to callers that map it: {error}");
+        }
     }
 }
 
@@ -129,7 +141,7 @@ struct Answer {
 }
 
 struct Handler {
-    node: Arc<Node>,
+    answering: Node,
     memory: Arc<Region<u64, Atomic>>,
     /// Regions for answers, by their tokens.
     callers: HashMap<Vec<u8>, RemoteRegion>,
@@ -161,7 +173,7 @@ impl Handler {
         let caller = match self.callers.get(&request.answer) {
             Some(caller) => caller.clone(),
             None => {
-                let caller = self.node.open(&Token::from_bytes(&request.answer)?)?;
+                let caller = self.answering.open(&Token::from_bytes(&request.answer)?)?;
                 self.callers.insert(request.answer.clone(), caller.clone());
                 caller
             }

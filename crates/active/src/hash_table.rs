@@ -214,7 +214,8 @@ impl HashTable {
         self.own.failure()
     }
 
-    /// Gives the volume of this process so many cells, and as many spare ones, and leaves the bytes of values out that nothing names any more.
+    /// Gives the volume of this process so many cells, and spare ones for all of its elements at least, and leaves the bytes of values out that nothing
+    /// names any more.
     ///
     /// # Errors
     /// `NoMemory`, `Heap`: there is none for it, and it stays as it was.

@@ -399,6 +399,11 @@ impl LoggedProcess {
         let logs = self.shared.logs.get(rank).ok_or(ReplayError::NotConnected { rank })?;
         let peer = &mut self.peers[rank];
         let remote = peer.remote.as_ref().ok_or(ReplayError::NotConnected { rank })?;
+        // What is refused is no part of what is replayed.
+        let (count, length) = (data.len() as u64, remote.memory[0].length());
+        if offset.checked_add(count).is_none_or(|end| end > length) {
+            return Err(pagewire::Error::Range { offset, count, length }.into());
+        }
         let entry =
             Entry { number: peer.put + 1, epoch: self.epoch, stamp: now(), offset, data: data.to_vec() };
         if !peer.puts.append(logs, &entry) {
@@ -417,10 +422,11 @@ impl LoggedProcess {
     /// `Full`, `Diverged`; `Pagewire`: the peer is lost. The same get may be made again when another process is in its place.
     pub fn get(&mut self, rank: usize, offset: u64, length: usize) -> Result<Vec<u8>> {
         self.check_replayed()?;
-        let mut bytes = Vec::with_capacity(length);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|_| pagewire::Error::NoMemory(length as u64))?;
         while bytes.len() < length {
             let piece = (length - bytes.len()).min(PIECE);
-            bytes.extend(self.get_piece(rank, offset + bytes.len() as u64, piece)?);
+            bytes.extend(self.get_piece(rank, offset.saturating_add(bytes.len() as u64), piece)?);
         }
         Ok(bytes)
     }

@@ -50,6 +50,11 @@ fn chains_run_at_their_owner() {
         assert!(crooked.to_string().contains("multiple of 8"), "{crooked}");
         assert!(remote.run(&Chain::new().compare_swap(0, &[0; 33], &[0; 33])).is_err());
         assert_eq!(memory.words()[0].load(Ordering::Relaxed), 100);
+        // The owner's own node may run what its handler has to.
+        let own = RemoteBuiltIns::open(&owner, &served.address()).unwrap();
+        assert!(matches!(&own.run(&wide).unwrap()[0], Outcome::Swap { swapped: false, .. }));
+        drop(served);
+        assert!(remote.run(&Chain::new().fetch_add(0, 1)).is_err(), "nobody serves it any more");
     });
 }
 

@@ -230,3 +230,26 @@ fn what_a_dead_member_had_flushed_stays() {
         assert!(output.status.success() && out.contains("survived"), "{path} {scheme}: {out}\n{errors}");
     }
 }
+
+/// A table that is made small, or is overwritten again and again, takes no more memory than its elements need.
+#[test]
+fn what_nothing_names_takes_no_memory() {
+    let node = Arc::new(Node::alone().unwrap());
+    let table = HashTable::join(&node, &TableOptions::new(100)).unwrap();
+    for key in 1..20_000 {
+        table.insert(key, b"8 bytes.").unwrap();
+    }
+    for cells in [10, 0, 10] {
+        table.resize(cells).unwrap();
+    }
+    let statistics = table.statistics().unwrap();
+    assert_eq!((statistics.elements, statistics.cells), (19_999, 10));
+    table.clear();
+    table.resize(100).unwrap();
+    for round in 0..20_000u64 {
+        table.insert(1 + round % 50, &[round as u8; 100]).unwrap();
+    }
+    let statistics = table.statistics().unwrap();
+    assert!(statistics.elements == 50 && statistics.cells < 1000, "{statistics:?}");
+    assert!(table.resize(usize::MAX).is_err() && table.lookup(1).unwrap().is_some());
+}

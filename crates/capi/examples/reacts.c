@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Called by a thread of the library, once for each put. The peer does not know. */
+/* Called by a thread of the library, once for each record. The peer does not know. */
 static void handle(void *context, const pw_access *access)
 {
     uint64_t *letters = context, letter;

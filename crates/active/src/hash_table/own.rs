@@ -56,7 +56,7 @@ struct Volume {
 
 impl Volume {
     fn make(node: &Node, shape: Shape) -> Result<Volume> {
-        let words = shape.words().ok_or(Error::NoMemory(u64::MAX))?;
+        let words = shape.words().ok_or_else(|| Error::NoMemory(shape.needed_bytes()))?;
         let region = node.words(words)?;
         shape.begin(region.words())?;
         let token = region.export(Rights::all())?;
@@ -72,15 +72,22 @@ impl Volume {
         }
     }
 
-    /// The shape of the volume that takes the place of this one, which is full and is to take a value of so many bytes: what nothing names any
-    /// more is left out, and what is more than half full without that is doubled.
-    fn next_shape(&self, value: usize) -> Result<Shape> {
-        let (mut elements, mut words) = (0, value.div_ceil(8));
+    /// Elements, and words that the bytes of their values take.
+    fn live(&self) -> Result<(usize, usize)> {
+        let (mut elements, mut words) = (0, 0);
         self.shape.walk(self.region.words(), |_, value| {
             elements += 1;
             words += Shape::words_of(value);
             Ok(())
         })?;
+        Ok((elements, words))
+    }
+
+    /// The shape of the volume that takes the place of this one, which is full and is to take a value of so many bytes: what nothing names any
+    /// more is left out, and what is more than half full without that is doubled.
+    fn next_shape(&self, value: usize) -> Result<Shape> {
+        let (elements, words) = self.live()?;
+        let words = words + value.div_ceil(8);
         let Shape { cells, spare, value_words } = self.shape;
         let is_crowded = elements + 1 > spare / 2;
         let (cells, spare) = if is_crowded {
@@ -196,8 +203,11 @@ impl OwnVolume {
 
     pub fn resize(&self, cells: usize) -> Result<()> {
         let mut volume = self.served.volume.write();
-        let shape = Shape { cells: cells.max(1), spare: cells.max(1), ..volume.shape };
-        self.served.replace(&mut volume, shape)
+        let (elements, words) = volume.live()?;
+        // All elements find a cell, also where all of them collide.
+        let spare = cells.max(elements.saturating_mul(2)).max(8);
+        let value_words = volume.shape.value_words.min(words.saturating_mul(2).max(64));
+        self.served.replace(&mut volume, Shape { cells: cells.max(1), spare, value_words })
     }
 
     pub fn clear(&self) {

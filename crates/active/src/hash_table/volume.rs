@@ -163,6 +163,12 @@ impl Shape {
         (words < 1 << PLACE_BITS && self.cells > 0).then_some(words)
     }
 
+    /// Bytes of a volume, or the most that a number has.
+    pub fn needed_bytes(&self) -> u64 {
+        let cells = (self.cells as u64).saturating_add(self.spare as u64).saturating_mul(CELL as u64);
+        cells.saturating_add(self.value_words as u64).saturating_add(HEADER as u64).saturating_mul(8)
+    }
+
     /// Writes the header of a volume whose other words are 0.
     pub fn begin(&self, words: &[AtomicU64]) -> Result<()> {
         let header = [self.cells, self.spare, self.value_words].map(|count| count as u64);

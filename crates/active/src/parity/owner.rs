@@ -83,6 +83,9 @@ struct Member {
     checksum: crc32fast::Hasher,
 }
 
+/// Bytes of a member's checkpoint at most.
+const MOST_BYTES: u64 = 1 << 46;
+
 impl Parity {
     /// A parity of so many members, whose checkpoints have `bytes` at most. It takes twice as much memory.
     ///
@@ -91,6 +94,10 @@ impl Parity {
     pub fn new(node: &Node, members: usize, bytes: u64) -> Result<Parity, ParityError> {
         if members == 0 || members > MEMBERS {
             return Err(ParityError::NoMember { member: members, members: MEMBERS });
+        }
+        // Nothing of it may come round: no memory has so many.
+        if bytes > MOST_BYTES {
+            return Err(pagewire::Error::NoMemory(bytes).into());
         }
         let layout = Layout::new(members, bytes);
         let region = node.zeroed::<u64>((layout.length() / 8) as usize)?;
