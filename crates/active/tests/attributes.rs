@@ -1,30 +1,14 @@
 //! Each combination of attributes, kind of access and path: what the caller sees, what reaches memory, and what reaches which log (PAPERS AA-2 to
 //! AA-4; "What the caller sees").
 
+mod other;
+
+use other::on_each_path;
 use pagewire::access_log::{LoggedOperation, PageAttributes, PageFlags};
 use pagewire::{Node, Region, RemoteRegion, Rights};
 use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
-use std::process::Command;
 
 const PAGE: u64 = 4096;
-
-/// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.
-fn on_each_path(name: &str, test: fn()) {
-    if std::env::var_os("PAGEWIRE_ACTIVE_TEST").is_some() {
-        return test();
-    }
-    for path in ["local", "udp"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env("PAGEWIRE_ACTIVE_TEST", name)
-            .env("PAGEWIRE_PATH", path)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
-    }
-}
 
 struct World {
     table: Region<u64>,

@@ -1,28 +1,12 @@
 //! Built-in handlers over each path: chains run whole, and what they refuse is an error at the caller.
 
+mod other;
+
+use other::on_each_path;
 use pagewire::Node;
 use pagewire_active::built_in::{BuiltIns, Chain, Outcome, Place, RemoteBuiltIns, begin_area};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.
-fn on_each_path(name: &str, test: fn()) {
-    if std::env::var_os("PAGEWIRE_BUILT_IN_TEST").is_some() {
-        return test();
-    }
-    for path in ["local", "udp"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env("PAGEWIRE_BUILT_IN_TEST", name)
-            .env("PAGEWIRE_PATH", path)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
-    }
-}
 
 #[test]
 fn chains_run_at_their_owner() {

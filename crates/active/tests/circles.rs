@@ -1,29 +1,13 @@
 //! Handlers that wait for each other, or for space in each other's log: they end with an error after a bound, and the logs go on.
 
+mod other;
+
+use other::on_each_path;
 use pagewire::{Failure, Node, Region, RemoteRegion, Rights};
 use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.
-fn on_each_path(name: &str, test: fn()) {
-    if std::env::var_os("PAGEWIRE_CIRCLES_TEST").is_some() {
-        return test();
-    }
-    for path in ["local", "udp"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env("PAGEWIRE_CIRCLES_TEST", name)
-            .env("PAGEWIRE_PATH", path)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
-    }
-}
 
 struct Owner {
     node: Arc<Node>,

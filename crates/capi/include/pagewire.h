@@ -495,7 +495,7 @@ typedef struct {
      */
     uint32_t flags;
     /**
-     * The same number for the records of one message, and another one for the next message of the source.
+     * All records of one message have this number, and the next message of the source has another one.
      */
     uint32_t message;
     /**

@@ -57,7 +57,7 @@ pub struct pw_access {
     pub operation: u32,
     /// PW_FIRST, PW_LAST, PW_REFUSED, PW_REDIRECTED, PW_MAY_HAVE_WRITTEN, by OR.
     pub flags: u32,
-    /// The same number for the records of one message, and another one for the next message of the source.
+    /// All records of one message have this number, and the next message of the source has another one.
     pub message: u32,
     /// The key of the token by which it was made.
     pub key: u32,

@@ -244,6 +244,31 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     tasks
 }
 
+/// Looks for the programs that are to be measured.
+fn are_installed(tasks: &[Task]) -> Result<()> {
+    let programs = tasks.iter().filter_map(|task| match task {
+        Task::Program(bench, ..) => Some(bench.program),
+        _ => None,
+    });
+    let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
+    if !missing.is_empty() {
+        let missing: Vec<&str> = missing.into_iter().collect();
+        bail!("not installed: {} (Debian package perftest)", missing.join(", "));
+    }
+    Ok(())
+}
+
+/// An option that some of what is to be measured does not take.
+fn misplaced(arguments: &BenchArguments, tasks: &[Task]) -> Option<&'static str> {
+    if arguments.strategy.is_some() && !tasks.iter().all(Task::takes_strategy) {
+        return Some("--strategy is for conditional_write and conditional_write_file");
+    }
+    let are_tables = tasks.iter().all(|task| matches!(task, Task::HashTable(..)));
+    (arguments.table.is_given() && !are_tables).then_some(
+        "--processes, --cells, --inserts and --scheme are for hashtable, hashtable_batch and hashtable_lookup",
+    )
+}
+
 /// Runs the benchmarks; gives the exit status: 1 if one of Pagewire's own could not be had.
 ///
 /// # Errors
@@ -254,14 +279,8 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         crate::tell!("pagewire: measured on the local path only: {}", arguments.names.join(", "));
         return Ok(2);
     }
-    if arguments.strategy.is_some() && !tasks.iter().all(Task::takes_strategy) {
-        crate::tell!("pagewire: --strategy is for conditional_write and conditional_write_file: name those");
-        return Ok(2);
-    }
-    if arguments.table.is_given() && !tasks.iter().all(|task| matches!(task, Task::HashTable(..))) {
-        crate::tell!(
-            "pagewire: --processes, --cells, --inserts and --scheme are for hashtable, hashtable_batch and hashtable_lookup: name those"
-        );
+    if let Some(misplaced) = misplaced(arguments, &tasks) {
+        crate::tell!("pagewire: {misplaced}: name those");
         return Ok(2);
     }
     // Known before minutes are spent on measuring.
@@ -273,15 +292,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         .as_ref()
         .map(|file| File::create(file).with_context(|| format!("--save {}", file.display())))
         .transpose()?;
-    let programs = tasks.iter().filter_map(|task| match task {
-        Task::Program(bench, ..) => Some(bench.program),
-        _ => None,
-    });
-    let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
-    if !missing.is_empty() {
-        let missing: Vec<&str> = missing.into_iter().collect();
-        bail!("not installed: {} (Debian package perftest)", missing.join(", "));
-    }
+    are_installed(&tasks)?;
     interrupt::watch()?;
     let has_peers = |task: &Task| matches!(task, Task::Program(..) | Task::Target(..) | Task::Native(..));
     let needs_peers = tasks.iter().any(|task| has_peers(task) && !task.takes_strategy());

@@ -54,7 +54,7 @@ class Access:
         #: What it does.
         self.kind = AccessKind(access.operation)
         self.flags = int(access.flags)
-        #: The same number for the records of one message, and another one for the next message of the source.
+        #: All records of one message have this number, and the next message of the source has another one.
         self.message = int(access.message)
         #: The key of the token by which it was made.
         self.key = int(access.key)
