@@ -149,7 +149,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
     if !has_ucx {
         not_checked::tell(format!("UCX over verbs: {} is missing (ucx-utils)", ucx::PROGRAM));
     }
-    for setting in Setting::ALL {
+    for (place, setting) in Setting::ALL.into_iter().enumerate() {
         let name = setting.name();
         trials.push(trial(pool, &format!("killed::{name}"), move |ground| {
             killed::survivor_ends(ground, setting)
@@ -164,7 +164,13 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             let title = format!("ucx::{name}::{}", run.title());
             trials.push(trial(pool, &title, move |ground| ucx::check(ground, setting, &run, all)));
         }
-        for combination in combinations::table()?.into_iter().filter(|c| all || perftest::is_quick(c)) {
+        let is_tried = |(row, combination): &(usize, combinations::Combination)| {
+            all || perftest::is_quick(combination)
+                // Options are tried in one setting each, in turn.
+                && (combination.options.is_empty() || row % Setting::ALL.len() == place)
+        };
+        let tried = combinations::table()?.into_iter().enumerate().filter(is_tried);
+        for combination in tried.map(|(_, combination)| combination) {
             let (program, transport) = (&combination.program, &combination.transport);
             let title =
                 format!("perftest::{name}::{program} -c {transport} {}", combination.options.join(" "));
