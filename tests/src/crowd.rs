@@ -24,6 +24,11 @@ pub struct Run {
 const FEW: usize = 48;
 const MANY: usize = 256;
 
+/// The timeout of its queue pairs: of a small crowd, which has the processors of this machine together with other tests, 17 seconds with seven
+/// retries; of a whole one, which has them alone, 4.
+const TIMEOUT: u8 = 19;
+const TIMEOUT_ALONE: u8 = 17;
+
 /// Descriptors with which every process can have channels to all others, though far fewer files than channels need may be on their way
 /// at a time: the kernel allows a user as many as one process may have descriptors.
 const DESCRIPTORS: usize = 256;
@@ -75,7 +80,8 @@ pub fn every_word_arrives(ground: &Ground, run: &Run) -> Result<()> {
     if run.descriptors == TOO_FEW {
         command.arg("--stats");
     }
-    command.arg("--").arg(&program).arg(run.processes.to_string());
+    let timeout = if run.processes == FEW { TIMEOUT } else { TIMEOUT_ALONE };
+    command.arg("--").arg(&program).args([run.processes.to_string(), timeout.to_string()]);
     let finished = Running::start(command)?.wait_until(Instant::now() + RUN);
     ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
     if run.descriptors == TOO_FEW {
