@@ -8,6 +8,8 @@
 
 pub mod gas;
 mod mailbox;
+#[cfg(test)]
+mod random;
 pub mod sort;
 pub mod stream;
 pub mod transactions;

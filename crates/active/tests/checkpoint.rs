@@ -445,8 +445,9 @@ fn processes_of_a_job_are_restored_together() {
                 ("PAGEWIRE_JOB_FILE", job.to_str().unwrap()),
                 ("PAGEWIRE_RANK", &rank),
                 ("PAGEWIRE_SIZE", &size),
+                ("PAGEWIRE_PATH", "auto"),
             ];
-            let mut process = Other::start_with(TEST, "process", "auto", &variables);
+            let mut process = Other::start_with(TEST, "process", &variables);
             process.tell(directory.path().join(format!("checkpoint{rank}")).to_str().unwrap());
             process
         };

@@ -4,7 +4,6 @@
 mod gas;
 #[path = "../../../tests/src/not_checked.rs"]
 mod not_checked;
-#[path = "experimental/other.rs"]
 mod other;
 #[path = "experimental/sort.rs"]
 mod sort;

@@ -9,7 +9,8 @@ use crate::engine::Host;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::handshake::{Connected, FlushRegion, connect, discard};
 use crate::limits::{
-    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH, WORK_PAUSE,
+    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH, SWAP_TRIES,
+    WORK_PAUSE,
 };
 use crate::listener::{ListenerHandle, Watcher};
 use crate::pending::{AnyPending, Pending, Step, Wakers};
@@ -218,7 +219,9 @@ impl Connection {
             Link::Up { queue_pair, .. } => queue_pair.clone(),
             _ => return false,
         };
-        queue_pair.maps(address, length).unwrap_or(false)
+        let maps = queue_pair.maps(address, length);
+        maps.inspect_err(|error| log::debug!("whether memory of {} is mapped: {error}", self.peer.socket()))
+            .unwrap_or(false)
     }
 
     /// Has the caller work on words of the peer's memory that is mapped here. False: that cannot be done now.
@@ -594,7 +597,8 @@ impl Connection {
 /// Executes a step in the memory of a local peer. False: nothing was done.
 fn execute_step(queue_pair: &Arc<QueuePair<Host>>, step: &Step, word: &AtomicU64) -> bool {
     let mut operation = step.operation;
-    loop {
+    // Others may change the word as fast as this reads it: then it goes on as an operation, without the lock.
+    for _ in 0..SWAP_TRIES {
         let Some(found) = queue_pair.execute_now(&operation, step.local) else { return false };
         match &mut operation {
             SendOperation::CompareSwap { compare, .. } if step.repeats && *compare != found => {
@@ -607,6 +611,7 @@ fn execute_step(queue_pair: &Arc<QueuePair<Host>>, step: &Step, word: &AtomicU64
             _ => return true,
         }
     }
+    false
 }
 
 /// Has the peer destroy the queue pair of its side.

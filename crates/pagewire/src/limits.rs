@@ -30,6 +30,9 @@ pub const CONNECT_TRIES: u32 = 5;
 /// The pause before a lost connection is made anew, for each time that it was lost in a row.
 pub const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
+/// Compare-swaps of a swap that are tried as it is started.
+pub const SWAP_TRIES: usize = 64;
+
 /// How long a thread waits for an operation before it goes on with its other work ([`WhileWaiting`](crate::waiting::WhileWaiting)).
 pub const WORK_PAUSE: Duration = Duration::from_millis(1);
 

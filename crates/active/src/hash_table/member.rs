@@ -29,7 +29,7 @@ pub(super) struct Member {
     pointer: RemoteRegion,
     volume: RwLock<RemoteVolume>,
     in_flight: Mutex<VecDeque<Operation<Vec<u64>>>>,
-    /// Elements that had no space, of which somebody was told.
+    /// Elements that had no space, as far as that was reported.
     refused: AtomicU64,
 }
 
@@ -94,10 +94,7 @@ impl Member {
 
     #[cold]
     fn insert_by_operations(&self, key: u64, value: &[u8], own: &OwnVolume) -> Result<()> {
-        let written = self.on_volume(|volume| match volume.shape.keep(&volume.region, value)? {
-            Some(value) => volume.shape.write(&volume.region, key, value),
-            None => Ok(Written::Full),
-        })?;
+        let written = self.on_volume(|volume| volume.shape.insert(&volume.region, key, value))?;
         match written {
             Written::Done => Ok(()),
             // The owner makes it larger. What follows finds it done.
@@ -122,18 +119,11 @@ impl Member {
     pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {
         if self.scheme != Scheme::Operations {
             let volume = self.volume.read();
-            let found = volume.region.with_words(|words| {
-                let value = volume.shape.value(words, key)?;
-                value.map(|value| volume.shape.bytes(words, value)).transpose()
-            });
-            if let Some(found) = found {
+            if let Some(found) = volume.region.with_words(|words| volume.shape.lookup(words, key)) {
                 return found;
             }
         }
-        self.on_volume(|volume| {
-            let value = volume.shape.value(&volume.region, key)?;
-            value.map(|value| volume.shape.bytes(&volume.region, value)).transpose()
-        })
+        self.on_volume(|volume| volume.shape.lookup(&volume.region, key))
     }
 
     pub fn delete(&self, key: u64, own: &OwnVolume) -> Result<()> {
@@ -214,11 +204,7 @@ fn insert_all(words: &[AtomicU64], shape: &Shape, elements: &[(u64, &[u8])]) -> 
         elements.iter().for_each(|(key, _)| shape.touch(words, *key));
     }
     for (index, (key, value)) in elements.iter().enumerate() {
-        let written = match shape.keep(words, value)? {
-            Some(value) => shape.write(words, *key, value)?,
-            None => Written::Full,
-        };
-        if written == Written::Full {
+        if shape.insert(words, *key, value)? == Written::Full {
             return Ok(index);
         }
     }

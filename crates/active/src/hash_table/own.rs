@@ -1,7 +1,7 @@
 //! The volume of this process, and the handler that changes it for others.
 
 use super::messages::Message;
-use super::volume::{Shape, Written};
+use super::volume::{MAX_VALUE, Shape, Written};
 use super::{Service, VolumeStatistics};
 use crate::access::Access;
 use crate::assembler::Assembler;
@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of the log for each other process.
 const LOG_BYTES: usize = 1 << 20;
 
-/// Bytes of the mailbox: the longest message. Puts go to the log, so that none of its pages is ever touched.
-const MAILBOX: usize = 1 << 28;
+/// Bytes of the mailbox: the longest message, of a value with its head and key. Puts go to the log, so that none of its pages is ever touched.
+const MAILBOX: usize = (MAX_VALUE + 16).next_multiple_of(PAGE);
+
+const PAGE: usize = 4096;
 
 /// Words of the pointer, by which others find the volume: how often it was replaced, twice, and odd while it is; elements that it had no space for;
 /// the token of the volume.
@@ -65,11 +67,7 @@ impl Volume {
 
     #[inline]
     fn insert(&self, key: u64, value: &[u8]) -> Result<Written> {
-        let words = self.region.words();
-        match self.shape.keep(words, value)? {
-            Some(value) => self.shape.write(words, key, value),
-            None => Ok(Written::Full),
-        }
+        self.shape.insert(self.region.words(), key, value)
     }
 
     /// Elements, and words that the bytes of their values take.
@@ -99,30 +97,17 @@ impl Volume {
         Ok(Shape { cells, spare, value_words })
     }
 
-    /// A volume of another shape with the elements of this one. Nobody else may change this one.
+    /// A volume of another shape, which has space for them, with the elements of this one. Nobody else may change this one.
     fn copy(&self, node: &Node, shape: Shape) -> Result<Volume> {
-        let mut larger = shape;
-        loop {
-            let new = Volume::make(node, larger)?;
-            let mut is_full = false;
-            self.shape.walk(self.region.words(), |key, value| {
-                let bytes = self.shape.bytes(self.region.words(), value)?;
-                is_full = is_full || new.insert(key, &bytes)? == Written::Full;
-                Ok(())
-            })?;
-            if !is_full {
-                return Ok(new);
+        let (words, new) = (self.region.words(), Volume::make(node, shape)?);
+        self.shape.walk(words, |key, value| {
+            let bytes = self.shape.bytes(words, value)?;
+            match new.insert(key, &bytes)? {
+                Written::Done => Ok(()),
+                Written::Full => Err(Error::NoMemory(shape.needed_bytes())),
             }
-            larger = doubled(larger);
-        }
-    }
-}
-
-fn doubled(Shape { cells, spare, value_words }: Shape) -> Shape {
-    Shape {
-        cells: cells.saturating_mul(2),
-        spare: spare.saturating_mul(2).max(8),
-        value_words: value_words.saturating_mul(2).max(64),
+        })?;
+        Ok(new)
     }
 }
 
@@ -187,9 +172,7 @@ impl OwnVolume {
     #[inline]
     pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {
         let volume = self.served.volume.read();
-        let words = volume.region.words();
-        let value = volume.shape.value(words, key)?;
-        value.map(|value| volume.shape.bytes(words, value)).transpose()
+        volume.shape.lookup(volume.region.words(), key)
     }
 
     pub fn delete(&self, key: u64) -> Result<()> {
@@ -218,13 +201,8 @@ impl OwnVolume {
     pub fn statistics(&self) -> Result<VolumeStatistics> {
         let Served { volume, pointer, malformed, .. } = &*self.served;
         let volume = volume.read();
-        let mut elements = 0;
-        volume.shape.walk(volume.region.words(), |_, _| {
-            elements += 1;
-            Ok(())
-        })?;
         Ok(VolumeStatistics {
-            elements,
+            elements: volume.live()?.0,
             cells: volume.shape.cells,
             spare_taken: volume.shape.spare_taken(volume.region.words())?,
             resizes: pointer.words()[COUNT].load(Ordering::Acquire) / 2,
@@ -305,9 +283,7 @@ impl Served {
         }
         words[COUNT].store(count, Ordering::Release);
     }
-}
 
-impl Served {
     fn obey(&self, message: &[u8]) {
         let mut refused = 0;
         let mut keep = |outcome: Result<()>| {

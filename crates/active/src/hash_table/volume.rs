@@ -217,7 +217,7 @@ impl Shape {
 
     /// Writes a value's word to the cell of a key, which is appended to its chain if it is new.
     #[inline]
-    pub fn write<W: Words + ?Sized>(&self, words: &W, key: u64, value: u64) -> Result<Written> {
+    fn write<W: Words + ?Sized>(&self, words: &W, key: u64, value: u64) -> Result<Written> {
         let mut at = self.cell_of(hash(key));
         let found = words.compare_swap(at, 0, key)?;
         if found == 0 || found == key {
@@ -253,6 +253,21 @@ impl Shape {
         Err(damaged())
     }
 
+    /// Writes the value of a key, with its bytes where they do not fit in a word.
+    #[inline]
+    pub fn insert<W: Words + ?Sized>(&self, words: &W, key: u64, value: &[u8]) -> Result<Written> {
+        match self.keep(words, value)? {
+            Some(value) => self.write(words, key, value),
+            None => Ok(Written::Full),
+        }
+    }
+
+    /// The bytes of a key's value. `None`: it has none.
+    #[inline]
+    pub fn lookup<W: Words + ?Sized>(&self, words: &W, key: u64) -> Result<Option<Vec<u8>>> {
+        self.value(words, key)?.map(|value| self.bytes(words, value)).transpose()
+    }
+
     /// Where the cell of a key lies, and the word of its value.
     fn find<W: Words + ?Sized>(&self, words: &W, key: u64) -> Result<Option<(usize, u64)>> {
         let mut at = self.cell_of(hash(key));
@@ -271,7 +286,7 @@ impl Shape {
 
     /// The word of a key's value. `None`: there is none.
     #[inline]
-    pub fn value<W: Words + ?Sized>(&self, words: &W, key: u64) -> Result<Option<u64>> {
+    fn value<W: Words + ?Sized>(&self, words: &W, key: u64) -> Result<Option<u64>> {
         let found = self.find(words, key)?;
         Ok(found.map(|(_, value)| value).filter(|value| !matches!(*value, PENDING | DELETED)))
     }
@@ -286,7 +301,7 @@ impl Shape {
     }
 
     /// The word that names a value, whose bytes are written where they do not fit in it. `None`: there is no space for them.
-    pub fn keep<W: Words + ?Sized>(&self, words: &W, value: &[u8]) -> Result<Option<u64>> {
+    fn keep<W: Words + ?Sized>(&self, words: &W, value: &[u8]) -> Result<Option<u64>> {
         if value.len() <= SHORT {
             let mut bytes = [0; 8];
             bytes[..value.len()].copy_from_slice(value);
@@ -391,17 +406,6 @@ mod tests {
         words
     }
 
-    fn write(shape: &Shape, words: &[AtomicU64], key: u64, value: &[u8]) -> Written {
-        match shape.keep(words, value).unwrap() {
-            Some(word) => shape.write(words, key, word).unwrap(),
-            None => Written::Full,
-        }
-    }
-
-    fn read(shape: &Shape, words: &[AtomicU64], key: u64) -> Option<Vec<u8>> {
-        shape.value(words, key).unwrap().map(|value| shape.bytes(words, value).unwrap())
-    }
-
     proptest! {
         /// A volume of few cells, so that chains are long, does what a map does.
         #[test]
@@ -412,14 +416,14 @@ mod tests {
             for (key, value) in steps {
                 match value {
                     Some(value) => {
-                        prop_assert_eq!(write(&shape, &words, key, &value), Written::Done);
+                        prop_assert_eq!(shape.insert(&words[..], key, &value).unwrap(), Written::Done);
                         map.insert(key, value);
                     }
                     None => prop_assert_eq!(shape.delete(&words[..], key).unwrap(), map.remove(&key).is_some()),
                 }
             }
             for key in 1..40 {
-                prop_assert_eq!(read(&shape, &words, key), map.get(&key).cloned());
+                prop_assert_eq!(shape.lookup(&words[..], key).unwrap(), map.get(&key).cloned());
             }
             let mut found = 0;
             shape.walk(&words, |key, _| { found += usize::from(map.contains_key(&key)); Ok(()) }).unwrap();
@@ -449,14 +453,18 @@ mod tests {
     fn what_does_not_fit_is_said() {
         let shape = Shape { cells: 1, spare: 2, value_words: 1 };
         let words = volume(shape);
-        assert_eq!(write(&shape, &words, 1, b"12345678"), Written::Done);
-        assert_eq!(write(&shape, &words, 2, b"123456789"), Written::Full, "no space for the bytes");
-        assert_eq!(write(&shape, &words, 2, b""), Written::Done);
-        assert_eq!(write(&shape, &words, 3, b""), Written::Done);
-        assert_eq!(write(&shape, &words, 4, b""), Written::Full, "no spare cell");
-        assert_eq!(read(&shape, &words, 1).unwrap(), b"12345678");
-        assert_eq!(read(&shape, &words, 3).unwrap(), b"");
-        assert_eq!(read(&shape, &words, 4), None);
+        assert_eq!(shape.insert(&words[..], 1, b"12345678").unwrap(), Written::Done);
+        assert_eq!(
+            shape.insert(&words[..], 2, b"123456789").unwrap(),
+            Written::Full,
+            "no space for the bytes"
+        );
+        assert_eq!(shape.insert(&words[..], 2, b"").unwrap(), Written::Done);
+        assert_eq!(shape.insert(&words[..], 3, b"").unwrap(), Written::Done);
+        assert_eq!(shape.insert(&words[..], 4, b"").unwrap(), Written::Full, "no spare cell");
+        assert_eq!(shape.lookup(&words[..], 1).unwrap().unwrap(), b"12345678");
+        assert_eq!(shape.lookup(&words[..], 3).unwrap().unwrap(), b"");
+        assert_eq!(shape.lookup(&words[..], 4).unwrap(), None);
     }
 
     /// Threads that write the same and different keys at once lose none.
@@ -469,8 +477,14 @@ mod tests {
                 let words = &words;
                 scope.spawn(move || {
                     for index in 0..500 {
-                        assert_eq!(write(&shape, words, 1 + thread * 500 + index, b"own"), Written::Done);
-                        assert_eq!(write(&shape, words, 10_000 + index, b"shared"), Written::Done);
+                        assert_eq!(
+                            shape.insert(&words[..], 1 + thread * 500 + index, b"own").unwrap(),
+                            Written::Done
+                        );
+                        assert_eq!(
+                            shape.insert(&words[..], 10_000 + index, b"shared").unwrap(),
+                            Written::Done
+                        );
                     }
                 });
             }

@@ -46,7 +46,7 @@ fn start(test: &str, path: &str, folder: &Path, rank: usize, size: usize) -> Oth
         ("PAGEWIRE_SORT_RANK", &rank),
         ("PAGEWIRE_SORT_SIZE", &size),
     ];
-    Other::start(test, "member", &variables)
+    Other::start_with(test, "member", &variables)
 }
 
 /// Gets, keys from logs, and processes lost.

@@ -42,7 +42,7 @@ fn bytes_arrive_once_and_in_order_and_the_end_behind_them() {
         return;
     }
     for path in PATHS {
-        let mut other = Other::start(TEST, "echo", &[("PAGEWIRE_PATH", path)]);
+        let mut other = Other::start_with(TEST, "echo", &[("PAGEWIRE_PATH", path)]);
         let node = Node::alone().unwrap();
         let stream = connect_to(&mut other, &node, 1 << 16);
         std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn a_reader_that_does_not_read_holds_the_writer_back() {
         return;
     }
     for path in PATHS {
-        let mut other = Other::start(TEST, "reader", &[("PAGEWIRE_PATH", path)]);
+        let mut other = Other::start_with(TEST, "reader", &[("PAGEWIRE_PATH", path)]);
         let node = Node::alone().unwrap();
         let stream = connect_to(&mut other, &node, BUFFER);
         std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
         return;
     }
     for path in PATHS {
-        let mut other = Other::start(TEST, "victim", &[("PAGEWIRE_PATH", path)]);
+        let mut other = Other::start_with(TEST, "victim", &[("PAGEWIRE_PATH", path)]);
         let node = Node::alone().unwrap();
         let mut stream = connect_to(&mut other, &node, 1 << 16);
         other.expect("written");
@@ -148,7 +148,7 @@ fn a_writer_that_waits_for_space_learns_that_the_peer_died() {
         hear();
         return;
     }
-    let mut other = Other::start(TEST, "victim", &[]);
+    let mut other = Other::start_with(TEST, "victim", &[]);
     let node = Node::alone().unwrap();
     let mut stream = connect_to(&mut other, &node, 1 << 14);
     other.expect("connected");

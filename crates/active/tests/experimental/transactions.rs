@@ -98,7 +98,7 @@ fn client_role() {
 
 /// Starts a store in another process.
 fn other_store(test: &str, path: &str) -> (Other, StoreToken) {
-    let mut other = Other::start(test, "store", &[("PAGEWIRE_PATH", path)]);
+    let mut other = Other::start_with(test, "store", &[("PAGEWIRE_PATH", path)]);
     let token = tokens_of(&other.expect("store "))[0];
     (other, token)
 }
@@ -128,7 +128,7 @@ fn money_moves_between_processes_and_none_is_lost() {
         other.tell(&text_of(&tokens));
         let store = serve_here(&node, 0, &tokens, store);
         other.expect("served");
-        let mut clients = [0, 1].map(|_| Other::start(TEST, "client", &[("PAGEWIRE_PATH", path)]));
+        let mut clients = [0, 1].map(|_| Other::start_with(TEST, "client", &[("PAGEWIRE_PATH", path)]));
         for client in &mut clients {
             client.tell(&text_of(&tokens));
             client.tell("60");
@@ -173,7 +173,7 @@ fn a_client_that_is_killed_leaves_whole_transactions() {
     let kills = std::env::var("PAGEWIRE_ACTIVE_KILLS").map_or(4, |kills| kills.parse().unwrap());
     let mut random = Random(5);
     for round in 0..kills {
-        let mut victim = Other::start(TEST, "client", &[("PAGEWIRE_PATH", PATHS[round % 2])]);
+        let mut victim = Other::start_with(TEST, "client", &[("PAGEWIRE_PATH", PATHS[round % 2])]);
         victim.tell(&text_of(&tokens));
         victim.tell("1000000000");
         victim.expect("begun");
@@ -201,7 +201,7 @@ fn a_store_that_is_killed_comes_back_with_what_was_committed() {
     let (distant_journal, own_journal) = (folder.join("distant"), folder.join("own"));
     let start = || {
         let variables = [("PAGEWIRE_ACTIVE_JOURNAL", distant_journal.to_str().unwrap())];
-        let mut other = Other::start(TEST, "store", &variables);
+        let mut other = Other::start_with(TEST, "store", &variables);
         let token = tokens_of(&other.expect("store "))[0];
         (other, token)
     };
@@ -322,8 +322,9 @@ fn histories_of_processes_are_serialisable() {
     other.tell(&text_of(&tokens));
     let _served = serve_here(&node, 0, &tokens, store);
     other.expect("served");
-    let mut clients: Vec<Other> =
-        ["local", "local", "udp"].map(|path| Other::start(TEST, "client", &[("PAGEWIRE_PATH", path)])).into();
+    let mut clients: Vec<Other> = ["local", "local", "udp"]
+        .map(|path| Other::start_with(TEST, "client", &[("PAGEWIRE_PATH", path)]))
+        .into();
     for client in &mut clients {
         client.tell(&text_of(&tokens));
         client.expect("begun");

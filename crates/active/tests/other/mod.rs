@@ -8,6 +8,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 pub const ROLE: &str = "PAGEWIRE_ACTIVE_ROLE";
 
+/// The role of this process; `None`: it is the test itself.
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
 /// Another process, which runs one test of this file in a role and says lines.
 pub struct Other {
     pub child: Child,
@@ -16,16 +21,16 @@ pub struct Other {
 }
 
 impl Other {
+    /// On a path.
     pub fn start(test: &str, role: &str, path: &str) -> Other {
-        Other::start_with(test, role, path, &[])
+        Other::start_with(test, role, &[("PAGEWIRE_PATH", path)])
     }
 
-    /// With variables of the environment.
-    pub fn start_with(test: &str, role: &str, path: &str, variables: &[(&str, &str)]) -> Other {
+    /// `variables`: of its environment, besides.
+    pub fn start_with(test: &str, role: &str, variables: &[(&str, &str)]) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(ROLE, role)
-            .env("PAGEWIRE_PATH", path)
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -35,15 +40,15 @@ impl Other {
         Other { child, says, hears }
     }
 
-    /// The next line that begins with a word, without it.
+    /// The next line that has a word: what follows it.
     pub fn expect(&mut self, word: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
-            assert!(
-                self.says.read_line(&mut line).unwrap() > 0,
-                "the other process ended before it said {word}"
-            );
+            let length = self.says.read_line(&mut line).unwrap();
+            if length == 0 {
+                panic!("the other process ended before it said {word}: {:?}", self.child.try_wait());
+            }
             if let Some((_, rest)) = line.split_once(word) {
                 return rest.trim().to_owned();
             }
@@ -52,6 +57,17 @@ impl Other {
 
     pub fn tell(&mut self, line: &str) {
         writeln!(self.hears, "{line}").unwrap();
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    /// Kills it, waits until it is gone, and gives whether it was still there.
+    pub fn kill(&mut self) -> bool {
+        self.child.kill().unwrap();
+        std::os::unix::process::ExitStatusExt::signal(&self.child.wait().unwrap()) == Some(9)
     }
 
     pub fn signal(&self, signal: &str) {
@@ -68,20 +84,63 @@ impl Drop for Other {
     }
 }
 
+/// The processes of a job, all in one role of a test.
+pub struct Job {
+    pub members: Vec<Other>,
+    folder: std::path::PathBuf,
+}
+
+impl Job {
+    pub fn start(test: &str, size: usize, path: &str) -> Job {
+        static JOBS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = JOBS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("pagewire-job-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let (text, count) = (folder.to_str().unwrap(), size.to_string());
+        let start = |rank: usize| {
+            let rank = rank.to_string();
+            let variables = [
+                ("PAGEWIRE_JOB_FILE", text),
+                ("PAGEWIRE_SIZE", count.as_str()),
+                ("PAGEWIRE_RANK", rank.as_str()),
+                ("PAGEWIRE_JOB_TIMEOUT", "60"),
+                ("PAGEWIRE_PATH", path),
+            ];
+            Other::start_with(test, "member", &variables)
+        };
+        Job { members: (0..size).map(start).collect(), folder }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.members.clear();
+        std::fs::remove_dir_all(&self.folder).unwrap();
+    }
+}
+
 pub fn hear() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim().to_owned()
 }
 
+pub fn say(text: &str) {
+    println!("{text}");
+}
+
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub fn token_of(text: &str) -> Token {
+pub fn unhex(text: &str) -> Vec<u8> {
     let digits = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
-    let bytes: Vec<u8> = (0..text.len() / 2).map(digits).collect();
-    Token::from_bytes(&bytes).unwrap()
+    (0..text.len() / 2).map(digits).collect()
+}
+
+pub fn token_of(text: &str) -> Token {
+    Token::from_bytes(&unhex(text)).unwrap()
 }
 
 /// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.

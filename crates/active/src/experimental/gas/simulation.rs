@@ -4,20 +4,10 @@
 use super::cache::{Cache, CacheEffect, Copy};
 use super::directory::{Directory, HomeEffect};
 use super::words::{Message, Page, Rank};
+use crate::experimental::random::Random;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % limit
-    }
-}
 
 enum Event {
     Message(Rank, Rank, Message<u64>),

@@ -5,27 +5,13 @@ use super::coordinator::{Coordinator, Outcome};
 use super::history::History;
 use super::owner::{Effect, Fault, Owner};
 use super::words::{Attempt, Notice, OwnerId, OwnerMessage, Priority, Record, Request, Session};
+use crate::experimental::random::Random;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// Steps of one history. More: something never ends.
 const STEPS: u64 = 50_000;
 const ATTEMPTS: usize = 8;
 const CRASHES_END: u64 = 4_000;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % limit
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
 
 /// What the log of an owner has.
 #[derive(Clone)]
