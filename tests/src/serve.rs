@@ -1,7 +1,9 @@
 //! Files that are served, got and put: inside a host and between hosts, unprivileged, without locked memory.
 
+use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::{RUN, SURVIVOR};
+use crate::not_checked;
 use anyhow::{Context, Result, ensure};
 use pagewire_cli::pair::{Finished, Running};
 use serde_json::Value;
@@ -89,6 +91,7 @@ pub fn files_travel(ground: &Ground, setting: Setting) -> Result<()> {
     get.args(["get", "--json", &ends.place("a.bin"), "--output"]).arg(&copy);
     ends.transfer(get)?;
     ensure!(fs::read(&copy)? == contents(1), "other bytes came");
+    clocks_take_no_system_call(&ends, &copy)?;
     drop(server);
 
     let target = directory.join("target.bin");
@@ -100,6 +103,27 @@ pub fn files_travel(ground: &Ground, setting: Setting) -> Result<()> {
     drop(server);
     a_lost_transfer_goes_on(&ends, &directory)?;
     Ok(fs::remove_dir_all(&directory)?)
+}
+
+/// Each operation looks at a clock. A system call in place of the vDSO costs as much as the operation.
+fn clocks_take_no_system_call(ends: &Ends, copy: &Path) -> Result<()> {
+    /// Exit status of the filter on a machine where nothing can be told.
+    const NO_VDSO: i32 = 77;
+    let filter = ends.ground.stage.file("without-clock-calls");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clock/main.c");
+    compile::once(&filter, || compile::c([source], &filter, &[""; 0]))?;
+    let (_, client) = ends.ground.ends(ends.setting);
+    let mut get = client.command(&filter);
+    get.env("PAGEWIRE_PATH", ends.setting.path().name()).env_remove("PAGEWIRE_ADDRESS");
+    get.arg(&ends.ground.stage.command).args(["get", "--json", "--force", &ends.place("a.bin"), "--output"]);
+    get.arg(copy);
+    let ended = Running::start(get)?.wait_until(Instant::now() + RUN);
+    if ended.status.and_then(|status| status.code()) == Some(NO_VDSO) {
+        not_checked::tell(&ended.output);
+        return Ok(());
+    }
+    ensure!(ended.success(), "{}\n{}", ended.verdict(), ended.output);
+    Ok(())
 }
 
 fn a_lost_transfer_goes_on(ends: &Ends, directory: &Path) -> Result<()> {

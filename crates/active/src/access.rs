@@ -100,4 +100,9 @@ impl<'d> Access<'d> {
     pub fn may_have_written(&self) -> bool {
         self.has(RecordFlags::MAY_HAVE_WRITTEN)
     }
+
+    /// A get that was logged before. Its answer was lost or late, so it was executed once more, and these are the bytes of the new answer.
+    pub fn was_repeated(&self) -> bool {
+        self.has(RecordFlags::REPEATED)
+    }
 }

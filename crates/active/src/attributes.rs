@@ -2,7 +2,7 @@
 
 use crate::log::AccessLog;
 use pagewire::access_log::{PageAttributes, PageFlags};
-use pagewire::{Node, Region, Result, Token};
+use pagewire::{Error, Node, Region, Result, Token};
 use std::ops::{Bound, RangeBounds};
 
 /// Gives attributes to pages of a region (PAPERS AA-2).
@@ -25,7 +25,15 @@ pub struct PageSetting<'r> {
     set: Box<SetAttributes<'r>>,
     bytes: Bytes,
     flags: PageFlags,
+    redirects_puts: bool,
+    refuses_puts: bool,
 }
+
+/// What logs.
+const LOGGING: PageFlags = PageFlags::LOG_READ
+    .union(PageFlags::LOG_READ_DATA)
+    .union(PageFlags::LOG_WRITE)
+    .union(PageFlags::LOG_WRITE_DATA);
 
 impl<T, K: pagewire::Kind> AttributesOf for Region<T, K> {
     fn attributes(&self, bytes: impl RangeBounds<u64>) -> PageSetting<'_> {
@@ -33,6 +41,8 @@ impl<T, K: pagewire::Kind> AttributesOf for Region<T, K> {
             set: Box::new(|bytes, page| self.set_attributes(bytes, page)),
             bytes: (bytes.start_bound().cloned(), bytes.end_bound().cloned()),
             flags: PageFlags::READ | PageFlags::WRITE,
+            redirects_puts: false,
+            refuses_puts: false,
         }
     }
 }
@@ -51,6 +61,8 @@ impl AttributesOfTokens for Node {
             set: Box::new(move |bytes, page| self.set_attributes_raw(&token, bytes, page)),
             bytes: (bytes.start_bound().cloned(), bytes.end_bound().cloned()),
             flags: PageFlags::READ | PageFlags::WRITE,
+            redirects_puts: false,
+            refuses_puts: false,
         }
     }
 }
@@ -67,13 +79,15 @@ impl PageSetting<'_> {
     }
 
     /// Puts go to the log with their data, and not to memory (W=0, WL=1, WLD=1).
-    pub fn redirect_puts(self) -> Self {
+    pub fn redirect_puts(mut self) -> Self {
+        self.redirects_puts = true;
         self.without(PageFlags::WRITE).with(PageFlags::LOG_WRITE | PageFlags::LOG_WRITE_DATA)
     }
 
-    /// Puts are refused: the caller gets a remote access error (W=0, WLD=0).
-    pub fn refuse_puts(self) -> Self {
-        self.without(PageFlags::WRITE | PageFlags::LOG_WRITE_DATA)
+    /// Puts are refused: the caller gets a remote access error (W=0, WLD=0). With [`log_puts`](Self::log_puts) it is logged that there was one.
+    pub fn refuse_puts(mut self) -> Self {
+        self.refuses_puts = true;
+        self.without(PageFlags::WRITE)
     }
 
     /// Gets are refused: the caller gets a remote access error (R=0).
@@ -101,32 +115,53 @@ impl PageSetting<'_> {
         self.with(PageFlags::LOG_READ | PageFlags::LOG_READ_DATA)
     }
 
+    /// What was described, if it contradicts itself nowhere.
+    fn checked(&self) -> Result<PageFlags> {
+        let wrong = match self.refuses_puts {
+            true if self.redirects_puts => "puts are redirected and refused: choose one",
+            true if self.flags.contains(PageFlags::LOG_WRITE_DATA) => {
+                "puts are refused and their data logged, but a refused put has none: log_puts logs that there was one"
+            }
+            _ => return Ok(self.flags),
+        };
+        Err(Error::Contradiction(wrong))
+    }
+
     /// Sets the attributes, with records in a log (E=1).
     ///
     /// # Errors
-    /// As those of [`Region::set_attributes`].
+    /// `Contradiction`: puts are refused, and redirected or logged with their data, too. Else as those of [`Region::set_attributes`].
     pub fn to(self, log: &AccessLog) -> Result<()> {
+        let flags = self.checked()?;
         let user_domain = log.user_domain();
-        (self.set)(self.bytes, PageAttributes { flags: self.flags | PageFlags::TO_ACCESS_LOG, user_domain })
+        (self.set)(self.bytes, PageAttributes { flags: flags | PageFlags::TO_ACCESS_LOG, user_domain })
     }
 
     /// Sets the attributes, with metadata in the fault log of the process (E=0), which
-    /// [`Node::take_logged_faults`](pagewire::Node::take_logged_faults) reads. Without an access log nothing can be redirected: such puts are refused.
+    /// [`Node::take_logged_faults`](pagewire::Node::take_logged_faults) reads.
     ///
     /// # Errors
-    /// As those of [`Region::set_attributes`].
+    /// `Contradiction`: puts are redirected, which takes an access log; or as [`to`](Self::to) says. Else as those of
+    /// [`Region::set_attributes`].
     pub fn to_fault_log(self) -> Result<()> {
-        (self.set)(self.bytes, PageAttributes { flags: self.flags, user_domain: 0 })
+        let flags = self.checked()?;
+        if self.redirects_puts {
+            return Err(Error::Contradiction("puts are redirected, and there is no access log to take them"));
+        }
+        (self.set)(self.bytes, PageAttributes { flags, user_domain: 0 })
     }
 
     /// Sets attributes that log nothing: ordinary pages, or pages that refuse gets or puts.
     ///
     /// # Errors
-    /// As those of [`Region::set_attributes`].
+    /// `Contradiction`: something is to be logged. Else as those of [`Region::set_attributes`].
     pub fn set(self) -> Result<()> {
-        let logging =
-            PageFlags::LOG_READ | PageFlags::LOG_READ_DATA | PageFlags::LOG_WRITE | PageFlags::LOG_WRITE_DATA;
-        let flags = self.flags - logging;
+        let flags = self.checked()?;
+        if flags.intersects(LOGGING) {
+            return Err(Error::Contradiction(
+                "accesses are to be logged: name their log by `to`, or `to_fault_log`",
+            ));
+        }
         (self.set)(self.bytes, PageAttributes { flags, user_domain: 0 })
     }
 }

@@ -275,6 +275,10 @@ impl Counters {
     }
 
     fn count(&self, access: &Access<'_>) {
+        // The caller has got once.
+        if access.was_repeated() {
+            return;
+        }
         let Some(offset) = access.offset_from(self.address) else { return };
         let (first, end) = (offset, offset.saturating_add(access.length() as u64));
         let end = end.min(self.pages as u64 * PAGE);

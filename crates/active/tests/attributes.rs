@@ -294,6 +294,24 @@ fn ranges_that_cut_a_page_are_refused_with_the_rule() {
     }
 }
 
+#[test]
+fn attributes_that_contradict_each_other_are_refused() {
+    let World { table, log, .. } = world(1);
+    let redirected_and_refused = table.attributes(..).redirect_puts().refuse_puts().to(&log);
+    let refused_with_data = table.attributes(..).log_put_data().refuse_puts().to(&log);
+    let redirected_nowhere = table.attributes(..).redirect_puts().to_fault_log();
+    let logged_nowhere = table.attributes(..).log_gets().set();
+    for (outcome, says) in [
+        (redirected_and_refused, "choose one"),
+        (refused_with_data, "has none"),
+        (redirected_nowhere, "no access log"),
+        (logged_nowhere, "name their log"),
+    ] {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.starts_with("attributes of pages: ") && error.contains(says), "{error}");
+    }
+}
+
 /// PAPERS AA-5: a thread is woken by a count of records, by time, or when space gets little.
 #[test]
 fn threads_are_woken_by_threshold_interval_and_space() {

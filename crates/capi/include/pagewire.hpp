@@ -339,6 +339,7 @@ struct access : pw_access {
     bool was_refused() const noexcept { return flags & PW_REFUSED; }
     bool was_redirected() const noexcept { return flags & PW_REDIRECTED; }
     bool may_have_written() const noexcept { return flags & PW_MAY_HAVE_WRITTEN; }
+    bool was_repeated() const noexcept { return flags & PW_REPEATED; }
 };
 
 /** What was done with a log: `handled`, and of these `failed`, whose handler has thrown. */

@@ -187,7 +187,7 @@ pub unsafe extern "C" fn pw_set_attributes(
             let sentence = format!("attributes from byte {offset} on of a token with {length} bytes");
             return Err(Refusal::new(pw_error::PW_BOUNDS, sentence));
         }
-        let described = described(node.attributes_of(&token, offset..end), attributes, log.is_some())?;
+        let described = described(node.attributes_of(&token, offset..end), attributes)?;
         match log {
             Some(log) => described.to(log)?,
             None => described.to_fault_log()?,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn pw_set_attributes(
     })
 }
 
-fn described<'n>(mut setting: PageSetting<'n>, attributes: u32, has_log: bool) -> Result<PageSetting<'n>> {
+fn described<'n>(mut setting: PageSetting<'n>, attributes: u32) -> Result<PageSetting<'n>> {
     type Change<'n> = fn(PageSetting<'n>) -> PageSetting<'n>;
     let changes: [(u32, Change<'n>); 7] = [
         (PW_REDIRECT_PUTS, PageSetting::redirect_puts),
@@ -207,20 +207,14 @@ fn described<'n>(mut setting: PageSetting<'n>, attributes: u32, has_log: bool) -
         (PW_LOG_GETS, PageSetting::log_gets),
         (PW_LOG_GET_DATA, PageSetting::log_get_data),
     ];
-    let has = |bits| attributes & bits == bits;
-    let wrong = if attributes >= 2 * PW_LOG_GET_DATA {
-        "has a bit that is no attribute"
-    } else if has(PW_REDIRECT_PUTS | PW_REFUSE_PUTS) || has(PW_REFUSE_PUTS | PW_LOG_PUT_DATA) {
-        "has puts refused and their data logged: a refused put has none. PW_LOG_PUTS logs that there was one"
-    } else if has(PW_REDIRECT_PUTS) && !has_log {
-        "has puts redirected, and there is no log to take them"
-    } else {
-        for (_, change) in changes.into_iter().filter(|(bit, _)| has(*bit)) {
-            setting = change(setting);
-        }
-        return Ok(setting);
-    };
-    Err(Refusal::argument(format!("'attributes' is {attributes:#x}, which {wrong}")))
+    if attributes >= 2 * PW_LOG_GET_DATA {
+        let sentence = format!("'attributes' is {attributes:#x}, which has a bit that is no attribute");
+        return Err(Refusal::argument(sentence));
+    }
+    for (_, change) in changes.into_iter().filter(|(bit, _)| attributes & bit != 0) {
+        setting = change(setting);
+    }
+    Ok(setting)
 }
 
 /// Calls a handler with the records that there are, one after the other, but with most at most: peers may make new ones as fast as they are read. It does not

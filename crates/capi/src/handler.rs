@@ -29,6 +29,8 @@ pub const PW_REFUSED: u32 = 4;
 pub const PW_REDIRECTED: u32 = 8;
 /// Nobody knows whether it was made: its source has died in its midst, or takes too long.
 pub const PW_MAY_HAVE_WRITTEN: u32 = 16;
+/// A get that was logged before: its answer was lost or late, so it was executed once more.
+pub const PW_REPEATED: u32 = 32;
 
 const _: () = assert!(
     PW_ACCESS_PUT == LoggedOperation::Write as u32
@@ -55,7 +57,7 @@ pub struct pw_access {
     pub stamp: u64,
     /// PW_ACCESS_PUT, PW_ACCESS_GET, PW_ACCESS_FETCH_ADD or PW_ACCESS_COMPARE_SWAP.
     pub operation: u32,
-    /// PW_FIRST, PW_LAST, PW_REFUSED, PW_REDIRECTED, PW_MAY_HAVE_WRITTEN, by OR.
+    /// PW_FIRST, PW_LAST, PW_REFUSED, PW_REDIRECTED, PW_MAY_HAVE_WRITTEN, PW_REPEATED, by OR.
     pub flags: u32,
     /// All records of one message have this number, and the next message of the source has another one.
     pub message: u32,
@@ -169,6 +171,7 @@ fn of(access: &Access<'_>) -> pw_access {
         (PW_REFUSED, access.was_refused()),
         (PW_REDIRECTED, access.was_redirected()),
         (PW_MAY_HAVE_WRITTEN, access.may_have_written()),
+        (PW_REPEATED, access.was_repeated()),
     ];
     let bytes = access.bytes();
     pw_access {
@@ -197,6 +200,7 @@ const _: () = assert!(
         && PW_REFUSED == RecordFlags::REFUSED.bits() as u32
         && PW_REDIRECTED == RecordFlags::REDIRECTED.bits() as u32
         && PW_MAY_HAVE_WRITTEN == RecordFlags::MAY_HAVE_WRITTEN.bits() as u32
+        && PW_REPEATED == RecordFlags::REPEATED.bits() as u32
 );
 
 /// Says within a handler that it has failed: the access counts as handled and as failed, and the log goes on. why: a sentence, which is reported on the

@@ -94,6 +94,8 @@ bitflags::bitflags! {
         const REDIRECTED = 1 << 3;
         /// Nobody knows whether it was made: its source has died, or takes too long.
         const MAY_HAVE_WRITTEN = 1 << 4;
+        /// A READ that was logged before: its answer was lost, and the peer has asked again.
+        const REPEATED = 1 << 5;
     }
 }
 

@@ -65,6 +65,9 @@ pub enum Error {
     /// Attributes cannot be set for these pages.
     #[error("attributes of pages: {0}")]
     Attributes(AttributeError),
+    /// Attributes that were asked for contradict each other, or need a log.
+    #[error("attributes of pages: {0}")]
+    Contradiction(&'static str),
     /// The engine refused.
     #[error("{what}: {why}")]
     Engine { what: &'static str, why: pagewire_nic::Error },

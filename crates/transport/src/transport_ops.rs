@@ -225,6 +225,8 @@ pub enum Source {
     Remote {
         remote: RemoteAddress,
         length: u32,
+        /// They have been sent before, and the peer asks once more.
+        repeated: bool,
     },
 }
 

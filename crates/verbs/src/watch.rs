@@ -332,7 +332,8 @@ impl Tally {
 
     fn count(&mut self, header: &RecordHeader) {
         let RecordHeader { operation, flags, source, address, length, .. } = *header;
-        if flags.contains(RecordFlags::REFUSED) {
+        // A READ that the network repeats is one.
+        if flags.intersects(RecordFlags::REFUSED | RecordFlags::REPEATED) {
             return;
         }
         if flags.contains(RecordFlags::MAY_HAVE_WRITTEN) {
@@ -398,6 +399,7 @@ mod tests {
         tally.count(&record(LoggedOperation::Read, 0, 2 * PAGE as u32, first | last));
         tally.count(&record(LoggedOperation::FetchAdd, 8, 8, first | last));
         tally.count(&record(LoggedOperation::Write, 8, 8, first | last | RecordFlags::REFUSED));
+        tally.count(&record(LoggedOperation::Read, 0, 8, first | last | RecordFlags::REPEATED));
         tally.count(&record(LoggedOperation::Write, 8, 8, first | last | RecordFlags::MAY_HAVE_WRITTEN));
         let page = |page| tally.pages.get(&page).copied().unwrap_or_default();
         let read = Counts { reads: 1, read_bytes: PAGE, ..Counts::default() };

@@ -99,6 +99,11 @@ class Access:
         """Nobody knows whether it was made: its source has died in its midst, or takes too long."""
         return bool(self.flags & lib.PW_MAY_HAVE_WRITTEN)
 
+    @property
+    def was_repeated(self) -> bool:
+        """A get that was logged before: its answer was lost or late, so it was executed once more."""
+        return bool(self.flags & lib.PW_REPEATED)
+
     def __repr__(self) -> str:
         return f"<Access: {self.kind.name} of {self.length} bytes by source {self.source}>"
 

@@ -28,6 +28,8 @@ pub struct Intercepted<F: Fabric> {
     sources: SmallVec<[Source<F>; 1]>,
     /// A response that was read, and has not left.
     pub response: Option<Response>,
+    /// The response that is sent has been sent before.
+    pub responds_again: bool,
 }
 
 /// READs that are remembered: more than may be outstanding on a queue pair (max_dest_rd_atomic has 8 bits).

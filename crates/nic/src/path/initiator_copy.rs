@@ -254,16 +254,43 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         };
         let hint = match self.mr_cache.remote_hint {
             Some(hint) if is_known(&hint) => hint,
-            _ => {
-                let (place, peer) = self.find_peer(need)?;
-                self.channel.map_shared(&self.services.fabric);
-                let mr_entry = MrCacheEntry::look_up(regions, remote.key, need, peer.domain)?;
-                *self.mr_cache.remote_hint.insert(RemoteHint { place, mr_entry })
-            }
+            _ => self.look_up(remote.key, need)?,
         };
         let granted = hint.mr_entry.window().locate(remote.address, length)?;
         let there = [Segment { address: granted.address, length }];
         Ok(Plan { hint, need, there })
+    }
+
+    /// What a key of the peer names for such accesses.
+    #[cold] // Transfers most probably go where the last one went.
+    #[inline(never)]
+    fn look_up(&mut self, key: u32, need: Rights) -> Outcome<RemoteHint> {
+        // No region has plain and intercepted rights at the same time.
+        if self.known_hint(key, need.intercepted(true)).is_some() {
+            return Err(Refusal::Rights.into());
+        }
+        self.find(key, need, need)
+    }
+
+    /// The region that was accessed last, if it is that of a key, for such accesses.
+    pub(super) fn known_hint(&self, key: u32, need: Rights) -> Option<RemoteHint> {
+        let regions = &self.channel.peer_regions;
+        self.mr_cache
+            .remote_hint
+            .filter(|hint| hint.mr_entry.names(key, need) && regions.still_open(hint.mr_entry.window()))
+    }
+
+    /// Finds the region of a key in the peer's tables, for accesses that need a right of its queue pair and one of the region.
+    pub(super) fn find(&mut self, key: u32, need: Rights, of_region: Rights) -> Outcome<RemoteHint> {
+        let (place, peer) = self.find_peer(need)?;
+        self.channel.map_shared(&self.services.fabric);
+        let look_up =
+            |need| MrCacheEntry::look_up(&self.channel.peer_regions, key, need, peer.domain);
+        // A program that puts most probably gets, too.
+        let every = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
+        let every = every.intercepted(of_region != need);
+        let mr_entry = look_up(every).or_else(|_| look_up(of_region))?;
+        Ok(*self.mr_cache.remote_hint.insert(RemoteHint { place, mr_entry }))
     }
 
     /// Whether the peer's pages are there; else what becomes of the transfer.

@@ -4,9 +4,9 @@
 //! That is for what is short and lies in pages with equal attributes: one record, and an access that is made whole or not at all. Everything
 //! else, and what is refused, goes as packets to the owner.
 
+use crate::access::AccessRequest;
 use crate::access::intercepted::LoggedPiece;
-use crate::access::{AccessRequest, MrCacheEntry};
-use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
+use crate::path::initiator_copy::{Bytes, LocalPath, Plan, Transfer};
 use crate::words::limits::RECORD_BYTES;
 use crate::words::outcome::{Cause, Outcome, Withheld};
 use derive_where::derive_where;
@@ -74,6 +74,12 @@ impl Access {
     }
 }
 
+/// The bytes of an access: where they come from, or go to.
+enum Moved<'b> {
+    Put(&'b [u8]),
+    Get(&'b mut [u8]),
+}
+
 /// In the number of a message that the initiator has executed.
 const BY_INITIATOR: u32 = 1 << 31;
 
@@ -108,7 +114,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             self.open_log(access.attributes.user_domain, data)?;
         }
         match (access.reads, bytes) {
-            (false, Bytes::Inline(bytes)) => self.put_intercepted(&access, bytes)?,
+            (false, Bytes::Inline(bytes)) => self.make(&access, Moved::Put(bytes))?,
             (reads, Bytes::Segments(pieces)) => {
                 let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
                 let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
@@ -127,10 +133,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     fn intercepted_access(&mut self, transfer: &Transfer) -> Outcome<Access> {
         let Transfer { remote, length, reads } = *transfer;
         let need = if reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
-        let (place, peer) = self.find_peer(need)?;
-        let regions = &self.channel.peer_regions;
-        let mr_entry = MrCacheEntry::look_up(regions, remote.key, need.intercepted(true), peer.domain)?;
-        let window = *mr_entry.window();
+        let of_region = need.intercepted(true);
+        let hint = match self.known_hint(remote.key, of_region) {
+            Some(hint) => hint,
+            None => self.find(remote.key, need, of_region)?,
+        };
+        let window = *hint.mr_entry.window();
         let granted = window.locate(remote.address, length.into())?;
         let segment = Segment { address: granted.address, length: length.into() };
         let is_short = segment.length <= RECORD_BYTES;
@@ -149,8 +157,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         if !effect.is_allowed || effect.logging == Logging::Fault {
             return Err(AS_PACKETS);
         }
-        self.channel.map_shared(&self.services.fabric);
-        let plan = Plan { hint: RemoteHint { place, mr_entry }, need, there: [segment] };
+        let plan = Plan { hint, need, there: [segment] };
         Ok(Access { plan, key: remote.key, reads, attributes, effect })
     }
 
@@ -228,40 +235,20 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let length = access.plan.there[0].length as usize;
         let mut bytes: SmallVec<[u8; SHORT]> = SmallVec::from_elem(0, length);
         if access.reads {
-            self.get_intercepted(access, &mut bytes)?;
+            self.make(access, Moved::Get(&mut bytes))?;
             memory.write(&bytes, here, true)?;
         } else {
             memory.read(here, &mut bytes)?;
-            self.put_intercepted(access, &bytes)?;
+            self.make(access, Moved::Put(&bytes))?;
         }
         Ok(())
     }
 
-    fn put_intercepted(&mut self, access: &Access, bytes: &[u8]) -> Outcome<()> {
-        let put = |remote: &R, there: &[Segment]| match access.effect.reaches_memory {
-            true => remote.put(Source::Bytes(bytes), there, true),
-            false => Ok(()),
-        };
-        self.log_around(access, bytes, put)
-    }
-
-    fn get_intercepted(&mut self, access: &Access, bytes: &mut [u8]) -> Outcome<()> {
-        // Read before they are logged: the record has what the caller gets.
-        self.copy(&access.plan, |remote, there| remote.get_bytes(there, bytes))?;
-        self.log_around(access, bytes, |_, _| Ok(()))
-    }
-
-    /// Makes an access, within its record if it has one, under a claim on the region.
-    fn log_around(
-        &mut self,
-        access: &Access,
-        data: &[u8],
-        make: impl FnOnce(&R, &[Segment]) -> Result<(), MemoryError>,
-    ) -> Outcome<()> {
+    /// Makes an access, and its record if it has one, under a claim on the region.
+    fn make(&mut self, access: &Access, moved: Moved<'_>) -> Outcome<()> {
         let mut logs = std::mem::take(self.peer_logs);
         logs.sequence = logs.sequence.wrapping_add(1);
         let record = access.record(self.peer, logs.sequence);
-        let data = if access.effect.logging == Logging::Data { data } else { &[] };
         let domain = access.attributes.user_domain;
         let mut ring = match access.effect.logging {
             Logging::None => None,
@@ -272,14 +259,27 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             if !access.obeys(logs.table.as_ref(), there) {
                 return Err(MemoryError::NotMapped);
             }
-            let Some(ring) = &mut ring else { return make(remote, there) };
+            // Read before they are logged: the record has what the caller gets.
+            let bytes = match moved {
+                Moved::Get(bytes) => {
+                    remote.get_bytes(there, bytes)?;
+                    bytes
+                }
+                Moved::Put(bytes) => bytes,
+            };
+            let put = || match access.effect.reaches_memory && !access.reads {
+                true => remote.put(Source::Bytes(bytes), there, true),
+                false => Ok(()),
+            };
+            let Some(ring) = &mut ring else { return put() };
+            let data = if access.effect.logging == Logging::Data { bytes } else { &[] };
             // There was space a moment ago, and nobody else writes the ring.
             let reserved = ring.reserve(&record, data, || fabric.now());
             let reserved = reserved.map_err(|LogFull| MemoryError::NotMapped)?;
             if reserved.is_closed() {
                 return Err(MemoryError::NotMapped);
             }
-            make(remote, there)?;
+            put()?;
             // A reader that has taken the record has reported that the access may have been made. What has reached nothing else was not, and
             // is made again.
             match reserved.publish() {

@@ -295,7 +295,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
                 waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
                 (whole.part(from, bytes), length, Rights::empty(), waits)
             }
-            Source::Remote { remote, length } => {
+            Source::Remote { remote, length, .. } => {
                 let [whole] = piece(remote, length * count);
                 (whole, length, Rights::REMOTE_READ, self.qpc.begin_access(Purpose::Respond))
             }
@@ -602,7 +602,8 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             Source::Work { id, offset, length, copied } => {
                 self.transmit_work(header, id, offset..offset + length, copied)
             }
-            Source::Remote { remote, length } => {
+            Source::Remote { remote, length, repeated } => {
+                self.qpc.intercepted.responds_again = repeated;
                 let source = PayloadMemory {
                     domain: self.queue_pair.domain.number(),
                     pieces: &piece(remote, length),

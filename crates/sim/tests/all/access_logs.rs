@@ -1,5 +1,5 @@
 //! Access logs of simulated hosts, over links that lose, double and reorder packets: each WRITE has its records once, whole and in order, however
-//! often its packets come (PAPERS AA-3, AA-7 and AA-8).
+//! often its packets come, and each READ once but for records that say that they repeat it (PAPERS AA-3, AA-7 and AA-8).
 
 use crate::support::{SPAN, Side, connect, side};
 use pagewire_fabric::Fabric;
@@ -30,13 +30,13 @@ struct Write {
     fill: u8,
 }
 
-fn post(side: &Side, key: u32, write: &Write, slot: u64) {
+fn post(side: &Side, wr_id: u64, length: u64, slot: u64, operation: SendOperation) {
     let address = MEMORY + slot * (SPAN / AT_ONCE);
-    let pieces = [ScatterGather { address, length: write.length as u32, key: side.region.lkey() }];
+    let pieces = [ScatterGather { address, length: length as u32, key: side.region.lkey() }];
     let request = SendRequest {
-        wr_id: u64::from(write.fill),
+        wr_id,
         data: Data::Segments(&pieces),
-        operation: SendOperation::Write { address: MEMORY + write.at, key },
+        operation,
         signaled: true,
         fence: false,
         solicited: false,
@@ -100,14 +100,20 @@ impl Checker {
     }
 }
 
+/// A caller and an owner that are connected.
+fn pair(world: &World, path: PathChoice) -> (Side, Side) {
+    let hosts = [world.host(), world.host()];
+    let host = |at: usize| if path == PathChoice::Udp { hosts[at] } else { hosts[0] };
+    let (caller, owner) = (side(world, host(0), path, 1), side(world, host(1), path, 1));
+    let ends = [(caller.process, &caller.queue_pairs[0]), (owner.process, &owner.queue_pairs[0])];
+    connect(world, ends[0], ends[1], Rights::REMOTE_WRITE | Rights::REMOTE_READ);
+    (caller, owner)
+}
+
 fn run(seed: u64, path: PathChoice, faults: Faults) {
     let world = World::new(seed, faults);
     let mut random = fastrand::Rng::with_seed(seed);
-    let hosts = [world.host(), world.host()];
-    let host = |at: usize| if path == PathChoice::Udp { hosts[at] } else { hosts[0] };
-    let (caller, owner) = (side(&world, host(0), path, 1), side(&world, host(1), path, 1));
-    let ends = [(caller.process, &caller.queue_pairs[0]), (owner.process, &owner.queue_pairs[0])];
-    connect(&world, ends[0], ends[1], Rights::REMOTE_WRITE | Rights::REMOTE_READ);
+    let (caller, owner) = pair(&world, path);
     let init = AccessLogInit { sources: 2, bytes: RING, is_ordered: true };
     let log = owner.nic.make_access_log(&init).unwrap();
     let table = owner.nic.make_attributes(MEMORY..MEMORY + SPAN).unwrap();
@@ -131,7 +137,8 @@ fn run(seed: u64, path: PathChoice, faults: Faults) {
             world.poke(caller.process, MEMORY + slot * (SPAN / AT_ONCE), &vec![write.fill; length as usize]);
             checker.expect(&write);
             writes.push(write);
-            post(&caller, owner.region.rkey(), &write, slot);
+            let operation = SendOperation::Write { address: MEMORY + at, key: owner.region.rkey() };
+            post(&caller, write.fill.into(), length, slot, operation);
         }
         let next = [&caller, &owner].into_iter().filter_map(|side| side.nic.progress()).min();
         caller.cq.poll(8, &mut |completion| {
@@ -166,4 +173,69 @@ fn each_write_has_its_records_once_over_lossy_links() {
     for seed in 0..10 {
         run(seed, PathChoice::Udp, Faults::lossy(0.02 * (seed % 4) as f64));
     }
+}
+
+/// Reads until all have completed; gives the bytes that records say of each, without those that repeat some, and the number of records that do.
+fn read_all(seed: u64, path: PathChoice, faults: Faults) -> (Vec<u64>, Vec<u64>, usize) {
+    let world = World::new(seed, faults);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (caller, owner) = pair(&world, path);
+    let init = AccessLogInit { sources: 2, bytes: RING, is_ordered: true };
+    let log = owner.nic.make_access_log(&init).unwrap();
+    let table = owner.nic.make_attributes(MEMORY..MEMORY + SPAN).unwrap();
+    let flags = PageFlags::READ | PageFlags::WRITE | PageFlags::TO_ACCESS_LOG | PageFlags::LOG_READ;
+    table.set(0..SPAN, PageAttributes { flags, user_domain: log.user_domain() }).unwrap();
+    owner.region.set_attributes(Some(&table)).unwrap();
+    let (mut asked, mut seen, mut repetitions) = (Vec::new(), Vec::new(), 0);
+    let (mut completed, mut silent_since) = (0, world.now());
+    let mut take = |seen: &mut Vec<u64>| {
+        let mut data = Vec::new();
+        while let Next::Record(record, receipt) = log.next(&mut data) {
+            log.handled(receipt);
+            assert_eq!(record.operation, LoggedOperation::Read);
+            // Each READ begins at a page of its own.
+            let index = ((record.address - MEMORY) / (5 * PAGE)) as usize;
+            match record.flags.contains(RecordFlags::REPEATED) {
+                true => repetitions += 1,
+                false => seen[index] += u64::from(record.length),
+            }
+        }
+    };
+    let most = SPAN / (5 * PAGE);
+    while completed < most {
+        while (asked.len() as u64) < most.min(completed + AT_ONCE) {
+            let (index, length) = (asked.len() as u64, random.u64(1..5 * PAGE));
+            let operation =
+                SendOperation::Read { address: MEMORY + index * 5 * PAGE, key: owner.region.rkey() };
+            asked.push(length);
+            seen.push(0);
+            post(&caller, index, length, index % AT_ONCE, operation);
+        }
+        let next = [&caller, &owner].into_iter().filter_map(|side| side.nic.progress()).min();
+        caller.cq.poll(8, &mut |completion| {
+            assert_eq!(completion.status, Status::Success);
+            completed += 1;
+            silent_since = world.now();
+        });
+        take(&mut seen);
+        assert!(world.now() < silent_since + PATIENCE, "seed {seed}, {path}: {completed} of {most}");
+        let soon = world.now() + 1_000;
+        world.advance(Some(next.unwrap_or(u64::MAX).clamp(soon, soon + 1_000_000)));
+    }
+    take(&mut seen);
+    (asked, seen, repetitions)
+}
+
+#[test]
+fn each_read_has_its_bytes_once_but_for_records_that_repeat_it() {
+    let mut repetitions = 0;
+    for seed in 0..20 {
+        let faults = Faults::lossy(0.03 * (seed % 4) as f64);
+        let (asked, seen, more) = read_all(seed, PathChoice::Udp, faults);
+        assert_eq!(seen, asked, "seed {seed}");
+        repetitions += more;
+        let (asked, seen, more) = read_all(seed, PathChoice::Local, Faults::NONE);
+        assert_eq!((seen, more), (asked, 0), "seed {seed}");
+    }
+    assert!(repetitions > 20, "{repetitions}");
 }

@@ -358,7 +358,8 @@ impl Responder {
             }
             Answer::Read { remote, length } => {
                 let packets = packets_for(length, shared.link.response_mtu);
-                let responses = ReadResponses { psn, packets, remote, length, first: true, message };
+                let responses =
+                    ReadResponses { psn, packets, remote, length, first: true, message, repeated: 0 };
                 self.outputs.push_back(Output::Read(responses));
                 self.reads += 1;
                 (1, packets)

@@ -278,6 +278,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             let mut flags = RecordFlags::empty();
             flags.set(RecordFlags::FIRST, first && response.logged == 0);
             flags.set(RecordFlags::LAST, last && size == rest.length);
+            flags.set(RecordFlags::REPEATED, self.qpc.intercepted.responds_again);
             let segment = Segment { address: rest.address, length: size };
             let (operation, key, sequence) = (LoggedOperation::Read, response.remote.key, response.sequence);
             let piece = LoggedPiece { operation, sequence, flags, key, segment, attributes };

@@ -28,7 +28,9 @@ impl Responder {
                         .any(|output| matches!(output, Output::Atomic { psn: at, .. } if *at == psn));
                     if !queued {
                         let message = self.executor.message();
-                        self.replay(Output::Atomic { psn, original, message }, shared);
+                        if self.has_room_to_replay(shared) {
+                            self.replays.push_back(Output::Atomic { psn, original, message });
+                        }
                     }
                 }
                 Disposition::Duplicate
@@ -78,37 +80,36 @@ impl Responder {
             }
         }
         let message = self.executor.message();
-        let responses = ReadResponses { psn, packets, remote, length: reth.length, first: true, message };
-        if self.replay(Output::Read(responses), shared) {
-            self.forget_rest(psn, packets);
+        let responses = |repeated| {
+            let length = reth.length;
+            Output::Read(ReadResponses { psn, packets, remote, length, first: true, message, repeated })
+        };
+        if self.has_room_to_replay(shared) {
+            let sent_before = self.forget_rest(psn, packets).unwrap_or(packets);
+            self.replays.push_back(responses(sent_before));
         }
         Disposition::Duplicate
     }
 
     /// What is left of a READ's first responses need not go out where a repetition brings all of it: the requester would
-    /// have the READ before this side was done with it, and might ask for one more than there may be.
-    fn forget_rest(&mut self, psn: Psn, packets: u32) {
-        let covered = |output: &Output| match output {
-            Output::Read(rest) => {
-                let offset = rest.psn.since(psn);
-                !rest.first && offset < packets && rest.packets <= packets - offset
-            }
-            _ => false,
-        };
-        if self.outputs.front().is_some_and(covered) {
-            self.outputs.pop_front();
-            self.reads = self.reads.saturating_sub(1);
+    /// have the READ before this side was done with it, and might ask for one more than there may be. Gives how many
+    /// responses were sent before such a rest.
+    fn forget_rest(&mut self, psn: Psn, packets: u32) -> Option<u32> {
+        let Some(Output::Read(rest)) = self.outputs.front() else { return None };
+        let offset = rest.psn.since(psn);
+        let is_covered = !rest.first && offset < packets && rest.packets <= packets - offset;
+        if !is_covered {
+            return None;
         }
+        self.outputs.pop_front();
+        self.reads = self.reads.saturating_sub(1);
+        Some(offset)
     }
 
-    /// Queues the answer to a repeated request. False: there is no room; the peer will ask again.
-    fn replay(&mut self, output: Output, shared: &Shared) -> bool {
+    /// Whether there is room for the answer to a repeated request. Without, the peer will ask again.
+    fn has_room_to_replay(&self, shared: &Shared) -> bool {
         // A selective peer asks for every gap in the responses to one request by itself.
         let gaps = if shared.fills_gaps() { limits::LOSSY_SPAN as usize } else { 0 };
-        let room = self.replays.len() <= usize::from(self.max_dest_rd_atomic).max(gaps);
-        if room {
-            self.replays.push_back(output);
-        }
-        room
+        self.replays.len() <= usize::from(self.max_dest_rd_atomic).max(gaps)
     }
 }

@@ -52,6 +52,8 @@ pub(super) struct ReadResponses {
     pub(super) length: u32,
     pub(super) first: bool,
     pub(super) message: u32,
+    /// Of the PSNs left, those from the first on that have been sent before.
+    pub(super) repeated: u32,
 }
 
 impl Responder {
@@ -133,7 +135,7 @@ impl Responder {
         shared: &mut Shared,
         ops: &mut E,
     ) -> Step {
-        let ReadResponses { psn, packets, remote, length, first, message } = responses;
+        let ReadResponses { psn, packets, remote, length, first, message, repeated } = responses;
         let last = packets == 1;
         let code = match (first, last) {
             (true, true) => Code::ReadResponseOnly,
@@ -146,7 +148,11 @@ impl Responder {
             header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
         }
         let piece = length.min(shared.link.response_mtu);
-        let source = if piece == 0 { Source::None } else { Source::Remote { remote, length: piece } };
+        let source = if piece == 0 {
+            Source::None
+        } else {
+            Source::Remote { remote, length: piece, repeated: repeated > 0 }
+        };
         let burst = if first || shared.link.lossless { 1 } else { (packets - 1).min(most).max(1) };
         let sent = match ops.transmit(&header, source, burst) {
             Outcome::Done(sent) => sent,
@@ -188,6 +194,7 @@ impl Responder {
                 length: responses.length - bytes,
                 first: false,
                 message: responses.message,
+                repeated: responses.repeated.saturating_sub(packets),
             };
         }
     }

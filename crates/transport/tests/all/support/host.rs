@@ -189,7 +189,7 @@ impl Host {
                 self.buffers[&id][offset as usize..(offset + length) as usize].to_vec()
             }
             Source::Remote { .. } if self.page_absent => return Outcome::Wait(self.reason()),
-            Source::Remote { remote, length } => {
+            Source::Remote { remote, length, .. } => {
                 if let Some(denial) = self.deny_response {
                     return Outcome::Denied(denial);
                 }
@@ -474,10 +474,10 @@ pub fn source_in_burst(first: Source, index: u32) -> Source {
         Source::Work { id, offset, length, copied } => {
             Source::Work { id, offset: offset + index * length, length, copied }
         }
-        Source::Remote { remote, length } => {
+        Source::Remote { remote, length, repeated } => {
             let skipped = u64::from(index) * u64::from(length);
             let address = remote.address.wrapping_add(skipped);
-            Source::Remote { remote: RemoteAddress { address, ..remote }, length }
+            Source::Remote { remote: RemoteAddress { address, ..remote }, length, repeated }
         }
     }
 }
