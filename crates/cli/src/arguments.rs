@@ -322,7 +322,8 @@ pub struct DemoArguments {
     pagewire bench write_lat              one\n  \
     pagewire bench write_lat --path local --json\n  \
     pagewire bench conditional_write --strategy cache\n  \
-    pagewire bench hashtable --processes 2 --cells 175000 --inserts 100000 --json\n\n\
+    pagewire bench hashtable --processes 2 --cells 175000 --inserts 100000 --json\n  \
+    pagewire bench counter --scheme a-kv --json\n\n\
     A line of --json: {bench, size, path, value, unit, peer, peer_value, ratio}; a ratio above 1\n\
     means that Pagewire is better than the peer. Where the peer is not installed, peer is null.\n\n\
     Exit status: 0, or 1 if a figure of Pagewire's own could not be had.")]
@@ -330,7 +331,7 @@ pub struct BenchArguments {
     /// The benchmarks; all where none is named
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(crate::bench::names()))]
     pub names: Vec<String>,
-    /// Only this path; both where it is not given, and local for a hash table that is named
+    /// Only this path; both where it is not given, and local for a hash table or a scheme that is named
     #[arg(long, value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,
     /// One JSON object a line
@@ -354,10 +355,10 @@ pub struct BenchArguments {
     pub table: TableArguments,
 }
 
-/// Arguments of the benchmarks of the hash table.
+/// Arguments of the benchmarks of the hash table, and of counted and logged accesses by scheme.
 #[derive(Args, Debug)]
 pub struct TableArguments {
-    /// Processes of a hash table; those of a benchmark over udp are on two hosts in turn
+    /// Processes of a hash table, or of accesses by scheme; those of a benchmark over udp are on two hosts in turn
     #[arg(long, value_name = "N", default_value = "2", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub processes: usize,
     /// Cells of a hash table that each process has; without it as many as let 5 % of the elements collide
@@ -366,16 +367,23 @@ pub struct TableArguments {
     /// Elements that each process inserts into a hash table
     #[arg(long, value_name = "N")]
     pub inserts: Option<u64>,
-    /// Who changes the part of a hash table that another process has
-    #[arg(long, value_enum, default_value = "nearest")]
-    pub scheme: crate::native::hash_table::TableScheme,
+    /// Accesses that each process makes to others, by scheme; keys that each process sorts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=crate::limits::BENCH_ACCESSES))]
+    pub accesses: Option<u64>,
+    /// Who changes the part of a hash table that another process has (nearest where it is not given); who counts accesses, or logs gets
+    #[arg(long, value_parser = PossibleValuesParser::new(crate::native::scheme_names::all()))]
+    pub scheme: Option<String>,
 }
 
 impl TableArguments {
     /// Whether one of them is not as it is where none is given.
     pub fn is_given(&self) -> bool {
-        let is_plain = self.processes == 2 && self.scheme == crate::native::hash_table::TableScheme::Nearest;
-        !is_plain || self.cells.is_some() || self.inserts.is_some()
+        self.processes != 2 || self.scheme.is_some() || self.is_of_tables() || self.accesses.is_some()
+    }
+
+    /// Whether there is one that a hash table alone has.
+    pub fn is_of_tables(&self) -> bool {
+        self.cells.is_some() || self.inserts.is_some()
     }
 }
 
@@ -387,7 +395,7 @@ impl TableArguments {
     pagewire reproduce jbmt --json\n  \
     pagewire reproduce frrwp --table 1\n  \
     pagewire reproduce reuse --live --path local\n  \
-    pagewire reproduce active --figure 7a --live --path local\n  \
+    pagewire reproduce active --figure 7a --live --path local --processes 2,4\n  \
     pagewire reproduce part --figure 12 --live\n\n\
     Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
     or something could not be measured that this machine allows (with --live).")]
@@ -407,6 +415,10 @@ pub struct ReproduceArguments {
     /// Over this path; udp where it is not given
     #[arg(long, requires = "live", value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,
+    /// Processes of the runs of active, in figures by that count; several: 2,4,8. The numbers are of the first
+    #[arg(long, requires = "live", value_name = "N", value_delimiter = ',', default_value = "2",
+        value_parser = clap::value_parser!(u64).range(2..=64))]
+    pub processes: Vec<u64>,
     /// Write the figures into DIR, each as CSV and SVG
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,

@@ -4,6 +4,7 @@
 //! in turn, several times, and medians are compared. A peer that is not installed gives `null`, never a figure from
 //! elsewhere; where only a published figure exists, its name says "published".
 
+mod accesses;
 mod checkpoint;
 mod faults;
 mod goals;
@@ -93,6 +94,7 @@ enum Task {
     Heap,
     NewMemory,
     HashTable((&'static str, Operation), PathChoice),
+    Accesses(accesses::Row, PathChoice),
     Checkpoint,
     Start,
 }
@@ -110,6 +112,7 @@ impl Task {
             Task::Heap => vec![native::HEAP],
             Task::NewMemory => vec![native::NEW_MEMORY],
             Task::HashTable((name, _), _) => vec![name],
+            Task::Accesses(row, _) => vec![row.name],
             Task::Checkpoint => vec![checkpoint::NAME],
             Task::Start => vec![start::NAME],
         }
@@ -128,6 +131,7 @@ impl Task {
                 | Task::Native(_, PathChoice::Udp, _)
                 | Task::View(PathChoice::Udp, _)
                 | Task::HashTable(_, PathChoice::Udp)
+                | Task::Accesses(_, PathChoice::Udp)
         )
     }
 
@@ -142,6 +146,7 @@ impl Task {
                 format!("{rows} {size} B {}", path.name())
             }
             Task::Target(_, size) => format!("{rows} {size} B local"),
+            Task::Accesses(row, path) => format!("{rows} {} B {}", row.size, path.name()),
             Task::QueuePairs(_, path) | Task::HashTable(_, path) => format!("{rows} {}", path.name()),
         }
     }
@@ -180,7 +185,7 @@ pub fn names() -> Vec<&'static str> {
     let heap = [native::VIEW.name, native::HEAP, native::NEW_MEMORY];
     let native = native::ALL.iter().map(|native| native.name).chain(heap);
     let tables = hash_table::ALL.into_iter().map(|(name, _)| name);
-    let last = [checkpoint::NAME, start::NAME];
+    let last = [accesses::SORT, checkpoint::NAME, start::NAME];
     let others = queue_pairs::NAMES.into_iter().chain(native).chain(tables).chain(last);
     registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(others).collect()
 }
@@ -215,7 +220,9 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     if !queue_pairs.is_empty() {
         tasks.extend(paths.iter().map(|&path| Task::QueuePairs(queue_pairs.clone(), path)));
     }
-    for native in native::ALL.iter().filter(|native| wanted(native.name)) {
+    let has_scheme = arguments.table.scheme.is_some();
+    let is_by_scheme = |name: &str| has_scheme && accesses::ALL.iter().any(|(known, _)| *known == name);
+    for native in native::ALL.iter().filter(|native| wanted(native.name) && !is_by_scheme(native.name)) {
         for &path in &paths {
             tasks.extend(native.sizes(path).iter().map(|&size| Task::Native(native, path, size)));
         }
@@ -234,6 +241,14 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     let table_paths = if is_named { &[PathChoice::Local][..] } else { &paths };
     for row in hash_table::ALL.into_iter().filter(|(name, _)| wanted(name)) {
         tasks.extend(table_paths.iter().map(|&path| Task::HashTable(row, path)));
+    }
+    for (name, workload) in accesses::ALL.into_iter().filter(|(name, _)| wanted(name)) {
+        if has_scheme || name == accesses::SORT {
+            let row = |&size: &u64| accesses::Row { name, workload, size };
+            for row in accesses::sizes(workload).iter().map(row) {
+                tasks.extend(table_paths.iter().map(|&path| Task::Accesses(row, path)));
+            }
+        }
     }
     if wanted(checkpoint::NAME) {
         tasks.push(Task::Checkpoint);
@@ -259,14 +274,37 @@ fn are_installed(tasks: &[Task]) -> Result<()> {
 }
 
 /// An option that some of what is to be measured does not take.
-fn misplaced(arguments: &BenchArguments, tasks: &[Task]) -> Option<&'static str> {
+fn misplaced(arguments: &BenchArguments, tasks: &[Task]) -> Option<String> {
     if arguments.strategy.is_some() && !tasks.iter().all(Task::takes_strategy) {
-        return Some("--strategy is for conditional_write and conditional_write_file");
+        return Some("--strategy is for conditional_write and conditional_write_file: name those".to_owned());
     }
-    let are_tables = tasks.iter().all(|task| matches!(task, Task::HashTable(..)));
-    (arguments.table.is_given() && !are_tables).then_some(
-        "--processes, --cells, --inserts and --scheme are for hashtable, hashtable_batch and hashtable_lookup",
-    )
+    let table = &arguments.table;
+    let is_table = |task: &Task| matches!(task, Task::HashTable(..));
+    let is_by_accesses = |task: &Task| matches!(task, Task::Accesses(..));
+    if table.is_of_tables() && !tasks.iter().all(is_table) {
+        return Some(
+            "--cells and --inserts are for hashtable, hashtable_batch and hashtable_lookup: name those"
+                .to_owned(),
+        );
+    }
+    if table.accesses.is_some() && !tasks.iter().all(is_by_accesses) {
+        return Some(
+            "--accesses is for sort, and for counter and get_logged with --scheme: name those".to_owned(),
+        );
+    }
+    if table.is_given() && !tasks.iter().all(|task| is_table(task) || is_by_accesses(task)) {
+        return Some(
+            "--processes and --scheme are for hashtable, hashtable_batch, hashtable_lookup, sort, and counter and get_logged by scheme: name \
+             those"
+                .to_owned(),
+        );
+    }
+    let wrong = |task: &Task| match task {
+        Task::HashTable(..) => hash_table::scheme(table).err(),
+        Task::Accesses(row, _) => accesses::scheme(table, row.workload).err(),
+        _ => None,
+    };
+    tasks.iter().find_map(wrong).map(|error| format!("--scheme: {error:#}"))
 }
 
 /// Runs the benchmarks; gives the exit status: 1 if one of Pagewire's own could not be had.
@@ -280,7 +318,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         return Ok(2);
     }
     if let Some(misplaced) = misplaced(arguments, &tasks) {
-        crate::tell!("pagewire: {misplaced}: name those");
+        crate::tell!("pagewire: {misplaced}");
         return Ok(2);
     }
     // Known before minutes are spent on measuring.
@@ -319,6 +357,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::View(path, size) => native::measure_view(&ground, *path, *size, rounds)?,
             Task::Heap => native::measure_heap(&ground, rounds)?,
             Task::NewMemory => native::measure_new_memory(rounds)?,
+            Task::Accesses(row, path) => row.measure(&ground, *path, (&arguments.table, rounds))?,
             Task::HashTable(row, path) => {
                 hash_table::measure(&ground, *row, *path, (&arguments.table, rounds))?
             }
@@ -572,7 +611,6 @@ fn conclusion(reached: &[bool]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::arguments::TableArguments;
-    use crate::native::hash_table::TableScheme;
 
     #[test]
     fn the_last_line_is_right_for_no_row_and_one_and_many() {
@@ -605,7 +643,8 @@ mod tests {
                     processes: 2,
                     cells: None,
                     inserts: None,
-                    scheme: TableScheme::Nearest,
+                    accesses: None,
+                    scheme: None,
                 },
             };
             for task in tasks(&arguments) {

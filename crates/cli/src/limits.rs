@@ -60,6 +60,9 @@ pub const DEMO_TOTAL: Duration = Duration::from_secs(50);
 /// How long one run of a benchmark may take.
 pub const BENCH_RUN: Duration = Duration::from_secs(30);
 
+/// Accesses of a process of a benchmark, or keys that it sorts, at most: all are verified.
+pub const BENCH_ACCESSES: u64 = 1 << 24;
+
 /// How often each benchmark and its peer are run, in turn; the median counts.
 pub const BENCH_ROUNDS: u32 = 3;
 

@@ -2,10 +2,14 @@
 //!
 //! Rank 1 of the job of two measures and prints; rank 0 has the memory. Of a ping-pong both do the same.
 
+pub mod accesses;
 mod active;
 mod comparison;
+mod gathering;
 pub mod hash_table;
+mod processes;
 mod rendezvous;
+pub mod scheme_names;
 mod strategy;
 
 pub use strategy::Strategy;
@@ -63,7 +67,7 @@ pub(crate) fn measure(
     let tokens = node.all_gather(&table.export(Rights::all())?)?;
     let token = tokens[1 - node.rank()];
     let remote = node.open(&token)?;
-    let pair = Pair { node: &node, remote, table, size, is_caller: node.rank() == 1 };
+    let pair = Pair { node: &node, token, remote, table, size, is_caller: node.rank() == 1 };
     let owner = active::start(&pair, name, times)?;
     node.barrier()?;
     let value = pair.measure(name, times)?;
@@ -83,6 +87,8 @@ fn path_of(node: &Node, token: &Token) -> Result<String> {
 struct Pair<'a> {
     node: &'a Node,
     table: Region<u64>,
+    /// Of the other one's memory.
+    token: Token,
     remote: RemoteRegion,
     size: u64,
     /// Whether it measures.
@@ -122,7 +128,8 @@ impl Pair<'_> {
             }
             "view" => self.view(times, None),
             "view_copied" => self.view(times, Some(self.buffer())),
-            "put_bw" => self.rate(times, |buffer| self.remote.put(0, buffer)),
+            // The owner of the second one has another region, with attributes.
+            "put_bw" | "put_bw_beside" => self.rate(times, |buffer| self.remote.put(0, buffer)),
             "get_bw" => self.rate(times, |buffer| self.remote.get_into(0, buffer)),
             _ => match active::measure(self, name, times) {
                 Some(measured) => measured,

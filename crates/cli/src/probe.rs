@@ -3,6 +3,7 @@
 use crate::datagrams;
 use crate::limits::PROBE_PATIENCE;
 use crate::native::Strategy;
+use crate::native::accesses;
 use crate::native::hash_table::{self, Load};
 use crate::pair::Running;
 use crate::registered;
@@ -36,6 +37,8 @@ pub enum Kind {
     /// `hashtable OPERATION SCHEME CELLS INSERTS ROUNDS`: measures the hash table, as a process of a job
     #[value(name = "hashtable")]
     HashTable,
+    /// `accesses WORKLOAD SCHEME SIZE TIMES ROUNDS [COMPUTATION [EACH]]`: measures counted or logged accesses, as a process of a job
+    Accesses,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
     /// `checkpoint SIZE`: measures an incremental checkpoint beside a full copy
@@ -55,6 +58,7 @@ impl Kind {
             Kind::Receiver => "receiver",
             Kind::Native => "native",
             Kind::HashTable => "hashtable",
+            Kind::Accesses => "accesses",
             Kind::Namespaces => "namespaces",
             Kind::Checkpoint => "checkpoint",
             Kind::Registered => "registered",
@@ -107,6 +111,11 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
         Kind::HashTable => {
             let figure = hash_table::measure(Load::parse(operands)?)?;
             if let Some(figure) = figure {
+                println!("{}", serde_json::to_string(&figure)?);
+            }
+        }
+        Kind::Accesses => {
+            if let Some(figure) = accesses::measure(accesses::Load::parse(operands)?)? {
                 println!("{}", serde_json::to_string(&figure)?);
             }
         }

@@ -44,22 +44,27 @@ type HeapVec = VecIn<u8, HeapRef>;
 /// # Errors
 /// If they cannot be started.
 pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point>, Failure>> {
-    Ok(run_job(Kind::Registered, path, words)?.and_then(|output| points(&output)))
+    Ok(run_job(Kind::Registered, path, words, 2)?.and_then(|output| points(&output)))
 }
 
-/// Runs both processes of a job on this host over a path, and gives what that one of them prints that has figures; the inner error
+/// Runs the processes of a job on this host over a path, and gives what that one of them prints that has figures; the inner error
 /// says what went wrong.
 ///
 /// # Errors
 /// If they cannot be started.
-pub(crate) fn run_job(kind: Kind, path: PathChoice, words: &[String]) -> Result<Result<String, Failure>> {
+pub(crate) fn run_job(
+    kind: Kind,
+    path: PathChoice,
+    words: &[String],
+    processes: usize,
+) -> Result<Result<String, Failure>> {
     let directory = tempfile::Builder::new().prefix("pagewire-job-").tempdir()?;
-    let start = |rank: &str| {
+    let start = |rank: usize| {
         let mut command = probe::command(kind, words)?;
         command
             .env("PAGEWIRE_JOB_FILE", directory.path())
-            .env("PAGEWIRE_SIZE", "2")
-            .env("PAGEWIRE_RANK", rank);
+            .env("PAGEWIRE_SIZE", processes.to_string())
+            .env("PAGEWIRE_RANK", rank.to_string());
         command
             .env("PAGEWIRE_PATH", path.name())
             .env("PAGEWIRE_JOB_TIMEOUT", BENCH_RUN.as_secs().to_string());
@@ -69,15 +74,16 @@ pub(crate) fn run_job(kind: Kind, path: PathChoice, words: &[String]) -> Result<
         Running::start(command)
     };
     let deadline = Instant::now() + BENCH_RUN;
-    let (first, second) = (start("0")?, start("1")?);
-    let (first, second) = (first.wait_until(deadline), second.wait_until(deadline));
-    // One that fails makes the other fail: the cause stands in either output.
-    let failed = [&first, &second].into_iter().filter(|finished| !finished.success());
+    let running = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
+    let finished: Vec<_> = running.into_iter().map(|one| one.wait_until(deadline)).collect();
+    // One that fails makes the others fail: the cause stands in either output.
+    let failed = finished.iter().filter(|finished| !finished.success());
     let texts: Vec<String> = failed.map(|f| format!("{}\n{}", f.verdict(), f.output.trim())).collect();
     if !texts.is_empty() {
         return Ok(Err(Failure { text: texts.join("\n"), not_here: false }));
     }
-    Ok(Ok(if first.output.trim().is_empty() { second.output } else { first.output }))
+    let printed = finished.into_iter().map(|finished| finished.output);
+    Ok(Ok(printed.into_iter().find(|output| !output.trim().is_empty()).unwrap_or_default()))
 }
 
 /// One of the processes. The first prints an object a line for each size.

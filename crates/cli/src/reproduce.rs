@@ -24,6 +24,10 @@ use std::io::Write;
 /// If the paper has no such figure or table, something cannot be written, or the engine that is to be measured is not installed.
 pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     let (name, paper) = named(arguments.paper);
+    if arguments.processes != [PAIR] && paper != Paper::Active {
+        crate::tell!("pagewire: --processes is for active: the runs of {name} have two processes");
+        return Ok(2);
+    }
     if let Some(directory) = &arguments.out {
         crate::chart::prepare("--out", directory)?;
     }
@@ -43,7 +47,7 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     figures.retain(|figure| chosen(figure.place));
     let live = if arguments.live {
         let places: Vec<Place> = known(&claims, &figures).into_iter().collect();
-        Some(Live::measure(paper, &places, arguments.path.unwrap_or(PathChoice::Udp))?)
+        Some(Live::measure(paper, &places, arguments.path.unwrap_or(PathChoice::Udp), &arguments.processes)?)
     } else {
         None
     };
@@ -70,6 +74,9 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     }
     Ok(u8::from(live.is_some_and(Live::has_failed)))
 }
+
+/// Processes of a run, where nothing else is asked for.
+const PAIR: u64 = 2;
 
 const fn of_figure(figure: FigureNumber) -> Place {
     match figure.letter {

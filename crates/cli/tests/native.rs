@@ -42,10 +42,13 @@ fn of_two(words: &[&str], path: &str) -> Value {
 fn each_benchmark_of_two_processes_gives_a_figure() {
     let names = ["put", "put_bw", "get", "get_bw", "fetch_add", "compare_swap", "signal"];
     let orders = ["conditional_write", "rendezvous_write"];
-    let schemes = ["counter", "counter_rma", "counter_none", "get_logged", "get_logged_rma"];
+    let schemes = ["counter", "counter_rma", "counter_none", "get_logged", "get_logged_rma", "put_bw_beside"];
     for path in ["local", "udp"] {
         for name in names.into_iter().chain(orders).chain(schemes) {
             of_two(&[name, "4096", "40"], path);
+        }
+        for name in ["log_order", "log_order_none"] {
+            of_two(&[name, "8", "400"], path);
         }
     }
     for name in ["conditional_write_file", "rendezvous_write_file"] {

@@ -141,21 +141,120 @@ fn a_scheme_of_the_hash_table_is_measured_on_this_machine() {
     assert!(points.iter().all(|point| point[1].as_f64().unwrap() > 0.0));
 }
 
-/// Two processes with so small a table that most elements collide.
-fn scheme_of_two(scheme: &str, operation: &str) -> [Output; 2] {
+/// The processes of a job of a probe, which all have to end well.
+fn job(words: &[&str], path: &str, processes: usize) -> Vec<Output> {
     let job = tempfile::tempdir().unwrap();
-    let start = |rank: &str| {
+    let start = |rank: usize| {
         Command::new(env!("CARGO_BIN_EXE_pagewire"))
-            .args(["probe", "hashtable", operation, scheme, "50", "300", "1"])
+            .arg("probe")
+            .args(words)
             .env("PAGEWIRE_JOB_FILE", job.path())
-            .env("PAGEWIRE_JOB_TIMEOUT", "30")
-            .envs([("PAGEWIRE_SIZE", "2"), ("PAGEWIRE_RANK", rank), ("PAGEWIRE_PATH", "local")])
+            .envs([("PAGEWIRE_JOB_TIMEOUT", "30"), ("PAGEWIRE_PATH", path)])
+            .envs([("PAGEWIRE_SIZE", processes.to_string()), ("PAGEWIRE_RANK", rank.to_string())])
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap()
     };
-    [start("0"), start("1")].map(|child| child.wait_with_output().unwrap())
+    let children: Vec<_> = (0..processes).map(start).collect();
+    children.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
+}
+
+/// What rank 0 says of a job that has ended well.
+fn figure_of(words: &[&str], path: &str, processes: usize) -> f64 {
+    let all = job(words, path, processes);
+    assert!(all.iter().all(|done| done.status.success()), "{words:?}: {all:?}");
+    let figure: serde_json::Value = serde_json::from_slice(&all[0].stdout).unwrap();
+    assert!(figure["path"].as_str().unwrap().starts_with(path), "{words:?}: {figure}");
+    figure["value"].as_f64().unwrap()
+}
+
+/// With so small a table that most elements collide.
+fn scheme_of_two(scheme: &str, operation: &str) -> Vec<Output> {
+    job(&["hashtable", operation, scheme, "50", "300", "1"], "local", 2)
+}
+
+/// Each process compares what was counted, logged or sorted with what was accessed, and ends with an error if they differ.
+#[test]
+fn each_scheme_of_accesses_counts_logs_and_sorts_all() {
+    for (workload, scheme, size, times) in [
+        ("counter", "aa-poll", "8", "2000"),
+        ("counter", "rma", "8", "2000"),
+        ("counter", "a-kv", "8", "2000"),
+        ("counter", "allreduce", "8", "500"),
+        ("counter", "none", "8", "2000"),
+        ("get_logged", "aa", "8", "1000"),
+        ("get_logged", "rma", "4096", "200"),
+        ("get_logged", "am", "8192", "200"),
+        ("get_logged", "none", "8", "1000"),
+        ("sort", "aa", "64", "3000"),
+        ("sort", "rma", "8", "1000"),
+        ("sort", "am", "64", "3000"),
+        ("sort", "none", "4096", "1"),
+    ] {
+        for (path, processes) in [("local", 3), ("udp", 2)] {
+            let value = figure_of(&["accesses", workload, scheme, size, times, "1"], path, processes);
+            assert!(value > 0.0, "{workload} {scheme}");
+        }
+    }
+    let refused = job(&["accesses", "counter", "am", "8", "10", "1"], "local", 1);
+    assert_eq!(refused[0].status.code(), Some(1), "{refused:?}");
+    let alone = job(&["accesses", "counter", "none", "8", "10", "1"], "local", 1);
+    assert!(String::from_utf8_lossy(&alone[0].stderr).contains("two processes at least"), "{alone:?}");
+}
+
+/// Computation makes inserts rarer; processes that handle alone insert nothing; intervals are those that are asked for.
+#[test]
+fn inserts_take_computation_and_handlers() {
+    let rate = |last: [&str; 3], processes: usize| {
+        let first = ["hashtable", "insert", "am", "50", "300", "1"];
+        figure_of(&[&first[..], &last].concat(), "local", processes)
+    };
+    // 300 inserts with 100 us before each take 30 ms at least.
+    assert!(rate(["100000", "4", "0"], 2) <= 2.0 * 300.0 / 0.03);
+    assert!(rate(["0", "16", "2"], 3) > 0.0);
+    let refused = job(&["hashtable", "insert", "am", "50", "300", "1", "0", "8", "2"], "local", 2);
+    assert!(refused.iter().all(|done| !done.status.success()));
+    assert!(String::from_utf8_lossy(&refused[0].stderr).contains("at least one is to insert"), "{refused:?}");
+}
+
+/// Options of the schemes are refused where they mean nothing, before anything is measured.
+#[test]
+fn options_of_schemes_are_of_their_rows() {
+    for (words, told) in [
+        (&["counter", "--scheme", "am"][..], "counter has no scheme am: take one of aa-poll"),
+        (&["sort", "--scheme", "aa-poll"], "sort has no scheme aa-poll: take one of aa, rma, am, none"),
+        (&["hashtable", "--scheme", "none"], "a hash table has no scheme none"),
+        (&["counter", "--accesses", "5"], "--accesses is for sort"),
+        (&["sort", "--cells", "5"], "--cells and --inserts are for hashtable"),
+        (&["put", "--processes", "3"], "--processes and --scheme are for"),
+        (&["sort", "--accesses", "0"], "0 is not in 1.."),
+    ] {
+        let refused = Command::new(env!("CARGO_BIN_EXE_pagewire")).arg("bench").args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && text.contains(told), "{words:?}: {text}");
+    }
+    for words in [&["part", "--live", "--processes", "4"][..], &["active", "--processes", "4"]] {
+        assert_eq!(reproduce(words).status.code(), Some(2), "{words:?}");
+    }
+}
+
+/// Each figure that this machine can have, with three processes where it is by that.
+#[test]
+fn counted_and_logged_accesses_are_measured_on_this_machine() {
+    let words = ["active", "--figure", "9", "--live", "--path", "local", "--json", "--processes", "3"];
+    let done = reproduce(&words);
+    assert!(done.status.success(), "{done:?}");
+    let text = String::from_utf8(done.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let figures: Vec<_> = lines.filter(|line| line["curves"].is_object()).collect();
+    for (figure, curve, points) in
+        [(0, "AA", 1), (0, "AM, looks each 16", 1), (1, "RMA", 5), (2, "AA less than AM", 5)]
+    {
+        let here = &figures[figure]["this_machine"]["curves"][curve];
+        assert_eq!(here.as_array().map_or(0, Vec::len), points, "{curve}: {text}");
+    }
+    assert_eq!(figures[0]["this_machine"]["curves"]["AA"][0][0], 3.0);
 }
 
 /// Each walks its chains behind each round, and ends with an error if an element is missing.

@@ -59,6 +59,9 @@ const GOALS: &[Row] = &[
     // At most 60 ns more on mapped memory, and a twentieth over udp.
     ("get_logged", "local", ANY, "no logging", Goal::RatioOrMore(1.0 / 1.05, 0.06)),
     ("get_logged", "udp", ANY, "no logging", Goal::Ratio(1.0 / 1.05)),
+    // At most a fifth more.
+    ("log_order", "local", ANY, "no order", Goal::Ratio(1.0 / 1.2)),
+    ("log_order", "udp", ANY, "no order", Goal::Ratio(1.0 / 1.2)),
     ("checkpoint", "-", ANY, "a full copy", Goal::Ratio(20.0)),
     ("start", "-", ANY, "", Goal::Microseconds(2000.0)),
     ("create_qp", "local", ANY, "", Goal::Microseconds(10.0)),

@@ -7,11 +7,12 @@ use crate::hosts::Host;
 use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::native::Figure;
-use crate::native::hash_table::{Load, Operation};
+use crate::native::hash_table::{Load, Operation, TableScheme};
 use crate::pair::Running;
 use crate::probe::Kind;
 use crate::workload::next_port;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
 use pagewire_nic::PathChoice;
 use std::time::Instant;
 
@@ -35,22 +36,47 @@ pub(super) fn measure(
 ) -> Result<Vec<Line>> {
     let cells = arguments.cells.unwrap_or(CELLS);
     let inserts = arguments.inserts.unwrap_or(INSERTS);
-    let load = Load { operation, scheme: arguments.scheme, cells, inserts, rounds };
+    let scheme = scheme(arguments)?;
+    let load = Load::plain(operation, scheme, cells, inserts, rounds);
     let unit = if operation == Operation::Lookup { "lookups/s" } else { "inserts/s" };
     let mut own = Figures::default();
-    own.add(run(ground, &load, path, arguments.processes)?);
+    let operands = load.operands();
+    own.add(run_job(ground, (Kind::HashTable, &operands), path, (arguments.processes, rounds))?);
     let title = format!("{name} {cells} cells {}", path.name());
     Ok(vec![Line::new((name, cells as u64, path.name(), unit), own.median(&title), (None, None))])
 }
 
-/// One run of all processes, each of which makes all rounds.
-fn run(ground: &Ground, load: &Load, path: PathChoice, processes: usize) -> Result<Result<f64, String>> {
+/// The scheme that is asked for.
+///
+/// # Errors
+/// If it is none of a hash table.
+pub(super) fn scheme(arguments: &TableArguments) -> Result<TableScheme> {
+    let named = |name: &String| TableScheme::from_str(name, false).ok();
+    let scheme = arguments.scheme.as_ref().map_or(Some(TableScheme::Nearest), named);
+    scheme.with_context(|| {
+        let names = TableScheme::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+        format!(
+            "a hash table has no scheme {}: take one of {}",
+            arguments.scheme.as_deref().unwrap_or_default(),
+            names.join(", ")
+        )
+    })
+}
+
+/// One run of all processes of a probe, each of which makes all rounds.
+pub(super) fn run_job(
+    ground: &Ground,
+    (kind, operands): (Kind, &[String]),
+    path: PathChoice,
+    (processes, rounds): (usize, u32),
+) -> Result<Result<f64, String>> {
     let (first, second) = ground.ends(path)?;
     let port = next_port();
     let start = |rank: usize| -> Result<Running> {
         let host: &Host = if rank % 2 == 0 { first } else { second };
         let mut command = host.command(&ground.stage.command);
-        command.args(["probe", Kind::HashTable.name()]).args(load.operands());
+        command.args(["probe", kind.name()]).args(operands);
         for variable in ["PMIX_NAMESPACE", "PAGEWIRE_JOB_FILE", "PAGEWIRE_ADDRESS"] {
             command.env_remove(variable);
         }
@@ -66,7 +92,7 @@ fn run(ground: &Ground, load: &Load, path: PathChoice, processes: usize) -> Resu
         Running::start(command)
     };
     let running = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
-    let deadline = Instant::now() + BENCH_RUN * load.rounds;
+    let deadline = Instant::now() + BENCH_RUN * rounds;
     let ended: Vec<_> = running.into_iter().map(|running| running.wait_until(deadline)).collect();
     interrupt::check()?;
     if let Some(failed) = ended.iter().find(|ended| !ended.success()) {

@@ -101,6 +101,8 @@ fn subject(bench: &str) -> &'static str {
         "signal" => "put with a signal, half a round trip",
         "counter" => "put that is counted",
         "get_logged" => "get that is logged",
+        "log_order" => "put of one of two sources to a log",
+        "sort" => "exchange of a sort by logged gets",
         "conditional_write" => "transfer to memory that the peer names first",
         "conditional_write_file" => "transfer to a file of the peer, named first",
         "heap" => "memory of the registered heap, had and given back",

@@ -5,10 +5,11 @@
 //! functions that wait with the same arguments, or another one waits for ever.
 
 mod handling;
-mod messages;
+pub(super) mod messages;
 mod volume;
 
 use self::handling::Handling;
+pub(super) use self::handling::INTERVAL;
 use self::messages::{Inbox, Outbox};
 use self::volume::{OwnVolume, RemoteVolume};
 use anyhow::Result;
@@ -29,10 +30,10 @@ pub(super) enum Scheme {
 /// When the owner looks for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looks {
-    /// Between its own inserts, after a fixed number.
-    Regularly,
-    /// Between its own inserts, after twice as many if there was none.
-    BacksOff,
+    /// Between its own inserts, after so many.
+    Regularly(u32),
+    /// Between its own inserts, after so many, and twice as many if there was none.
+    BacksOff(u32),
     /// A thread does, and never sleeps.
     Thread,
     /// A thread does, which a message wakes.
@@ -61,7 +62,7 @@ impl Table {
         let Some(look) = (match scheme {
             Scheme::Rma => None,
             Scheme::Am(look) => Some(look),
-            Scheme::Aggregated => Some(Looks::Regularly),
+            Scheme::Aggregated => Some(Looks::Regularly(handling::INTERVAL)),
         }) else {
             let open = |(rank, token): (usize, &Token)| -> Result<Option<Remote>> {
                 if !others(rank) {
@@ -72,7 +73,7 @@ impl Table {
             let remote = tokens.iter().enumerate().map(open).collect::<Result<_>>()?;
             return Ok(Table { own, remote, handling: None });
         };
-        let inbox = Arc::new(Inbox::make(node)?);
+        let inbox = Arc::new(Inbox::make(node, messages::MOST_KEYS)?);
         let all = node.all_gather(&inbox.export(Rights::all())?)?;
         let keys = if scheme == Scheme::Aggregated { messages::MOST_KEYS } else { 1 };
         let has_events = look == Looks::Events;
@@ -93,7 +94,7 @@ impl Table {
         match &self.remote[owner] {
             None => self.own.insert(key)?,
             Some(Remote::Volume(volume)) => volume.insert(key)?,
-            Some(Remote::Owner(outbox)) => outbox.send(key, &|| self.poll(true))?,
+            Some(Remote::Owner(outbox)) => outbox.send(&[key], &|| self.poll(true))?,
         }
         self.poll(false)
     }

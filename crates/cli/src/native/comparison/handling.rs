@@ -7,12 +7,12 @@ use anyhow::{Context, Error, Result};
 use pagewire::{Node, Token};
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-/// Own inserts between two looks.
-const INTERVAL: u32 = 8;
+/// Own inserts between two looks, where nothing else is said.
+pub(in crate::native) const INTERVAL: u32 = 8;
 /// As often a process that backs off doubles that at most.
 const DOUBLINGS: u32 = 5;
 
@@ -26,6 +26,8 @@ pub(super) struct Own {
     receiver: Receiver,
     volume: Arc<OwnVolume>,
     backs_off: bool,
+    /// The least interval, and the present one.
+    least: u32,
     interval: u32,
     inserts: u32,
 }
@@ -47,9 +49,9 @@ impl Handling {
         let (volume, tokens) = to;
         let receiver = Receiver::open(node, inbox.clone(), tokens)?;
         let is_woken = match looks {
-            Looks::Regularly | Looks::BacksOff => {
-                let backs_off = looks == Looks::BacksOff;
-                let own = Own { receiver, volume, backs_off, interval: INTERVAL, inserts: 0 };
+            Looks::Regularly(interval) | Looks::BacksOff(interval) => {
+                let backs_off = matches!(looks, Looks::BacksOff(_));
+                let own = Own { receiver, volume, backs_off, least: interval, interval, inserts: 0 };
                 return Ok(Handling::Own(RefCell::new(own)));
             }
             Looks::Thread => false,
@@ -90,16 +92,20 @@ impl Own {
         }
         self.inserts = 0;
         let volume = &self.volume;
-        let handled = self.receiver.handle(|key| volume.insert(key))?;
+        let handled = self.receiver.handle(|_, keys| insert_all(volume, keys))?;
         if self.backs_off {
             self.interval =
-                if handled == 0 { (self.interval * 2).min(INTERVAL << DOUBLINGS) } else { INTERVAL };
+                if handled == 0 { (self.interval * 2).min(self.least << DOUBLINGS) } else { self.least };
         }
         if waits && handled == 0 {
             std::thread::yield_now();
         }
         Ok(())
     }
+}
+
+fn insert_all(volume: &OwnVolume, keys: &[AtomicU64]) -> Result<()> {
+    keys.iter().try_for_each(|key| volume.insert(key.load(Ordering::Relaxed)))
 }
 
 fn serve(
@@ -110,7 +116,7 @@ fn serve(
 ) -> Result<()> {
     let mut known = 0;
     while !ends.load(Ordering::Acquire) {
-        let handled = receiver.handle(|key| volume.insert(key))?;
+        let handled = receiver.handle(|_, keys| insert_all(volume, keys))?;
         match (handled, is_woken) {
             // A message may have come behind the look: its count is above the one known before that.
             (0, true) => known = inbox.wait(known)?,

@@ -1,42 +1,47 @@
 //! Active messages: each process has a ring of slots for each other one, who puts a message there. The last word of a slot is written last, and has the
-//! message's number and its count of keys. The owner acknowledges by a put of how many it has handled.
+//! message's number and its count of words. The owner acknowledges by a put of how many it has handled.
 
 use anyhow::{Result, ensure};
 use pagewire::{Atomic, Node, Operation, Region, RemoteRegion, Rights, Token};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots of a ring.
 const SLOTS: usize = 64;
-/// Keys of a message at most.
+/// Keys of a message of a hash table at most.
 pub(super) const MOST_KEYS: usize = 63;
-/// Words of a slot.
-const SLOT: usize = MOST_KEYS + 1;
-const RING: usize = SLOTS * SLOT;
-/// Bits of a slot's last word that are the count of keys.
-const COUNT_BITS: u32 = 8;
+/// Bits of a slot's last word that are the count of words.
+const COUNT_BITS: u32 = 12;
 
 /// Mixes the bits of a key (SplitMix64): the volume takes the cell from the upper ones.
-pub(super) fn mix(key: u64) -> u64 {
+pub(in crate::native) fn mix(key: u64) -> u64 {
     let mixed = (key ^ key >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ mixed >> 31
 }
 
+/// Words that came together, before the last word of their slot.
+type Words<'s> = &'s [AtomicU64];
+
 /// What this process receives: how many of its messages others have handled, how many messages have come (where that wakes somebody), and the rings,
 /// each by rank.
-pub(super) struct Inbox {
+pub(in crate::native) struct Inbox {
     region: Region<u64, Atomic>,
+    /// Words of a slot.
+    slot: usize,
     processes: usize,
     rank: usize,
 }
 
 impl Inbox {
-    pub fn make(node: &Node) -> Result<Inbox> {
-        let processes = node.size();
-        Ok(Inbox { region: node.words(processes + 1 + processes * RING)?, processes, rank: node.rank() })
+    /// For messages of so many words at most; all processes say the same.
+    pub fn make(node: &Node, most_words: usize) -> Result<Inbox> {
+        ensure!(most_words < 1 << COUNT_BITS, "a message of {most_words} words is too long");
+        let (processes, slot) = (node.size(), most_words + 1);
+        let region = node.words(processes + 1 + processes * SLOTS * slot)?;
+        Ok(Inbox { region, slot, processes, rank: node.rank() })
     }
 
     pub fn export(&self, rights: Rights) -> Result<Token> {
@@ -56,25 +61,30 @@ impl Inbox {
     }
 
     fn slot(&self, from: usize, number: u64) -> usize {
-        self.processes + 1 + from * RING + (number as usize % SLOTS) * SLOT
+        self.processes + 1 + (from * SLOTS + number as usize % SLOTS) * self.slot
     }
 
-    /// Hands over the keys of the message with a number of one process. False: it has not come.
-    fn take(&self, from: usize, number: u64, mut handle: impl FnMut(u64) -> Result<()>) -> Result<bool> {
-        let words = &self.region.words()[self.slot(from, number)..][..SLOT];
-        let last = words[SLOT - 1].load(Ordering::Acquire);
+    /// Hands over the words of the message with a number of one process. False: it has not come.
+    fn take(
+        &self,
+        from: usize,
+        number: u64,
+        handle: &mut impl FnMut(usize, Words) -> Result<()>,
+    ) -> Result<bool> {
+        let (words, most) = (&self.region.words()[self.slot(from, number)..], self.slot - 1);
+        let last = words[most].load(Ordering::Acquire);
         if last >> COUNT_BITS != number + 1 {
             return Ok(false);
         }
         let count = (last & ((1 << COUNT_BITS) - 1)) as usize;
-        ensure!((1..=MOST_KEYS).contains(&count), "a message of process {from} has {count} keys");
-        words[SLOT - 1 - count..SLOT - 1].iter().try_for_each(|word| handle(word.load(Ordering::Relaxed)))?;
+        ensure!((1..=most).contains(&count), "a message of process {from} has {count} words");
+        handle(from, &words[most - count..most])?;
         Ok(true)
     }
 }
 
 /// What handles the messages of all others.
-pub(super) struct Receiver {
+pub(in crate::native) struct Receiver {
     inbox: Arc<Inbox>,
     /// Of each other process: its rank, how many messages were handled, and where it learns of that.
     sources: Vec<(usize, u64, RemoteRegion)>,
@@ -89,8 +99,8 @@ impl Receiver {
         Ok(Receiver { inbox, sources, acknowledgements: VecDeque::new() })
     }
 
-    /// Handles all messages that are there, and acknowledges those of each process together; gives how many.
-    pub fn handle(&mut self, mut handle: impl FnMut(u64) -> Result<()>) -> Result<u64> {
+    /// Handles all messages that are there, each with the rank of its process, and acknowledges those of each process together; gives how many.
+    pub fn handle(&mut self, mut handle: impl FnMut(usize, Words) -> Result<()>) -> Result<u64> {
         let mut all = 0;
         for (from, number, remote) in &mut self.sources {
             let before = *number;
@@ -113,13 +123,13 @@ impl Receiver {
 }
 
 /// The way to the ring of another process.
-pub(super) struct Outbox {
+pub(in crate::native) struct Outbox {
     inbox: Arc<Inbox>,
     remote: RemoteRegion,
     /// Whose ring it is.
     rank: usize,
-    /// Keys of a message.
-    keys: usize,
+    /// From so many words on a message leaves.
+    words: usize,
     has_events: bool,
     state: RefCell<State>,
 }
@@ -137,16 +147,21 @@ impl Outbox {
         node: &Node,
         token: &Token,
         inbox: Arc<Inbox>,
-        (rank, keys, has_events): (usize, usize, bool),
+        (rank, words, has_events): (usize, usize, bool),
     ) -> Result<Outbox> {
-        Ok(Outbox { inbox, remote: node.open(token)?, rank, keys, has_events, state: RefCell::default() })
+        Ok(Outbox { inbox, remote: node.open(token)?, rank, words, has_events, state: RefCell::default() })
     }
 
-    /// Sends a key, or gathers it until a message is full. `idle`: what is done while the ring is full.
-    pub fn send(&self, key: u64, idle: &dyn Fn() -> Result<()>) -> Result<()> {
+    /// Sends words, or gathers them until there are enough for a message. `idle`: what is done while the ring is full.
+    pub fn send(&self, words: &[u64], idle: &dyn Fn() -> Result<()>) -> Result<()> {
         let mut state = self.state.borrow_mut();
-        state.gathered.push(key);
-        if state.gathered.len() < self.keys {
+        ensure!(
+            state.gathered.len() + words.len() < self.inbox.slot,
+            "{} words are too many for a message",
+            words.len()
+        );
+        state.gathered.extend(words);
+        if state.gathered.len() < self.words {
             return Ok(());
         }
         self.send_gathered(&mut state, idle)
@@ -165,7 +180,7 @@ impl Outbox {
         let count = message.len();
         message.push((state.sent + 1) << COUNT_BITS | count as u64);
         // The ring is laid out alike everywhere; the message ends where the slot does.
-        let end = self.inbox.slot(self.inbox.rank, state.sent) + SLOT;
+        let end = self.inbox.slot(self.inbox.rank, state.sent) + self.inbox.slot;
         let place = 8 * (end - message.len()) as u64;
         let put = if self.has_events {
             let signal = self.remote.signal(8 * self.inbox.processes as u64).add(1);

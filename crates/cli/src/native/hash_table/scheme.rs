@@ -45,7 +45,7 @@ enum Made {
 }
 
 impl TableScheme {
-    fn made(self) -> Made {
+    fn made(self, interval: u32) -> Made {
         let events = Service::Events(Events::default());
         match self {
             TableScheme::Nearest => Made::Product(Scheme::Nearest, events),
@@ -54,8 +54,8 @@ impl TableScheme {
             TableScheme::AaPoll => Made::Product(Scheme::Handler, Service::Owner),
             TableScheme::AaSp => Made::Product(Scheme::Handler, Service::Polling),
             TableScheme::Rma => Made::Compared(comparison::Scheme::Rma),
-            TableScheme::Am => Made::Compared(comparison::Scheme::Am(Looks::Regularly)),
-            TableScheme::AmExp => Made::Compared(comparison::Scheme::Am(Looks::BacksOff)),
+            TableScheme::Am => Made::Compared(comparison::Scheme::Am(Looks::Regularly(interval))),
+            TableScheme::AmExp => Made::Compared(comparison::Scheme::Am(Looks::BacksOff(interval))),
             TableScheme::AmOnload => Made::Compared(comparison::Scheme::Am(Looks::Thread)),
             TableScheme::AmInts => Made::Compared(comparison::Scheme::Am(Looks::Events)),
             TableScheme::AmAggregated => Made::Compared(comparison::Scheme::Aggregated),
@@ -66,14 +66,18 @@ impl TableScheme {
 /// A table, by whichever scheme.
 pub(super) enum Table {
     Product(HashTable),
-    Compared { table: comparison::Table, processes: usize },
+    Compared { table: comparison::Table, owners: usize },
 }
 
 impl Table {
     pub fn join(node: &Arc<Node>, load: &Load) -> Result<Table> {
         let spare = usize::try_from(load.inserts)?.saturating_mul(2).saturating_add(1);
-        match load.scheme.made() {
+        match load.scheme.made(load.interval) {
             Made::Product(scheme, service) => {
+                ensure!(
+                    load.handlers == 0,
+                    "processes that handle alone are of a scheme for comparison: take am"
+                );
                 let options = TableOptions { cells: load.cells, spare, value_bytes: 0, scheme };
                 Ok(Table::Product(HashTable::join_served(node, &options, service)?))
             }
@@ -85,7 +89,8 @@ impl Table {
                 // All elements may have one owner.
                 let spare = spare.saturating_mul(node.size());
                 let table = comparison::Table::join(node, scheme, load.cells, spare)?;
-                Ok(Table::Compared { table, processes: node.size() })
+                let owners = if load.handlers == 0 { node.size() } else { load.handlers };
+                Ok(Table::Compared { table, owners })
             }
         }
     }
@@ -98,7 +103,7 @@ impl Table {
                 Ok(())
             }
             // Keys are random.
-            Table::Compared { table, processes } => table.insert((key % *processes as u64) as usize, key),
+            Table::Compared { table, owners } => table.insert((key % *owners as u64) as usize, key),
         }
     }
 

@@ -166,7 +166,7 @@ fn curve(name: &str, helper: &'static str, words: Vec<String>, value: &'static s
 }
 
 /// What is to be run for a figure or a table that [`pagewire_papers`] has.
-pub(super) fn plan(paper: Paper, place: Place, path: PathChoice) -> Plan {
+pub(super) fn plan(paper: Paper, place: Place, (path, processes): (PathChoice, &[u64])) -> Plan {
     let (curves, notes) = match (paper, place) {
         (Paper::Part, Place::Figure(11 | 15)) if path == PathChoice::Local => (vec![], vec![NOT_SENT_AGAIN]),
         (Paper::Part, Place::Figure(9)) => (without_faults(), vec![]),
@@ -184,7 +184,7 @@ pub(super) fn plan(paper: Paper, place: Place, path: PathChoice) -> Plan {
         (Paper::Jbmt, Place::Figure(7)) => (parts_of_a_get(), vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Table(1)) => (registration(), vec![]),
         (Paper::Frrwp | Paper::Reuse, _) => registered::plan(paper, place),
-        (Paper::Active, _) => active::plan(place),
+        (Paper::Active, _) => active::plan(place, processes),
         _ => (vec![], vec!["not measured: no experiment on this machine is known for it"]),
     };
     Plan { place, curves, notes }
