@@ -239,24 +239,6 @@ fn options_of_schemes_are_of_their_rows() {
     }
 }
 
-/// Each figure that this machine can have, with three processes where it is by that.
-#[test]
-fn counted_and_logged_accesses_are_measured_on_this_machine() {
-    let words = ["active", "--figure", "9", "--live", "--path", "local", "--json", "--processes", "3"];
-    let done = reproduce(&words);
-    assert!(done.status.success(), "{done:?}");
-    let text = String::from_utf8(done.stdout).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let figures: Vec<_> = lines.filter(|line| line["curves"].is_object()).collect();
-    for (figure, curve, points) in
-        [(0, "AA", 1), (0, "AM, looks each 16", 1), (1, "RMA", 5), (2, "AA less than AM", 5)]
-    {
-        let here = &figures[figure]["this_machine"]["curves"][curve];
-        assert_eq!(here.as_array().map_or(0, Vec::len), points, "{curve}: {text}");
-    }
-    assert_eq!(figures[0]["this_machine"]["curves"]["AA"][0][0], 3.0);
-}
-
 /// Each walks its chains behind each round, and ends with an error if an element is missing.
 #[test]
 fn each_scheme_of_the_hash_table_loses_nothing() {

@@ -21,7 +21,7 @@ pub(super) const ALL: [(&str, Workload); 3] =
 const ROUND: u64 = 16 << 20;
 const TIMES: std::ops::RangeInclusive<u64> = 500..=100_000;
 /// Keys that each process sorts.
-const KEYS: u64 = 1 << 17;
+const KEYS: u64 = 1 << 16;
 
 /// Bytes of an access.
 pub(super) fn sizes(workload: Workload) -> &'static [u64] {

@@ -452,6 +452,18 @@ pub(super) mod tests {
         assert!(live.has_failed());
     }
 
+    /// What is planned for Active Access is what its processes take.
+    #[test]
+    fn planned_accesses_are_jobs() {
+        let live = invented(Paper::Active, PathChoice::Local);
+        let of_accesses = |run: &&Run| [accesses::NAME, accesses::SORT].contains(&run.helper);
+        let runs: Vec<&Run> = live.outputs.iter().map(|(run, _)| run).filter(of_accesses).collect();
+        assert!(runs.len() >= 17);
+        for run in runs {
+            assert!(accesses::tests::are_jobs(run.helper, &run.words), "{run:?}");
+        }
+    }
+
     /// A formula names curves that exist.
     #[test]
     fn every_formula_gives_a_number_of_what_was_measured() {

@@ -177,9 +177,9 @@ mod tests {
             let samples = runs.iter().map(|run| run.iter().step_by(3).copied().collect()).collect();
             let splitters = splitters(samples, processes);
             let bounds: Vec<Vec<u64>> = runs.iter().map(|run| bounds(run, &splitters)).collect();
-            let mut sorted = Vec::new();
+            let mut sorted: Vec<u64> = Vec::new();
             for rank in 0..processes {
-                let mut part = Vec::new();
+                let mut part: Vec<u64> = Vec::new();
                 for (run, range) in runs.iter().zip(part_of(&bounds, rank).unwrap()) {
                     for (first, count) in pieces(range, 7) {
                         assert!((1..=7).contains(&count));

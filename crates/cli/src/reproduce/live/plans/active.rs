@@ -30,7 +30,7 @@ const SUMS: &str = "assumed: Allreduce after each 16 accesses, and looks of AA-P
 const LOGS: &str = "a log has space for all gets of a run, as one that is trimmed at checkpoints; AA writes it while the get is made, RMA by an atomic that \
     reserves space and a put, AM by a message that the owner handles after each 8 own gets (assumed)";
 const LOGS_LOOKS: &str = "AM with looks after each 4 and each 16 stands beside";
-const SORTED: &str = "processes of this machine sort 65,536 keys of 8 bytes each (the paper 1 GB); the exchange alone is timed; the result is verified, and each get \
+const SORTED: &str = "processes of this machine sort 32,768 keys of 8 bytes each (the paper 1 GB); the exchange alone is timed; the result is verified, and each get \
     in the logs";
 const COMPUTED: &str = "5,000 inserts of each process, 5 % collisions; the same computation for all schemes between two inserts, which is this part of the run time of \
     AA-Poll as measured here";
