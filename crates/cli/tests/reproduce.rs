@@ -178,17 +178,17 @@ fn scheme_of_two(scheme: &str, operation: &str) -> Vec<Output> {
 #[test]
 fn each_scheme_of_accesses_counts_logs_and_sorts_all() {
     for (workload, scheme, size, times) in [
-        ("counter", "aa-poll", "8", "2000"),
-        ("counter", "rma", "8", "2000"),
-        ("counter", "a-kv", "8", "2000"),
-        ("counter", "allreduce", "8", "500"),
-        ("counter", "none", "8", "2000"),
+        ("counter", "aa-poll", "8", "1000"),
+        ("counter", "rma", "8", "500"),
+        ("counter", "a-kv", "8", "1000"),
+        ("counter", "allreduce", "8", "200"),
+        ("counter", "none", "8", "1000"),
         ("get_logged", "aa", "8", "1000"),
-        ("get_logged", "rma", "4096", "200"),
-        ("get_logged", "am", "8192", "200"),
+        ("get_logged", "rma", "4096", "100"),
+        ("get_logged", "am", "8192", "100"),
         ("get_logged", "none", "8", "1000"),
         ("sort", "aa", "64", "3000"),
-        ("sort", "rma", "8", "1000"),
+        ("sort", "rma", "8", "300"),
         ("sort", "am", "64", "3000"),
         ("sort", "none", "4096", "1"),
     ] {
