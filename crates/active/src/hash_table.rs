@@ -21,21 +21,28 @@
 //! ```
 //!
 //! # What survives
-//! The elements of a volume lie in the memory of its owner, and end with it. What a member has flushed stays when that member ends.
+//! What a member has flushed stays when that member ends. The elements of a volume lie in the memory of its owner, and end with it, but for
+//! a table that is [durable](HashTable::join_durable): there they are in files, and a process that [restarts](HashTable::restart) has them.
 
+mod durable;
+#[cfg(test)]
+mod linking;
 mod member;
 mod messages;
 mod own;
+mod ticket;
 mod volume;
 
+pub use durable::Durability;
 pub use volume::MAX_VALUE;
 
 use crate::log::Events;
 use member::Member;
 use messages::MAX_KEYS;
-use own::OwnVolume;
+use own::{Kept, OwnVolume};
 use pagewire::{Node, Result};
 use std::sync::Arc;
+use ticket::Ticket;
 use volume::{Shape, hash};
 
 /// Elements of a batch that are written under one claim on a peer's memory.
@@ -96,8 +103,10 @@ pub struct VolumeStatistics {
     pub cells: usize,
     /// Cells of chains that are taken.
     pub spare_taken: usize,
-    /// How often it has grown.
+    /// How often it has grown, or was resized.
     pub resizes: u64,
+    /// Checkpoints that were made of it since this process has it.
+    pub checkpoints: u64,
     /// Messages of other processes that were none. They were not executed.
     pub malformed: u64,
 }
@@ -123,14 +132,94 @@ impl HashTable {
     /// # Errors
     /// As those of [`join`](Self::join).
     pub fn join_served(node: &Arc<Node>, options: &TableOptions, service: Service) -> Result<HashTable> {
-        let own = OwnVolume::begin(node, options.shape(), service)?;
-        let all = node.all_gather_bytes(&own.tokens())?;
-        let open = |(rank, tokens): (usize, &Vec<u8>)| match rank == node.rank() {
+        let own = OwnVolume::begin(node, options.shape(), service, None)?;
+        let tickets = node.all_gather_bytes(&own.ticket().to_bytes())?;
+        HashTable::open(node, options, own, (node.rank(), &tickets))
+    }
+
+    /// As [`join_served`](Self::join_served), with volumes that outlive their processes: [`Durability`] says where. A volume that a process of the
+    /// same rank has left there is this process's, with all its elements.
+    ///
+    /// # Errors
+    /// `System`: the scheme is [`Scheme::Operations`], which cannot log what it changes; a file cannot be used, and why. As those of [`join`](Self::join).
+    pub fn join_durable(
+        node: &Arc<Node>,
+        options: &TableOptions,
+        durability: &Durability,
+        service: Service,
+    ) -> Result<HashTable> {
+        refuse_operations(options)?;
+        let kept = Kept { durability, rank: node.rank(), size: node.size() };
+        let own = OwnVolume::begin(node, options.shape(), service, Some(kept))?;
+        let tickets = node.all_gather_bytes(&own.ticket().to_bytes())?;
+        HashTable::open(node, options, own, (node.rank(), &tickets))
+    }
+
+    /// Takes the place of a member of a durable table that was killed, and has all its elements: what came into its volume, by whomever.
+    ///
+    /// `tickets`: of all members, by rank, as [`ticket`](Self::ticket) gives them; that of `rank` is not looked at. The others give the ticket of the new
+    /// member to [`readmit`](Self::readmit). The node may be [alone](Node::alone), as the job that the dead process was of has ended.
+    ///
+    /// # Errors
+    /// As those of [`join_durable`](Self::join_durable).
+    pub fn restart<T: AsRef<[u8]>>(
+        node: &Arc<Node>,
+        options: &TableOptions,
+        durability: &Durability,
+        service: Service,
+        (rank, tickets): (usize, &[T]),
+    ) -> Result<HashTable> {
+        refuse_operations(options)?;
+        if rank >= tickets.len() {
+            return Err(not_durable("a rank to restart is less than the count of the tickets"));
+        }
+        let kept = Kept { durability, rank, size: tickets.len() };
+        let own = OwnVolume::begin(node, options.shape(), service, Some(kept))?;
+        HashTable::open(node, options, own, (rank, tickets))
+    }
+
+    fn open<T: AsRef<[u8]>>(
+        node: &Arc<Node>,
+        options: &TableOptions,
+        own: Arc<OwnVolume>,
+        (own_rank, tickets): (usize, &[T]),
+    ) -> Result<HashTable> {
+        let open = |(rank, ticket): (usize, &T)| match rank == own_rank {
             true => Ok(None),
-            false => Member::open(node, tokens, options.scheme).map(Some),
+            false => {
+                let ticket = Ticket::from_bytes(ticket.as_ref())?;
+                Member::open(node, &ticket, own.files_of(rank), options.scheme).map(Some)
+            }
         };
-        let members = all.iter().enumerate().map(open).collect::<Result<_>>()?;
+        let members = tickets.iter().enumerate().map(open).collect::<Result<_>>()?;
         Ok(HashTable { own, members })
+    }
+
+    /// Where the volume of this process is: plain bytes, for a member that [restarts](Self::restart), or for [`readmit`](Self::readmit).
+    pub fn ticket(&self) -> Vec<u8> {
+        self.own.ticket().to_bytes()
+    }
+
+    /// Has a process that has [restarted](Self::restart) take the place of the member of its rank. What this process had inserted there and
+    /// flushed is there. If something was not flushed, the next [`flush`](Self::flush) says so.
+    ///
+    /// # Errors
+    /// `System`: the rank is this process's own, or no member's; the ticket is none. As those of [`join_durable`](Self::join_durable).
+    pub fn readmit(&mut self, rank: usize, ticket: &[u8]) -> Result<()> {
+        let files = self.own.files_of(rank);
+        let Some(Some(member)) = self.members.get_mut(rank) else {
+            return Err(not_durable("a rank to readmit is that of another member"));
+        };
+        *member = member.reopen_as(&Ticket::from_bytes(ticket)?, files)?;
+        Ok(())
+    }
+
+    /// Writes a checkpoint of the volume of this process to its file, so that its logs begin anew. Others go on meanwhile. Of a durable table.
+    ///
+    /// # Errors
+    /// `System`: the table is not durable; the file cannot be written, and the logs have all that they had.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.own.checkpoint()
     }
 
     /// Sets the value of a key, which is added if it is new. It has happened when this returns, or else when [`flush`](Self::flush) does, and
@@ -224,8 +313,11 @@ impl HashTable {
     }
 
     /// Empties the volume of this process. Others must not write to it meanwhile: what they do may stay or not.
-    pub fn clear(&self) {
-        self.own.clear();
+    ///
+    /// # Errors
+    /// Those of [`checkpoint`](Self::checkpoint), which a durable table makes then.
+    pub fn clear(&self) -> Result<()> {
+        self.own.clear()
     }
 
     /// Walks the chains of the volume of this process.
@@ -244,6 +336,20 @@ impl HashTable {
     fn member_of(&self, key: u64) -> Option<&Member> {
         self.members[self.rank_of(key)].as_ref()
     }
+}
+
+fn refuse_operations(options: &TableOptions) -> Result<()> {
+    match options.scheme {
+        Scheme::Nearest | Scheme::Handler => Ok(()),
+        Scheme::Operations => Err(not_durable(
+            "`Scheme::Operations` changes volumes without a log: take `Scheme::Nearest` or `Scheme::Handler`",
+        )),
+    }
+}
+
+fn not_durable(why: &str) -> pagewire::Error {
+    let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+    pagewire::Error::System { what: "a durable hash table".into(), why }
 }
 
 fn check(key: u64, value: &[u8]) -> Result<()> {

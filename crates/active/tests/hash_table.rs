@@ -1,12 +1,14 @@
 //! The hash table between processes, on each path and by each scheme: nothing is lost, whoever writes at the same time, grows or dies.
 
+#[path = "hash_table/durable.rs"]
+mod durable;
+mod other;
+
+use other::{Job, role, say};
 use pagewire::Node;
 use pagewire_active::hash_table::Scheme;
 use pagewire_active::{HashTable, TableOptions};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-
-const RUN: &str = "PAGEWIRE_TABLE_RUN";
 
 /// Keys that each member writes alone, and keys that all write.
 const OWN: u64 = 3000;
@@ -36,20 +38,13 @@ fn rounds() -> u64 {
     std::env::var("PAGEWIRE_TABLE_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
 }
 
-#[test]
-#[ignore = "a process of another test"]
-fn member() {
-    let Ok(run) = std::env::var(RUN) else { return };
-    let (what, scheme) = run.split_once(' ').unwrap();
-    let scheme = match scheme {
+/// A role's last word: its scheme.
+fn scheme_of(role: &str) -> Scheme {
+    match role {
         "nearest" => Scheme::Nearest,
         "handler" => Scheme::Handler,
-        _ => Scheme::Operations,
-    };
-    let node = Arc::new(Node::from_env().unwrap());
-    match what {
-        "works" => works(&node, scheme),
-        _ => dies(&node, scheme),
+        "operations" => Scheme::Operations,
+        _ => panic!("{role}"),
     }
 }
 
@@ -114,6 +109,7 @@ fn works(node: &Arc<Node>, scheme: Scheme) {
     let statistics = table.statistics().unwrap();
     assert!(statistics.resizes > 1 && statistics.malformed == 0, "{statistics:?}");
     node.barrier().unwrap();
+    say("has worked");
 }
 
 /// Of all volumes.
@@ -163,71 +159,53 @@ fn dies(node: &Arc<Node>, scheme: Scheme) {
         }
     }
     assert!(written > 300 && start.elapsed().as_secs() < 60, "{written}");
-    println!("survived");
+    say("survived");
     // The other process is gone: there is nobody to leave with.
     std::process::exit(0);
 }
 
-/// Starts the members of a job.
-fn job(what: &str, scheme: &str, path: &str, size: usize) -> Vec<Child> {
-    let directory =
-        std::env::temp_dir().join(format!("pagewire-table-{}-{what}-{scheme}-{path}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let start = |rank: usize| {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "member", "--ignored", "--nocapture"])
-            .env(RUN, format!("{what} {scheme}"))
-            .env("PAGEWIRE_PATH", path)
-            .env("PAGEWIRE_JOB_FILE", &directory)
-            .env("PAGEWIRE_SIZE", size.to_string())
-            .env("PAGEWIRE_RANK", rank.to_string())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
-    };
-    (0..size).map(start).collect()
-}
-
-fn all_work(path: &str, scheme: &str, size: usize) {
-    for child in job("works", scheme, path, size) {
-        let output = child.wait_with_output().unwrap();
-        let (out, errors) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success() && out.contains("1 passed"), "{path} {scheme}: {out}\n{errors}");
+fn all_work(test: &str, path: &str, scheme: &str, size: usize) {
+    if let Some(role) = role() {
+        return works(&Arc::new(Node::from_env().unwrap()), scheme_of(&role));
+    }
+    let mut job = Job::start_as(test, scheme, size, path);
+    for member in &mut job.members {
+        member.expect("has worked");
+        assert!(member.wait().success());
     }
 }
 
 #[test]
 fn members_of_one_host_write_where_it_lies() {
-    all_work("local", "nearest", 3);
+    all_work("members_of_one_host_write_where_it_lies", "local", "nearest", 3);
 }
 
 #[test]
 fn handlers_write_for_members_of_one_host() {
-    all_work("local", "handler", 2);
+    all_work("handlers_write_for_members_of_one_host", "local", "handler", 2);
 }
 
 #[test]
 fn operations_write_within_one_host() {
-    all_work("local", "operations", 2);
+    all_work("operations_write_within_one_host", "local", "operations", 2);
 }
 
 #[test]
 fn handlers_write_over_udp() {
-    all_work("udp", "nearest", 2);
+    all_work("handlers_write_over_udp", "udp", "nearest", 2);
 }
 
 #[test]
 fn what_a_dead_member_had_flushed_stays() {
+    const TEST: &str = "what_a_dead_member_had_flushed_stays";
+    if let Some(role) = role() {
+        return dies(&Arc::new(Node::from_env().unwrap()), scheme_of(&role));
+    }
     for (path, scheme) in [("local", "nearest"), ("local", "handler"), ("udp", "nearest")] {
-        let mut members = job("dies", scheme, path, 2);
-        let dead = members.pop().unwrap().wait_with_output().unwrap();
-        assert!(!dead.status.success());
-        let output = members.pop().unwrap().wait_with_output().unwrap();
-        let (out, errors) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success() && out.contains("survived"), "{path} {scheme}: {out}\n{errors}");
+        let mut job = Job::start_as(TEST, scheme, 2, path);
+        assert!(!job.members[1].wait().success());
+        job.members[0].expect("survived");
+        assert!(job.members[0].wait().success(), "{path} {scheme}");
     }
 }
 
@@ -244,7 +222,7 @@ fn what_nothing_names_takes_no_memory() {
     }
     let statistics = table.statistics().unwrap();
     assert_eq!((statistics.elements, statistics.cells), (19_999, 10));
-    table.clear();
+    table.clear().unwrap();
     table.resize(100).unwrap();
     for round in 0..20_000u64 {
         table.insert(1 + round % 50, &[round as u8; 100]).unwrap();

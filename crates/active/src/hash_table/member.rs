@@ -1,9 +1,11 @@
 //! The volume of another process: where it is, and how it is changed.
 
-use super::Scheme;
+use super::durable::{self, Appended, Change, Files, LogWriter, Owner};
 use super::messages::{self, MAX_KEYS};
-use super::own::{COUNT, OwnVolume, POINTER, REFUSED, TOKEN};
+use super::own::{COUNT, GENERATION, OwnVolume, POINTER, REFUSED, TOKEN};
+use super::ticket::Ticket;
 use super::volume::{Shape, Words, Written};
+use super::{Scheme, not_durable};
 use pagewire::{Error, Failure, Node, Operation, RemoteRegion, Result, Rule, Token};
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
@@ -31,13 +33,32 @@ pub(super) struct Member {
     in_flight: Mutex<VecDeque<Operation<Vec<u64>>>>,
     /// Elements that had no space, as far as that was reported.
     refused: AtomicU64,
+    /// Messages since the last flush.
+    unflushed: AtomicU64,
+    /// Messages that the process before this one may not have handled, until that is reported.
+    lost: AtomicU64,
+    /// The table is durable, and this process has the volume mapped, so that it logs what it changes.
+    owner: Option<Owner>,
+    is_durable: bool,
 }
 
 struct RemoteVolume {
     /// How often it was replaced, twice.
     count: u64,
+    /// Of its logs.
+    generation: u64,
     shape: Shape,
     region: RemoteRegion,
+    /// Where this process logs what it changes in a durable volume. It is held until the change is done, so that both have one order.
+    log: Option<Mutex<LogWriter>>,
+}
+
+/// What became of changes that this process makes in a durable volume.
+enum Changed {
+    /// So many were made, and the next one found no space.
+    Count(usize),
+    /// The logs of this generation are full.
+    LogFull(u64),
 }
 
 /// The key of a volume is not valid any more: another one has taken its place.
@@ -46,16 +67,47 @@ fn is_replaced(error: &Error) -> bool {
 }
 
 impl Member {
-    /// `tokens`: of the mailbox and of the pointer, as the owner tells them.
-    pub fn open(node: &Arc<Node>, tokens: &[u8], scheme: Scheme) -> Result<Member> {
-        let token = |index: usize| {
-            Token::from_bytes(tokens.get(index * Token::LEN..(index + 1) * Token::LEN).unwrap_or(&[]))
+    /// `ticket`: of the owner. `files`: of the volume, if the table is durable.
+    pub fn open(node: &Arc<Node>, ticket: &Ticket, files: Option<Files>, scheme: Scheme) -> Result<Member> {
+        let (mailbox, pointer) = (node.open(&ticket.mailbox)?, node.open(&ticket.pointer)?);
+        let mut volume = RemoteVolume::open(node, &pointer, None)?;
+        let is_durable = files.is_some();
+        if is_durable != ticket.owner.is_some() {
+            return Err(not_durable("all its members join by `HashTable::join_durable`, or none"));
+        }
+        let owner = match (files, ticket.owner) {
+            (Some(files), Some(owner)) if volume.region.is_mapped() => Some(Owner::open(files, owner)?),
+            _ => None,
         };
-        let (mailbox, pointer) = (node.open(&token(0)?)?, node.open(&token(1)?)?);
-        let volume = RemoteVolume::open(node, &pointer)?;
         let is_mapped = scheme == Scheme::Nearest && volume.region.is_mapped();
-        let (volume, in_flight, refused) = (RwLock::new(volume), Mutex::default(), AtomicU64::new(0));
-        Ok(Member { node: node.clone(), scheme, is_mapped, mailbox, pointer, volume, in_flight, refused })
+        if is_mapped && let Some(owner) = &owner {
+            volume.log = Some(Mutex::new(LogWriter::new(owner.files.clone(), volume.generation)));
+        }
+        let (volume, node) = (RwLock::new(volume), node.clone());
+        let (in_flight, refused) = (Mutex::default(), AtomicU64::new(0));
+        let (unflushed, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Member {
+            node,
+            scheme,
+            is_mapped,
+            mailbox,
+            pointer,
+            volume,
+            in_flight,
+            refused,
+            unflushed,
+            lost,
+            owner,
+            is_durable,
+        })
+    }
+
+    /// The member that takes the place of this one, whose process has ended: as `open`.
+    pub fn reopen_as(&self, ticket: &Ticket, files: Option<Files>) -> Result<Member> {
+        let mut member = Member::open(&self.node, ticket, files, self.scheme)?;
+        member.lost =
+            AtomicU64::new(self.unflushed.load(Ordering::Acquire) + self.lost.load(Ordering::Acquire));
+        Ok(member)
     }
 
     /// Whether this process changes the volume where it lies.
@@ -81,6 +133,9 @@ impl Member {
     /// Inserts elements where they lie, under one claim on the volume.
     #[inline]
     pub fn insert_mapped(&self, elements: &[(u64, &[u8])], own: &OwnVolume) -> Result<()> {
+        if self.is_durable {
+            return self.change_mapped(&durable::inserts(elements), own);
+        }
         let inserted = {
             let volume = self.volume.read();
             volume.region.with_words(|words| insert_all(words, &volume.shape, elements))
@@ -90,6 +145,53 @@ impl Member {
             None => 0,
         };
         elements[inserted..].iter().try_for_each(|(key, value)| self.insert_by_operations(*key, value, own))
+    }
+
+    /// Makes changes where they lie, which are logged before.
+    fn change_mapped(&self, changes: &[Change<'_>], own: &OwnVolume) -> Result<()> {
+        loop {
+            let (changed, count) = {
+                let volume = self.volume.read();
+                (volume.change(changes, self.owner.as_ref()), volume.count)
+            };
+            match changed.transpose()? {
+                Some(Changed::Count(made)) => return self.change_by_messages(&changes[made..], own),
+                Some(Changed::LogFull(generation)) => {
+                    self.send(messages::checkpoint(generation), own)?;
+                    self.flush(own)?;
+                    self.reopen_if_replaced(count)?;
+                }
+                None if self.reopen_if_replaced(count)? => {}
+                // An operation of another thread is under way, or the memory is not mapped any more.
+                None => return self.change_by_messages(changes, own),
+            }
+        }
+    }
+
+    /// Has the owner make changes, and waits until they are made: what follows may be made where it lies.
+    fn change_by_messages(&self, changes: &[Change<'_>], own: &OwnVolume) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for (key, value) in changes {
+            self.send(
+                value.map_or_else(|| messages::delete(*key), |value| messages::value(*key, value)),
+                own,
+            )?;
+        }
+        self.flush(own)
+    }
+
+    /// Whether another volume has taken the place of the one with this count, which is open then.
+    fn reopen_if_replaced(&self, count: u64) -> Result<bool> {
+        if self.pointer.load(COUNT)? == count {
+            return Ok(false);
+        }
+        let mut volume = self.volume.write();
+        if volume.count == count {
+            *volume = RemoteVolume::open(&self.node, &self.pointer, volume.log_files())?;
+        }
+        Ok(true)
     }
 
     #[cold]
@@ -117,7 +219,10 @@ impl Member {
     }
 
     pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {
-        if self.scheme != Scheme::Operations {
+        if let Some(owner) = &self.owner {
+            owner.check()?;
+        }
+        if self.scheme != Scheme::Operations && self.is_durable == self.owner.is_some() {
             let volume = self.volume.read();
             if let Some(found) = volume.region.with_words(|words| volume.shape.lookup(words, key)) {
                 return found;
@@ -127,6 +232,9 @@ impl Member {
     }
 
     pub fn delete(&self, key: u64, own: &OwnVolume) -> Result<()> {
+        if self.is_mapped() && self.is_durable {
+            return self.change_mapped(&[(key, None)], own);
+        }
         if self.is_mapped() || self.scheme == Scheme::Operations {
             return self.on_volume(|volume| volume.shape.delete(&volume.region, key)).map(|_| ());
         }
@@ -140,6 +248,7 @@ impl Member {
             let Some(oldest) = in_flight.pop_front() else { break };
             own.wait(oldest)?;
         }
+        self.unflushed.fetch_add(1, Ordering::AcqRel);
         let put = self.mailbox.put(0, message);
         if !put.is_done() {
             in_flight.push_back(put);
@@ -150,6 +259,16 @@ impl Member {
     }
 
     pub fn flush(&self, own: &OwnVolume) -> Result<()> {
+        // Whether this succeeds or fails, the caller learns of them.
+        self.unflushed.store(0, Ordering::Release);
+        let lost = self.lost.swap(0, Ordering::AcqRel);
+        if lost > 0 {
+            let why = format!(
+                "its process ended before it had handled {lost} messages that were not flushed: do these changes again"
+            );
+            let why = io::Error::new(io::ErrorKind::ConnectionReset, why);
+            return Err(Error::System { what: "a volume of a hash table".into(), why });
+        }
         for put in std::mem::take(&mut *self.in_flight.lock()) {
             own.wait(put)?;
         }
@@ -188,7 +307,7 @@ impl Member {
         if volume.count != count {
             return Ok(());
         }
-        let new = RemoteVolume::open(&self.node, &self.pointer)?;
+        let new = RemoteVolume::open(&self.node, &self.pointer, volume.log_files())?;
         if new.count == count {
             return Err(error);
         }
@@ -212,8 +331,25 @@ fn insert_all(words: &[AtomicU64], shape: &Shape, elements: &[(u64, &[u8])]) -> 
 }
 
 impl RemoteVolume {
-    /// The volume that a pointer names, behind a replacement that is under way.
-    fn open(node: &Node, pointer: &RemoteRegion) -> Result<RemoteVolume> {
+    /// The files of the volume, if this process logs what it changes.
+    fn log_files(&self) -> Option<Files> {
+        self.log.as_ref().map(|log| log.lock().files().clone())
+    }
+
+    /// Makes changes behind their records. `None`: nothing was done.
+    fn change(&self, changes: &[Change<'_>], owner: Option<&Owner>) -> Option<Result<Changed>> {
+        let log = self.log.as_ref()?;
+        self.region.with_words(|words| {
+            let mut log = log.lock();
+            match log.append(changes, owner)? {
+                Appended::Done => self.shape.apply(words, changes).map(Changed::Count),
+                Appended::Full => Ok(Changed::LogFull(log.generation())),
+            }
+        })
+    }
+
+    /// The volume that a pointer names, behind a replacement that is under way. `files`: of the volume, if this process logs what it changes.
+    fn open(node: &Node, pointer: &RemoteRegion, files: Option<Files>) -> Result<RemoteVolume> {
         let start = Instant::now();
         loop {
             let words = pointer.load_all::<POINTER>(0)?;
@@ -223,7 +359,9 @@ impl RemoteVolume {
                 let region = node.open(&Token::from_bytes(&bytes)?)?;
                 match Shape::of(&region, region.length()) {
                     Ok(shape) => {
-                        return Ok(RemoteVolume { count: words[COUNT], shape, region });
+                        let (count, generation) = (words[COUNT], words[GENERATION]);
+                        let log = files.map(|files| Mutex::new(LogWriter::new(files, generation)));
+                        return Ok(RemoteVolume { count, generation, shape, region, log });
                     }
                     Err(error) if is_replaced(&error) && start.elapsed() < GROWS_WITHIN => {}
                     Err(error) => return Err(error),

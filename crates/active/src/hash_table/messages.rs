@@ -9,6 +9,8 @@ pub(super) enum Message<'m> {
     Value(u64, &'m [u8]),
     /// To delete a key.
     Delete(u64),
+    /// To make a checkpoint, if this generation of logs is still the present one.
+    Checkpoint(u64),
 }
 
 /// Keys as they lie in a message.
@@ -28,6 +30,7 @@ impl Keys<'_> {
 const KEYS: u32 = 1;
 const VALUE: u32 = 2;
 const DELETE: u32 = 3;
+const CHECKPOINT: u32 = 4;
 
 /// Keys of a message at most. It lies in one record of a log on each path.
 pub(super) const MAX_KEYS: usize = 4000;
@@ -42,6 +45,11 @@ pub(super) fn keys(keys: impl ExactSizeIterator<Item = u64>) -> Vec<u64> {
 /// A message that deletes a key.
 pub(super) fn delete(key: u64) -> Vec<u64> {
     vec![head(DELETE, 1), key]
+}
+
+/// A message that asks for a checkpoint.
+pub(super) fn checkpoint(generation: u64) -> Vec<u64> {
+    vec![head(CHECKPOINT, 1), generation]
 }
 
 /// A message of one value.
@@ -68,6 +76,7 @@ impl<'m> Message<'m> {
         match (head >> 32) as u32 {
             KEYS => Some(Message::Keys(Keys(rest.get(..count.checked_mul(8)?)?))),
             DELETE => split(rest).map(|(key, _)| Message::Delete(key)),
+            CHECKPOINT => split(rest).map(|(generation, _)| Message::Checkpoint(generation)),
             VALUE => {
                 let (key, value) = split(rest)?;
                 Some(Message::Value(key, value.get(..count)?))
@@ -98,6 +107,7 @@ mod tests {
             Some(Message::Value(7, b"nine bytes"))
         );
         assert_eq!(Message::parse(delete(5).as_bytes()), Some(Message::Delete(5)));
+        assert_eq!(Message::parse(checkpoint(6).as_bytes()), Some(Message::Checkpoint(6)));
         assert_eq!(Message::parse(&two.as_bytes()[..23]), None, "it is cut");
     }
 

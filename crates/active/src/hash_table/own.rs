@@ -1,6 +1,8 @@
 //! The volume of this process, and the handler that changes it for others.
 
+use super::durable::{self, Appended, Change, Durability, Files, LogWriter, Ownership};
 use super::messages::Message;
+use super::ticket::Ticket;
 use super::volume::{MAX_VALUE, Shape, Written};
 use super::{Service, VolumeStatistics};
 use crate::access::Access;
@@ -9,7 +11,7 @@ use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Logs};
 use crate::serve::Serving;
 use pagewire::{Atomic, Error, Node, Operation, Region, Result, Rights, Token};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,10 +24,11 @@ const MAILBOX: usize = (MAX_VALUE + 16).next_multiple_of(PAGE);
 const PAGE: usize = 4096;
 
 /// Words of the pointer, by which others find the volume: how often it was replaced, twice, and odd while it is; elements that it had no space for;
-/// the token of the volume.
+/// the generation of its logs; its token.
 pub(super) const COUNT: usize = 0;
 pub(super) const REFUSED: usize = 1;
-pub(super) const TOKEN: usize = 2;
+pub(super) const GENERATION: usize = 2;
+pub(super) const TOKEN: usize = 3;
 pub(super) const POINTER: usize = TOKEN + Token::LEN / 8;
 
 pub(super) struct OwnVolume {
@@ -35,8 +38,8 @@ pub(super) struct OwnVolume {
     /// What the owner itself handles with; `None`: a thread does.
     handler: Option<Mutex<Handler>>,
     _mailbox: Region<u64>,
-    /// The tokens of the mailbox and of the pointer.
-    tokens: [Token; 2],
+    /// By which others find this volume.
+    ticket: Ticket,
     served: Arc<Served>,
 }
 
@@ -48,10 +51,26 @@ struct Served {
     /// Why the volume could not grow, until somebody is told.
     failure: Mutex<Option<Error>>,
     malformed: AtomicU64,
+    /// `None`: the volume ends with this process.
+    durable: Option<Durable>,
+}
+
+/// What makes a volume outlive its owner.
+struct Durable {
+    ownership: Ownership,
+    /// Processes of the table.
+    size: usize,
+    /// Where this process logs what it does, and what it does for others. It is held until that is done, so that both have one order.
+    log: Mutex<LogWriter>,
+    /// The present generation. One checkpoint at a time is made.
+    generation: Mutex<u64>,
+    checkpoints: AtomicU64,
 }
 
 struct Volume {
     shape: Shape,
+    /// How often it was made anew.
+    resizes: u64,
     region: Region<u64, Atomic>,
     token: Token,
 }
@@ -62,7 +81,7 @@ impl Volume {
         let region = node.words(words)?;
         shape.begin(region.words())?;
         let token = region.export(Rights::all())?;
-        Ok(Volume { shape, region, token })
+        Ok(Volume { shape, resizes: 0, region, token })
     }
 
     #[inline]
@@ -99,7 +118,8 @@ impl Volume {
 
     /// A volume of another shape, which has space for them, with the elements of this one. Nobody else may change this one.
     fn copy(&self, node: &Node, shape: Shape) -> Result<Volume> {
-        let (words, new) = (self.region.words(), Volume::make(node, shape)?);
+        let (words, mut new) = (self.region.words(), Volume::make(node, shape)?);
+        new.resizes = self.resizes + 1;
         self.shape.walk(words, |key, value| {
             let bytes = self.shape.bytes(words, value)?;
             match new.insert(key, &bytes)? {
@@ -111,17 +131,32 @@ impl Volume {
     }
 }
 
+/// Where a volume is kept, of which process, and of how many.
+pub(super) struct Kept<'d> {
+    pub durability: &'d Durability,
+    pub rank: usize,
+    pub size: usize,
+}
+
 impl OwnVolume {
-    pub fn begin(node: &Arc<Node>, shape: Shape, service: Service) -> Result<Arc<OwnVolume>> {
-        let volume = Volume::make(node, shape)?;
+    pub fn begin(
+        node: &Arc<Node>,
+        shape: Shape,
+        service: Service,
+        kept: Option<Kept<'_>>,
+    ) -> Result<Arc<OwnVolume>> {
+        let mut volume = Volume::make(node, shape)?;
+        let durable = kept.map(|kept| Durable::begin(node, &mut volume, &kept)).transpose()?;
         let pointer = node.words(POINTER)?;
         let mailbox = node.zeroed::<u64>(MAILBOX / 8)?;
         let log = node.access_log(LOG_BYTES)?;
         mailbox.attributes(..).redirect_puts().to(&log)?;
-        let tokens = [mailbox.export(Rights::WRITE)?, pointer.export(Rights::READ)?];
+        let owner = durable.as_ref().map(|durable| durable.ownership.ticket);
+        let ticket =
+            Ticket { mailbox: mailbox.export(Rights::WRITE)?, pointer: pointer.export(Rights::READ)?, owner };
         let (failure, malformed) = (Mutex::default(), AtomicU64::new(0));
-        let served =
-            Arc::new(Served { node: node.clone(), volume: RwLock::new(volume), pointer, failure, malformed });
+        let (node, volume) = (node.clone(), RwLock::new(volume));
+        let served = Arc::new(Served { node, volume, pointer, failure, malformed, durable });
         served.point(&served.volume.read().token, 0);
         let mut handler = Handler { served: served.clone(), messages: Assembler::default() };
         let (serving, handler) = match service {
@@ -131,7 +166,7 @@ impl OwnVolume {
             Service::Polling => (Some(log.serve_polling(move |access| handler.handle(access))?), None),
             Service::Owner => (None, Some(Mutex::new(handler))),
         };
-        Ok(Arc::new(OwnVolume { _serving: serving, log, handler, _mailbox: mailbox, tokens, served }))
+        Ok(Arc::new(OwnVolume { _serving: serving, log, handler, _mailbox: mailbox, ticket, served }))
     }
 
     /// Does what others have put here, if no thread does, and gives how many puts.
@@ -152,8 +187,13 @@ impl OwnVolume {
     }
 
     /// By which others find this volume.
-    pub fn tokens(&self) -> Vec<u8> {
-        self.tokens.iter().flat_map(Token::to_bytes).collect()
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// The files of another process's volume.
+    pub fn files_of(&self, rank: usize) -> Option<Files> {
+        Some(self.served.durable.as_ref()?.ownership.files.of(rank))
     }
 
     #[inline]
@@ -165,6 +205,9 @@ impl OwnVolume {
         {
             let volume = self.served.volume.read();
             elements.iter().for_each(|(key, _)| volume.shape.touch(volume.region.words(), *key));
+        }
+        if let Some(durable) = &self.served.durable {
+            return self.served.change(durable, &durable::inserts(elements));
         }
         elements.iter().try_for_each(|(key, value)| self.insert(*key, value))
     }
@@ -193,19 +236,31 @@ impl OwnVolume {
         self.served.replace(&mut volume, Shape { cells: cells.max(1), spare, value_words })
     }
 
-    pub fn clear(&self) {
-        let volume = self.served.volume.write();
-        volume.shape.clear(volume.region.words());
+    pub fn clear(&self) -> Result<()> {
+        {
+            let volume = self.served.volume.write();
+            volume.shape.clear(volume.region.words());
+        }
+        self.served.durable.as_ref().map_or(Ok(()), |durable| self.served.checkpoint(durable, None))
+    }
+
+    pub fn checkpoint(&self) -> Result<()> {
+        match &self.served.durable {
+            Some(durable) => self.served.checkpoint(durable, None),
+            None => Err(super::not_durable("a checkpoint needs a table that `HashTable::join_durable` made")),
+        }
     }
 
     pub fn statistics(&self) -> Result<VolumeStatistics> {
-        let Served { volume, pointer, malformed, .. } = &*self.served;
+        let Served { volume, malformed, durable, .. } = &*self.served;
+        let checkpoints = durable.as_ref().map_or(0, |durable| durable.checkpoints.load(Ordering::Relaxed));
         let volume = volume.read();
         Ok(VolumeStatistics {
             elements: volume.live()?.0,
             cells: volume.shape.cells,
             spare_taken: volume.shape.spare_taken(volume.region.words())?,
-            resizes: pointer.words()[COUNT].load(Ordering::Acquire) / 2,
+            resizes: volume.resizes,
+            checkpoints,
             malformed: malformed.load(Ordering::Relaxed),
         })
     }
@@ -225,9 +280,87 @@ impl Handler {
     }
 }
 
+impl Durable {
+    /// Takes a volume over, and puts what it had into a new one.
+    fn begin(node: &Node, volume: &mut Volume, kept: &Kept<'_>) -> Result<Durable> {
+        let ownership = Ownership::take(Files::new(kept.durability, kept.rank)?)?;
+        let generation = ownership.rebuild(kept.size, |key, value| {
+            let Some(value) = value else {
+                return volume.shape.delete(volume.region.words(), key).map(|_| ());
+            };
+            while volume.insert(key, value)? == Written::Full {
+                *volume = volume.copy(node, volume.next_shape(value.len())?)?;
+            }
+            Ok(())
+        })?;
+        let log = Mutex::new(LogWriter::new(ownership.files.clone(), generation));
+        let (generation, checkpoints) = (Mutex::new(generation), AtomicU64::new(0));
+        let durable = Durable { ownership, size: kept.size, log, generation, checkpoints };
+        durable.save(volume, *durable.generation.lock())?;
+        Ok(durable)
+    }
+
+    /// Writes a checkpoint that has all of what the logs before a generation have. Elements may change meanwhile: the logs of the generation have that.
+    fn save(&self, volume: &Volume, generation: u64) -> Result<()> {
+        let words = volume.region.words();
+        self.ownership.files.save((generation, self.size), |sink| {
+            volume.shape.walk(words, |key, value| sink(key, &volume.shape.bytes(words, value)?))
+        })?;
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 impl Served {
+    /// Makes changes, which are logged before.
+    fn change(&self, durable: &Durable, changes: &[Change<'_>]) -> Result<()> {
+        let mut done = loop {
+            let generation = {
+                let volume = self.volume.read();
+                let mut log = durable.log.lock();
+                match log.append(changes, None)? {
+                    Appended::Done => break volume.shape.apply(volume.region.words(), changes)?,
+                    Appended::Full => log.generation(),
+                }
+            };
+            self.checkpoint(durable, Some(generation))?;
+        };
+        while let Some((key, Some(value))) = changes.get(done) {
+            self.insert_and_grow(*key, value)?;
+            let (volume, rest) = (self.volume.read(), &changes[done + 1..]);
+            done += 1 + volume.shape.apply(volume.region.words(), rest)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a generation of logs, writes a checkpoint, and removes the logs of before. `of`: only if that is still the present generation.
+    fn checkpoint(&self, durable: &Durable, of: Option<u64>) -> Result<()> {
+        let mut generation = durable.generation.lock();
+        if of.is_some_and(|of| of != *generation) {
+            return Ok(());
+        }
+        let mut volume = self.volume.write();
+        // Behind this nobody is within a change of the generation, and nobody begins one.
+        let again = volume.region.export(Rights::all())?;
+        let count = self.begin_pointing();
+        let revoked = self.node.unexport(&volume.token);
+        volume.token = again;
+        if revoked.is_ok() {
+            *generation += 1;
+            *durable.log.lock() = LogWriter::new(durable.ownership.files.clone(), *generation);
+            self.pointer.words()[GENERATION].store(*generation, Ordering::Release);
+        }
+        self.point(&volume.token, count);
+        revoked?;
+        let volume = RwLockWriteGuard::downgrade(volume);
+        durable.save(&volume, *generation)
+    }
+
     #[inline]
     fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
+        if let Some(durable) = &self.durable {
+            return self.change(durable, &[(key, Some(value))]);
+        }
         // The lock is given up behind the statement.
         let written = self.volume.read().insert(key, value)?;
         match written {
@@ -248,16 +381,18 @@ impl Served {
     }
 
     fn delete(&self, key: u64) -> Result<()> {
+        if let Some(durable) = &self.durable {
+            return self.change(durable, &[(key, None)]);
+        }
         let volume = self.volume.read();
         volume.shape.delete(volume.region.words(), key).map(|_| ())
     }
 
     /// Has a volume of another shape take the place of the present one, which nobody may change any more.
     fn replace(&self, volume: &mut Volume, shape: Shape) -> Result<()> {
-        let count = self.pointer.words()[COUNT].load(Ordering::Acquire);
         // If it stays as it was: nobody has this token yet.
         let again = volume.region.export(Rights::all())?;
-        self.pointer.words()[COUNT].store(count + 1, Ordering::Release);
+        let count = self.begin_pointing();
         let replaced = self.node.unexport(&volume.token).and_then(|()| volume.copy(&self.node, shape));
         let outcome = match replaced {
             Ok(new) => {
@@ -269,8 +404,13 @@ impl Served {
                 Err(error)
             }
         };
-        self.point(&volume.token, count + 2);
+        self.point(&volume.token, count);
         outcome
+    }
+
+    /// Says that the volume is being replaced, and gives the count to say behind that.
+    fn begin_pointing(&self) -> u64 {
+        self.pointer.words()[COUNT].fetch_add(1, Ordering::AcqRel) + 2
     }
 
     /// Tells others where the volume is.
@@ -299,10 +439,19 @@ impl Served {
                     keys.iter().for_each(|key| volume.shape.touch(volume.region.words(), key));
                 };
                 touch(&self.volume.read());
-                keys.iter().for_each(|key| keep(self.insert(key, &[])));
+                match &self.durable {
+                    Some(durable) => {
+                        let changes: Vec<Change<'_>> = keys.iter().map(|key| (key, Some(&[][..]))).collect();
+                        keep(self.change(durable, &changes));
+                    }
+                    None => keys.iter().for_each(|key| keep(self.insert(key, &[]))),
+                }
             }
             Some(Message::Value(key, value)) if key != 0 => keep(self.insert(key, value)),
             Some(Message::Delete(key)) => keep(self.delete(key)),
+            Some(Message::Checkpoint(of)) if self.durable.is_some() => {
+                keep(self.durable.as_ref().map_or(Ok(()), |durable| self.checkpoint(durable, Some(of))));
+            }
             _ => {
                 self.malformed.fetch_add(1, Ordering::Relaxed);
             }

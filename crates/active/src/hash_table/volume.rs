@@ -4,6 +4,7 @@
 //! which the last cell of the chain is linked to: whoever links learns by the compare-swap if another one came before (PAPERS AA-9; linked by a
 //! last pointer that is read before, as listing 2 does, elements are lost).
 
+use super::durable::Change;
 use pagewire::{Error, RemoteRegion, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -298,6 +299,23 @@ impl Shape {
             // Where another value has come meanwhile, that came behind the deletion.
             Some((at, value)) => Ok(words.compare_swap(at + VALUE, value, DELETED)? != DELETED),
         }
+    }
+
+    /// Makes changes until one finds no space, and gives how many were made.
+    pub fn apply(&self, words: &[AtomicU64], changes: &[Change<'_>]) -> Result<usize> {
+        if changes.len() > 1 {
+            changes.iter().for_each(|(key, _)| self.touch(words, *key));
+        }
+        for (index, (key, value)) in changes.iter().enumerate() {
+            let written = match value {
+                Some(value) => self.insert(words, *key, value)?,
+                None => self.delete(words, *key).map(|_| Written::Done)?,
+            };
+            if written == Written::Full {
+                return Ok(index);
+            }
+        }
+        Ok(changes.len())
     }
 
     /// The word that names a value, whose bytes are written where they do not fit in it. `None`: there is no space for them.

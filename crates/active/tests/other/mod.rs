@@ -92,6 +92,11 @@ pub struct Job {
 
 impl Job {
     pub fn start(test: &str, size: usize, path: &str) -> Job {
+        Job::start_as(test, "member", size, path)
+    }
+
+    /// In a role of their own.
+    pub fn start_as(test: &str, role: &str, size: usize, path: &str) -> Job {
         static JOBS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = JOBS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("pagewire-job-{}-{number}", std::process::id());
@@ -107,7 +112,7 @@ impl Job {
                 ("PAGEWIRE_JOB_TIMEOUT", "60"),
                 ("PAGEWIRE_PATH", path),
             ];
-            Other::start_with(test, "member", &variables)
+            Other::start_with(test, role, &variables)
         };
         Job { members: (0..size).map(start).collect(), folder }
     }

@@ -141,11 +141,12 @@ impl Table {
         }
     }
 
-    pub fn clear(&self) {
+    pub fn clear(&self) -> Result<()> {
         match self {
-            Table::Product(table) => table.clear(),
+            Table::Product(table) => table.clear()?,
             Table::Compared { table, .. } => table.clear(),
         }
+        Ok(())
     }
 
     pub fn elements(&self) -> Result<u64> {

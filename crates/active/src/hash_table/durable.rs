@@ -1,0 +1,345 @@
+//! Volumes that outlive their owners: a checkpoint of each in a file, and logs of what came since (PAPERS AA-11, AA-12).
+//!
+//! Whoever changes a volume appends the change to a log file of its own first, and changes the volume then. So a change that is visible is in a file
+//! that outlives both processes. Records have stamps of the host's clock: a change that began behind the end of another one has a later stamp.
+//!
+//! A checkpoint begins a generation. Nobody is within a change of the generation before then, so its logs have nothing that the checkpoint lacks.
+//!
+//! Who rebuilds a volume locks its file, says so in there, closes all logs, and makes the changes again by stamp. Each other process learns of that
+//! from its closed log, before it tells its caller that anything was inserted.
+
+mod image;
+mod log_file;
+
+use image::Header;
+use log_file::{LogFile, Logged};
+use pagewire::{Error, Result};
+use pagewire_memory::FileWords;
+use rustix::fs::{FlockOperation, fallocate, flock};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A change of an element: its value, or `None` if it is deleted.
+pub(super) type Change<'v> = (u64, Option<&'v [u8]>);
+
+/// Elements as changes.
+pub(super) fn inserts<'v>(elements: &[(u64, &'v [u8])]) -> Vec<Change<'v>> {
+    elements.iter().map(|(key, value)| (*key, Some(*value))).collect()
+}
+
+/// Bytes of a log file at most, if no record needs more.
+const SEGMENT: usize = 1 << 20;
+
+/// How long a process that was killed may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Bytes of the file that says who has a volume.
+const OWNER_FILE: u64 = 4096;
+
+/// Where the volumes of a table lie when their processes do not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Durability {
+    /// The folder of the files. Each process of a host names the same one.
+    pub folder: PathBuf,
+    /// Bytes that the logs of one process to one volume take before the owner of the volume makes a checkpoint.
+    pub log_bytes: u64,
+    /// A checkpoint is on the disk when its call returns. Without it, it outlives processes, and not the machine.
+    pub syncs: bool,
+}
+
+impl Durability {
+    /// In a folder, which is made if there is none: up to 64 MiB of logs, and checkpoints that are synced.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Durability { folder: folder.into(), log_bytes: 64 << 20, syncs: true }
+    }
+}
+
+/// The files of one volume.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    durability: Durability,
+    /// Whose volume it is.
+    rank: usize,
+    boot: u64,
+}
+
+impl Files {
+    pub fn new(durability: &Durability, rank: usize) -> Result<Files> {
+        Ok(Files { durability: durability.clone(), rank, boot: boot()? })
+    }
+
+    /// Those of another volume of the table.
+    pub fn of(&self, rank: usize) -> Files {
+        Files { rank, ..self.clone() }
+    }
+
+    fn path(&self, what: &str) -> PathBuf {
+        self.durability.folder.join(format!("volume-{}.{what}", self.rank))
+    }
+
+    /// The logs, and their generations.
+    fn logs(&self) -> Result<Vec<(u64, PathBuf)>> {
+        let folder = &self.durability.folder;
+        let begin = format!("volume-{}.", self.rank);
+        let mut logs = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(failed("cannot read", folder))? {
+            let name = entry.map_err(failed("cannot read", folder))?.file_name();
+            let generation = name.to_str().and_then(|name| {
+                let (generation, rest) = name.strip_prefix(&begin)?.split_once('.')?;
+                generation.parse().ok().filter(|_| rest.ends_with(".log"))
+            });
+            logs.extend(generation.map(|generation| (generation, folder.join(name))));
+        }
+        Ok(logs)
+    }
+
+    fn remove_logs_before(&self, generation: u64) -> Result<()> {
+        let logs = self.logs()?;
+        let mut old = logs.iter().filter(|(of, _)| *of < generation);
+        old.try_for_each(|(_, path)| std::fs::remove_file(path).map_err(failed("cannot remove", path)))
+    }
+
+    /// Makes a checkpoint of the elements that `walk` hands over, and removes the logs of before.
+    pub fn save(
+        &self,
+        (generation, size): (u64, usize),
+        walk: impl FnOnce(&mut image::Sink<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let header = Header { generation, rank: self.rank as u32, size: size as u32 };
+        image::write(&self.path("checkpoint"), header, self.durability.syncs, walk)?;
+        self.remove_logs_before(generation)
+    }
+}
+
+/// The right of this process to a volume, which ends with it.
+pub(super) struct Ownership {
+    // Locked.
+    _file: File,
+    pub ticket: OwnerTicket,
+    pub files: Files,
+}
+
+/// By which others know that they have the file of the same owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OwnerTicket {
+    pub device: u64,
+    pub inode: u64,
+    /// How many processes have had the volume.
+    pub incarnation: u64,
+}
+
+impl OwnerTicket {
+    pub const WORDS: usize = 3;
+
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        [self.device, self.inode, self.incarnation]
+    }
+
+    /// `None`: the owner keeps no files.
+    pub fn of_words([device, inode, incarnation]: [u64; Self::WORDS]) -> Option<Self> {
+        (incarnation > 0).then_some(OwnerTicket { device, inode, incarnation })
+    }
+}
+
+impl Ownership {
+    /// Takes a volume over: from now on whoever changes it as another process had it fails.
+    pub fn take(files: Files) -> Result<Ownership> {
+        let folder = &files.durability.folder;
+        std::fs::create_dir_all(folder).map_err(failed("cannot make the folder", folder))?;
+        let path = files.path("owner");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(failed("cannot open", &path))?;
+        lock(&file, &path)?;
+        let has_space = fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, OWNER_FILE);
+        has_space.map_err(|why| failed("cannot keep space for", &path)(why.into()))?;
+        let words = FileWords::map(&file).map_err(failed("cannot map", &path))?;
+        let incarnation = words[0].fetch_add(1, Ordering::SeqCst) + 1;
+        let of_file = file.metadata().map_err(failed("cannot read", &path))?;
+        let ticket = OwnerTicket { device: of_file.dev(), inode: of_file.ino(), incarnation };
+        Ok(Ownership { _file: file, ticket, files })
+    }
+
+    /// Hands over all changes of the volume as it was, and gives the generation that begins now.
+    pub fn rebuild(
+        &self,
+        size: usize,
+        mut change: impl FnMut(u64, Option<&[u8]>) -> Result<()>,
+    ) -> Result<u64> {
+        let files = &self.files;
+        let (logs, mut changes) = (files.logs()?, Vec::new());
+        // All of them are closed, also those that a checkpoint has made needless.
+        let path = files.path("checkpoint");
+        let header = image::read(&path, |key, value| change(key, Some(value)))?;
+        if let Some(header) = header
+            && (header.rank as usize, header.size as usize) != (files.rank, size)
+        {
+            let Header { rank, size, .. } = header;
+            let why = format!(
+                "it is of rank {rank} of {size} processes: start as many, each with its rank, or name another folder"
+            );
+            return Err(failed("cannot use", &path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        let first = header.map_or(0, |header| header.generation);
+        for (generation, path) in &logs {
+            let mut of_file = Vec::new();
+            log_file::close_and_read(path, files.boot, &mut of_file)?;
+            if *generation >= first {
+                changes.append(&mut of_file);
+            }
+        }
+        changes.sort_by_key(|change: &Logged| change.stamp);
+        changes.iter().try_for_each(|Logged { key, value, .. }| change(*key, value.as_deref()))?;
+        Ok(logs.iter().map(|(generation, _)| *generation).max().unwrap_or(0).max(first) + 1)
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            // Who was killed may not have ended yet.
+            Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < ENDS_WITHIN => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let why = "another process has this volume: end that, or take another rank or folder";
+                return Err(failed("cannot lock", path)(io::Error::new(io::ErrorKind::ResourceBusy, why)));
+            }
+            Err(error) => return Err(failed("cannot lock", path)(error.into())),
+        }
+    }
+}
+
+/// The file of the owner of a volume, as another process sees it, which has the volume mapped.
+pub(super) struct Owner {
+    words: FileWords,
+    incarnation: u64,
+    path: PathBuf,
+    pub files: Files,
+}
+
+impl Owner {
+    /// Opens the file that the owner has said.
+    pub fn open(files: Files, ticket: OwnerTicket) -> Result<Owner> {
+        let path = files.path("owner");
+        let file =
+            File::options().read(true).write(true).open(&path).map_err(failed("cannot open", &path))?;
+        let of_file = file.metadata().map_err(failed("cannot read", &path))?;
+        if (of_file.dev(), of_file.ino()) != (ticket.device, ticket.inode) {
+            let why = "the owner of the volume names another file: all processes of a host name one folder, or all take `Scheme::Handler`";
+            return Err(failed("cannot use", &path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        let words = FileWords::map(&file).map_err(failed("cannot map", &path))?;
+        let owner = Owner { words, incarnation: ticket.incarnation, path, files };
+        owner.check()?;
+        Ok(owner)
+    }
+
+    /// Whether the process that has the volume is the one that this process knows.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        match self.words.first().map(|word| word.load(Ordering::SeqCst)) {
+            Some(incarnation) if incarnation == self.incarnation => Ok(()),
+            _ => Err(replaced(&self.path)),
+        }
+    }
+}
+
+/// Appends to the logs of a volume in one generation.
+pub(super) struct LogWriter {
+    files: Files,
+    generation: u64,
+    segment: Option<LogFile>,
+    /// Of all files of this writer.
+    bytes: u64,
+    records: Vec<u64>,
+}
+
+/// What became of changes that were to be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Appended {
+    Done,
+    /// There are so many that the owner is to make a checkpoint first.
+    Full,
+}
+
+impl LogWriter {
+    pub fn new(files: Files, generation: u64) -> Self {
+        LogWriter { files, generation, segment: None, bytes: 0, records: Vec::new() }
+    }
+
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Appends changes, all or none. `owner`: who may have been replaced since; `None`: this process is it.
+    #[inline]
+    pub fn append(&mut self, changes: &[Change<'_>], owner: Option<&Owner>) -> Result<Appended> {
+        self.records.clear();
+        log_file::write_records(changes, &mut self.records);
+        if !self.segment.as_ref().is_some_and(|segment| segment.has_space(&self.records))
+            && self.begin_segment(owner)? == Appended::Full
+        {
+            return Ok(Appended::Full);
+        }
+        match self.segment.as_mut().is_some_and(|segment| segment.append(&self.records)) {
+            true => Ok(Appended::Done),
+            false => Err(replaced(&self.files.path("owner"))),
+        }
+    }
+
+    #[cold]
+    fn begin_segment(&mut self, owner: Option<&Owner>) -> Result<Appended> {
+        static SEGMENTS: AtomicU64 = AtomicU64::new(0);
+        let most = usize::try_from(self.files.durability.log_bytes).unwrap_or(SEGMENT).min(SEGMENT);
+        let bytes = most.max(self.records.len() * 8);
+        if self.bytes > 0 && self.bytes + bytes as u64 > self.files.durability.log_bytes {
+            return Ok(Appended::Full);
+        }
+        let segment = loop {
+            let number = SEGMENTS.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{}.{}-{number}.log", self.generation, std::process::id());
+            if let Some(segment) = LogFile::create(&self.files.path(&name), bytes, self.files.boot)? {
+                break segment;
+            }
+        };
+        // Who has taken the volume over before this may not have seen the file.
+        owner.map_or(Ok(()), Owner::check)?;
+        self.bytes += bytes as u64;
+        self.segment = Some(segment);
+        Ok(Appended::Done)
+    }
+}
+
+/// A number of this run of the machine: files of another one may lack what was not synced.
+fn boot() -> Result<u64> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let id = std::fs::read(path).map_err(failed("cannot read", path))?;
+    Ok(u64::from(crc32fast::hash(&id)) | 1 << 32)
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let what = format!("a durable hash table: {what} {}", path.display());
+    move |why| Error::System { what, why }
+}
+
+fn damaged_file(path: &Path, at: u64) -> Error {
+    let why = format!("it is damaged at byte {at}: restore it, or name another folder and begin anew");
+    failed("cannot use", path)(io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+fn replaced(path: &Path) -> Error {
+    let why =
+        "another process has this volume now: give its ticket to `HashTable::readmit`, and do this again";
+    failed("lost the volume of", path)(io::Error::new(io::ErrorKind::ConnectionReset, why))
+}
