@@ -352,14 +352,15 @@ impl RemoteVolume {
     fn open(node: &Node, pointer: &RemoteRegion, files: Option<Files>) -> Result<RemoteVolume> {
         let start = Instant::now();
         loop {
+            let count = pointer.load(COUNT)?;
             let words = pointer.load_all::<POINTER>(0)?;
-            // Copied in pieces, or between two: so it is read once more.
-            if words[COUNT] % 2 == 0 && pointer.load(COUNT)? == words[COUNT] {
+            // Copied in pieces, in any order, or between two: so the count is read before and behind.
+            if count % 2 == 0 && words[COUNT] == count && pointer.load(COUNT)? == count {
                 let bytes: Vec<u8> = words[TOKEN..].iter().flat_map(|word| word.to_le_bytes()).collect();
                 let region = node.open(&Token::from_bytes(&bytes)?)?;
                 match Shape::of(&region, region.length()) {
                     Ok(shape) => {
-                        let (count, generation) = (words[COUNT], words[GENERATION]);
+                        let generation = words[GENERATION];
                         let log = files.map(|files| Mutex::new(LogWriter::new(files, generation)));
                         return Ok(RemoteVolume { count, generation, shape, region, log });
                     }

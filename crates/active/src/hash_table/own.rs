@@ -157,6 +157,9 @@ impl OwnVolume {
         let (failure, malformed) = (Mutex::default(), AtomicU64::new(0));
         let (node, volume) = (node.clone(), RwLock::new(volume));
         let served = Arc::new(Served { node, volume, pointer, failure, malformed, durable });
+        if let Some(durable) = &served.durable {
+            served.say_generation(*durable.generation.lock());
+        }
         served.point(&served.volume.read().token, 0);
         let mut handler = Handler { served: served.clone(), messages: Assembler::default() };
         let (serving, handler) = match service {
@@ -348,7 +351,7 @@ impl Served {
         if revoked.is_ok() {
             *generation += 1;
             *durable.log.lock() = LogWriter::new(durable.ownership.files.clone(), *generation);
-            self.pointer.words()[GENERATION].store(*generation, Ordering::Release);
+            self.say_generation(*generation);
         }
         self.point(&volume.token, count);
         revoked?;
@@ -411,6 +414,11 @@ impl Served {
     /// Says that the volume is being replaced, and gives the count to say behind that.
     fn begin_pointing(&self) -> u64 {
         self.pointer.words()[COUNT].fetch_add(1, Ordering::AcqRel) + 2
+    }
+
+    /// Tells others which logs to append to. `point` follows.
+    fn say_generation(&self, generation: u64) {
+        self.pointer.words()[GENERATION].store(generation, Ordering::Release);
     }
 
     /// Tells others where the volume is.
