@@ -109,7 +109,7 @@ test-native: dependencies-test
 # rounds of the order between sources, 20 rounds of the hash table, four processes of a global address space.
 test-active: dependencies-test
 	PAGEWIRE_CHECKPOINT_KILLS=1000 PAGEWIRE_PARITY_KILLS=1000 PAGEWIRE_REPLAY_KILLS=1000 PAGEWIRE_ACTIVE_KILLS=1000 \
-		PAGEWIRE_ACTIVE_HISTORIES=1000000 PAGEWIRE_ACTIVE_ROUNDS=100000 PAGEWIRE_ACTIVE_PROCESSES=4 PAGEWIRE_TABLE_ROUNDS=20 \
+		PAGEWIRE_ACTIVE_HISTORIES=1000000 PAGEWIRE_ACTIVE_ROUNDS=100000 PAGEWIRE_ACTIVE_PROCESSES=4 PAGEWIRE_TABLE_ROUNDS=20 PAGEWIRE_TABLE_KILLS=1000 \
 		$(CARGO) test -p pagewire-active
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel

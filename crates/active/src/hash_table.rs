@@ -201,17 +201,18 @@ impl HashTable {
     }
 
     /// Has a process that has [restarted](Self::restart) take the place of the member of its rank. What this process had inserted there and
-    /// flushed is there. If something was not flushed, the next [`flush`](Self::flush) says so.
+    /// flushed is there. Returns how many messages for that member were not flushed: if there are any, do everything since the last flush again.
     ///
     /// # Errors
     /// `System`: the rank is this process's own, or no member's; the ticket is none. As those of [`join_durable`](Self::join_durable).
-    pub fn readmit(&mut self, rank: usize, ticket: &[u8]) -> Result<()> {
+    pub fn readmit(&mut self, rank: usize, ticket: &[u8]) -> Result<u64> {
         let files = self.own.files_of(rank);
         let Some(Some(member)) = self.members.get_mut(rank) else {
             return Err(not_durable("a rank to readmit is that of another member"));
         };
-        *member = member.reopen_as(&Ticket::from_bytes(ticket)?, files)?;
-        Ok(())
+        let (new, unflushed) = member.reopen_as(&Ticket::from_bytes(ticket)?, files)?;
+        *member = new;
+        Ok(unflushed)
     }
 
     /// Writes a checkpoint of the volume of this process to its file, so that its logs begin anew. Others go on meanwhile. Of a durable table.

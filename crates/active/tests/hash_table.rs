@@ -10,9 +10,14 @@ use pagewire_active::hash_table::Scheme;
 use pagewire_active::{HashTable, TableOptions};
 use std::sync::Arc;
 
-/// Keys that each member writes alone, and keys that all write.
+/// Keys that a member writes alone, where it is one of two, and keys that all write.
 const OWN: u64 = 3000;
 const SHARED: u64 = 500;
+
+/// Keys that each of so many members writes alone: as many together.
+fn own_keys(members: usize) -> u64 {
+    OWN * 2 / members as u64 / 4 * 4
+}
 
 fn own_key(rank: usize, index: u64) -> u64 {
     1 + rank as u64 * 1_000_000 + index
@@ -52,9 +57,10 @@ fn scheme_of(role: &str) -> Scheme {
 fn works(node: &Arc<Node>, scheme: Scheme) {
     let options = TableOptions { scheme, value_bytes: 10_000, ..TableOptions::new(300) };
     let table = HashTable::join(node, &options).unwrap();
+    let own = own_keys(node.size());
     for _ in 0..rounds() {
         let rank = node.rank();
-        for index in 0..OWN {
+        for index in 0..own {
             let key = own_key(rank, index);
             table.insert(key, &value_of(key)).unwrap();
             let key = shared_key(index % SHARED);
@@ -63,43 +69,43 @@ fn works(node: &Arc<Node>, scheme: Scheme) {
         table.flush().unwrap();
         node.barrier().unwrap();
         for other in 0..node.size() {
-            for index in 0..OWN {
+            for index in 0..own {
                 let key = own_key(other, index);
                 assert_eq!(table.lookup(key).unwrap(), Some(value_of(key)), "{key}");
             }
         }
-        let expected = node.size() * OWN as usize + SHARED as usize;
+        let expected = node.size() * own as usize + SHARED as usize;
         assert_eq!(elements(node, &table), expected);
         // Everyone deletes half of what another one has written, and writes some of that again.
         let other = (rank + 1) % node.size();
-        for index in 0..OWN / 2 {
+        for index in 0..own / 2 {
             table.delete(own_key(other, index)).unwrap();
         }
-        let again: Vec<u64> = (0..OWN / 4).map(|index| own_key(other, index)).collect();
+        let again: Vec<u64> = (0..own / 4).map(|index| own_key(other, index)).collect();
         table.insert_batch(again.iter().map(|key| (*key, &b"again"[..]))).unwrap();
         table.flush().unwrap();
         node.barrier().unwrap();
-        for index in 0..OWN {
+        for index in 0..own {
             let key = own_key(rank, index);
             let expected = match index {
-                index if index < OWN / 4 => Some(b"again".to_vec()),
-                index if index < OWN / 2 => None,
+                index if index < own / 4 => Some(b"again".to_vec()),
+                index if index < own / 2 => None,
                 _ => Some(value_of(key)),
             };
             assert_eq!(table.lookup(key).unwrap(), expected, "{index}");
         }
-        let gone = (OWN / 2 - OWN / 4) as usize * node.size();
+        let gone = (own / 2 - own / 4) as usize * node.size();
         assert_eq!(elements(node, &table), expected - gone);
         node.barrier().unwrap();
         table.resize(2000).unwrap();
         node.barrier().unwrap();
         assert_eq!(elements(node, &table), expected - gone, "behind a resize");
         assert_eq!(table.lookup(shared_key(7)).unwrap(), Some(value_of(shared_key(7))));
-        let keys: Vec<u64> = (0..20_000).map(|index| own_key(rank, 100_000 + index)).collect();
+        let keys: Vec<u64> = (0..6 * own).map(|index| own_key(rank, 100_000 + index)).collect();
         table.insert_batch(keys.iter().map(|key| (*key, &[][..]))).unwrap();
         table.flush().unwrap();
         node.barrier().unwrap();
-        assert_eq!(elements(node, &table), expected - gone + 20_000 * node.size());
+        assert_eq!(elements(node, &table), expected - gone + 6 * own as usize * node.size());
         for key in keys {
             table.delete(key).unwrap();
         }
@@ -178,6 +184,16 @@ fn all_work(test: &str, path: &str, scheme: &str, size: usize) {
 #[test]
 fn members_of_one_host_write_where_it_lies() {
     all_work("members_of_one_host_write_where_it_lies", "local", "nearest", 3);
+}
+
+#[test]
+fn eight_members_write_where_it_lies() {
+    all_work("eight_members_write_where_it_lies", "local", "nearest", 8);
+}
+
+#[test]
+fn eight_members_ask_handlers() {
+    all_work("eight_members_ask_handlers", "local", "handler", 8);
 }
 
 #[test]

@@ -33,10 +33,9 @@ pub(super) struct Member {
     in_flight: Mutex<VecDeque<Operation<Vec<u64>>>>,
     /// Elements that had no space, as far as that was reported.
     refused: AtomicU64,
-    /// Messages since the last flush.
-    unflushed: AtomicU64,
-    /// Messages that the process before this one may not have handled, until that is reported.
-    lost: AtomicU64,
+    /// Messages, and how many of them were flushed.
+    sent: AtomicU64,
+    flushed: AtomicU64,
     /// The table is durable, and this process has the volume mapped, so that it logs what it changes.
     owner: Option<Owner>,
     is_durable: bool,
@@ -84,8 +83,8 @@ impl Member {
             volume.log = Some(Mutex::new(LogWriter::new(owner.files.clone(), volume.generation)));
         }
         let (volume, node) = (RwLock::new(volume), node.clone());
-        let (in_flight, refused) = (Mutex::default(), AtomicU64::new(0));
-        let (unflushed, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        let in_flight = Mutex::default();
+        let [refused, sent, flushed] = [(); 3].map(|()| AtomicU64::new(0));
         Ok(Member {
             node,
             scheme,
@@ -95,19 +94,18 @@ impl Member {
             volume,
             in_flight,
             refused,
-            unflushed,
-            lost,
+            sent,
+            flushed,
             owner,
             is_durable,
         })
     }
 
-    /// The member that takes the place of this one, whose process has ended: as `open`.
-    pub fn reopen_as(&self, ticket: &Ticket, files: Option<Files>) -> Result<Member> {
-        let mut member = Member::open(&self.node, ticket, files, self.scheme)?;
-        member.lost =
-            AtomicU64::new(self.unflushed.load(Ordering::Acquire) + self.lost.load(Ordering::Acquire));
-        Ok(member)
+    /// The member that takes the place of this one, whose process has ended: as `open`. And how many messages that one may not have handled.
+    pub fn reopen_as(&self, ticket: &Ticket, files: Option<Files>) -> Result<(Member, u64)> {
+        let member = Member::open(&self.node, ticket, files, self.scheme)?;
+        let flushed = self.flushed.load(Ordering::Acquire);
+        Ok((member, self.sent.load(Ordering::Acquire) - flushed))
     }
 
     /// Whether this process changes the volume where it lies.
@@ -248,7 +246,7 @@ impl Member {
             let Some(oldest) = in_flight.pop_front() else { break };
             own.wait(oldest)?;
         }
-        self.unflushed.fetch_add(1, Ordering::AcqRel);
+        self.sent.fetch_add(1, Ordering::AcqRel);
         let put = self.mailbox.put(0, message);
         if !put.is_done() {
             in_flight.push_back(put);
@@ -259,20 +257,12 @@ impl Member {
     }
 
     pub fn flush(&self, own: &OwnVolume) -> Result<()> {
-        // Whether this succeeds or fails, the caller learns of them.
-        self.unflushed.store(0, Ordering::Release);
-        let lost = self.lost.swap(0, Ordering::AcqRel);
-        if lost > 0 {
-            let why = format!(
-                "its process ended before it had handled {lost} messages that were not flushed: do these changes again"
-            );
-            let why = io::Error::new(io::ErrorKind::ConnectionReset, why);
-            return Err(Error::System { what: "a volume of a hash table".into(), why });
-        }
+        let sent = self.sent.load(Ordering::Acquire);
         for put in std::mem::take(&mut *self.in_flight.lock()) {
             own.wait(put)?;
         }
         own.wait(self.mailbox.flush_handled(None))?;
+        self.flushed.fetch_max(sent, Ordering::AcqRel);
         let refused = self.pointer.load(REFUSED)?;
         let known = self.refused.fetch_max(refused, Ordering::AcqRel);
         if refused > known {

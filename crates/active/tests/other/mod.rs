@@ -28,8 +28,13 @@ impl Other {
 
     /// `variables`: of its environment, besides.
     pub fn start_with(test: &str, role: &str, variables: &[(&str, &str)]) -> Other {
+        Other::start_by(test, role, variables, &[])
+    }
+
+    fn start_by(test: &str, role: &str, variables: &[(&str, &str)], arguments: &[&str]) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
+            .args(arguments)
             .env(ROLE, role)
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
@@ -97,6 +102,11 @@ impl Job {
 
     /// In a role of their own.
     pub fn start_as(test: &str, role: &str, size: usize, path: &str) -> Job {
+        Job::start_with(test, role, size, path, &[])
+    }
+
+    /// `arguments`: for the test, as `--ignored`.
+    pub fn start_with(test: &str, role: &str, size: usize, path: &str, arguments: &[&str]) -> Job {
         static JOBS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = JOBS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("pagewire-job-{}-{number}", std::process::id());
@@ -112,7 +122,7 @@ impl Job {
                 ("PAGEWIRE_JOB_TIMEOUT", "60"),
                 ("PAGEWIRE_PATH", path),
             ];
-            Other::start_with(test, role, &variables)
+            Other::start_by(test, role, &variables, arguments)
         };
         Job { members: (0..size).map(start).collect(), folder }
     }

@@ -2,6 +2,7 @@
 //!
 //! `what it is | generation | rank and count of the processes | elements: key, length, bytes | 0, count | checksum of all`. Words are little-endian.
 
+use super::super::volume::MAX_VALUE;
 use super::{damaged_file, failed};
 use pagewire::Result;
 use std::fs::{File, OpenOptions};
@@ -93,7 +94,7 @@ pub fn read(path: &Path, mut each: impl FnMut(u64, &[u8]) -> Result<()>) -> Resu
             }
             break;
         }
-        if bytes > length.saturating_sub(at) {
+        if bytes > length.saturating_sub(at) || bytes > MAX_VALUE as u64 {
             return Err(damaged_file(path, at));
         }
         value.resize(bytes as usize, 0);

@@ -4,6 +4,7 @@
 //! `kind, length, checksum | stamp | key | bytes of the value`. Records become valid by one compare-swap of the tail. Whoever rebuilds the volume
 //! closes the tail first: what was appended before is in the file, and what comes later fails at its writer.
 
+use super::super::volume::MAX_VALUE;
 use super::{Change, damaged_file, failed};
 use pagewire::Result;
 use pagewire_memory::FileWords;
@@ -143,7 +144,8 @@ fn read_record(words: &[AtomicU64]) -> Option<(Logged, usize)> {
     let count = HEAD + length.div_ceil(8);
     let mut record: Vec<u64> = words.get(..count)?.iter().map(|word| word.load(Ordering::Relaxed)).collect();
     record[0] &= !u64::from(u32::MAX);
-    if crc32fast::hash(record.as_bytes()) != head as u32 {
+    let is_element = record.get(2).is_some_and(|key| *key != 0) && length <= MAX_VALUE;
+    if !is_element || crc32fast::hash(record.as_bytes()) != head as u32 {
         return None;
     }
     let value = match head >> 60 {
