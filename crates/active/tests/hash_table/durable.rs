@@ -15,7 +15,7 @@ const PLAIN: &str = "PAGEWIRE_TABLE_FOLDER";
 
 /// How often members are killed in a test: `make test-active` asks for more.
 fn kills() -> u64 {
-    std::env::var("PAGEWIRE_TABLE_KILLS").map_or(4, |kills| kills.parse().unwrap())
+    std::env::var("PAGEWIRE_TABLE_KILLS").map_or(3, |kills| kills.parse().unwrap())
 }
 
 fn random(state: &mut u64) -> u64 {

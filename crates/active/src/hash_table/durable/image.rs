@@ -148,12 +148,14 @@ mod tests {
 
     const HEADER: Header = Header { generation: 7, rank: 1, size: 3 };
 
+    type Elements = Vec<(u64, Vec<u8>)>;
+
     fn save(path: &Path, elements: &[(u64, Vec<u8>)]) {
         write(path, HEADER, false, |sink| elements.iter().try_for_each(|(key, value)| sink(*key, value)))
             .unwrap();
     }
 
-    fn load(path: &Path) -> Result<(Option<Header>, Vec<(u64, Vec<u8>)>)> {
+    fn load(path: &Path) -> Result<(Option<Header>, Elements)> {
         let mut elements = Vec::new();
         let header = read(path, |key, value| {
             elements.push((key, value.to_vec()));
