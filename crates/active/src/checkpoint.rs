@@ -16,16 +16,13 @@ pub use format::SegmentKind as CheckpointKind;
 pub use inspect::{CheckpointInfo, Inspection};
 pub use tracker::RemoteWrites;
 
-use crate::attributes::AttributesOf;
-use crate::log::AccessLog;
+use crate::memory::Memory;
 use file::{BATCH, CheckpointFile, Slots, give_but_zeros};
 use format::{PAGE, SegmentKind};
-use pagewire::{Atomic, Node, Region, RemoteRegion, Shared};
+use pagewire::{Node, RemoteRegion};
 pub use pagewire_memory::DirtyMethod as LocalWrites;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use tracker::{Tracker, runs};
-use zerocopy::FromBytes;
 
 type Result<T> = std::result::Result<T, CheckpointError>;
 
@@ -45,80 +42,6 @@ pub struct CheckpointOptions {
 impl Default for CheckpointOptions {
     fn default() -> Self {
         CheckpointOptions { local_writes: None, logs_puts: true, syncs: true }
-    }
-}
-
-/// Memory that can be saved and restored: regions of the kinds [`Shared`] and [`Atomic`].
-pub trait Memory {
-    /// The address of its first byte.
-    fn address(&self) -> u64;
-    /// Bytes in it.
-    fn bytes(&self) -> u64;
-    /// Copies bytes out.
-    ///
-    /// # Errors
-    /// `Range`.
-    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> pagewire::Result<()>;
-    /// Copies bytes in.
-    ///
-    /// # Errors
-    /// `Range`.
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> pagewire::Result<()>;
-    /// Logs the puts of peers (W=1, WL=1, WLD=0).
-    ///
-    /// # Errors
-    /// As those of [`Region::set_attributes`].
-    fn log_puts(&self, log: &AccessLog) -> pagewire::Result<()>;
-}
-
-impl<T: FromBytes> Memory for Region<T, Shared> {
-    fn address(&self) -> u64 {
-        Region::address(self)
-    }
-
-    fn bytes(&self) -> u64 {
-        Region::bytes(self)
-    }
-
-    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> pagewire::Result<()> {
-        self.read_bytes(offset, bytes)
-    }
-
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> pagewire::Result<()> {
-        self.write_bytes(offset, bytes)
-    }
-
-    fn log_puts(&self, log: &AccessLog) -> pagewire::Result<()> {
-        self.attributes(..).log_puts().to(log)
-    }
-}
-
-impl Memory for Region<u64, Atomic> {
-    fn address(&self) -> u64 {
-        Region::address(self)
-    }
-
-    fn bytes(&self) -> u64 {
-        Region::bytes(self)
-    }
-
-    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> pagewire::Result<()> {
-        self.read_bytes(offset, bytes)
-    }
-
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> pagewire::Result<()> {
-        let range = || pagewire::Error::Range { offset, count: bytes.len() as u64, length: self.bytes() };
-        let words = usize::try_from(offset / 8).ok().and_then(|first| self.words().get(first..));
-        let words =
-            words.filter(|words| offset % 8 == 0 && bytes.len() % 8 == 0 && words.len() >= bytes.len() / 8);
-        for (word, bytes) in words.ok_or_else(range)?.iter().zip(bytes.chunks_exact(8)) {
-            word.store(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()), Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn log_puts(&self, log: &AccessLog) -> pagewire::Result<()> {
-        self.attributes(..).log_puts().to(log)
     }
 }
 

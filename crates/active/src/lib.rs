@@ -50,11 +50,14 @@
 mod access;
 mod assembler;
 mod attributes;
+mod batch;
 pub mod built_in;
 mod checkpoint;
 pub mod experimental;
 pub mod hash_table;
 mod log;
+mod memory;
+mod message;
 mod parity;
 mod replay;
 mod serve;
@@ -62,12 +65,14 @@ mod statistics;
 
 pub use access::Access;
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
+pub use batch::{Batch, BatchCounts, BatchedPut, Batches, MAX_BATCHED};
 pub use checkpoint::{
     Checkpoint, CheckpointError, CheckpointInfo, CheckpointKind, CheckpointOptions, Inspection, LocalWrites,
-    Memory, RemoteWrites, Restored, Saved,
+    RemoteWrites, Restored, Saved,
 };
 pub use hash_table::{HashTable, TableOptions};
 pub use log::{AccessLog, Events, LogOptions, Logs};
+pub use memory::Memory;
 pub use pagewire::access_log::LoggedOperation;
 pub use parity::{Parity, ParityError, ParityMember, Rebuilt};
 pub use replay::{LoggedProcess, ReplayError, ReplayOptions, Ticket};

@@ -3,7 +3,7 @@
 //! The counters lie in the memory of the owner, and end with it.
 
 use crate::access::Access;
-use crate::attributes::{AttributesOf, PageSetting};
+use crate::attributes::{AttributesOf, AttributesOfTokens, PageSetting};
 use crate::log::{AccessLog, LogOptions, Logs};
 use crate::serve::Serving;
 use pagewire::access_log::LoggedOperation;
@@ -83,16 +83,17 @@ impl Counts {
     }
 }
 
-/// What is counted, and what is refused. Made by [`Statistics::of`].
+/// What is counted, and what is refused. Made by [`Statistics::of`] and [`Statistics::of_token`].
 #[must_use = "nothing is counted until `start` is called"]
-pub struct StatisticsOptions<'r, T, K> {
+pub struct StatisticsOptions<'r> {
     node: &'r Node,
-    region: &'r Region<T, K>,
+    address: u64,
+    bytes: u64,
+    pages: PageSetting<'r>,
     counts: [bool; 2],
-    refuses: [bool; 2],
 }
 
-impl<T, K: Kind> StatisticsOptions<'_, T, K> {
+impl StatisticsOptions<'_> {
     /// Counts puts and atomics only. Gets cost nothing then.
     pub fn puts_only(mut self) -> Self {
         self.counts = [true, false];
@@ -107,49 +108,38 @@ impl<T, K: Kind> StatisticsOptions<'_, T, K> {
 
     /// Refuses puts and atomics: callers get a remote access error, and it is counted that they tried (W=0, WL=1, WLD=0).
     pub fn refuse_puts(mut self) -> Self {
-        self.refuses[0] = true;
+        self.pages = self.pages.refuse_puts();
         self
     }
 
     /// Refuses gets, and atomics with them: callers get a remote access error (R=0, RL=1, RLD=0).
     pub fn refuse_gets(mut self) -> Self {
-        self.refuses[1] = true;
+        self.pages = self.pages.refuse_gets();
         self
     }
 
-    /// Begins to count. This sets the attributes of all pages of the region.
+    /// Begins to count. This sets the attributes of all pages.
     ///
     /// # Errors
     /// As those of [`Node::make_access_log`], [`Region::set_attributes`], [`Node::words`] and [`AccessLog::serve`].
     pub fn start(self) -> Result<Statistics> {
-        let pages = self.region.bytes().div_ceil(PAGE) as usize;
-        let words = self.node.words(pages * WORDS)?;
-        let counters =
-            Arc::new(Counters { address: self.region.address(), pages, words, sums: Mutex::default() });
+        let StatisticsOptions { node, address, bytes, mut pages, counts } = self;
+        let count = bytes.div_ceil(PAGE) as usize;
+        let words = node.words(count * WORDS)?;
+        let counters = Arc::new(Counters { address, pages: count, words, sums: Mutex::default() });
         // The order of counts is of no importance.
         let options = LogOptions { is_ordered: false, ..LogOptions::new(LOG_BYTES) };
-        let log = self.node.access_log_with(&options)?;
+        let log = node.access_log_with(&options)?;
         let counted = counters.clone();
         let serving = log.serve(move |access| counted.count(&access))?;
-        self.setting().to(&log)?;
+        if counts[0] {
+            pages = pages.log_puts();
+        }
+        if counts[1] {
+            pages = pages.log_gets();
+        }
+        pages.to(&log)?;
         Ok(Statistics { counters, log, _serving: serving })
-    }
-
-    fn setting(&self) -> PageSetting<'_> {
-        let mut setting = self.region.attributes(..);
-        if self.counts[0] {
-            setting = setting.log_puts();
-        }
-        if self.counts[1] {
-            setting = setting.log_gets();
-        }
-        if self.refuses[0] {
-            setting = setting.refuse_puts();
-        }
-        if self.refuses[1] {
-            setting = setting.refuse_gets();
-        }
-        setting
     }
 }
 
@@ -207,8 +197,15 @@ struct Source {
 
 impl Statistics {
     /// Describes statistics of a region: puts, gets and atomics are counted, and reach memory.
-    pub fn of<'r, T, K: Kind>(node: &'r Node, region: &'r Region<T, K>) -> StatisticsOptions<'r, T, K> {
-        StatisticsOptions { node, region, counts: [true; 2], refuses: [false; 2] }
+    pub fn of<'r, T, K: Kind>(node: &'r Node, region: &'r Region<T, K>) -> StatisticsOptions<'r> {
+        let (address, bytes, pages) = (region.address(), region.bytes(), region.attributes(..));
+        StatisticsOptions { node, address, bytes, pages, counts: [true; 2] }
+    }
+
+    /// Describes statistics of the accesses by a token: of memory that is exported by its address (`pagewire::raw`), as C programs do it.
+    pub fn of_token<'r>(node: &'r Node, token: &Token) -> StatisticsOptions<'r> {
+        let ((address, _), bytes, pages) = (token.memory(), token.length(), node.attributes_of(token, ..));
+        StatisticsOptions { node, address, bytes, pages, counts: [true; 2] }
     }
 
     /// Counts what has been logged: whatever had ended at its caller before this call is counted when it returns.

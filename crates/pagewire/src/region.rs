@@ -578,6 +578,28 @@ impl Region<u64, Atomic> {
         &self.block().words()[..self.len()]
     }
 
+    /// Copies bytes in, from `offset` on. The other bytes of the first and the last word stay what they are, whoever writes them.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # use std::sync::atomic::Ordering;
+    /// # let node = Node::alone()?;
+    /// let words = node.words(2)?;
+    /// words.write_bytes(9, &[1])?;
+    /// assert_eq!(words.words()[1].load(Ordering::Relaxed), 1 << 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let offset = self.byte_range(offset, bytes.len())?;
+        self.block().write(offset, bytes);
+        Ok(())
+    }
+
     /// The word at `index` as a signal.
     ///
     /// ```

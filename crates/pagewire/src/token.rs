@@ -172,8 +172,8 @@ impl Token {
         Token { rights: Rights::WRITE, key, base, length, ..Token::of_node(node) }
     }
 
-    /// Where its memory lies, and its key.
-    #[doc(hidden)] // For the simulator.
+    /// Where its memory lies at its owner, and its key.
+    #[doc(hidden)] // For the simulator, and for applications over `raw`.
     pub fn memory(&self) -> (u64, u32) {
         (self.base, self.key)
     }

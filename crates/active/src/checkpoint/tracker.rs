@@ -1,10 +1,11 @@
 //! Which pages of the regions of a checkpoint have changed since the last one: writes of peers by the access log, and those of this process
 //! by its page tables.
 
+use super::CheckpointError;
 use super::format::PAGE;
-use super::{CheckpointError, Memory};
 use crate::access::Access;
 use crate::log::{AccessLog, LogOptions, Logs};
+use crate::memory::Memory;
 use crate::serve::Serving;
 use pagewire::Node;
 use pagewire::access_log::LoggedOperation;
@@ -130,8 +131,8 @@ impl Tracker {
         let bits = regions.iter().map(|region| DirtyBits::new(region.address(), region.bytes()));
         *self.remote.0.write() = bits.collect();
         for region in regions {
-            if let Some((log, _)) = &self.log {
-                region.log_puts(log)?;
+            if let (Some((log, _)), Some(pages)) = (&self.log, region.pages()) {
+                pages.log_puts().to(log)?;
             }
             let (address, bytes) = (region.address(), region.bytes());
             let watch = |why| CheckpointError::Watch { address, why };

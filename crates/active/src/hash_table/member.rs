@@ -212,8 +212,8 @@ impl Member {
         let keys: Vec<u64> =
             elements.iter().filter(|(_, value)| value.is_empty()).map(|(key, _)| *key).collect();
         keys.chunks(MAX_KEYS).try_for_each(|keys| self.send(messages::keys(keys.iter().copied()), own))?;
-        let mut values = elements.iter().filter(|(_, value)| !value.is_empty());
-        values.try_for_each(|(key, value)| self.send(messages::value(*key, value), own))
+        let values = elements.iter().filter(|(_, value)| !value.is_empty()).copied();
+        messages::values(values).try_for_each(|message| self.send(message, own))
     }
 
     pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {

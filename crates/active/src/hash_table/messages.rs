@@ -1,12 +1,16 @@
-//! What members of a hash table put to the mailbox of another one, whose log has it: words of 8 bytes, `kind and count`, then the entries.
+//! What members of a hash table put to the mailbox of another one (`message.rs`): keys alone, or entries of a key and its value.
+
+use crate::message::{Entries, head, parse, push_entry, split, words_of_entry};
+
+pub(super) use crate::message::MAX_WORDS;
 
 /// What a message asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'m> {
     /// To insert keys whose values have no bytes.
     Keys(Keys<'m>),
-    /// To insert a key, and the bytes of its value.
-    Value(u64, &'m [u8]),
+    /// To insert keys, and the bytes of their values.
+    Values(Entries<'m>),
     /// To delete a key.
     Delete(u64),
     /// To make a checkpoint, if this generation of logs is still the present one.
@@ -28,12 +32,12 @@ impl Keys<'_> {
 }
 
 const KEYS: u32 = 1;
-const VALUE: u32 = 2;
+const VALUES: u32 = 2;
 const DELETE: u32 = 3;
 const CHECKPOINT: u32 = 4;
 
-/// Keys of a message at most. It lies in one record of a log on each path.
-pub(super) const MAX_KEYS: usize = 4000;
+/// Keys of a message at most.
+pub(super) const MAX_KEYS: usize = MAX_WORDS - 1;
 
 /// A message that inserts keys.
 pub(super) fn keys(keys: impl ExactSizeIterator<Item = u64>) -> Vec<u64> {
@@ -52,43 +56,44 @@ pub(super) fn checkpoint(generation: u64) -> Vec<u64> {
     vec![head(CHECKPOINT, 1), generation]
 }
 
-/// A message of one value.
+/// A message of one value, which may be longer than others.
 pub(super) fn value(key: u64, value: &[u8]) -> Vec<u64> {
-    let mut message = Vec::with_capacity(2 + value.len().div_ceil(8));
-    message.extend([head(VALUE, value.len()), key]);
-    message.extend(value.chunks(8).map(|bytes| {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        u64::from_le_bytes(word)
-    }));
+    let mut message = Vec::with_capacity(1 + words_of_entry(value.len()));
+    message.push(head(VALUES, 1));
+    push_entry(&mut message, key, value);
     message
 }
 
-fn head(kind: u32, count: usize) -> u64 {
-    u64::from(kind) << 32 | count as u64
+/// Messages of values, in the same order: as few as fit.
+pub(super) fn values<'v>(elements: impl Iterator<Item = (u64, &'v [u8])>) -> impl Iterator<Item = Vec<u64>> {
+    let mut elements = elements.peekable();
+    std::iter::from_fn(move || {
+        elements.peek()?;
+        let (mut message, mut count) = (vec![0], 0);
+        let has_space = |message: &Vec<u64>, value: &[u8]| {
+            message.len() == 1 || message.len() + words_of_entry(value.len()) <= MAX_WORDS
+        };
+        while let Some((key, value)) = elements.next_if(|(_, value)| has_space(&message, value)) {
+            push_entry(&mut message, key, value);
+            count += 1;
+        }
+        message[0] = head(VALUES, count);
+        Some(message)
+    })
 }
 
 impl<'m> Message<'m> {
     /// Reads a message. `None`: it is none.
     pub fn parse(bytes: &'m [u8]) -> Option<Self> {
-        let (head, rest) = split(bytes)?;
-        let count = head as u32 as usize;
-        match (head >> 32) as u32 {
+        let (kind, count, rest) = parse(bytes)?;
+        match kind {
             KEYS => Some(Message::Keys(Keys(rest.get(..count.checked_mul(8)?)?))),
             DELETE => split(rest).map(|(key, _)| Message::Delete(key)),
             CHECKPOINT => split(rest).map(|(generation, _)| Message::Checkpoint(generation)),
-            VALUE => {
-                let (key, value) = split(rest)?;
-                Some(Message::Value(key, value.get(..count)?))
-            }
+            VALUES => Entries::parse(count, rest).map(Message::Values),
             _ => None,
         }
     }
-}
-
-fn split(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (word, rest) = bytes.split_first_chunk::<8>()?;
-    Some((u64::from_le_bytes(*word), rest))
 }
 
 #[cfg(test)]
@@ -102,13 +107,27 @@ mod tests {
         let two = keys([1, 2].into_iter());
         let Some(Message::Keys(parsed)) = Message::parse(two.as_bytes()) else { panic!("{two:?}") };
         assert_eq!(parsed.iter().collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(
-            Message::parse(value(7, b"nine bytes").as_bytes()),
-            Some(Message::Value(7, b"nine bytes"))
-        );
+        let one = value(7, b"nine bytes");
+        let Some(Message::Values(parsed)) = Message::parse(one.as_bytes()) else { panic!("{one:?}") };
+        assert_eq!(parsed.iter().collect::<Vec<_>>(), [(7, &b"nine bytes"[..])]);
         assert_eq!(Message::parse(delete(5).as_bytes()), Some(Message::Delete(5)));
         assert_eq!(Message::parse(checkpoint(6).as_bytes()), Some(Message::Checkpoint(6)));
         assert_eq!(Message::parse(&two.as_bytes()[..23]), None, "it is cut");
+    }
+
+    #[test]
+    fn values_lie_in_as_few_messages_as_fit() {
+        let (short, long) = (vec![1; 100], vec![2; 8 * MAX_WORDS]);
+        let elements = (1..=600).map(|key| (key, if key == 300 { &long[..] } else { &short[..] }));
+        let messages: Vec<_> = values(elements.clone()).collect();
+        let mut found = Vec::new();
+        for message in &messages {
+            let Some(Message::Values(entries)) = Message::parse(message.as_bytes()) else { panic!() };
+            assert!(message.len() <= MAX_WORDS || entries.iter().count() == 1);
+            found.extend(entries.iter());
+        }
+        assert_eq!(messages.len(), 5, "two before the long one, and two behind it");
+        assert!(found.into_iter().eq(elements));
     }
 
     proptest! {

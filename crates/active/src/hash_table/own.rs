@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of the log for each other process.
 const LOG_BYTES: usize = 1 << 20;
 
-/// Bytes of the mailbox: the longest message, of a value with its head and key. Puts go to the log, so that none of its pages is ever touched.
-const MAILBOX: usize = (MAX_VALUE + 16).next_multiple_of(PAGE);
+/// Bytes of the mailbox: the longest message, of a value with its head, key and length. Puts go to the log, so that none of its pages is ever touched.
+const MAILBOX: usize = (MAX_VALUE + 24).next_multiple_of(PAGE);
 
 const PAGE: usize = 4096;
 
@@ -455,7 +455,9 @@ impl Served {
                     None => keys.iter().for_each(|key| keep(self.insert(key, &[]))),
                 }
             }
-            Some(Message::Value(key, value)) if key != 0 => keep(self.insert(key, value)),
+            Some(Message::Values(entries)) if entries.iter().all(|(key, _)| key != 0) => {
+                entries.iter().for_each(|(key, value)| keep(self.insert(key, value)));
+            }
             Some(Message::Delete(key)) => keep(self.delete(key)),
             Some(Message::Checkpoint(of)) if self.durable.is_some() => {
                 keep(self.durable.as_ref().map_or(Ok(()), |durable| self.checkpoint(durable, Some(of))));

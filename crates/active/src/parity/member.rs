@@ -3,7 +3,7 @@
 use super::error::ParityError;
 use super::layout::{Attempt, BEGIN, COMMIT, Commit, FENCE, Layout, Letter, MAGIC, MemberStatus, Status};
 use super::owner::xor;
-use crate::checkpoint::Memory;
+use crate::memory::Memory;
 use pagewire::{Node, Operation, Region, RemoteRegion, Rights, Token};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,0 +1,69 @@
+//! Memory of this process that an application works on: regions, and what other crates make of memory by its address.
+
+use crate::attributes::{AttributesOf, PageSetting};
+use pagewire::{Atomic, Region, Result, Shared};
+use zerocopy::FromBytes;
+
+/// Memory that can be saved, restored and put to in batches: regions of the kinds [`Shared`] and [`Atomic`].
+pub trait Memory {
+    /// The address of its first byte.
+    fn address(&self) -> u64;
+    /// Bytes in it.
+    fn bytes(&self) -> u64;
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// `Range`.
+    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// `Range`.
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Begins to describe the attributes of all of its pages. `None`: no peer reaches it.
+    fn pages(&self) -> Option<PageSetting<'_>>;
+}
+
+impl<T: FromBytes> Memory for Region<T, Shared> {
+    fn address(&self) -> u64 {
+        Region::address(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        Region::bytes(self)
+    }
+
+    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.read_bytes(offset, bytes)
+    }
+
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_bytes(offset, bytes)
+    }
+
+    fn pages(&self) -> Option<PageSetting<'_>> {
+        Some(self.attributes(..))
+    }
+}
+
+impl Memory for Region<u64, Atomic> {
+    fn address(&self) -> u64 {
+        Region::address(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        Region::bytes(self)
+    }
+
+    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.read_bytes(offset, bytes)
+    }
+
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_bytes(offset, bytes)
+    }
+
+    fn pages(&self) -> Option<PageSetting<'_>> {
+        Some(self.attributes(..))
+    }
+}
