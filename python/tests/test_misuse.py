@@ -8,6 +8,7 @@ import gc
 import math
 import os
 import random
+import tempfile
 import time
 import unittest
 import warnings
@@ -24,7 +25,7 @@ GUARD = 4096
 TAGS = 6
 
 # What Python itself raises for arguments that make no sense.
-REFUSALS = (pagewire.Error, TypeError, ValueError, IndexError, OverflowError, MemoryError, BufferError, AttributeError)
+REFUSALS = (pagewire.Error, TypeError, ValueError, LookupError, OverflowError, MemoryError, BufferError, AttributeError)
 
 
 class World:
@@ -44,6 +45,15 @@ class World:
         self.left: list[Any] = []
         self.servings: list[Any] = []
         self.logs: list[Any] = [self.served_log()]
+        self.folder = tempfile.TemporaryDirectory()
+        self.tables: list[Any] = [self.nodes[0].hash_table(20)]
+        self.statistics: list[Any] = [self.nodes[0].access_statistics(self.tokens[0])]
+        self.processes: list[Any] = [self.process(rank) for rank in (0, 1)]
+        self.checkpoints: list[Any] = [self.nodes[0].checkpoint(self.path(), self.tokens[0], sync=False)]
+
+    def path(self) -> Any:
+        """Of a file of checkpoints."""
+        return os.path.join(self.folder.name, self.random.choice("abc"))
 
     def served_log(self) -> Any:
         """Some thread reads it, so that no put waits for space for ever."""
@@ -271,6 +281,93 @@ class World:
     def flush_handled(self) -> None:
         self.remote().flush_handled(self.random.choice([None, None, self.number()])).wait()
 
+    def process(self, rank: Any) -> Any:
+        return self.nodes[0].logged_process(os.path.join(self.folder.name, f"process-{rank}"), rank, 2, 1000, sync=False)
+
+    def logged_process(self) -> None:
+        draw, process = self.random, self.pick(self.processes)
+        rank = draw.choice([0, 1, self.number()])
+        call = draw.randrange(7)
+        if call == 0:
+            process.close()
+            self.processes[:-1] = []
+            self.processes.append(self.process(rank))
+        elif call == 1:
+            process.connect(draw.choice([self.pick(self.processes).ticket(rank)] * 3 + [b"", None, bytes(pagewire.Ticket.SIZE)]))
+        elif call == 2:
+            process.put(rank, draw.choice([0, 64, self.number()]), self.value())
+        elif call == 3:
+            process.get(rank, draw.choice([0, 64, self.number()]), draw.randrange(100))
+        elif call == 4:
+            process.memory(draw.choice([np.uint8, np.int64, "O", "S0", None, [("a", "i8")]]))[:3] = 1
+        elif call == 5:
+            process.next_epoch(), process.checkpoint(self.value())
+        else:
+            process.note, process.is_replaying, process.replay()
+
+    def value(self) -> Any:
+        draw = self.random
+        return draw.choice([b"", bytes(draw.randrange(3000)), bytearray(b"bytes"), self.array(), None, "text", 7])
+
+    def hash_table(self) -> None:
+        draw, table, key = self.random, self.pick(self.tables), self.random.choice([self.number(), self.random.randrange(1, 60)])
+        call = draw.randrange(8)
+        if call == 0:
+            cells = draw.choice([0, -1, 1, 100, None, "7", 2**63, 10**30])
+            self.tables.append(self.node().hash_table(cells, spare=draw.choice([0, 9, -1]), scheme=draw.choice([0, 1, 2, 3])))
+            self.tables[:-3] = []
+        elif call == 1:
+            table.insert(key, self.value())
+        elif call == 2:
+            table.insert_batch(draw.choice([{key: self.value()}, [(key, b"bytes")] * 5, [key], None, [(key, self.value())] * 3]))
+        elif call == 3:
+            table.lookup(key), key in table, table[key]
+        elif call == 4:
+            table.delete(key)
+        elif call == 5:
+            table.flush(), table.volume()
+        elif call == 6:
+            table.resize(draw.choice([0, 1, 500, -1, None, 2**62]))
+        elif draw.random() < 0.1:
+            table.close()
+
+    def count(self) -> None:
+        draw, statistics = self.random, self.pick(self.statistics)
+        call = draw.randrange(5)
+        if call == 0:
+            statistics.close()
+            self.statistics[:-1] = []
+            options = {name: draw.random() < 0.8 for name in ("puts", "gets")}
+            self.statistics.append(self.node().access_statistics(self.token(), **options))
+        elif call == 1:
+            statistics.total(), statistics.page(self.number())
+        elif call == 2:
+            statistics.hottest(self.number()), statistics.sources()
+        elif call == 3:
+            statistics.reset()
+        else:
+            self.nodes[1].open(statistics.export(), pagewire.ACCESS_COUNTS)[self.index()]
+
+    def checkpoint(self) -> None:
+        draw, checkpoint = self.random, self.pick(self.checkpoints)
+        call = draw.randrange(6)
+        if call == 0:
+            checkpoint.close()
+            memories = [draw.choice([self.token(), self.array()]) for _ in range(draw.randrange(3))]
+            path = draw.choice([self.path(), self.path(), "/nowhere/at/all", None, "a\0b"])
+            self.checkpoints[:-2] = []
+            self.checkpoints.append(self.node().checkpoint(path, *memories, sync=False))
+        elif call == 1:
+            checkpoint.save(draw.choice([b"", b"a note", self.value()]))
+        elif call == 2:
+            checkpoint.save_together(draw.choice([[], [self.remote()], [None], 7]), b"a note")
+        elif call == 3:
+            checkpoint.restore(draw.choice([None, 1, self.number()]))
+        elif call == 4:
+            checkpoint.restore_together()
+        else:
+            checkpoint.numbers, checkpoint.local_writes
+
     def leave(self) -> None:
         if self.random.random() < 0.05:
             node = pagewire.Node.alone()
@@ -289,6 +386,7 @@ STEPS: list[Callable[[World], None]] = [
     *[World.zeros, World.export, World.unexport, World.open, World.close, World.signal, World.forget],
     *[World.flush, World.job, World.questions, World.leave],
     *[World.attributes, World.log, World.log, World.flush_handled],
+    *[World.hash_table, World.hash_table, World.count, World.checkpoint, World.logged_process],
 ]
 
 

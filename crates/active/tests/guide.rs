@@ -20,12 +20,46 @@ fn tokens(code: &str) -> String {
 
 #[test]
 fn the_programs_of_the_guide_print_what_the_pages_say() {
-    for (page, program) in [("active", "reacts"), ("hash-table", "hash_table"), ("built-in", "built_in")] {
-        prints_what_the_page_says(page, program);
+    let programs = [
+        ("active", "reacts"),
+        ("hash-table", "hash_table"),
+        ("built-in", "built_in"),
+        ("batches", "batch"),
+        ("statistics", "statistics"),
+        ("parity", "parity"),
+        ("replay", "replay"),
+    ];
+    for (page, name) in programs {
+        let (mut program, expected) = program_of(page, name);
+        let folder = tempfile::tempdir().unwrap();
+        // Where those that save do it.
+        assert_eq!(said(program.arg(folder.path())), expected);
     }
 }
 
-fn prints_what_the_page_says(page: &str, name: &str) {
+/// The second run finds what the first one has saved.
+#[test]
+fn the_checkpoint_of_the_guide_survives_its_process() {
+    let (mut program, expected) = program_of("checkpoint", "checkpoint");
+    let (first, second) = expected.split_once("$ cargo run\n").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    program.arg(folder.path().join("counter.checkpoint"));
+    let said = [said(&mut program), said(&mut program)];
+    // What the page shows needs a kernel that tells what a process writes.
+    if pagewire_active::LocalWrites::best() == pagewire_active::LocalWrites::WriteProtect {
+        assert_eq!(said, [first, second]);
+    }
+    assert!(said[1].starts_with("checkpoint 3: the counter is 3\n"), "{said:?}");
+}
+
+fn said(program: &mut Command) -> String {
+    let output = program.output().unwrap_or_else(|error| panic!("{program:?}: {error}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The example that a page has, and what the page says that it prints.
+fn program_of(page: &str, name: &str) -> (Command, String) {
     let page = file(&format!("../../docs/guide/{page}.md"));
     let program = file(&format!("examples/{name}.rs"));
     let (_, program) = program.split_once("\n\n").unwrap();
@@ -33,7 +67,5 @@ fn prints_what_the_page_says(page: &str, name: &str) {
     // Cargo builds the examples with the tests, beside them.
     let own = std::env::current_exe().unwrap();
     let built = own.parent().unwrap().parent().unwrap().join("examples").join(name);
-    let output = Command::new(&built).output().unwrap_or_else(|error| panic!("{}: {error}", built.display()));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), block(&page, "```text\n$ cargo run\n"));
+    (Command::new(built), block(&page, "```text\n$ cargo run\n").to_owned())
 }

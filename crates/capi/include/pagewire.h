@@ -191,6 +191,66 @@
 #define PW_ALL_DOMAINS UINT32_MAX
 
 /**
+ * The caller changes a volume that it has mapped, which is its own or one of a process of its host; else the owner's handler does.
+ */
+#define PW_NEAREST 0
+
+/**
+ * The owner's handler changes it, whatever is mapped: one put an element.
+ */
+#define PW_BY_HANDLER 1
+
+/**
+ * The caller changes it by gets, puts and atomics, whatever is mapped.
+ */
+#define PW_BY_OPERATIONS 2
+
+/**
+ * What pw_table_lookup() says where there is no value.
+ */
+#define PW_ABSENT UINT64_MAX
+
+/**
+ * Puts and atomics are counted.
+ */
+#define PW_COUNT_PUTS 1
+
+/**
+ * Gets are counted.
+ */
+#define PW_COUNT_GETS 2
+
+/**
+ * A checkpoint is on the disk when it is saved.
+ */
+#define PW_SYNC 0
+
+/**
+ * It survives the process, but not the machine.
+ */
+#define PW_NO_SYNC 1
+
+/**
+ * Each checkpoint is a full copy: the kernel does not say what this process writes.
+ */
+#define PW_FULL_COPIES 0
+
+/**
+ * By soft-dirty bits. No thread of this process may write during a save: the next one could miss it.
+ */
+#define PW_SOFT_DIRTY 1
+
+/**
+ * By asynchronous write protection.
+ */
+#define PW_WRITE_PROTECT 2
+
+/**
+ * Bytes of a ticket.
+ */
+#define PW_TICKET_SIZE 232
+
+/**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
  */
 typedef enum {
@@ -322,7 +382,29 @@ typedef enum {
      * A handler of the same log cannot make this call.
      */
     PW_IN_HANDLER = 31,
+    /**
+     * Something else uses it still, or has it open.
+     */
+    PW_IN_USE = 32,
+    /**
+     * The file is none of this kind and version, or is damaged.
+     */
+    PW_FILE = 33,
+    /**
+     * A process that is replayed does something else than before, or in another order, or a log has lost what it needs.
+     */
+    PW_REPLAY = 34,
 } pw_error;
+
+/**
+ * Checkpoints of memory of this process, in a file.
+ */
+typedef struct pw_checkpoint pw_checkpoint;
+
+/**
+ * Counts what peers do by a token.
+ */
+typedef struct pw_counting pw_counting;
 
 /**
  * What peers did to pages that name it.
@@ -345,6 +427,14 @@ typedef struct pw_opened pw_opened;
 typedef struct pw_operation pw_operation;
 
 /**
+ * A process of several, each of which has memory that the others put to and get from, and any one of which may die.
+ *
+ * Its program must repeat its work when it begins again from a checkpoint: what it does depends on its memory, its note and what it gets, and on nothing else.
+ * It reads what others put only behind pw_process_next_epoch(). Calls of several threads wait for each other.
+ */
+typedef struct pw_process pw_process;
+
+/**
  * Exported memory of a process, opened by its token. Offsets are bytes from its first one.
  */
 typedef struct pw_remote pw_remote;
@@ -353,6 +443,12 @@ typedef struct pw_remote pw_remote;
  * A thread that serves a log.
  */
 typedef struct pw_serving pw_serving;
+
+/**
+ * A hash table from keys of 8 bytes, which are not 0, to values of any size up to 128 MiB less one byte. Each process of a job has a part of it, its
+ * volume; the hash of a key says in whose volume it is.
+ */
+typedef struct pw_table pw_table;
 
 /**
  * Names exported memory. It is plain bytes: send them by any means. Who holds them can open it.
@@ -546,6 +642,210 @@ typedef struct {
     uint64_t interval;
 } pw_events;
 
+/**
+ * How large the volume of this process is, and how it changes others. Others may have other sizes. It grows when it is full.
+ */
+typedef struct {
+    /**
+     * Cells, 1 or more. With as many elements as cells about a third of them collide.
+     */
+    size_t cells;
+    /**
+     * Cells for elements that collide. 0: as many as cells.
+     */
+    size_t spare;
+    /**
+     * Bytes for values of more than 7 bytes. 0: 64 for each cell.
+     */
+    size_t value_bytes;
+    /**
+     * PW_NEAREST, PW_BY_HANDLER or PW_BY_OPERATIONS.
+     */
+    uint32_t scheme;
+} pw_table_options;
+
+/**
+ * An element of a batch.
+ */
+typedef struct {
+    /**
+     * Not 0.
+     */
+    uint64_t key;
+    /**
+     * NULL if it has no bytes.
+     */
+    const void *value;
+    /**
+     * Bytes of the value.
+     */
+    size_t length;
+} pw_element;
+
+/**
+ * What the volume of a process has.
+ */
+typedef struct {
+    /**
+     * Elements, each with its own key.
+     */
+    uint64_t elements;
+    /**
+     * Cells of the table.
+     */
+    uint64_t cells;
+    /**
+     * Cells of chains that are taken.
+     */
+    uint64_t spare_taken;
+    /**
+     * How often it has grown.
+     */
+    uint64_t resizes;
+    /**
+     * Messages of other processes that were none. They were not executed.
+     */
+    uint64_t malformed;
+} pw_volume;
+
+/**
+ * What was counted of a page, of a source, or of all.
+ */
+typedef struct {
+    /**
+     * Puts that reached memory.
+     */
+    uint64_t puts;
+    /**
+     * Gets that were answered.
+     */
+    uint64_t gets;
+    /**
+     * Atomics that were executed.
+     */
+    uint64_t atomics;
+    /**
+     * Bytes of these puts and atomics.
+     */
+    uint64_t bytes_in;
+    /**
+     * Bytes of these gets.
+     */
+    uint64_t bytes_out;
+    /**
+     * Puts and atomics that were refused.
+     */
+    uint64_t refused_puts;
+    /**
+     * Gets that were refused.
+     */
+    uint64_t refused_gets;
+    /**
+     * Of the puts: nobody knows whether they were made, as their source has died in their midst.
+     */
+    uint64_t unsure;
+} pw_access_counts;
+
+/**
+ * What was counted of a page or of a source.
+ */
+typedef struct {
+    /**
+     * Of the page, from 0 on; or of the source, as in pw_access.
+     */
+    uint64_t number;
+    /**
+     * What was counted.
+     */
+    pw_access_counts counts;
+} pw_numbered_counts;
+
+/**
+ * Memory that is saved and restored.
+ */
+typedef struct {
+    /**
+     * Its first byte.
+     */
+    void *address;
+    /**
+     * Bytes of it.
+     */
+    size_t length;
+    /**
+     * Of exactly these bytes, by pw_export(): what peers write by it is saved. The checkpoint sets the attributes of its pages. NULL: no peer writes them.
+     */
+    const pw_token *token;
+} pw_memory;
+
+/**
+ * What was saved.
+ */
+typedef struct {
+    /**
+     * The number of the checkpoint, from 1 on: one more than that of the one before.
+     */
+    uint64_t number;
+    /**
+     * Pages of data in it.
+     */
+    uint64_t pages;
+    /**
+     * Whether it has all pages, and not only what has changed.
+     */
+    bool is_full;
+} pw_saved;
+
+/**
+ * What was restored.
+ */
+typedef struct {
+    /**
+     * The number of the checkpoint. 0: there is none, and nothing was changed.
+     */
+    uint64_t number;
+    /**
+     * Bytes of the note that was saved with it.
+     */
+    uint64_t note_length;
+} pw_restored;
+
+/**
+ * How a process begins.
+ */
+typedef struct {
+    /**
+     * Its number, less than size.
+     */
+    size_t rank;
+    /**
+     * Processes, 4096 at most.
+     */
+    size_t size;
+    /**
+     * Bytes of its memory.
+     */
+    size_t bytes;
+    /**
+     * Bytes of each log: of puts to each other process, and of gets of it, between two of its checkpoints. 0: 1 MiB.
+     */
+    size_t log_bytes;
+    /**
+     * PW_SYNC or PW_NO_SYNC.
+     */
+    uint32_t checkpoints;
+} pw_process_options;
+
+/**
+ * What one process gives another one, so that it may put to it and get from it: plain bytes, to be sent by any means. It is for one process only.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_TICKET_SIZE];
+} pw_ticket;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -590,7 +890,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
- * PW_ARGUMENT, PW_HANDLE.
+ * PW_IN_USE: a hash table or a checkpoint of it is open: free that before. PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
 
@@ -1224,6 +1524,353 @@ pw_error pw_flush_handled(pw_remote *remote,
  * Starts a flush of handlers: pw_wait_for() bounds the wait. As pw_flush_handled() and pw_put_start().
  */
 pw_error pw_flush_handled_start(pw_remote *remote, uint32_t domain, pw_operation **operation);
+
+/**
+ * Makes a table with all processes of the job, each of which calls this. *table is NULL after an error. The node stays until the table is freed.
+ *
+ * PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP: there is none for the volume; PW_JOB: another process has ended; else as pw_open().
+ */
+pw_error pw_table_join(pw_node *node,
+                       const pw_table_options *options,
+                       pw_table **table);
+
+/**
+ * Frees a table; the pointer is not valid any more. The volume of this process ends with it, and others get errors for its keys: let all processes meet in
+ * pw_barrier() before. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_table_free(pw_table *table);
+
+/**
+ * Sets the value of a key, which is added if it is new. It has happened when pw_table_flush() has returned, and behind everything that this process did to
+ * the same key before.
+ *
+ * value: length bytes, NULL if there are none. PW_ARGUMENT; PW_SYSTEM: the key is 0, or the value too long; PW_NO_MEMORY, PW_HEAP: the volume cannot grow;
+ * else as pw_put() and pw_get().
+ */
+pw_error pw_table_insert(pw_table *table,
+                         uint64_t key,
+                         const void *value,
+                         size_t length);
+
+/**
+ * Inserts several elements, in any order. Those of one process go to it together: with a key that is there twice, either value may stay.
+ *
+ * elements: count of them. As pw_table_insert(); some may be inserted after an error.
+ */
+pw_error pw_table_insert_batch(pw_table *table,
+                               const pw_element *elements,
+                               size_t count);
+
+/**
+ * Copies the value of a key. *length gets how many bytes the value has, or PW_ABSENT. A value of more than size bytes is cut: call again with a larger
+ * place, as the value may be another one by then.
+ *
+ * value: size bytes, NULL if size is 0. PW_ARGUMENT, PW_HANDLE; else as pw_get().
+ */
+pw_error pw_table_lookup(pw_table *table,
+                         uint64_t key,
+                         void *value,
+                         size_t size,
+                         uint64_t *length);
+
+/**
+ * Deletes the value of a key, if there is one. It has happened when pw_table_flush() has returned.
+ *
+ * As pw_table_insert().
+ */
+pw_error pw_table_delete(pw_table *table, uint64_t key);
+
+/**
+ * Waits until everything that this process has inserted and deleted is done at its owners.
+ *
+ * PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush; what was inserted into it then
+ * is not there.
+ */
+pw_error pw_table_flush(pw_table *table);
+
+/**
+ * Gives the volume of this process so many cells, and spare ones for all of its elements at least, and leaves the bytes of values out that nothing names any
+ * more.
+ *
+ * PW_NO_MEMORY, PW_HEAP: there is none for it, and it stays as it was.
+ */
+pw_error pw_table_resize(pw_table *table,
+                         size_t cells);
+
+/**
+ * Walks the chains of the volume of this process, and says what it has.
+ *
+ * PW_ARGUMENT, PW_HANDLE; PW_SYSTEM: a process has written over it.
+ */
+pw_error pw_table_volume(pw_table *table, pw_volume *volume);
+
+/**
+ * Begins to count what peers do by a token of pw_export(), by pages of 4,096 bytes, the first of which begins where the token's bytes do. This sets the
+ * attributes of all of its pages (pw_set_attributes), and a checkpoint of the same token sees no puts while it counts. *counting is NULL after an error.
+ *
+ * counted: PW_COUNT_PUTS, PW_COUNT_GETS, or both by OR; the others cost nothing then. refused: PW_REFUSE_PUTS, PW_REFUSE_GETS, both by OR, or 0: callers get
+ * PW_KEY, and it is counted that they tried.
+ *
+ * PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported; PW_HEAP, PW_NO_MEMORY, PW_SYSTEM.
+ */
+pw_error pw_counting_start(pw_node *node,
+                           const pw_token *token,
+                           uint32_t counted,
+                           uint32_t refused,
+                           pw_counting **counting);
+
+/**
+ * Counts no more; the pointer is not valid any more. The attributes stay: what would have been refused is, and nothing else is. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_counting_end(pw_counting *counting);
+
+/**
+ * All that was counted. Whatever had ended at its caller before is in it.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_counting_total(pw_counting *counting, pw_access_counts *counts);
+
+/**
+ * What was counted of a page, from 0 on: zeros for one that the token does not have. An access of several pages counts in each.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_counting_page(pw_counting *counting,
+                          uint64_t page,
+                          pw_access_counts *counts);
+
+/**
+ * Sets all counters to zero, and gives the total that there was.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_counting_reset(pw_counting *counting, pw_access_counts *counts);
+
+/**
+ * The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower.
+ *
+ * list: most places, NULL if most is 0. *count gets how many there are. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
+
+/**
+ * What each source did: a connection of a peer. One that was connected anew is another.
+ *
+ * list: most places, NULL if most is 0. *count gets how many sources there are, which may be more. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_counting_sources(pw_counting *counting,
+                             pw_numbered_counts *list,
+                             size_t most,
+                             size_t *count);
+
+/**
+ * Makes a token by which peers read the counters with pw_open() and pw_get(): a pw_access_counts for each page. They may lag behind by what was not counted
+ * yet, and nobody who counts is delayed. It ends with the counting.
+ *
+ * PW_ARGUMENT, PW_HANDLE; PW_ENGINE: there are too many exports.
+ */
+pw_error pw_counting_export(pw_counting *counting,
+                            pw_token *token);
+
+/**
+ * Opens a file of checkpoints of some memory, and makes it if there is none. One process at a time has it open. *checkpoint is NULL after an error. The node
+ * stays until the checkpoint is closed.
+ *
+ * path: of the file. options: PW_SYNC or PW_NO_SYNC. memories: count of them, 1 or more: the same for each open of the file, in the same order. They are used by
+ * saves and restores only.
+ *
+ * PW_IN_USE; PW_FILE: it is no file of checkpoints of this version, or damaged; PW_SYSTEM: it cannot be opened; PW_TOKEN; PW_ARGUMENT: also, a token names
+ * other bytes.
+ */
+pw_error pw_checkpoint_open(pw_node *node,
+                            const char *path,
+                            uint32_t options,
+                            const pw_memory *memories,
+                            size_t count,
+                            pw_checkpoint **checkpoint);
+
+/**
+ * Closes the file; the pointer is not valid any more. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_checkpoint_close(pw_checkpoint *checkpoint);
+
+/**
+ * The numbers of the first and the last checkpoint that can be restored: *first and *last are 0 if there is none. *local_writes gets how writes of this process are
+ * seen: PW_FULL_COPIES, PW_SOFT_DIRTY or PW_WRITE_PROTECT. Each may be NULL.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_checkpoint_numbers(pw_checkpoint *checkpoint,
+                               uint64_t *first,
+                               uint64_t *last,
+                               uint32_t *local_writes);
+
+/**
+ * Saves the memory as one checkpoint, with a note of the program's own. It has what peers had put before the call, and what this process had written before. The
+ * first one since pw_checkpoint_open() is full, unless the memory was restored.
+ *
+ * note: length bytes, NULL if there are none. saved: gets what was saved; NULL if nobody asks.
+ *
+ * PW_ARGUMENT: the file has other memory; PW_SYSTEM: the file could not be written, and the checkpoints before stay; PW_ENGINE: a token is of another node, or
+ * was unexported; PW_LIMIT.
+ */
+pw_error pw_checkpoint_save(pw_checkpoint *checkpoint,
+                            const void *note,
+                            size_t length,
+                            pw_saved *saved);
+
+/**
+ * Saves together with all processes of the job, each of which calls this with its own file: what a process has put before the call is in the checkpoint of
+ * whom it has put to. When it returns, all have saved.
+ *
+ * remotes: count of them, that this process puts to; NULL if there are none. Else as pw_checkpoint_save(). If any process has an error, all have one: then
+ * pw_checkpoint_restore_together() before the next save. PW_JOB: another process could not save; as pw_flush_handled() and pw_barrier().
+ */
+pw_error pw_checkpoint_save_together(pw_checkpoint *checkpoint,
+                                     pw_remote *const *remotes,
+                                     size_t count,
+                                     const void *note,
+                                     size_t length,
+                                     pw_saved *saved);
+
+/**
+ * Restores the memory from a checkpoint. Nobody else may use it meanwhile. All data are compared with their checksums before anything is changed. Later
+ * checkpoints are forgotten by the next save.
+ *
+ * number: of the checkpoint, or 0 for the last one. note: gets the note, of which size bytes at most are copied; NULL if size is 0. restored: gets what was
+ * restored; its number is 0 if there is no checkpoint yet.
+ *
+ * PW_ARGUMENT: there is no such checkpoint, or the file has other memory; PW_FILE: it is damaged; PW_SYSTEM.
+ */
+pw_error pw_checkpoint_restore(pw_checkpoint *checkpoint,
+                               uint64_t number,
+                               void *note,
+                               size_t size,
+                               pw_restored *restored);
+
+/**
+ * Restores together with all processes of the job, each of which calls this, from the last checkpoint that all have. As pw_checkpoint_restore(), and PW_JOB.
+ */
+pw_error pw_checkpoint_restore_together(pw_checkpoint *checkpoint,
+                                        void *note,
+                                        size_t size,
+                                        pw_restored *restored);
+
+/**
+ * Begins as a process of several. If the file has a checkpoint of it, that is restored: then pw_process_note() gives its note, and the process connects all
+ * others, calls pw_process_replay(), and repeats its work from there. Else its memory is zeros. *process is NULL after an error. The node stays until the
+ * process has ended.
+ *
+ * path: of the file, which is made if there is none. PW_ARGUMENT; PW_IN_USE, PW_FILE, PW_SYSTEM: as pw_checkpoint_open(); PW_REPLAY: the file is of another
+ * program; PW_NO_MEMORY, PW_HEAP.
+ */
+pw_error pw_process_start(pw_node *node,
+                          const char *path,
+                          const pw_process_options *options,
+                          pw_process **process);
+
+/**
+ * Ends a process; the pointer is not valid any more, and its memory is gone. What others had logged of it stays with them. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_process_end(pw_process *process);
+
+/**
+ * The memory of a process, until it has ended. What others put is there behind pw_process_next_epoch(). NULL: the process is none, and pw_error_message() says
+ * so.
+ */
+void *pw_process_memory(pw_process *process);
+
+/**
+ * The note of the checkpoint that the process was restored from. *length gets its bytes, or PW_ABSENT: it was not restored. A note of more than size bytes is
+ * cut.
+ *
+ * note: size bytes, NULL if size is 0. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_process_note(pw_process *process,
+                         void *note,
+                         size_t size,
+                         uint64_t *length);
+
+/**
+ * Makes a ticket for another process.
+ *
+ * PW_ARGUMENT: there is no process of this rank; PW_ENGINE: there are too many exports.
+ */
+pw_error pw_process_ticket(pw_process *process, size_t peer, pw_ticket *ticket);
+
+/**
+ * Connects another process by the ticket that it has made for this one, once in its life. A process that takes the place of one that died makes its tickets when
+ * it is replaying no more: what others had put meanwhile is put when they connect it.
+ *
+ * PW_TOKEN: it is no ticket for this process; as pw_open(), pw_get() and pw_put().
+ */
+pw_error pw_process_connect(pw_process *process,
+                            const pw_ticket *ticket);
+
+/**
+ * Takes the logs of all others, of a process that was restored: what they had put, what gets had returned, and which puts had arrived.
+ *
+ * PW_ARGUMENT: a process is not connected; PW_REPLAY: this one was not restored, or a log has lost a get; as pw_get().
+ */
+pw_error pw_process_replay(pw_process *process);
+
+/**
+ * Whether the process is in an epoch that the others have left: there is no barrier to wait for, and nobody may put to it yet. False too if it is none:
+ * pw_error_message() says so.
+ */
+bool pw_process_is_replaying(pw_process *process);
+
+/**
+ * A barrier of all processes has been passed: what they had put before is in the memory, in a replay, too. *epoch gets how many were passed; NULL if nobody asks.
+ *
+ * PW_REPLAY: pw_process_replay() was not called.
+ */
+pw_error pw_process_next_epoch(pw_process *process,
+                               uint64_t *epoch);
+
+/**
+ * Puts length bytes into the memory of another process, and logs them here first. In a replay, a put that had arrived is not made again.
+ *
+ * PW_LIMIT: the log has no space, and the peer must save a checkpoint. PW_PEER_LOST and its like: the put is logged, and pw_process_connect() makes it.
+ * PW_BOUNDS; PW_ARGUMENT: the peer is not connected; PW_REPLAY.
+ */
+pw_error pw_process_put(pw_process *process,
+                        size_t peer,
+                        uint64_t offset,
+                        const void *data,
+                        size_t length);
+
+/**
+ * Gets length bytes from the memory of another process, which logs them. In a replay they come from that log.
+ *
+ * PW_LIMIT: the log has no space, and this process must save a checkpoint. PW_REPLAY: it does something else than before. PW_PEER_LOST and its like: the get
+ * may be made again when another process is in the peer's place. PW_ARGUMENT: the peer is not connected; PW_BOUNDS.
+ */
+pw_error pw_process_get(pw_process *process,
+                        size_t peer,
+                        uint64_t offset,
+                        void *data,
+                        size_t length);
+
+/**
+ * Saves the memory and a note, which says where the work is; then trims the logs of the others. No other process takes part.
+ *
+ * note: length bytes, NULL if there are none. number: gets that of the checkpoint; NULL if nobody asks. PW_REPLAY: the process repeats its work still; as
+ * pw_checkpoint_save().
+ */
+pw_error pw_process_checkpoint(pw_process *process,
+                               const void *note,
+                               size_t length,
+                               uint64_t *number);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -9,6 +9,7 @@
 
 #include <pagewire.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -516,6 +518,326 @@ private:
     std::uint32_t bits_;
 };
 
+/** How a hash table's volume of this process is made, and how it changes others: 0 for what is usual. */
+struct table_options {
+    std::size_t cells;
+    std::size_t spare = 0;
+    std::size_t value_bytes = 0;
+    std::uint32_t scheme = PW_NEAREST;
+};
+
+/** What the volume of a process has. */
+using volume = pw_volume;
+
+/** A hash table over the processes of a job, from keys that are not 0 to bytes. It ends before its node. */
+class hash_table {
+public:
+    /** A key and the bytes of its value, which the caller has. */
+    using element = pw_element;
+
+    hash_table(hash_table &&other) noexcept : joined_(std::exchange(other.joined_, nullptr)) {}
+    hash_table &operator=(hash_table other) noexcept
+    {
+        std::swap(joined_, other.joined_);
+        return *this;
+    }
+    ~hash_table() { pw_table_free(joined_); }
+
+    /** Sets the value of a key. It has happened when flush() has returned. */
+    void insert(std::uint64_t key, const void *value, std::size_t length)
+    {
+        check(pw_table_insert(joined_, key, value, length));
+    }
+    void insert(std::uint64_t key, std::string_view value) { insert(key, value.data(), value.size()); }
+
+    /** Inserts several elements, in any order. Those of one process go to it together. */
+    void insert_batch(const std::vector<element> &elements)
+    {
+        check(pw_table_insert_batch(joined_, elements.data(), elements.size()));
+    }
+
+    /** The bytes of the value of a key, if there is one. */
+    std::optional<std::string> lookup(std::uint64_t key) const
+    {
+        std::string value(64, '\0');
+        std::uint64_t length;
+        for (;;) {
+            check(pw_table_lookup(joined_, key, value.data(), value.size(), &length));
+            if (length == PW_ABSENT)
+                return std::nullopt;
+            bool is_whole = length <= value.size();
+            value.resize(static_cast<std::size_t>(length));
+            if (is_whole)
+                return value;
+        }
+    }
+
+    /** Deletes the value of a key, if there is one. It has happened when flush() has returned. */
+    void erase(std::uint64_t key) { check(pw_table_delete(joined_, key)); }
+    /** Waits until everything that this process has inserted and deleted is done at its owners. */
+    void flush() { check(pw_table_flush(joined_)); }
+    /** Gives the volume of this process so many cells. */
+    void resize(std::size_t cells) { check(pw_table_resize(joined_, cells)); }
+
+    /** What the volume of this process has. */
+    pw::volume volume() const
+    {
+        pw::volume now;
+        check(pw_table_volume(joined_, &now));
+        return now;
+    }
+
+private:
+    friend class node;
+
+    explicit hash_table(pw_table *joined) noexcept : joined_(joined) {}
+
+    pw_table *joined_;
+};
+
+/** What was counted of a page, of a source, or of all. */
+using access_counts = pw_access_counts;
+/** What was counted of a page or of a source, by its number. */
+using numbered_counts = pw_numbered_counts;
+
+/** Counts what peers do by a token, until it ends. */
+class counting {
+public:
+    counting(counting &&other) noexcept : started_(std::exchange(other.started_, nullptr)) {}
+    counting &operator=(counting other) noexcept
+    {
+        std::swap(started_, other.started_);
+        return *this;
+    }
+    ~counting() { pw_counting_end(started_); }
+
+    /** All that was counted. Whatever had ended at its caller before is in it. */
+    access_counts total() const { return tell([&](access_counts *to) { return pw_counting_total(started_, to); }); }
+    /** What was counted of a page of 4,096 bytes, from 0 on. */
+    access_counts page(std::uint64_t page) const
+    {
+        return tell([&](access_counts *to) { return pw_counting_page(started_, page, to); });
+    }
+    /** Sets all counters to zero, and gives the total that there was. */
+    access_counts reset() { return tell([&](access_counts *to) { return pw_counting_reset(started_, to); }); }
+
+    /** The pages that were accessed most, and no page that was not. */
+    std::vector<numbered_counts> hottest(std::size_t most) const
+    {
+        std::vector<numbered_counts> list(most);
+        std::size_t count;
+        check(pw_counting_hottest(started_, list.data(), list.size(), &count));
+        list.resize(count);
+        return list;
+    }
+
+    /** What each source did: a connection of a peer. */
+    std::vector<numbered_counts> sources() const
+    {
+        std::vector<numbered_counts> list;
+        std::size_t count = 8;
+        do {
+            list.resize(count);
+            check(pw_counting_sources(started_, list.data(), list.size(), &count));
+        } while (count > list.size());
+        list.resize(count);
+        return list;
+    }
+
+    /** A token by which peers read the counters: an access_counts for each page. */
+    token export_counters() const
+    {
+        token made;
+        check(pw_counting_export(started_, &made));
+        return made;
+    }
+
+private:
+    friend class node;
+
+    explicit counting(pw_counting *started) noexcept : started_(started) {}
+
+    template <class Call> static access_counts tell(Call call)
+    {
+        access_counts counts;
+        check(call(&counts));
+        return counts;
+    }
+
+    pw_counting *started_;
+};
+
+/** Memory that is saved and restored. token: of exactly these bytes, if peers write them; it must stay until the checkpoint was opened. */
+using memory = pw_memory;
+/** What was saved. */
+using saved = pw_saved;
+
+/** What was restored. */
+struct restored {
+    std::uint64_t number;
+    /** What the program had saved beside the memory. */
+    std::string note;
+};
+
+/** Checkpoints of memory of this process, in a file. It ends before its node. */
+class checkpoint {
+public:
+    checkpoint(checkpoint &&other) noexcept : opened_(std::exchange(other.opened_, nullptr)) {}
+    checkpoint &operator=(checkpoint other) noexcept
+    {
+        std::swap(opened_, other.opened_);
+        return *this;
+    }
+    ~checkpoint() { pw_checkpoint_close(opened_); }
+
+    /** Saves the memory, with a note of the program's own. */
+    pw::saved save(std::string_view note = {})
+    {
+        pw::saved now;
+        check(pw_checkpoint_save(opened_, note.data(), note.size(), &now));
+        return now;
+    }
+
+    /** Saves together with all processes of the job. remotes: that this process puts to. */
+    pw::saved save_together(const std::vector<const remote *> &remotes, std::string_view note = {})
+    {
+        std::vector<pw_remote *> peers;
+        for (const remote *peer : remotes)
+            peers.push_back(peer->get());
+        pw::saved now;
+        check(pw_checkpoint_save_together(opened_, peers.data(), peers.size(), note.data(), note.size(), &now));
+        return now;
+    }
+
+    /** Restores the memory from a checkpoint; 0 is the last one. Nothing: there is none yet. A note of more than most_note bytes is cut. */
+    std::optional<pw::restored> restore(std::uint64_t number = 0, std::size_t most_note = 4096)
+    {
+        return restored_by(most_note, [&](void *note, std::size_t size, pw_restored *to) {
+            return pw_checkpoint_restore(opened_, number, note, size, to);
+        });
+    }
+
+    /** Restores together with all processes of the job, from the last checkpoint that all have. */
+    std::optional<pw::restored> restore_together(std::size_t most_note = 4096)
+    {
+        return restored_by(most_note, [&](void *note, std::size_t size, pw_restored *to) {
+            return pw_checkpoint_restore_together(opened_, note, size, to);
+        });
+    }
+
+private:
+    friend class node;
+
+    explicit checkpoint(pw_checkpoint *opened) noexcept : opened_(opened) {}
+
+    template <class Restore> static std::optional<pw::restored> restored_by(std::size_t most, Restore restore)
+    {
+        std::string note(most, '\0');
+        pw_restored there;
+        check(restore(note.data(), note.size(), &there));
+        if (there.number == 0)
+            return std::nullopt;
+        note.resize(std::min(most, static_cast<std::size_t>(there.note_length)));
+        return pw::restored{there.number, std::move(note)};
+    }
+
+    pw_checkpoint *opened_;
+};
+
+/** What one logged process gives another one: plain bytes, to be sent by any means. It is for one process only. */
+using ticket = pw_ticket;
+
+/** How a logged process begins: 0 for what is usual. */
+struct process_options {
+    /** Its number, less than size. */
+    std::size_t rank;
+    /** Processes. */
+    std::size_t size;
+    /** Bytes of its memory. */
+    std::size_t bytes;
+    /** Bytes of each log. */
+    std::size_t log_bytes = 0;
+    /** PW_SYNC or PW_NO_SYNC. */
+    std::uint32_t checkpoints = PW_SYNC;
+};
+
+/** A process of several, whose puts and gets are logged, so that any one of them may die and repeat its work. It ends before its node. */
+class logged_process {
+public:
+    logged_process(logged_process &&other) noexcept : started_(std::exchange(other.started_, nullptr)) {}
+    logged_process &operator=(logged_process other) noexcept
+    {
+        std::swap(started_, other.started_);
+        return *this;
+    }
+    ~logged_process() { pw_process_end(started_); }
+
+    /** Its memory, until it ends. What others put is there behind next_epoch(). */
+    void *memory() const noexcept { return pw_process_memory(started_); }
+
+    /** The note of the checkpoint that it was restored from. Nothing: it was not restored. */
+    std::optional<std::string> note() const
+    {
+        std::uint64_t length;
+        check(pw_process_note(started_, nullptr, 0, &length));
+        if (length == PW_ABSENT)
+            return std::nullopt;
+        std::string note(static_cast<std::size_t>(length), '\0');
+        check(pw_process_note(started_, note.data(), note.size(), &length));
+        return note;
+    }
+
+    /** Makes a ticket for another process. */
+    ticket make_ticket(std::size_t peer)
+    {
+        ticket made;
+        check(pw_process_ticket(started_, peer, &made));
+        return made;
+    }
+
+    /** Connects another process by the ticket that it has made for this one. */
+    void connect(const ticket &given) { check(pw_process_connect(started_, &given)); }
+    /** Takes the logs of all others, of a process that was restored. */
+    void replay() { check(pw_process_replay(started_)); }
+    /** Whether it is in an epoch that the others have left. */
+    bool is_replaying() const noexcept { return pw_process_is_replaying(started_); }
+
+    /** A barrier of all processes has been passed. Gives how many were. */
+    std::uint64_t next_epoch()
+    {
+        std::uint64_t epoch;
+        check(pw_process_next_epoch(started_, &epoch));
+        return epoch;
+    }
+
+    /** Puts into the memory of another process, and logs that here first. */
+    void put(std::size_t peer, std::uint64_t offset, const void *data, std::size_t length)
+    {
+        check(pw_process_put(started_, peer, offset, data, length));
+    }
+
+    /** Gets from the memory of another process, which logs it. */
+    void get(std::size_t peer, std::uint64_t offset, void *data, std::size_t length)
+    {
+        check(pw_process_get(started_, peer, offset, data, length));
+    }
+
+    /** Saves the memory and a note, and trims the logs of the others. Gives the number of the checkpoint. */
+    std::uint64_t checkpoint(std::string_view note = {})
+    {
+        std::uint64_t number;
+        check(pw_process_checkpoint(started_, note.data(), note.size(), &number));
+        return number;
+    }
+
+private:
+    friend class node;
+
+    explicit logged_process(pw_process *started) noexcept : started_(started) {}
+
+    pw_process *started_;
+};
+
 /** This process as others of its job see it. */
 class node {
 public:
@@ -611,6 +933,40 @@ public:
     page_setting attributes(const token &of, std::uint64_t offset = 0, std::uint64_t length = PW_TO_END) const
     {
         return page_setting(node_, of, offset, length, 0);
+    }
+
+    /** Makes a hash table with all processes of the job, each of which calls this. */
+    hash_table join_table(const table_options &options)
+    {
+        pw_table_options given{options.cells, options.spare, options.value_bytes, options.scheme};
+        pw_table *joined;
+        check(pw_table_join(node_, &given, &joined));
+        return hash_table(joined);
+    }
+
+    /** Begins to count what peers do by a token. counted: PW_COUNT_PUTS, PW_COUNT_GETS; refused: PW_REFUSE_PUTS, PW_REFUSE_GETS. */
+    [[nodiscard]] counting count(const token &of, std::uint32_t counted = PW_COUNT_PUTS | PW_COUNT_GETS, std::uint32_t refused = 0)
+    {
+        pw_counting *started;
+        check(pw_counting_start(node_, &of, counted, refused, &started));
+        return counting(started);
+    }
+
+    /** Opens a file of checkpoints of some memory, and makes it if there is none. */
+    checkpoint open_checkpoint(const std::string &path, const std::vector<memory> &memories, std::uint32_t options = PW_SYNC)
+    {
+        pw_checkpoint *opened;
+        check(pw_checkpoint_open(node_, path.c_str(), options, memories.data(), memories.size(), &opened));
+        return checkpoint(opened);
+    }
+
+    /** Begins as a process whose puts and gets are logged. If the file has a checkpoint of it, that is restored: then note() is there. */
+    logged_process start_process(const std::string &path, const process_options &options)
+    {
+        pw_process_options given{options.rank, options.size, options.bytes, options.log_bytes, options.checkpoints};
+        pw_process *started;
+        check(pw_process_start(node_, path.c_str(), &given, &started));
+        return logged_process(started);
     }
 
     /** Takes the records of the fault log of the process, and calls a handler with each. Gives how many found no space there so far. */

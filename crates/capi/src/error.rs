@@ -2,6 +2,7 @@
 
 use pagewire::bootstrap::JobError;
 use pagewire::{Error, Failure, OperationError, Rule};
+use pagewire_active::{CheckpointError, ReplayError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
@@ -73,6 +74,12 @@ pub enum pw_error {
     PW_RELEASE = 30,
     /// A handler of the same log cannot make this call.
     PW_IN_HANDLER = 31,
+    /// Something else uses it still, or has it open.
+    PW_IN_USE = 32,
+    /// The file is none of this kind and version, or is damaged.
+    PW_FILE = 33,
+    /// A process that is replayed does something else than before, or in another order, or a log has lost what it needs.
+    PW_REPLAY = 34,
 }
 
 /// Why a call is refused: what C programs get of it.
@@ -134,7 +141,7 @@ pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
     unsafe { libc::exit(1) }
 }
 
-const NAMES: [&CStr; 32] = [
+const NAMES: [&CStr; 35] = [
     c"PW_OK",
     c"PW_UNFINISHED",
     c"PW_ARGUMENT",
@@ -167,6 +174,9 @@ const NAMES: [&CStr; 32] = [
     c"PW_TAG",
     c"PW_RELEASE",
     c"PW_IN_HANDLER",
+    c"PW_IN_USE",
+    c"PW_FILE",
+    c"PW_REPLAY",
 ];
 
 impl From<Error> for Refusal {
@@ -206,6 +216,37 @@ impl From<Failure> for Refusal {
 impl<B> From<OperationError<B>> for Refusal {
     fn from(error: OperationError<B>) -> Self {
         error.failure.into()
+    }
+}
+
+impl From<CheckpointError> for Refusal {
+    fn from(error: CheckpointError) -> Self {
+        let code = match error {
+            CheckpointError::Pagewire(error) => return error.into(),
+            CheckpointError::File { .. } | CheckpointError::Watch { .. } => pw_error::PW_SYSTEM,
+            CheckpointError::Busy { .. } => pw_error::PW_IN_USE,
+            CheckpointError::Foreign { .. } | CheckpointError::Damaged { .. } => pw_error::PW_FILE,
+            CheckpointError::NoSuchNumber { .. } | CheckpointError::Regions { .. } => pw_error::PW_ARGUMENT,
+            CheckpointError::Limit { .. } => pw_error::PW_LIMIT,
+            CheckpointError::Others { .. } => pw_error::PW_JOB,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<ReplayError> for Refusal {
+    fn from(error: ReplayError) -> Self {
+        let code = match error {
+            ReplayError::Pagewire(error) => return error.into(),
+            ReplayError::Checkpoint(error) => return error.into(),
+            ReplayError::NotConnected { .. } => pw_error::PW_ARGUMENT,
+            ReplayError::Ticket { .. } => pw_error::PW_TOKEN,
+            ReplayError::Full { .. } => pw_error::PW_LIMIT,
+            ReplayError::Diverged { .. } | ReplayError::Lost { .. } | ReplayError::Order(_) => {
+                pw_error::PW_REPLAY
+            }
+        };
+        Refusal::new(code, error.to_string())
     }
 }
 
@@ -257,10 +298,10 @@ mod tests {
 
     #[test]
     fn names_stand_in_the_order_of_the_codes() {
-        assert_eq!(NAMES.len(), pw_error::PW_IN_HANDLER as usize + 1);
-        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_IN_HANDLER] {
+        assert_eq!(NAMES.len(), pw_error::PW_REPLAY as usize + 1);
+        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_REPLAY] {
             assert_eq!(NAMES[code as usize].to_str().unwrap(), format!("{code:?}"));
         }
-        assert_eq!(pw_error_name(-1), pw_error_name(32));
+        assert_eq!(pw_error_name(-1), pw_error_name(35));
     }
 }

@@ -15,6 +15,7 @@
 //! | [`malloc`] | malloc(3) of unmodified programs from that heap |
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
+//! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
 //! | [`conditional`] | writes that wait for their release |
 //! | [`verbs`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
@@ -24,7 +25,9 @@
 
 pub mod access_log;
 pub mod boundary;
+pub mod checkpoint;
 pub mod conditional;
+pub mod counting;
 pub mod error;
 pub mod export;
 pub mod handle;
@@ -33,8 +36,10 @@ pub mod heap;
 pub mod malloc;
 pub mod node;
 pub mod operation;
+pub mod process;
 pub mod remote;
 pub mod signal;
+pub mod table;
 pub mod verbs;
 pub mod version;
 

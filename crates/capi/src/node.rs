@@ -7,19 +7,21 @@ use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::version;
 use pagewire::Node;
 use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 
 /// This process as others of its job see it.
 pub struct pw_node {
     _opaque: [u8; 0],
 }
 
-impl Object for Node {
+/// Applications of it hold it, too.
+impl Object for Arc<Node> {
     type Opaque = pw_node;
     const MARK: u64 = u64::from_be_bytes(*b"pw_node!");
     const NAME: &str = "node";
 
     fn places() -> &'static Places<Self> {
-        static PLACES: Places<Node> = Places::new();
+        static PLACES: Places<Arc<Node>> = Places::new();
         &PLACES
     }
 }
@@ -38,7 +40,7 @@ fn enter(header: u32, node: *mut *mut pw_node, make: impl FnOnce() -> pagewire::
         share_engine();
         let made = make()?;
         // SAFETY: as above.
-        unsafe { to.write(hand_out(made)) };
+        unsafe { to.write(hand_out(Arc::new(made))) };
         Ok(())
     })
 }
@@ -58,12 +60,19 @@ pub unsafe extern "C" fn pw_node_alone_for(header: u32, node: *mut *mut pw_node)
 /// Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
 /// fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
 ///
-/// PW_ARGUMENT, PW_HANDLE.
+/// PW_IN_USE: a hash table or a checkpoint of it is open: free that before. PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
     call(|| {
+        // SAFETY: a pointer of this library (pagewire.h).
+        let holders = Arc::strong_count(unsafe { object::<Arc<Node>>(node) }?);
+        if holders > 1 {
+            let sentence =
+                "pw_node_leave: a hash table or a checkpoint of the node is open: free that before";
+            return Err(Refusal::new(pw_error::PW_IN_USE, sentence));
+        }
         // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
-        drop(unsafe { take_back::<Node>(node) }?);
+        drop(unsafe { take_back::<Arc<Node>>(node) }?);
         Ok(())
     })
 }
@@ -72,14 +81,14 @@ pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_rank(node: *const pw_node) -> usize {
     // SAFETY: a pointer of this library (pagewire.h).
-    give(|| Ok(unsafe { object::<Node>(node) }?.rank()), |_| 0)
+    give(|| Ok(unsafe { object::<Arc<Node>>(node) }?.rank()), |_| 0)
 }
 
 /// Processes of the job, 1 or more. 0: the node is none, and pw_error_message() says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_size(node: *const pw_node) -> usize {
     // SAFETY: a pointer of this library (pagewire.h).
-    give(|| Ok(unsafe { object::<Node>(node) }?.size()), |_| 0)
+    give(|| Ok(unsafe { object::<Arc<Node>>(node) }?.size()), |_| 0)
 }
 
 /// Waits until all processes of the job have called it, for PAGEWIRE_JOB_TIMEOUT seconds at most (300 by default). What was started may
@@ -89,7 +98,7 @@ pub unsafe extern "C" fn pw_size(node: *const pw_node) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_barrier(node: *mut pw_node) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
-    call(|| Ok(unsafe { object::<Node>(node) }?.barrier()?))
+    call(|| Ok(unsafe { object::<Arc<Node>>(node) }?.barrier()?))
 }
 
 /// Gives size bytes to all processes of the job, and takes theirs: all gets size bytes of each, by rank. All processes call it with the same
@@ -105,7 +114,7 @@ pub unsafe extern "C" fn pw_all_gather(
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let node = unsafe { object::<Node>(node) }?;
+        let node = unsafe { object::<Arc<Node>>(node) }?;
         let length = size.saturating_mul(node.size());
         let from = bytes(mine.cast(), size, "mine")?;
         let to = bytes(all.cast(), length, "all")?;
@@ -136,7 +145,7 @@ pub unsafe extern "C" fn pw_broadcast(
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let node = unsafe { object::<Node>(node) }?;
+        let node = unsafe { object::<Arc<Node>>(node) }?;
         let place = bytes(data.cast::<u8>(), size, "data")?;
         if root >= node.size() {
             let size = node.size();
@@ -164,7 +173,7 @@ pub unsafe extern "C" fn pw_broadcast(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_flush_all(node: *mut pw_node) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
-    call(|| Ok(unsafe { object::<Node>(node) }?.flush()?))
+    call(|| Ok(unsafe { object::<Arc<Node>>(node) }?.flush()?))
 }
 
 /// Writes the path to the owner of a token, and why it is no better one, as a string to text. What is longer than size bytes is cut.
@@ -179,7 +188,7 @@ pub unsafe extern "C" fn pw_explain(
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let node = unsafe { object::<Node>(node) }?;
+        let node = unsafe { object::<Arc<Node>>(node) }?;
         // SAFETY: a token, or NULL (pagewire.h).
         let token = unsafe { token_of(token) }?;
         let place = bytes(text.cast(), size, "text")?;
@@ -221,7 +230,7 @@ fn other_length(call: &str, rank: usize, theirs: usize, own: usize) -> Refusal {
 ///
 /// # Safety
 /// As for [`object`].
-pub(crate) unsafe fn node_of<'a>(node: *const pw_node) -> Result<&'a Node> {
+pub(crate) unsafe fn node_of<'a>(node: *const pw_node) -> Result<&'a Arc<Node>> {
     // SAFETY: the caller's promise.
-    unsafe { object::<Node>(node) }
+    unsafe { object::<Arc<Node>>(node) }
 }

@@ -139,6 +139,54 @@ fn memory_reacts() {
     assert!(page.contains(&format!("$ ./reacts\n{REACTS}```")), "the guide shows something else");
 }
 
+/// What a page of the guide says that a program prints, after it has been seen to have the example.
+fn shown(page: &str, name: &str) -> String {
+    let file = |name: &str| std::fs::read_to_string(crate_folder().join(name)).unwrap();
+    let (page, example) = (file(&format!("../../docs/guide/{page}.md")), file(&format!("examples/{name}.c")));
+    let (_, program) = example.split_once("*/\n").unwrap();
+    assert!(page.contains(&format!("```c\n/* {name}.c */\n{program}```")), "the guide has another {name}.c");
+    let (_, rest) = page.split_once(&format!("$ ./{name}\n")).expect("the guide runs it");
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn applications_do_what_the_guide_says() {
+    let table = compiled("examples/hash_table.c");
+    run(&table, &shown("hash-table", "hash_table"));
+    for said in run_job(&table) {
+        assert_eq!(said.matches("7: seven\n7 is gone, ").count(), 3, "{said}");
+    }
+    run(&compiled("examples/statistics.c"), &shown("statistics", "statistics"));
+    let shown = shown("checkpoint", "checkpoint");
+    let (first, second) = shown.split_once("$ ./checkpoint\n").unwrap();
+    let program = compiled("examples/checkpoint.c");
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        for expected in [first, second] {
+            let mut command = Command::new(&program);
+            command.arg(folder.path().join("counter.checkpoint")).env("PAGEWIRE_PATH", path);
+            assert_eq!(said(&output(&mut command)), expected, "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_process_repeats_its_work_as_the_guide_says() {
+    let (program, expected) = (compiled("examples/replay.c"), shown("replay", "replay"));
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(&program);
+        assert_eq!(said(&output(command.arg(folder.path()).env("PAGEWIRE_PATH", path))), expected, "{path}");
+    }
+}
+
+#[test]
+fn applications_go_from_c_plus_plus() {
+    if let Some(program) = compiled_plus_plus("tests/cpp/applications.cpp") {
+        run(&program, "");
+    }
+}
+
 #[test]
 fn access_logs_keep_their_promises() {
     let program = compiled("tests/c/access_log.c");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 15] = [
     "version",
     "error",
     "node",
@@ -18,6 +18,10 @@ const SOURCES: [&str; 11] = [
     "conditional",
     "handler",
     "access_log",
+    "table",
+    "counting",
+    "checkpoint",
+    "process",
 ];
 
 fn folder() -> &'static Path {

@@ -15,6 +15,20 @@ No call holds the GIL while it waits.
 """
 
 from ._access import Access, AccessKind, AccessLog, Attributes, Counts, Faults, Pages, Serving
+from ._applications import (
+    ACCESS_COUNTS,
+    AccessCounts,
+    AccessStatistics,
+    Checkpoint,
+    HashTable,
+    LocalWrites,
+    LoggedProcess,
+    Restored,
+    Saved,
+    Scheme,
+    Ticket,
+    Volume,
+)
 from ._conditional import HeldWrite, Opened, Peer
 from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._library import library_path, version
@@ -24,16 +38,23 @@ from ._remote import Remote
 from ._token import Token
 
 __all__ = [
+    "ACCESS_COUNTS",
     "Access",
+    "AccessCounts",
     "AccessKind",
     "AccessLog",
+    "AccessStatistics",
     "Attributes",
     "BoundsError",
+    "Checkpoint",
     "Counts",
     "Error",
     "ErrorCode",
     "Faults",
+    "HashTable",
     "HeldWrite",
+    "LocalWrites",
+    "LoggedProcess",
     "Node",
     "Opened",
     "Operation",
@@ -41,11 +62,16 @@ __all__ = [
     "Peer",
     "PeerLostError",
     "Remote",
+    "Restored",
+    "Saved",
+    "Scheme",
     "Serving",
     "Signal",
     "Statistics",
+    "Ticket",
     "TimeoutError",
     "Token",
+    "Volume",
     "heap_statistics",
     "is_registered",
     "library_path",

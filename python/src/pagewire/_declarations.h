@@ -65,6 +65,29 @@
 
 
 
+#define PW_NEAREST 0
+
+#define PW_BY_HANDLER 1
+
+#define PW_BY_OPERATIONS 2
+
+
+#define PW_COUNT_PUTS 1
+
+#define PW_COUNT_GETS 2
+
+#define PW_SYNC 0
+
+#define PW_NO_SYNC 1
+
+#define PW_FULL_COPIES 0
+
+#define PW_SOFT_DIRTY 1
+
+#define PW_WRITE_PROTECT 2
+
+#define PW_TICKET_SIZE 232
+
 typedef enum {
     PW_OK = 0,
     PW_UNFINISHED = 1,
@@ -98,7 +121,14 @@ typedef enum {
     PW_TAG = 29,
     PW_RELEASE = 30,
     PW_IN_HANDLER = 31,
+    PW_IN_USE = 32,
+    PW_FILE = 33,
+    PW_REPLAY = 34,
 } pw_error;
+
+typedef struct pw_checkpoint pw_checkpoint;
+
+typedef struct pw_counting pw_counting;
 
 typedef struct pw_log pw_log;
 
@@ -108,9 +138,13 @@ typedef struct pw_opened pw_opened;
 
 typedef struct pw_operation pw_operation;
 
+typedef struct pw_process pw_process;
+
 typedef struct pw_remote pw_remote;
 
 typedef struct pw_serving pw_serving;
+
+typedef struct pw_table pw_table;
 
 typedef struct {
     uint8_t bytes[PW_TOKEN_SIZE];
@@ -172,6 +206,72 @@ typedef struct {
     uint64_t threshold;
     uint64_t interval;
 } pw_events;
+
+typedef struct {
+    size_t cells;
+    size_t spare;
+    size_t value_bytes;
+    uint32_t scheme;
+} pw_table_options;
+
+typedef struct {
+    uint64_t key;
+    const void *value;
+    size_t length;
+} pw_element;
+
+typedef struct {
+    uint64_t elements;
+    uint64_t cells;
+    uint64_t spare_taken;
+    uint64_t resizes;
+    uint64_t malformed;
+} pw_volume;
+
+typedef struct {
+    uint64_t puts;
+    uint64_t gets;
+    uint64_t atomics;
+    uint64_t bytes_in;
+    uint64_t bytes_out;
+    uint64_t refused_puts;
+    uint64_t refused_gets;
+    uint64_t unsure;
+} pw_access_counts;
+
+typedef struct {
+    uint64_t number;
+    pw_access_counts counts;
+} pw_numbered_counts;
+
+typedef struct {
+    void *address;
+    size_t length;
+    const pw_token *token;
+} pw_memory;
+
+typedef struct {
+    uint64_t number;
+    uint64_t pages;
+    bool is_full;
+} pw_saved;
+
+typedef struct {
+    uint64_t number;
+    uint64_t note_length;
+} pw_restored;
+
+typedef struct {
+    size_t rank;
+    size_t size;
+    size_t bytes;
+    size_t log_bytes;
+    uint32_t checkpoints;
+} pw_process_options;
+
+typedef struct {
+    uint8_t bytes[PW_TICKET_SIZE];
+} pw_ticket;
 
 uint32_t pw_version(void);
 
@@ -388,3 +488,93 @@ pw_error pw_take_faults(pw_node *node, pw_handler handler, void *context, uint64
 pw_error pw_flush_handled(pw_remote *remote, uint32_t domain);
 
 pw_error pw_flush_handled_start(pw_remote *remote, uint32_t domain, pw_operation **operation);
+
+pw_error pw_table_join(pw_node *node, const pw_table_options *options, pw_table **table);
+
+pw_error pw_table_free(pw_table *table);
+
+pw_error pw_table_insert(pw_table *table, uint64_t key, const void *value, size_t length);
+
+pw_error pw_table_insert_batch(pw_table *table, const pw_element *elements, size_t count);
+
+pw_error pw_table_lookup(pw_table *table, uint64_t key, void *value, size_t size, uint64_t *length);
+
+pw_error pw_table_delete(pw_table *table, uint64_t key);
+
+pw_error pw_table_flush(pw_table *table);
+
+pw_error pw_table_resize(pw_table *table, size_t cells);
+
+pw_error pw_table_volume(pw_table *table, pw_volume *volume);
+
+pw_error pw_counting_start(pw_node *node,
+                           const pw_token *token,
+                           uint32_t counted,
+                           uint32_t refused,
+                           pw_counting **counting);
+
+pw_error pw_counting_end(pw_counting *counting);
+
+pw_error pw_counting_total(pw_counting *counting, pw_access_counts *counts);
+
+pw_error pw_counting_page(pw_counting *counting, uint64_t page, pw_access_counts *counts);
+
+pw_error pw_counting_reset(pw_counting *counting, pw_access_counts *counts);
+
+pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
+
+pw_error pw_counting_sources(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
+
+pw_error pw_counting_export(pw_counting *counting, pw_token *token);
+
+pw_error pw_checkpoint_open(pw_node *node,
+                            const char *path,
+                            uint32_t options,
+                            const pw_memory *memories,
+                            size_t count,
+                            pw_checkpoint **checkpoint);
+
+pw_error pw_checkpoint_close(pw_checkpoint *checkpoint);
+
+pw_error pw_checkpoint_numbers(pw_checkpoint *checkpoint, uint64_t *first, uint64_t *last, uint32_t *local_writes);
+
+pw_error pw_checkpoint_save(pw_checkpoint *checkpoint, const void *note, size_t length, pw_saved *saved);
+
+pw_error pw_checkpoint_save_together(pw_checkpoint *checkpoint,
+                                     pw_remote *const *remotes,
+                                     size_t count,
+                                     const void *note,
+                                     size_t length,
+                                     pw_saved *saved);
+
+pw_error pw_checkpoint_restore(pw_checkpoint *checkpoint,
+                               uint64_t number,
+                               void *note,
+                               size_t size,
+                               pw_restored *restored);
+
+pw_error pw_checkpoint_restore_together(pw_checkpoint *checkpoint, void *note, size_t size, pw_restored *restored);
+
+pw_error pw_process_start(pw_node *node, const char *path, const pw_process_options *options, pw_process **process);
+
+pw_error pw_process_end(pw_process *process);
+
+void *pw_process_memory(pw_process *process);
+
+pw_error pw_process_note(pw_process *process, void *note, size_t size, uint64_t *length);
+
+pw_error pw_process_ticket(pw_process *process, size_t peer, pw_ticket *ticket);
+
+pw_error pw_process_connect(pw_process *process, const pw_ticket *ticket);
+
+pw_error pw_process_replay(pw_process *process);
+
+bool pw_process_is_replaying(pw_process *process);
+
+pw_error pw_process_next_epoch(pw_process *process, uint64_t *epoch);
+
+pw_error pw_process_put(pw_process *process, size_t peer, uint64_t offset, const void *data, size_t length);
+
+pw_error pw_process_get(pw_process *process, size_t peer, uint64_t offset, void *data, size_t length);
+
+pw_error pw_process_checkpoint(pw_process *process, const void *note, size_t length, uint64_t *number);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _access, _conditional
 from ._access import AccessLog, Faults, Pages
+from ._applications import AccessStatistics, Checkpoint, HashTable, LoggedProcess, Scheme
 from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error
 from ._library import HEADER, ffi, lib
@@ -68,6 +70,8 @@ class Node:
         # Exported memory must stay.
         self._exported: dict[Token, Any] = {}
         self._logs: set[AccessLog] = set()
+        # They have the node.
+        self._applications: set[Any] = set()
 
     @classmethod
     def from_env(cls) -> Node:
@@ -183,6 +187,49 @@ class Node:
         """Takes what is in the fault log of the process: accesses to pages that have no log. It keeps 4,096 records."""
         return _access.take_faults(self)
 
+    def hash_table(
+        self, cells: int, *, spare: int = 0, value_bytes: int = 0, scheme: Scheme = Scheme.NEAREST
+    ) -> HashTable:
+        """Makes a hash table with all processes of the job, each of which calls this. cells: of the volume of this process, which grows when it is full.
+        spare: cells for elements that collide, as many as cells unless it is said. value_bytes: for values of more than 7 bytes, 64 for each cell unless it
+        is said."""
+        return HashTable(self, cells, spare, value_bytes, scheme)
+
+    def access_statistics(
+        self, token: bytes, *, puts: bool = True, gets: bool = True, refuse_puts: bool = False, refuse_gets: bool = False
+    ) -> AccessStatistics:
+        """Begins to count what peers do by a token of this node. puts=False or gets=False: those cost nothing then. refuse_puts=True or refuse_gets=True: callers
+        get an error, and it is counted that they tried. It sets the attributes of all pages of the token."""
+        counted = puts * lib.PW_COUNT_PUTS | gets * lib.PW_COUNT_GETS
+        refused = refuse_puts * lib.PW_REFUSE_PUTS | refuse_gets * lib.PW_REFUSE_GETS
+        return AccessStatistics(self, token, counted, refused)
+
+    def checkpoint(self, path: str | os.PathLike[str], *memories: Token | NDArray[Any], sync: bool = True) -> Checkpoint:
+        """Opens a file of checkpoints, and makes it if there is none. memories: a token of this node for what peers write too, else an array: the same each time,
+        in the same order. sync=False: a checkpoint survives the process, but not the machine."""
+        return Checkpoint(self, path, memories, sync)
+
+    def logged_process(
+        self, path: str | os.PathLike[str], rank: int, count: int, size: int, *, log_bytes: int = 0, sync: bool = True
+    ) -> LoggedProcess:
+        """Begins as process `rank` of `count`, with `size` bytes of memory, whose puts and gets are logged. If the file has a checkpoint of it, that is restored:
+        then connect all others, replay(), and repeat the work from there. log_bytes: of each log, 1 MiB unless it is said."""
+        return LoggedProcess(self, path, (rank, count), size, log_bytes, sync)
+
+    def _memory_of(self, memory: Token | NDArray[Any]) -> NDArray[Any]:
+        """The array that a token of this node names, or that is given."""
+        if isinstance(memory, Token):
+            if memory not in self._exported:
+                raise ValueError("the token is of another node, or was unexported")
+            memory = self._exported[memory]
+        if not isinstance(memory, np.ndarray):
+            raise TypeError(f"memory is named by a token or an array, not by {memory!r}")
+        if memory.dtype.hasobject:
+            raise TypeError("arrays of Python objects are not plain bytes")
+        if not (memory.flags.c_contiguous or memory.flags.f_contiguous) or not memory.flags.writeable:
+            raise ValueError("the array has gaps, or cannot be written")
+        return memory
+
     def explain(self, token: bytes) -> str:
         """The path to the owner of a token, and why it is no better one."""
         text = ffi.new("char[1024]")
@@ -230,6 +277,8 @@ class Node:
 
     def leave(self) -> None:
         """Leaves the job, and ends all exports. Nothing is done if it was left before."""
+        for application in list(self._applications):
+            application.close()
         handle, self._handle = self._handle, None
         for log in list(self._logs):
             log.close()
@@ -246,6 +295,8 @@ class Node:
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
         if handle is not None:
+            for application in list(self._applications):
+                application.close()
             lib.pw_node_leave(handle)
 
 

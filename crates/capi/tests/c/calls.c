@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6, LOGS = 3, SERVINGS = 6 };
+enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6, LOGS = 3, SERVINGS = 6, TABLES = 3, COUNTINGS = 4, CHECKPOINTS = 3, PROCESSES = 3 };
 enum { GUARD = 1 << 14, ROOM = 1 << 14, BUFFERS = 1 << 16 };
 
 static pw_node *nodes[NODES];
@@ -31,6 +31,14 @@ static pw_serving *servings[SERVINGS];
 static pw_serving *keepers[LOGS];
 /* Its handlers do not use it, so it may be freed before they end. */
 static bool is_silent[LOGS];
+static pw_table *tables[TABLES];
+static pw_counting *countings[COUNTINGS];
+static pw_checkpoint *checkpoints[CHECKPOINTS];
+/* Of the room, for countings and checkpoints: their attributes take the place of others. */
+static pw_token reserved;
+static pw_process *processes[PROCESSES];
+/* Where checkpoints lie. */
+static char folder[] = "/tmp/pagewire-calls-XXXXXX";
 /* Of a node of its own, to memory that has no attributes. */
 static pw_remote *inner;
 /* Objects of the heap. */
@@ -103,7 +111,7 @@ static double seconds(void)
 static bool outcome(int line, const char *what, int code)
 {
     calls++;
-    if (code < PW_OK || code > PW_IN_HANDLER || code == PW_DEFECT)
+    if (code < PW_OK || code > PW_REPLAY || code == PW_DEFECT)
         FAIL("%s of line %d gave %d (%s): %s", what, line, code, pw_error_name(code), pw_error_message());
     if (code != PW_OK && !*pw_error_message())
         FAIL("%s of line %d gave %s and says nothing", what, line, pw_error_name(code));
@@ -116,9 +124,10 @@ static bool outcome(int line, const char *what, int code)
 /* A pointer to an object: mostly one of its kind, else NULL, none that is aligned, or one of another kind. */
 static void *handle(void *const *table, size_t count)
 {
-    void *const *of[] = {(void **)nodes, (void **)remotes, (void **)operations, (void **)opened, (void **)logs, (void **)servings};
-    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED, LOGS, SERVINGS};
-    size_t kind = below(6);
+    void *const *of[] = {(void **)nodes, (void **)remotes,  (void **)operations, (void **)opened,     (void **)logs,
+                         (void **)servings, (void **)tables, (void **)countings,  (void **)checkpoints, (void **)processes};
+    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED, LOGS, SERVINGS, TABLES, COUNTINGS, CHECKPOINTS, PROCESSES};
+    size_t kind = below(10);
 
     switch (below(24)) {
     case 0:
@@ -133,7 +142,8 @@ static void *handle(void *const *table, size_t count)
 }
 
 #define NODE handle((void **)nodes, NODES)
-#define REMOTE handle((void **)remotes, REMOTES)
+/* Often the one whose memory has attributes. */
+#define REMOTE (one_in(4) ? remotes[0] : handle((void **)remotes, REMOTES))
 
 static pw_token *token(pw_token *place)
 {
@@ -574,7 +584,7 @@ static void reacting(void)
     case 2 ... 4: {
         pw_log *to = one_in(4) ? NULL : handle((void **)logs, LOGS);
 
-        DO(pw_set_attributes(one_in(8) ? NODE : nodes[0], token(&of), page, length, one_in(4) ? number(127) : 1ull << below(7), to));
+        DO(pw_set_attributes(one_in(8) ? NODE : nodes[0], one_in(2) ? &tokens[0] : token(&of), page, length, one_in(4) ? number(127) : 1ull << below(7), to));
         break;
     }
     case 5:
@@ -597,6 +607,183 @@ static void reacting(void)
     }
 }
 
+/* Jobs of one process: a table waits for nobody. */
+static void hash_tables(void)
+{
+    pw_table **place = &tables[below(TABLES)], *of = handle((void **)tables, TABLES);
+    pw_table_options options = {number(200), number(200), number(5000), number(2)};
+    pw_element elements[4];
+    pw_volume volume;
+    static unsigned char value[3000];
+    size_t length = below(3) ? below(12) : below(sizeof value), count = below(5);
+    uint64_t key = number(60), said;
+
+    for (int i = 0; i < 4; i++)
+        elements[i] = (pw_element){number(60), one_in(16) ? NULL : value, one_in(32) ? SIZE_MAX - below(9) : below(sizeof value)};
+    switch (below(12)) {
+    case 0:
+        DO(pw_table_free(*place));
+        /* So much that there is none for it, or little. */
+        options.cells = one_in(8) ? SIZE_MAX - below(1 << 20) : options.cells % 1000;
+        options.spare %= 1000, options.value_bytes %= 100000;
+        DO(pw_table_join(one_in(4) ? NODE : nodes[0], one_in(16) ? NULL : &options, one_in(32) ? NULL : place));
+        break;
+    case 1 ... 3:
+        DO(pw_table_insert(of, key, one_in(16) ? NULL : value, length));
+        break;
+    case 4:
+        DO(pw_table_insert_batch(of, one_in(16) ? NULL : elements, one_in(32) ? SIZE_MAX / (1 + below(40)) : count));
+        break;
+    case 5 ... 6:
+        DO(pw_table_lookup(of, key, one_in(16) ? NULL : value, one_in(32) ? SIZE_MAX : length, one_in(16) ? NULL : &said));
+        break;
+    case 7:
+        DO(pw_table_delete(of, key));
+        break;
+    case 8:
+        DO(pw_table_flush(of));
+        break;
+    case 9:
+        DO(pw_table_resize(of, one_in(8) ? SIZE_MAX - below(1 << 20) : below(500)));
+        break;
+    default:
+        DO(pw_table_volume(of, one_in(8) ? NULL : &volume));
+    }
+}
+
+static void countings_come_and_go(void)
+{
+    pw_counting **place = &countings[below(COUNTINGS)], *of = handle((void **)countings, COUNTINGS);
+    pw_numbered_counts list[5];
+    pw_access_counts counts, *to = one_in(16) ? NULL : &counts;
+    pw_token token_of;
+    size_t most = one_in(16) ? SIZE_MAX - below(9) : below(6), count, *said = one_in(16) ? NULL : &count;
+    pw_numbered_counts *at = one_in(16) || most > 5 ? NULL : list;
+
+    switch (below(8)) {
+    case 0:
+        DO(pw_counting_end(*place));
+        DO(pw_counting_start(one_in(4) ? NODE : nodes[0], one_in(16) ? token(&token_of) : &reserved, number(3), number(6), one_in(32) ? NULL : place));
+        break;
+    case 1:
+        DO(pw_counting_total(of, to));
+        break;
+    case 2:
+        DO(pw_counting_page(of, number(5), to));
+        break;
+    case 3:
+        DO(pw_counting_reset(of, to));
+        break;
+    case 4:
+        DO(pw_counting_hottest(of, at, most, said));
+        break;
+    case 5:
+        DO(pw_counting_sources(of, at, most, said));
+        break;
+    case 6:
+        DO(pw_counting_export(of, one_in(16) ? NULL : &tokens[1 + below(TOKENS - 1)]));
+        break;
+    default:
+        DO(pw_counting_end(one_in(4) ? of : NULL));
+    }
+}
+
+static void checkpoints_come_and_go(void)
+{
+    pw_checkpoint **place = &checkpoints[below(CHECKPOINTS)], *of = handle((void **)checkpoints, CHECKPOINTS);
+    /* Nobody else uses the last page of the buffers while this thread is here, and the first one lies in the room. */
+    pw_memory memories[] = {{room, ROOM, one_in(2) ? &reserved : NULL},
+                            {one_in(8) ? nothing : one_in(8) ? NULL : buffers, 1 + number(BUFFERS - 1), NULL}};
+    pw_remote *peers[] = {remotes[0], REMOTE};
+    size_t count = one_in(16) ? SIZE_MAX / (1 + below(40)) : below(3), size = one_in(16) ? SIZE_MAX - below(9) : below(64);
+    char path[64], note[64] = "a note";
+    uint64_t first, last;
+    uint32_t how;
+    pw_saved saved;
+    pw_restored restored;
+
+    snprintf(path, sizeof path, "%s/%d", one_in(32) ? "/nowhere" : folder, (int)below(3));
+    switch (below(10)) {
+    case 0 ... 1:
+        DO(pw_checkpoint_close(*place));
+        if (one_in(4))
+            unlink(path);
+        DO(pw_checkpoint_open(one_in(4) ? NODE : nodes[0], one_in(32) ? NULL : path, one_in(8) ? number(2) : PW_NO_SYNC,
+                              one_in(16) ? NULL : memories, count, one_in(32) ? NULL : place));
+        break;
+    case 2 ... 4:
+        DO(pw_checkpoint_save(of, one_in(8) ? NULL : note, size, one_in(4) ? NULL : &saved));
+        break;
+    case 5:
+        DO(pw_checkpoint_save_together(of, one_in(8) ? NULL : peers, below(2), note, size, &saved));
+        break;
+    case 6:
+        DO(pw_checkpoint_restore(of, one_in(2) ? 0 : number(9), one_in(8) ? NULL : note, size, one_in(16) ? NULL : &restored));
+        break;
+    case 7:
+        DO(pw_checkpoint_restore_together(of, note, size, &restored));
+        break;
+    default:
+        DO(pw_checkpoint_numbers(of, one_in(4) ? NULL : &first, one_in(4) ? NULL : &last, one_in(4) ? NULL : &how));
+    }
+}
+
+/* Processes of rank 0 and 1, which are threads of nobody: the calls of each go one after the other. */
+static void logged_processes(void)
+{
+    size_t at = below(PROCESSES);
+    pw_process **place = &processes[at], *of = handle((void **)processes, PROCESSES);
+    pw_process_options options = {one_in(8) ? number(3) : at % 2, one_in(8) ? number(3) : 2, one_in(8) ? number(1 << 16) : 4096,
+                                  one_in(8) ? number(1 << 16) : 0, one_in(8) ? number(2) : PW_NO_SYNC};
+    static pw_ticket ticket;
+    static unsigned char bytes[1024];
+    size_t length = one_in(32) ? SIZE_MAX - below(9) : below(sizeof bytes), peer = one_in(8) ? number(3) : below(2);
+    void *data = one_in(16) || length > sizeof bytes ? NULL : bytes;
+    uint64_t offset = number(4096), said;
+    char path[64];
+
+    /* So much that there is none for it, or little. */
+    if (options.bytes < SIZE_MAX / 2)
+        options.bytes %= 1 << 17;
+    if (options.log_bytes < SIZE_MAX / 2)
+        options.log_bytes %= 1 << 17;
+    snprintf(path, sizeof path, "%s/%d", one_in(32) ? "/nowhere" : folder, CHECKPOINTS + (int)at);
+    switch (below(16)) {
+    case 0:
+        DO(pw_process_end(*place));
+        if (one_in(3))
+            unlink(path);
+        DO(pw_process_start(one_in(8) ? NODE : nodes[0], one_in(32) ? NULL : path, one_in(32) ? NULL : &options,
+                            one_in(32) ? NULL : place));
+        break;
+    case 1 ... 3:
+        if (DO(pw_process_ticket(of, peer, one_in(32) ? NULL : &ticket)) && one_in(16))
+            ticket.bytes[below(sizeof ticket.bytes)] ^= 1 << below(8);
+        DO(pw_process_connect(handle((void **)processes, PROCESSES), one_in(32) ? NULL : &ticket));
+        break;
+    case 4 ... 5:
+        DO(pw_process_put(of, peer, offset, data, length));
+        break;
+    case 6 ... 7:
+        DO(pw_process_get(of, peer, offset, data, length));
+        break;
+    case 8:
+        DO(pw_process_next_epoch(of, one_in(2) ? NULL : &said));
+        break;
+    case 9:
+        DO(pw_process_checkpoint(of, data, length % 64, one_in(2) ? NULL : &said));
+        break;
+    case 10:
+        DO(pw_process_note(of, data, length, one_in(16) ? NULL : &said));
+        break;
+    case 11:
+        DO(pw_process_replay(of));
+        break;
+    default:
+        (void)(pw_process_is_replaying(of) + (pw_process_memory(of) != NULL));
+    }
+}
+
 static void check_guards(void)
 {
     for (int i = 0; i < GUARD; i++)
@@ -612,7 +799,7 @@ int main(int argc, char **argv)
     arena = mmap(NULL, 3 * GUARD + ROOM + BUFFERS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     nothing = mmap(NULL, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (arena == MAP_FAILED || nothing == MAP_FAILED || event < 0)
+    if (arena == MAP_FAILED || nothing == MAP_FAILED || event < 0 || !mkdtemp(folder))
         FAIL("there is no memory");
     room = arena + GUARD;
     buffers = room + ROOM + GUARD;
@@ -622,7 +809,8 @@ int main(int argc, char **argv)
         if (pw_node_alone(&nodes[i]))
             pw_die("join");
     if (pw_export(nodes[0], room, ROOM, PW_READ | PW_WRITE | PW_ATOMIC, &tokens[0]) ||
-        pw_open(nodes[1], &tokens[0], &remotes[0]))
+        pw_export(nodes[0], room, ROOM, PW_READ | PW_WRITE | PW_ATOMIC, &reserved) ||
+        pw_open(nodes[1], &tokens[0], &remotes[0]) || pw_open(nodes[1], &reserved, &remotes[1]))
         pw_die("open");
     static unsigned char plain[1024];
     pw_node *own;
@@ -632,7 +820,7 @@ int main(int argc, char **argv)
     while (end ? seconds() < end : calls < wanted) {
         /* A call that does not return is an error, too. */
         alarm(120);
-        switch (below(36)) {
+        switch (below(44)) {
         case 0:
             if (one_in(8))
                 nodes_come_and_go();
@@ -664,6 +852,19 @@ int main(int argc, char **argv)
         case 32 ... 35:
             reacting();
             break;
+        case 36 ... 39:
+            hash_tables();
+            break;
+        case 40:
+            countings_come_and_go();
+            break;
+        case 42 ... 43:
+            logged_processes();
+            break;
+        case 41:
+            if (one_in(2))
+                checkpoints_come_and_go();
+            break;
         default:
             conditional();
         }
@@ -676,6 +877,22 @@ int main(int argc, char **argv)
         DO(pw_serving_end(keepers[i], NULL));
         DO(pw_log_free(logs[i]));
     }
+    for (int i = 0; i < TABLES; i++)
+        DO(pw_table_free(tables[i]));
+    for (int i = 0; i < COUNTINGS; i++)
+        DO(pw_counting_end(countings[i]));
+    for (int i = 0; i < CHECKPOINTS + PROCESSES; i++) {
+        char path[64];
+
+        if (i < CHECKPOINTS)
+            DO(pw_checkpoint_close(checkpoints[i]));
+        else
+            DO(pw_process_end(processes[i - CHECKPOINTS]));
+        snprintf(path, sizeof path, "%s/%d", folder, i);
+        unlink(path);
+    }
+    if (rmdir(folder))
+        FAIL("the folder of checkpoints has something else in it");
     for (int i = 0; i < NODES; i++)
         DO(pw_node_leave(nodes[i]));
     check_guards();

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define EXPECT(code, call) expect(__LINE__, #call, code, call)
 
@@ -198,6 +199,172 @@ static void heap(void)
     EXPECT(PW_OK, pw_free(object));
 }
 
+static void tables(pw_node *node)
+{
+    pw_table_options options = {.cells = 10};
+    pw_table *table;
+    uint64_t length;
+    char value[4] = "";
+    EXPECT(PW_ARGUMENT, pw_table_join(node, NULL, &table));
+    EXPECT(PW_ARGUMENT, pw_table_join(node, &options, NULL));
+    EXPECT(PW_ARGUMENT, pw_table_join(NULL, &options, &table));
+    options.cells = 0;
+    EXPECT(PW_ARGUMENT, pw_table_join(node, &options, &table));
+    SAYS("a volume has 1 or more");
+    options = (pw_table_options){.cells = 10, .scheme = 3};
+    EXPECT(PW_ARGUMENT, pw_table_join(node, &options, &table));
+    options = (pw_table_options){.cells = SIZE_MAX};
+    EXPECT(PW_NO_MEMORY, pw_table_join(node, &options, &table));
+    if (table)
+        failures++;
+    options = (pw_table_options){.cells = 10};
+    EXPECT(PW_OK, pw_table_join(node, &options, &table));
+    EXPECT(PW_SYSTEM, pw_table_insert(table, 0, "a", 1));
+    SAYS("the key is 0");
+    EXPECT(PW_ARGUMENT, pw_table_insert(table, 1, NULL, 1));
+    EXPECT(PW_OK, pw_table_insert(table, 1, NULL, 0));
+    EXPECT(PW_ARGUMENT, pw_table_insert(table, 1, "a", SIZE_MAX));
+    EXPECT(PW_ARGUMENT, pw_table_insert_batch(table, NULL, 1));
+    EXPECT(PW_OK, pw_table_insert_batch(table, NULL, 0));
+    EXPECT(PW_OK, pw_table_insert(table, 2, "a longer value", 14));
+    EXPECT(PW_OK, pw_table_flush(table));
+    EXPECT(PW_ARGUMENT, pw_table_lookup(table, 2, value, sizeof value, NULL));
+    EXPECT(PW_OK, pw_table_lookup(table, 2, value, 3, &length));
+    if (length != 14 || strcmp(value, "a l"))
+        failures++;
+    EXPECT(PW_OK, pw_table_lookup(table, 3, NULL, 0, &length));
+    if (length != PW_ABSENT)
+        failures++;
+    EXPECT(PW_ARGUMENT, pw_table_volume(table, NULL));
+    EXPECT(PW_HANDLE, pw_table_flush((pw_table *)node));
+    EXPECT(PW_IN_USE, pw_node_leave(node));
+    SAYS("free that before");
+    EXPECT(PW_OK, pw_table_free(table));
+    EXPECT(PW_HANDLE, pw_table_free(table));
+    EXPECT(PW_OK, pw_table_free(NULL));
+}
+
+static void countings(pw_node *node, const pw_token *token)
+{
+    pw_counting *counting;
+    pw_access_counts counts;
+    pw_numbered_counts list[2];
+    size_t count;
+    EXPECT(PW_ARGUMENT, pw_counting_start(node, NULL, PW_COUNT_PUTS, 0, &counting));
+    EXPECT(PW_ARGUMENT, pw_counting_start(node, token, PW_COUNT_PUTS, 0, NULL));
+    EXPECT(PW_ARGUMENT, pw_counting_start(node, token, 0, 0, &counting));
+    EXPECT(PW_ARGUMENT, pw_counting_start(node, token, PW_COUNT_PUTS, PW_LOG_PUTS, &counting));
+    pw_node *other;
+    EXPECT(PW_OK, pw_node_alone(&other));
+    EXPECT(PW_ENGINE, pw_counting_start(other, token, PW_COUNT_PUTS, 0, &counting));
+    EXPECT(PW_OK, pw_node_leave(other));
+    EXPECT(PW_OK, pw_counting_start(node, token, PW_COUNT_PUTS | PW_COUNT_GETS, 0, &counting));
+    EXPECT(PW_ARGUMENT, pw_counting_total(counting, NULL));
+    EXPECT(PW_OK, pw_counting_page(counting, UINT64_MAX, &counts));
+    EXPECT(PW_ARGUMENT, pw_counting_hottest(counting, NULL, 1, &count));
+    EXPECT(PW_ARGUMENT, pw_counting_hottest(counting, list, SIZE_MAX, &count));
+    EXPECT(PW_ARGUMENT, pw_counting_sources(counting, list, 2, NULL));
+    EXPECT(PW_OK, pw_counting_sources(counting, NULL, 0, &count));
+    EXPECT(PW_ARGUMENT, pw_counting_export(counting, NULL));
+    EXPECT(PW_OK, pw_counting_end(counting));
+    EXPECT(PW_HANDLE, pw_counting_total(counting, &counts));
+}
+
+static void checkpoints(pw_node *node, const pw_token *of_word, uint64_t *word)
+{
+    char path[] = "/tmp/pagewire-misuse-XXXXXX", none[4096];
+    if (mkstemp(path) < 0)
+        failures++;
+    pw_memory memory = {word, sizeof *word, of_word}, other = {word, 4, of_word}, absent = {(void *)8, 4096, NULL};
+    pw_checkpoint *checkpoint, *second;
+    pw_restored restored;
+    EXPECT(PW_ARGUMENT, pw_checkpoint_open(node, NULL, PW_SYNC, &memory, 1, &checkpoint));
+    EXPECT(PW_ARGUMENT, pw_checkpoint_open(node, path, PW_SYNC, NULL, 1, &checkpoint));
+    EXPECT(PW_ARGUMENT, pw_checkpoint_open(node, path, PW_SYNC, &memory, 0, &checkpoint));
+    EXPECT(PW_ARGUMENT, pw_checkpoint_open(node, path, 7, &memory, 1, &checkpoint));
+    EXPECT(PW_ARGUMENT, pw_checkpoint_open(node, path, PW_SYNC, &other, 1, &checkpoint));
+    SAYS("names other bytes");
+    EXPECT(PW_SYSTEM, pw_checkpoint_open(node, "/nowhere/at/all", PW_SYNC, &memory, 1, &checkpoint));
+    EXPECT(PW_SYSTEM, pw_checkpoint_open(node, path, PW_NO_SYNC, &absent, 1, &checkpoint));
+    absent.length = (size_t)1 << 50;
+    EXPECT(PW_LIMIT, pw_checkpoint_open(node, path, PW_NO_SYNC, &absent, 1, &checkpoint));
+    absent = (pw_memory){mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, NULL};
+    EXPECT(PW_OK, pw_checkpoint_open(node, path, PW_NO_SYNC, &absent, 1, &checkpoint));
+    munmap(absent.address, absent.length);
+    EXPECT(PW_SYSTEM, pw_checkpoint_save(checkpoint, NULL, 0, NULL));
+    EXPECT(PW_OK, pw_checkpoint_close(checkpoint));
+    EXPECT(PW_OK, pw_checkpoint_open(node, path, PW_NO_SYNC, &memory, 1, &checkpoint));
+    EXPECT(PW_IN_USE, pw_checkpoint_open(node, path, PW_NO_SYNC, &memory, 1, &second));
+    EXPECT(PW_OK, pw_checkpoint_restore(checkpoint, 0, NULL, 0, &restored));
+    if (restored.number)
+        failures++;
+    EXPECT(PW_ARGUMENT, pw_checkpoint_restore(checkpoint, 1, NULL, 0, &restored));
+    EXPECT(PW_ARGUMENT, pw_checkpoint_save(checkpoint, NULL, 1, NULL));
+    EXPECT(PW_OK, pw_checkpoint_save(checkpoint, "a note", 6, NULL));
+    EXPECT(PW_ARGUMENT, pw_checkpoint_restore(checkpoint, 0, NULL, 0, NULL));
+    *word = 99;
+    EXPECT(PW_OK, pw_checkpoint_restore(checkpoint, 0, none, 3, &restored));
+    if (restored.number != 1 || restored.note_length != 6 || memcmp(none, "a n", 3) || *word)
+        failures++;
+    EXPECT(PW_ARGUMENT, pw_checkpoint_save_together(checkpoint, NULL, 1, NULL, 0, NULL));
+    EXPECT(PW_OK, pw_checkpoint_numbers(checkpoint, NULL, NULL, NULL));
+    EXPECT(PW_IN_USE, pw_node_leave(node));
+    EXPECT(PW_OK, pw_checkpoint_close(checkpoint));
+    memory.length = 4, memory.token = NULL;
+    EXPECT(PW_OK, pw_checkpoint_open(node, path, PW_NO_SYNC, &memory, 1, &checkpoint));
+    EXPECT(PW_ARGUMENT, pw_checkpoint_restore(checkpoint, 0, NULL, 0, &restored));
+    EXPECT(PW_OK, pw_checkpoint_close(checkpoint));
+    FILE *file = fopen(path, "w");
+    memset(none, 'x', sizeof none);
+    if (!file || fwrite(none, 1, sizeof none, file) != sizeof none || fclose(file))
+        failures++;
+    EXPECT(PW_FILE, pw_checkpoint_open(node, path, PW_NO_SYNC, &memory, 1, &checkpoint));
+    remove(path);
+}
+
+static void processes(pw_node *node)
+{
+    char path[] = "/tmp/pagewire-misuse-XXXXXX", bytes[8] = "";
+    if (mkstemp(path) < 0)
+        failures++;
+    pw_process_options options = {.rank = 1, .size = 1, .bytes = 100};
+    pw_process *process;
+    pw_ticket ticket = {{0}};
+    uint64_t length;
+    EXPECT(PW_ARGUMENT, pw_process_start(node, path, NULL, &process));
+    EXPECT(PW_ARGUMENT, pw_process_start(node, NULL, &options, &process));
+    EXPECT(PW_ARGUMENT, pw_process_start(node, path, &options, &process));
+    SAYS("ranks begin at 0");
+    options.rank = 0, options.bytes = 0;
+    EXPECT(PW_ARGUMENT, pw_process_start(node, path, &options, &process));
+    options.size = 2, options.bytes = 100, options.checkpoints = 9;
+    EXPECT(PW_ARGUMENT, pw_process_start(node, path, &options, &process));
+    options.checkpoints = PW_NO_SYNC;
+    EXPECT(PW_OK, pw_process_start(node, path, &options, &process));
+    EXPECT(PW_ARGUMENT, pw_process_put(process, 1, 0, bytes, 8));
+    SAYS("not connected");
+    EXPECT(PW_ARGUMENT, pw_process_get(process, SIZE_MAX, 0, bytes, 8));
+    EXPECT(PW_ARGUMENT, pw_process_get(process, 1, 0, NULL, 8));
+    EXPECT(PW_ARGUMENT, pw_process_ticket(process, 2, &ticket));
+    EXPECT(PW_TOKEN, pw_process_connect(process, &ticket));
+    EXPECT(PW_ARGUMENT, pw_process_connect(process, NULL));
+    EXPECT(PW_REPLAY, pw_process_replay(process));
+    EXPECT(PW_OK, pw_process_note(process, NULL, 0, &length));
+    if (length != PW_ABSENT || !pw_process_memory(process) || pw_process_memory(NULL) || pw_process_is_replaying(NULL))
+        failures++;
+    EXPECT(PW_IN_USE, pw_node_leave(node));
+    EXPECT(PW_OK, pw_process_checkpoint(process, "a note", 6, NULL));
+    EXPECT(PW_OK, pw_process_end(process));
+    options.size = 3;
+    EXPECT(PW_REPLAY, pw_process_start(node, path, &options, &process));
+    options.size = 2;
+    EXPECT(PW_OK, pw_process_start(node, path, &options, &process));
+    EXPECT(PW_REPLAY, pw_process_next_epoch(process, NULL));
+    EXPECT(PW_OK, pw_process_end(process));
+    EXPECT(PW_HANDLE, pw_process_end(process));
+    remove(path);
+}
+
 int main(void)
 {
     pw_node *node;
@@ -215,6 +382,10 @@ int main(void)
     operations(node);
     signals(node);
     heap();
+    tables(node);
+    countings(node, &token);
+    checkpoints(node, &token, &word);
+    processes(node);
 
     pw_remote *remote;
     EXPECT(PW_OK, pw_open(node, &token, &remote));
