@@ -76,7 +76,7 @@ fn a_handler_sees_batches_and_single_puts_in_order() {
         let remote = caller.open(&table.export(Rights::WRITE).unwrap()).unwrap();
         for value in 0..5000u64 {
             if value % 500 == 499 {
-                batch.wait().unwrap();
+                batch.send().unwrap();
                 remote.put_value(8 * (value % 1024), value).wait().unwrap();
             } else {
                 batch.put_value(8 * (value % 1024), value).unwrap();

@@ -1684,8 +1684,8 @@ pw_error pw_counting_export(pw_counting *counting,
  * path: of the file. options: PW_SYNC or PW_NO_SYNC. memories: count of them, 1 or more: the same for each open of the file, in the same order. They are used by
  * saves and restores only.
  *
- * PW_IN_USE; PW_FILE: it is no file of checkpoints of this version, or damaged; PW_SYSTEM: it cannot be opened; PW_TOKEN; PW_ARGUMENT: also, a token names
- * other bytes.
+ * PW_IN_USE; PW_FILE: it is no file of checkpoints of this version, or damaged; PW_SYSTEM: it cannot be opened, or the memory not be read; PW_LIMIT:
+ * the memory has more than 16 TiB; PW_TOKEN; PW_ARGUMENT: also, a token names other bytes.
  */
 pw_error pw_checkpoint_open(pw_node *node,
                             const char *path,
