@@ -1528,7 +1528,8 @@ pw_error pw_flush_handled_start(pw_remote *remote, uint32_t domain, pw_operation
 /**
  * Makes a table with all processes of the job, each of which calls this. *table is NULL after an error. The node stays until the table is freed.
  *
- * PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP: there is none for the volume; PW_JOB: another process has ended; else as pw_open().
+ * PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP: there is none for the volume; PW_JOB: another process has ended; else as pw_open() and
+ * pw_log_make(), as it takes a log.
  */
 pw_error pw_table_join(pw_node *node,
                        const pw_table_options *options,
@@ -1613,7 +1614,8 @@ pw_error pw_table_volume(pw_table *table, pw_volume *volume);
  * counted: PW_COUNT_PUTS, PW_COUNT_GETS, or both by OR; the others cost nothing then. refused: PW_REFUSE_PUTS, PW_REFUSE_GETS, both by OR, or 0: callers get
  * PW_KEY, and it is counted that they tried.
  *
- * PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported; PW_HEAP, PW_NO_MEMORY, PW_SYSTEM.
+ * PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported, or as pw_log_make(), as it takes a log; PW_HEAP,
+ * PW_NO_MEMORY, PW_SYSTEM.
  */
 pw_error pw_counting_start(pw_node *node,
                            const pw_token *token,
@@ -1685,7 +1687,7 @@ pw_error pw_counting_export(pw_counting *counting,
  * saves and restores only.
  *
  * PW_IN_USE; PW_FILE: it is no file of checkpoints of this version, or damaged; PW_SYSTEM: it cannot be opened, or the memory not be read; PW_LIMIT:
- * the memory has more than 16 TiB; PW_TOKEN; PW_ARGUMENT: also, a token names other bytes.
+ * the memory has more than 16 TiB; PW_TOKEN; PW_ARGUMENT: also, a token names other bytes; as pw_log_make(), as it takes a log.
  */
 pw_error pw_checkpoint_open(pw_node *node,
                             const char *path,
@@ -1769,7 +1771,7 @@ pw_error pw_checkpoint_restore_together(pw_checkpoint *checkpoint,
  * process has ended.
  *
  * path: of the file, which is made if there is none. PW_ARGUMENT; PW_IN_USE, PW_FILE, PW_SYSTEM: as pw_checkpoint_open(); PW_REPLAY: the file is of another
- * program; PW_NO_MEMORY, PW_HEAP.
+ * program; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
  */
 pw_error pw_process_start(pw_node *node,
                           const char *path,

@@ -98,7 +98,7 @@ pub struct pw_restored {
 /// saves and restores only.
 ///
 /// PW_IN_USE; PW_FILE: it is no file of checkpoints of this version, or damaged; PW_SYSTEM: it cannot be opened, or the memory not be read; PW_LIMIT:
-/// the memory has more than 16 TiB; PW_TOKEN; PW_ARGUMENT: also, a token names other bytes.
+/// the memory has more than 16 TiB; PW_TOKEN; PW_ARGUMENT: also, a token names other bytes; as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_checkpoint_open(
     node: *mut pw_node,

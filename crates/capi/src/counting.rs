@@ -73,7 +73,8 @@ fn of(counts: &Counts) -> pw_access_counts {
 /// counted: PW_COUNT_PUTS, PW_COUNT_GETS, or both by OR; the others cost nothing then. refused: PW_REFUSE_PUTS, PW_REFUSE_GETS, both by OR, or 0: callers get
 /// PW_KEY, and it is counted that they tried.
 ///
-/// PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported; PW_HEAP, PW_NO_MEMORY, PW_SYSTEM.
+/// PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported, or as pw_log_make(), as it takes a log; PW_HEAP,
+/// PW_NO_MEMORY, PW_SYSTEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_counting_start(
     node: *mut pw_node,

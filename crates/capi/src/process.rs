@@ -72,7 +72,7 @@ const _: () = assert!(PW_TICKET_SIZE == Ticket::LEN);
 /// process has ended.
 ///
 /// path: of the file, which is made if there is none. PW_ARGUMENT; PW_IN_USE, PW_FILE, PW_SYSTEM: as pw_checkpoint_open(); PW_REPLAY: the file is of another
-/// program; PW_NO_MEMORY, PW_HEAP.
+/// program; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_process_start(
     node: *mut pw_node,

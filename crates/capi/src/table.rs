@@ -80,7 +80,8 @@ pub struct pw_volume {
 
 /// Makes a table with all processes of the job, each of which calls this. *table is NULL after an error. The node stays until the table is freed.
 ///
-/// PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP: there is none for the volume; PW_JOB: another process has ended; else as pw_open().
+/// PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP: there is none for the volume; PW_JOB: another process has ended; else as pw_open() and
+/// pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_join(
     node: *mut pw_node,

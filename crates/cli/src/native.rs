@@ -4,6 +4,7 @@
 
 pub mod accesses;
 mod active;
+mod batch;
 mod comparison;
 mod gathering;
 pub mod hash_table;
@@ -69,11 +70,16 @@ pub(crate) fn measure(
     let remote = node.open(&token)?;
     let pair = Pair { node: &node, token, remote, table, size, is_caller: node.rank() == 1 };
     let owner = active::start(&pair, name, times)?;
+    let batched = batch::start(&pair, name)?;
     node.barrier()?;
-    let value = pair.measure(name, times)?;
+    let value = match &batched {
+        Some(batched) => batched.measure(&pair, name, times)?,
+        None => pair.measure(name, times)?,
+    };
     let path = path_of(&node, &token)?;
     node.barrier()?;
     owner.map_or(Ok(()), active::Owner::end)?;
+    batched.map_or(Ok(()), |batched| batched.end(name, times))?;
     Ok(pair.is_caller.then_some(Figure { value, path, beside: Vec::new() }))
 }
 

@@ -56,6 +56,7 @@ pub(super) const ALL: &[Native] = &[
     Native { name: "counter", unit: "us", sizes: super::WORD, beside: Beside::Schemes(&[("remote atomics", "counter_rma"), ("no counting", "counter_none")]) },
     Native { name: "get_logged", unit: "us", sizes: super::LATENCY, beside: Beside::Schemes(&[("no logging", "get"), ("a put of it back", "get_logged_rma")]) },
     Native { name: "log_order", unit: "us", sizes: super::WORD, beside: Beside::Schemes(&[("no order between sources", "log_order_none")]) },
+    Native { name: "batch", unit: "puts/s", sizes: super::WORD, beside: Beside::Schemes(&[("puts one by one to the handler", "batch_single"), ("puts one by one to memory", "batch_plain")]) },
     Native { name: "conditional_write", unit: "us", sizes: TRANSFERS, beside: Beside::TraditionalOrder("rendezvous_write") },
     Native { name: "conditional_write_file", unit: "us", sizes: TO_FILE, beside: Beside::TraditionalOrder("rendezvous_write_file") },
 ];

@@ -103,6 +103,7 @@ fn subject(bench: &str) -> &'static str {
         "get_logged" => "get that is logged",
         "log_order" => "put of one of two sources to a log",
         "sort" => "exchange of a sort by logged gets",
+        "batch" => "puts to a handler, in batches",
         "conditional_write" => "transfer to memory that the peer names first",
         "conditional_write_file" => "transfer to a file of the peer, named first",
         "heap" => "memory of the registered heap, had and given back",
