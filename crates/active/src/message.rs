@@ -56,7 +56,7 @@ impl<'m> Entries<'m> {
         Some(Entries(&bytes[..taken]))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &'m [u8])> + use<'m> {
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'m>> + use<'m> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
             let (entry, behind) = next(rest)?;
@@ -66,9 +66,12 @@ impl<'m> Entries<'m> {
     }
 }
 
+/// A word, and bytes.
+type Entry<'m> = (u64, &'m [u8]);
+
 /// The first entry, and the bytes behind it.
 #[inline]
-fn next(bytes: &[u8]) -> Option<((u64, &[u8]), &[u8])> {
+fn next(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let (word, rest) = split(bytes)?;
     let (length, rest) = split(rest)?;
     let length = usize::try_from(length).ok()?;

@@ -9,11 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Puts for each time that others measure: most of them share a message.
-const PUTS: u64 = 10;
+/// Puts in batches for each one by itself: most of them share a message.
+const BATCHED: u64 = 10;
 
 /// Words that are put to.
 const WORDS: u64 = 512;
+
+/// Puts of a run.
+fn puts(name: &str, times: u64) -> u64 {
+    if name == "batch" { times * BATCHED } else { times }
+}
 
 pub(super) struct Batched {
     /// At the owner: what serves it, and how many puts its handler has seen.
@@ -62,7 +67,7 @@ impl Batched {
         if !pair.is_caller {
             return Ok(0.0);
         }
-        let puts = times * PUTS;
+        let puts = puts(name, times);
         let offset = |put: u64| 8 * (put % WORDS);
         if name == "batch" {
             let mut batch = Batch::open(pair.node, &self.address)?;
@@ -99,7 +104,7 @@ impl Batched {
     pub(super) fn end(self, name: &str, times: u64) -> Result<()> {
         let Some((_, seen)) = self.served else { return Ok(()) };
         let (seen, expected) =
-            (seen.load(Ordering::Acquire), if name == "batch_plain" { 0 } else { times * PUTS });
+            (seen.load(Ordering::Acquire), if name == "batch_plain" { 0 } else { puts(name, times) });
         ensure!(seen == expected, "the handler has seen {seen} puts of {expected}");
         Ok(())
     }
