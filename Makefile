@@ -32,7 +32,7 @@ PACKETS ?= 10000000
 JOBS ?= 1
 
 # Crates whose unit tests take seconds.
-SMALL_CRATES := wire iommu paging memory transport fabric
+SMALL_CRATES := wire iommu paging memory checkpoint transport fabric
 
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
@@ -111,6 +111,7 @@ test-active: dependencies-test
 	PAGEWIRE_CHECKPOINT_KILLS=1000 PAGEWIRE_PARITY_KILLS=1000 PAGEWIRE_REPLAY_KILLS=1000 PAGEWIRE_ACTIVE_KILLS=1000 \
 		PAGEWIRE_ACTIVE_HISTORIES=1000000 PAGEWIRE_ACTIVE_ROUNDS=100000 PAGEWIRE_ACTIVE_PROCESSES=4 PAGEWIRE_TABLE_ROUNDS=20 PAGEWIRE_TABLE_KILLS=1000 \
 		$(CARGO) test -p pagewire-active
+	PAGEWIRE_CHECKPOINT_KILLS=1000 $(CARGO) test -p pagewire-capi --test c_programs -- checkpoints::
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).

@@ -12,8 +12,9 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
-    basics, combinations, command, crowd, death, device_files, faults, heap, instructions, killed, motion,
-    not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx, watch, wire,
+    basics, checkpoint, combinations, command, crowd, death, device_files, faults, heap, instructions,
+    killed, motion, not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx,
+    watch, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -116,6 +117,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         ),
         trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
         trial(pool, "watch::top_shows_hot_pages", watch::top_shows_hot_pages),
+        trial(pool, "watch::counts_outlive_a_signal", checkpoint::counts_outlive_a_signal),
         trial(pool, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
         trial(pool, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
         trial(pool, "wire::packets_are_right", wire::packets_are_right),
@@ -191,6 +193,9 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
                 watch::counts_agree(ground, setting, run)
             }));
         }
+        trials.push(trial(pool, &format!("checkpoint::{name}::ib_write_bw"), move |ground| {
+            checkpoint::a_program_is_saved(ground, setting)
+        }));
         trials.push(trial(pool, &format!("heap::{name}::ibv_rc_pingpong"), move |ground| {
             heap::bytes_are_right(ground, setting)
         }));

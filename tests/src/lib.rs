@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod basics;
+pub mod checkpoint;
 pub mod combinations;
 pub mod command;
 pub mod compile;

@@ -37,13 +37,7 @@ const LOGGING: PageFlags = PageFlags::LOG_READ
 
 impl<T, K: pagewire::Kind> AttributesOf for Region<T, K> {
     fn attributes(&self, bytes: impl RangeBounds<u64>) -> PageSetting<'_> {
-        PageSetting {
-            set: Box::new(|bytes, page| self.set_attributes(bytes, page)),
-            bytes: (bytes.start_bound().cloned(), bytes.end_bound().cloned()),
-            flags: PageFlags::READ | PageFlags::WRITE,
-            redirects_puts: false,
-            refuses_puts: false,
-        }
+        PageSetting::by(|bytes, page| self.set_attributes(bytes, page), bytes)
     }
 }
 
@@ -57,8 +51,18 @@ pub trait AttributesOfTokens {
 impl AttributesOfTokens for Node {
     fn attributes_of(&self, token: &Token, bytes: impl RangeBounds<u64>) -> PageSetting<'_> {
         let token = *token;
+        PageSetting::by(move |bytes, page| self.set_attributes_raw(&token, bytes, page), bytes)
+    }
+}
+
+impl<'r> PageSetting<'r> {
+    /// Begins to describe attributes that a function sets: of memory that is no region of a node, as those of verbs programs.
+    pub fn by(
+        set: impl Fn((Bound<u64>, Bound<u64>), PageAttributes) -> Result<()> + 'r,
+        bytes: impl RangeBounds<u64>,
+    ) -> Self {
         PageSetting {
-            set: Box::new(move |bytes, page| self.set_attributes_raw(&token, bytes, page)),
+            set: Box::new(set),
             bytes: (bytes.start_bound().cloned(), bytes.end_bound().cloned()),
             flags: PageFlags::READ | PageFlags::WRITE,
             redirects_puts: false,

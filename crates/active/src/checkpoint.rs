@@ -6,25 +6,26 @@
 //! The checkpoints lie in a file. It survives the process at any instant: what was begun is passed over, and the last whole one is there.
 
 mod error;
-mod file;
-mod format;
-mod inspect;
-mod tracker;
 
 pub use error::CheckpointError;
-pub use format::SegmentKind as CheckpointKind;
-pub use inspect::{CheckpointInfo, Inspection};
-pub use tracker::RemoteWrites;
+pub use pagewire_checkpoint::{
+    CheckpointInfo, CheckpointKind, Inspection, LocalWrites, MemoryError, Restored, SaveError, Saved,
+    SavedMemory, Verified,
+};
 
+use crate::access::Access;
+use crate::log::{AccessLog, LogOptions, Logs};
 use crate::memory::Memory;
-use file::{BATCH, CheckpointFile, Slots, give_but_zeros};
-use format::{PAGE, SegmentKind};
+use crate::serve::Serving;
+use pagewire::access_log::LoggedOperation;
 use pagewire::{Node, RemoteRegion};
-pub use pagewire_memory::DirtyMethod as LocalWrites;
+use pagewire_checkpoint::{PeerWrites, Saver, WrittenPages};
 use std::path::Path;
-use tracker::{Tracker, runs};
 
 type Result<T> = std::result::Result<T, CheckpointError>;
+
+/// Bytes of the log for each source: some thousand records.
+const LOG_BYTES: usize = 256 << 10;
 
 /// How checkpoints are saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,24 +46,66 @@ impl Default for CheckpointOptions {
     }
 }
 
-/// What was saved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Saved {
-    /// The number of the checkpoint: one more than that of the one before.
-    pub number: u64,
-    /// Whether it has all pages.
-    pub kind: CheckpointKind,
-    /// Pages of data in it.
-    pub pages: u64,
+/// A region, as it is saved.
+struct AsSaved<'r>(&'r dyn Memory);
+
+impl SavedMemory for AsSaved<'_> {
+    fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> std::result::Result<(), MemoryError> {
+        Ok(self.0.copy_out(offset, bytes)?)
+    }
+
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> std::result::Result<(), MemoryError> {
+        Ok(self.0.copy_in(offset, bytes)?)
+    }
 }
 
-/// What was restored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restored {
-    /// The number of the checkpoint.
-    pub number: u64,
-    /// What the program had saved beside the regions: see [`Checkpoint::save_all`].
-    pub note: Vec<u8>,
+/// Tells checkpoints what peers write, for programs that log the puts to their regions themselves: give it each access of them, in the
+/// handler.
+#[derive(Clone)]
+pub struct RemoteWrites(WrittenPages);
+
+impl RemoteWrites {
+    /// An access of a peer was logged. Those that change nothing are passed over.
+    pub fn note(&self, access: &Access<'_>) {
+        note(&self.0, access);
+    }
+}
+
+fn note(written: &WrittenPages, access: &Access<'_>) {
+    if access.operation() != LoggedOperation::Read && !access.was_refused() && !access.was_redirected() {
+        written.mark(access.address(), access.length() as u64);
+    }
+}
+
+/// The log of the puts to regions that are saved. `None`: the program notes what is logged.
+struct LoggedPuts<'c> {
+    log: Option<&'c AccessLog>,
+    regions: &'c [&'c dyn Memory],
+}
+
+impl PeerWrites for LoggedPuts<'_> {
+    fn begin(&self, region: usize, _: &WrittenPages) -> std::result::Result<(), SaveError> {
+        match (self.log, self.regions[region].pages()) {
+            (Some(log), Some(pages)) => {
+                pages.log_puts().to(log).map_err(|error| SaveError::Memory(error.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_all(&self, written: &WrittenPages) {
+        if let Some(log) = self.log {
+            log.drain(|access| note(written, &access));
+        }
+    }
 }
 
 /// Checkpoints of one or more regions of this process, in a file.
@@ -101,10 +144,9 @@ pub struct Restored {
 /// A page that is written during the save may be there in part, and comes again with the next one. With
 /// [`SoftDirty`](LocalWrites::SoftDirty) no thread of this process may write during a save: the next one could miss it.
 pub struct Checkpoint {
-    file: CheckpointFile,
-    tracker: Tracker,
-    /// The checkpoint that the watched pages differ from by what the tracker says. `None`: nobody knows what they differ in.
-    base: Option<u64>,
+    saver: Saver,
+    /// `None`: the program notes what is logged.
+    log: Option<(AccessLog, Serving)>,
 }
 
 impl Checkpoint {
@@ -121,41 +163,28 @@ impl Checkpoint {
     /// # Errors
     /// As those of [`open`](Self::open).
     pub fn open_with(node: &Node, path: impl AsRef<Path>, options: &CheckpointOptions) -> Result<Checkpoint> {
-        let file = CheckpointFile::open(path.as_ref(), options.syncs)?;
-        file.sync_directory()?;
-        if file.torn() > 0 {
-            log::warn!(
-                "{}: {} bytes behind the last whole checkpoint are passed over",
-                file.path().display(),
-                file.torn()
-            );
-        }
         let method = options.local_writes.unwrap_or_else(LocalWrites::best);
-        if method == LocalWrites::None {
-            log::warn!(
-                "each checkpoint of {} is a full copy: this kernel has neither PAGEMAP_SCAN with asynchronous write protection (Linux 6.7) \
-                 nor soft-dirty bits",
-                file.path().display()
-            );
-        }
-        let tracker = Tracker::new(node, method, options.logs_puts)?;
-        Ok(Checkpoint { file, tracker, base: None })
+        let saver = Saver::open(path.as_ref(), method, options.syncs)?;
+        let log = match options.logs_puts {
+            true => Some(log_of(node, saver.written().clone())?),
+            false => None,
+        };
+        Ok(Checkpoint { saver, log })
     }
 
     /// How writes of this process are seen.
     pub fn local_writes(&self) -> LocalWrites {
-        self.tracker.method()
+        self.saver.local_writes()
     }
 
     /// For a program that logs the puts itself ([`CheckpointOptions::logs_puts`]): what takes note of them.
     pub fn remote_writes(&self) -> RemoteWrites {
-        self.tracker.remote_writes().clone()
+        RemoteWrites(self.saver.written().clone())
     }
 
     /// The numbers of the first and the last checkpoint that can be restored.
     pub fn numbers(&self) -> Option<(u64, u64)> {
-        let (first, last) = (self.file.segments().first()?, self.file.segments().last()?);
-        Some((first.header.number, last.header.number))
+        self.saver.numbers()
     }
 
     /// Saves a region.
@@ -173,44 +202,8 @@ impl Checkpoint {
     /// `Regions`: the file has others. `File`: it could not be written; the checkpoints before stay, and what was to be saved comes with the
     /// next one. `Watch`: the kernel refused; the next save is full.
     pub fn save_all(&mut self, regions: &[&dyn Memory], note: &[u8]) -> Result<Saved> {
-        let lengths = self.check(regions)?;
-        if !self.tracker.watches(regions) {
-            self.base = None;
-        }
-        let base = self.base;
-        match base {
-            Some(base) => self.file.roll_back(base)?,
-            None => self.tracker.watch(regions)?,
-        }
-        // Without space for another file this one still has some for what has changed.
-        if let Err(error) = self.file.compact_if_worth() {
-            log::warn!("the file stays longer than it needs to be: {error}");
-        }
-        // If the kernel does not tell, nobody knows what differs.
-        self.base = None;
-        self.tracker.look()?;
-        // What is dirty still is if this fails.
-        self.base = base;
-        let all: u64 = lengths.iter().map(|bytes| bytes.div_ceil(PAGE as u64)).sum();
-        let dirty: u64 = (0..regions.len()).map(|region| count(self.tracker.dirty(region))).sum();
-        let kind = if base.is_none() || dirty >= all { SegmentKind::Full } else { SegmentKind::Incremental };
-        let tracker = &self.tracker;
-        let number = self.file.append(kind, &lengths, note, &mut |slots, sink| {
-            let mut buffer = vec![0; BATCH * PAGE];
-            for (index, region) in regions.iter().enumerate() {
-                let pages = lengths[index].div_ceil(PAGE as u64);
-                let copy = Copy { region: *region, index: index as u32, slots, buffer: &mut buffer };
-                match kind {
-                    SegmentKind::Full => copy.all(pages, sink)?,
-                    SegmentKind::Incremental => copy.runs(runs(tracker.dirty(index), pages), sink)?,
-                }
-            }
-            Ok(())
-        })?;
-        self.tracker.saved();
-        self.base = Some(number);
-        let pages = self.file.segments().last().map_or(0, |segment| segment.header.pages);
-        Ok(Saved { number, kind, pages })
+        let puts = LoggedPuts { log: self.log.as_ref().map(|(log, _)| log), regions };
+        with_saved(regions, |saved| Ok(self.saver.save(saved, note, &puts)?))
     }
 
     /// Saves regions together with all processes of a job, each of which calls this: what each process has put before the call is in the
@@ -257,21 +250,8 @@ impl Checkpoint {
     /// # Errors
     /// `NoSuchNumber`, `Regions`, `Damaged`, `File`: nothing was changed. `Watch`: the next save is full.
     pub fn restore_all(&mut self, number: u64, regions: &[&dyn Memory]) -> Result<Restored> {
-        let position = self.file.position(number)?;
-        let note = self.file.note(number)?;
-        self.check(regions)?;
-        let slots = self.file.slots_of(position + 1)?;
-        for slots in &slots {
-            self.file.read_slots(slots, &mut |_, _| Ok(()))?;
-        }
-        self.base = None;
-        for (region, slots) in regions.iter().zip(&slots) {
-            self.file.read_slots(slots, &mut |first, pages| Ok(put_back(*region, first, pages)?))?;
-        }
-        // From here on it is known what differs.
-        self.tracker.watch(regions)?;
-        self.base = Some(number);
-        Ok(Restored { number, note })
+        let puts = LoggedPuts { log: self.log.as_ref().map(|(log, _)| log), regions };
+        with_saved(regions, |saved| Ok(self.saver.restore(number, saved, &puts)?))
     }
 
     /// Restores regions together with all processes of a job, each of which calls this, from the last checkpoint that all have. `None`: they
@@ -291,12 +271,21 @@ impl Checkpoint {
         node.barrier()?;
         restored
     }
+}
 
-    fn check(&self, regions: &[&dyn Memory]) -> Result<Vec<u64>> {
-        let lengths: Vec<u64> = regions.iter().map(|region| region.bytes()).collect();
-        self.file.check_regions(&lengths)?;
-        Ok(lengths)
-    }
+/// A log of puts, which a thread notes.
+fn log_of(node: &Node, written: WrittenPages) -> Result<(AccessLog, Serving)> {
+    // The order of writes is of no importance.
+    let log = node.access_log_with(&LogOptions { is_ordered: false, ..LogOptions::new(LOG_BYTES) })?;
+    let serving = log.serve(move |access| note(&written, &access))?;
+    Ok((log, serving))
+}
+
+/// Calls with regions as they are saved.
+fn with_saved<T>(regions: &[&dyn Memory], call: impl FnOnce(&[&dyn SavedMemory]) -> T) -> T {
+    let regions: Vec<AsSaved<'_>> = regions.iter().map(|region| AsSaved(*region)).collect();
+    let regions: Vec<&dyn SavedMemory> = regions.iter().map(|region| region as _).collect();
+    call(&regions)
 }
 
 /// The outcome of this process, if that is an error or all processes have none. Waits for all.
@@ -305,72 +294,4 @@ fn together<T>(node: &Node, outcome: Result<T>) -> Result<T> {
     let value = outcome?;
     let failed: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] != [1]).collect();
     if failed.is_empty() { Ok(value) } else { Err(CheckpointError::Others { ranks: failed }) }
-}
-
-fn count(words: &[u64]) -> u64 {
-    words.iter().map(|word| u64::from(word.count_ones())).sum()
-}
-
-/// Puts pages back, if they are others: memory that was never touched, and is zeros, stays so. The last one may be cut by the end.
-fn put_back(region: &dyn Memory, first: u64, pages: &[u8]) -> pagewire::Result<()> {
-    let start = first * PAGE as u64;
-    let length = (region.bytes() - start).min(pages.len() as u64) as usize;
-    let mut there = vec![0; length];
-    region.copy_out(start, &mut there)?;
-    if there == pages[..length] {
-        return Ok(());
-    }
-    region.copy_in(start, &pages[..length])
-}
-
-/// Copies pages of a region to a file.
-struct Copy<'c> {
-    region: &'c dyn Memory,
-    index: u32,
-    /// Of all regions.
-    slots: &'c Slots,
-    buffer: &'c mut [u8],
-}
-
-impl Copy<'_> {
-    fn all(self, pages: u64, sink: &mut file::PageSink<'_>) -> Result<()> {
-        for first in (0..pages).step_by(BATCH) {
-            let count = (pages - first).min(BATCH as u64);
-            read(self.region, first, count, self.buffer)?;
-            give_but_zeros(self.index, first, &self.buffer[..count as usize * PAGE], sink)?;
-        }
-        Ok(())
-    }
-
-    fn runs(
-        self,
-        runs: impl Iterator<Item = std::ops::Range<u64>>,
-        sink: &mut file::PageSink<'_>,
-    ) -> Result<()> {
-        let slots = self.slots.get(self.index as usize).map_or(&[][..], Vec::as_slice);
-        for run in runs {
-            for first in run.clone().step_by(BATCH) {
-                let count = (run.end - first).min(BATCH as u64);
-                read(self.region, first, count, self.buffer)?;
-                let pages = &self.buffer[..count as usize * PAGE];
-                let was_zeros = slots.get(first as usize..(first + count) as usize);
-                match was_zeros.is_some_and(|slots| slots.iter().all(|slot| slot.at == 0)) {
-                    // What was zeros, and is, need not be saved.
-                    true => give_but_zeros(self.index, first, pages, sink)?,
-                    false => sink(self.index, first, pages)?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Reads whole pages of a region, the last of which may be cut by its end: zeros follow.
-fn read(region: &dyn Memory, first: u64, count: u64, buffer: &mut [u8]) -> Result<()> {
-    let start = first * PAGE as u64;
-    let wanted = count as usize * PAGE;
-    let length = (region.bytes() - start).min(wanted as u64) as usize;
-    region.copy_out(start, &mut buffer[..length])?;
-    buffer[length..wanted].fill(0);
-    Ok(())
 }

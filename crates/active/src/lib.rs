@@ -68,7 +68,7 @@ pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
 pub use batch::{Batch, BatchCounts, BatchedPut, Batches, MAX_BATCHED};
 pub use checkpoint::{
     Checkpoint, CheckpointError, CheckpointInfo, CheckpointKind, CheckpointOptions, Inspection, LocalWrites,
-    RemoteWrites, Restored, Saved,
+    MemoryError, RemoteWrites, Restored, SaveError, Saved, SavedMemory, Verified,
 };
 pub use hash_table::{HashTable, TableOptions};
 pub use log::{AccessLog, Events, LogOptions, Logs};

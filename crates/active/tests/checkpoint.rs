@@ -6,7 +6,7 @@ use other::{Other, ROLE, on_each_path};
 use pagewire::{Node, Region, RemoteRegion, Rights};
 use pagewire_active::{
     AttributesOf, Checkpoint, CheckpointError, CheckpointKind, CheckpointOptions, Inspection, LocalWrites,
-    LogOptions, Logs,
+    LogOptions, Logs, SaveError, Verified,
 };
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ fn regions_are_saved_together_with_a_note() {
         log.poll(handler);
         let saved = checkpoint.save_all(&[&table, &words], b"two").unwrap();
         assert_eq!((saved.kind, sum.into_inner()), (CheckpointKind::Incremental, 11));
-        assert!(matches!(checkpoint.save(&table), Err(CheckpointError::Regions { .. })));
+        assert!(matches!(checkpoint.save(&table), Err(CheckpointError::Save(SaveError::Regions { .. }))));
         drop(checkpoint);
         let (table, words) = (node.zeroed::<u64>(1024).unwrap(), node.words(100_000).unwrap());
         let mut checkpoint = Checkpoint::open(&node, &path).unwrap();
@@ -199,7 +199,7 @@ fn three_checkpoints(path: &Path) -> (Vec<u64>, Vec<Vec<u8>>) {
         checkpoint.save(&world.table).unwrap();
     }
     let inspection = Inspection::open(path).unwrap();
-    inspection.verify().unwrap();
+    assert_eq!(inspection.verify().unwrap(), [Verified::Whole; 3]);
     assert_eq!((inspection.regions(), inspection.unfinished()), (&[BYTES as u64][..], 0));
     (inspection.checkpoints().iter().map(|checkpoint| checkpoint.end).collect(), models)
 }
@@ -269,21 +269,27 @@ fn a_changed_bit_is_never_restored() {
         let is_last = at as u64 >= ends[1];
         match outcome {
             Ok(Some(restored)) => {
+                // Data that were saved anew later are damaged: the checkpoints before are.
+                let harms_only_earlier = |verified: &Vec<Verified>| {
+                    verified.last() == Some(&Verified::Whole)
+                        && verified.iter().any(|one| *one != Verified::Whole)
+                };
                 assert!(
-                    is_last && restored.number == 2 || !is_last && verified.is_err(),
+                    is_last && restored.number == 2
+                        || !is_last && verified.as_ref().is_ok_and(harms_only_earlier),
                     "{at}: {verified:?}"
                 );
                 assert!(contents(&table) == models[restored.number as usize], "{at}");
             }
             Ok(None) => panic!("{at}: nothing was restored"),
-            Err(CheckpointError::Damaged { whole, .. }) => {
+            Err(CheckpointError::Save(SaveError::Damaged { whole, .. })) => {
                 assert!(!is_last && contents(&table) == models[0], "{at}");
                 let before = ends.iter().take_while(|end| **end <= at as u64).count() as u64;
                 assert!(
                     whole.is_none_or(|(number, end)| number <= before && end == ends[number as usize - 1])
                 );
             }
-            Err(error @ CheckpointError::Foreign { .. }) => assert!(at < 16, "{error}"),
+            Err(error @ CheckpointError::Save(SaveError::Foreign { .. })) => assert!(at < 16, "{error}"),
             Err(error) => panic!("{at}: {error}"),
         }
     }
@@ -308,9 +314,12 @@ fn errors_say_what_to_do() {
     assert!(error(Checkpoint::open(&node, &text)).contains("is no checkpoint of this version"));
     assert_eq!(std::fs::read(&text).unwrap(), vec![b'a'; 5000], "somebody's file stays as it is");
     drop(checkpoint);
-    // A text that is shorter than a page is somebody's, too.
-    std::fs::write(&text, b"a note").unwrap();
-    assert!(error(Checkpoint::open(&node, &text)).contains("is no checkpoint of this version"));
+    // A text that is shorter than a page is somebody's, too, and so are zeros.
+    for bytes in [&b"a note"[..], &[0; 3], &[0; 3 * PAGE]] {
+        std::fs::write(&text, bytes).unwrap();
+        assert!(error(Checkpoint::open(&node, &text)).contains("is no checkpoint of this version"));
+        assert_eq!(std::fs::read(&text).unwrap(), bytes);
+    }
 }
 
 /// A process that peers put to, and that saves and is killed at random instants: what it has acknowledged comes back, byte by byte

@@ -1,5 +1,6 @@
 /*
- * pagewire_verbs.h: what Pagewire adds to verbs programs: conditional writes on queue pairs of their own, and counts of the accesses to their regions.
+ * pagewire_verbs.h: what Pagewire adds to verbs programs: conditional writes on queue pairs of their own, and for their regions counts of accesses,
+ * checkpoints, and attributes of pages.
  *
  * Conditional writes.
  *
@@ -110,6 +111,67 @@ pw_error pw_watch_region(struct ibv_mr *mr, uint32_t accesses);
  * counts: gets the first `most` of them; NULL with 0. found: gets how many there are, which may be more. PW_ARGUMENT.
  */
 pw_error pw_page_counts(const void *address, size_t length, pw_page_count *counts, size_t most, size_t *found);
+
+/** What was saved of a region. */
+typedef struct {
+    /** The number of the checkpoint: one more than that of the one before in the file. */
+    uint64_t number;
+    /** Pages of data in it. */
+    uint64_t pages;
+    /** 1: it has all pages; 0: what has changed since the one before. */
+    uint32_t is_full;
+} pw_saved;
+
+/**
+ * Saves a memory region to a file, which is made if it is absent. The first checkpoint is full, or the first one behind a restore has what has changed
+ * since. What peers have completed before the call is in it, and what this process has written before. A page that somebody writes during the call is as
+ * it was at some instant of the call, or in part, and comes again with the next one: stop writing where that matters. The file survives the process at any
+ * instant with its last whole checkpoint. `pagewire checkpoint` lists, verifies and extracts what it has.
+ *
+ * file: one region has one file; another name begins a full checkpoint there. NULL: the file that the region has, as by pagewire run --checkpoint. saved: gets
+ * what was saved; NULL if nobody asks.
+ *
+ * Writes of this process are seen by asynchronous write protection (Linux 6.7); elsewhere, and for memory that cannot be protected so, as files that are
+ * mapped, each checkpoint is a full copy, which a line on the standard error output says. What peers write through another region over the same memory
+ * is seen, too, if that memory is not of the registered heap, or the other region is saved as well.
+ *
+ * mr: registered, and not deregistered meanwhile. A reregistration ends its checkpoints: the next one is full.
+ *
+ * PW_ARGUMENT: mr or file cannot be, or pagewire run --checkpoint saves the region elsewhere. PW_ENGINE: the file or the memory cannot be used, which
+ * pw_error_message() says; the checkpoints before stay.
+ */
+pw_error pw_checkpoint_region(struct ibv_mr *mr, const char *file, pw_saved *saved);
+
+/**
+ * Restores the memory of a region from a checkpoint, of a region with the same length. Nobody else uses the memory meanwhile. All data are compared with
+ * their checksums before any is changed. Later checkpoints of this region to the same file have what has changed since; those behind number are then
+ * forgotten.
+ *
+ * number: of a checkpoint; 0: the last one. restored: gets its number; NULL if nobody asks. The others as for pw_checkpoint_region().
+ */
+pw_error pw_restore_region(struct ibv_mr *mr, const char *file, uint64_t number, uint64_t *restored);
+
+/**
+ * Saves all regions of a program that was started by pagewire run --checkpoint, each to its file, as pw_checkpoint_region() does: for a program that
+ * knows when nobody writes. saved: gets how many were; NULL if nobody asks.
+ *
+ * PW_ENGINE: the program was not started so, or a region was not saved.
+ */
+pw_error pw_checkpoint_all(uint64_t *saved);
+
+/**
+ * Sets the attributes of pages of a memory region: what peers WRITE, READ and add there is then logged, with data or without, redirected into the log, or
+ * refused with IBV_WC_REM_ACCESS_ERR. As pw_set_attributes() of pagewire.h, whose attributes and logs these are: pw_log_make() makes a log,
+ * pw_log_poll() and pw_log_serve() read it. WRITEs are puts, READs are gets. SENDs are no accesses to a region.
+ *
+ * offset, length: whole pages of 4,096 bytes, the first of which begins where the region does; the last one may be shorter. PW_TO_END for the rest. log:
+ * NULL for the fault log. A reregistration with another protection domain or other memory is refused while the pages have attributes; nothing takes
+ * these away but ibv_dereg_mr().
+ *
+ * mr: registered, and not deregistered meanwhile. PW_BOUNDS, PW_ARGUMENT; PW_ENGINE: mr is none; its accesses are counted or it is saved to checkpoints,
+ * which use the log of its pages; or a stopped peer is within an access.
+ */
+pw_error pw_set_region_attributes(struct ibv_mr *mr, uint64_t offset, uint64_t length, uint32_t attributes, pw_log *log);
 
 #ifdef __cplusplus
 }

@@ -196,7 +196,7 @@ pub unsafe extern "C" fn pw_set_attributes(
     })
 }
 
-fn described<'n>(mut setting: PageSetting<'n>, attributes: u32) -> Result<PageSetting<'n>> {
+pub(crate) fn described<'n>(mut setting: PageSetting<'n>, attributes: u32) -> Result<PageSetting<'n>> {
     type Change<'n> = fn(PageSetting<'n>) -> PageSetting<'n>;
     let changes: [(u32, Change<'n>); 7] = [
         (PW_REDIRECT_PUTS, PageSetting::redirect_puts),

@@ -17,7 +17,7 @@
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
 //! | [`conditional`] | writes that wait for their release |
-//! | [`verbs`] | those of verbs programs (`include/pagewire_verbs.h`) |
+//! | [`verbs`], [`verbs_regions`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
 #![allow(non_camel_case_types)]
 // The comments say what a pointer must be in terms of C.
@@ -41,6 +41,7 @@ pub mod remote;
 pub mod signal;
 pub mod table;
 pub mod verbs;
+pub mod verbs_regions;
 pub mod version;
 
 // Its symbols are the other half of the shared object.

@@ -9,6 +9,9 @@ mod library;
 #[path = "../../../tests/src/not_checked.rs"]
 mod not_checked;
 
+#[path = "c_programs/checkpoints.rs"]
+mod checkpoints;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;

@@ -9,6 +9,7 @@ use clap::builder::{
     PossibleValue, PossibleValuesParser, RangedU64ValueParser, StringValueParser, TypedValueParser,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use pagewire_checkpoint::CheckpointChoice;
 pub use pagewire_nic::PathChoice;
 use pagewire_nic::{FaultHandling, PageFaultChoice, PageIn, UnknownPath};
 use std::ffi::{OsStr, OsString};
@@ -52,7 +53,7 @@ pub enum Command {
     Get(GetArguments),
     /// Put files into what another process serves
     Put(PutArguments),
-    /// List the checkpoints of a file, and verify them
+    /// List, verify and extract the checkpoints of a file; have a program save now
     Checkpoint(CheckpointArguments),
     /// Run other people's RDMA programs between two hosts on this machine
     Demo(DemoArguments),
@@ -165,6 +166,24 @@ impl TypedValueParser for PageFaultWord {
     }
 }
 
+/// Where regions are saved, and how often.
+#[derive(Clone)]
+struct CheckpointWord;
+
+impl TypedValueParser for CheckpointWord {
+    type Value = CheckpointChoice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<CheckpointChoice, clap::Error> {
+        let checked = |word: OsString| CheckpointChoice::parse(&word);
+        clap::builder::OsStringValueParser::new().try_map(checked).parse_ref(command, argument, value)
+    }
+}
+
 /// The names of how pages come in, with what they mean.
 fn page_in() -> impl TypedValueParser<Value = PageIn> {
     let help = |strategy| match strategy {
@@ -198,7 +217,8 @@ fn interval(seconds: &str) -> Result<Duration, String> {
     pagewire run -- ibv_rc_pingpong -g 0\n  \
     pagewire run --path udp --pcap /tmp/wire.pcap -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
     pagewire run --stats -- ib_write_bw --size 1048576 192.0.2.7\n  \
-    pagewire run --watch writes=count,reads=count -- ./server\n\n\
+    pagewire run --watch writes=count,reads=count -- ./server\n  \
+    pagewire run --checkpoint saved,every=60 -- ./server\n\n\
     Exit status: the program's own; 126 if it cannot be run, 127 if it is not found,\n\
     128 + N if signal N ended it (with --stats or --watch), 125 if Pagewire itself failed,\n\
     2 for a wrong command line.")]
@@ -225,6 +245,10 @@ pub struct RunArguments {
     /// standard error, when the program has ended; pagewire top shows them before
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["writes=count", "reads=count"])]
     pub watch: Vec<String>,
+    /// Save each memory region of the program to a file in FOLDER/PROGRAM.PID, what has changed of it: every 10 seconds, or as often as said (0: only
+    /// when pagewire checkpoint --now or the program asks), and when the program exits
+    #[arg(long, value_name = "FOLDER[,every=SECONDS]", value_parser = CheckpointWord)]
+    pub checkpoint: Option<CheckpointChoice>,
     /// With --watch: print the counts as one JSON object a line
     #[arg(long, requires = "watch")]
     pub json: bool,
@@ -502,7 +526,8 @@ mod tests {
             "",
             "help",
             "--stats -- x -y",
-            "--page-faults rnr --page-faults pagewire0=err --page-in pia --pcap f --rate 25 --no-device-files x --help",
+            "--page-faults rnr --page-faults pagewire0=err --page-in pia --pcap f --rate 25 --no-device-files --checkpoint d,every=1 x --help",
+            "--checkpoint d,every=x y",
         ];
         for line in lines {
             let words =

@@ -7,7 +7,7 @@
 //! Anybody may take such a name: an answer counts only if the user who gives it is one to be believed.
 
 use crate::arguments::ExplainArguments;
-use crate::limits::{EXPLAIN_BYTES, EXPLAIN_PATIENCE, WATCH_INTERVAL};
+use crate::limits::{CHECKPOINT_PATIENCE, EXPLAIN_BYTES, EXPLAIN_PATIENCE, WATCH_INTERVAL};
 use crate::report::{self, ProcessReport};
 use anyhow::{Context, Result};
 use nix::sys::socket::{
@@ -19,8 +19,12 @@ use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 const NAME: &str = "pagewire-explain-";
+
+/// Of processes that save their regions.
+const CHECKPOINT_NAME: &str = "pagewire-checkpoint-";
 
 /// Prints the reports; gives the exit status: 1 if a process that was named did not answer.
 ///
@@ -162,15 +166,20 @@ pub struct Listener {
 /// # Errors
 /// If /proc/net/unix cannot be read.
 pub fn listening() -> Result<Vec<Listener>> {
-    let sockets = std::fs::read_to_string("/proc/net/unix").context("/proc/net/unix")?;
-    Ok(parse_sockets(&sockets))
+    listening_as(NAME)
 }
 
-fn parse_sockets(sockets: &str) -> Vec<Listener> {
+/// Those that listen on sockets whose names begin so.
+fn listening_as(prefix: &str) -> Result<Vec<Listener>> {
+    let sockets = std::fs::read_to_string("/proc/net/unix").context("/proc/net/unix")?;
+    Ok(parse_sockets(&sockets, prefix))
+}
+
+fn parse_sockets(sockets: &str, prefix: &str) -> Vec<Listener> {
     let listener = |name: &str| {
-        let (number, namesake) = match name.strip_prefix(NAME)?.split_once('.') {
+        let (number, namesake) = match name.strip_prefix(prefix)?.split_once('.') {
             Some((number, namesake)) => (number, namesake),
-            None => (name.strip_prefix(NAME)?, "0"),
+            None => (name.strip_prefix(prefix)?, "0"),
         };
         namesake.parse::<u32>().ok()?;
         Some(Listener { number: number.parse().ok()?, name: name.to_owned() })
@@ -191,12 +200,25 @@ fn parse_sockets(sockets: &str) -> Vec<Listener> {
 /// # Errors
 /// Why there is none.
 pub fn reports(pid: u32) -> Result<Vec<ProcessReport>, Silence> {
+    connection(pid, NAME)?.reports()
+}
+
+/// Has the process that this one sees under the number `pid` save its regions (`PAGEWIRE_CHECKPOINT`); gives its answer when it has.
+///
+/// # Errors
+/// Why there is none. `NoEngine`: it saves none.
+pub(crate) fn checkpoint(pid: u32) -> Result<String, Silence> {
+    connection(pid, CHECKPOINT_NAME)?.text(CHECKPOINT_PATIENCE)
+}
+
+/// A connection to the process that this one sees under the number `pid`.
+fn connection(pid: u32, prefix: &str) -> Result<Connection, Silence> {
     let number = own_number(pid).unwrap_or(pid);
-    let listeners = listening().map_err(|error| Silence::Failed(format!("{error:#}")))?;
+    let listeners = listening_as(prefix).map_err(|error| Silence::Failed(format!("{error:#}")))?;
     let mut silence = None;
     for listener in listeners.iter().filter(|listener| listener.number == number) {
         match listener.connect() {
-            Ok(connection) if connection.pid == Some(pid) => return connection.reports(),
+            Ok(connection) if connection.pid == Some(pid) => return Ok(connection),
             // A namesake.
             Ok(_) => {}
             Err(Silence::NoEngine) => {}
@@ -273,11 +295,11 @@ impl Connection {
         }
     }
 
-    /// What it tells, under the number that it has here.
-    fn reports(self) -> Result<Vec<ProcessReport>, Silence> {
+    /// What it tells.
+    fn text(&self, patience: Duration) -> Result<String, Silence> {
         self.believed_by(geteuid())?;
         let read = || -> io::Result<String> {
-            self.stream.set_read_timeout(Some(EXPLAIN_PATIENCE))?;
+            self.stream.set_read_timeout(Some(patience))?;
             let mut text = String::new();
             (&self.stream).take(EXPLAIN_BYTES).read_to_string(&mut text)?;
             Ok(text)
@@ -290,6 +312,12 @@ impl Connection {
                 _ => Silence::Failed("its answer is empty".to_owned()),
             });
         }
+        Ok(text)
+    }
+
+    /// What it tells of itself, under the number that it has here.
+    fn reports(self) -> Result<Vec<ProcessReport>, Silence> {
+        let text = self.text(EXPLAIN_PATIENCE)?;
         let mut reports = report::parse(&text)
             .map_err(|error| Silence::Failed(format!("its answer is not understood: {error:#}")))?;
         if let Some(pid) = self.pid {
@@ -419,7 +447,7 @@ mod tests {
             0000: 00000002 00000000 00010000 0001 01 129 @pagewire-explain-42.x\n\
             0000: 00000002 00000000 00010000 0001 01 127\n";
         let named = |name: &str| Listener { number: 42, name: format!("{NAME}{name}") };
-        assert_eq!(parse_sockets(table), [named("42"), named("42.1")]);
+        assert_eq!(parse_sockets(table, NAME), [named("42"), named("42.1")]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::install::{Installation, LIBRARY, MALLOC_LIBRARY};
 use crate::preload;
+use pagewire_checkpoint::CheckpointChoice;
 use pagewire_nic::{PageIn, PathChoice};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub struct Launch {
     pub pcap: Option<PathBuf>,
     /// Which accesses of peers are counted, if that was said.
     pub watch: Option<String>,
+    /// Where regions are saved, and how often, if that was said.
+    pub checkpoint: Option<CheckpointChoice>,
     /// The file to which counters are appended when the program ends, if any.
     pub stats: Option<PathBuf>,
 }
@@ -52,6 +55,7 @@ impl Launch {
             heap: false,
             pcap: None,
             watch: None,
+            checkpoint: None,
             stats: None,
         }
     }
@@ -77,6 +81,8 @@ impl Launch {
         set(command, "PAGEWIRE_DEVICE_FILES", self.device_files.map(word));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
         set(command, "PAGEWIRE_WATCH", self.watch.as_deref().map(Path::new));
+        let checkpoint = self.checkpoint.as_ref().map(CheckpointChoice::to_word);
+        set(command, "PAGEWIRE_CHECKPOINT", checkpoint.as_deref().map(Path::new));
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());
     }
 }

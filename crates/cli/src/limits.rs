@@ -8,6 +8,8 @@ pub const EXPLAIN_BYTES: u64 = 64 << 20;
 
 /// How long a process may take to answer `pagewire explain`.
 pub const EXPLAIN_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a process may take to save its regions.
+pub const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Pause between two rounds of `pagewire explain --watch`.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(1);

@@ -46,6 +46,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     launch.device_files = arguments.no_device_files.then_some(false);
     launch.heap = arguments.heap;
     launch.watch = (!arguments.watch.is_empty()).then(|| arguments.watch.join(","));
+    if let Some(checkpoint) = &arguments.checkpoint {
+        try_checkpoint(&checkpoint.folder)
+            .with_context(|| format!("--checkpoint {}", checkpoint.folder.display()))?;
+        launch.checkpoint = Some(checkpoint.clone());
+    }
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.
         let file = std::path::absolute(file)?;
@@ -55,25 +60,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
 
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
     if let Some(file) = file_of(program) {
-        launch.needed = preload::needed(&file);
-        if let Some(runtime) = launch.needed.iter().find(|name| preload::is_sanitizer(name.as_bytes())) {
-            if launch.heap {
-                bail!("--heap: {} has {runtime}, whose malloc(3) it needs: leave --heap out", file.display());
-            }
-        }
-        if let Some(privilege) = privilege(&file, Caller::this()) {
-            crate::tell!(
-                "pagewire: {} {privilege}: the loader gives it no engine, so it does not run on Pagewire itself (pagewire \
-                 run may be put behind it)",
-                file.display()
-            );
-        } else if is_static(&file) {
-            crate::tell!(
-                "pagewire: {} is linked statically: nothing can be loaded into it, so it does not run on Pagewire itself \
-                 (link it with -libverbs dynamically; programs that it starts do run on Pagewire)",
-                file.display()
-            );
-        }
+        look_at_program(&file, &mut launch)?;
     }
     let mut command = Command::new(program);
     command.args(operands);
@@ -93,8 +80,41 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
         Ok(status) => status,
         Err(error) => return Ok(refusal(program, &error)),
     };
-    let reports = report::read_file(&file)?;
+    print_counters(&file, status, arguments)?;
+    Ok(code(status))
+}
+
+/// Notes what the program names, and says why it does not run on Pagewire, if that can be seen.
+fn look_at_program(file: &Path, launch: &mut Launch) -> Result<()> {
+    launch.needed = preload::needed(file);
+    if let Some(runtime) = launch.needed.iter().find(|name| preload::is_sanitizer(name.as_bytes())) {
+        if launch.heap {
+            bail!("--heap: {} has {runtime}, whose malloc(3) it needs: leave --heap out", file.display());
+        }
+    }
+    if let Some(privilege) = privilege(file, Caller::this()) {
+        crate::tell!(
+            "pagewire: {} {privilege}: the loader gives it no engine, so it does not run on Pagewire itself (pagewire \
+             run may be put behind it)",
+            file.display()
+        );
+    } else if is_static(file) {
+        crate::tell!(
+            "pagewire: {} is linked statically: nothing can be loaded into it, so it does not run on Pagewire itself \
+             (link it with -libverbs dynamically; programs that it starts do run on Pagewire)",
+            file.display()
+        );
+    }
+    Ok(())
+}
+
+/// Prints what the processes of the program have written of their counters.
+fn print_counters(file: &Path, status: ExitStatus, arguments: &RunArguments) -> Result<()> {
+    let reports = report::read_file(file)?;
+    let unfinished =
+        if !arguments.watch.is_empty() { watched::left_behind(file, &reports)? } else { Vec::new() };
     match (reports.is_empty(), status.signal()) {
+        (true, _) if !unfinished.is_empty() && !arguments.stats => {}
         (true, Some(signal)) => {
             crate::tell!("pagewire: no counters: signal {signal} ended the program before it wrote them");
         }
@@ -111,7 +131,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
             }
         }
     }
-    Ok(code(status))
+    if !unfinished.is_empty() {
+        crate::tell!(
+            "pagewire: a process ended before it wrote its counts: these are of a moment before its end"
+        );
+        watched::print(&unfinished, arguments.json)?;
+    }
+    Ok(())
 }
 
 /// The file that `program` names.
@@ -208,6 +234,16 @@ fn try_capture(file: &Path) -> Result<()> {
     File::create_new(&tried)
         .and_then(|_| std::fs::remove_file(&tried))
         .with_context(|| format!("no file can be made in {}", directory.display()))
+}
+
+/// Makes the folder of checkpoints if it is absent, and sees whether the engine will be able to make folders in it.
+fn try_checkpoint(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).context("the folder cannot be made")?;
+    tempfile::Builder::new()
+        .prefix(".pagewire-")
+        .tempdir_in(folder)
+        .context("no folder can be made in it")?;
+    Ok(())
 }
 
 /// Says why `program` could not be started; gives the exit status that a shell would.

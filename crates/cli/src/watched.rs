@@ -1,10 +1,11 @@
 //! What a process tells of accesses to its regions (`pagewire run --watch`): how many there were, and the pages with the most.
 
-use crate::report::ProcessReport;
+use crate::report::{self, ProcessReport};
 use crate::table::Table;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Pages that are shown to people.
 pub const SHOWN_PAGES: usize = 10;
@@ -108,6 +109,30 @@ pub fn print(reports: &[ProcessReport], as_json: bool) -> Result<()> {
         watch.write(&mut out)?;
     }
     Ok(())
+}
+
+/// The counts of processes that have written no statistics to a file: what they had written beside it before (`crates/verbs/src/watch_snapshot.rs`).
+///
+/// # Errors
+/// If they cannot be read.
+pub fn left_behind(statistics: &Path, reports: &[ProcessReport]) -> Result<Vec<ProcessReport>> {
+    let Some((directory, name)) = statistics.parent().zip(statistics.file_name()) else {
+        return Ok(Vec::new());
+    };
+    let prefix = format!("{}.watch.", name.to_string_lossy());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse::<u32>().ok());
+        let Some(pid) = pid else { continue };
+        let is_told =
+            |report: &ProcessReport| report.process.get("pid").and_then(Value::as_u64) == Some(pid.into());
+        if !reports.iter().any(is_told) {
+            found.extend(report::read_file(&entry.path())?);
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

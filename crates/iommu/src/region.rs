@@ -404,6 +404,11 @@ impl<W: SharedWords> RegionTable<W> {
         Some(index)
     }
 
+    /// Whether a key is valid.
+    pub fn has_key(&self, key: u32) -> bool {
+        self.valid(key).is_some()
+    }
+
     /// The place that a key of this table names, valid or not.
     pub fn place_of(&self, key: u32) -> u32 {
         self.secret.index(key)

@@ -43,6 +43,7 @@
 use crate::engine::Engine;
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
 use crate::watch::{self, WatchReport};
+use crate::watch_snapshot;
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
@@ -198,10 +199,13 @@ impl From<ConnectionReport> for Connection {
     }
 }
 
-fn process(engine: &Engine) -> io::Result<Process> {
+/// The name of the program.
+pub fn program() -> String {
     let program = std::env::args_os().next().unwrap_or_default();
-    let program =
-        std::path::Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned();
+    std::path::Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned()
+}
+
+fn process(engine: &Engine) -> io::Result<Process> {
     let devices = device::devices()?
         .into_iter()
         .map(|device| DeviceLine {
@@ -214,7 +218,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
     let report = engine.nic().page_faults();
     Ok(Process {
         pid: std::process::id(),
-        program,
+        program: program(),
         path_choice: engine.settings().path.name(),
         page_faults: engine.settings().page_faults.to_string(),
         port: host.direct_port(),
@@ -231,7 +235,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
 
 /// Starts the thread that answers; gives the listener, which is also the thread's.
 pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
-    let listener = Arc::new(UnixListener::from(above_standard(bind()?.into())?));
+    let listener = Arc::new(UnixListener::from(above_standard(bind(NAME)?.into())?));
     // SAFETY: listen(2) on our own descriptor; it only shortens the queue that `bind_addr` chose.
     unsafe { libc::listen(listener.as_raw_fd(), EXPLAIN_BACKLOG) };
     let (engine, accepting) = (engine.clone(), listener.clone());
@@ -255,9 +259,12 @@ pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
     Ok(listener)
 }
 
+/// What the name of the socket begins with.
+const NAME: &str = "pagewire-explain-";
+
 /// The first name that nobody has: processes of different PID namespaces may have the same number.
-fn bind() -> io::Result<UnixListener> {
-    let name = format!("pagewire-explain-{}", std::process::id());
+pub fn bind(prefix: &str) -> io::Result<UnixListener> {
+    let name = format!("{prefix}{}", std::process::id());
     let mut bound = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?);
     for namesake in 1..=MAX_NAMESAKES {
         if !matches!(&bound, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {
@@ -284,7 +291,7 @@ fn answer(engine: &Engine, reader: UnixStream) -> io::Result<()> {
 }
 
 /// Whether the process at the other end is this user's, or root's.
-fn may_read(reader: &UnixStream) -> io::Result<bool> {
+pub fn may_read(reader: &UnixStream) -> io::Result<bool> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: getsockopt(2) writes at most `length` bytes into the local structure, whose size that is.
@@ -351,5 +358,7 @@ pub fn write_statistics(engine: &Engine) -> io::Result<()> {
     let mut line = serde_json::to_vec(&statistics)?;
     line.push(b'\n');
     // One write of a file opened for appending: lines of several processes do not mix.
-    std::fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)
+    std::fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)?;
+    watch_snapshot::remove(file);
+    Ok(())
 }

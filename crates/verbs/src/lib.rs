@@ -8,6 +8,7 @@ mod address_handle;
 mod advise;
 mod async_event;
 mod boundary;
+pub mod checkpoint;
 mod completion_channel;
 mod completion_queue;
 mod connection_manager;
@@ -48,8 +49,17 @@ mod signals;
 mod sysfs;
 pub mod unsupported;
 pub mod watch;
+mod watch_snapshot;
 mod work_requests;
 
 pub use process::{call_on_start, shared_nic};
-pub use protection::watch_region;
+pub use protection::{
+    RegionAttributesError, checkpoint_region, restore_region, set_region_attributes, watch_region,
+};
 pub use settings::Watched;
+pub use watch::OwnAttributesError;
+
+/// A refusal by the engine, in a sentence.
+pub fn engine_refusal(sentence: &'static str) -> pagewire_nic::Error {
+    pagewire_nic::Error::InvalidArgument(sentence)
+}

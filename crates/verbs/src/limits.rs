@@ -24,7 +24,7 @@ pub const MAX_SMALL_FILE: usize = 1 << 16;
 pub const MAX_ENDED_CONNECTIONS: usize = 1024;
 /// Milliseconds that the end of a process waits for a thread that starts the engine, or just looks at it.
 pub const EXIT_PATIENCE_MILLISECONDS: u64 = 100;
-/// Bytes of a region that is watched at most: its table of attributes has 4 bytes a page, all of which are set.
+/// Bytes of a region that is watched or saved at most: its table of attributes has 4 bytes a page, all of which are set.
 pub const MAX_WATCHED_REGION: u64 = 1 << 36;
 /// Pages whose accesses are counted one by one. What goes to others is counted in all.
 pub const MAX_COUNTED_PAGES: usize = 1 << 20;
@@ -40,5 +40,21 @@ pub const WATCH_RING: usize = 1 << 16;
 pub const WATCH_THRESHOLD: u64 = 256;
 /// Milliseconds that the counting thread sleeps at most.
 pub const WATCH_MILLISECONDS: u64 = 50;
+/// Regions that are saved at once. Each takes three descriptors, and programs mostly have a limit of 1,024.
+pub const MAX_SAVED_REGIONS: usize = 128;
+/// Files of regions that have ended that are kept, the youngest.
+pub const MAX_ENDED_CHECKPOINTS: usize = 64;
+/// Processes of one name and PID, in other PID namespaces or of earlier times, beside which one more has a folder.
+pub const MAX_CHECKPOINT_FOLDERS: u32 = 4096;
+/// Seconds that a process that ends waits for a checkpoint of another thread.
+pub const CHECKPOINT_EXIT_SECONDS: u64 = 60;
+/// Milliseconds for which a checkpoint reads what was logged before. Where that was more, all of the region counts as written.
+pub const CHECKPOINT_CATCH_UP_MILLISECONDS: u64 = 10_000;
+/// Milliseconds between two files of counts at least.
+pub const SNAPSHOT_MILLISECONDS: u64 = 100;
+/// So many times as long as the last file took, the next one is not written.
+pub const SNAPSHOT_SHARE: u32 = 20;
+/// Records between two looks whether such a file is due.
+pub const SNAPSHOT_RECORDS: u32 = 1024;
 /// Milliseconds that who asks for counts spends on what was not counted yet.
 pub const WATCH_CATCH_UP_MILLISECONDS: u64 = 500;

@@ -1,6 +1,7 @@
 //! The engine of this process: made when the first device is opened, gone in forked children.
 
 use crate::boundary::{Errno, Result};
+use crate::checkpoint;
 use crate::engine::Engine;
 use crate::explain;
 use crate::held::{HeldOverForks, Order};
@@ -30,6 +31,14 @@ static ENGINE: HeldOverForks<Option<Arc<Engine>>> = HeldOverForks::new(Order::En
 /// The listener of the explain socket, to be closed in forked children; -1: none.
 static EXPLAIN_LISTENER: AtomicI32 = AtomicI32::new(-1);
 
+/// The listener of the checkpoint socket, to be closed in forked children; -1: none.
+static CHECKPOINT_LISTENER: AtomicI32 = AtomicI32::new(-1);
+
+/// Has the listener of the checkpoint socket closed in forked children.
+pub fn close_in_child(listener: RawFd) {
+    CHECKPOINT_LISTENER.store(listener, Ordering::Release);
+}
+
 /// Refuses an environment that asks for something that does not exist, as early as a program looks for devices.
 pub fn check_environment() -> Result<()> {
     settings().map(|_| ())
@@ -41,7 +50,8 @@ fn settings() -> Result<Settings> {
         Errno(EINVAL)
     })?;
     start_logging(&settings.log);
-    watch::choose(settings.watch);
+    watch::choose(settings.watch, settings.checkpoint.is_some());
+    checkpoint::choose(settings.checkpoint.as_ref());
     check_devices(&settings.page_faults)?;
     Ok(settings)
 }
@@ -163,6 +173,7 @@ extern "C" fn at_exit() {
     let Some(engine) = running.clone() else { return };
     drop(running);
     let written = catch_unwind(AssertUnwindSafe(|| {
+        checkpoint::at_exit();
         engine.last_round();
         // What they have lost is told in the statistics.
         pagewire_fabric::finish_captures();
@@ -174,12 +185,14 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Closes the child's copy of the listener.
+/// Closes the child's copies of the listeners.
 fn close_listener() {
-    let listener: RawFd = EXPLAIN_LISTENER.swap(-1, Ordering::Relaxed);
-    if listener >= 0 {
-        // SAFETY: the child's copy of a descriptor that only the explain thread used, which the child does not have.
-        unsafe { libc::close(listener) };
+    for place in [&EXPLAIN_LISTENER, &CHECKPOINT_LISTENER] {
+        let listener: RawFd = place.swap(-1, Ordering::Relaxed);
+        if listener >= 0 {
+            // SAFETY: the child's copy of a descriptor that only the thread used that listens, which the child does not have.
+            unsafe { libc::close(listener) };
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, quick_pointer, quick_status, set_errno, status};
+use crate::checkpoint::{self, RefusedSave};
 use crate::context::ContextObject;
 use crate::engine::Host;
 use crate::held::epoch;
@@ -9,10 +10,13 @@ use crate::leftovers::{Leftover, Leftovers, Membership};
 use crate::object::Object;
 use crate::settings::Watched;
 use crate::unsupported;
-use crate::watch;
+use crate::watch::{self, OwnAttributesError};
 use libc::{EBUSY, EIO, c_int, c_void};
-use pagewire_nic::{MemoryRegion, ProtectionDomain, Reregistration, Rights};
+use pagewire_checkpoint::Saved;
+use pagewire_nic::{MemoryRegion, PageAttributes, ProtectionDomain, Reregistration, Rights};
 use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A protection domain as programs see it.
@@ -127,10 +131,79 @@ unsafe impl Object for MemoryRegionObject {
 /// `mr` is NULL or registered, and is not deregistered meanwhile.
 pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> std::result::Result<(), String> {
     // SAFETY: the caller's promise.
-    let object = unsafe { MemoryRegionObject::of(mr) }.map_err(|_| "'mr' is no memory region")?;
+    let (region, memory) = unsafe { region_of(mr) }.ok_or("'mr' is no memory region")?;
+    watch::watch(region, memory, watched)
+}
+
+/// A region of a program, and its memory.
+///
+/// # Safety
+/// As for [`watch_region`].
+unsafe fn region_of<'r>(mr: *mut ibv_mr) -> Option<(&'r Arc<MemoryRegion<Host>>, (u64, u64))> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { MemoryRegionObject::of(mr) }.ok()?;
     // SAFETY: the structure lies in an `UnsafeCell`, and only a reregistration changes it.
     let public = unsafe { &*object.public.get() };
-    watch::watch(&object.region, (public.addr as u64, public.length as u64), watched)
+    Some((&object.region, (public.addr as u64, public.length as u64)))
+}
+
+/// Saves a region to a file (`pw_checkpoint_region()`).
+///
+/// # Errors
+/// Why it was not saved.
+///
+/// # Safety
+/// As for [`watch_region`].
+pub unsafe fn checkpoint_region(
+    mr: *mut ibv_mr,
+    file: Option<&Path>,
+) -> std::result::Result<Saved, RefusedSave> {
+    // SAFETY: the caller's promise.
+    let (region, memory) = unsafe { region_of(mr) }.ok_or(RefusedSave::NoRegion)?;
+    checkpoint::save_region(region, memory, file)
+}
+
+/// Restores a region from a file (`pw_restore_region()`): from a checkpoint, or from the last one. Gives its number.
+///
+/// # Errors
+/// Why it was not restored.
+///
+/// # Safety
+/// As for [`watch_region`]; nobody else uses its memory meanwhile.
+pub unsafe fn restore_region(
+    mr: *mut ibv_mr,
+    file: &Path,
+    number: Option<u64>,
+) -> std::result::Result<u64, RefusedSave> {
+    // SAFETY: the caller's promise.
+    let (region, memory) = unsafe { region_of(mr) }.ok_or(RefusedSave::NoRegion)?;
+    checkpoint::restore_region(region, memory, file, number)
+}
+
+/// Why a region does not get attributes.
+#[derive(Debug)]
+pub enum RegionAttributesError {
+    /// There is none.
+    NoRegion,
+    /// As it says.
+    Refused(OwnAttributesError),
+}
+
+/// Sets attributes of pages of a region (`pw_set_region_attributes()`).
+///
+/// # Errors
+/// Why they are not set.
+///
+/// # Safety
+/// As for [`watch_region`].
+pub unsafe fn set_region_attributes(
+    mr: *mut ibv_mr,
+    bytes: Range<u64>,
+    page: PageAttributes,
+) -> std::result::Result<(), RegionAttributesError> {
+    // SAFETY: the caller's promise.
+    let (region, memory) = unsafe { region_of(mr) }.ok_or(RegionAttributesError::NoRegion)?;
+    watch::set_own_attributes(region, memory, bytes, page).map_err(RegionAttributesError::Refused)
 }
 
 /// The rights that access flags ask for a region.
@@ -261,7 +334,11 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     quick_status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
+        let key = object.region.rkey();
         object.membership.end(|| object.region.deregister())?;
+        if watch::is_used() {
+            watch::ended(key);
+        }
         // SAFETY: as above.
         drop(unsafe { MemoryRegionObject::take_back(mr) });
         Ok(())

@@ -1,6 +1,7 @@
 //! What the environment asks of the engine. `pagewire run` sets these variables from its options.
 
 use log::LevelFilter;
+use pagewire_checkpoint::CheckpointChoice;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
 use pagewire_nic::{Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
 use std::ffi::OsString;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub statistics: Option<PathBuf>,
     /// `PAGEWIRE_WATCH`: which accesses of peers to the program's regions are counted.
     pub watch: Watched,
+    /// `PAGEWIRE_CHECKPOINT`: where the regions of the program are saved, and how often.
+    pub checkpoint: Option<CheckpointChoice>,
     /// `PAGEWIRE_LOG`: what of the engine's log is shown on standard error, as in `RUST_LOG`.
     pub log: String,
 }
@@ -88,7 +91,19 @@ impl Settings {
             Some(value) => watched(&value.to_string_lossy())?,
         };
         let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
-        Ok(Settings { path, page_faults, page_in, faults_at_once, rate, faults, statistics, watch, log })
+        let checkpoint = variable("PAGEWIRE_CHECKPOINT").map(checkpoint).transpose()?;
+        Ok(Settings {
+            path,
+            page_faults,
+            page_in,
+            faults_at_once,
+            rate,
+            faults,
+            statistics,
+            watch,
+            checkpoint,
+            log,
+        })
     }
 
     /// How the engine is set up.
@@ -150,6 +165,12 @@ fn watched(value: &str) -> Result<Watched, String> {
     Ok(all)
 }
 
+/// What `PAGEWIRE_CHECKPOINT` asks for.
+fn checkpoint(value: OsString) -> Result<CheckpointChoice, String> {
+    CheckpointChoice::parse(&value)
+        .map_err(|error| format!("PAGEWIRE_CHECKPOINT is '{}': {error}", value.to_string_lossy()))
+}
+
 /// Checks a filter of the log. `env_logger` takes any word for the name of a part, and then shows nothing.
 fn log_filter(value: String) -> Result<String, String> {
     let is_level = |text: &str| text.trim().parse::<LevelFilter>().is_ok();
@@ -172,6 +193,7 @@ fn log_filter(value: String) -> Result<String, String> {
 mod tests {
     use super::*;
     use pagewire_nic::FaultHandling;
+    use std::time::Duration;
 
     fn with(name: &'static str, value: &'static str) -> Result<Settings, String> {
         Settings::from(|asked| (asked == name).then(|| value.into()))
@@ -227,6 +249,15 @@ mod tests {
         for wrong in ["writes", "writes=", "writes=count,", "all=count", "writes=log"] {
             assert!(watched(wrong).unwrap_err().contains("writes=count, reads=count"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn checkpoints_are_asked_for() {
+        assert_eq!(Settings::from(|_| None).unwrap().checkpoint, None);
+        let chosen = with("PAGEWIRE_CHECKPOINT", "/tmp,every=2").unwrap().checkpoint.unwrap();
+        assert_eq!(chosen, CheckpointChoice { folder: "/tmp".into(), every: Some(Duration::from_secs(2)) });
+        let wrong = with("PAGEWIRE_CHECKPOINT", "/tmp,every=").unwrap_err();
+        assert!(wrong.starts_with("PAGEWIRE_CHECKPOINT is '/tmp,every=':"), "{wrong}");
     }
 
     #[test]

@@ -1,20 +1,24 @@
 //! Regions that are watched: which pages peers write and read, and how often (`pagewire run --watch`, `pw_watch_region()`).
 //!
 //! The pages of a watched region have attributes that log the metadata of accesses. A thread of the process counts the records by page. Whoever
-//! asks for the counts counts first what the thread has not.
+//! asks for the counts counts first what the thread has not. Checkpoints learn from the same log what peers write
+//! ([`log_writes`], [`note_writes`]). A region may have attributes of the program's own instead ([`set_own_attributes`]).
 //!
 //! A process that watches nothing has no log and no thread. Registering a region then costs one look at a flag.
 
+use crate::checkpoint;
 use crate::engine::Host;
 use crate::limits::{
-    MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, WATCH_CATCH_UP_MILLISECONDS,
-    WATCH_MILLISECONDS, WATCH_RING, WATCH_SOURCES, WATCH_THRESHOLD,
+    MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, SNAPSHOT_RECORDS,
+    WATCH_CATCH_UP_MILLISECONDS, WATCH_MILLISECONDS, WATCH_RING, WATCH_SOURCES, WATCH_THRESHOLD,
 };
 use crate::settings::Watched;
+use crate::watch_snapshot::Snapshots;
+use pagewire_checkpoint::WrittenPages;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::{
-    AccessLog, AccessLogInit, LoggedOperation, MemoryRegion, Next, PageAttributes, PageFlags, RecordFlags,
-    RecordHeader, Rights,
+    AccessLog, AccessLogInit, AttributeError, Attributes, LoggedOperation, MemoryRegion, Next,
+    PageAttributes, PageFlags, RecordFlags, RecordHeader, Rights,
 };
 use serde::Serialize;
 use std::collections::HashMap;
@@ -106,6 +110,12 @@ struct Watch {
 
 #[derive(Default)]
 struct Tally {
+    /// What is counted of a region, if nothing else is said.
+    usual: Watched,
+    /// What is counted of others, by key.
+    counted: HashMap<u32, Watched>,
+    /// Whom to tell of writes to a region, by its key: each with the number of the checkpoint's region.
+    written: HashMap<u32, Vec<(u64, WrittenPages)>>,
     all: Counts,
     pages: HashMap<u64, Counts>,
     /// Pages that have no counts of their own, as there are too many.
@@ -116,12 +126,26 @@ struct Tally {
     data: Vec<u8>,
 }
 
+/// What accesses to a region are logged for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Purpose {
+    counted: Watched,
+    /// A checkpoint is to know what peers write.
+    is_saved: bool,
+}
+
 /// What this process watches.
 #[derive(Default)]
 struct State {
     watch: Option<Arc<Watch>>,
     /// What new regions are watched for.
-    chosen: Watched,
+    chosen: Purpose,
+    /// Regions whose accesses are logged, by key.
+    watched: HashMap<u32, Purpose>,
+    /// Attributes of the program's own, by the key of the region.
+    own: HashMap<u32, Arc<Attributes<Host>>>,
+    /// Something is counted, or was.
+    counts: bool,
     regions: u64,
     bytes: u64,
     unwatched: Vec<Unwatched>,
@@ -138,40 +162,92 @@ pub fn is_used() -> bool {
     IS_USED.load(Ordering::Relaxed)
 }
 
-/// Has regions watched that are registered from now on.
-pub fn choose(chosen: Watched) {
-    if !chosen.is_nothing() {
-        STATE.lock().chosen = chosen;
+/// Has regions watched that are registered from now on, `is_saved`: for checkpoints, too.
+pub fn choose(counted: Watched, is_saved: bool) {
+    if !counted.is_nothing() || is_saved {
+        let mut state = STATE.lock();
+        state.chosen = Purpose { counted, is_saved };
+        state.counts |= !counted.is_nothing();
         IS_USED.store(true, Ordering::Relaxed);
     }
 }
 
+/// Something is to be known of each region from now on.
+pub fn begin_use() {
+    IS_USED.store(true, Ordering::Relaxed);
+}
+
 /// A region was registered, or registered anew, with memory of this address and length.
 #[cold]
-pub fn registered(region: &MemoryRegion<Host>, (address, length): (u64, u64), rights: Rights) {
+pub fn registered(region: &Arc<MemoryRegion<Host>>, (address, length): (u64, u64), rights: Rights) {
     let mut state = STATE.lock();
-    let remote = Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
-    let chosen = Watched {
-        writes: state.chosen.writes && rights.intersects(remote),
-        reads: state.chosen.reads && rights.contains(Rights::REMOTE_READ),
-    };
-    if chosen.is_nothing() {
+    let key = region.rkey();
+    if state.own.contains_key(&key) {
+        // It has other rights, and its attributes still.
         return;
     }
-    if let Err(reason) = begin(&mut state, region, (address, length), chosen) {
-        log::warn!("the region of {length} bytes at {address:#x} is not watched: {reason}");
-        if state.unwatched.len() < MAX_UNWATCHED {
-            state.unwatched.push(Unwatched { address, length, reason });
+    let is_written = rights.intersects(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC);
+    let counted = Watched {
+        writes: state.chosen.counted.writes && is_written,
+        reads: state.chosen.counted.reads && rights.contains(Rights::REMOTE_READ),
+    };
+    let purpose = Purpose { counted, is_saved: state.chosen.is_saved && is_written };
+    let saves = state.chosen.is_saved;
+    if purpose != Purpose::default() {
+        if let Err(reason) = begin(&mut state, region, (address, length), purpose) {
+            log::warn!("the region of {length} bytes at {address:#x} is not watched: {reason}");
+            if !counted.is_nothing() && state.unwatched.len() < MAX_UNWATCHED {
+                state.unwatched.push(Unwatched { address, length, reason });
+            }
         }
+    }
+    drop(state);
+    if saves {
+        checkpoint::registered(region, (address, length));
     }
 }
 
-/// A region is to be registered anew: its pages have no attributes meanwhile.
+/// A region is to be registered anew: its pages have no attributes meanwhile, unless those are the program's own.
 #[cold]
 pub fn suspend(region: &MemoryRegion<Host>) {
+    let mut state = STATE.lock();
+    let key = region.rkey();
+    if state.own.contains_key(&key) {
+        return;
+    }
+    state.forget(key);
+    drop(state);
+    checkpoint::ended(key);
     // It may have had none.
     if let Err(error) = region.set_attributes(None) {
         log::debug!("a region that is registered anew keeps its attributes: {error}");
+    }
+}
+
+/// A region that had this key was deregistered.
+#[cold]
+pub fn ended(key: u32) {
+    let mut state = STATE.lock();
+    state.own.remove(&key);
+    state.forget(key);
+    drop(state);
+    checkpoint::ended(key);
+}
+
+impl State {
+    /// A region is watched no more. What was logged of it is counted before.
+    fn forget(&mut self, key: u32) {
+        if self.watched.remove(&key).is_none() {
+            return;
+        }
+        if let Some(watch) = &self.watch {
+            let mut tally = watch.tally();
+            if tally.counted.contains_key(&key) || tally.written.contains_key(&key) {
+                tally.catch_up(&watch.log, WATCH_CATCH_UP_MILLISECONDS);
+                tally.counted.remove(&key);
+                tally.written.remove(&key);
+            }
+        }
     }
 }
 
@@ -179,7 +255,7 @@ fn begin(
     state: &mut State,
     region: &MemoryRegion<Host>,
     (address, length): (u64, u64),
-    watched: Watched,
+    purpose: Purpose,
 ) -> Result<(), String> {
     if length == 0 {
         return Err("it has no bytes".into());
@@ -187,33 +263,142 @@ fn begin(
     if length > MAX_WATCHED_REGION {
         return Err(format!("it is longer than {} GiB", MAX_WATCHED_REGION >> 30));
     }
+    let key = region.rkey();
+    if state.own.contains_key(&key) {
+        return Err(HAS_OWN.into());
+    }
     let watch = match &state.watch {
         Some(watch) => watch.clone(),
-        None => state.watch.insert(Watch::start(region)?).clone(),
+        None => {
+            let usual = state.chosen.counted;
+            state.watch.insert(Watch::start(region, usual)?).clone()
+        }
     };
+    let Purpose { counted, is_saved } = purpose;
     let mut flags = PageFlags::READ | PageFlags::WRITE | PageFlags::TO_ACCESS_LOG;
-    flags.set(PageFlags::LOG_WRITE, watched.writes);
-    flags.set(PageFlags::LOG_READ, watched.reads);
+    flags.set(PageFlags::LOG_WRITE, counted.writes || is_saved);
+    flags.set(PageFlags::LOG_READ, counted.reads);
     let page = PageAttributes { flags, user_domain: watch.log.user_domain() };
     let told = |error: pagewire_nic::Error| error.to_string();
     let attributes = region.make_attributes(address..address + length).map_err(told)?;
     attributes.set(0..length, page).map_err(|error| error.to_string())?;
+    watch.count(key, purpose);
     region.set_attributes(Some(&attributes)).map_err(told)?;
-    state.regions += 1;
-    state.bytes += length;
+    let before = state.watched.insert(key, purpose).unwrap_or_default();
+    if !counted.is_nothing() && before.counted.is_nothing() {
+        state.counts = true;
+        state.regions += 1;
+        state.bytes += length;
+    }
     Ok(())
 }
+
+/// Why a region cannot be watched.
+const HAS_OWN: &str = "its pages have attributes that the program has set";
 
 /// Watches a region with memory of this address and length, or no more.
 ///
 /// # Errors
 /// Why it cannot be watched.
 pub fn watch(region: &MemoryRegion<Host>, memory: (u64, u64), watched: Watched) -> Result<(), String> {
-    IS_USED.store(true, Ordering::Relaxed);
-    if watched.is_nothing() {
-        return region.set_attributes(None).map_err(|error| error.to_string());
+    begin_use();
+    let mut state = STATE.lock();
+    let key = region.rkey();
+    if state.own.contains_key(&key) {
+        return Err(HAS_OWN.into());
     }
-    begin(&mut STATE.lock(), region, memory, watched)
+    let is_saved = state.watched.get(&key).is_some_and(|purpose| purpose.is_saved);
+    let purpose = Purpose { counted: watched, is_saved };
+    if purpose == Purpose::default() {
+        region.set_attributes(None).map_err(|error| error.to_string())?;
+        state.forget(key);
+        return Ok(());
+    }
+    begin(&mut state, region, memory, purpose)
+}
+
+/// Has writes of peers to a region logged, for a checkpoint.
+///
+/// # Errors
+/// Why they cannot be.
+pub fn log_writes(region: &MemoryRegion<Host>, memory: (u64, u64)) -> Result<(), String> {
+    let mut state = STATE.lock();
+    let before = state.watched.get(&region.rkey()).copied().unwrap_or_default();
+    if before.is_saved {
+        return Ok(());
+    }
+    begin(&mut state, region, memory, Purpose { is_saved: true, ..before })
+}
+
+/// Has writes that are logged of the region with this key noted there. `number`: of the region of a checkpoint, which has one such place.
+pub fn note_writes(key: u32, number: u64, written: &WrittenPages) {
+    let Some(watch) = STATE.lock().watch.clone() else { return };
+    let mut tally = watch.tally();
+    let places = tally.written.entry(key).or_default();
+    places.retain(|(known, _)| *known != number);
+    places.push((number, written.clone()));
+}
+
+/// The region of a checkpoint is no more.
+pub fn forget_writes(number: u64) {
+    let Some(watch) = STATE.lock().watch.clone() else { return };
+    let mut tally = watch.tally();
+    tally.written.retain(|_, places| {
+        places.retain(|(known, _)| *known != number);
+        !places.is_empty()
+    });
+}
+
+/// Notes all writes that had been logged before. False: there were too many for this time.
+pub fn catch_up(milliseconds: u64) -> bool {
+    match STATE.lock().watch.clone() {
+        Some(watch) => watch.tally().catch_up(&watch.log, milliseconds),
+        None => true,
+    }
+}
+
+/// Why a region does not get attributes.
+#[derive(Debug)]
+pub enum OwnAttributesError {
+    /// Its accesses are logged already.
+    Watched,
+    /// The range, or the user domain.
+    Attributes(AttributeError),
+    /// The engine.
+    Engine(pagewire_nic::Error),
+}
+
+/// Sets attributes of pages of a region with memory of this address and length, in the program's own words. When this returns, later accesses
+/// obey.
+///
+/// # Errors
+/// Why they are not set.
+pub fn set_own_attributes(
+    region: &MemoryRegion<Host>,
+    (address, length): (u64, u64),
+    bytes: Range<u64>,
+    page: PageAttributes,
+) -> Result<(), OwnAttributesError> {
+    begin_use();
+    let mut state = STATE.lock();
+    let key = region.rkey();
+    if state.watched.contains_key(&key) {
+        return Err(OwnAttributesError::Watched);
+    }
+    let (table, is_new) = match state.own.get(&key) {
+        Some(table) => (table.clone(), false),
+        None => {
+            let end = address.saturating_add(length);
+            (region.make_attributes(address..end).map_err(OwnAttributesError::Engine)?, true)
+        }
+    };
+    table.set(bytes, page).map_err(OwnAttributesError::Attributes)?;
+    if is_new {
+        region.set_attributes(Some(&table)).map_err(OwnAttributesError::Engine)?;
+        state.own.insert(key, table);
+        return Ok(());
+    }
+    region.await_accesses().map_err(OwnAttributesError::Engine)
 }
 
 /// The counts of the pages that lie in a range of addresses and have been accessed, in the order of their addresses; none: nothing is watched.
@@ -235,6 +420,9 @@ pub fn report() -> Option<WatchReport> {
     }
     let (watch, mut report) = {
         let state = STATE.lock();
+        if !state.counts {
+            return None;
+        }
         let report = WatchReport {
             regions: state.regions,
             bytes: state.bytes,
@@ -261,10 +449,11 @@ pub fn report() -> Option<WatchReport> {
 }
 
 impl Watch {
-    fn start(region: &MemoryRegion<Host>) -> Result<Arc<Watch>, String> {
+    fn start(region: &MemoryRegion<Host>, usual: Watched) -> Result<Arc<Watch>, String> {
         let init = AccessLogInit { sources: WATCH_SOURCES, bytes: WATCH_RING, is_ordered: false };
         let log = region.make_access_log(&init).map_err(|error| error.to_string())?;
-        let watch = Arc::new(Watch { log, tally: Mutex::default() });
+        let tally = Mutex::new(Tally { usual, ..Tally::default() });
+        let watch = Arc::new(Watch { log, tally });
         let counting = watch.clone();
         pagewire_fabric::spawn("pagewire-watch", move || counting.run())
             .map_err(|error| format!("a thread that counts cannot start: {error}"))?;
@@ -275,12 +464,33 @@ impl Watch {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes what is counted of what is logged of a region.
+    fn count(&self, key: u32, purpose: Purpose) {
+        let Purpose { counted, is_saved } = purpose;
+        let mut tally = self.tally();
+        let usual = Watched {
+            writes: tally.usual.writes && (counted.writes || is_saved),
+            reads: tally.usual.reads && counted.reads,
+        };
+        match usual == counted {
+            true => tally.counted.remove(&key),
+            false => tally.counted.insert(key, counted),
+        };
+    }
+
     fn run(&self) {
-        let mut empty = 0u32;
+        let (mut empty, mut counted) = (0u32, 0u32);
+        let mut snapshots = Snapshots::new();
         loop {
             let mut tally = self.tally();
             let next = tally.count_one(&self.log);
             drop(tally);
+            counted = counted.saturating_add(u32::from(next == Found::Counted));
+            let is_long = next == Found::Nothing || counted % SNAPSHOT_RECORDS == 0;
+            if is_long && counted > 0 && snapshots.is_due() {
+                counted = 0;
+                snapshots.write();
+            }
             empty = if next == Found::Counted { 0 } else { empty.saturating_add(1) };
             if empty < EMPTY_LOOKS {
                 std::hint::spin_loop();
@@ -295,9 +505,7 @@ impl Watch {
     /// What was counted, with all that was logged before.
     fn up_to_date(&self) -> MutexGuard<'_, Tally> {
         let mut tally = self.tally();
-        // Peers may log as fast as this counts. What they had logged before takes less.
-        let end = Instant::now() + Duration::from_millis(WATCH_CATCH_UP_MILLISECONDS);
-        while tally.count_one(&self.log) == Found::Counted && Instant::now() < end {}
+        tally.catch_up(&self.log, WATCH_CATCH_UP_MILLISECONDS);
         tally
     }
 }
@@ -311,6 +519,17 @@ enum Found {
 }
 
 impl Tally {
+    /// Counts what was logged before. False: that was not all, as peers log as fast as this counts, and the time is up.
+    fn catch_up(&mut self, log: &AccessLog<Host>, milliseconds: u64) -> bool {
+        let end = Instant::now() + Duration::from_millis(milliseconds);
+        while self.count_one(log) == Found::Counted {
+            if Instant::now() >= end {
+                return false;
+            }
+        }
+        true
+    }
+
     fn count_one(&mut self, log: &AccessLog<Host>) -> Found {
         let mut data = std::mem::take(&mut self.data);
         let next = log.next(&mut data);
@@ -331,9 +550,17 @@ impl Tally {
     }
 
     fn count(&mut self, header: &RecordHeader) {
-        let RecordHeader { operation, flags, source, address, length, .. } = *header;
+        let RecordHeader { operation, flags, source, key, address, length, .. } = *header;
         // A READ that the network repeats is one.
         if flags.intersects(RecordFlags::REFUSED | RecordFlags::REPEATED) {
+            return;
+        }
+        let is_read = operation == LoggedOperation::Read;
+        if !is_read && let Some(places) = self.written.get(&key) {
+            places.iter().for_each(|(_, written)| written.mark(address, length.into()));
+        }
+        let counted = self.counted.get(&key).copied().unwrap_or(self.usual);
+        if !(if is_read { counted.reads } else { counted.writes }) {
             return;
         }
         if flags.contains(RecordFlags::MAY_HAVE_WRITTEN) {
@@ -389,7 +616,8 @@ mod tests {
     #[test]
     fn messages_and_bytes_are_counted_by_page() {
         let (first, last) = (RecordFlags::FIRST, RecordFlags::LAST);
-        let mut tally = Tally::default();
+        let usual = Watched { writes: true, reads: true };
+        let mut tally = Tally { usual, ..Tally::default() };
         // One WRITE in parts that meet within the second page.
         tally.count(&record(LoggedOperation::Write, PAGE - 10, 20, first));
         tally.count(&record(LoggedOperation::Write, PAGE + 10, 30, RecordFlags::empty()));

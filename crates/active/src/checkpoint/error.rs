@@ -1,49 +1,14 @@
-//! What can go wrong with a checkpoint.
+//! What can go wrong with a checkpoint of regions.
 
+use pagewire_checkpoint::SaveError;
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
 
 /// Why a checkpoint was not saved, or not restored. `Debug` prints the same sentence as `Display`.
 #[derive(thiserror::Error)]
 pub enum CheckpointError {
-    /// The file cannot be opened, read, written or renamed.
-    #[error("{what} {}: {why}", path.display())]
-    File { what: &'static str, path: PathBuf, why: io::Error },
-    /// Another process, or another value of this one, has the file open to save.
-    #[error("{} is used by another process: end that, or name another file", path.display())]
-    Busy { path: PathBuf },
-    /// The file is no checkpoint, or one of another version.
-    #[error("{} is no checkpoint of this version: {why}; name another file, or move this one away", path.display())]
-    Foreign { path: PathBuf, why: &'static str },
-    /// Bytes of the file have changed since they were written.
-    #[error(
-        "{} is damaged at byte {at}: {}", path.display(),
-        whole.map_or("no checkpoint before that is whole".to_owned(), |(number, end)| format!(
-            "checkpoint {number} before that is whole, and `truncate -s {end} {}` keeps it", path.display()
-        ))
-    )]
-    Damaged {
-        path: PathBuf,
-        at: u64,
-        /// The last checkpoint before the damage, and where it ends.
-        whole: Option<(u64, u64)>,
-    },
-    /// The file has no checkpoint with this number.
-    #[error("{} has no checkpoint {number}: it has {}", path.display(), match has {
-        Some((first, last)) => format!("{first} to {last}"),
-        None => "none".to_owned(),
-    })]
-    NoSuchNumber { path: PathBuf, number: u64, has: Option<(u64, u64)> },
-    /// The regions are not those that the file has.
-    #[error("{} has regions of {file:?} bytes, and not of {given:?}: save and restore the same regions in the same order", path.display())]
-    Regions { path: PathBuf, file: Vec<u64>, given: Vec<u64> },
-    /// There are too many regions, or too many bytes beside them.
-    #[error("a checkpoint has at most {most} {what}")]
-    Limit { what: &'static str, most: usize },
-    /// The kernel does not say what this process writes to a region.
-    #[error("local writes to the region at {address:#x} cannot be watched: {why}")]
-    Watch { address: u64, why: io::Error },
+    /// The file, or the watch for changes.
+    #[error(transparent)]
+    Save(SaveError),
     /// Other processes of the job could not save.
     #[error(
         "the processes of ranks {ranks:?} could not save: see their output for why, and restore together before the next save"
@@ -57,6 +22,18 @@ pub enum CheckpointError {
 impl fmt::Debug for CheckpointError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl From<SaveError> for CheckpointError {
+    fn from(error: SaveError) -> Self {
+        match error {
+            SaveError::Memory(why) => match why.downcast::<pagewire::Error>() {
+                Ok(error) => CheckpointError::Pagewire(*error),
+                Err(why) => CheckpointError::Save(SaveError::Memory(why)),
+            },
+            error => CheckpointError::Save(error),
+        }
     }
 }
 

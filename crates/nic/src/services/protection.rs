@@ -211,6 +211,11 @@ impl<F: Fabric> MemoryRegion<F> {
         self.registered.lock().key
     }
 
+    /// Whether it is registered under this key.
+    pub fn has_key(&self, key: u32) -> bool {
+        self.registered.lock().key == key && self.services.regions.has_key(key)
+    }
+
     /// What it was registered for.
     pub fn rights(&self) -> Rights {
         self.registered.lock().access

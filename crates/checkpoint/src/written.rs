@@ -1,23 +1,15 @@
-//! Which pages of the regions of a checkpoint have changed since the last one: writes of peers by the access log, and those of this process
-//! by its page tables.
+//! Which pages of the regions of a checkpoint have changed since the last one: those that peers wrote, as others note them, and those of this
+//! process by its page tables.
 
-use super::CheckpointError;
-use super::format::PAGE;
-use crate::access::Access;
-use crate::log::{AccessLog, LogOptions, Logs};
-use crate::memory::Memory;
-use crate::serve::Serving;
-use pagewire::Node;
-use pagewire::access_log::LoggedOperation;
+use crate::error::SaveError;
+use crate::format::PAGE;
+use crate::saver::{PeerWrites, SavedMemory};
 use pagewire_memory::{DirtyMethod, DirtyPages};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-type Result<T> = std::result::Result<T, CheckpointError>;
-
-/// Bytes of the log for each source: some thousand records.
-const LOG_BYTES: usize = 256 << 10;
+type Result<T> = std::result::Result<T, SaveError>;
 
 /// A bit for each page of a region.
 struct DirtyBits {
@@ -59,20 +51,14 @@ impl DirtyBits {
     }
 }
 
-/// Tells checkpoints what peers write, for programs that log the puts to their regions themselves: give it each access of them, in the
-/// handler.
-#[derive(Clone)]
-pub struct RemoteWrites(Arc<RwLock<Vec<DirtyBits>>>);
+/// Takes note of what peers write to the regions of a checkpoint.
+#[derive(Clone, Default)]
+pub struct WrittenPages(Arc<RwLock<Vec<DirtyBits>>>);
 
-impl RemoteWrites {
-    /// An access of a peer was logged. Those that change nothing are passed over.
-    pub fn note(&self, access: &Access<'_>) {
-        if access.operation() == LoggedOperation::Read || access.was_refused() || access.was_redirected() {
-            return;
-        }
-        for region in self.0.read().iter() {
-            region.mark(access.address(), access.length() as u64);
-        }
+impl WrittenPages {
+    /// A peer has written bytes, or may have. What lies in none of the regions is passed over.
+    pub fn mark(&self, address: u64, length: u64) {
+        self.0.read().iter().for_each(|region| region.mark(address, length));
     }
 }
 
@@ -85,31 +71,18 @@ struct Watched {
 
 /// Watches all regions of a checkpoint.
 pub struct Tracker {
-    remote: RemoteWrites,
-    /// `None`: the program notes what is logged.
-    log: Option<(AccessLog, Serving)>,
+    written: WrittenPages,
     method: DirtyMethod,
     watched: Vec<Watched>,
 }
 
 impl Tracker {
-    pub fn new(node: &Node, method: DirtyMethod, logs_puts: bool) -> Result<Tracker> {
-        let remote = RemoteWrites(Arc::default());
-        let log = if logs_puts {
-            // The order of writes is of no importance.
-            let options = LogOptions { is_ordered: false, ..LogOptions::new(LOG_BYTES) };
-            let log = node.access_log_with(&options)?;
-            let noting = remote.clone();
-            let serving = log.serve(move |access| noting.note(&access))?;
-            Some((log, serving))
-        } else {
-            None
-        };
-        Ok(Tracker { remote, log, method, watched: Vec::new() })
+    pub fn new(method: DirtyMethod) -> Tracker {
+        Tracker { written: WrittenPages::default(), method, watched: Vec::new() }
     }
 
-    pub fn remote_writes(&self) -> &RemoteWrites {
-        &self.remote
+    pub fn written(&self) -> &WrittenPages {
+        &self.written
     }
 
     pub fn method(&self) -> DirtyMethod {
@@ -117,46 +90,42 @@ impl Tracker {
     }
 
     /// Whether these are the regions that are watched.
-    pub fn watches(&self, regions: &[&dyn Memory]) -> bool {
-        let known = self.remote.0.read();
-        let is_same = |(bits, region): (&DirtyBits, &&dyn Memory)| {
+    pub fn watches(&self, regions: &[&dyn SavedMemory]) -> bool {
+        let known = self.written.0.read();
+        let is_same = |(bits, region): (&DirtyBits, &&dyn SavedMemory)| {
             (bits.address, bits.bytes) == (region.address(), region.bytes())
         };
         known.len() == regions.len() && known.iter().zip(regions).all(is_same)
     }
 
     /// Watches these regions, and no others any more. What was written before is not known.
-    pub fn watch(&mut self, regions: &[&dyn Memory]) -> Result<()> {
+    pub fn watch(&mut self, regions: &[&dyn SavedMemory], peers: &dyn PeerWrites) -> Result<()> {
         self.watched.clear();
         let bits = regions.iter().map(|region| DirtyBits::new(region.address(), region.bytes()));
-        *self.remote.0.write() = bits.collect();
-        for region in regions {
-            if let (Some((log, _)), Some(pages)) = (&self.log, region.pages()) {
-                pages.log_puts().to(log)?;
-            }
+        *self.written.0.write() = bits.collect();
+        for (index, region) in regions.iter().enumerate() {
+            peers.begin(index, &self.written)?;
             let (address, bytes) = (region.address(), region.bytes());
-            let watch = |why| CheckpointError::Watch { address, why };
+            let watch = |why| SaveError::Watch { address, why };
             let local = DirtyPages::watch(address, bytes, self.method).map_err(watch)?;
             let pages = bytes.div_ceil(64 * PAGE as u64) as usize;
             self.watched.push(Watched { local, dirty: vec![0; pages] });
         }
         // What was written before it was watched, or never was.
-        self.look()?;
+        self.look(peers)?;
         self.watched.iter_mut().for_each(|watched| watched.dirty.fill(0));
         Ok(())
     }
 
     /// Notes what has been written. Whatever had ended at a caller before this call is noted when it returns.
-    pub fn look(&mut self) -> Result<()> {
-        if let Some((log, _)) = &self.log {
-            log.drain(|access| self.remote.note(&access));
-        }
-        let remote = self.remote.0.read();
-        for (watched, bits) in self.watched.iter_mut().zip(remote.iter()) {
+    pub fn look(&mut self, peers: &dyn PeerWrites) -> Result<()> {
+        peers.note_all(&self.written);
+        let written = self.written.0.read();
+        for (watched, bits) in self.watched.iter_mut().zip(written.iter()) {
             let noted = watched.local.take(|range| bits.mark(range.start, range.end - range.start));
             if let Err(why) = noted {
                 watched.dirty.fill(u64::MAX);
-                return Err(CheckpointError::Watch { address: bits.address, why });
+                return Err(SaveError::Watch { address: bits.address, why });
             }
             bits.take(&mut watched.dirty);
         }

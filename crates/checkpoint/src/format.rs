@@ -9,7 +9,7 @@
 //! 64 bytes  commit record: checksums of the header, and of the index and the note
 //! ```
 //!
-//! The header is written last. Words are little-endian.
+//! The header is written last. The file has its first 8 bytes before: what was begun is told from somebody's zeros. Words are little-endian.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -23,7 +23,8 @@ pub const NOTE: usize = 16 << 20;
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"PWCHECK\n";
+/// The first bytes of a file. They are there before any checkpoint is.
+pub const MAGIC: [u8; 8] = *b"PWCHECK\n";
 const COMMIT_MAGIC: [u8; 8] = *b"PWCOMMIT";
 
 /// What a segment has.

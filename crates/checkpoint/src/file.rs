@@ -3,17 +3,21 @@
 //! Whatever instant a process is killed at, the last whole checkpoint stays. A segment counts when its commit record and its header, which
 //! is written last, are there. What was begun behind it is cut off by the next save. A new file takes the place of the old one by rename(2).
 
-use super::error::CheckpointError;
-use super::format::{Commit, Header, IndexEntry, NOTE, NoHeader, PAGE, REGIONS, SegmentKind};
-use rustix::fs::{FlockOperation, flock};
+use crate::error::SaveError;
+use crate::format::{Commit, Header, IndexEntry, MAGIC, NOTE, NoHeader, PAGE, REGIONS, SegmentKind};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// A pipe that nobody writes to is not waited for.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 
 /// Pages that are copied at once.
 pub const BATCH: usize = 256;
@@ -21,7 +25,7 @@ pub const BATCH: usize = 256;
 /// Pages out of date from which on a file may be made anew.
 const LEAST_GARBAGE: u64 = 512;
 
-type Result<T> = std::result::Result<T, CheckpointError>;
+type Result<T> = std::result::Result<T, SaveError>;
 
 /// A checkpoint of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,16 +74,23 @@ impl CheckpointFile {
     pub fn open(path: &Path, syncs: bool) -> Result<CheckpointFile> {
         let what = "cannot open the checkpoint file";
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(failed(what, path))?;
+        let file =
+            options.read(true).write(true).create(true).truncate(false).custom_flags(NONBLOCK).open(path);
+        let file = regular(file.map_err(failed(what, path))?, path)?;
         lock(&file, path)?;
+        if file.metadata().map_err(failed(what, path))?.len() == 0 {
+            // From now on it is seen whose it is: the header of the first checkpoint is written last.
+            file.write_all_at(&MAGIC, 0).map_err(failed("cannot write", path))?;
+        }
         CheckpointFile::scan(path, file, syncs)
     }
 
     /// Opens a file to look at it. Who saves to it is not disturbed.
     pub fn open_to_read(path: &Path) -> Result<CheckpointFile> {
-        let file = File::open(path).map_err(failed("cannot open the checkpoint file", path))?;
-        CheckpointFile::scan(path, file, false)
+        let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path);
+        let file = file.map_err(failed("cannot open the checkpoint file", path))?;
+        let this = CheckpointFile::scan(path, regular(file, path)?, false)?;
+        if this.length()? == 0 { this.foreign("it is empty") } else { Ok(this) }
     }
 
     fn scan(path: &Path, file: File, syncs: bool) -> Result<CheckpointFile> {
@@ -97,7 +108,8 @@ impl CheckpointFile {
         {
             this.segments.pop();
         }
-        this.torn = length - this.end();
+        let begun = if this.segments.is_empty() { length.min(MAGIC.len() as u64) } else { 0 };
+        this.torn = length - this.end() - begun;
         this.refuse_damage(length)?;
         Ok(this)
     }
@@ -106,17 +118,18 @@ impl CheckpointFile {
     fn segment_at(&self, start: u64, length: u64) -> Result<Option<Segment>> {
         let mut page = [0; PAGE];
         let there = (length - start).min(PAGE as u64) as usize;
-        self.read(start, &mut page[..there])?;
-        if there < PAGE && start > 0 {
+        if there == 0 || there < PAGE && start > 0 {
             return Ok(None);
         }
+        self.read(start, &mut page[..there])?;
         let header = match Header::parse(&page) {
             Ok(header) => header,
             // A version that this program does not know is somebody's data.
             Err(NoHeader::Version) => return self.foreign("its version is another one"),
-            Err(NoHeader::Magic) if start == 0 && page.iter().any(|byte| *byte != 0) => {
-                return self.foreign("it begins otherwise");
+            Err(NoHeader::Magic) if start == 0 && page.iter().all(|byte| *byte == 0) => {
+                return self.foreign("it begins with zeros");
             }
+            Err(NoHeader::Magic) if start == 0 => return self.foreign("it begins otherwise"),
             Err(_) => return Ok(None),
         };
         let end = header.segment_length().and_then(|bytes| start.checked_add(bytes));
@@ -176,26 +189,43 @@ impl CheckpointFile {
     }
 
     /// `whole`: so many segments are.
-    fn damaged(&self, at: u64, whole: usize) -> CheckpointError {
+    fn damaged(&self, at: u64, whole: usize) -> SaveError {
         let whole = self.segments[..whole].last().map(|segment| (segment.header.number, segment.end));
-        CheckpointError::Damaged { path: self.path.clone(), at, whole }
+        SaveError::Damaged { path: self.path.clone(), at, whole }
     }
 
     /// The first page of a segment whose data are not what was written: its offset in the file.
     fn first_bad_page(&self, segment: &Segment) -> Result<Option<u64>> {
+        let mut first = None;
+        self.look_at_pages(segment, &mut |at, _, is_good| {
+            first = first.or((!is_good).then_some(at));
+            first.is_none()
+        })?;
+        Ok(first)
+    }
+
+    /// Compares the pages of a segment with their checksums: tells the offset of each, which page it is, and whether it is what was written.
+    /// Goes on as long as that gives true.
+    fn look_at_pages(
+        &self,
+        segment: &Segment,
+        tell: &mut dyn FnMut(u64, &IndexEntry, bool) -> bool,
+    ) -> Result<()> {
         let mut pages = vec![0; BATCH * PAGE];
         let mut at = segment.start + PAGE as u64;
         for entries in self.index(segment)?.chunks(BATCH) {
             let pages = &mut pages[..entries.len() * PAGE];
             self.read(at, pages)?;
             for (entry, page) in entries.iter().zip(pages.chunks_exact(PAGE)) {
-                if !self.names_page(segment, entry) || crc32fast::hash(page) != entry.checksum.get() {
-                    return Ok(Some(at));
+                let is_good =
+                    self.names_page(segment, entry) && crc32fast::hash(page) == entry.checksum.get();
+                if !tell(at, entry, is_good) {
+                    return Ok(());
                 }
                 at += PAGE as u64;
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     fn names_page(&self, segment: &Segment, entry: &IndexEntry) -> bool {
@@ -215,11 +245,9 @@ impl CheckpointFile {
     /// Refuses regions of other lengths than those that the file has.
     pub fn check_regions(&self, given: &[u64]) -> Result<()> {
         match self.segments.last().map(|segment| &segment.header.regions) {
-            Some(file) if file != given => Err(CheckpointError::Regions {
-                path: self.path.clone(),
-                file: file.clone(),
-                given: given.to_vec(),
-            }),
+            Some(file) if file != given => {
+                Err(SaveError::Regions { path: self.path.clone(), file: file.clone(), given: given.to_vec() })
+            }
             _ => Ok(()),
         }
     }
@@ -279,16 +307,21 @@ impl CheckpointFile {
         fill: &mut Fill<'_>,
     ) -> Result<u64> {
         if regions.len() > REGIONS {
-            return Err(CheckpointError::Limit { what: "regions", most: REGIONS });
+            return Err(SaveError::Limit { what: "regions", most: REGIONS });
         }
         if note.len() > NOTE {
-            return Err(CheckpointError::Limit { what: "bytes of a note", most: NOTE });
+            return Err(SaveError::Limit { what: "bytes of a note", most: NOTE });
         }
         let number = self.last_number().unwrap_or(0) + 1;
         let (start, mut at) = (self.end(), self.end() + PAGE as u64);
         // What a killed process has begun. Mostly there is nothing, and the disk would have more to write.
-        if self.length()? != start {
-            self.file.set_len(start).map_err(failed("cannot shorten", &self.path))?;
+        let kept = if start == 0 { MAGIC.len() as u64 } else { start };
+        if self.length()? != kept {
+            self.file.set_len(kept).map_err(failed("cannot shorten", &self.path))?;
+        }
+        if start == 0 {
+            // Whoever looks before the header is there sees that these are no other data.
+            self.write(0, &MAGIC)?;
         }
         let mut index: Vec<IndexEntry> = Vec::new();
         self.slots()?;
@@ -462,18 +495,31 @@ impl CheckpointFile {
         found.ok_or_else(|| {
             let number_of = |segment: &Segment| segment.header.number;
             let has = self.segments.first().map(number_of).zip(self.segments.last().map(number_of));
-            CheckpointError::NoSuchNumber { path: self.path.clone(), number, has }
+            SaveError::NoSuchNumber { path: self.path.clone(), number, has }
         })
     }
 
-    /// Reads everything and compares it with the checksums.
-    pub fn verify(&self) -> Result<()> {
-        for (index, segment) in self.segments.iter().enumerate() {
-            if let Some(at) = self.first_bad_page(segment)? {
-                return Err(self.damaged(at, index));
+    /// Reads everything and compares it with the checksums: for each checkpoint the first damaged page among those that it needs, by its
+    /// offset in the file. What is damaged and has been saved anew harms only the checkpoints before.
+    pub fn verify(&self) -> Result<Vec<Option<u64>>> {
+        let mut damaged = Vec::new();
+        // Pages whose newest data are damaged, and where these are.
+        let mut bad: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        for segment in &self.segments {
+            if segment.header.kind == SegmentKind::Full {
+                bad.clear();
             }
+            self.look_at_pages(segment, &mut |at, entry, is_good| {
+                let page = (entry.region.get(), entry.page.get());
+                match is_good {
+                    true => bad.remove(&page),
+                    false => bad.insert(page, at),
+                };
+                true
+            })?;
+            damaged.push(bad.values().copied().min());
         }
-        Ok(())
+        Ok(damaged)
     }
 
     pub fn path(&self) -> &Path {
@@ -489,7 +535,7 @@ impl CheckpointFile {
     }
 
     fn foreign<T>(&self, why: &'static str) -> Result<T> {
-        Err(CheckpointError::Foreign { path: self.path.clone(), why })
+        Err(SaveError::Foreign { path: self.path.clone(), why })
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
@@ -535,12 +581,20 @@ pub fn give_but_zeros(region: u32, first: u64, pages: &[u8], sink: &mut PageSink
     Ok(())
 }
 
+/// Refuses what is no regular file: data that were read are gone from a pipe, and a device has others.
+fn regular(file: File, path: &Path) -> Result<File> {
+    match file.metadata().map_err(failed("cannot look at", path))?.is_file() {
+        true => Ok(file),
+        false => Err(SaveError::Foreign { path: path.to_owned(), why: "it is no regular file" }),
+    }
+}
+
 fn lock(file: &File, path: &Path) -> Result<()> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) if is_at(file, path).map_err(failed("cannot look at", path))? => Ok(()),
         // Its owner has put another file in its place meanwhile.
-        Ok(()) => Err(CheckpointError::Busy { path: path.to_owned() }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(CheckpointError::Busy { path: path.to_owned() }),
+        Ok(()) => Err(SaveError::Busy { path: path.to_owned() }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(SaveError::Busy { path: path.to_owned() }),
         Err(error) => Err(failed("cannot lock", path)(error.into())),
     }
 }
@@ -551,7 +605,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SaveError {
     let path = path.to_owned();
-    move |why| CheckpointError::File { what, path, why }
+    move |why| SaveError::File { what, path, why }
 }

@@ -1,0 +1,166 @@
+//! Regions of verbs programs: checkpoints, and attributes of their pages (`pagewire_verbs.h`, which is written by hand).
+
+use crate::access_log::{PW_TO_END, described, pw_log};
+use crate::boundary::{call, place};
+use crate::error::{Refusal, pw_error};
+use crate::handle::object;
+use pagewire_active::{AccessLog, CheckpointKind, PageSetting};
+use pagewire_verbs::abi::ibv_mr;
+use pagewire_verbs::checkpoint::{self, RefusedSave};
+use pagewire_verbs::{
+    OwnAttributesError, RegionAttributesError, checkpoint_region, restore_region, set_region_attributes,
+};
+use std::ffi::{CStr, OsStr, c_char};
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// pagewire_verbs.h
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct pw_saved {
+    pub number: u64,
+    pub pages: u64,
+    pub is_full: u32,
+}
+
+impl From<RefusedSave> for Refusal {
+    fn from(refused: RefusedSave) -> Self {
+        let engine = |sentence: String| Refusal::new(pw_error::PW_ENGINE, sentence);
+        match refused {
+            RefusedSave::NoRegion => Refusal::argument("'mr' is no memory region"),
+            RefusedSave::NoFile => Refusal::argument(
+                "'file' is NULL, and the region is saved nowhere yet: name a file, or start the program by pagewire run --checkpoint",
+            ),
+            RefusedSave::Chosen(path) => Refusal::argument(format!(
+                "the region is saved to {} (pagewire run --checkpoint): 'file' must be NULL or this",
+                path.display()
+            )),
+            RefusedSave::Save(error) => engine(error.to_string()),
+        }
+    }
+}
+
+/// # Safety
+/// NULL, or a string.
+unsafe fn path_of<'p>(file: *const c_char) -> Option<&'p Path> {
+    // SAFETY: the caller's promise.
+    let text = (!file.is_null()).then(|| unsafe { CStr::from_ptr(file) })?;
+    Some(Path::new(OsStr::from_bytes(text.to_bytes())))
+}
+
+/// pagewire_verbs.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_checkpoint_region(
+    mr: *mut ibv_mr,
+    file: *const c_char,
+    saved: *mut pw_saved,
+) -> pw_error {
+    call(|| {
+        let to = if saved.is_null() { None } else { Some(place(saved, "saved")?) };
+        // SAFETY: NULL, or a string (pagewire_verbs.h).
+        let file = unsafe { path_of(file) };
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        let done = unsafe { checkpoint_region(mr, file) }?;
+        if let Some(to) = to {
+            let is_full = u32::from(done.kind == CheckpointKind::Full);
+            // SAFETY: the caller's place for it (pagewire_verbs.h), aligned and not NULL.
+            unsafe { to.write(pw_saved { number: done.number, pages: done.pages, is_full }) };
+        }
+        Ok(())
+    })
+}
+
+/// pagewire_verbs.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_restore_region(
+    mr: *mut ibv_mr,
+    file: *const c_char,
+    number: u64,
+    restored: *mut u64,
+) -> pw_error {
+    call(|| {
+        let to = if restored.is_null() { None } else { Some(place(restored, "restored")?) };
+        // SAFETY: NULL, or a string (pagewire_verbs.h).
+        let file = unsafe { path_of(file) }.ok_or_else(|| Refusal::argument("'file' is NULL"))?;
+        // SAFETY: NULL, or a region that nobody uses meanwhile (pagewire_verbs.h).
+        let number = unsafe { restore_region(mr, file, (number > 0).then_some(number)) }?;
+        if let Some(to) = to {
+            // SAFETY: the caller's place for it (pagewire_verbs.h), aligned and not NULL.
+            unsafe { to.write(number) };
+        }
+        Ok(())
+    })
+}
+
+/// pagewire_verbs.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_checkpoint_all(saved: *mut u64) -> pw_error {
+    call(|| {
+        let to = if saved.is_null() { None } else { Some(place(saved, "saved")?) };
+        let round = checkpoint::save_all().ok_or_else(|| {
+            Refusal::new(
+                pw_error::PW_ENGINE,
+                "the program was not started by pagewire run --checkpoint: save regions by pw_checkpoint_region()",
+            )
+        })?;
+        if let Some(to) = to {
+            // SAFETY: the caller's place for it (pagewire_verbs.h), aligned and not NULL.
+            unsafe { to.write(round.saved()) };
+        }
+        match round.first_error() {
+            Some(error) => Err(Refusal::new(pw_error::PW_ENGINE, error)),
+            None => Ok(()),
+        }
+    })
+}
+
+/// pagewire_verbs.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_set_region_attributes(
+    mr: *mut ibv_mr,
+    offset: u64,
+    length: u64,
+    attributes: u32,
+    log: *mut pw_log,
+) -> pw_error {
+    call(|| {
+        // SAFETY: a pointer of this library (pagewire_verbs.h).
+        let log = if log.is_null() { None } else { Some(unsafe { object::<AccessLog>(log) }?) };
+        let end = if length == PW_TO_END {
+            // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h); a program may read it.
+            unsafe { mr.as_ref() }.map_or(offset, |mr| mr.length as u64)
+        } else {
+            offset.saturating_add(length)
+        };
+        let set = |(start, end): (Bound<u64>, Bound<u64>), page| {
+            let (Bound::Included(start), Bound::Excluded(end)) = (start, end) else {
+                unreachable!("as given below")
+            };
+            // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+            unsafe { set_region_attributes(mr, start..end, page) }.map_err(refused)
+        };
+        let described = described(PageSetting::by(set, offset..end), attributes)?;
+        match log {
+            Some(log) => described.to(log)?,
+            None => described.to_fault_log()?,
+        }
+        Ok(())
+    })
+}
+
+fn refused(error: RegionAttributesError) -> pagewire::Error {
+    let engine = |why| pagewire::Error::Engine { what: "attributes of pages", why };
+    match error {
+        RegionAttributesError::NoRegion => engine(pagewire_verbs::engine_refusal("'mr' is no memory region")),
+        RegionAttributesError::Refused(OwnAttributesError::Watched) => {
+            engine(pagewire_verbs::engine_refusal(
+                "the region's accesses are counted, or it is saved to checkpoints: a page has one log",
+            ))
+        }
+        RegionAttributesError::Refused(OwnAttributesError::Attributes(error)) => {
+            pagewire::Error::Attributes(error)
+        }
+        RegionAttributesError::Refused(OwnAttributesError::Engine(why)) => engine(why),
+    }
+}

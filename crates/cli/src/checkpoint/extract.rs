@@ -1,0 +1,76 @@
+//! The bytes of a checkpoint as a plain file.
+
+use anyhow::{Context, Result};
+use pagewire_active::{Inspection, MemoryError, SavedMemory};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The place of a region in the file that is written. What it does not get is zeros, and takes no space.
+struct Place<'f> {
+    file: &'f File,
+    at: u64,
+    bytes: u64,
+}
+
+impl SavedMemory for Place<'_> {
+    fn address(&self) -> u64 {
+        self.at
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
+        Ok(self.file.read_exact_at(bytes, self.at + offset)?)
+    }
+
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryError> {
+        Ok(self.file.write_all_at(bytes, self.at + offset)?)
+    }
+}
+
+/// Writes the regions of a checkpoint, of the last one if no number is given, one behind the other; gives the exit status.
+///
+/// # Errors
+/// If the file cannot be made.
+pub fn extract(from: &Path, number: Option<u64>, to: &Path) -> Result<u8> {
+    let told = |error: pagewire_active::SaveError| {
+        crate::tell!("pagewire: {error}");
+        Ok(1)
+    };
+    let inspection = match Inspection::open(from) {
+        Ok(inspection) => inspection,
+        Err(error) => return told(error),
+    };
+    // Zero is none: the error says which there are.
+    let last = inspection.checkpoints().last().map_or(0, |last| last.number);
+    let with_path = || format!("--extract {}", to.display());
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(to).with_context(with_path)?;
+    let written = write(&inspection, number.unwrap_or(last), &file);
+    if written.is_err() {
+        std::fs::remove_file(to).with_context(with_path)?;
+    }
+    match written {
+        Ok(()) => Ok(0),
+        Err(error) => told(error),
+    }
+}
+
+fn write(inspection: &Inspection, number: u64, file: &File) -> Result<(), pagewire_active::SaveError> {
+    let mut at = 0;
+    let places: Vec<Place<'_>> = inspection
+        .regions()
+        .iter()
+        .map(|bytes| {
+            let place = Place { file, at, bytes: *bytes };
+            at += bytes;
+            place
+        })
+        .collect();
+    file.set_len(at).map_err(|error| MemoryError::from(error))?;
+    let places: Vec<&dyn SavedMemory> = places.iter().map(|place| place as _).collect();
+    inspection.restore(number, &places)?;
+    Ok(())
+}
