@@ -64,6 +64,8 @@ pub const BENCH_RUN: Duration = Duration::from_secs(30);
 
 /// Accesses of a process of a benchmark, or keys that it sorts, at most: all are verified.
 pub const BENCH_ACCESSES: u64 = 1 << 24;
+/// For each operation of a benchmark by several processes, besides: on a busy machine 10^8 of them take long.
+pub const JOB_OPERATION: Duration = Duration::from_micros(20);
 
 /// How often each benchmark and its peer are run, in turn; the median counts.
 pub const BENCH_ROUNDS: u32 = 3;

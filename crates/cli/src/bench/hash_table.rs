@@ -5,7 +5,7 @@ use crate::arguments::TableArguments;
 use crate::figures::{Figures, Line};
 use crate::hosts::Host;
 use crate::interrupt;
-use crate::limits::BENCH_RUN;
+use crate::limits::{BENCH_RUN, JOB_OPERATION};
 use crate::native::Figure;
 use crate::native::hash_table::{Load, Operation, TableScheme};
 use crate::pair::Running;
@@ -41,7 +41,7 @@ pub(super) fn measure(
     let unit = if operation == Operation::Lookup { "lookups/s" } else { "inserts/s" };
     let mut own = Figures::default();
     let operands = load.operands();
-    own.add(run_job(ground, (Kind::HashTable, &operands), path, (arguments.processes, rounds))?);
+    own.add(run_job(ground, (Kind::HashTable, &operands), path, (arguments.processes, rounds, inserts as u64))?);
     let title = format!("{name} {cells} cells {}", path.name());
     Ok(vec![Line::new((name, cells as u64, path.name(), unit), own.median(&title), (None, None))])
 }
@@ -64,12 +64,12 @@ pub(super) fn scheme(arguments: &TableArguments) -> Result<TableScheme> {
     })
 }
 
-/// One run of all processes of a probe, each of which makes all rounds.
+/// One run of all processes of a probe, each of which makes all rounds, with so many operations each.
 pub(super) fn run_job(
     ground: &Ground,
     (kind, operands): (Kind, &[String]),
     path: PathChoice,
-    (processes, rounds): (usize, u32),
+    (processes, rounds, each): (usize, u32, u64),
 ) -> Result<Result<f64, String>> {
     let (first, second) = ground.ends(path)?;
     let port = next_port();
@@ -92,7 +92,10 @@ pub(super) fn run_job(
         Running::start(command)
     };
     let running = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
-    let deadline = Instant::now() + BENCH_RUN * rounds;
+    // The first round does not count, and is made all the same.
+    let operations = each.saturating_mul(processes as u64).saturating_mul(u64::from(rounds) + 1);
+    let patience = BENCH_RUN * rounds + JOB_OPERATION.saturating_mul(operations.min(1 << 31) as u32);
+    let deadline = Instant::now() + patience;
     let ended: Vec<_> = running.into_iter().map(|running| running.wait_until(deadline)).collect();
     interrupt::check()?;
     if let Some(failed) = ended.iter().find(|ended| !ended.success()) {
