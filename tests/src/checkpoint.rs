@@ -27,7 +27,7 @@ fn pair(
     let program = ["--", "ib_write_bw", "-F", "-s", "16384", "-D", seconds, "-p", &number];
     let mut server = server_host.command(&ground.stage.command);
     server.args(path).args(options).args(program);
-    let server = Running::start(server)?;
+    let mut server = Running::start(server)?;
     ensure!(server.wait_listening(port), "the server did not listen");
     let mut client = client_host.command(&ground.stage.command);
     client.args(path).args(program).arg(server_host.address.to_string());

@@ -2,7 +2,7 @@
 
 use pagewire::bootstrap::JobError;
 use pagewire::{Error, Failure, OperationError, Rule};
-use pagewire_active::{CheckpointError, ReplayError};
+use pagewire_active::{CheckpointError, ReplayError, SaveError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
@@ -221,16 +221,22 @@ impl<B> From<OperationError<B>> for Refusal {
 
 impl From<CheckpointError> for Refusal {
     fn from(error: CheckpointError) -> Self {
-        let code = match error {
+        let (code, sentence) = match error {
             CheckpointError::Pagewire(error) => return error.into(),
-            CheckpointError::File { .. } | CheckpointError::Watch { .. } => pw_error::PW_SYSTEM,
-            CheckpointError::Busy { .. } => pw_error::PW_IN_USE,
-            CheckpointError::Foreign { .. } | CheckpointError::Damaged { .. } => pw_error::PW_FILE,
-            CheckpointError::NoSuchNumber { .. } | CheckpointError::Regions { .. } => pw_error::PW_ARGUMENT,
-            CheckpointError::Limit { .. } => pw_error::PW_LIMIT,
-            CheckpointError::Others { .. } => pw_error::PW_JOB,
+            CheckpointError::Save(error) => (of_save(&error), error.to_string()),
+            CheckpointError::Others { .. } => (pw_error::PW_JOB, error.to_string()),
         };
-        Refusal::new(code, error.to_string())
+        Refusal::new(code, sentence)
+    }
+}
+
+fn of_save(error: &SaveError) -> pw_error {
+    match error {
+        SaveError::File { .. } | SaveError::Watch { .. } | SaveError::Memory(_) => pw_error::PW_SYSTEM,
+        SaveError::Busy { .. } => pw_error::PW_IN_USE,
+        SaveError::Foreign { .. } | SaveError::Damaged { .. } => pw_error::PW_FILE,
+        SaveError::NoSuchNumber { .. } | SaveError::Regions { .. } => pw_error::PW_ARGUMENT,
+        SaveError::Limit { .. } => pw_error::PW_LIMIT,
     }
 }
 

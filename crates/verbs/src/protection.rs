@@ -135,11 +135,14 @@ pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> std::result::Re
     watch::watch(region, memory, watched)
 }
 
+/// A region, and where its bytes begin and how many they are.
+type RegionAndBytes<'r> = (&'r Arc<MemoryRegion<Host>>, (u64, u64));
+
 /// A region of a program, and its memory.
 ///
 /// # Safety
 /// As for [`watch_region`].
-unsafe fn region_of<'r>(mr: *mut ibv_mr) -> Option<(&'r Arc<MemoryRegion<Host>>, (u64, u64))> {
+unsafe fn region_of<'r>(mr: *mut ibv_mr) -> Option<RegionAndBytes<'r>> {
     // SAFETY: the caller's promise.
     let object = unsafe { MemoryRegionObject::of(mr) }.ok()?;
     // SAFETY: the structure lies in an `UnsafeCell`, and only a reregistration changes it.

@@ -83,7 +83,9 @@ impl Row {
         let measure = |scheme: AccessScheme| -> Measure<'_> {
             let load = Load::plain(self.workload, scheme, self.size, times, 1);
             let operands = load.operands();
-            Box::new(move || run_job(ground, (Kind::Accesses, &operands), path, (arguments.processes, 1, times)))
+            Box::new(move || {
+                run_job(ground, (Kind::Accesses, &operands), path, (arguments.processes, 1, times))
+            })
         };
         let what = (self.name, self.size, path.name(), self.unit());
         let (own, others) = match scheme(arguments, self.workload)? {

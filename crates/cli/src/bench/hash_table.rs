@@ -41,7 +41,7 @@ pub(super) fn measure(
     let unit = if operation == Operation::Lookup { "lookups/s" } else { "inserts/s" };
     let mut own = Figures::default();
     let operands = load.operands();
-    own.add(run_job(ground, (Kind::HashTable, &operands), path, (arguments.processes, rounds, inserts as u64))?);
+    own.add(run_job(ground, (Kind::HashTable, &operands), path, (arguments.processes, rounds, inserts))?);
     let title = format!("{name} {cells} cells {}", path.name());
     Ok(vec![Line::new((name, cells as u64, path.name(), unit), own.median(&title), (None, None))])
 }

@@ -69,7 +69,7 @@ fn write(inspection: &Inspection, number: u64, file: &File) -> Result<(), pagewi
             place
         })
         .collect();
-    file.set_len(at).map_err(|error| MemoryError::from(error))?;
+    file.set_len(at).map_err(MemoryError::from)?;
     let places: Vec<&dyn SavedMemory> = places.iter().map(|place| place as _).collect();
     inspection.restore(number, &places)?;
     Ok(())

@@ -284,8 +284,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     pub(super) fn find(&mut self, key: u32, need: Rights, of_region: Rights) -> Outcome<RemoteHint> {
         let (place, peer) = self.find_peer(need)?;
         self.channel.map_shared(&self.services.fabric);
-        let look_up =
-            |need| MrCacheEntry::look_up(&self.channel.peer_regions, key, need, peer.domain);
+        let look_up = |need| MrCacheEntry::look_up(&self.channel.peer_regions, key, need, peer.domain);
         // A program that puts most probably gets, too.
         let every = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
         let every = every.intercepted(of_region != need);
