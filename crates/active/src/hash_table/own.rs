@@ -315,25 +315,33 @@ impl Durable {
 }
 
 impl Served {
-    /// Makes changes, which are logged before.
+    /// Makes changes, which are logged before. Behind a growth the rest is logged again: a generation may have begun meanwhile, whose logs lack it.
     fn change(&self, durable: &Durable, changes: &[Change<'_>]) -> Result<()> {
-        let mut done = loop {
+        let mut rest = changes;
+        loop {
+            let (made, resizes) = self.log_and_apply(durable, rest)?;
+            rest = &rest[made..];
+            let Some((_, value)) = rest.first() else { return Ok(()) };
+            self.grow(resizes, value.map_or(0, <[u8]>::len))?;
+        }
+    }
+
+    /// Logs changes, and makes them in the same generation until one finds no space. Gives how many were made, and how often the volume had grown.
+    fn log_and_apply(&self, durable: &Durable, changes: &[Change<'_>]) -> Result<(usize, u64)> {
+        loop {
             let generation = {
                 let volume = self.volume.read();
                 let mut log = durable.log.lock();
                 match log.append(changes, None)? {
-                    Appended::Done => break volume.shape.apply(volume.region.words(), changes)?,
+                    Appended::Done => {
+                        let made = volume.shape.apply(volume.region.words(), changes)?;
+                        return Ok((made, volume.resizes));
+                    }
                     Appended::Full => log.generation(),
                 }
             };
             self.checkpoint(durable, Some(generation))?;
-        };
-        while let Some((key, Some(value))) = changes.get(done) {
-            self.insert_and_grow(*key, value)?;
-            let (volume, rest) = (self.volume.read(), &changes[done + 1..]);
-            done += 1 + volume.shape.apply(volume.region.words(), rest)?;
         }
-        Ok(())
     }
 
     /// Begins a generation of logs, writes a checkpoint, and removes the logs of before. `of`: only if that is still the present generation.
@@ -364,23 +372,28 @@ impl Served {
         if let Some(durable) = &self.durable {
             return self.change(durable, &[(key, Some(value))]);
         }
-        // The lock is given up behind the statement.
-        let written = self.volume.read().insert(key, value)?;
-        match written {
-            Written::Done => Ok(()),
-            Written::Full => self.insert_and_grow(key, value),
+        loop {
+            // The lock is given up behind the block.
+            let (written, resizes) = {
+                let volume = self.volume.read();
+                (volume.insert(key, value)?, volume.resizes)
+            };
+            match written {
+                Written::Done => return Ok(()),
+                Written::Full => self.grow(resizes, value.len())?,
+            }
         }
     }
 
+    /// Makes space for a value of so many bytes, if the volume has not grown more often than `resizes` since.
     #[cold]
-    fn insert_and_grow(&self, key: u64, value: &[u8]) -> Result<()> {
+    fn grow(&self, resizes: u64, value: usize) -> Result<()> {
         let mut volume = self.volume.write();
-        // Somebody else may have made it larger.
-        while volume.insert(key, value)? == Written::Full {
-            let shape = volume.next_shape(value.len())?;
-            self.replace(&mut volume, shape)?;
+        if volume.resizes != resizes {
+            return Ok(());
         }
-        Ok(())
+        let shape = volume.next_shape(value)?;
+        self.replace(&mut volume, shape)
     }
 
     fn delete(&self, key: u64) -> Result<()> {

@@ -352,6 +352,36 @@ fn one_of_eight_is_killed() {
     survives("durable::one_of_eight_is_killed", ("local", "nearest"), 8, 200);
 }
 
+/// A volume grows while a checkpoint begins: what was inserted stays.
+#[test]
+fn growth_beside_a_checkpoint_loses_nothing() {
+    const ROUNDS: u64 = 40;
+    let node = Arc::new(Node::alone().unwrap());
+    for round in 0..ROUNDS {
+        let folder = tempfile::tempdir().unwrap();
+        let durability = Durability { syncs: false, ..Durability::new(folder.path()) };
+        let (options, service) = (options(Scheme::Nearest), Service::Events(Events::default()));
+        let join = || HashTable::join_durable(&node, &options, &durability, service).unwrap();
+        let (table, start) = (join(), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_micros(20 * round) {
+                    std::hint::spin_loop();
+                }
+                table.checkpoint().unwrap();
+            });
+            start.wait();
+            table.insert_batch((1..=256).map(|key| (key, &b"one of many"[..]))).unwrap();
+        });
+        drop(table);
+        let table = join();
+        let lost: Vec<u64> = (1..=256).filter(|key| table.lookup(*key).unwrap().is_none()).collect();
+        assert!(lost.is_empty(), "round {round}: {lost:?}");
+    }
+}
+
 fn text<T>(result: Result<T>) -> String {
     result.err().map_or(String::new(), |error| error.to_string())
 }
