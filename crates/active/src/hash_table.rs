@@ -286,8 +286,9 @@ impl HashTable {
     /// Deletes the value of a key, if there is one: when this returns, or else when [`flush`](Self::flush) does.
     ///
     /// # Errors
-    /// Those of puts.
+    /// `System`: the key is 0. Those of puts.
     pub fn delete(&self, key: u64) -> Result<()> {
+        check(key, &[])?;
         match self.member_of(key) {
             Some(member) => member.delete(key, &self.own),
             None => self.own.delete(key),

@@ -468,10 +468,10 @@ impl Served {
                     None => keys.iter().for_each(|key| keep(self.insert(key, &[]))),
                 }
             }
-            Some(Message::Values(entries)) if entries.iter().all(|(key, _)| key != 0) => {
+            Some(Message::Values(entries)) if entries.iter().all(is_element) => {
                 entries.iter().for_each(|(key, value)| keep(self.insert(key, value)));
             }
-            Some(Message::Delete(key)) => keep(self.delete(key)),
+            Some(Message::Delete(key)) if key != 0 => keep(self.delete(key)),
             Some(Message::Checkpoint(of)) if self.durable.is_some() => {
                 keep(self.durable.as_ref().map_or(Ok(()), |durable| self.checkpoint(durable, Some(of))));
             }
@@ -484,3 +484,11 @@ impl Served {
         }
     }
 }
+
+/// Whether a volume takes a key and its value, which another process may have made up.
+fn is_element((key, value): (u64, &[u8])) -> bool {
+    key != 0 && value.len() <= MAX_VALUE
+}
+
+#[cfg(test)]
+mod tests;

@@ -398,6 +398,8 @@ fn what_cannot_be_durable_is_refused() {
     let mut table = join(Scheme::Nearest).unwrap();
     table.insert(5, b"five").unwrap();
     assert!(text(table.readmit(0, &[])).contains("another member"));
+    // A log with that key could not be read.
+    assert!(text(table.delete(0)).contains("the key is 0"));
     drop(table);
     // Of another count of processes.
     let tickets = [vec![], vec![]];

@@ -43,6 +43,7 @@ pub fn write_records(changes: &[Change<'_>], into: &mut Vec<u64>) {
             Some(value) => (INSERT, *value),
             None => (DELETE, &[][..]),
         };
+        debug_assert!(*key != 0 && value.len() <= MAX_VALUE, "a reader would refuse it");
         let at = into.len();
         into.extend([kind << 60 | (value.len() as u64) << 32, now(), *key]);
         into.extend(value.chunks(8).map(|bytes| {
