@@ -73,6 +73,8 @@ struct Volume {
     resizes: u64,
     region: Region<u64, Atomic>,
     token: Token,
+    /// Earlier tokens whose revocation failed, as a peer was stopped within an access.
+    unrevoked: Vec<Token>,
 }
 
 impl Volume {
@@ -81,7 +83,25 @@ impl Volume {
         let region = node.words(words)?;
         shape.begin(region.words())?;
         let token = region.export(Rights::all())?;
-        Ok(Volume { shape, resizes: 0, region, token })
+        Ok(Volume { shape, resizes: 0, region, token, unrevoked: Vec::new() })
+    }
+
+    /// Gives the volume another token, and revokes all that it had. Behind that nobody is within a change by one of them.
+    ///
+    /// # Errors
+    /// A peer is stopped within an access: the volume has the new token all the same.
+    fn replace_token(&mut self, node: &Node, token: Token) -> Result<()> {
+        self.unrevoked.push(std::mem::replace(&mut self.token, token));
+        let mut outcome = Ok(());
+        self.unrevoked.retain(|token| {
+            let revoked = node.unexport(token);
+            let is_held = revoked.is_err();
+            if outcome.is_ok() {
+                outcome = revoked;
+            }
+            is_held
+        });
+        outcome
     }
 
     #[inline]
@@ -354,8 +374,7 @@ impl Served {
         // Behind this nobody is within a change of the generation, and nobody begins one.
         let again = volume.region.export(Rights::all())?;
         let count = self.begin_pointing();
-        let revoked = self.node.unexport(&volume.token);
-        volume.token = again;
+        let revoked = volume.replace_token(&self.node, again);
         if revoked.is_ok() {
             *generation += 1;
             *durable.log.lock() = LogWriter::new(durable.ownership.files.clone(), *generation);
@@ -409,17 +428,9 @@ impl Served {
         // If it stays as it was: nobody has this token yet.
         let again = volume.region.export(Rights::all())?;
         let count = self.begin_pointing();
-        let replaced = self.node.unexport(&volume.token).and_then(|()| volume.copy(&self.node, shape));
-        let outcome = match replaced {
-            Ok(new) => {
-                *volume = new;
-                Ok(())
-            }
-            Err(error) => {
-                volume.token = again;
-                Err(error)
-            }
-        };
+        let copied =
+            volume.replace_token(&self.node, again).and_then(|()| volume.copy(&self.node, shape));
+        let outcome = copied.map(|new| *volume = new);
         self.point(&volume.token, count);
         outcome
     }
