@@ -227,7 +227,8 @@ impl HashTable {
     /// behind everything that this process did to the same key before.
     ///
     /// # Errors
-    /// `System`: the key is 0, or the value longer than [`MAX_VALUE`]. `NoMemory`, `Heap`: the volume cannot grow. Those of puts and gets.
+    /// `System`: the key is 0, or the value longer than [`MAX_VALUE`]. `NoMemory`, `Heap`: the volume cannot grow. Those of puts and gets: any message to
+    /// the same owner since the last flush may be lost, so do everything since then again.
     #[inline]
     pub fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
         check(key, value)?;
@@ -298,10 +299,13 @@ impl HashTable {
     /// Waits until everything that this process has inserted and deleted is done at its owners.
     ///
     /// # Errors
-    /// `Failed`: an owner is lost. `NoMemory`, `Heap` of an owner: a volume was full and could not grow since the last flush; what was inserted into it
-    /// then is not there.
+    /// `Failed`: an owner is lost. `System`: messages were lost, and a call has failed before: do everything since the last flush again. `NoMemory`, `Heap`
+    /// of the volume of this process, and `System` of another one: it was full and could not grow since the last flush. Then elements are not there that
+    /// this process or another one has inserted into that volume.
     pub fn flush(&self) -> Result<()> {
-        self.members.iter().flatten().try_for_each(|member| member.flush(&self.own))?;
+        // All of them, so that one owner that is lost keeps nothing of the others.
+        let flushed = self.members.iter().flatten().map(|member| member.flush(&self.own));
+        flushed.fold(Ok(()), Result::and)?;
         self.own.failure()
     }
 

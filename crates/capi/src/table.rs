@@ -228,8 +228,8 @@ pub unsafe extern "C" fn pw_table_delete(table: *mut pw_table, key: u64) -> pw_e
 
 /// Waits until everything that this process has inserted and deleted is done at its owners.
 ///
-/// PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush; what was inserted into it then
-/// is not there.
+/// PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
+/// another one has inserted into it are not there; or messages were lost, which a call has reported. Do everything since the last flush again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_flush(table: *mut pw_table) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).

@@ -2,7 +2,7 @@
 
 use super::durable::{self, Appended, Change, Files, LogWriter, Owner};
 use super::messages::{self, MAX_KEYS};
-use super::own::{COUNT, GENERATION, OwnVolume, POINTER, REFUSED, TOKEN};
+use super::own::{COUNT, FAILED_CHECKPOINTS, GENERATION, OwnVolume, POINTER, REFUSED, TOKEN};
 use super::ticket::Ticket;
 use super::volume::{Shape, Words, Written};
 use super::{Scheme, not_durable};
@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Messages that are under way to one owner at most. One more waits.
@@ -31,11 +31,15 @@ pub(super) struct Member {
     pointer: RemoteRegion,
     volume: RwLock<RemoteVolume>,
     in_flight: Mutex<VecDeque<Operation<Vec<u64>>>>,
-    /// Elements that had no space, as far as that was reported.
+    /// Elements of all callers that had no space, as far as this process has reported them, or they were none of its own.
     refused: AtomicU64,
     /// Messages, and how many of them were flushed.
     sent: AtomicU64,
     flushed: AtomicU64,
+    /// A message since the last flush may not have arrived.
+    has_lost: AtomicBool,
+    /// Held by a flush, so that none succeeds while another one finds that a message was lost.
+    flushing: Mutex<()>,
     /// The table is durable, and this process has the volume mapped, so that it logs what it changes.
     owner: Option<Owner>,
     is_durable: bool,
@@ -65,6 +69,13 @@ fn is_replaced(error: &Error) -> bool {
     matches!(error, Error::Failed(Failure::Refused { rule: Rule::Key, .. }))
 }
 
+/// An earlier call has failed.
+fn lost() -> Error {
+    let why = "messages to it were lost since the last flush: do everything since then again, and flush";
+    let why = io::Error::new(io::ErrorKind::ConnectionReset, why);
+    Error::System { what: "the volume of another process of a hash table".into(), why }
+}
+
 impl Member {
     /// `ticket`: of the owner. `files`: of the volume, if the table is durable.
     pub fn open(node: &Arc<Node>, ticket: &Ticket, files: Option<Files>, scheme: Scheme) -> Result<Member> {
@@ -84,7 +95,9 @@ impl Member {
         }
         let (volume, node) = (RwLock::new(volume), node.clone());
         let in_flight = Mutex::default();
-        let [refused, sent, flushed] = [(); 3].map(|()| AtomicU64::new(0));
+        // The owner counts since its start.
+        let refused = AtomicU64::new(pointer.load(REFUSED)?);
+        let [sent, flushed] = [(); 2].map(|()| AtomicU64::new(0));
         Ok(Member {
             node,
             scheme,
@@ -96,6 +109,8 @@ impl Member {
             refused,
             sent,
             flushed,
+            has_lost: AtomicBool::new(false),
+            flushing: Mutex::default(),
             owner,
             is_durable,
         })
@@ -154,16 +169,26 @@ impl Member {
             };
             match changed.transpose()? {
                 Some(Changed::Count(made)) => return self.change_by_messages(&changes[made..], own),
-                Some(Changed::LogFull(generation)) => {
-                    self.send(messages::checkpoint(generation), own)?;
-                    self.flush(own)?;
-                    self.reopen_if_replaced(count)?;
-                }
+                Some(Changed::LogFull(generation)) => self.request_checkpoint(generation, count, own)?,
                 None if self.reopen_if_replaced(count)? => {}
                 // An operation of another thread is under way, or the memory is not mapped any more.
                 None => return self.change_by_messages(changes, own),
             }
         }
+    }
+
+    /// Has the owner begin another generation of logs than the one that is full. `count`: of the volume.
+    fn request_checkpoint(&self, generation: u64, count: u64, own: &OwnVolume) -> Result<()> {
+        let failed = self.pointer.load(FAILED_CHECKPOINTS)?;
+        self.send(messages::checkpoint(generation), own)?;
+        self.flush(own)?;
+        self.reopen_if_replaced(count)?;
+        if self.volume.read().generation == generation && self.pointer.load(FAILED_CHECKPOINTS)? != failed {
+            return Err(not_durable(
+                "its logs are full, and the owner of the volume could not make a checkpoint; the owner has logged why",
+            ));
+        }
+        Ok(())
     }
 
     /// Has the owner make changes, and waits until they are made: what follows may be made where it lies.
@@ -239,41 +264,61 @@ impl Member {
         self.send(messages::delete(key), own)
     }
 
-    /// Has the owner do what a message asks for.
+    /// Has the owner do what a message asks for. An error may be of an earlier message: the new one was sent all the same.
     fn send(&self, message: Vec<u64>, own: &OwnVolume) -> Result<()> {
-        let mut in_flight = self.in_flight.lock();
+        let outcome = self.start(message, own);
+        if outcome.is_err() {
+            self.has_lost.store(true, Ordering::Release);
+        }
+        outcome
+    }
+
+    fn start(&self, message: Vec<u64>, own: &OwnVolume) -> Result<()> {
+        let (mut outcome, mut in_flight) = (Ok(()), self.in_flight.lock());
         while in_flight.front().is_some_and(Operation::is_done) || in_flight.len() >= WINDOW {
             let Some(oldest) = in_flight.pop_front() else { break };
-            own.wait(oldest)?;
+            outcome = outcome.and(own.wait(oldest).map(drop));
         }
         self.sent.fetch_add(1, Ordering::AcqRel);
         let put = self.mailbox.put(0, message);
-        if !put.is_done() {
-            in_flight.push_back(put);
-            return Ok(());
+        if put.is_done() {
+            return outcome.and(put.wait().map(drop).map_err(Error::from));
         }
-        put.wait()?;
-        Ok(())
+        in_flight.push_back(put);
+        outcome
     }
 
+    /// Waits until the owner has done what all messages ask for.
     pub fn flush(&self, own: &OwnVolume) -> Result<()> {
+        let flushing = self.flushing.lock();
         let sent = self.sent.load(Ordering::Acquire);
-        for put in std::mem::take(&mut *self.in_flight.lock()) {
-            own.wait(put)?;
+        let in_flight = std::mem::take(&mut *self.in_flight.lock());
+        // All of them end here: none may fail unseen.
+        let ended = in_flight.into_iter().map(|put| own.wait(put).map(drop)).fold(Ok(()), Result::and);
+        let handled = ended.and_then(|()| own.wait(self.mailbox.flush_handled(None)).map(drop));
+        let had_lost = self.has_lost.swap(false, Ordering::AcqRel);
+        handled?;
+        if had_lost {
+            return Err(lost());
         }
-        own.wait(self.mailbox.flush_handled(None))?;
         self.flushed.fetch_max(sent, Ordering::AcqRel);
+        drop(flushing);
+        self.check_refused()
+    }
+
+    /// Whether the owner had space for all elements that it was to insert since the last look.
+    fn check_refused(&self) -> Result<()> {
         let refused = self.pointer.load(REFUSED)?;
         let known = self.refused.fetch_max(refused, Ordering::AcqRel);
-        if refused > known {
-            let why = format!(
-                "{} elements had no space, and it could not grow; its process has logged why",
-                refused - known
-            );
-            let why = io::Error::new(io::ErrorKind::StorageFull, why);
-            return Err(Error::System { what: "the volume of another process of a hash table".into(), why });
+        if refused <= known {
+            return Ok(());
         }
-        Ok(())
+        let why = format!(
+            "{} elements of this process or others had no space, and it could not grow; its process has logged why",
+            refused - known
+        );
+        let why = io::Error::new(io::ErrorKind::StorageFull, why);
+        Err(Error::System { what: "the volume of another process of a hash table".into(), why })
     }
 
     /// Works on the volume by operations, again if another one takes its place meanwhile.

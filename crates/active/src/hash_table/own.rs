@@ -23,12 +23,13 @@ const MAILBOX: usize = (MAX_VALUE + 24).next_multiple_of(PAGE);
 
 const PAGE: usize = 4096;
 
-/// Words of the pointer, by which others find the volume: how often it was replaced, twice, and odd while it is; elements that it had no space for;
-/// the generation of its logs; its token.
+/// Words of the pointer, by which others find the volume: how often it was replaced, twice, and odd while it is; elements of all callers that it had
+/// no space for; checkpoints that callers asked for and that failed; the generation of its logs; its token.
 pub(super) const COUNT: usize = 0;
 pub(super) const REFUSED: usize = 1;
-pub(super) const GENERATION: usize = 2;
-pub(super) const TOKEN: usize = 3;
+pub(super) const FAILED_CHECKPOINTS: usize = 2;
+pub(super) const GENERATION: usize = 3;
+pub(super) const TOKEN: usize = 4;
 pub(super) const POINTER: usize = TOKEN + Token::LEN / 8;
 
 pub(super) struct OwnVolume {
@@ -483,15 +484,21 @@ impl Served {
                 entries.iter().for_each(|(key, value)| keep(self.insert(key, value)));
             }
             Some(Message::Delete(key)) if key != 0 => keep(self.delete(key)),
-            Some(Message::Checkpoint(of)) if self.durable.is_some() => {
-                keep(self.durable.as_ref().map_or(Ok(()), |durable| self.checkpoint(durable, Some(of))));
-            }
+            Some(Message::Checkpoint(of)) if self.durable.is_some() => self.obey_checkpoint(of),
             _ => {
                 self.malformed.fetch_add(1, Ordering::Relaxed);
             }
         }
         if refused > 0 {
             self.pointer.words()[REFUSED].fetch_add(refused, Ordering::AcqRel);
+        }
+    }
+
+    fn obey_checkpoint(&self, of: u64) {
+        let Some(durable) = &self.durable else { return };
+        if let Err(error) = self.checkpoint(durable, Some(of)) {
+            log::error!("a checkpoint of a hash table failed, and the logs have all that they had: {error}");
+            self.pointer.words()[FAILED_CHECKPOINTS].fetch_add(1, Ordering::AcqRel);
         }
     }
 }
