@@ -890,7 +890,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
- * PW_IN_USE: a hash table or a checkpoint of it is open: free that before. PW_ARGUMENT, PW_HANDLE.
+ * PW_IN_USE: a hash table, a counting, a checkpoint or a logged process of it is open: free that before. PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
 
@@ -1586,8 +1586,8 @@ pw_error pw_table_delete(pw_table *table, uint64_t key);
 /**
  * Waits until everything that this process has inserted and deleted is done at its owners.
  *
- * PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush; what was inserted into it then
- * is not there.
+ * PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
+ * another one has inserted into it are not there; or messages were lost, which a call has reported. Do everything since the last flush again.
  */
 pw_error pw_table_flush(pw_table *table);
 
@@ -1610,6 +1610,7 @@ pw_error pw_table_volume(pw_table *table, pw_volume *volume);
 /**
  * Begins to count what peers do by a token of pw_export(), by pages of 4,096 bytes, the first of which begins where the token's bytes do. This sets the
  * attributes of all of its pages (pw_set_attributes), and a checkpoint of the same token sees no puts while it counts. *counting is NULL after an error.
+ * The node stays until pw_counting_end().
  *
  * counted: PW_COUNT_PUTS, PW_COUNT_GETS, or both by OR; the others cost nothing then. refused: PW_REFUSE_PUTS, PW_REFUSE_GETS, both by OR, or 0: callers get
  * PW_KEY, and it is counted that they tried.

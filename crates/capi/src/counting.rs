@@ -6,21 +6,29 @@ use crate::error::{Refusal, pw_error};
 use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
+use pagewire::Node;
 use pagewire_active::{Counts, Statistics};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Counts what peers do by a token.
 pub struct pw_counting {
     _opaque: [u8; 0],
 }
 
-impl Object for Statistics {
+/// Statistics, and their node, which stays until they end.
+pub struct Counting {
+    statistics: Statistics,
+    _node: Arc<Node>,
+}
+
+impl Object for Counting {
     type Opaque = pw_counting;
     const MARK: u64 = u64::from_be_bytes(*b"pw_coun!");
     const NAME: &str = "counting";
 
     fn places() -> &'static Places<Self> {
-        static PLACES: Places<Statistics> = Places::new();
+        static PLACES: Places<Counting> = Places::new();
         &PLACES
     }
 }
@@ -69,6 +77,7 @@ fn of(counts: &Counts) -> pw_access_counts {
 
 /// Begins to count what peers do by a token of pw_export(), by pages of 4,096 bytes, the first of which begins where the token's bytes do. This sets the
 /// attributes of all of its pages (pw_set_attributes), and a checkpoint of the same token sees no puts while it counts. *counting is NULL after an error.
+/// The node stays until pw_counting_end().
 ///
 /// counted: PW_COUNT_PUTS, PW_COUNT_GETS, or both by OR; the others cost nothing then. refused: PW_REFUSE_PUTS, PW_REFUSE_GETS, both by OR, or 0: callers get
 /// PW_KEY, and it is counted that they tried.
@@ -113,8 +122,9 @@ pub unsafe extern "C" fn pw_counting_start(
             options = options.refuse_gets();
         }
         let started = options.start()?;
-        // SAFETY: as above.
-        unsafe { to.write(hand_out(started)) };
+        let counting = Counting { statistics: started, _node: node.clone() };
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
+        unsafe { to.write(hand_out(counting)) };
         Ok(())
     })
 }
@@ -128,7 +138,7 @@ pub unsafe extern "C" fn pw_counting_end(counting: *mut pw_counting) -> pw_error
         return pw_error::PW_OK;
     }
     // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
-    call(|| unsafe { take_back::<Statistics>(counting) }.map(drop))
+    call(|| unsafe { take_back::<Counting>(counting) }.map(drop))
 }
 
 /// # Safety
@@ -140,10 +150,10 @@ unsafe fn tell(
 ) -> pw_error {
     call(|| {
         // SAFETY: the caller's promise.
-        let counting = unsafe { object::<Statistics>(counting) }?;
+        let Counting { statistics, .. } = unsafe { object::<Counting>(counting) }?;
         let to = place(counts, "counts")?;
         // SAFETY: the caller's place, aligned and not NULL.
-        unsafe { to.write(of(&what(counting))) };
+        unsafe { to.write(of(&what(statistics))) };
         Ok(())
     })
 }
@@ -195,11 +205,11 @@ unsafe fn list(
     what: impl FnOnce(&Statistics) -> Vec<(u64, Counts)>,
 ) -> Result<()> {
     // SAFETY: the caller's promise.
-    let counting = unsafe { object::<Statistics>(counting) }?;
+    let Counting { statistics, .. } = unsafe { object::<Counting>(counting) }?;
     let said = place(count, "count")?;
     let first = if most == 0 { NonNull::dangling() } else { place(to, "list")? };
     bytes(to.cast(), most.saturating_mul(size_of::<pw_numbered_counts>()), "list")?;
-    let all = what(counting);
+    let all = what(statistics);
     for (index, (number, counts)) in all.iter().take(most).enumerate() {
         // SAFETY: the list has `most` places, and `index` is less.
         unsafe { first.add(index).write(pw_numbered_counts { number: *number, counts: of(counts) }) };
@@ -249,9 +259,9 @@ pub unsafe extern "C" fn pw_counting_sources(
 pub unsafe extern "C" fn pw_counting_export(counting: *mut pw_counting, token: *mut pw_token) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let counting = unsafe { object::<Statistics>(counting) }?;
+        let Counting { statistics, .. } = unsafe { object::<Counting>(counting) }?;
         let to = place(token, "token")?;
-        let made = counting.export()?;
+        let made = statistics.export()?;
         // SAFETY: the caller's place for a token (pagewire.h).
         unsafe { to.write(pw_token { bytes: made.to_bytes() }) };
         Ok(())

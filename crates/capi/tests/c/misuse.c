@@ -261,11 +261,14 @@ static void countings(pw_node *node, const pw_token *token)
     EXPECT(PW_OK, pw_counting_start(node, token, PW_COUNT_PUTS | PW_COUNT_GETS, 0, &counting));
     EXPECT(PW_ARGUMENT, pw_counting_total(counting, NULL));
     EXPECT(PW_OK, pw_counting_page(counting, UINT64_MAX, &counts));
+    EXPECT(PW_OK, pw_counting_page(counting, UINT64_MAX / 8, &counts));
     EXPECT(PW_ARGUMENT, pw_counting_hottest(counting, NULL, 1, &count));
     EXPECT(PW_ARGUMENT, pw_counting_hottest(counting, list, SIZE_MAX, &count));
     EXPECT(PW_ARGUMENT, pw_counting_sources(counting, list, 2, NULL));
     EXPECT(PW_OK, pw_counting_sources(counting, NULL, 0, &count));
     EXPECT(PW_ARGUMENT, pw_counting_export(counting, NULL));
+    EXPECT(PW_IN_USE, pw_node_leave(node));
+    SAYS("a counting");
     EXPECT(PW_OK, pw_counting_end(counting));
     EXPECT(PW_HANDLE, pw_counting_total(counting, &counts));
 }
