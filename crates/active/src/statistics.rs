@@ -265,7 +265,7 @@ impl Statistics {
 impl Counters {
     fn page(&self, page: usize) -> Counts {
         let words = self.words.words();
-        let Some(words) = page.checked_mul(WORDS).and_then(|at| words.get(at..at + WORDS)) else {
+        let Some(words) = page.checked_mul(WORDS).and_then(|at| words.get(at..)?.get(..WORDS)) else {
             return Counts::default();
         };
         Counts::from_words(std::array::from_fn(|index| words[index].load(Ordering::Relaxed)))

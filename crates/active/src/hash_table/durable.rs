@@ -185,6 +185,12 @@ impl Ownership {
             return Err(failed("cannot use", &path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         let first = header.map_or(0, |header| header.generation);
+        let last = logs.iter().max_by_key(|(generation, _)| *generation);
+        let (newest, path) = last.map_or((first, &path), |(last, of)| (*last, of));
+        let next = newest.max(first).checked_add(1).ok_or_else(|| {
+            let why = "its generation is the last one that there can be, and no member makes so many: remove it";
+            failed("cannot use", path)(io::Error::new(io::ErrorKind::InvalidData, why))
+        })?;
         for (generation, path) in &logs {
             let mut of_file = Vec::new();
             log_file::close_and_read(path, files.boot, &mut of_file)?;
@@ -194,7 +200,7 @@ impl Ownership {
         }
         changes.sort_by_key(|change: &Logged| change.stamp);
         changes.iter().try_for_each(|Logged { key, value, .. }| change(*key, value.as_deref()))?;
-        Ok(logs.iter().map(|(generation, _)| *generation).max().unwrap_or(0).max(first) + 1)
+        Ok(next)
     }
 }
 

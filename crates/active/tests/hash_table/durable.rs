@@ -415,6 +415,10 @@ fn what_cannot_be_durable_is_refused() {
     let table = join(Scheme::Handler).unwrap();
     assert_eq!((table.lookup(5).unwrap(), table.lookup(6).unwrap()), (None, Some(b"six".to_vec())));
     drop(table);
+    let stray = folder.path().join(format!("volume-0.{}.x.log", u64::MAX));
+    std::fs::write(&stray, []).unwrap();
+    assert!(text(join(Scheme::Nearest)).contains("x.log: its generation is the last one"));
+    std::fs::remove_file(&stray).unwrap();
     let file = folder.path().join("volume-0.checkpoint");
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
