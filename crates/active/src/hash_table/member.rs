@@ -80,7 +80,7 @@ impl Member {
     /// `ticket`: of the owner. `files`: of the volume, if the table is durable.
     pub fn open(node: &Arc<Node>, ticket: &Ticket, files: Option<Files>, scheme: Scheme) -> Result<Member> {
         let (mailbox, pointer) = (node.open(&ticket.mailbox)?, node.open(&ticket.pointer)?);
-        let mut volume = RemoteVolume::open(node, &pointer, None)?;
+        let mut volume = RemoteVolume::open(node, &pointer)?;
         let is_durable = files.is_some();
         if is_durable != ticket.owner.is_some() {
             return Err(not_durable("all its members join by `HashTable::join_durable`, or none"));
@@ -212,7 +212,7 @@ impl Member {
         }
         let mut volume = self.volume.write();
         if volume.count == count {
-            *volume = RemoteVolume::open(&self.node, &self.pointer, volume.log_files())?;
+            volume.replace(RemoteVolume::open(&self.node, &self.pointer)?);
         }
         Ok(true)
     }
@@ -342,11 +342,11 @@ impl Member {
         if volume.count != count {
             return Ok(());
         }
-        let new = RemoteVolume::open(&self.node, &self.pointer, volume.log_files())?;
+        let new = RemoteVolume::open(&self.node, &self.pointer)?;
         if new.count == count {
             return Err(error);
         }
-        *volume = new;
+        volume.replace(new);
         Ok(())
     }
 }
@@ -366,9 +366,14 @@ fn insert_all(words: &[AtomicU64], shape: &Shape, elements: &[(u64, &[u8])]) -> 
 }
 
 impl RemoteVolume {
-    /// The files of the volume, if this process logs what it changes.
-    fn log_files(&self) -> Option<Files> {
-        self.log.as_ref().map(|log| log.lock().files().clone())
+    /// Has another volume take the place of this one. This process goes on with its log until the generation ends.
+    fn replace(&mut self, new: RemoteVolume) {
+        let generation = new.generation;
+        let log = self.log.take().map(|log| match log.into_inner() {
+            log if log.generation() == generation => Mutex::new(log),
+            log => Mutex::new(LogWriter::new(log.files().clone(), generation)),
+        });
+        *self = RemoteVolume { log, ..new };
     }
 
     /// Makes changes behind their records. `None`: nothing was done.
@@ -383,8 +388,8 @@ impl RemoteVolume {
         })
     }
 
-    /// The volume that a pointer names, behind a replacement that is under way. `files`: of the volume, if this process logs what it changes.
-    fn open(node: &Node, pointer: &RemoteRegion, files: Option<Files>) -> Result<RemoteVolume> {
+    /// The volume that a pointer names, behind a replacement that is under way.
+    fn open(node: &Node, pointer: &RemoteRegion) -> Result<RemoteVolume> {
         let start = Instant::now();
         loop {
             let count = pointer.load(COUNT)?;
@@ -396,8 +401,7 @@ impl RemoteVolume {
                 match Shape::of(&region, region.length()) {
                     Ok(shape) => {
                         let generation = words[GENERATION];
-                        let log = files.map(|files| Mutex::new(LogWriter::new(files, generation)));
-                        return Ok(RemoteVolume { count, generation, shape, region, log });
+                        return Ok(RemoteVolume { count, generation, shape, region, log: None });
                     }
                     Err(error) if is_replaced(&error) && start.elapsed() < GROWS_WITHIN => {}
                     Err(error) => return Err(error),

@@ -1,16 +1,25 @@
 //! What other processes may put to the mailbox of a volume, and what a stopped one holds.
 
-use super::super::messages;
+use super::super::member::Member;
+use super::super::{Scheme, messages};
 use super::*;
-use crate::TableOptions;
+use crate::{Events, TableOptions};
+use std::path::Path;
 use zerocopy::IntoBytes;
 
-/// A volume of a node of its own, in a folder.
-fn durable(folder: &std::path::Path) -> Arc<OwnVolume> {
+/// A small volume of a node of its own, in a folder.
+fn durable(folder: &Path) -> Arc<OwnVolume> {
     let node = Arc::new(Node::alone().unwrap());
     let durability = Durability { syncs: false, ..Durability::new(folder) };
     let kept = Kept { durability: &durability, rank: 0, size: 1 };
-    OwnVolume::begin(&node, TableOptions::new(100).shape(), Service::Owner, Some(kept)).unwrap()
+    let service = Service::Events(Events::default());
+    OwnVolume::begin(&node, TableOptions::new(10).shape(), service, Some(kept)).unwrap()
+}
+
+/// A volume as another node sees it.
+fn member(own: &OwnVolume, scheme: Scheme) -> Member {
+    let node = Arc::new(Node::alone().unwrap());
+    Member::open(&node, own.ticket(), own.files_of(0), scheme).unwrap()
 }
 
 #[test]
@@ -58,4 +67,59 @@ fn a_peer_within_an_access_holds_checkpoints_and_growth_back() {
     own.checkpoint().unwrap();
     own.resize(10).unwrap();
     assert!(own.served.volume.read().unrevoked.is_empty());
+}
+
+/// Growth within a generation begins no log anew: else the logs would take more bytes than they may.
+#[test]
+fn a_caller_goes_on_with_its_log_behind_a_growth() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = durable(folder.path());
+    let member = member(&own, Scheme::Nearest);
+    assert!(member.is_mapped());
+    for key in 1..=300 {
+        member.insert(key, &[7; 100], &own).unwrap();
+    }
+    assert!(own.statistics().unwrap().resizes > 2);
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    assert_eq!(logs.count(), 2, "one of the caller, and one of the owner");
+}
+
+/// A caller reports what had no space since it has the volume. A failed checkpoint is no element.
+#[test]
+fn refused_elements_are_counted_from_the_beginning_of_a_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = durable(folder.path());
+    let words = own.served.pointer.words();
+    words[REFUSED].store(5, Ordering::Release);
+    let member = member(&own, Scheme::Handler);
+    member.flush(&own).unwrap();
+    words[REFUSED].store(7, Ordering::Release);
+    assert!(member.flush(&own).unwrap_err().to_string().contains("2 elements"));
+    member.flush(&own).unwrap();
+    let generation = *own.served.durable.as_ref().unwrap().generation.lock();
+    folder.close().unwrap();
+    own.served.obey(messages::checkpoint(generation).as_bytes());
+    assert_eq!(words[FAILED_CHECKPOINTS].load(Ordering::Acquire), 1);
+    member.flush(&own).unwrap();
+    own.failure().unwrap();
+}
+
+/// Each message behind the last whole flush counts as not flushed, whichever call has failed.
+#[test]
+fn messages_that_were_lost_are_not_flushed() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [caller, own] = [0, 1].map(|index: usize| durable(folders[index].path()));
+    let member = member(&own, Scheme::Handler);
+    member.insert(1, b"one", &caller).unwrap();
+    member.flush(&caller).unwrap();
+    drop(own);
+    let failed = (2..=100).filter(|key| member.insert(*key, b"lost", &caller).is_err()).count();
+    let flushed = member.flush(&caller);
+    assert!(failed > 0 || flushed.is_err());
+    let own = durable(folders[1].path());
+    let (member, unflushed) = member.reopen_as(own.ticket(), own.files_of(0)).unwrap();
+    assert_eq!(unflushed, 99);
+    member.flush(&caller).unwrap();
+    assert_eq!(own.lookup(1).unwrap().unwrap(), b"one");
 }
