@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,40 @@ class HashTables(Alone):
             table.insert_batch([(key, b"a value of some length") for key in range(1, 100)])
             table.flush()
             self.assertEqual(table.volume().elements, 99)
+
+    def test_close_waits_for_calls_of_other_threads(self) -> None:
+        table = self.node.hash_table(10)
+        table.insert(1, b"value" * 1000)
+        outcomes: list[str] = []
+
+        def look() -> None:
+            try:
+                while True:
+                    table.lookup(1)
+            except ValueError as error:
+                outcomes.append(str(error))
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        table.close()
+        for thread in threads:
+            thread.join(10)
+        self.assertEqual(outcomes, ["the hash table is closed"] * 3)
+
+    def test_a_call_under_way_holds_the_end_back(self) -> None:
+        node = pagewire.Node.alone()
+        table = node.hash_table(10)
+        with table._uses:
+            leaving = threading.Thread(target=node.leave)
+            leaving.start()
+            leaving.join(0.1)
+            self.assertTrue(leaving.is_alive())
+            self.assertEqual(node.size, 1)
+        leaving.join(10)
+        self.assertFalse(leaving.is_alive())
+        self.assertRaises(ValueError, node.barrier)
 
     def test_misuse(self) -> None:
         self.refused(ErrorCode.ARGUMENT, lambda: self.node.hash_table(0))

@@ -14,6 +14,7 @@ from ._errors import check
 from ._library import ffi, lib
 from ._remote import Remote, address_of
 from ._token import Token, c_token
+from ._uses import Uses
 
 if TYPE_CHECKING:
     from ._node import Node
@@ -51,6 +52,7 @@ class _Application:
 
     def __init__(self, node: Node, handle: Any) -> None:
         self._handle: Any = handle
+        self._uses = Uses()
         # It has the library's node.
         self._node = node
         self._applications = node._applications
@@ -61,9 +63,16 @@ class _Application:
             raise ValueError(f"the {self._what} is closed")
         return self._handle
 
+    def _call(self, function: Any, *arguments: Any) -> None:
+        """Calls the library with the handle, which close() leaves alone meanwhile."""
+        with self._uses:
+            check(function(self._open(), *arguments))
+
     def close(self) -> None:
-        """Closes it. Nothing is done if it was closed before."""
-        handle, self._handle = self._handle, None
+        """Closes it, when the calls of other threads have returned. Nothing is done if it was closed before. A call that Ctrl-C has interrupted goes on in a
+        thread: this waits for it, and Ctrl-C ends that wait, too."""
+        with self._uses.none():
+            handle, self._handle = self._handle, None
         self._applications.discard(self)
         if handle is not None:
             check(self._end(handle))
@@ -95,7 +104,7 @@ class HashTable(_Application):
     def insert(self, key: int, value: bytes) -> None:
         """Sets the value of a key."""
         buffer = ffi.from_buffer(value)
-        check(lib.pw_table_insert(self._open(), _key(key), buffer, len(buffer)))
+        self._call(lib.pw_table_insert, _key(key), buffer, len(buffer))
 
     def insert_batch(self, elements: Mapping[int, bytes] | Iterable[tuple[int, bytes]]) -> None:
         """Inserts several elements, in any order. Those of one process go to it together: with a key that is there twice, either value may stay."""
@@ -104,7 +113,7 @@ class HashTable(_Application):
         array = ffi.new("pw_element[]", len(pairs))
         for element, (key, _), buffer in zip(array, pairs, buffers):
             element.key, element.value, element.length = _key(key), buffer, len(buffer)
-        check(lib.pw_table_insert_batch(self._open(), array, len(pairs)))
+        self._call(lib.pw_table_insert_batch, array, len(pairs))
 
     def lookup(self, key: int) -> bytes | None:
         """The value of a key. None: there is none."""
@@ -112,7 +121,7 @@ class HashTable(_Application):
         size = 256
         while True:
             value = ffi.new("char[]", size)
-            check(lib.pw_table_lookup(self._open(), _key(key), value, size, length))
+            self._call(lib.pw_table_lookup, _key(key), value, size, length)
             if length[0] == ABSENT:
                 return None
             if length[0] <= size:
@@ -121,20 +130,20 @@ class HashTable(_Application):
 
     def delete(self, key: int) -> None:
         """Deletes the value of a key, if there is one."""
-        check(lib.pw_table_delete(self._open(), _key(key)))
+        self._call(lib.pw_table_delete, _key(key))
 
     def flush(self) -> None:
         """Waits until everything that this process has inserted and deleted is done at its owners."""
-        check(lib.pw_table_flush(self._open()))
+        self._call(lib.pw_table_flush)
 
     def resize(self, cells: int) -> None:
         """Gives the volume of this process so many cells, and leaves out what nothing names any more."""
-        check(lib.pw_table_resize(self._open(), _count(cells, "cells")))
+        self._call(lib.pw_table_resize, _count(cells, "cells"))
 
     def volume(self) -> Volume:
         """What the volume of this process has."""
         now = ffi.new("pw_volume *")
-        check(lib.pw_table_volume(self._open(), now))
+        self._call(lib.pw_table_volume, now)
         return Volume(now.elements, now.cells, now.spare_taken, now.resizes, now.malformed)
 
     def __getitem__(self, key: int) -> bytes:
@@ -208,7 +217,7 @@ class AccessStatistics(_Application):
 
     def _tell(self, call: Any, *arguments: int) -> AccessCounts:
         counts = ffi.new("pw_access_counts *")
-        check(call(self._open(), *arguments, counts))
+        self._call(call, *arguments, counts)
         return _counts(counts)
 
     def total(self) -> AccessCounts:
@@ -224,7 +233,7 @@ class AccessStatistics(_Application):
         return self._tell(lib.pw_counting_reset)
 
     def hottest(self, most: int) -> list[tuple[int, AccessCounts]]:
-        """The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower."""
+        """The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower. It gives 2^20 of them at most."""
         return self._list(lib.pw_counting_hottest, min(_count(most, "pages"), 1 << 20))[0]
 
     def sources(self) -> dict[int, AccessCounts]:
@@ -238,14 +247,14 @@ class AccessStatistics(_Application):
 
     def _list(self, call: Any, most: int) -> tuple[list[tuple[int, AccessCounts]], int]:
         places, count = ffi.new("pw_numbered_counts[]", max(most, 1)), ffi.new("size_t *")
-        check(call(self._open(), places, most, count))
+        self._call(call, places, most, count)
         there = min(int(count[0]), most)
         return [(int(places[at].number), _counts(places[at].counts)) for at in range(there)], int(count[0])
 
     def export(self) -> Token:
         """A token by which peers read the counters: `node.open(token, pagewire.ACCESS_COUNTS)[:]`. It ends with the counting."""
         token = ffi.new("pw_token *")
-        check(lib.pw_counting_export(self._open(), token))
+        self._call(lib.pw_counting_export, token)
         return Token(bytes(ffi.buffer(token)))
 
 
@@ -302,7 +311,7 @@ class Checkpoint(_Application):
     def save(self, note: bytes = b"") -> Saved:
         """Saves the memory, with a note of the program's own. It has what peers had put before the call, and what this process had written before."""
         saved, kept = ffi.new("pw_saved *"), ffi.from_buffer(note)
-        check(lib.pw_checkpoint_save(self._open(), kept, len(kept), saved))
+        self._call(lib.pw_checkpoint_save, kept, len(kept), saved)
         return Saved(saved.number, saved.pages, saved.is_full)
 
     def save_together(self, remotes: Iterable[Remote] = (), note: bytes = b"") -> Saved:
@@ -311,8 +320,7 @@ class Checkpoint(_Application):
         peers = [remote._handle for remote in remotes]
         saved, kept = ffi.new("pw_saved *"), ffi.from_buffer(note)
         handles = ffi.new("pw_remote *[]", peers)
-        call = lambda _: lib.pw_checkpoint_save_together(self._open(), handles, len(peers), kept, len(kept), saved)
-        self._node._with_all(call)
+        self._with_all(lib.pw_checkpoint_save_together, handles, len(peers), kept, len(kept), saved)
         return Saved(saved.number, saved.pages, saved.is_full)
 
     def restore(self, number: int | None = None) -> Restored | None:
@@ -320,12 +328,20 @@ class Checkpoint(_Application):
         wanted = 0 if number is None else _count(number, "checkpoints")
         if number == 0:
             raise ValueError("checkpoints are numbered from 1 on")
-        return self._restore(lambda *note: check(lib.pw_checkpoint_restore(self._open(), wanted, *note)))
+        return self._restore(lambda *note: self._call(lib.pw_checkpoint_restore, wanted, *note))
 
     def restore_together(self) -> Restored | None:
         """Restores together with all processes of the job, each of which calls this, from the last checkpoint that all have."""
-        restore = lambda *note: self._node._with_all(lambda _: lib.pw_checkpoint_restore_together(self._open(), *note))
-        return self._restore(restore)
+        return self._restore(lambda *note: self._with_all(lib.pw_checkpoint_restore_together, *note))
+
+    def _with_all(self, function: Any, *arguments: Any) -> None:
+        """Calls what waits for all processes of the job. It uses the handle until it returns, also behind Ctrl-C."""
+
+        def call(_: Any) -> int:
+            with self._uses:
+                return int(function(self._open(), *arguments))
+
+        self._node._with_all(call)
 
     def _restore(self, restore: Any) -> Restored | None:
         size = 1 << 16
@@ -336,7 +352,7 @@ class Checkpoint(_Application):
         if restored.note_length > size:
             size = int(restored.note_length)
             note = ffi.new("char[]", size)
-            check(lib.pw_checkpoint_restore(self._open(), restored.number, note, size, restored))
+            self._call(lib.pw_checkpoint_restore, restored.number, note, size, restored)
         return Restored(int(restored.number), bytes(ffi.buffer(note, restored.note_length)))
 
     @property
@@ -352,7 +368,7 @@ class Checkpoint(_Application):
 
     def _numbers(self) -> tuple[int, int, int]:
         first, last, how = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("uint32_t *")
-        check(lib.pw_checkpoint_numbers(self._open(), first, last, how))
+        self._call(lib.pw_checkpoint_numbers, first, last, how)
         return int(first[0]), int(last[0]), int(how[0])
 
 
@@ -413,11 +429,11 @@ class LoggedProcess(_Application):
     def note(self) -> bytes | None:
         """The note of the checkpoint that it was restored from. None: it was not restored."""
         length = ffi.new("uint64_t *")
-        check(lib.pw_process_note(self._open(), ffi.NULL, 0, length))
+        self._call(lib.pw_process_note, ffi.NULL, 0, length)
         if length[0] == ABSENT:
             return None
         note = ffi.new("char[]", max(int(length[0]), 1))
-        check(lib.pw_process_note(self._open(), note, length[0], length))
+        self._call(lib.pw_process_note, note, length[0], length)
         return bytes(ffi.buffer(note, length[0]))
 
     def memory(self, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
@@ -431,44 +447,46 @@ class LoggedProcess(_Application):
     def ticket(self, peer: int) -> Ticket:
         """Makes a ticket for another process."""
         place = ffi.new("pw_ticket *")
-        check(lib.pw_process_ticket(self._open(), _count(peer, "processes"), place))
+        self._call(lib.pw_process_ticket, _count(peer, "processes"), place)
         return Ticket(bytes(ffi.buffer(place)))
 
     def connect(self, ticket: bytes) -> None:
         """Connects another process by the ticket that it has made for this one, once in its life. A process that takes the place of one that died makes its
         tickets when it is replaying no more: what others had put meanwhile is put when they connect it."""
-        check(lib.pw_process_connect(self._open(), ffi.new("pw_ticket *", {"bytes": Ticket(ticket)})))
+        self._call(lib.pw_process_connect, ffi.new("pw_ticket *", {"bytes": Ticket(ticket)}))
 
     def replay(self) -> None:
         """Takes the logs of all others, of a process that was restored: what they had put, what gets had returned, and which puts had arrived."""
-        check(lib.pw_process_replay(self._open()))
+        self._call(lib.pw_process_replay)
 
     @property
     def is_replaying(self) -> bool:
         """Whether it is in an epoch that the others have left: there is no barrier to wait for, and nobody may put to it yet."""
-        return bool(lib.pw_process_is_replaying(self._open()))
+        with self._uses:
+            return bool(lib.pw_process_is_replaying(self._open()))
 
     def next_epoch(self) -> int:
         """A barrier of all processes has been passed: what they had put before is in the memory, in a replay, too. Gives how many were passed."""
         epoch = ffi.new("uint64_t *")
-        check(lib.pw_process_next_epoch(self._open(), epoch))
+        self._call(lib.pw_process_next_epoch, epoch)
         return int(epoch[0])
 
     def put(self, peer: int, offset: int, values: Any) -> None:
         """Puts bytes, or an array, into the memory of another process, and logs them here first. In a replay, a put that had arrived is not made again."""
         buffer = ffi.from_buffer(values)
         arguments = _count(peer, "processes"), _count(offset, "bytes"), buffer, len(buffer)
-        check(lib.pw_process_put(self._open(), *arguments))
+        self._call(lib.pw_process_put, *arguments)
 
     def get(self, peer: int, offset: int, size: int) -> NDArray[np.uint8]:
         """Gets bytes from the memory of another process, which logs them. In a replay they come from that log."""
-        handle, count = self._open(), _count(size, "bytes")
+        self._open()
+        count = _count(size, "bytes")
         array = np.empty(count, np.uint8)
-        check(lib.pw_process_get(handle, _count(peer, "processes"), _count(offset, "bytes"), address_of(array), count))
+        self._call(lib.pw_process_get, _count(peer, "processes"), _count(offset, "bytes"), address_of(array), count)
         return array
 
     def checkpoint(self, note: bytes = b"") -> int:
         """Saves the memory and a note, which says where the work is; then trims the logs of the others. Gives the number of the checkpoint."""
         kept, number = ffi.from_buffer(note), ffi.new("uint64_t *")
-        check(lib.pw_process_checkpoint(self._open(), kept, len(kept), number))
+        self._call(lib.pw_process_checkpoint, kept, len(kept), number)
         return int(number[0])

@@ -19,6 +19,7 @@ from ._library import HEADER, ffi, lib
 from ._operation import Operation, Orphans
 from ._remote import Remote, address_of
 from ._token import Token, c_token
+from ._uses import Uses
 
 B = TypeVar("B", bound=bytes)
 
@@ -66,6 +67,8 @@ class Node:
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
+        # Of calls that wait for other processes, and that Ctrl-C may leave in a thread.
+        self._uses = Uses()
         self._orphans = Orphans()
         # Exported memory must stay.
         self._exported: dict[Token, Any] = {}
@@ -120,12 +123,16 @@ class Node:
         return bytes(ffi.buffer(place, len(data)))
 
     def _with_all(self, call: Any, *arguments: Any) -> None:
-        """Calls what waits for all processes of the job."""
-        handle = self._open()
+        """Calls what waits for all processes of the job. leave() waits for it."""
+
+        def run() -> None:
+            with self._uses:
+                check(call(self._open(), *arguments))
+
         if self.size == 1:
-            check(call(handle, *arguments))
+            run()
         else:
-            in_thread(lambda: check(call(handle, *arguments)))
+            in_thread(run)
 
     def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """An array of zeros in registered memory, which peers of this host reach by plain copies once it is exported. The memory is freed
@@ -276,14 +283,17 @@ class Node:
         self._orphans.flushed(lib.pw_flush_all(self._open()))
 
     def leave(self) -> None:
-        """Leaves the job, and ends all exports. Nothing is done if it was left before."""
+        """Leaves the job, and ends all exports. Nothing is done if it was left before. Calls that wait for other processes end before: as close() of a hash
+        table, this waits for one that Ctrl-C has interrupted."""
         for application in list(self._applications):
             application.close()
-        handle, self._handle = self._handle, None
         for log in list(self._logs):
             log.close()
-        if handle is not None:
-            check(lib.pw_node_leave(handle))
+        with self._uses.none():
+            if self._handle is not None:
+                check(lib.pw_node_leave(self._handle))
+                # The node stays, and may be left later, if it was refused.
+                self._handle = None
         self._exported.clear()
 
     def __enter__(self) -> Node:
@@ -294,10 +304,12 @@ class Node:
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
-        if handle is not None:
-            for application in list(self._applications):
-                application.close()
-            lib.pw_node_leave(handle)
+        # At the end of the program a thread may be within a call still, and never return.
+        if handle is None or self._uses.is_busy or any(application._uses.is_busy for application in self._applications):
+            return
+        for application in list(self._applications):
+            application.close()
+        lib.pw_node_leave(handle)
 
 
 class Signal:
