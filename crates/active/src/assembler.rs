@@ -1,4 +1,4 @@
-//! Messages whose records are put together: a put of more than one record has, a redirected one over the network.
+//! Messages whose records are put together: a long put has several, and over udp each packet of a put has one.
 
 use crate::access::Access;
 use std::borrow::Cow;

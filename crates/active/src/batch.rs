@@ -1,4 +1,4 @@
-//! Batches: many small puts to one owner in one message, which is one record of its log.
+//! Batches: many small puts to one owner in one message.
 //!
 //! The owner [redirects](Batches::redirect) the puts to a region to a handler, which sees each put of a batch as it sees a single one, in the order in
 //! which a caller made them. Or it has them [reach memory](Batches::to_memory), by its own thread.
@@ -55,7 +55,7 @@ use pagewire::{Error, Result, Token};
 /// The kind of a message (`message.rs`).
 const BATCH: u32 = 4;
 
-/// Bytes of a put of a batch at most: it lies in one record with its message. A longer one is an ordinary put.
+/// Bytes of a put of a batch at most, with which it fills a message. A longer one is an ordinary put.
 pub const MAX_BATCHED: usize = 8 * (MAX_WORDS - 1 - words_of_entry(0));
 
 /// By which others put in batches.

@@ -2,7 +2,8 @@
 //!
 //! Entries are a word and bytes: `word`, `length`, and the bytes, filled up to words. The owner reads what anybody may have written.
 
-/// Words of a message of entries or keys at most, unless it has one entry alone. It lies in one record of a log on each path.
+/// Words of a message of entries or keys at most, unless it has one entry alone. Within a host it lies in one record of a
+/// log; over udp each packet has a record, and [`Assembler`](crate::assembler::Assembler) puts them together.
 pub(crate) const MAX_WORDS: usize = 4001;
 
 /// The first word of a message.
