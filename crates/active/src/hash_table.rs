@@ -157,7 +157,8 @@ impl HashTable {
 
     /// Takes the place of a member of a durable table that was killed, and has all its elements: what came into its volume, by whomever.
     ///
-    /// `tickets`: of all members, by rank, as [`ticket`](Self::ticket) gives them; that of `rank` is not looked at. The others give the ticket of the new
+    /// `tickets`: of all members, by rank, as [`ticket`](Self::ticket) gives them; that of `rank` is not looked at, and all others are valid, so with more
+    /// than one dead member end the others, and start the job again with [`join_durable`](Self::join_durable). The others give the ticket of the new
     /// member to [`readmit`](Self::readmit). The node may be [alone](Node::alone), as the job that the dead process was of has ended.
     ///
     /// # Errors
@@ -321,7 +322,7 @@ impl HashTable {
     /// Empties the volume of this process. Others must not write to it meanwhile: what they do may stay or not.
     ///
     /// # Errors
-    /// Those of [`checkpoint`](Self::checkpoint), which a durable table makes then.
+    /// Those of [`checkpoint`](Self::checkpoint), which a durable table makes then. The elements may be back when the volume is loaded again.
     pub fn clear(&self) -> Result<()> {
         self.own.clear()
     }
