@@ -52,9 +52,6 @@ pub use server::{BatchCounts, BatchedPut, Batches};
 use crate::message::{MAX_WORDS, words_of_entry};
 use pagewire::{Error, Result, Token};
 
-/// The kind of a message (`message.rs`).
-const BATCH: u32 = 4;
-
 /// Bytes of a put of a batch at most, with which it fills a message. A longer one is an ordinary put.
 pub const MAX_BATCHED: usize = 8 * (MAX_WORDS - 1 - words_of_entry(0));
 

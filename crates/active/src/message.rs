@@ -6,6 +6,20 @@
 /// log; over udp each packet has a record, and [`Assembler`](crate::assembler::Assembler) puts them together.
 pub(crate) const MAX_WORDS: usize = 4001;
 
+/// What a message asks for, of all mailboxes: none takes a message of another one for its own.
+pub(crate) mod kind {
+    /// A hash table: to insert keys whose values have no bytes.
+    pub const KEYS: u32 = 1;
+    /// A hash table: to insert keys, and the bytes of their values.
+    pub const VALUES: u32 = 2;
+    /// A hash table: to delete a key.
+    pub const DELETE: u32 = 3;
+    /// A hash table: to make a checkpoint.
+    pub const CHECKPOINT: u32 = 4;
+    /// The puts of a batch.
+    pub const BATCH: u32 = 5;
+}
+
 /// The first word of a message.
 pub(crate) fn head(kind: u32, count: usize) -> u64 {
     u64::from(kind) << 32 | count as u64

@@ -1,6 +1,7 @@
 //! The caller's side: puts that are collected, and the messages that are under way.
 
-use super::{Address, BATCH, MAX_BATCHED};
+use super::{Address, MAX_BATCHED};
+use crate::message::kind::BATCH;
 use crate::message::{MAX_WORDS, head, push_entry, words_of_entry};
 use pagewire::{Error, Node, Operation, RemoteRegion, Result};
 use std::collections::VecDeque;

@@ -1,11 +1,12 @@
 //! The owner's side: a mailbox whose log has the batches, and what is done with their puts.
 
-use super::{Address, BATCH};
+use super::Address;
 use crate::access::Access;
 use crate::assembler::Assembler;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Logs};
 use crate::memory::Memory;
+use crate::message::kind::BATCH;
 use crate::message::{Entries, MAX_WORDS, parse};
 use crate::serve::Serving;
 use pagewire::access_log::LoggedOperation;

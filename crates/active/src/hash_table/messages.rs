@@ -1,5 +1,6 @@
 //! What members of a hash table put to the mailbox of another one (`message.rs`): keys alone, or entries of a key and its value.
 
+use crate::message::kind::{CHECKPOINT, DELETE, KEYS, VALUES};
 use crate::message::{Entries, head, parse, push_entry, split, words_of_entry};
 
 pub(super) use crate::message::MAX_WORDS;
@@ -30,11 +31,6 @@ impl Keys<'_> {
         })
     }
 }
-
-const KEYS: u32 = 1;
-const VALUES: u32 = 2;
-const DELETE: u32 = 3;
-const CHECKPOINT: u32 = 4;
 
 /// Keys of a message at most.
 pub(super) const MAX_KEYS: usize = MAX_WORDS - 1;
@@ -113,6 +109,8 @@ mod tests {
         assert_eq!(Message::parse(delete(5).as_bytes()), Some(Message::Delete(5)));
         assert_eq!(Message::parse(checkpoint(6).as_bytes()), Some(Message::Checkpoint(6)));
         assert_eq!(Message::parse(&two.as_bytes()[..23]), None, "it is cut");
+        let batch = [head(crate::message::kind::BATCH, 1), 6, 0];
+        assert_eq!(Message::parse(batch.as_bytes()), None, "it is for another mailbox");
     }
 
     #[test]
