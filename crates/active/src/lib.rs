@@ -53,6 +53,7 @@ mod attributes;
 mod batch;
 pub mod built_in;
 mod checkpoint;
+mod clock;
 pub mod experimental;
 pub mod hash_table;
 mod log;

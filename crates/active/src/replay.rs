@@ -17,6 +17,7 @@ pub use ticket::Ticket;
 use crate::access::Access;
 use crate::attributes::AttributesOf;
 use crate::checkpoint::{Checkpoint, CheckpointOptions, RemoteWrites};
+use crate::clock::now;
 use crate::log::{AccessLog, LogOptions, Logs};
 use crate::serve::Serving;
 use pagewire::access_log::LoggedOperation;
@@ -566,10 +567,4 @@ impl Shared {
             logs.words()[LOST_GET].store(entry.number, Ordering::Release);
         }
     }
-}
-
-/// Nanoseconds of CLOCK_MONOTONIC, which all processes of a host have in common.
-fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -5,8 +5,8 @@
 //!
 //! A checkpoint begins a generation. Nobody is within a change of the generation before then, so its logs have nothing that the checkpoint lacks.
 //!
-//! Who rebuilds a volume locks its file, says so in there, closes all logs, and makes the changes again by stamp. Each other process learns of that
-//! from its closed log, before it tells its caller that anything was inserted.
+//! Who rebuilds a volume locks its file, counts itself in there, closes all logs, and makes the changes again by stamp. Each other process learns of that
+//! from its closed log, before its call returns.
 
 mod image;
 mod log_file;
@@ -37,7 +37,7 @@ const SEGMENT: usize = 1 << 20;
 /// How long a process that was killed may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Bytes of the file that says who has a volume.
+/// Bytes of the file that counts the owners of a volume.
 const OWNER_FILE: u64 = 4096;
 
 /// Where the volumes of a table lie when their processes do not run.
@@ -231,7 +231,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Opens the file that the owner has said.
+    /// Opens the file that the ticket of the owner names.
     pub fn open(files: Files, ticket: OwnerTicket) -> Result<Owner> {
         let path = files.path("owner");
         let file =

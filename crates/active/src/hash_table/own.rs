@@ -49,7 +49,7 @@ struct Served {
     node: Arc<Node>,
     volume: RwLock<Volume>,
     pointer: Region<u64, Atomic>,
-    /// Why the volume could not grow, until somebody is told.
+    /// Why the volume could not grow, until a flush of this process reports it.
     failure: Mutex<Option<Error>>,
     malformed: AtomicU64,
     /// `None`: the volume ends with this process.
@@ -179,9 +179,9 @@ impl OwnVolume {
         let (node, volume) = (node.clone(), RwLock::new(volume));
         let served = Arc::new(Served { node, volume, pointer, failure, malformed, durable });
         if let Some(durable) = &served.durable {
-            served.say_generation(*durable.generation.lock());
+            served.publish_generation(*durable.generation.lock());
         }
-        served.point(&served.volume.read().token, 0);
+        served.publish_token(&served.volume.read().token, 0);
         let mut handler = Handler { served: served.clone(), messages: Assembler::default() };
         let (serving, handler) = match service {
             Service::Events(events) => {
@@ -374,14 +374,14 @@ impl Served {
         let mut volume = self.volume.write();
         // Behind this nobody is within a change of the generation, and nobody begins one.
         let again = volume.region.export(Rights::all())?;
-        let count = self.begin_pointing();
+        let count = self.begin_publishing();
         let revoked = volume.replace_token(&self.node, again);
         if revoked.is_ok() {
             *generation += 1;
             *durable.log.lock() = LogWriter::new(durable.ownership.files.clone(), *generation);
-            self.say_generation(*generation);
+            self.publish_generation(*generation);
         }
-        self.point(&volume.token, count);
+        self.publish_token(&volume.token, count);
         revoked?;
         let volume = RwLockWriteGuard::downgrade(volume);
         durable.save(&volume, *generation)
@@ -428,26 +428,26 @@ impl Served {
     fn replace(&self, volume: &mut Volume, shape: Shape) -> Result<()> {
         // If it stays as it was: nobody has this token yet.
         let again = volume.region.export(Rights::all())?;
-        let count = self.begin_pointing();
+        let count = self.begin_publishing();
         let copied =
             volume.replace_token(&self.node, again).and_then(|()| volume.copy(&self.node, shape));
         let outcome = copied.map(|new| *volume = new);
-        self.point(&volume.token, count);
+        self.publish_token(&volume.token, count);
         outcome
     }
 
-    /// Says that the volume is being replaced, and gives the count to say behind that.
-    fn begin_pointing(&self) -> u64 {
+    /// Marks the volume as being replaced, and gives the count to publish behind that.
+    fn begin_publishing(&self) -> u64 {
         self.pointer.words()[COUNT].fetch_add(1, Ordering::AcqRel) + 2
     }
 
-    /// Tells others which logs to append to. `point` follows.
-    fn say_generation(&self, generation: u64) {
+    /// Publishes which logs to append to. `publish_token` follows.
+    fn publish_generation(&self, generation: u64) {
         self.pointer.words()[GENERATION].store(generation, Ordering::Release);
     }
 
-    /// Tells others where the volume is.
-    fn point(&self, token: &Token, count: u64) {
+    /// Publishes where the volume is.
+    fn publish_token(&self, token: &Token, count: u64) {
         let words = self.pointer.words();
         for (word, bytes) in words[TOKEN..].iter().zip(token.to_bytes().chunks_exact(8)) {
             let mut whole = [0; 8];

@@ -1,4 +1,4 @@
-//! Tables that outlive their processes: any member is killed at any instant, another one takes its place, and whatever anyone was told stays.
+//! Tables that outlive their processes: any member is killed at any instant, another one takes its place, and whatever was acknowledged to anyone stays.
 
 use super::other::{Job, Other, hear, hex, role, say, unhex};
 use pagewire::{Node, Result};
@@ -58,13 +58,13 @@ fn durability(folder: &Path) -> Durability {
     Durability { log_bytes: 96 << 10, syncs: false, ..Durability::new(folder) }
 }
 
-/// A member that makes changes, and writes to a file how many it was told are made.
+/// A member that makes changes, and writes to a file how many were acknowledged.
 struct Member {
     rank: usize,
     size: usize,
     table: HashTable,
-    /// Changes that are told.
-    told: File,
+    /// How many changes of each member were acknowledged.
+    acknowledged: File,
     /// It has the volumes mapped: a change has happened when its call returns.
     is_mapped: bool,
 }
@@ -72,15 +72,15 @@ struct Member {
 impl Member {
     fn count(&self, rank: usize) -> u64 {
         let mut bytes = [0; 8];
-        self.told.read_exact_at(&mut bytes, 8 * rank as u64).unwrap();
+        self.acknowledged.read_exact_at(&mut bytes, 8 * rank as u64).unwrap();
         u64::from_le_bytes(bytes)
     }
 
     fn note(&self, count: u64) {
-        self.told.write_all_at(&count.to_le_bytes(), 8 * self.rank as u64).unwrap();
+        self.acknowledged.write_all_at(&count.to_le_bytes(), 8 * self.rank as u64).unwrap();
     }
 
-    /// Makes changes until it was told of so many.
+    /// Makes changes until so many are acknowledged.
     fn make(&mut self, until: u64) {
         let mut made = self.count(self.rank);
         while made < until {
@@ -127,7 +127,7 @@ impl Member {
         true
     }
 
-    /// What every member was told is there, and nothing else of this one's volume.
+    /// What was acknowledged to every member is there, and nothing else of this one's volume.
     fn verify(&self) {
         let mut expected = 0;
         for rank in 0..self.size {
@@ -193,10 +193,10 @@ fn member(role: &str) {
             (table, rank, tickets.len())
         }
     };
-    let told = File::options().read(true).write(true).open(folder.join("told")).unwrap();
+    let acknowledged = File::options().read(true).write(true).open(folder.join("acknowledged")).unwrap();
     let is_local = std::env::var("PAGEWIRE_PATH").is_ok_and(|path| path == "local");
     let is_mapped = is_local && scheme == Scheme::Nearest;
-    Member { rank, size, table, told, is_mapped }.serve();
+    Member { rank, size, table, acknowledged, is_mapped }.serve();
 }
 
 /// A table whose members the test kills.
@@ -214,7 +214,7 @@ struct World {
 impl World {
     fn start(test: &'static str, (path, scheme): (&'static str, &'static str), size: usize) -> World {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("told"), vec![0; 8 * size]).unwrap();
+        std::fs::write(folder.path().join("acknowledged"), vec![0; 8 * size]).unwrap();
         World::start_in(folder, test, (path, scheme), size)
     }
 

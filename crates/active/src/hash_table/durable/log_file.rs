@@ -6,9 +6,9 @@
 
 use super::super::volume::MAX_VALUE;
 use super::{Change, damaged_file, failed};
+use crate::clock::now;
 use pagewire::Result;
 use pagewire_memory::FileWords;
-use rustix::time::{ClockId, clock_gettime};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -53,12 +53,6 @@ pub fn write_records(changes: &[Change<'_>], into: &mut Vec<u64>) {
         }));
         into[at] |= u64::from(crc32fast::hash(into[at..].as_bytes()));
     }
-}
-
-/// Nanoseconds of the host's clock, which all processes that have the volume mapped share.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// One file, which this process appends to.
