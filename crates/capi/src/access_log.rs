@@ -124,7 +124,7 @@ pub unsafe extern "C" fn pw_log_make(
             options.sources = sources;
         }
         let made = node.access_log_with(&options)?;
-        // SAFETY: as above.
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(made)) };
         Ok(())
     })
@@ -302,7 +302,7 @@ unsafe fn serve(
         // SAFETY: the caller's promise.
         let log = unsafe { object::<AccessLog>(log) }?;
         let started = start(log, Handler::new(handler, context)?)?;
-        // SAFETY: as above.
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(started)) };
         Ok(())
     })

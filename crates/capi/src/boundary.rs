@@ -2,7 +2,10 @@
 
 use crate::error::{Refusal, pw_error};
 use pagewire_memory::Uncancelled;
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::ptr::NonNull;
 
 /// The result of what a call does.
@@ -29,8 +32,8 @@ pub fn quick(body: impl FnOnce() -> Result<()>) -> pw_error {
 pub fn quick_give<T>(body: impl FnOnce() -> Result<T>, refused: impl FnOnce(pw_error) -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
-        Ok(Err(refusal)) => refused(refusal.tell()),
-        Err(_) => refused(Refusal::new(pw_error::PW_DEFECT, DEFECT).tell()),
+        Ok(Err(refusal)) => refused(refusal.record()),
+        Err(_) => refused(Refusal::new(pw_error::PW_DEFECT, DEFECT).record()),
     }
 }
 
@@ -63,6 +66,40 @@ pub fn bytes(pointer: *const u8, length: usize, name: &str) -> Result<NonNull<u8
             Err(Refusal::argument(format!("{length} bytes at '{name}' are more than an address space has")))
         }
     }
+}
+
+/// The bytes of an argument. `name` is that of the argument.
+///
+/// # Safety
+/// So many bytes that nobody changes during the call.
+pub unsafe fn bytes_of<'n>(start: *const c_void, length: usize, name: &str) -> Result<&'n [u8]> {
+    let start = bytes(start.cast(), length, name)?;
+    // SAFETY: the caller's promise; `bytes` has found that they fit into an address space, and gives an address for none.
+    Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) })
+}
+
+/// The elements of an argument. `name` is that of the argument.
+///
+/// # Safety
+/// So many elements that nobody changes during the call.
+pub unsafe fn array<'a, T>(first: *const T, count: usize, name: &str) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let start = place(first.cast_mut(), name)?;
+    bytes(first.cast(), count.saturating_mul(size_of::<T>()), name)?;
+    // SAFETY: the caller's promise; aligned, in an address space.
+    Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), count) })
+}
+
+/// The argument `path`.
+///
+/// # Safety
+/// NULL, or a string that ends with a NUL.
+pub unsafe fn path_of(path: *const c_char) -> Result<PathBuf> {
+    let path = NonNull::new(path.cast_mut()).ok_or_else(|| Refusal::argument("'path' is NULL"))?;
+    // SAFETY: the caller's promise.
+    Ok(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(path.as_ptr()) }.to_bytes())))
 }
 
 fn wrong<T>(pointer: *const T) -> &'static str {

@@ -1,6 +1,6 @@
 //! Incremental checkpoints of memory that peers write, too.
 
-use crate::boundary::{Result, bytes, call, place};
+use crate::boundary::{Result, array, bytes, bytes_of, call, path_of, place};
 use crate::error::{Refusal, pw_error};
 use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
@@ -13,9 +13,7 @@ use pagewire_active::{
 };
 use pagewire_memory::{ApplicationMemory, HostMemory, MemoryError, Segment};
 use parking_lot::Mutex;
-use std::ffi::{CStr, OsStr, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -126,7 +124,7 @@ pub unsafe extern "C" fn pw_checkpoint_open(
         let memories = unsafe { memories_of(node, memories, count) }?;
         let options = CheckpointOptions { syncs, ..CheckpointOptions::default() };
         let checkpoint = Mutex::new(Checkpoint::open_with(node, path, &options)?);
-        // SAFETY: as above.
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(OpenCheckpoint { node: node.clone(), memories, checkpoint })) };
         Ok(())
     })
@@ -171,7 +169,7 @@ pub unsafe extern "C" fn pw_checkpoint_numbers(
             }
         }
         if !local_writes.is_null() {
-            // SAFETY: as above.
+            // SAFETY: the caller's place (pagewire.h), aligned and not NULL.
             unsafe { place(local_writes, "local_writes")?.write(method) };
         }
         Ok(())
@@ -198,7 +196,7 @@ pub unsafe extern "C" fn pw_checkpoint_save(
             let open = object::<OpenCheckpoint>(checkpoint)?;
             let (note, to) = (bytes_of(note, length, "note")?, optional(saved, "saved")?);
             let saved = open.checkpoint.lock().save_all(&open.views(), note)?;
-            tell_saved(to, saved);
+            write_saved(to, saved);
         }
         Ok(())
     })
@@ -225,7 +223,7 @@ pub unsafe extern "C" fn pw_checkpoint_save_together(
             let peers = remotes_of(remotes, count)?;
             let (note, to) = (bytes_of(note, length, "note")?, optional(saved, "saved")?);
             let saved = open.checkpoint.lock().save_together(&open.node, &peers, &open.views(), note)?;
-            tell_saved(to, saved);
+            write_saved(to, saved);
         }
         Ok(())
     })
@@ -303,34 +301,18 @@ impl OpenCheckpoint {
     }
 }
 
-/// # Safety
-/// NULL, or a string that ends with a NUL.
-pub(crate) unsafe fn path_of(path: *const c_char) -> Result<PathBuf> {
-    let path = NonNull::new(path.cast_mut()).ok_or_else(|| Refusal::argument("'path' is NULL"))?;
-    // SAFETY: the caller's promise.
-    Ok(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(path.as_ptr()) }.to_bytes())))
-}
-
 fn optional<T>(pointer: *mut T, name: &str) -> Result<Option<NonNull<T>>> {
     if pointer.is_null() { Ok(None) } else { place(pointer, name).map(Some) }
 }
 
 /// # Safety
 /// The place is the caller's.
-unsafe fn tell_saved(to: Option<NonNull<pw_saved>>, saved: Saved) {
+unsafe fn write_saved(to: Option<NonNull<pw_saved>>, saved: Saved) {
     let Saved { number, kind, pages } = saved;
     if let Some(to) = to {
         // SAFETY: the caller's promise; aligned and not NULL.
         unsafe { to.write(pw_saved { number, pages, is_full: kind == CheckpointKind::Full }) };
     }
-}
-
-/// # Safety
-/// So many bytes that nobody changes during the call.
-pub(crate) unsafe fn bytes_of<'n>(note: *const c_void, length: usize, name: &str) -> Result<&'n [u8]> {
-    let start = bytes(note.cast(), length, name)?;
-    // SAFETY: the caller's promise; `bytes` has found that they fit into an address space, and gives an address for none.
-    Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) })
 }
 
 /// # Safety
@@ -340,18 +322,6 @@ unsafe fn remotes_of<'r>(remotes: *const *mut pw_remote, count: usize) -> Result
     let remotes = unsafe { array(remotes, count, "remotes") }?;
     // SAFETY: the caller's promise.
     remotes.iter().map(|remote| unsafe { remote_of(*remote) }).collect()
-}
-
-/// # Safety
-/// So many elements that nobody changes during the call.
-unsafe fn array<'a, T>(first: *const T, count: usize, name: &str) -> Result<&'a [T]> {
-    if count == 0 {
-        return Ok(&[]);
-    }
-    let start = place(first.cast_mut(), name)?;
-    bytes(first.cast(), count.saturating_mul(size_of::<T>()), name)?;
-    // SAFETY: the caller's promise; aligned, in an address space.
-    Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), count) })
 }
 
 /// Memory by its address, and the token by which peers reach it. Its bytes are copied as the engine copies them: memory that is not there is an error.

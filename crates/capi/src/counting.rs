@@ -143,7 +143,7 @@ pub unsafe extern "C" fn pw_counting_end(counting: *mut pw_counting) -> pw_error
 
 /// # Safety
 /// As for [`object`]; `counts` is NULL, or a place.
-unsafe fn tell(
+unsafe fn write_counts(
     counting: *mut pw_counting,
     counts: *mut pw_access_counts,
     what: impl FnOnce(&Statistics) -> Counts,
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn pw_counting_total(
     counts: *mut pw_access_counts,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a place (pagewire.h).
-    unsafe { tell(counting, counts, Statistics::total) }
+    unsafe { write_counts(counting, counts, Statistics::total) }
 }
 
 /// What was counted of a page, from 0 on: zeros for one that the token does not have. An access of several pages counts in each.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn pw_counting_page(
 ) -> pw_error {
     let page = usize::try_from(page).unwrap_or(usize::MAX);
     // SAFETY: a pointer of this library, and a place (pagewire.h).
-    unsafe { tell(counting, counts, |counting| counting.page(page)) }
+    unsafe { write_counts(counting, counts, |counting| counting.page(page)) }
 }
 
 /// Sets all counters to zero, and gives the total that there was.
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn pw_counting_reset(
     counts: *mut pw_access_counts,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a place (pagewire.h).
-    unsafe { tell(counting, counts, Statistics::reset) }
+    unsafe { write_counts(counting, counts, Statistics::reset) }
 }
 
 /// # Safety

@@ -100,7 +100,7 @@ impl Refusal {
     }
 
     /// Keeps the sentence for this thread, and gives the code.
-    pub fn tell(self) -> pw_error {
+    pub fn record(self) -> pw_error {
         // A NUL would end the sentence; no sentence of ours has one, but names in the environment are the user's.
         let text = self.sentence.replace('\0', "?");
         // A thread that ends has nobody to read it.
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn each_thread_has_the_sentence_of_its_last_refusal() {
         assert_eq!(message(), "");
-        assert_eq!(Refusal::argument("the first\0rule").tell(), pw_error::PW_ARGUMENT);
+        assert_eq!(Refusal::argument("the first\0rule").record(), pw_error::PW_ARGUMENT);
         std::thread::spawn(|| assert_eq!(message(), "")).join().unwrap();
         assert_eq!(message(), "the first?rule");
     }

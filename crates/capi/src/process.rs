@@ -1,7 +1,7 @@
 //! Processes whose puts and gets are logged, so that any one of them may die and repeat its work.
 
-use crate::boundary::{Result, bytes, call, give, place};
-use crate::checkpoint::{PW_NO_SYNC, PW_SYNC, bytes_of, path_of};
+use crate::boundary::{Result, bytes, bytes_of, call, give, path_of, place};
+use crate::checkpoint::{PW_NO_SYNC, PW_SYNC};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn pw_process_start(
         let pw_process_options { rank, size, bytes, .. } = given;
         let options = options_of(given)?;
         let (started, note) = LoggedProcess::start(node, (rank, size), bytes, path, &options)?;
-        // SAFETY: as above.
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(OpenProcess { process: Mutex::new(started), note })) };
         Ok(())
     })

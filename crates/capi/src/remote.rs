@@ -157,7 +157,7 @@ pub unsafe extern "C" fn pw_open(
         // SAFETY: a pointer of this library, and a token (pagewire.h).
         let (node, token) = unsafe { (node_of(node)?, token_of(token)?) };
         let opened = node.open(&token)?;
-        // SAFETY: as above.
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(opened)) };
         Ok(())
     })

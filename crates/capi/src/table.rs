@@ -1,7 +1,6 @@
 //! A hash table over the processes of a job.
 
-use crate::boundary::{Result, bytes, call, place};
-use crate::checkpoint::bytes_of;
+use crate::boundary::{Result, array, bytes, bytes_of, call, place};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
@@ -97,7 +96,7 @@ pub unsafe extern "C" fn pw_table_join(
         let options = place(options.cast_mut(), "options")?;
         // SAFETY: options (pagewire.h), aligned and not NULL.
         let joined = HashTable::join(node, &options_of(unsafe { options.read() })?)?;
-        // SAFETY: as above.
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(joined)) };
         Ok(())
     })
@@ -172,13 +171,8 @@ pub unsafe extern "C" fn pw_table_insert_batch(
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let table = unsafe { object::<HashTable>(table) }?;
-        if count == 0 {
-            return Ok(());
-        }
-        let start = place(elements.cast_mut(), "elements")?;
-        bytes(elements.cast(), count.saturating_mul(size_of::<pw_element>()), "elements")?;
-        // SAFETY: so many elements (pagewire.h), aligned, in an address space.
-        let elements = unsafe { std::slice::from_raw_parts(start.as_ptr(), count) };
+        // SAFETY: so many elements (pagewire.h).
+        let elements = unsafe { array(elements, count, "elements") }?;
         // SAFETY: each has so many bytes (pagewire.h).
         let of = |element: &pw_element| unsafe {
             Ok((element.key, bytes_of(element.value, element.length, "value")?))

@@ -215,22 +215,22 @@ class AccessStatistics(_Application):
         check(lib.pw_counting_start(node._open(), c_token(token), counted, refused, place))
         super().__init__(node, place[0])
 
-    def _tell(self, call: Any, *arguments: int) -> AccessCounts:
+    def _read(self, call: Any, *arguments: int) -> AccessCounts:
         counts = ffi.new("pw_access_counts *")
         self._call(call, *arguments, counts)
         return _counts(counts)
 
     def total(self) -> AccessCounts:
         """All that was counted. Whatever had ended at its caller before is in it."""
-        return self._tell(lib.pw_counting_total)
+        return self._read(lib.pw_counting_total)
 
     def page(self, page: int) -> AccessCounts:
         """What was counted of a page of 4,096 bytes, from 0 on: zeros for one that the token does not have."""
-        return self._tell(lib.pw_counting_page, _count(page, "pages"))
+        return self._read(lib.pw_counting_page, _count(page, "pages"))
 
     def reset(self) -> AccessCounts:
         """Sets all counters to zero, and gives the total that there was."""
-        return self._tell(lib.pw_counting_reset)
+        return self._read(lib.pw_counting_reset)
 
     def hottest(self, most: int) -> list[tuple[int, AccessCounts]]:
         """The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower. It gives 2^20 of them at most."""
