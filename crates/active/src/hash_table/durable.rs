@@ -188,7 +188,8 @@ impl Ownership {
         let last = logs.iter().max_by_key(|(generation, _)| *generation);
         let (newest, path) = last.map_or((first, &path), |(last, of)| (*last, of));
         let next = newest.max(first).checked_add(1).ok_or_else(|| {
-            let why = "its generation is the last one that there can be, and no member makes so many: remove it";
+            let why =
+                "its generation is the last one that there can be, and no member makes so many: remove it";
             failed("cannot use", path)(io::Error::new(io::ErrorKind::InvalidData, why))
         })?;
         for (generation, path) in &logs {

@@ -429,8 +429,7 @@ impl Served {
         // If it stays as it was: nobody has this token yet.
         let again = volume.region.export(Rights::all())?;
         let count = self.begin_publishing();
-        let copied =
-            volume.replace_token(&self.node, again).and_then(|()| volume.copy(&self.node, shape));
+        let copied = volume.replace_token(&self.node, again).and_then(|()| volume.copy(&self.node, shape));
         let outcome = copied.map(|new| *volume = new);
         self.publish_token(&volume.token, count);
         outcome
