@@ -5,6 +5,8 @@ use crate::limits::RUN;
 use anyhow::{Context, Result, ensure};
 use pagewire_cli::pair::{Finished, Running};
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -28,7 +30,9 @@ fn pair(
     let mut server = server_host.command(&ground.stage.command);
     server.args(path).args(options).args(program);
     let mut server = Running::start(server)?;
-    ensure!(server.wait_listening(port), "the server did not listen");
+    if !server.wait_listening(port) {
+        anyhow::bail!("the server did not listen: {}", server.wait_until(Instant::now()).output);
+    }
     let mut client = client_host.command(&ground.stage.command);
     client.args(path).args(program).arg(server_host.address.to_string());
     Ok((server, Running::start(client)?))
@@ -57,6 +61,8 @@ fn files(folder: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
 /// If not.
 pub fn a_program_is_saved(ground: &Ground, setting: Setting) -> Result<()> {
     let folder = tempfile::tempdir()?;
+    // The programs run as another user.
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
     let saved = folder.path().join("saved");
     let option = format!("{},every=0.1", saved.display());
     let port = if setting == Setting::Local { 18620 } else { 18621 };

@@ -294,6 +294,39 @@ fn ranges_that_cut_a_page_are_refused_with_the_rule() {
     }
 }
 
+/// A user domain is given again. One that pages name still is not: what they redirect belongs to no other log.
+#[test]
+fn logs_come_and_go_without_end() {
+    on_each_path("logs_come_and_go_without_end", || {
+        let World { owner, table, remote, .. } = world(2);
+        let options = LogOptions { sources: 1, ..LogOptions::new(4096) };
+        let ended = owner.access_log_with(&options).unwrap();
+        table.attributes(..PAGE).redirect_puts().to(&ended).unwrap();
+        let domain = ended.user_domain();
+        drop(ended);
+        let mut given = std::collections::HashSet::new();
+        for round in 0..3000u64 {
+            let log = owner.access_log_with(&options).unwrap();
+            assert_ne!(log.user_domain(), domain);
+            given.insert(log.user_domain());
+            if round % 500 == 499 {
+                table.attributes(PAGE..).redirect_puts().to(&log).unwrap();
+                remote.put_value(PAGE, round).wait().unwrap();
+                let mut values = Vec::new();
+                log.drain(|access| values.extend(access.value::<u64>()));
+                assert_eq!(values, [round]);
+                assert!(remote.put_value(0, round).wait().is_err(), "nobody reads its log");
+            }
+        }
+        assert!(given.len() > 1000, "{}", given.len());
+        // No page names it any more.
+        table.attributes(..).set().unwrap();
+        let logs: Vec<_> = (0..1022).map(|_| owner.access_log_with(&options).unwrap()).collect();
+        assert!(logs.iter().any(|log| log.user_domain() == domain));
+        assert!(owner.access_log_with(&options).is_ok() && logs.len() == 1022);
+    });
+}
+
 #[test]
 fn attributes_that_contradict_each_other_are_refused() {
     let World { table, log, .. } = world(1);

@@ -136,6 +136,11 @@
 #define PW_MAY_HAVE_WRITTEN 16
 
 /**
+ * A get that was logged before: its answer was lost or late, so it was executed once more.
+ */
+#define PW_REPEATED 32
+
+/**
  * A record whose access began after another one had ended is never handled before it, whoever made them.
  */
 #define PW_ORDERED 0
@@ -587,7 +592,7 @@ typedef struct {
      */
     uint32_t operation;
     /**
-     * PW_FIRST, PW_LAST, PW_REFUSED, PW_REDIRECTED, PW_MAY_HAVE_WRITTEN, by OR.
+     * PW_FIRST, PW_LAST, PW_REFUSED, PW_REDIRECTED, PW_MAY_HAVE_WRITTEN, PW_REPEATED, by OR.
      */
     uint32_t flags;
     /**

@@ -112,16 +112,6 @@ pw_error pw_watch_region(struct ibv_mr *mr, uint32_t accesses);
  */
 pw_error pw_page_counts(const void *address, size_t length, pw_page_count *counts, size_t most, size_t *found);
 
-/** What was saved of a region. */
-typedef struct {
-    /** The number of the checkpoint: one more than that of the one before in the file. */
-    uint64_t number;
-    /** Pages of data in it. */
-    uint64_t pages;
-    /** 1: it has all pages; 0: what has changed since the one before. */
-    uint32_t is_full;
-} pw_saved;
-
 /**
  * Saves a memory region to a file, which is made if it is absent. The first checkpoint is full, or the first one behind a restore has what has changed
  * since. What peers have completed before the call is in it, and what this process has written before. A page that somebody writes during the call is as

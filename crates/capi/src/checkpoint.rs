@@ -301,13 +301,13 @@ impl OpenCheckpoint {
     }
 }
 
-fn optional<T>(pointer: *mut T, name: &str) -> Result<Option<NonNull<T>>> {
+pub(crate) fn optional<T>(pointer: *mut T, name: &str) -> Result<Option<NonNull<T>>> {
     if pointer.is_null() { Ok(None) } else { place(pointer, name).map(Some) }
 }
 
 /// # Safety
 /// The place is the caller's.
-unsafe fn write_saved(to: Option<NonNull<pw_saved>>, saved: Saved) {
+pub(crate) unsafe fn write_saved(to: Option<NonNull<pw_saved>>, saved: Saved) {
     let Saved { number, kind, pages } = saved;
     if let Some(to) = to {
         // SAFETY: the caller's promise; aligned and not NULL.

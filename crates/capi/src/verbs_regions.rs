@@ -2,9 +2,10 @@
 
 use crate::access_log::{PW_TO_END, described, pw_log};
 use crate::boundary::{call, place};
+use crate::checkpoint::{write_saved, optional, pw_saved};
 use crate::error::{Refusal, pw_error};
 use crate::handle::object;
-use pagewire_active::{AccessLog, CheckpointKind, PageSetting};
+use pagewire_active::{AccessLog, PageSetting};
 use pagewire_verbs::abi::ibv_mr;
 use pagewire_verbs::checkpoint::{self, RefusedSave};
 use pagewire_verbs::{
@@ -14,15 +15,6 @@ use std::ffi::{CStr, OsStr, c_char};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// pagewire_verbs.h
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct pw_saved {
-    pub number: u64,
-    pub pages: u64,
-    pub is_full: u32,
-}
 
 impl From<RefusedSave> for Refusal {
     fn from(refused: RefusedSave) -> Self {
@@ -57,16 +49,13 @@ pub unsafe extern "C" fn pw_checkpoint_region(
     saved: *mut pw_saved,
 ) -> pw_error {
     call(|| {
-        let to = if saved.is_null() { None } else { Some(place(saved, "saved")?) };
+        let to = optional(saved, "saved")?;
         // SAFETY: NULL, or a string (pagewire_verbs.h).
         let file = unsafe { path_of(file) };
         // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
         let done = unsafe { checkpoint_region(mr, file) }?;
-        if let Some(to) = to {
-            let is_full = u32::from(done.kind == CheckpointKind::Full);
-            // SAFETY: the caller's place for it (pagewire_verbs.h), aligned and not NULL.
-            unsafe { to.write(pw_saved { number: done.number, pages: done.pages, is_full }) };
-        }
+        // SAFETY: the caller's place for it (pagewire_verbs.h).
+        unsafe { write_saved(to, done) };
         Ok(())
     })
 }
@@ -97,7 +86,7 @@ pub unsafe extern "C" fn pw_restore_region(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_checkpoint_all(saved: *mut u64) -> pw_error {
     call(|| {
-        let to = if saved.is_null() { None } else { Some(place(saved, "saved")?) };
+        let to = optional(saved, "saved")?;
         let round = checkpoint::save_all().ok_or_else(|| {
             Refusal::new(
                 pw_error::PW_ENGINE,

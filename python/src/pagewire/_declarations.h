@@ -45,6 +45,8 @@
 
 #define PW_MAY_HAVE_WRITTEN 16
 
+#define PW_REPEATED 32
+
 #define PW_ORDERED 0
 
 #define PW_UNORDERED 1

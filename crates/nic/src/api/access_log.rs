@@ -44,7 +44,7 @@ impl<F: Fabric> Nic<F> {
     /// # Errors
     /// Those of the kernel.
     pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
-        self.services.attribute_table(range).map(Arc::new)
+        self.services.attribute_table(range)
     }
 
     /// Takes the records of the fault log: of accesses whose pages have metadata logged and E not set, or whose log has ended. Also how many
@@ -109,7 +109,7 @@ impl<F: Fabric> MemoryRegion<F> {
     /// # Errors
     /// Those of the kernel.
     pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
-        self.services().attribute_table(range).map(Arc::new)
+        self.services().attribute_table(range)
     }
 
     /// Has accesses of peers obey the attributes of a table, or no more those of any. When this returns, later accesses do, on all paths.

@@ -6,18 +6,19 @@
 use crate::services::{Services, TABLES};
 use crate::words::error::{Error, Result};
 use crate::words::limits::FAULT_LOG_RECORDS;
+use derive_where::derive_where;
 use pagewire_fabric::{Fabric, WordsFile};
 use pagewire_iommu::access_log::{self, LogSource, RecordHeader};
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{AttributeError, AttributeTable, AttributesAt, PageAttributes};
+use pagewire_iommu::{AttributeError, AttributeTable, AttributesAt, PageAttributes, PageFlags};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// What is intercepted in one process.
 pub struct Interception<F: Fabric> {
@@ -26,7 +27,7 @@ pub struct Interception<F: Fabric> {
     /// By the place of the region.
     tables: RwLock<HashMap<u32, Arc<Attributes<F>>>>,
     logs: RwLock<HashMap<u16, Arc<SharedLog<F>>>>,
-    next_domain: AtomicU32,
+    domains: Mutex<Domains<F>>,
     fault_log: Mutex<VecDeque<RecordHeader>>,
     faults_dropped: AtomicU64,
     /// Places of the regions whose READs wait for handlers.
@@ -39,12 +40,19 @@ impl<F: Fabric> Default for Interception<F> {
             is_used: AtomicBool::new(false),
             tables: RwLock::default(),
             logs: RwLock::default(),
-            next_domain: AtomicU32::new(0),
+            domains: Mutex::default(),
             fault_log: Mutex::default(),
             faults_dropped: AtomicU64::new(0),
             flushes: RwLock::default(),
         }
     }
+}
+
+/// Which user domains were given, and which tables may name them.
+#[derive_where(Default)]
+struct Domains<F: Fabric> {
+    given: u16,
+    tables: Vec<Weak<Attributes<F>>>,
 }
 
 /// The attributes of the pages of a range, in a file that peers map.
@@ -64,6 +72,14 @@ impl<F: Fabric> Attributes<F> {
         attributes: PageAttributes,
     ) -> std::result::Result<(), AttributeError> {
         self.table.set(bytes, attributes)
+    }
+
+    /// The user domains of the logs that its pages name.
+    fn named(&self) -> impl Iterator<Item = u16> {
+        let Range { start, end } = self.table.range();
+        let runs = self.table.runs(start, end - start);
+        let to_log = runs.filter(|(_, page)| page.flags.contains(PageFlags::TO_ACCESS_LOG));
+        to_log.map(|(_, page)| page.user_domain)
     }
 
     fn place(&self) -> AttributesAt {
@@ -118,6 +134,24 @@ impl<F: Fabric> Interception<F> {
         (records, self.faults_dropped.load(Ordering::Relaxed))
     }
 
+    /// A user domain that has no log, and that no page names: a page whose log has ended is to be in no other one. Those that were never given
+    /// come first. `None`: there is none.
+    fn free_domain(&self, logs: &HashMap<u16, Arc<SharedLog<F>>>) -> Option<u16> {
+        let mut domains = self.domains.lock();
+        if usize::from(domains.given) < USER_DOMAINS {
+            domains.given += 1;
+            return Some(domains.given - 1);
+        }
+        domains.tables.retain(|table| table.strong_count() > 0);
+        let mut used = vec![false; USER_DOMAINS];
+        let tables: Vec<_> = domains.tables.iter().filter_map(Weak::upgrade).collect();
+        let named = tables.iter().flat_map(|table| table.named());
+        for domain in named.chain(logs.keys().copied()) {
+            used[usize::from(domain) % USER_DOMAINS] = true;
+        }
+        used.iter().position(|is_used| !is_used).map(|domain| domain as u16)
+    }
+
     #[cold]
     fn forget(&self, place: u32) {
         if self.tables.read().contains_key(&place) {
@@ -143,10 +177,16 @@ impl<F: Fabric> Services<F> {
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn attribute_table(&self, range: Range<u64>) -> Result<Attributes<F>> {
+    pub fn attribute_table(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
         let length = AttributeTable::<F::Words>::words_for(range.end.saturating_sub(range.start));
         let file = self.fabric.make_words("pagewire-attributes", length.max(1), false).map_err(refused)?;
-        Ok(Attributes { table: AttributeTable::new(file.words.clone(), range), file })
+        let table = Arc::new(Attributes { table: AttributeTable::new(file.words.clone(), range), file });
+        let mut domains = self.interception.domains.lock();
+        if domains.tables.len() == domains.tables.capacity() {
+            domains.tables.retain(|table| table.strong_count() > 0);
+        }
+        domains.tables.push(Arc::downgrade(&table));
+        Ok(table)
     }
 
     /// Has accesses of peers through a key obey a table. When this returns, later accesses do.
@@ -213,23 +253,21 @@ impl<F: Fabric> Services<F> {
     /// Makes an access log with a user domain of its own, of at most `sources` queue pairs with `bytes` each.
     ///
     /// # Errors
-    /// `InvalidArgument`, `NoMemory` (there are as many user domains as can be), and those of the kernel.
+    /// `InvalidArgument`, `NoMemory` (each user domain has a log, or is named by pages), and those of the kernel.
     pub fn make_log(&self, sources: usize, bytes: usize) -> Result<Arc<SharedLog<F>>> {
         let ring = bytes / 8;
         let length = access_log::AccessLog::<F::Words>::words_for(sources, ring).ok_or(
             Error::InvalidArgument("an access log has 1 to 4096 sources with 48 bytes to 32 GiB each"),
         )?;
-        let user_domain = self.interception.next_domain.fetch_add(1, Ordering::Relaxed);
-        if user_domain as usize >= USER_DOMAINS {
-            return Err(Error::NoMemory("user domains"));
-        }
         let file = self.fabric.make_words("pagewire-access-log", length, true).map_err(refused)?;
         let number = file.number;
         let log = access_log::AccessLog::new(file.words.clone(), sources, ring)
             .ok_or(Error::InvalidArgument("the access log is too long"))?;
-        let shared = Arc::new(SharedLog { log, user_domain: user_domain as u16, _file: file });
-        self.interception.logs.write().insert(shared.user_domain, shared.clone());
-        let (tables, at) = (self.fabric.tables(), LOGS + user_domain as usize * LOG_WORDS);
+        let mut logs = self.interception.logs.write();
+        let user_domain = self.interception.free_domain(&logs).ok_or(Error::NoMemory("user domains"))?;
+        let shared = Arc::new(SharedLog { log, user_domain, _file: file });
+        logs.insert(user_domain, shared.clone());
+        let (tables, at) = (self.fabric.tables(), LOGS + usize::from(user_domain) * LOG_WORDS);
         tables.store(TABLES, at + 1, (sources as u64) << 32 | ring as u64);
         tables.store(TABLES, at, u64::from(number) + 1);
         Ok(shared)
