@@ -9,7 +9,7 @@
 //!
 //! Only writes through this process's page tables are seen: neither those of a peer that maps the same memory file, nor those to a file.
 
-use crate::above_standard;
+use crate::{above_standard, fork};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ftruncate, memfd_create, openat};
 use rustix::io::{pread, write};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -51,13 +51,30 @@ pub struct DirtyPages {
 }
 
 enum Watch {
-    WriteProtect {
-        pagemap: OwnedFd,
-        /// The pages are protected until it is closed.
-        _protector: OwnedFd,
-    },
+    WriteProtect { pagemap: OwnedFd, _protector: Protector },
     SoftDirty(Arc<SoftDirty>),
     None,
+}
+
+/// Pages are protected as long as it lives.
+struct Protector {
+    descriptor: OwnedFd,
+    pages: Range<u64>,
+    /// Of the process whose pages they are.
+    generation: u64,
+}
+
+impl Drop for Protector {
+    fn drop(&mut self) {
+        // A forked child has the descriptor, too: closing this one ends nothing. And its own copy would end the watch of its parent.
+        if self.generation != fork::generation() {
+            return;
+        }
+        // struct uffdio_range
+        let mut range = [self.pages.start, self.pages.end - self.pages.start];
+        // Where it fails they are unmapped, and nothing is left to be done.
+        drop(control(self.descriptor.as_fd(), UFFDIO_UNREGISTER, &mut range));
+    }
 }
 
 impl DirtyPages {
@@ -158,6 +175,7 @@ const UFFD_USER_MODE_ONLY: libc::c_int = 1;
 const UFFD_API: u64 = 0xAA;
 const UFFDIO_API: libc::c_ulong = 0xC018_AA3F;
 const UFFDIO_REGISTER: libc::c_ulong = 0xC020_AA00;
+const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_AA01;
 const UFFDIO_REGISTER_MODE_WP: u64 = 2;
 const UFFD_FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
 const UFFD_FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
@@ -171,9 +189,8 @@ const PAGE_IS_WRITTEN: u64 = 2;
 /// Ranges that one call of PAGEMAP_SCAN gives at most.
 const SCANNED_RANGES: usize = 512;
 
-/// Puts pages under asynchronous write protection: the kernel resolves their faults itself, for all modes. They stay so until the
-/// descriptor is closed.
-fn write_protect(pages: &Range<u64>) -> io::Result<OwnedFd> {
+/// Puts pages under asynchronous write protection: the kernel resolves their faults itself, for all modes.
+fn write_protect(pages: &Range<u64>) -> io::Result<Protector> {
     // SAFETY: userfaultfd(2) takes flags and gives a new descriptor.
     let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) };
     let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
@@ -188,7 +205,7 @@ fn write_protect(pages: &Range<u64>) -> io::Result<OwnedFd> {
     // struct uffdio_register
     let length = pages.end - pages.start;
     control(protector.as_fd(), UFFDIO_REGISTER, &mut [pages.start, length, UFFDIO_REGISTER_MODE_WP, 0])?;
-    Ok(protector)
+    Ok(Protector { descriptor: protector, pages: pages.clone(), generation: fork::generation() })
 }
 
 /// Calls ioctl(2) with a struct of so many words; gives what that gives.
@@ -414,6 +431,37 @@ mod tests {
         });
         all.extend(taken(&watched, &memory));
         assert_eq!(all.len(), PAGES);
+    }
+
+    /// Who watches no more leaves the pages to the next one, though a forked child has the descriptor still.
+    #[test]
+    fn a_forked_child_does_not_keep_pages_watched() {
+        if DirtyMethod::best() != DirtyMethod::WriteProtect {
+            eprintln!("not checked: there is no asynchronous write protection here");
+            return;
+        }
+        let memory = Memory::new();
+        let watch = || {
+            let length = (PAGES * rustix::param::page_size()) as u64;
+            DirtyPages::watch(memory.0 as u64, length, DirtyMethod::WriteProtect)
+        };
+        let watched = watch().unwrap();
+        // SAFETY: the child only waits to be killed.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: pause(2) has no preconditions.
+                unsafe { libc::pause() };
+            }
+        }
+        drop(watched);
+        let again = watch().map(|watched| taken(&watched, &memory));
+        // SAFETY: a child of this test's own, and no place for its status.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, null_mut(), 0);
+        }
+        assert!(again.is_ok(), "{:?}", again.err());
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Notices that this process was forked: the child has none of the parent's engine memory.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// Descriptors that forked children do not keep.
+const MAX_KEPT: usize = 1024;
+
 static REGISTERED: Once = Once::new();
 
 /// How many forks lie between this process and the one that loaded the engine. What was made in an earlier
@@ -25,6 +29,66 @@ unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
     crate::arena::forget_in_child();
     crate::guard::take_over_in_child();
+    replace_in_child();
+}
+
+/// Descriptors that forked children do not keep; -1: none.
+static KEPT: [AtomicI32; MAX_KEPT] = [const { AtomicI32::new(-1) }; MAX_KEPT];
+
+/// A descriptor that forked children do not keep: they have /dev/null, which cannot be written, in its place. To be dropped before the descriptor is closed.
+#[derive(Debug)]
+pub struct KeptFromChildren {
+    /// Where it stands in [`KEPT`]. `None`: there are too many, and children keep this one.
+    place: Option<usize>,
+    generation: u64,
+}
+
+impl KeptFromChildren {
+    /// Has children that are forked from now on not keep this descriptor.
+    pub fn new(descriptor: BorrowedFd<'_>) -> KeptFromChildren {
+        let generation = generation();
+        let number = descriptor.as_raw_fd();
+        let take = |place: &AtomicI32| {
+            place.compare_exchange(-1, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        KeptFromChildren { place: KEPT.iter().position(take), generation }
+    }
+}
+
+impl Drop for KeptFromChildren {
+    fn drop(&mut self) {
+        if let Some(place) = self.place
+            && self.generation == generation()
+        {
+            KEPT[place].store(-1, Ordering::Release);
+        }
+    }
+}
+
+/// Puts /dev/null in the place of descriptors: their numbers stay taken, as values of the parent will close them.
+fn replace_in_child() {
+    let mut null = -1;
+    for place in &KEPT {
+        let number = place.swap(-1, Ordering::AcqRel);
+        if number < 0 {
+            continue;
+        }
+        // SAFETY: open(2) of a string that ends with a NUL, and dup3(2) of descriptors of the child alone, which no other thread has
+        // yet; all are async-signal-safe. The number is that of a value that lives, so that nobody else has it.
+        unsafe {
+            if null < 0 {
+                null = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+            }
+            // Without, the child keeps it: to close it would free a number that a value will close.
+            if null >= 0 {
+                libc::dup3(null, number, libc::O_CLOEXEC);
+            }
+        }
+    }
+    if null >= 0 {
+        // SAFETY: opened above, and nobody else has it.
+        unsafe { libc::close(null) };
+    }
 }
 
 /// A value that each process has for itself: a forked child begins with its default. What its parent had is never touched again,
@@ -89,6 +153,32 @@ impl<T: Default + Send> Default for PerProcess<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+
+    /// A lock of flock(2) ends with the last descriptor.
+    #[test]
+    fn a_forked_child_does_not_keep_a_descriptor() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let kept = KeptFromChildren::new(writer.as_fd());
+        // SAFETY: the child only waits to be killed.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            loop {
+                // SAFETY: pause(2) has no preconditions.
+                unsafe { libc::pause() };
+            }
+        }
+        drop((kept, writer));
+        let mut ends = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: poll(2) of one descriptor; kill(2) and waitpid(2) of a child of this test's own.
+        unsafe {
+            libc::poll(&raw mut ends, 1, 10_000);
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, null_mut(), 0);
+        }
+        assert!(ends.revents & libc::POLLHUP != 0, "the child has the writing end still");
+    }
 
     #[test]
     fn a_forked_child_begins_anew_whoever_had_the_lock() {
