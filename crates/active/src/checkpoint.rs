@@ -164,6 +164,13 @@ impl Checkpoint {
     /// As those of [`open`](Self::open).
     pub fn open_with(node: &Node, path: impl AsRef<Path>, options: &CheckpointOptions) -> Result<Checkpoint> {
         let method = options.local_writes.unwrap_or_else(LocalWrites::best);
+        if method == LocalWrites::None {
+            log::warn!(
+                "each checkpoint of {} is a full copy: this kernel has neither PAGEMAP_SCAN with asynchronous write protection (Linux 6.7) \
+                 nor soft-dirty bits, or the program has chosen so",
+                path.as_ref().display()
+            );
+        }
         let saver = Saver::open(path.as_ref(), method, options.syncs)?;
         let log = match options.logs_puts {
             true => Some(log_of(node, saver.written().clone())?),

@@ -14,7 +14,9 @@ pub enum SaveError {
     #[error("{what} {}: {why}", path.display())]
     File { what: &'static str, path: PathBuf, why: io::Error },
     /// Another process, or another value of this one, has the file open to save.
-    #[error("{} is used by another process: end that, or name another file", path.display())]
+    #[error(
+        "{} is used by another process, or for another region of this one: end that, or name another file", path.display()
+    )]
     Busy { path: PathBuf },
     /// The file is no checkpoint, or one of another version.
     #[error("{} is no checkpoint of this version: {why}; name another file, or move this one away", path.display())]

@@ -4,12 +4,14 @@
 //! is written last, are there. What was begun behind it is cut off by the next save. A new file takes the place of the old one by rename(2).
 
 use crate::error::SaveError;
-use crate::format::{Commit, Header, IndexEntry, MAGIC, NOTE, NoHeader, PAGE, REGIONS, SegmentKind};
+use crate::format::{BYTES, Commit, Header, IndexEntry, MAGIC, NOTE, NoHeader, PAGE, REGIONS, SegmentKind};
+use pagewire_memory::fork::{self, KeptFromChildren};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -51,6 +53,8 @@ pub type Slots = Vec<Vec<Slot>>;
 /// A file of checkpoints.
 pub struct CheckpointFile {
     path: PathBuf,
+    /// A child would have the lock, too, and longer than this process. Ends before the file is closed.
+    _kept: KeptFromChildren,
     file: File,
     /// By number, each one more than the one before. The first is full.
     segments: Vec<Segment>,
@@ -61,6 +65,19 @@ pub struct CheckpointFile {
     /// Those of the last segment. `None`: they were not asked for yet.
     slots: Option<Slots>,
     syncs: bool,
+    /// Of the process that has opened it.
+    generation: u64,
+}
+
+impl Drop for CheckpointFile {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has the same lock.
+        if self.generation == fork::generation()
+            && let Err(error) = flock(&self.file, FlockOperation::Unlock)
+        {
+            log::debug!("{} stays locked: {error}", self.path.display());
+        }
+    }
 }
 
 /// Gives the pages of a segment to a sink; it gets where the newest data before are.
@@ -72,17 +89,17 @@ pub type PageSink<'s> = dyn FnMut(u32, u64, &[u8]) -> Result<()> + 's;
 impl CheckpointFile {
     /// Opens a file to save and restore; makes it if there is none. `syncs`: what is saved is on the disk when `append` returns.
     pub fn open(path: &Path, syncs: bool) -> Result<CheckpointFile> {
-        let what = "cannot open the checkpoint file";
-        let mut options = OpenOptions::new();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).custom_flags(NONBLOCK).open(path);
-        let file = regular(file.map_err(failed(what, path))?, path)?;
-        lock(&file, path)?;
-        if file.metadata().map_err(failed(what, path))?.len() == 0 {
+        let file = locked(OpenOptions::new().create(true).truncate(false), path)?;
+        if file.metadata().map_err(failed("cannot look at", path))?.len() == 0 {
             // From now on it is seen whose it is: the header of the first checkpoint is written last.
             file.write_all_at(&MAGIC, 0).map_err(failed("cannot write", path))?;
         }
         CheckpointFile::scan(path, file, syncs)
+    }
+
+    /// Opens a file that is there, as [`open`](Self::open) does.
+    pub fn open_existing(path: &Path, syncs: bool) -> Result<CheckpointFile> {
+        CheckpointFile::scan(path, locked(&mut OpenOptions::new(), path)?, syncs)
     }
 
     /// Opens a file to look at it. Who saves to it is not disturbed.
@@ -95,8 +112,17 @@ impl CheckpointFile {
 
     fn scan(path: &Path, file: File, syncs: bool) -> Result<CheckpointFile> {
         let id = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        let mut this =
-            CheckpointFile { path: path.to_owned(), file, segments: vec![], torn: 0, id, slots: None, syncs };
+        let mut this = CheckpointFile {
+            path: path.to_owned(),
+            _kept: KeptFromChildren::new(file.as_fd()),
+            file,
+            segments: vec![],
+            torn: 0,
+            id,
+            slots: None,
+            syncs,
+            generation: fork::generation(),
+        };
         let length = this.length()?;
         while let Some(segment) = this.segment_at(this.end(), length)? {
             this.id = segment.header.file;
@@ -259,8 +285,7 @@ impl CheckpointFile {
         let mut slots = Slots::new();
         for segment in &segments[first.unwrap_or_default()..] {
             if segment.header.kind == SegmentKind::Full {
-                let empty = |bytes: &u64| vec![Slot::default(); bytes.div_ceil(PAGE as u64) as usize];
-                slots = segment.header.regions.iter().map(empty).collect();
+                slots = self.empty_slots(&segment.header.regions)?;
             }
             for (count, entry) in self.index(segment)?.iter().enumerate() {
                 let at = segment.start + (count as u64 + 1) * PAGE as u64;
@@ -272,6 +297,18 @@ impl CheckpointFile {
             }
         }
         Ok(slots)
+    }
+
+    fn empty_slots(&self, regions: &[u64]) -> Result<Slots> {
+        let empty = |bytes: &u64| {
+            let (mut slots, pages) = (Vec::new(), bytes.div_ceil(PAGE as u64) as usize);
+            slots.try_reserve_exact(pages).map_err(|_| {
+                failed("there is no memory for the index of", &self.path)(io::ErrorKind::OutOfMemory.into())
+            })?;
+            slots.resize(pages, Slot::default());
+            Ok(slots)
+        };
+        regions.iter().map(empty).collect()
     }
 
     /// Gives the data of slots, verified: first page of a run, and its bytes. Runs of zeros are given, too.
@@ -308,6 +345,9 @@ impl CheckpointFile {
     ) -> Result<u64> {
         if regions.len() > REGIONS {
             return Err(SaveError::Limit { what: "regions", most: REGIONS });
+        }
+        if regions.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes)) > BYTES {
+            return Err(SaveError::Limit { what: "bytes of regions", most: BYTES as usize });
         }
         if note.len() > NOTE {
             return Err(SaveError::Limit { what: "bytes of a note", most: NOTE });
@@ -587,6 +627,13 @@ fn regular(file: File, path: &Path) -> Result<File> {
         true => Ok(file),
         false => Err(SaveError::Foreign { path: path.to_owned(), why: "it is no regular file" }),
     }
+}
+
+fn locked(options: &mut OpenOptions, path: &Path) -> Result<File> {
+    let file = options.read(true).write(true).custom_flags(NONBLOCK).open(path);
+    let file = regular(file.map_err(failed("cannot open the checkpoint file", path))?, path)?;
+    lock(&file, path)?;
+    Ok(file)
 }
 
 fn lock(file: &File, path: &Path) -> Result<()> {

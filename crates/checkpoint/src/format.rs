@@ -18,6 +18,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const PAGE: usize = 4096;
 /// Regions of a checkpoint.
 pub const REGIONS: usize = 256;
+/// Bytes of all regions of a checkpoint, which are 16 TiB.
+pub const BYTES: u64 = 1 << 44;
+/// Numbers of checkpoints are less.
+pub const NUMBERS: u64 = 1 << 62;
 /// Bytes of a program's note.
 pub const NOTE: usize = 16 << 20;
 /// The version of the format.
@@ -34,6 +38,16 @@ pub enum SegmentKind {
     Full,
     /// What has changed since the checkpoint before.
     Incremental,
+}
+
+impl SegmentKind {
+    /// In a word, as tables and JSON have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SegmentKind::Full => "full",
+            SegmentKind::Incremental => "incremental",
+        }
+    }
 }
 
 /// A header, as a value.
@@ -134,7 +148,11 @@ impl Header {
         let regions: Vec<u64> = raw.regions.iter().take(count).map(|bytes| bytes.get()).collect();
         let most_pages =
             regions.iter().fold(0u64, |sum, bytes| sum.saturating_add(bytes.div_ceil(PAGE as u64)));
-        if count > REGIONS || raw.pages.get() > most_pages || raw.note.get() as usize > NOTE {
+        let all = regions.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        if count > REGIONS || raw.pages.get() > most_pages || raw.note.get() as usize > NOTE || all > BYTES {
+            return Err(NoHeader::Damaged);
+        }
+        if !(1..NUMBERS).contains(&raw.number.get()) {
             return Err(NoHeader::Damaged);
         }
         Ok(Header {
@@ -212,9 +230,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn header() -> impl Strategy<Value = Header> {
-        let regions = prop::collection::vec(1u64..1 << 40, 1..REGIONS);
-        (any::<[u64; 3]>(), any::<bool>(), regions, 0..NOTE as u32).prop_map(
-            |([file, number, time], is_full, regions, note)| {
+        let regions = prop::collection::vec(1u64..1 << 36, 1..REGIONS);
+        (any::<[u64; 2]>(), 1..NUMBERS, any::<bool>(), regions, 0..NOTE as u32).prop_map(
+            |([file, time], number, is_full, regions, note)| {
                 let pages = regions.iter().map(|bytes| bytes.div_ceil(PAGE as u64)).sum();
                 let kind = if is_full { SegmentKind::Full } else { SegmentKind::Incremental };
                 Header { file, number, kind, pages, note, time, regions }

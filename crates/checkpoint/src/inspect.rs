@@ -86,8 +86,8 @@ impl Inspection {
     /// `NoSuchNumber`, `Regions`, `Damaged`, `File`: nothing was changed. `Memory`: it is changed in part.
     pub fn restore(&self, number: u64, regions: &[&dyn SavedMemory]) -> Result<Restored, SaveError> {
         let lengths: Vec<u64> = regions.iter().map(|region| region.bytes()).collect();
-        let (note, slots) = verified(&self.0, number)?;
         self.0.check_regions(&lengths)?;
+        let (note, slots) = verified(&self.0, number)?;
         put_back_all(&self.0, &slots, regions)?;
         Ok(Restored { number, note })
     }
@@ -100,4 +100,88 @@ pub enum Verified {
     Whole,
     /// The first of its data that are not, by their offset in the file.
     DamagedAt(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::MemoryError;
+    use crate::format::{BYTES, Commit, Header, PAGE};
+    use crate::saver::{NoPeers, Saver};
+    use pagewire_memory::DirtyMethod;
+    use std::path::PathBuf;
+    use zerocopy::IntoBytes;
+
+    struct Nothing;
+
+    impl SavedMemory for Nothing {
+        fn address(&self) -> u64 {
+            4096
+        }
+
+        fn bytes(&self) -> u64 {
+            8
+        }
+
+        fn copy_out(&self, _: u64, _: &mut [u8]) -> Result<(), MemoryError> {
+            panic!("nothing is read")
+        }
+
+        fn copy_in(&self, _: u64, _: &[u8]) -> Result<(), MemoryError> {
+            panic!("nothing is written")
+        }
+    }
+
+    /// A file whose one checkpoint has no pages, and the right checksums.
+    fn crafted(directory: &Path, number: u64, regions: &[u64]) -> PathBuf {
+        let kind = CheckpointKind::Full;
+        let header = Header { file: 7, number, kind, pages: 0, note: 0, time: 0, regions: regions.to_vec() };
+        let page = header.to_page();
+        let mut tail = vec![0; PAGE - size_of::<Commit>()];
+        let commit = Commit::new(number, Header::checksum(&page), crc32fast::hash(&tail));
+        tail.extend_from_slice(commit.as_bytes());
+        let path = directory.join(format!("{number}.{}", regions[0]));
+        std::fs::write(&path, [&page[..], &tail].concat()).unwrap();
+        path
+    }
+
+    #[test]
+    fn lengths_that_nobody_has_are_refused_before_anything_is_made_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = crafted(directory.path(), 1, &[BYTES]);
+        let inspection = Inspection::open(&path).unwrap();
+        assert_eq!(inspection.regions(), [BYTES]);
+        let is_refused = |error: Option<SaveError>| matches!(error, Some(SaveError::Regions { .. }));
+        assert!(is_refused(inspection.restore(1, &[&Nothing]).err()));
+        let mut saver = Saver::open(&path, DirtyMethod::None, false).unwrap();
+        assert!(is_refused(saver.restore(1, &[&Nothing], &NoPeers).err()));
+        assert!(is_refused(saver.save(&[&Nothing], &[], &NoPeers).err()));
+    }
+
+    #[test]
+    fn headers_that_no_save_writes_are_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let there = |number, regions: &[u64]| {
+            let inspection = Inspection::open(crafted(directory.path(), number, regions)).unwrap();
+            inspection.checkpoints().len()
+        };
+        assert_eq!(there(1, &[8, 8]), 1);
+        for (number, regions) in
+            [(0, &[8][..]), (u64::MAX, &[8]), (1, &[BYTES + 1]), (1, &[u64::MAX, u64::MAX]), (1, &[BYTES, 1])]
+        {
+            assert_eq!(there(number, regions), 0, "{number} {regions:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_locked_by_one_and_free_when_that_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let open = || Saver::open(&path, DirtyMethod::None, false);
+        assert!(Saver::open_existing(&path, DirtyMethod::None, false).is_err() && !path.exists());
+        let saver = open().unwrap();
+        assert!(matches!(open(), Err(SaveError::Busy { .. })));
+        drop(saver);
+        assert!(open().is_ok() && Saver::open_existing(&path, DirtyMethod::None, false).is_ok());
+    }
 }

@@ -80,13 +80,26 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Opens a file of checkpoints, and makes it if there is none. `syncs`: a checkpoint is on the disk when it is saved.
+    /// Opens a file of checkpoints, and makes it if there is none. `syncs`: a checkpoint is on the disk when it is saved. With
+    /// [`DirtyMethod::None`] each save is a full copy, of which the caller tells.
     ///
     /// # Errors
     /// `Busy`, `Foreign`, `Damaged`, `File`.
     pub fn open(path: &Path, method: DirtyMethod, syncs: bool) -> Result<Saver> {
         let file = CheckpointFile::open(path, syncs)?;
         file.sync_directory()?;
+        Ok(Saver::of(file, method))
+    }
+
+    /// Opens a file of checkpoints that is there.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn open_existing(path: &Path, method: DirtyMethod, syncs: bool) -> Result<Saver> {
+        Ok(Saver::of(CheckpointFile::open_existing(path, syncs)?, method))
+    }
+
+    fn of(file: CheckpointFile, method: DirtyMethod) -> Saver {
         if file.torn() > 0 {
             log::warn!(
                 "{}: {} bytes behind the last whole checkpoint are passed over",
@@ -94,14 +107,7 @@ impl Saver {
                 file.torn()
             );
         }
-        if method == DirtyMethod::None {
-            log::warn!(
-                "each checkpoint of {} is a full copy: this kernel has neither PAGEMAP_SCAN with asynchronous write protection (Linux 6.7) \
-                 nor soft-dirty bits, or not for this memory",
-                file.path().display()
-            );
-        }
-        Ok(Saver { file, tracker: Tracker::new(method), base: None })
+        Saver { file, tracker: Tracker::new(method), base: None }
     }
 
     /// How writes of this process are seen.
@@ -188,8 +194,8 @@ impl Saver {
         regions: &[&dyn SavedMemory],
         peers: &dyn PeerWrites,
     ) -> Result<Restored> {
-        let (note, slots) = verified(&self.file, number)?;
         self.check(regions)?;
+        let (note, slots) = verified(&self.file, number)?;
         self.base = None;
         put_back_all(&self.file, &slots, regions)?;
         // From here on it is known what differs.
@@ -205,7 +211,7 @@ impl Saver {
     }
 }
 
-/// The note of a checkpoint, and where its data are, which were compared with their checksums.
+/// The note of a checkpoint, and where its data are, which were compared with their checksums. The lengths of the regions were checked before.
 pub(crate) fn verified(file: &CheckpointFile, number: u64) -> Result<(Vec<u8>, Slots)> {
     let position = file.position(number)?;
     let note = file.note(number)?;

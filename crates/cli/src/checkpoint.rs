@@ -55,13 +55,6 @@ pub fn checkpoint(arguments: &CheckpointArguments) -> Result<u8> {
     Ok(code)
 }
 
-fn kind(info: &CheckpointInfo) -> &'static str {
-    match info.kind {
-        CheckpointKind::Full => "full",
-        CheckpointKind::Incremental => "incremental",
-    }
-}
-
 /// A file that was looked at.
 struct Looked<'p> {
     path: &'p Path,
@@ -94,7 +87,7 @@ impl<'p> Looked<'p> {
             .enumerate()
             .map(|(index, info)| {
                 let bytes = info.end - info.start;
-                let mut object = json!({ "number": info.number, "kind": kind(info), "pages": info.pages, "bytes": bytes, "note": info.note, "time": info.time });
+                let mut object = json!({ "number": info.number, "kind": info.kind.name(), "pages": info.pages, "bytes": bytes, "note": info.note, "time": info.time });
                 match self.verdict(index) {
                     Some(Verified::Whole) => object["whole"] = true.into(),
                     Some(Verified::DamagedAt(at)) => {
@@ -133,7 +126,7 @@ impl<'p> Looked<'p> {
         for (index, info) in self.inspection.checkpoints().iter().enumerate() {
             let bytes = info.end - info.start;
             let numbers = [info.pages, bytes, u64::from(info.note)].map(|number| number.to_string());
-            let mut row = vec![info.number.to_string(), kind(info).to_owned()];
+            let mut row = vec![info.number.to_string(), info.kind.name().to_owned()];
             row.extend(numbers);
             row.extend(self.verdict(index).map(|verdict| match verdict {
                 Verified::Whole => "whole".to_owned(),

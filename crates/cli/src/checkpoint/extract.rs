@@ -59,16 +59,14 @@ pub fn extract(from: &Path, number: Option<u64>, to: &Path) -> Result<u8> {
 }
 
 fn write(inspection: &Inspection, number: u64, file: &File) -> Result<(), pagewire_active::SaveError> {
-    let mut at = 0;
-    let places: Vec<Place<'_>> = inspection
-        .regions()
-        .iter()
-        .map(|bytes| {
-            let place = Place { file, at, bytes: *bytes };
-            at += bytes;
-            place
-        })
-        .collect();
+    let mut at: u64 = 0;
+    let mut places = Vec::new();
+    for bytes in inspection.regions() {
+        places.push(Place { file, at, bytes: *bytes });
+        at = at
+            .checked_add(*bytes)
+            .ok_or_else(|| MemoryError::from("its regions are longer than a file can be"))?;
+    }
     file.set_len(at).map_err(MemoryError::from)?;
     let places: Vec<&dyn SavedMemory> = places.iter().map(|place| place as _).collect();
     inspection.restore(number, &places)?;
