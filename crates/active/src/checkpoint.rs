@@ -147,6 +147,8 @@ pub struct Checkpoint {
     saver: Saver,
     /// `None`: the program notes what is logged.
     log: Option<(AccessLog, Serving)>,
+    /// It was told that other processes map a region.
+    tells_shared: bool,
 }
 
 impl Checkpoint {
@@ -176,7 +178,7 @@ impl Checkpoint {
             true => Some(log_of(node, saver.written().clone())?),
             false => None,
         };
-        Ok(Checkpoint { saver, log })
+        Ok(Checkpoint { saver, log, tells_shared: true })
     }
 
     /// How writes of this process are seen.
@@ -210,7 +212,15 @@ impl Checkpoint {
     /// next one. `Watch`: the kernel refused; the next save is full.
     pub fn save_all(&mut self, regions: &[&dyn Memory], note: &[u8]) -> Result<Saved> {
         let puts = LoggedPuts { log: self.log.as_ref().map(|(log, _)| log), regions };
-        with_saved(regions, |saved| Ok(self.saver.save(saved, note, &puts)?))
+        let saved = with_saved(regions, |saved| self.saver.save(saved, note, &puts))?;
+        if let Some((address, bytes)) = self.saver.shared().filter(|_| self.tells_shared) {
+            self.tells_shared = false;
+            log::warn!(
+                "each checkpoint of the {bytes} bytes at {address:#x} has all pages: they are mapped shared (MAP_SHARED), and nobody sees \
+                 what other processes write there"
+            );
+        }
+        Ok(saved)
     }
 
     /// Saves regions together with all processes of a job, each of which calls this: what each process has put before the call is in the

@@ -115,6 +115,29 @@ impl Saver {
         self.tracker.method()
     }
 
+    /// Address and length of a region whose memory other processes map, too (MAP_SHARED): nobody sees what they write, so that each of its
+    /// pages is saved each time.
+    pub fn shared(&self) -> Option<(u64, u64)> {
+        self.tracker.shared()
+    }
+
+    /// Refuses regions of other lengths than those that the file has, and a number that it does not have.
+    ///
+    /// # Errors
+    /// `Regions`, `NoSuchNumber`.
+    pub fn check_restore(&self, number: u64, lengths: &[u64]) -> Result<()> {
+        self.file.position(number)?;
+        self.file.check_regions(lengths)
+    }
+
+    /// Refuses regions of other lengths than those that the file has.
+    ///
+    /// # Errors
+    /// `Regions`.
+    pub fn check_regions(&self, lengths: &[u64]) -> Result<()> {
+        self.file.check_regions(lengths)
+    }
+
     /// What takes note of what peers write.
     pub fn written(&self) -> &WrittenPages {
         self.tracker.written()

@@ -4,7 +4,7 @@
 use crate::error::SaveError;
 use crate::format::PAGE;
 use crate::saver::{PeerWrites, SavedMemory};
-use pagewire_memory::{DirtyMethod, DirtyPages};
+use pagewire_memory::{DirtyMethod, DirtyPages, SharedRanges};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,6 +67,8 @@ struct Watched {
     local: DirtyPages,
     /// Pages that have changed and were not saved.
     dirty: Vec<u64>,
+    /// Other processes may write there, which nobody sees: each page counts as written.
+    is_shared: bool,
 }
 
 /// Watches all regions of a checkpoint.
@@ -103,13 +105,16 @@ impl Tracker {
         self.watched.clear();
         let bits = regions.iter().map(|region| DirtyBits::new(region.address(), region.bytes()));
         *self.written.0.write() = bits.collect();
+        let shared = self.shared_ranges()?;
         for (index, region) in regions.iter().enumerate() {
             peers.begin(index, &self.written)?;
             let (address, bytes) = (region.address(), region.bytes());
             let watch = |why| SaveError::Watch { address, why };
-            let local = DirtyPages::watch(address, bytes, self.method).map_err(watch)?;
+            let is_shared = shared.touch(address, bytes);
+            let method = if is_shared { DirtyMethod::None } else { self.method };
+            let local = DirtyPages::watch(address, bytes, method).map_err(watch)?;
             let pages = bytes.div_ceil(64 * PAGE as u64) as usize;
-            self.watched.push(Watched { local, dirty: vec![0; pages] });
+            self.watched.push(Watched { local, dirty: vec![0; pages], is_shared });
         }
         // What was written before it was watched, or never was.
         self.look(peers)?;
@@ -120,8 +125,15 @@ impl Tracker {
     /// Notes what has been written. Whatever had ended at a caller before this call is noted when it returns.
     pub fn look(&mut self, peers: &dyn PeerWrites) -> Result<()> {
         peers.note_all(&self.written);
+        let shared = self.shared_ranges()?;
         let written = self.written.0.read();
         for (watched, bits) in self.watched.iter_mut().zip(written.iter()) {
+            // It may have been mapped anew since.
+            if !watched.is_shared && shared.touch(bits.address, bits.bytes) {
+                let none = DirtyPages::watch(bits.address, bits.bytes, DirtyMethod::None);
+                watched.local = none.map_err(|why| SaveError::Watch { address: bits.address, why })?;
+                watched.is_shared = true;
+            }
             let noted = watched.local.take(|range| bits.mark(range.start, range.end - range.start));
             if let Err(why) = noted {
                 watched.dirty.fill(u64::MAX);
@@ -130,6 +142,23 @@ impl Tracker {
             bits.take(&mut watched.dirty);
         }
         Ok(())
+    }
+
+    /// Where others may write unseen; none, where each page counts as written anyway.
+    fn shared_ranges(&self) -> Result<SharedRanges> {
+        let address = self.written.0.read().first().map_or(0, |bits| bits.address);
+        match self.method {
+            DirtyMethod::None => Ok(SharedRanges::default()),
+            _ => SharedRanges::now().map_err(|why| SaveError::Watch { address, why }),
+        }
+    }
+
+    /// Address and length of a region that other processes may write unseen.
+    pub fn shared(&self) -> Option<(u64, u64)> {
+        let written = self.written.0.read();
+        let of =
+            |(watched, bits): (&Watched, &DirtyBits)| watched.is_shared.then_some((bits.address, bits.bytes));
+        self.watched.iter().zip(written.iter()).find_map(of)
     }
 
     /// What was written by the last looks, of a region: a bit for each page.

@@ -2,7 +2,7 @@
 
 use crate::error::{HeapError, Result};
 use crate::limits::{CHUNK, LEAST_RANGE, MOST_ALIGNMENT, MOST_RANGE};
-use pagewire_memory::above_standard;
+use pagewire_memory::{HEAP_FILE, above_standard};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -39,7 +39,7 @@ impl Range {
             return Err(HeapError::FileSize { range: self.length, limit });
         }
         let system = |call| move |error: rustix::io::Errno| HeapError::System { call, error: error.into() };
-        let file = memfd_create("pagewire-heap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        let file = memfd_create(HEAP_FILE, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(system("memfd_create(2)"))?;
         let file = above_standard(file).map_err(|error| HeapError::System { call: "fcntl(2)", error })?;
         ftruncate(&file, self.length as u64).map_err(system("ftruncate(2)"))?;

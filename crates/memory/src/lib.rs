@@ -28,6 +28,7 @@ mod residency;
 mod scratch;
 mod segments;
 mod shared_mapping;
+mod shared_ranges;
 mod transfer;
 mod watch_list;
 
@@ -44,3 +45,4 @@ pub use null_pages::{NullPages, null_pages};
 pub use process::HostProcess;
 pub use remote::{CrossMemory, RemoteMemory, Source};
 pub use segments::part_of;
+pub use shared_ranges::{HEAP_FILE, SharedRanges};
