@@ -498,6 +498,10 @@ pub enum Next {
     Corrupt(u64),
 }
 
+/// What sources had published at some instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published(Vec<u64>);
+
 /// Of which record [`handled`](LogReader::handled) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the record counts as handled only after a call of `handled`"]
@@ -584,6 +588,18 @@ impl<W: SharedWords> LogReader<W> {
                 Next::Empty
             }
         }
+    }
+
+    /// What has been published by now.
+    pub fn published(&self) -> Published {
+        let tail = |place| self.log.words.load(self.log.row(place) + TAIL);
+        Published((0..self.log.used()).map(tail).collect())
+    }
+
+    /// Whether all of that was read.
+    pub fn has_read(&self, published: &Published) -> bool {
+        let is_read = |(seen, tail): (&Seen, &u64)| seen.is_closed || seen.head >= *tail;
+        self.seen.iter().zip(&published.0).all(is_read)
     }
 
     /// How many rows are to be looked at. It never shrinks, whatever a peer writes there.

@@ -30,6 +30,9 @@ use std::time::{Duration, Instant};
 /// Bytes of a page of the counts: pages of memory.
 const PAGE: u64 = 4096;
 
+/// Records that are counted by one who catches up before others can ask.
+const CATCH_UP_RECORDS: u32 = 256;
+
 /// Looks at an empty log before the thread sleeps.
 const EMPTY_LOOKS: u32 = 2;
 
@@ -240,13 +243,13 @@ impl State {
         if self.watched.remove(&key).is_none() {
             return;
         }
-        if let Some(watch) = &self.watch {
+        let Some(watch) = &self.watch else { return };
+        let knows = |tally: &Tally| tally.counted.contains_key(&key) || tally.written.contains_key(&key);
+        if knows(&watch.tally()) {
+            watch.catch_up(WATCH_CATCH_UP_MILLISECONDS);
             let mut tally = watch.tally();
-            if tally.counted.contains_key(&key) || tally.written.contains_key(&key) {
-                tally.catch_up(&watch.log, WATCH_CATCH_UP_MILLISECONDS);
-                tally.counted.remove(&key);
-                tally.written.remove(&key);
-            }
+            tally.counted.remove(&key);
+            tally.written.remove(&key);
         }
     }
 }
@@ -351,10 +354,9 @@ pub fn forget_writes(number: u64) {
 
 /// Notes all writes that had been logged before. False: there were too many for this time.
 pub fn catch_up(milliseconds: u64) -> bool {
-    match STATE.lock().watch.clone() {
-        Some(watch) => watch.tally().catch_up(&watch.log, milliseconds),
-        None => true,
-    }
+    // The lock is not held meanwhile: regions are registered.
+    let watch = STATE.lock().watch.clone();
+    watch.is_none_or(|watch| watch.catch_up(milliseconds))
 }
 
 /// Why a region does not get attributes.
@@ -504,9 +506,31 @@ impl Watch {
 
     /// What was counted, with all that was logged before.
     fn up_to_date(&self) -> MutexGuard<'_, Tally> {
-        let mut tally = self.tally();
-        tally.catch_up(&self.log, WATCH_CATCH_UP_MILLISECONDS);
-        tally
+        self.catch_up(WATCH_CATCH_UP_MILLISECONDS);
+        self.tally()
+    }
+
+    /// Counts what was logged before. False: the time was up before that.
+    fn catch_up(&self, milliseconds: u64) -> bool {
+        let end = Instant::now() + Duration::from_millis(milliseconds);
+        let published = self.log.published();
+        loop {
+            // What another one has just read is counted when the lock is free.
+            let mut tally = self.tally();
+            if self.log.has_read(&published) {
+                return true;
+            }
+            // Behind an access that is under way there is nothing that had ended.
+            if (0..CATCH_UP_RECORDS).any(|_| tally.count_one(&self.log) != Found::Counted) {
+                return true;
+            }
+            drop(tally);
+            if Instant::now() >= end {
+                return false;
+            }
+            // Others want to know or tell something, too.
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -519,17 +543,6 @@ enum Found {
 }
 
 impl Tally {
-    /// Counts what was logged before. False: that was not all, as peers log as fast as this counts, and the time is up.
-    fn catch_up(&mut self, log: &AccessLog<Host>, milliseconds: u64) -> bool {
-        let end = Instant::now() + Duration::from_millis(milliseconds);
-        while self.count_one(log) == Found::Counted {
-            if Instant::now() >= end {
-                return false;
-            }
-        }
-        true
-    }
-
     fn count_one(&mut self, log: &AccessLog<Host>) -> Found {
         let mut data = std::mem::take(&mut self.data);
         let next = log.next(&mut data);
@@ -542,11 +555,17 @@ impl Tally {
             }
             Next::Corrupt(source) => {
                 log::warn!("queue pair {source} has damaged what it logs, and is counted no more");
-                Found::InFlight
+                self.note_damage();
+                Found::Counted
             }
             Next::InFlight => Found::InFlight,
             Next::Empty => Found::Nothing,
         }
+    }
+
+    /// What a source has damaged told of writes that nobody knows now: they may be to any page.
+    fn note_damage(&self) {
+        self.written.values().flatten().for_each(|(_, written)| written.mark(0, u64::MAX));
     }
 
     fn count(&mut self, header: &RecordHeader) {

@@ -54,6 +54,30 @@ fn an_unordered_reader_comes_to_each_ring() {
     );
 }
 
+/// Whoever reads up to an instant is not kept by what is published behind it.
+#[test]
+fn what_was_published_before_is_read_at_some_time() {
+    let log = log(2, 640);
+    let mut reader = LogReader::new(log.clone(), false);
+    let mut sources = [log.claim_source(0).unwrap(), log.claim_source(1).unwrap()];
+    let mut stamp = 0;
+    let mut publish = |source: usize| {
+        stamp += 1;
+        sources[source].reserve(&header(0), &[], || stamp).unwrap().publish().unwrap();
+    };
+    assert!(reader.has_read(&reader.published()));
+    (0..20).for_each(|number| publish(number % 2));
+    let published = reader.published();
+    let mut read_records = 0;
+    while !reader.has_read(&published) {
+        publish(read_records % 2);
+        assert!(read(&mut reader, &mut Vec::new()).is_some());
+        read_records += 1;
+    }
+    assert!((20..=20 + MOST_IN_A_ROW as usize).contains(&read_records), "{read_records}");
+    assert!(!reader.has_read(&reader.published()));
+}
+
 #[test]
 fn logs_that_cannot_be_have_no_words() {
     let words = AccessLog::<ProcessWords>::words_for;

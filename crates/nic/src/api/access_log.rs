@@ -6,7 +6,7 @@ use crate::services::interception::{Attributes, SharedLog};
 use crate::services::protection::MemoryRegion;
 use crate::words::error::Result;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{LogReader, Next, Receipt, RecordHeader};
+use pagewire_iommu::access_log::{LogReader, Next, Published, Receipt, RecordHeader};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,6 +74,16 @@ impl<F: Fabric> AccessLog<F> {
     /// The handlers have returned for a record and all before it of its source.
     pub fn handled(&self, receipt: Receipt) {
         self.reader.lock().handled(receipt);
+    }
+
+    /// What sources have published by now.
+    pub fn published(&self) -> Published {
+        self.reader.lock().published()
+    }
+
+    /// Whether all of that was taken.
+    pub fn has_read(&self, published: &Published) -> bool {
+        self.reader.lock().has_read(published)
     }
 
     /// Sleeps until a source has so many records that were not taken, or little space left, or [`wake`](Self::wake) is called; for so long at
