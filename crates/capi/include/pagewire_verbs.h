@@ -121,14 +121,15 @@ pw_error pw_page_counts(const void *address, size_t length, pw_page_count *count
  * file: one region has one file; another name begins a full checkpoint there. NULL: the file that the region has, as by pagewire run --checkpoint. saved: gets
  * what was saved; NULL if nobody asks.
  *
- * Writes of this process are seen by asynchronous write protection (Linux 6.7); elsewhere, and for memory that cannot be protected so, as files that are
- * mapped, each checkpoint is a full copy, which a line on the standard error output says. What peers write through another region over the same memory
- * is seen, too, if that memory is not of the registered heap, or the other region is saved as well.
+ * Writes of this process are seen by asynchronous write protection (Linux 6.7). Elsewhere, for memory that cannot be protected so, and for memory that is
+ * mapped shared, as other processes may write it, each checkpoint is a full copy, which a line on the standard error output says. What peers write through
+ * another region over the same memory is seen, too, if that memory is not of the registered heap, or the other region is saved as well.
  *
  * mr: registered, and not deregistered meanwhile. A reregistration ends its checkpoints: the next one is full.
  *
- * PW_ARGUMENT: mr or file cannot be, or pagewire run --checkpoint saves the region elsewhere. PW_ENGINE: the file or the memory cannot be used, which
- * pw_error_message() says; the checkpoints before stay.
+ * PW_ARGUMENT: mr or file cannot be, pagewire run --checkpoint saves the region elsewhere, or the file has a region of another length. PW_IN_USE: another
+ * process, or another region, has the file. PW_FILE: it is no checkpoint file, or damaged. PW_LIMIT: 128 regions are saved already. PW_SYSTEM: the file or the
+ * memory cannot be used. pw_error_message() says more. The checkpoints before stay, and the region is saved where it was.
  */
 pw_error pw_checkpoint_region(struct ibv_mr *mr, const char *file, pw_saved *saved);
 
@@ -137,7 +138,8 @@ pw_error pw_checkpoint_region(struct ibv_mr *mr, const char *file, pw_saved *sav
  * their checksums before any is changed. Later checkpoints of this region to the same file have what has changed since; those behind number are then
  * forgotten.
  *
- * number: of a checkpoint; 0: the last one. restored: gets its number; NULL if nobody asks. The others as for pw_checkpoint_region().
+ * number: of a checkpoint; 0: the last one. restored: gets its number; NULL if nobody asks. PW_ARGUMENT: the file has no such checkpoint. No file is made.
+ * The others as for pw_checkpoint_region().
  */
 pw_error pw_restore_region(struct ibv_mr *mr, const char *file, uint64_t number, uint64_t *restored);
 

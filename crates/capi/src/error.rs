@@ -230,7 +230,8 @@ impl From<CheckpointError> for Refusal {
     }
 }
 
-fn of_save(error: &SaveError) -> pw_error {
+/// Why memory was not saved, as a code.
+pub fn of_save(error: &SaveError) -> pw_error {
     match error {
         SaveError::File { .. } | SaveError::Watch { .. } | SaveError::Memory(_) => pw_error::PW_SYSTEM,
         SaveError::Busy { .. } => pw_error::PW_IN_USE,

@@ -3,7 +3,7 @@
 use crate::access_log::{PW_TO_END, described, pw_log};
 use crate::boundary::{call, place};
 use crate::checkpoint::{write_saved, optional, pw_saved};
-use crate::error::{Refusal, pw_error};
+use crate::error::{Refusal, of_save, pw_error};
 use crate::handle::object;
 use pagewire_active::{AccessLog, PageSetting};
 use pagewire_verbs::abi::ibv_mr;
@@ -18,7 +18,6 @@ use std::path::Path;
 
 impl From<RefusedSave> for Refusal {
     fn from(refused: RefusedSave) -> Self {
-        let engine = |sentence: String| Refusal::new(pw_error::PW_ENGINE, sentence);
         match refused {
             RefusedSave::NoRegion => Refusal::argument("'mr' is no memory region"),
             RefusedSave::NoFile => Refusal::argument(
@@ -28,7 +27,11 @@ impl From<RefusedSave> for Refusal {
                 "the region is saved to {} (pagewire run --checkpoint): 'file' must be NULL or this",
                 path.display()
             )),
-            RefusedSave::Save(error) => engine(error.to_string()),
+            RefusedSave::Full(most) => Refusal::new(
+                pw_error::PW_LIMIT,
+                format!("{most} regions are saved, and no more can be: deregister one before"),
+            ),
+            RefusedSave::Save(error) => Refusal::new(of_save(&error), error.to_string()),
         }
     }
 }

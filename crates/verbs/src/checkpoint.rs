@@ -11,7 +11,8 @@ mod server;
 
 use crate::engine::Host;
 use crate::limits::{
-    CHECKPOINT_EXIT_SECONDS, MAX_CHECKPOINT_FOLDERS, MAX_ENDED_CHECKPOINTS, MAX_SAVED_REGIONS,
+    CHECKPOINT_EXIT_SECONDS, EXIT_PATIENCE_MILLISECONDS, MAX_CHECKPOINT_FOLDERS, MAX_ENDED_CHECKPOINTS,
+    MAX_SAVED_REGIONS,
 };
 use crate::messages::say;
 use crate::watch;
@@ -28,7 +29,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why a region was not saved, or not restored.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub enum RefusedSave {
     NoFile,
     /// The region is saved to this file, as the program was started so.
     Chosen(PathBuf),
+    /// So many regions are saved, and no more can be.
+    Full(usize),
     /// As it says.
     Save(SaveError),
 }
@@ -143,7 +146,10 @@ pub fn registered(region: &Arc<MemoryRegion<Host>>, memory: (u64, u64)) {
     }
     match state.folder() {
         Ok(folder) => {
-            drop(state.add(region, memory, |number| folder.join(format!("region-{number}.checkpoint")), true))
+            let number = state.take_number();
+            let path = folder.join(format!("region-{number}.checkpoint"));
+            let added = SavedRegion::new(region, memory, Title { number, path, is_chosen: true });
+            state.add(Arc::new(added));
         }
         Err(error) => {
             state.is_refused = true;
@@ -156,7 +162,21 @@ pub fn registered(region: &Arc<MemoryRegion<Host>>, memory: (u64, u64)) {
 #[cold]
 pub fn ended(key: u32) {
     let _uncancelled = Uncancelled::begin();
-    STATE.lock().end(|region| region.key() == key);
+    end(|region| region.key() == key);
+}
+
+/// Ends regions, and removes files that are not kept.
+fn end(is_ended: impl Fn(&SavedRegion) -> bool) {
+    // The lock is not held while files are removed.
+    let removed = STATE.lock().end(is_ended);
+    for path in removed {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                log::warn!("the file of a region that has ended stays: {}: {error}", path.display());
+            }
+            _ => {}
+        }
+    }
 }
 
 impl State {
@@ -175,55 +195,63 @@ impl State {
         Ok(self.folder.insert(made).clone())
     }
 
-    fn add(
-        &mut self,
-        region: &Arc<MemoryRegion<Host>>,
-        memory: (u64, u64),
-        path: impl FnOnce(u64) -> PathBuf,
-        is_chosen: bool,
-    ) -> Arc<SavedRegion> {
-        let number = self.registered;
+    /// How many were registered or saved before this one.
+    fn take_number(&mut self) -> u64 {
         self.registered += 1;
-        let added =
-            Arc::new(SavedRegion::new(region, memory, Title { number, path: path(number), is_chosen }));
-        for other in self.regions.iter().filter(|other| other.overlaps(&added)) {
-            if let Some(written) = other.written() {
-                watch::note_writes(added.key(), other.number(), &written);
-            }
-        }
-        self.regions.push(added.clone());
-        added
+        self.registered - 1
     }
 
-    /// Ends regions. The files of those that were chosen stay, the youngest.
-    fn end(&mut self, is_ended: impl Fn(&SavedRegion) -> bool) {
+    fn add(&mut self, added: Arc<SavedRegion>) {
+        self.note_others(&added);
+        self.regions.push(added);
+    }
+
+    /// Has writes by the key of a region noted for the other ones over the same memory.
+    fn note_others(&self, region: &SavedRegion) {
+        for other in self.regions.iter().filter(|other| other.overlaps(region)) {
+            if let Some(written) = other.written() {
+                watch::note_writes(region.key(), other.number(), &written);
+            }
+        }
+    }
+
+    /// Ends regions. The files of those that were chosen and have a checkpoint stay, the youngest; gives the others.
+    fn end(&mut self, is_ended: impl Fn(&SavedRegion) -> bool) -> Vec<PathBuf> {
         let (ended, living) =
             std::mem::take(&mut self.regions).into_iter().partition(|region| is_ended(region));
         self.regions = living;
-        let ended: Vec<Arc<SavedRegion>> = ended;
+        let (ended, mut removed): (Vec<Arc<SavedRegion>>, _) = (ended, Vec::new());
         for region in ended {
             region.end();
             watch::forget_writes(region.number());
-            if region.is_chosen() {
-                self.ended.push_back(region.path().to_owned());
+            match (region.is_chosen(), region.is_saved()) {
+                (true, true) => self.ended.push_back(region.path().to_owned()),
+                // Its first save may have begun one.
+                (true, false) => removed.push(region.path().to_owned()),
+                (false, _) => {}
             }
         }
-        while self.ended.len() > MAX_ENDED_CHECKPOINTS {
-            let Some(path) = self.ended.pop_front() else { return };
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    log::warn!("the file of a region that has ended stays: {}: {error}", path.display());
-                }
-                _ => {}
-            }
-        }
+        let older = self.ended.len().saturating_sub(MAX_ENDED_CHECKPOINTS);
+        removed.extend(self.ended.drain(..older));
+        removed
+    }
+
+    fn known(&self, region: &Arc<MemoryRegion<Host>>) -> Option<&Arc<SavedRegion>> {
+        let key = region.rkey();
+        self.regions.iter().find(|known| known.is_of(region) && known.key() == key)
     }
 }
 
 /// Has what peers write noted there: to a region, by its own key or by that of another one over the same memory.
 fn note_writes(region: &SavedRegion, written: &WrittenPages) {
     let state = STATE.lock();
+    if region.has_ended() {
+        // Nobody would have it forgotten.
+        return;
+    }
     region.set_written(written);
+    // Before the first region was saved there may have been no log to note anything of.
+    state.note_others(region);
     watch::note_writes(region.key(), region.number(), written);
     for other in state.regions.iter().filter(|other| other.overlaps(region)) {
         watch::note_writes(other.key(), region.number(), written);
@@ -270,7 +298,7 @@ fn save_round(rounds: &mut Rounds) -> Option<Round> {
     let mut lines = Vec::new();
     for region in regions {
         if region.is_gone() {
-            STATE.lock().end(|known| known.number() == region.number());
+            end(|known| known.number() == region.number());
             continue;
         }
         let outcome = region.save(Some(round));
@@ -293,7 +321,7 @@ fn line(region: &SavedRegion, outcome: Result<Saved, SaveError>) -> RegionLine {
         address,
         length,
         checkpoint: saved.map(|saved| saved.number),
-        kind: saved.map(|saved| region::kind(saved.kind)),
+        kind: saved.map(|saved| saved.kind.name()),
         pages: saved.map(|saved| saved.pages),
         error,
     }
@@ -309,28 +337,59 @@ pub fn save_region(
     file: Option<&Path>,
 ) -> Result<Saved, RefusedSave> {
     watch::begin_use();
-    let saved = saved_region(region, memory, file)?;
-    Ok(saved.save(None)?)
-}
-
-fn saved_region(
-    region: &Arc<MemoryRegion<Host>>,
-    memory: (u64, u64),
-    file: Option<&Path>,
-) -> Result<Arc<SavedRegion>, RefusedSave> {
-    let mut state = STATE.lock();
-    let key = region.rkey();
-    let known = state.regions.iter().find(|known| known.is_of(region) && known.key() == key).cloned();
+    let known = STATE.lock().known(region).cloned();
     match (known, file) {
-        (Some(known), None) => Ok(known),
-        (Some(known), Some(file)) if known.path() == file => Ok(known),
+        (Some(known), None) => Ok(known.save(None)?),
+        (Some(known), Some(file)) if is_same_file(known.path(), file) => Ok(known.save(None)?),
         (Some(known), Some(_)) if known.is_chosen() => Err(RefusedSave::Chosen(known.path().to_owned())),
         (None, None) => Err(RefusedSave::NoFile),
         (_, Some(file)) => {
-            state.end(|known| known.is_of(region));
-            Ok(state.add(region, memory, |_| file.to_owned(), false))
+            let other = of_other_file(region, memory, file)?;
+            other.open_to_save()?;
+            take_over(&other, || other.save(None))
         }
     }
+}
+
+/// Whether both name one file.
+fn is_same_file(known: &Path, file: &Path) -> bool {
+    known == file
+        || known.canonicalize().ok().zip(file.canonicalize().ok()).is_some_and(|(known, file)| known == file)
+}
+
+/// A region with another file than it is saved to, if it is.
+fn of_other_file(
+    region: &Arc<MemoryRegion<Host>>,
+    memory: (u64, u64),
+    file: &Path,
+) -> Result<Arc<SavedRegion>, RefusedSave> {
+    let mut state = STATE.lock();
+    if state.regions.iter().filter(|known| !known.is_of(region)).count() >= MAX_SAVED_REGIONS {
+        return Err(RefusedSave::Full(MAX_SAVED_REGIONS));
+    }
+    let title = Title { number: state.take_number(), path: file.to_owned(), is_chosen: false };
+    Ok(Arc::new(SavedRegion::new(region, memory, title)))
+}
+
+/// Has a region with another file, which is open, take the place of the one that it is saved to, if a call of it succeeds. If not, that stays,
+/// and the next save there is full.
+fn take_over<T>(
+    other: &Arc<SavedRegion>,
+    call: impl FnOnce() -> Result<T, SaveError>,
+) -> Result<T, RefusedSave> {
+    let before: Vec<_> = {
+        let mut state = STATE.lock();
+        let before = state.regions.iter().filter(|region| region.is_same_as(other)).cloned().collect();
+        state.add(other.clone());
+        before
+    };
+    before.iter().for_each(|region| region.close());
+    let outcome = call();
+    match outcome.is_ok() {
+        true => end(|region| region.is_same_as(other) && region.number() != other.number()),
+        false => end(|region| region.number() == other.number()),
+    }
+    Ok(outcome?)
 }
 
 /// Restores a region from a file: from a checkpoint, or from the last one. Gives its number. What is saved to the file behind that is what has
@@ -345,23 +404,36 @@ pub fn restore_region(
     number: Option<u64>,
 ) -> Result<u64, RefusedSave> {
     watch::begin_use();
-    match saved_region(region, memory, Some(file)) {
-        Ok(saved) => Ok(saved.restore(number)?),
+    let known = STATE.lock().known(region).cloned();
+    match known {
+        Some(known) if is_same_file(known.path(), file) => Ok(known.restore(number)?),
         // It goes on being saved where it is.
-        Err(RefusedSave::Chosen(_)) => {
-            let inspection = Inspection::open(file)?;
-            Ok(region::restore_from(&inspection, region, memory, number)?)
+        Some(known) if known.is_chosen() => Ok(known.restore_from(&Inspection::open(file)?, number)?),
+        _ => {
+            let other = of_other_file(region, memory, file)?;
+            other.open_to_restore(number)?;
+            take_over(&other, || other.restore(number))
         }
-        Err(refused) => Err(refused),
     }
 }
 
 /// The process ends: what it has by now is saved, if all is to be.
 pub fn at_exit() {
-    let (is_chosen, rounds) = {
-        // A thread that this one has interrupted may be at it.
-        let Some(state) = STATE.try_lock() else { return };
-        (state.folder.is_some(), state.rounds.clone())
+    let begun = Instant::now();
+    let (is_chosen, rounds) = loop {
+        match STATE.try_lock() {
+            Some(state) => break (state.folder.is_some(), state.rounds.clone()),
+            None if begun.elapsed() < Duration::from_millis(EXIT_PATIENCE_MILLISECONDS) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // A thread that this one has interrupted may be at it.
+            None => {
+                say(format_args!(
+                    "the last checkpoint is not of the end of the process: a region was just being registered when that ended"
+                ));
+                return;
+            }
+        }
     };
     if !is_chosen {
         return;

@@ -393,6 +393,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
                 false => None,
             },
         };
+        // What is refused leaves the region as it is, with its checkpoints.
+        object.region.check_reregistration(&change)?;
         if watch::is_used() {
             watch::suspend(&object.region);
         }

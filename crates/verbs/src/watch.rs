@@ -213,14 +213,13 @@ pub fn registered(region: &Arc<MemoryRegion<Host>>, (address, length): (u64, u64
 /// A region is to be registered anew: its pages have no attributes meanwhile, unless those are the program's own.
 #[cold]
 pub fn suspend(region: &MemoryRegion<Host>) {
-    let mut state = STATE.lock();
     let key = region.rkey();
-    if state.own.contains_key(&key) {
+    if STATE.lock().own.contains_key(&key) {
         return;
     }
-    state.forget(key);
-    drop(state);
+    // A save that is under way sets none any more: [`log_writes`].
     checkpoint::ended(key);
+    STATE.lock().forget(key);
     // It may have had none.
     if let Err(error) = region.set_attributes(None) {
         log::debug!("a region that is registered anew keeps its attributes: {error}");
@@ -320,12 +319,20 @@ pub fn watch(region: &MemoryRegion<Host>, memory: (u64, u64), watched: Watched) 
     begin(&mut state, region, memory, purpose)
 }
 
-/// Has writes of peers to a region logged, for a checkpoint.
+/// Has writes of peers to a region logged, for a checkpoint, as long as that `has_ended` is not set.
 ///
 /// # Errors
 /// Why they cannot be.
-pub fn log_writes(region: &MemoryRegion<Host>, memory: (u64, u64)) -> Result<(), String> {
+pub fn log_writes(
+    region: &MemoryRegion<Host>,
+    memory: (u64, u64),
+    has_ended: &AtomicBool,
+) -> Result<(), String> {
     let mut state = STATE.lock();
+    // Whoever registers it anew has set this before, and takes the attributes away behind this.
+    if has_ended.load(Ordering::Acquire) {
+        return Err("the region was deregistered, or registered anew, meanwhile".into());
+    }
     let before = state.watched.get(&region.rkey()).copied().unwrap_or_default();
     if before.is_saved {
         return Ok(());

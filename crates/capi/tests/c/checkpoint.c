@@ -1,8 +1,10 @@
 /*
  * Checkpoints of regions. Without arguments: the calls. `steps FILE`: what peers and this process write in steps is saved, and each number that was is
  * printed; whoever kills this process compares. `replay STEP OUT`: writes what memory is after so many steps. `watched OUT`: a program that knows nothing
- * of checkpoints; each line of its input is a step, and it writes what its memory is behind it.
+ * of checkpoints; each line of its input is a step, and it writes what its memory is behind it. `ended`, `again`: regions that come and go while all are
+ * saved.
  */
+#define _GNU_SOURCE
 #include "loopback.h"
 #include <sys/mman.h>
 #include <unistd.h>
@@ -45,7 +47,7 @@ static void dump(const char *file, const char *start)
 static void calls(void)
 {
     char *start = memory + START, *kept = malloc(BYTES), *wanted = malloc(BYTES);
-    char file[] = "/tmp/pagewire-checkpoint-XXXXXX", other[64];
+    char file[] = "/tmp/pagewire-checkpoint-XXXXXX", other[64], absent[64];
     int descriptor = mkstemp(file);
     struct ibv_mr *mr = ibv_reg_mr(pd, start, BYTES, ALL), *short_mr = ibv_reg_mr(pd, memory, PAGE, ALL);
     pw_saved saved;
@@ -53,6 +55,7 @@ static void calls(void)
 
     REQUIRE(descriptor >= 0 && !close(descriptor) && kept && wanted && mr && short_mr);
     snprintf(other, sizeof other, "%s.other", file);
+    snprintf(absent, sizeof absent, "%s.absent", file);
     step(1, start, mr);
     REQUIRE(pw_checkpoint_region(mr, file, &saved) == PW_OK);
     REQUIRE(saved.number == 1 && saved.is_full && saved.pages > 0 && saved.pages <= PAGES);
@@ -80,10 +83,17 @@ static void calls(void)
 
     /* Another file, and what is refused. */
     REQUIRE(pw_checkpoint_region(mr, other, &saved) == PW_OK && saved.number == 1 && saved.is_full);
-    REQUIRE(pw_restore_region(mr, other, 7, NULL) == PW_ENGINE && strstr(pw_error_message(), "has no checkpoint 7"));
-    REQUIRE(pw_restore_region(short_mr, file, 0, NULL) == PW_ENGINE && strstr(pw_error_message(), "has regions of"));
-    REQUIRE(pw_checkpoint_region(short_mr, file, NULL) == PW_ENGINE);
-    REQUIRE(pw_checkpoint_region(short_mr, "/", NULL) == PW_ENGINE && strstr(pw_error_message(), "cannot open"));
+    REQUIRE(pw_restore_region(mr, other, 7, NULL) == PW_ARGUMENT && strstr(pw_error_message(), "has no checkpoint 7"));
+    REQUIRE(pw_restore_region(mr, file, 7, NULL) == PW_ARGUMENT && strstr(pw_error_message(), "has no checkpoint 7"));
+    REQUIRE(pw_restore_region(short_mr, file, 0, NULL) == PW_ARGUMENT && strstr(pw_error_message(), "has regions of"));
+    REQUIRE(pw_checkpoint_region(short_mr, file, NULL) == PW_ARGUMENT);
+    REQUIRE(pw_checkpoint_region(short_mr, other, NULL) == PW_IN_USE && strstr(pw_error_message(), "another region of this one"));
+    REQUIRE(pw_checkpoint_region(short_mr, "/", NULL) == PW_SYSTEM && strstr(pw_error_message(), "cannot open"));
+    /* That leaves a region where it is saved, with what is known of its changes, and makes no file. */
+    REQUIRE(pw_checkpoint_region(mr, "/", NULL) == PW_SYSTEM && pw_restore_region(mr, absent, 0, NULL) == PW_SYSTEM);
+    REQUIRE(access(absent, F_OK) && pw_checkpoint_region(mr, NULL, &saved) == PW_OK && saved.number == 2 && !saved.is_full);
+    REQUIRE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE));
+    REQUIRE(pw_checkpoint_region(mr, other, &saved) == PW_OK && saved.number == 3 && !saved.is_full);
     REQUIRE(pw_checkpoint_region(NULL, file, NULL) == PW_ARGUMENT && pw_restore_region(mr, NULL, 0, NULL) == PW_ARGUMENT);
     REQUIRE(pw_checkpoint_all(&number) == PW_ENGINE && strstr(pw_error_message(), "pagewire run --checkpoint"));
     REQUIRE(!memcmp(start, kept, BYTES));
@@ -116,7 +126,7 @@ static void calls(void)
     REQUIRE(pw_restore_region(mr, other, saved.number - 1, NULL) == PW_OK && !memcmp(start, kept, BYTES));
     /* What is not there cannot have changed, and cannot be read. */
     REQUIRE(!munmap(hole, PAGE) && pw_checkpoint_region(mr, NULL, &saved) == PW_OK);
-    REQUIRE(pw_checkpoint_region(mr, file, &saved) == PW_ENGINE && strstr(pw_error_message(), "cannot be accessed"));
+    REQUIRE(pw_checkpoint_region(mr, file, &saved) == PW_SYSTEM && strstr(pw_error_message(), "cannot be accessed"));
     REQUIRE(mmap(hole, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == hole);
     hole[0] = 8;
     REQUIRE(pw_checkpoint_region(mr, file, &saved) == PW_OK && saved.is_full);
@@ -124,6 +134,73 @@ static void calls(void)
     hole[0] = 9;
     REQUIRE(pw_restore_region(mr, file, 0, NULL) == PW_OK && hole[0] == 8 && !memcmp(start, kept, BYTES));
     REQUIRE(!ibv_dereg_mr(mr) && !remove(file) && !remove(other));
+}
+
+/* What is written through another mapping, as other processes do, is in the next checkpoint. */
+static void shared_memory(void)
+{
+    char file[] = "/tmp/pagewire-checkpoint-XXXXXX";
+    int named = mkstemp(file), memory_file = memfd_create("shared", MFD_CLOEXEC), all = PROT_READ | PROT_WRITE;
+    char *here, *elsewhere;
+    struct ibv_mr *mr;
+    pw_saved saved;
+
+    REQUIRE(named >= 0 && !close(named) && memory_file >= 0 && !ftruncate(memory_file, 4 * PAGE));
+    here = mmap(NULL, 4 * PAGE, all, MAP_SHARED, memory_file, 0);
+    elsewhere = mmap(NULL, 4 * PAGE, all, MAP_SHARED, memory_file, 0);
+    REQUIRE(here != MAP_FAILED && elsewhere != MAP_FAILED && (mr = ibv_reg_mr(pd, here, 4 * PAGE, ALL)) != NULL);
+    memset(here, 1, 4 * PAGE);
+    REQUIRE(pw_checkpoint_region(mr, file, &saved) == PW_OK && saved.is_full);
+    elsewhere[2 * PAGE] = 2;
+    REQUIRE(pw_checkpoint_region(mr, NULL, &saved) == PW_OK && saved.number == 2);
+    here[2 * PAGE] = 3;
+    REQUIRE(pw_restore_region(mr, file, 0, NULL) == PW_OK && here[2 * PAGE] == 2 && here[0] == 1);
+    REQUIRE(!ibv_dereg_mr(mr) && !remove(file) && !munmap(here, 4 * PAGE) && !munmap(elsewhere, 4 * PAGE) && !close(memory_file));
+}
+
+/* There is a bound of regions that are saved, which an error says. */
+static void many(void)
+{
+    enum { MOST = 128 };
+    char folder[] = "/tmp/pagewire-checkpoints-XXXXXX", file[64];
+    struct ibv_mr *mrs[MOST + 1];
+
+    REQUIRE(mkdtemp(folder) != NULL);
+    for (int i = 0; i <= MOST; i++) {
+        snprintf(file, sizeof file, "%s/%d", folder, i);
+        REQUIRE((mrs[i] = ibv_reg_mr(pd, memory + i * 16, 16, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+        REQUIRE(pw_checkpoint_region(mrs[i], file, NULL) == (i < MOST ? PW_OK : PW_LIMIT));
+    }
+    for (int i = 0; i <= MOST; i++) {
+        snprintf(file, sizeof file, "%s/%d", folder, i);
+        REQUIRE(!ibv_dereg_mr(mrs[i]) && (i == MOST || !remove(file)));
+    }
+    REQUIRE(!rmdir(folder));
+}
+
+/* Regions that were never saved come and go behind one that was. */
+static void ended(void)
+{
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, PAGE, ALL);
+    uint64_t saved;
+
+    REQUIRE(mr && pw_checkpoint_all(&saved) == PW_OK && saved == 2 && !ibv_dereg_mr(mr));
+    for (int i = 0; i < 70; i++)
+        REQUIRE((mr = ibv_reg_mr(pd, memory, PAGE, ALL)) && !ibv_dereg_mr(mr));
+}
+
+/* A region is registered anew while it is saved. */
+static void again(void)
+{
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, PAGES * PAGE, ALL);
+
+    REQUIRE(mr != NULL);
+    for (int i = 0; i < 1000; i++) {
+        memory[i % PAGES * PAGE] ^= 1;
+        REQUIRE(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, PAGES * PAGE, 0));
+        if (i % 4 == 0)
+            usleep(1000);
+    }
 }
 
 static void steps(const char *file)
@@ -171,7 +248,14 @@ int main(int count, char **words)
         steps(words[2]);
     else if (count == 3 && !strcmp(words[1], "watched"))
         watched(words[2]);
-    else
+    else if (count == 2 && !strcmp(words[1], "ended"))
+        ended();
+    else if (count == 2 && !strcmp(words[1], "again"))
+        again();
+    else {
         calls();
+        shared_memory();
+        many();
+    }
     return 0;
 }

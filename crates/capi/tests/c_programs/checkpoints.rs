@@ -183,6 +183,31 @@ fn a_program_that_knows_nothing_of_it_is_saved() {
     }
 }
 
+/// A file that has data stays, whatever was registered and never saved behind it.
+#[test]
+fn regions_that_were_never_saved_push_out_none_that_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    let mut choice = saved.clone().into_os_string();
+    choice.push(",every=0");
+    said(&output(Command::new(program()).arg("ended").env("PAGEWIRE_CHECKPOINT", &choice)));
+    let own = folder_of(&saved);
+    assert_eq!(last(&own.join("region-1.checkpoint")).0, 1);
+    assert_eq!(std::fs::read_dir(&own).unwrap().count(), 2, "no others have data");
+}
+
+/// The saves of another thread do not have it fail.
+#[test]
+fn a_region_is_registered_anew_while_it_is_saved() {
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut choice = folder.path().join("saved").into_os_string();
+        choice.push(",every=0.001");
+        let mut command = Command::new(program());
+        said(&output(command.arg("again").env("PAGEWIRE_PATH", path).env("PAGEWIRE_CHECKPOINT", &choice)));
+    }
+}
+
 /// Saved all the time, and killed at any instant: the last checkpoint is whole.
 #[test]
 fn a_program_that_is_killed_has_whole_checkpoints() {

@@ -231,6 +231,29 @@ impl<F: Fabric> MemoryRegion<F> {
         Ok(())
     }
 
+    /// Refuses what [`reregister`](Self::reregister) would refuse because of what the region is to become. Nothing is changed.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub fn check_reregistration(&self, change: &Reregistration<F>) -> Result<()> {
+        let registered = self.registered.lock();
+        invalid_if(registered.is_null, "a null region stays what it is")?;
+        let domain = change.domain.as_ref().unwrap_or(&registered.domain);
+        let is_foreign = !Arc::ptr_eq(domain.context(), registered.domain.context());
+        invalid_if(is_foreign, "the protection domain is of another context")?;
+        let access = change.access.unwrap_or(registered.access);
+        check_rights(access)?;
+        let (address, length) = change.translation.unwrap_or((registered.address, registered.length));
+        let is_zero_based = access.contains(Rights::ZERO_BASED);
+        let iova = match change.translation {
+            Some(_) if is_zero_based => 0,
+            Some(_) => address,
+            None => registered.iova,
+        };
+        check_long(length, iova, access)?;
+        invalid_if(!Region::may_cover(address, length), "the region is too long or leaves the address space")
+    }
+
     /// Changes the registration. Other rights alone leave the keys as they are; with another domain or translation the keys
     /// change too.
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {

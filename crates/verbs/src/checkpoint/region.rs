@@ -5,8 +5,7 @@ use crate::limits::{CHECKPOINT_CATCH_UP_MILLISECONDS, MAX_WATCHED_REGION};
 use crate::messages::say;
 use crate::{process, watch};
 use pagewire_checkpoint::{
-    CheckpointKind, Inspection, LocalWrites, MemoryError, PeerWrites, SaveError, Saved, SavedMemory, Saver,
-    WrittenPages,
+    Inspection, LocalWrites, MemoryError, PeerWrites, SaveError, Saved, SavedMemory, Saver, WrittenPages,
 };
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
@@ -56,6 +55,10 @@ pub struct SavedRegion {
     written: Mutex<Option<WrittenPages>>,
     has_ended: AtomicBool,
     has_failed: AtomicBool,
+    /// Its file has a checkpoint of it.
+    is_saved: AtomicBool,
+    /// It was told that others write its memory.
+    is_shared: AtomicBool,
 }
 
 impl SavedRegion {
@@ -69,11 +72,18 @@ impl SavedRegion {
             written: Mutex::new(None),
             has_ended: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            is_saved: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
         }
     }
 
     pub fn is_of(&self, region: &Arc<MemoryRegion<Host>>) -> bool {
         Arc::ptr_eq(&self.region, region)
+    }
+
+    /// Whether both are of one region, as it is registered now.
+    pub fn is_same_as(&self, other: &SavedRegion) -> bool {
+        self.is_of(&other.region)
     }
 
     pub fn key(&self) -> u32 {
@@ -110,6 +120,16 @@ impl SavedRegion {
         *self.written.lock() = Some(written.clone());
     }
 
+    /// Whether its file has a checkpoint of it.
+    pub fn is_saved(&self) -> bool {
+        self.is_saved.load(Ordering::Acquire)
+    }
+
+    /// Whether it is saved no more.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
     /// It is saved no more. Who is at it gives up.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
@@ -130,7 +150,8 @@ impl SavedRegion {
         let pid = std::process::id();
         let note = Note { program: &program, pid, region: self.title.number, address, length, round };
         let note = serde_json::to_vec(&note).map_err(|error| SaveError::Memory(error.into()))?;
-        let outcome = self.with_saver(|saver, memory, peers| saver.save(&[memory], &note, peers));
+        let outcome = self.with_saver(true, |saver, memory, peers| saver.save(&[memory], &note, peers));
+        self.is_saved.fetch_or(outcome.is_ok(), Ordering::AcqRel);
         if let Err(error) = &outcome
             && self.title.is_chosen
             && !self.is_gone()
@@ -146,16 +167,56 @@ impl SavedRegion {
     /// # Errors
     /// Why it was not restored.
     pub fn restore(&self, number: Option<u64>) -> Result<u64> {
-        self.with_saver(|saver, memory, peers| {
-            // Zero is none: the error says which there are.
-            let number = number.or_else(|| Some(saver.numbers()?.1)).unwrap_or(0);
+        self.with_saver(false, |saver, memory, peers| {
+            let number = number_or_last(saver, number);
             Ok(saver.restore(number, &[memory], peers)?.number)
         })
     }
 
-    /// Calls with the open file, until the kernel tells what was written: at last with a watch that needs no such thing.
+    /// Restores it from a file that it is not saved to. No save of it is under way meanwhile.
+    ///
+    /// # Errors
+    /// Why it was not restored.
+    pub fn restore_from(&self, inspection: &Inspection, number: Option<u64>) -> Result<u64> {
+        let _not_saved = self.saver.lock();
+        let bytes = Bytes::of(&self.region, self.key, self.memory, &self.has_ended)?;
+        let last = inspection.checkpoints().last().map(|last| last.number);
+        // Zero is none: the error says which there are.
+        Ok(inspection.restore(number.or(last).unwrap_or(0), &[&bytes])?.number)
+    }
+
+    /// Opens its file, and sees that a save can follow.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn open_to_save(&self) -> Result<()> {
+        let saver = Saver::open(&self.title.path, local_writes(), true)?;
+        saver.check_regions(&[self.memory.1])?;
+        *self.saver.lock() = Some(saver);
+        Ok(())
+    }
+
+    /// Opens its file, and sees that a restore can follow.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn open_to_restore(&self, number: Option<u64>) -> Result<()> {
+        let saver = Saver::open_existing(&self.title.path, local_writes(), true)?;
+        saver.check_restore(number_or_last(&saver, number), &[self.memory.1])?;
+        *self.saver.lock() = Some(saver);
+        Ok(())
+    }
+
+    /// Closes its file, and watches its pages no more: the kernel does that for one at a time. A save opens it anew, and is full.
+    pub fn close(&self) {
+        *self.saver.lock() = None;
+    }
+
+    /// Calls with the open file, until the kernel tells what was written: at last with a watch that needs no such thing. `makes`: the file is
+    /// made if it is absent.
     fn with_saver<T>(
         &self,
+        makes: bool,
         mut call: impl FnMut(&mut Saver, &dyn SavedMemory, &dyn PeerWrites) -> Result<T>,
     ) -> Result<T> {
         if self.memory.1 > MAX_WATCHED_REGION {
@@ -169,9 +230,12 @@ impl SavedRegion {
         loop {
             let saver = match &mut *place {
                 Some(saver) => saver,
-                None => place.insert(Saver::open(&self.title.path, method, true)?),
+                None if makes => place.insert(Saver::open(&self.title.path, method, true)?),
+                None => place.insert(Saver::open_existing(&self.title.path, method, true)?),
             };
-            match call(saver, &memory, &LoggedWrites(self)) {
+            let outcome = call(saver, &memory, &LoggedWrites(self));
+            self.tell_if_shared(saver);
+            match outcome {
                 Err(SaveError::Watch { why, .. }) if saver.local_writes() != LocalWrites::None => {
                     watches += 1;
                     if watches == WATCHES {
@@ -188,6 +252,22 @@ impl SavedRegion {
             }
         }
     }
+
+    fn tell_if_shared(&self, saver: &Saver) {
+        if let Some((address, length)) = saver.shared()
+            && !self.is_shared.swap(true, Ordering::Relaxed)
+        {
+            say(format_args!(
+                "each checkpoint of the region of {length} bytes at {address:#x} is a full copy: its memory is mapped shared (MAP_SHARED), \
+                 and nobody sees what other processes write there"
+            ));
+        }
+    }
+}
+
+/// That number, or the one of the last checkpoint. Zero is none: the error says which there are.
+fn number_or_last(saver: &Saver, number: Option<u64>) -> u64 {
+    number.or_else(|| Some(saver.numbers()?.1)).unwrap_or(0)
 }
 
 /// How writes of this process are seen. Soft-dirty bits are of no use here: a write between the look and their clearing is lost, and nobody stops
@@ -213,29 +293,6 @@ fn local_writes() -> LocalWrites {
 pub fn program() -> String {
     let name = crate::explain::program();
     if matches!(name.as_str(), "" | "." | ".." | "/") { "program".to_owned() } else { name }
-}
-
-pub fn kind(kind: CheckpointKind) -> &'static str {
-    match kind {
-        CheckpointKind::Full => "full",
-        CheckpointKind::Incremental => "incremental",
-    }
-}
-
-/// Restores memory of a region from a file that others save to.
-///
-/// # Errors
-/// Why it was not restored.
-pub fn restore_from(
-    inspection: &Inspection,
-    region: &Arc<MemoryRegion<Host>>,
-    memory: (u64, u64),
-    number: Option<u64>,
-) -> Result<u64> {
-    let never = AtomicBool::new(false);
-    let bytes = Bytes::of(region, region.rkey(), memory, &never)?;
-    let last = inspection.checkpoints().last().map(|last| last.number);
-    Ok(inspection.restore(number.or(last).unwrap_or(0), &[&bytes])?.number)
 }
 
 /// The memory of a region, as long as that is registered.
@@ -307,7 +364,7 @@ impl PeerWrites for LoggedWrites<'_> {
         if region.region.rights().intersects(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC) {
             let refused =
                 |why: String| SaveError::Memory(format!("writes of peers cannot be logged: {why}").into());
-            watch::log_writes(&region.region, region.memory).map_err(refused)?;
+            watch::log_writes(&region.region, region.memory, &region.has_ended).map_err(refused)?;
         }
         super::note_writes(region, written);
         Ok(())
