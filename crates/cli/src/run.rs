@@ -133,7 +133,7 @@ fn print_counters(file: &Path, status: ExitStatus, arguments: &RunArguments) -> 
     }
     if !unfinished.is_empty() {
         crate::tell!(
-            "pagewire: a process ended before it wrote its counts: these are of a moment before its end"
+            "pagewire: a process has not written its last counts: it runs on, or has ended before. These are of an earlier moment"
         );
         watched::print(&unfinished, arguments.json)?;
     }
@@ -297,7 +297,7 @@ fn wait_forwarding_signals(command: &mut Command) -> Result<io::Result<ExitStatu
             }
         }
     });
-    let forwarder = forwarder.context("--stats needs a thread that forwards signals")?;
+    let forwarder = forwarder.context("--stats and --watch need a thread that forwards signals")?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(Err(error)),

@@ -37,7 +37,8 @@ pub fn save(processes: &[u32], as_json: bool) -> Result<u8> {
 fn answer(pid: u32) -> Result<Value, String> {
     let text = checkpoint(pid).map_err(|silence| match silence {
         Silence::NoEngine => {
-            "it saves no regions: it was not started by pagewire run --checkpoint, or has registered none yet"
+            "it saves no regions: it was not started by pagewire run --checkpoint, has registered none yet, or could make no \
+             folder there, which it has then told on its standard error output"
                 .to_owned()
         }
         silence => silence.to_string(),
