@@ -79,14 +79,11 @@ impl Responder {
                 Outcome::Denied(_) => return Disposition::Dropped(DropCause::Stale),
             }
         }
-        let message = self.executor.message();
-        let responses = |repeated| {
-            let length = reth.length;
-            Output::Read(ReadResponses { psn, packets, remote, length, first: true, message, repeated })
-        };
+        let (length, message) = (reth.length, self.executor.message());
         if self.has_room_to_replay(shared) {
-            let sent_before = self.forget_rest(psn, packets).unwrap_or(packets);
-            self.replays.push_back(responses(sent_before));
+            let repeated = self.forget_rest(psn, packets).unwrap_or(packets);
+            let responses = ReadResponses { psn, packets, remote, length, first: true, message, repeated };
+            self.replays.push_back(Output::Read(responses));
         }
         Disposition::Duplicate
     }
