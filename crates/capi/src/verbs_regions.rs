@@ -2,7 +2,7 @@
 
 use crate::access_log::{PW_TO_END, described, pw_log};
 use crate::boundary::{call, place};
-use crate::checkpoint::{write_saved, optional, pw_saved};
+use crate::checkpoint::{optional, pw_saved, write_saved};
 use crate::error::{Refusal, of_save, pw_error};
 use crate::handle::object;
 use pagewire_active::{AccessLog, PageSetting};
