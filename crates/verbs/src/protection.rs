@@ -337,9 +337,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     quick_status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
-        let key = object.region.rkey();
+        let watched = watch::is_used().then(|| object.region.rkey());
         object.membership.end(|| object.region.deregister())?;
-        if watch::is_used() {
+        if let Some(key) = watched {
             watch::ended(key);
         }
         // SAFETY: as above.
