@@ -147,8 +147,8 @@ pub struct Checkpoint {
     saver: Saver,
     /// `None`: the program notes what is logged.
     log: Option<(AccessLog, Serving)>,
-    /// It was told that other processes map a region.
-    tells_shared: bool,
+    /// A region that other processes map has not been warned of yet.
+    warns_of_shared: bool,
 }
 
 impl Checkpoint {
@@ -178,7 +178,7 @@ impl Checkpoint {
             true => Some(log_of(node, saver.written().clone())?),
             false => None,
         };
-        Ok(Checkpoint { saver, log, tells_shared: true })
+        Ok(Checkpoint { saver, log, warns_of_shared: true })
     }
 
     /// How writes of this process are seen.
@@ -213,8 +213,8 @@ impl Checkpoint {
     pub fn save_all(&mut self, regions: &[&dyn Memory], note: &[u8]) -> Result<Saved> {
         let puts = LoggedPuts { log: self.log.as_ref().map(|(log, _)| log), regions };
         let saved = with_saved(regions, |saved| self.saver.save(saved, note, &puts))?;
-        if let Some((address, bytes)) = self.saver.shared().filter(|_| self.tells_shared) {
-            self.tells_shared = false;
+        if let Some((address, bytes)) = self.saver.shared().filter(|_| self.warns_of_shared) {
+            self.warns_of_shared = false;
             log::warn!(
                 "each checkpoint of the {bytes} bytes at {address:#x} has all pages: they are mapped shared (MAP_SHARED), and nobody sees \
                  what other processes write there"

@@ -52,6 +52,7 @@ mod assembler;
 mod attributes;
 mod batch;
 pub mod built_in;
+mod bytes;
 mod checkpoint;
 mod clock;
 pub mod experimental;

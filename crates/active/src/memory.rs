@@ -24,46 +24,31 @@ pub trait Memory {
     fn pages(&self) -> Option<PageSetting<'_>>;
 }
 
-impl<T: FromBytes> Memory for Region<T, Shared> {
-    fn address(&self) -> u64 {
-        Region::address(self)
-    }
+/// Regions of both kinds have the same calls, each of its own.
+macro_rules! memory_of_region {
+    ($([$($parameter:tt)*] $region:ty),*) => {$(
+        impl<$($parameter)*> Memory for $region {
+            fn address(&self) -> u64 {
+                self.address()
+            }
 
-    fn bytes(&self) -> u64 {
-        Region::bytes(self)
-    }
+            fn bytes(&self) -> u64 {
+                self.bytes()
+            }
 
-    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.read_bytes(offset, bytes)
-    }
+            fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+                self.read_bytes(offset, bytes)
+            }
 
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write_bytes(offset, bytes)
-    }
+            fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+                self.write_bytes(offset, bytes)
+            }
 
-    fn pages(&self) -> Option<PageSetting<'_>> {
-        Some(self.attributes(..))
-    }
+            fn pages(&self) -> Option<PageSetting<'_>> {
+                Some(self.attributes(..))
+            }
+        }
+    )*};
 }
 
-impl Memory for Region<u64, Atomic> {
-    fn address(&self) -> u64 {
-        Region::address(self)
-    }
-
-    fn bytes(&self) -> u64 {
-        Region::bytes(self)
-    }
-
-    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.read_bytes(offset, bytes)
-    }
-
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write_bytes(offset, bytes)
-    }
-
-    fn pages(&self) -> Option<PageSetting<'_>> {
-        Some(self.attributes(..))
-    }
-}
+memory_of_region!([T: FromBytes] Region<T, Shared>, [] Region<u64, Atomic>);

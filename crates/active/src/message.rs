@@ -2,6 +2,8 @@
 //!
 //! Entries are a word and bytes: `word`, `length`, and the bytes, filled up to words. The owner reads what anybody may have written.
 
+use crate::bytes::to_words;
+
 /// Words of a message of entries or keys at most, unless it has one entry alone. Within a host it lies in one record of a
 /// log; over udp each packet has a record, and [`Assembler`](crate::assembler::Assembler) puts them together.
 pub(crate) const MAX_WORDS: usize = 4001;
@@ -46,14 +48,7 @@ pub(crate) const fn words_of_entry(length: usize) -> usize {
 #[inline]
 pub(crate) fn push_entry(message: &mut Vec<u64>, word: u64, bytes: &[u8]) {
     message.extend([word, bytes.len() as u64]);
-    let whole = bytes.chunks_exact(8);
-    let rest = whole.remainder();
-    message.extend(whole.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default())));
-    if !rest.is_empty() {
-        let mut word = [0; 8];
-        word[..rest.len()].copy_from_slice(rest);
-        message.push(u64::from_le_bytes(word));
-    }
+    message.extend(to_words(bytes));
 }
 
 /// Entries as they lie in a message.

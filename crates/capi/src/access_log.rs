@@ -1,6 +1,6 @@
 //! Memory that reacts: attributes of pages, access logs and their handlers.
 
-use crate::boundary::{Result, call, give, place};
+use crate::boundary::{Result, call, give, optional, place};
 use crate::error::{Refusal, pw_error};
 use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
@@ -366,7 +366,7 @@ fn counts_of(summary: pagewire_active::Summary) -> pw_counts {
 struct CountsPlace(Option<std::ptr::NonNull<pw_counts>>);
 
 fn counts_place(counts: *mut pw_counts) -> Result<CountsPlace> {
-    Ok(CountsPlace(if counts.is_null() { None } else { Some(place(counts, "counts")?) }))
+    Ok(CountsPlace(optional(counts, "counts")?))
 }
 
 impl CountsPlace {
@@ -397,7 +397,7 @@ pub unsafe extern "C" fn pw_take_faults(
         // SAFETY: a pointer of this library (pagewire.h).
         let node: &Node = unsafe { node_of(node) }?;
         let handler = Handler::new(handler, context)?;
-        let to = if dropped.is_null() { None } else { Some(place(dropped, "dropped")?) };
+        let to = optional(dropped, "dropped")?;
         let (records, lost) = node.take_logged_faults();
         for record in &records {
             // SAFETY: the caller's function takes its context (pagewire.h).

@@ -92,12 +92,17 @@ pub unsafe fn array<'a, T>(first: *const T, count: usize, name: &str) -> Result<
     Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), count) })
 }
 
-/// The argument `path`.
+/// The place of a result that nobody has to ask for. `name` is that of the argument.
+pub fn optional<T>(pointer: *mut T, name: &str) -> Result<Option<NonNull<T>>> {
+    if pointer.is_null() { Ok(None) } else { place(pointer, name).map(Some) }
+}
+
+/// A path of a file. `name` is that of the argument.
 ///
 /// # Safety
 /// NULL, or a string that ends with a NUL.
-pub unsafe fn path_of(path: *const c_char) -> Result<PathBuf> {
-    let path = NonNull::new(path.cast_mut()).ok_or_else(|| Refusal::argument("'path' is NULL"))?;
+pub unsafe fn path_of(path: *const c_char, name: &str) -> Result<PathBuf> {
+    let path = NonNull::new(path.cast_mut()).ok_or_else(|| Refusal::argument(format!("'{name}' is NULL")))?;
     // SAFETY: the caller's promise.
     Ok(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(path.as_ptr()) }.to_bytes())))
 }

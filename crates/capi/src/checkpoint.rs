@@ -1,6 +1,6 @@
 //! Incremental checkpoints of memory that peers write, too.
 
-use crate::boundary::{Result, array, bytes, bytes_of, call, path_of, place};
+use crate::boundary::{Result, array, bytes, bytes_of, call, optional, path_of, place};
 use crate::error::{Refusal, pw_error};
 use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn pw_checkpoint_open(
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(std::ptr::null_mut()) };
         // SAFETY: a pointer of this library, and a string (pagewire.h).
-        let (node, path) = unsafe { (node_of(node)?, path_of(path)?) };
+        let (node, path) = unsafe { (node_of(node)?, path_of(path, "path")?) };
         let syncs = match options {
             PW_SYNC => true,
             PW_NO_SYNC => false,
@@ -163,14 +163,14 @@ pub unsafe extern "C" fn pw_checkpoint_numbers(
             LocalWrites::WriteProtect => PW_WRITE_PROTECT,
         };
         for (at, number, name) in [(first, numbers.0, "first"), (last, numbers.1, "last")] {
-            if !at.is_null() {
+            if let Some(at) = optional(at, name)? {
                 // SAFETY: the caller's place (pagewire.h), aligned and not NULL.
-                unsafe { place(at, name)?.write(number) };
+                unsafe { at.write(number) };
             }
         }
-        if !local_writes.is_null() {
+        if let Some(to) = optional(local_writes, "local_writes")? {
             // SAFETY: the caller's place (pagewire.h), aligned and not NULL.
-            unsafe { place(local_writes, "local_writes")?.write(method) };
+            unsafe { to.write(method) };
         }
         Ok(())
     })
@@ -299,10 +299,6 @@ impl OpenCheckpoint {
     fn views(&self) -> Vec<&dyn Memory> {
         self.memories.iter().map(|memory| memory as &dyn Memory).collect()
     }
-}
-
-pub(crate) fn optional<T>(pointer: *mut T, name: &str) -> Result<Option<NonNull<T>>> {
-    if pointer.is_null() { Ok(None) } else { place(pointer, name).map(Some) }
 }
 
 /// # Safety

@@ -1,6 +1,6 @@
 //! Processes whose puts and gets are logged, so that any one of them may die and repeat its work.
 
-use crate::boundary::{Result, bytes, bytes_of, call, give, path_of, place};
+use crate::boundary::{Result, bytes, bytes_of, call, give, optional, path_of, place};
 use crate::checkpoint::{PW_NO_SYNC, PW_SYNC};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn pw_process_start(
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(std::ptr::null_mut()) };
         // SAFETY: a pointer of this library, and a string (pagewire.h).
-        let (node, path) = unsafe { (node_of(node)?, path_of(path)?) };
+        let (node, path) = unsafe { (node_of(node)?, path_of(path, "path")?) };
         let at = place(options.cast_mut(), "options")?;
         // SAFETY: options (pagewire.h), aligned and not NULL.
         let given = unsafe { at.read() };
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn pw_process_is_replaying(process: *mut pw_process) -> bo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_process_next_epoch(process: *mut pw_process, epoch: *mut u64) -> pw_error {
     call(|| {
-        let to = if epoch.is_null() { None } else { Some(place(epoch, "epoch")?) };
+        let to = optional(epoch, "epoch")?;
         let next = |process: &mut LoggedProcess| {
             process.next_epoch()?;
             Ok(process.epoch())
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn pw_process_checkpoint(
     number: *mut u64,
 ) -> pw_error {
     call(|| {
-        let to = if number.is_null() { None } else { Some(place(number, "number")?) };
+        let to = optional(number, "number")?;
         // SAFETY: so many bytes (pagewire.h).
         let note = unsafe { bytes_of(note, length, "note") }?;
         // SAFETY: a pointer of this library (pagewire.h).

@@ -1,6 +1,6 @@
 //! Words of this process that peers set or add to behind their puts.
 
-use crate::boundary::{call, place};
+use crate::boundary::{call, optional};
 use crate::error::{Refusal, pw_error};
 use crate::node::{node_of, pw_node};
 use std::ptr::NonNull;
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn pw_signal_wait(
             PW_AT_MOST => u64::le,
             _ => return Err(Refusal::argument(format!("'wish' is {wish}, which is no comparison"))),
         };
-        let to = if seen.is_null() { None } else { Some(place(seen, "seen")?) };
+        let to = optional(seen, "seen")?;
         // SAFETY: a word of the caller that stays, and that nobody changes but as an atomic (pagewire.h).
         let signal = unsafe { node.signal_raw(word) };
         let wished = |word| holds(&word, &value);

@@ -1,8 +1,8 @@
 //! Regions of verbs programs: checkpoints, and attributes of their pages (`pagewire_verbs.h`, which is written by hand).
 
 use crate::access_log::{PW_TO_END, described, pw_log};
-use crate::boundary::{call, place};
-use crate::checkpoint::{optional, pw_saved, write_saved};
+use crate::boundary::{call, optional, path_of};
+use crate::checkpoint::{pw_saved, write_saved};
 use crate::error::{Refusal, of_save, pw_error};
 use crate::handle::object;
 use pagewire_active::{AccessLog, PageSetting};
@@ -11,10 +11,8 @@ use pagewire_verbs::checkpoint::{self, RefusedSave};
 use pagewire_verbs::{
     OwnAttributesError, RegionAttributesError, checkpoint_region, restore_region, set_region_attributes,
 };
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::c_char;
 use std::ops::Bound;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 impl From<RefusedSave> for Refusal {
     fn from(refused: RefusedSave) -> Self {
@@ -36,14 +34,6 @@ impl From<RefusedSave> for Refusal {
     }
 }
 
-/// # Safety
-/// NULL, or a string.
-unsafe fn path_of<'p>(file: *const c_char) -> Option<&'p Path> {
-    // SAFETY: the caller's promise.
-    let text = (!file.is_null()).then(|| unsafe { CStr::from_ptr(file) })?;
-    Some(Path::new(OsStr::from_bytes(text.to_bytes())))
-}
-
 /// pagewire_verbs.h
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_checkpoint_region(
@@ -54,9 +44,9 @@ pub unsafe extern "C" fn pw_checkpoint_region(
     call(|| {
         let to = optional(saved, "saved")?;
         // SAFETY: NULL, or a string (pagewire_verbs.h).
-        let file = unsafe { path_of(file) };
+        let file = if file.is_null() { None } else { Some(unsafe { path_of(file, "file") }?) };
         // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
-        let done = unsafe { checkpoint_region(mr, file) }?;
+        let done = unsafe { checkpoint_region(mr, file.as_deref()) }?;
         // SAFETY: the caller's place for it (pagewire_verbs.h).
         unsafe { write_saved(to, done) };
         Ok(())
@@ -72,11 +62,11 @@ pub unsafe extern "C" fn pw_restore_region(
     restored: *mut u64,
 ) -> pw_error {
     call(|| {
-        let to = if restored.is_null() { None } else { Some(place(restored, "restored")?) };
+        let to = optional(restored, "restored")?;
         // SAFETY: NULL, or a string (pagewire_verbs.h).
-        let file = unsafe { path_of(file) }.ok_or_else(|| Refusal::argument("'file' is NULL"))?;
+        let file = unsafe { path_of(file, "file") }?;
         // SAFETY: NULL, or a region that nobody uses meanwhile (pagewire_verbs.h).
-        let number = unsafe { restore_region(mr, file, (number > 0).then_some(number)) }?;
+        let number = unsafe { restore_region(mr, &file, (number > 0).then_some(number)) }?;
         if let Some(to) = to {
             // SAFETY: the caller's place for it (pagewire_verbs.h), aligned and not NULL.
             unsafe { to.write(number) };

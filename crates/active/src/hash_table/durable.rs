@@ -27,8 +27,9 @@ use std::time::{Duration, Instant};
 pub(super) type Change<'v> = (u64, Option<&'v [u8]>);
 
 /// Elements as changes.
-pub(super) fn inserts<'v>(elements: &[(u64, &'v [u8])]) -> Vec<Change<'v>> {
-    elements.iter().map(|(key, value)| (*key, Some(*value))).collect()
+#[inline]
+pub(super) fn inserts<'v>(elements: &[(u64, &'v [u8])]) -> impl ExactSizeIterator<Item = Change<'v>> + Clone {
+    elements.iter().map(|(key, value)| (*key, Some(*value)))
 }
 
 /// Bytes of a log file at most, if no record needs more.
@@ -172,7 +173,6 @@ impl Ownership {
     ) -> Result<u64> {
         let files = &self.files;
         let (logs, mut changes) = (files.logs()?, Vec::new());
-        // All of them are closed, also those that a checkpoint has made needless.
         let path = files.path("checkpoint");
         let header = image::read(&path, |key, value| change(key, Some(value)))?;
         if let Some(header) = header
@@ -192,6 +192,7 @@ impl Ownership {
                 "its generation is the last one that there can be, and no member makes so many: remove it";
             failed("cannot use", path)(io::Error::new(io::ErrorKind::InvalidData, why))
         })?;
+        // All of them are closed, also those that the checkpoint has made needless.
         for (generation, path) in &logs {
             let mut of_file = Vec::new();
             log_file::close_and_read(path, files.boot, &mut of_file)?;

@@ -147,11 +147,11 @@ impl Member {
     #[inline]
     pub fn insert_mapped(&self, elements: &[(u64, &[u8])], own: &OwnVolume) -> Result<()> {
         if self.is_durable {
-            return self.change_mapped(&durable::inserts(elements), own);
+            return self.change_mapped(&durable::inserts(elements).collect::<Vec<_>>(), own);
         }
         let inserted = {
             let volume = self.volume.read();
-            volume.region.with_words(|words| insert_all(words, &volume.shape, elements))
+            volume.region.with_words(|words| volume.shape.apply(words, durable::inserts(elements)))
         };
         let inserted = match inserted {
             Some(inserted) => inserted?,
@@ -351,20 +351,6 @@ impl Member {
     }
 }
 
-/// Inserts elements until one has no space, and gives how many were inserted.
-#[inline]
-fn insert_all(words: &[AtomicU64], shape: &Shape, elements: &[(u64, &[u8])]) -> Result<usize> {
-    if elements.len() > 1 {
-        elements.iter().for_each(|(key, _)| shape.touch(words, *key));
-    }
-    for (index, (key, value)) in elements.iter().enumerate() {
-        if shape.insert(words, *key, value)? == Written::Full {
-            return Ok(index);
-        }
-    }
-    Ok(elements.len())
-}
-
 impl RemoteVolume {
     /// Has another volume take the place of this one. This process goes on with its log until the generation ends.
     fn replace(&mut self, new: RemoteVolume) {
@@ -382,7 +368,7 @@ impl RemoteVolume {
         self.region.with_words(|words| {
             let mut log = log.lock();
             match log.append(changes, owner)? {
-                Appended::Done => self.shape.apply(words, changes).map(Changed::Count),
+                Appended::Done => self.shape.apply(words, changes.iter().copied()).map(Changed::Count),
                 Appended::Full => Ok(Changed::LogFull(log.generation())),
             }
         })

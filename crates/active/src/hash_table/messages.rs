@@ -1,5 +1,6 @@
 //! What members of a hash table put to the mailbox of another one (`message.rs`): keys alone, or entries of a key and its value.
 
+use crate::bytes::to_words;
 use crate::message::kind::{CHECKPOINT, DELETE, KEYS, VALUES};
 use crate::message::{Entries, head, parse, push_entry, split, words_of_entry};
 
@@ -24,11 +25,7 @@ pub(super) struct Keys<'m>(&'m [u8]);
 
 impl Keys<'_> {
     pub fn iter(&self) -> impl Iterator<Item = u64> {
-        self.0.chunks_exact(8).map(|bytes| {
-            let mut word = [0; 8];
-            word.copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        })
+        to_words(self.0)
     }
 }
 

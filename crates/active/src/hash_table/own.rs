@@ -8,6 +8,7 @@ use super::{Service, VolumeStatistics};
 use crate::access::Access;
 use crate::assembler::Assembler;
 use crate::attributes::AttributesOf;
+use crate::bytes::to_words;
 use crate::log::{AccessLog, Logs};
 use crate::serve::Serving;
 use pagewire::{Atomic, Error, Node, Operation, Region, Result, Rights, Token};
@@ -231,7 +232,7 @@ impl OwnVolume {
             elements.iter().for_each(|(key, _)| volume.shape.touch(volume.region.words(), *key));
         }
         if let Some(durable) = &self.served.durable {
-            return self.served.change(durable, &durable::inserts(elements));
+            return self.served.change(durable, &durable::inserts(elements).collect::<Vec<_>>());
         }
         elements.iter().try_for_each(|(key, value)| self.insert(*key, value))
     }
@@ -355,7 +356,7 @@ impl Served {
                 let mut log = durable.log.lock();
                 match log.append(changes, None)? {
                     Appended::Done => {
-                        let made = volume.shape.apply(volume.region.words(), changes)?;
+                        let made = volume.shape.apply(volume.region.words(), changes.iter().copied())?;
                         return Ok((made, volume.resizes));
                     }
                     Appended::Full => log.generation(),
@@ -448,10 +449,8 @@ impl Served {
     /// Publishes where the volume is.
     fn publish_token(&self, token: &Token, count: u64) {
         let words = self.pointer.words();
-        for (word, bytes) in words[TOKEN..].iter().zip(token.to_bytes().chunks_exact(8)) {
-            let mut whole = [0; 8];
-            whole.copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(whole), Ordering::Release);
+        for (word, value) in words[TOKEN..].iter().zip(to_words(&token.to_bytes())) {
+            word.store(value, Ordering::Release);
         }
         words[COUNT].store(count, Ordering::Release);
     }

@@ -1,6 +1,7 @@
 //! What a member of a hash table gives the others, so that they find its volume.
 
 use super::durable::OwnerTicket;
+use crate::bytes::to_words;
 use pagewire::{Result, Token};
 
 /// Where a volume is.
@@ -34,11 +35,7 @@ impl Ticket {
         }
         let (tokens, owner) = bytes.split_at(2 * Token::LEN);
         let mut words = [0; OwnerTicket::WORDS];
-        for (word, bytes) in words.iter_mut().zip(owner.chunks_exact(8)) {
-            let mut whole = [0; 8];
-            whole.copy_from_slice(bytes);
-            *word = u64::from_le_bytes(whole);
-        }
+        words.iter_mut().zip(to_words(owner)).for_each(|(word, value)| *word = value);
         Ok(Ticket {
             mailbox: Token::from_bytes(&tokens[..Token::LEN])?,
             pointer: Token::from_bytes(&tokens[Token::LEN..])?,

@@ -5,6 +5,7 @@
 //! last pointer that is read before, as listing 2 does, elements are lost).
 
 use super::durable::Change;
+use crate::bytes::to_words;
 use pagewire::{Error, RemoteRegion, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -302,20 +303,26 @@ impl Shape {
     }
 
     /// Makes changes until one finds no space, and gives how many were made.
-    pub fn apply(&self, words: &[AtomicU64], changes: &[Change<'_>]) -> Result<usize> {
-        if changes.len() > 1 {
-            changes.iter().for_each(|(key, _)| self.touch(words, *key));
+    #[inline]
+    pub fn apply<'v>(
+        &self,
+        words: &[AtomicU64],
+        changes: impl ExactSizeIterator<Item = Change<'v>> + Clone,
+    ) -> Result<usize> {
+        let count = changes.len();
+        if count > 1 {
+            changes.clone().for_each(|(key, _)| self.touch(words, key));
         }
-        for (index, (key, value)) in changes.iter().enumerate() {
+        for (index, (key, value)) in changes.enumerate() {
             let written = match value {
-                Some(value) => self.insert(words, *key, value)?,
-                None => self.delete(words, *key).map(|_| Written::Done)?,
+                Some(value) => self.insert(words, key, value)?,
+                None => self.delete(words, key).map(|_| Written::Done)?,
             };
             if written == Written::Full {
                 return Ok(index);
             }
         }
-        Ok(changes.len())
+        Ok(count)
     }
 
     /// The word that names a value, whose bytes are written where they do not fit in it. `None`: there is no space for them.
@@ -331,12 +338,7 @@ impl Shape {
         if first.checked_add(count as u64).is_none_or(|end| end > self.value_words as u64) {
             return Ok(None);
         }
-        let mut packed = vec![0; count];
-        for (word, bytes) in packed.iter_mut().zip(value.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_le_bytes(whole);
-        }
+        let packed: Vec<u64> = to_words(value).collect();
         words.store_all(self.value_at(first), &packed)?;
         Ok(Some(IN_VOLUME | (value.len() as u64) << PLACE_BITS | first))
     }

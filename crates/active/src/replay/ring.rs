@@ -12,6 +12,7 @@
 //! ...      from word 16 on: ring of puts, ring of gets
 //! ```
 
+use crate::bytes::to_words;
 use pagewire::{Atomic, Region};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,11 +106,7 @@ impl Ring {
         let (_, end, _, start) = self.places();
         let length = entry.data.len() as u64;
         let head = [entry.number, entry.epoch, entry.stamp, entry.offset, length];
-        let data = entry.data.chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(word)
-        });
+        let data = to_words(&entry.data);
         let ring: &[AtomicU64] = &region.words()[start..start + self.ring];
         for (word, at) in head.into_iter().chain(data).zip(self.end..) {
             ring[(at % self.ring as u64) as usize].store(word, Ordering::Relaxed);

@@ -248,13 +248,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// The place of a transfer in the peer's memory, by what the last one found or by the peer's tables.
     #[inline(always)] // Part of each transfer.
     fn plan(&mut self, remote: RemoteAddress, length: u64, need: Rights) -> Outcome<Plan> {
-        let regions = &self.channel.peer_regions;
-        let is_known = |hint: &RemoteHint| {
-            hint.mr_entry.names(remote.key, need) && regions.still_open(hint.mr_entry.window())
-        };
-        let hint = match self.mr_cache.remote_hint {
-            Some(hint) if is_known(&hint) => hint,
-            _ => self.look_up(remote.key, need)?,
+        let hint = match self.known_hint(remote.key, need) {
+            Some(hint) => hint,
+            None => self.look_up(remote.key, need)?,
         };
         let granted = hint.mr_entry.window().locate(remote.address, length)?;
         let there = [Segment { address: granted.address, length }];
@@ -273,6 +269,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The region that was accessed last, if it is that of a key, for such accesses.
+    #[inline(always)] // Part of each transfer.
     pub(super) fn known_hint(&self, key: u32, need: Rights) -> Option<RemoteHint> {
         let regions = &self.channel.peer_regions;
         self.mr_cache

@@ -138,7 +138,7 @@ impl<F: Fabric> ProtectionDomain<F> {
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
         check_rights(access)?;
-        let iova = if access.contains(Rights::ZERO_BASED) { 0 } else { iova };
+        let iova = named_from(iova, access);
         if length > MAX_REGION_LENGTH || iova.checked_add(length).is_none() {
             check_long(length, iova, access)?;
         }
@@ -146,6 +146,12 @@ impl<F: Fabric> ProtectionDomain<F> {
         let services = self.services();
         services.regions.register(&region, services.random_byte()).ok_or_else(|| why_refused(&region))
     }
+}
+
+/// What accesses name the first byte of a region by.
+#[inline(always)] // Part of each registration.
+fn named_from(iova: u64, access: Rights) -> u64 {
+    if access.contains(Rights::ZERO_BASED) { 0 } else { iova }
 }
 
 /// Whether a region may have these rights.
@@ -180,6 +186,20 @@ struct Registered<F: Fabric> {
     iova: u64,
     access: Rights,
     is_null: bool,
+}
+
+impl<F: Fabric> Registered<F> {
+    /// What it becomes by a change, but for its key.
+    fn changed(&self, change: &Reregistration<F>) -> Result<Self> {
+        invalid_if(self.is_null, "a null region stays what it is")?;
+        let domain = change.domain.as_ref().unwrap_or(&self.domain).clone();
+        let is_foreign = !Arc::ptr_eq(domain.context(), self.domain.context());
+        invalid_if(is_foreign, "the protection domain is of another context")?;
+        let (address, length) = change.translation.unwrap_or((self.address, self.length));
+        let iova = if change.translation.is_some() { address } else { self.iova };
+        let access = change.access.unwrap_or(self.access);
+        Ok(Registered { domain, key: self.key, address, length, iova, access, is_null: false })
+    }
 }
 
 /// A memory region.
@@ -236,21 +256,9 @@ impl<F: Fabric> MemoryRegion<F> {
     /// # Errors
     /// `InvalidArgument`.
     pub fn check_reregistration(&self, change: &Reregistration<F>) -> Result<()> {
-        let registered = self.registered.lock();
-        invalid_if(registered.is_null, "a null region stays what it is")?;
-        let domain = change.domain.as_ref().unwrap_or(&registered.domain);
-        let is_foreign = !Arc::ptr_eq(domain.context(), registered.domain.context());
-        invalid_if(is_foreign, "the protection domain is of another context")?;
-        let access = change.access.unwrap_or(registered.access);
+        let Registered { address, length, iova, access, .. } = self.registered.lock().changed(change)?;
         check_rights(access)?;
-        let (address, length) = change.translation.unwrap_or((registered.address, registered.length));
-        let is_zero_based = access.contains(Rights::ZERO_BASED);
-        let iova = match change.translation {
-            Some(_) if is_zero_based => 0,
-            Some(_) => address,
-            None => registered.iova,
-        };
-        check_long(length, iova, access)?;
+        check_long(length, named_from(iova, access), access)?;
         invalid_if(!Region::may_cover(address, length), "the region is too long or leaves the address space")
     }
 
@@ -258,7 +266,7 @@ impl<F: Fabric> MemoryRegion<F> {
     /// change too.
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
         let mut registered = self.registered.lock();
-        invalid_if(registered.is_null, "a null region stays what it is")?;
+        let changed = registered.changed(&change)?;
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
             check_rights(access)?;
             check_long(registered.length, registered.iova, access)?;
@@ -272,20 +280,15 @@ impl<F: Fabric> MemoryRegion<F> {
         let place = self.services.regions.place_of(registered.key);
         let has_attributes = self.services.interception.table(place).is_some();
         invalid_if(has_attributes, "the region's pages have attributes: they are to be taken away before")?;
-        let domain = change.domain.unwrap_or_else(|| registered.domain.clone());
-        let is_foreign = !Arc::ptr_eq(domain.context(), registered.domain.context());
-        invalid_if(is_foreign, "the protection domain is of another context")?;
-        let (address, length) = change.translation.unwrap_or((registered.address, registered.length));
-        let iova = if change.translation.is_some() { address } else { registered.iova };
-        let access = change.access.unwrap_or(registered.access);
-        let key = domain.enter(address, length, iova, access)?;
+        let Registered { domain, address, length, iova, access, .. } = &changed;
+        let key = domain.enter(*address, *length, *iova, *access)?;
         if let Err(error) = self.services.revoke_region(registered.key) {
             self.services.revoke_region(key)?;
             return Err(error);
         }
         domain.users.fetch_add(1, Ordering::AcqRel);
         registered.domain.users.fetch_sub(1, Ordering::AcqRel);
-        *registered = Registered { domain, key, address, length, iova, access, is_null: false };
+        *registered = Registered { key, ..changed };
         Ok(())
     }
 }

@@ -57,8 +57,8 @@ pub struct SavedRegion {
     has_failed: AtomicBool,
     /// Its file has a checkpoint of it.
     is_saved: AtomicBool,
-    /// It was told that others write its memory.
-    is_shared: AtomicBool,
+    /// Its memory, which other processes map, has been warned of.
+    has_warned_of_shared: AtomicBool,
 }
 
 impl SavedRegion {
@@ -73,7 +73,7 @@ impl SavedRegion {
             has_ended: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             is_saved: AtomicBool::new(false),
-            is_shared: AtomicBool::new(false),
+            has_warned_of_shared: AtomicBool::new(false),
         }
     }
 
@@ -234,7 +234,7 @@ impl SavedRegion {
                 None => place.insert(Saver::open_existing(&self.title.path, method, true)?),
             };
             let outcome = call(saver, &memory, &LoggedWrites(self));
-            self.tell_if_shared(saver);
+            self.warn_if_shared(saver);
             match outcome {
                 Err(SaveError::Watch { why, .. }) if saver.local_writes() != LocalWrites::None => {
                     watches += 1;
@@ -253,9 +253,9 @@ impl SavedRegion {
         }
     }
 
-    fn tell_if_shared(&self, saver: &Saver) {
+    fn warn_if_shared(&self, saver: &Saver) {
         if let Some((address, length)) = saver.shared()
-            && !self.is_shared.swap(true, Ordering::Relaxed)
+            && !self.has_warned_of_shared.swap(true, Ordering::Relaxed)
         {
             say(format_args!(
                 "each checkpoint of the region of {length} bytes at {address:#x} is a full copy: its memory is mapped shared (MAP_SHARED), \

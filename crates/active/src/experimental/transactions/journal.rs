@@ -4,32 +4,17 @@
 use super::wire::{decode_journal, encode_record};
 use super::words::Record;
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// A journal is written anew when it has grown by so many bytes.
 const COMPACT_AFTER: u64 = 64 << 20;
 
-/// How long the end of another store is waited for. A child that this process forks has the lock, too, until it executes its program.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
-
 /// Two stores with one journal would each lose what the other one commits.
 fn lock(file: &File, path: &Path) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(why) => {
-                return Err(Error::other(format!("{} is in use by another store: {why}", path.display())));
-            }
-        }
-    }
+    flock(file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|why| Error::other(format!("{} is in use by another store: {why}", path.display())))
 }
 
 /// A journal that is open.
@@ -38,6 +23,15 @@ pub struct Journal {
     file: File,
     length: u64,
     compact_at: u64,
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // A child that has not executed its program yet has the file open, too, and the lock would stay until it does.
+        if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
+            log::debug!("{} stays locked: {error}", self.path.display());
+        }
+    }
 }
 
 impl Journal {

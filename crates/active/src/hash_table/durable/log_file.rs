@@ -6,6 +6,7 @@
 
 use super::super::volume::MAX_VALUE;
 use super::{Change, damaged_file, failed};
+use crate::bytes::to_words;
 use crate::clock::now;
 use pagewire::Result;
 use pagewire_memory::FileWords;
@@ -46,11 +47,7 @@ pub fn write_records(changes: &[Change<'_>], into: &mut Vec<u64>) {
         debug_assert!(*key != 0 && value.len() <= MAX_VALUE, "a reader would refuse it");
         let at = into.len();
         into.extend([kind << 60 | (value.len() as u64) << 32, now(), *key]);
-        into.extend(value.chunks(8).map(|bytes| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        }));
+        into.extend(to_words(value));
         into[at] |= u64::from(crc32fast::hash(into[at..].as_bytes()));
     }
 }
