@@ -129,7 +129,7 @@ impl<'n> Counter<'n> {
 
     fn access(&mut self, owner: usize, word: usize) -> Result<()> {
         if let Counting::KeyValue { .. } = self.counting {
-            return self.tell(owner, word);
+            return self.send_access(owner, word);
         }
         let remote = self.remote[owner].as_ref().context("a process accesses others")?;
         let put = remote.put_value(8 * word as u64, value(word));
@@ -146,7 +146,7 @@ impl<'n> Counter<'n> {
     }
 
     /// Sends an access to the owner's store, and does what others ask of the own one while the ring is full.
-    fn tell(&mut self, owner: usize, word: usize) -> Result<()> {
+    fn send_access(&mut self, owner: usize, word: usize) -> Result<()> {
         let Counter { data, counts, counting: Counting::KeyValue { receiver, outboxes }, .. } = self else {
             unreachable!("only such accesses are told");
         };
