@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// For which a program that is asked runs: long enough to be asked on a machine with other work.
+const SECONDS: &str = "8";
+
 fn finish(mut command: Command, words: &[&str]) -> Result<Finished> {
     command.args(words);
     Ok(Running::start(command)?.wait_until(Instant::now() + RUN))
@@ -66,7 +69,7 @@ pub fn a_program_is_saved(ground: &Ground, setting: Setting) -> Result<()> {
     let saved = folder.path().join("saved");
     let option = format!("{},every=0.1", saved.display());
     let port = if setting == Setting::Local { 18620 } else { 18621 };
-    let (server, client) = pair(ground, setting, &["--checkpoint", &option], (port, "2"))?;
+    let (server, client) = pair(ground, setting, &["--checkpoint", &option], (port, SECONDS))?;
     let (process, _) = files(&saved)?;
     let host = ground.ends(setting).0;
     let pid = process.extension().and_then(|pid| pid.to_str()).context("no PID in the name of the folder")?;

@@ -148,7 +148,7 @@ impl<'n> Counter<'n> {
     /// Sends an access to the owner's store, and does what others ask of the own one while the ring is full.
     fn send_access(&mut self, owner: usize, word: usize) -> Result<()> {
         let Counter { data, counts, counting: Counting::KeyValue { receiver, outboxes }, .. } = self else {
-            unreachable!("only such accesses are told");
+            unreachable!("only such accesses are sent");
         };
         let outbox = outboxes[owner].as_ref().context("a process accesses others")?;
         let store = std::cell::RefCell::new((receiver, counts));
@@ -251,7 +251,7 @@ impl<'n> Counter<'n> {
 
     fn flush_store(&mut self) -> Result<()> {
         let Counter { data, counts, counting: Counting::KeyValue { receiver, outboxes }, .. } = self else {
-            unreachable!("only such accesses are told");
+            unreachable!("only such accesses are sent");
         };
         let store = std::cell::RefCell::new((receiver, counts));
         outboxes.iter().flatten().try_for_each(|outbox| {
