@@ -37,7 +37,7 @@ SMALL_CRATES := wire iommu paging memory checkpoint transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build check docs demo test test-binaries test-active test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
+.PHONY: build check docs demo test test-binaries test-active test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe test-kernel rxe-mutants soak swarm \
 	fuzz miri kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
@@ -118,6 +118,10 @@ test-active: dependencies-test
 test-rxe: dependencies-rxe
 	$(MAKE) --no-print-directory build
 	BUILD="$(BUILD)" KERNEL="$(KERNEL)" scripts/test-rxe $(if $(RXE),'$(RXE)')
+
+# Dirty pages and checkpoints with another kernel, in a virtual machine: of this system's Debian, or KERNEL=SUITE, as trixie-backports.
+test-kernel: dependencies-rxe
+	CARGO="$(CARGO)" WORK="$(BUILD)/rxe" KERNEL="$(KERNEL)" scripts/test-kernel
 
 # Whether test-rxe notices faults of Pagewire (MUTANTS=NAME...: only those of tests/rxe/mutants.tsv).
 rxe-mutants: dependencies-rxe
