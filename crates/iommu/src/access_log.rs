@@ -278,8 +278,8 @@ impl<W: SharedWords> AccessLog<W> {
             // Before it is claimed: who dies in between has claimed nothing.
             self.note_use(place);
             if self.words.compare_exchange(SOURCE, row + OWNER, 0, owner_word(owner)).is_ok() {
-                let tail = self.words.load(row + TAIL);
-                return Some(LogSource { log: self.clone(), place, tail, owner });
+                let (tail, head) = (self.words.load(row + TAIL), self.words.load(row + HEAD));
+                return Some(LogSource { log: self.clone(), place, tail, head, owner });
             }
         }
         self.wake_if_asleep();
@@ -312,6 +312,9 @@ impl<W: SharedWords> AccessLog<W> {
 
     /// Runs over the ring's end and begins again.
     fn copy_in(&self, place: usize, at: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         let until_end = self.ring - (at % self.ring as u64) as usize;
         let (first, second) = bytes.split_at(bytes.len().min(until_end * 8));
         self.words.write_bytes(RECORD, self.word_of_ring(place, at), first);
@@ -325,6 +328,9 @@ impl<W: SharedWords> AccessLog<W> {
     }
 
     fn copy_out(&self, place: usize, at: u64, bytes: &mut [u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         let until_end = self.ring - (at % self.ring as u64) as usize;
         let middle = bytes.len().min(until_end * 8);
         let (first, second) = bytes.split_at_mut(middle);
@@ -335,7 +341,15 @@ impl<W: SharedWords> AccessLog<W> {
     }
 
     fn header_at(&self, place: usize, at: u64) -> [u64; HEADER_WORDS as usize] {
-        std::array::from_fn(|index| self.words.load(self.word_of_ring(place, at + index as u64)))
+        let mut positions = self.positions(place, at);
+        std::array::from_fn(|_| positions.next().map_or(0, |at| self.words.load(at)))
+    }
+
+    /// The words of a ring from one on, without end. The ring's length is no power of two: a division for each word would cost more than the word.
+    fn positions(&self, place: usize, at: u64) -> impl Iterator<Item = usize> + use<W> {
+        let first = self.word_of_ring(place, 0);
+        let (begin, end) = (self.word_of_ring(place, at), first + self.ring);
+        (begin..end).chain(std::iter::repeat_with(move || first..end).flatten())
     }
 }
 
@@ -344,6 +358,8 @@ pub struct LogSource<W: SharedWords> {
     log: AccessLog<W>,
     place: usize,
     tail: u64,
+    /// What the reader had read when this source last looked: only where that is too little does it look again, as each look costs a cache miss.
+    head: u64,
     owner: u64,
 }
 
@@ -360,15 +376,19 @@ impl<W: SharedWords> LogSource<W> {
         self.log.row(self.place) + word
     }
 
-    /// Words that are free.
-    pub fn space(&self) -> u64 {
-        let used = self.tail.saturating_sub(self.log.words.load(self.word(HEAD)));
-        (self.log.ring as u64).saturating_sub(used)
+    /// Words that are free, as far as is known.
+    fn known_space(&self) -> u64 {
+        (self.log.ring as u64).saturating_sub(self.tail.saturating_sub(self.head))
     }
 
     /// Whether there is space for a record with so many bytes of data. Wakes the reader where there is not: it may wait for more records.
-    pub fn has_space_for(&self, data: usize) -> bool {
-        let fits = self.space() >= record_words(data);
+    pub fn has_space_for(&mut self, data: usize) -> bool {
+        let need = record_words(data);
+        if self.known_space() >= need {
+            return true;
+        }
+        self.head = self.log.words.load(self.word(HEAD));
+        let fits = self.known_space() >= need;
         if !fits {
             self.log.wake_if_asleep();
         }
@@ -418,12 +438,8 @@ impl<W: SharedWords> LogSource<W> {
             words.fence();
             let stamp = now() & !(PUBLISHING | TAKEN);
             let header = RecordHeader { stamp, ..*header };
-            for (index, word) in header.words(data.len()).into_iter().enumerate() {
-                words.store(
-                    RECORD,
-                    self.log.word_of_ring(self.place, self.tail.wrapping_add(index as u64)),
-                    word,
-                );
+            for (at, word) in self.log.positions(self.place, self.tail).zip(header.words(data.len())) {
+                words.store(RECORD, at, word);
             }
             self.log.copy_in(self.place, self.tail.wrapping_add(HEADER_WORDS), data);
             // The reader has waited long enough for the stamp, if it is no longer there. So another one is needed.
@@ -514,6 +530,8 @@ pub struct Receipt {
 struct Seen {
     /// Words read.
     head: u64,
+    /// Words that had been published when the reader last looked.
+    tail: u64,
     /// Since when the reader sees the same reservation, and which.
     reserved: Option<(u64, u64)>,
     is_closed: bool,
@@ -527,6 +545,8 @@ pub struct LogReader<W> {
     used: usize,
     /// Records of several sources are read in the order of their stamps.
     is_ordered: bool,
+    /// Of an ordered reader: no record before this stamp is missing among those that `seen` has.
+    horizon: u64,
     /// With which ring the search begins, where they are not, and how many records in a row it gave.
     first: usize,
     in_a_row: u32,
@@ -537,8 +557,8 @@ pub struct LogReader<W> {
 /// The state of one ring.
 enum Ring {
     Empty,
-    /// Its first record.
-    Ready(RecordHeader, u32),
+    /// Its first record, and the words that had been published.
+    Ready(RecordHeader, u32, u64),
     /// An access is under way, with a stamp if it is known.
     Reserved(Option<u64>),
     Corrupt,
@@ -548,22 +568,46 @@ impl<W: SharedWords> LogReader<W> {
     /// The reader of a log that has just been made. `is_ordered`: a record whose access began after another one had ended is never read
     /// before it.
     pub fn new(log: AccessLog<W>, is_ordered: bool) -> Self {
-        let seen = vec![Seen { head: 0, reserved: None, is_closed: false }; log.sources];
-        LogReader { log, seen, used: 0, is_ordered, first: 0, in_a_row: 0, held_back: None }
+        let seen = vec![Seen { head: 0, tail: 0, reserved: None, is_closed: false }; log.sources];
+        LogReader { log, seen, used: 0, is_ordered, horizon: 0, first: 0, in_a_row: 0, held_back: None }
     }
 
     /// The next record, whose data take the place of what was in `data`. `now` is in nanoseconds, of the clock that gives the stamps.
     pub fn next(&mut self, now: u64, data: &mut Vec<u8>) -> Next {
-        let mut first: Option<(usize, RecordHeader, u32)> = None;
+        match self.is_ordered {
+            true => self.next_in_order(now, data),
+            false => self.next_of_any(now, data),
+        }
+    }
+
+    fn next_of_any(&mut self, now: u64, data: &mut Vec<u8>) -> Next {
         let used = self.look_for_sources();
         for step in 0..used {
             let place = (self.first + step) % used;
-            match self.ring(place) {
-                Ring::Ready(header, length) => {
-                    if !self.is_ordered {
-                        self.stay_or_go_on(place);
-                        return self.take(place, header, length, data);
-                    }
+            let found = match self.known(place) {
+                Some(known) => known,
+                None => match self.look(place) {
+                    Ring::Ready(header, length, _) => (header, length),
+                    Ring::Corrupt => return self.close(place),
+                    Ring::Empty | Ring::Reserved(_) => continue,
+                },
+            };
+            self.stay_or_go_on(place);
+            return self.take(place, found, data);
+        }
+        self.log.words.fence();
+        self.wait_for_earlier(u64::MAX, now, data).unwrap_or_else(|| self.nothing())
+    }
+
+    fn next_in_order(&mut self, now: u64, data: &mut Vec<u8>) -> Next {
+        if let Some((place, found)) = self.earliest_known() {
+            return self.take(place, found, data);
+        }
+        self.horizon = 0;
+        let mut first: Option<(usize, RecordHeader, u32)> = None;
+        for place in 0..self.look_for_sources() {
+            match self.look(place) {
+                Ring::Ready(header, length, _) => {
                     if first.is_none_or(|(_, before, _)| header.stamp < before.stamp) {
                         first = Some((place, header, length));
                     }
@@ -580,13 +624,59 @@ impl<W: SharedWords> LogReader<W> {
         {
             return next;
         }
-        match first {
-            Some((place, header, length)) => self.take(place, header, length, data),
-            None => {
-                // A reader that polls never sleeps.
-                self.free_places();
-                Next::Empty
-            }
+        let Some((place, header, length)) = first else { return self.nothing() };
+        self.horizon = (0..self.used).map(|place| self.earliest_unseen(place)).min().unwrap_or(0);
+        self.take(place, (header, length), data)
+    }
+
+    fn nothing(&self) -> Next {
+        // A reader that polls never sleeps.
+        self.free_places();
+        Next::Empty
+    }
+
+    /// The record with the earliest stamp of those that were published at the last look, if all that are missing there are later. So most
+    /// records need no look at words that their sources write.
+    fn earliest_known(&self) -> Option<(usize, (RecordHeader, u32))> {
+        let known = (0..self.used).filter_map(|place| Some((place, self.known(place)?)));
+        let earliest = known.min_by_key(|(_, (header, _))| header.stamp);
+        earliest.filter(|(_, (header, _))| header.stamp < self.horizon)
+    }
+
+    /// The first record of a ring, if it was published at the last look.
+    fn known(&self, place: usize) -> Option<(RecordHeader, u32)> {
+        let Seen { head, tail, is_closed, .. } = self.seen[place];
+        if is_closed || head >= tail {
+            return None;
+        }
+        self.record_at(place, head, tail - head)
+    }
+
+    /// The record that begins there, among so many words that were published. `None`: there is no record.
+    fn record_at(&self, place: usize, at: u64, published: u64) -> Option<(RecordHeader, u32)> {
+        RecordHeader::parse(self.log.header_at(place, at))
+            .filter(|(_, length)| record_words(*length as usize) <= published)
+    }
+
+    /// Behind a fence after the last look at all rings: the earliest stamp that a record of this ring may have which that look has not seen.
+    fn earliest_unseen(&self, place: usize) -> u64 {
+        let (row, words, seen) = (self.log.row(place), &self.log.words, &self.seen[place]);
+        if seen.is_closed {
+            return u64::MAX;
+        }
+        // In this order: a source publishes first and says then that nothing is reserved.
+        let (reserved, tail) = (words.load(row + RESERVED), words.load(row + TAIL));
+        let in_flight = match reserved {
+            0 => u64::MAX,
+            RESERVING => 0,
+            // Its source takes another stamp.
+            stamp if stamp & TAKEN != 0 => u64::MAX,
+            stamp => stamp & !PUBLISHING,
+        };
+        match tail == seen.tail {
+            true => in_flight,
+            false => RecordHeader::parse(self.log.header_at(place, seen.tail))
+                .map_or(0, |(header, _)| in_flight.min(header.stamp)),
         }
     }
 
@@ -636,7 +726,7 @@ impl<W: SharedWords> LogReader<W> {
             let is_earlier = match self.ring(place) {
                 Ring::Reserved(stamp) => stamp.is_none_or(|stamp| stamp < limit),
                 // It has been published since: the search begins anew.
-                Ring::Ready(header, _) if self.is_ordered && header.stamp < limit => {
+                Ring::Ready(header, ..) if self.is_ordered && header.stamp < limit => {
                     return Some(Next::InFlight);
                 }
                 _ => false,
@@ -657,6 +747,16 @@ impl<W: SharedWords> LogReader<W> {
             waits |= self.is_ordered || limit == u64::MAX;
         }
         waits.then_some(Next::InFlight)
+    }
+
+    /// Looks at what the source of a ring says.
+    fn look(&mut self, place: usize) -> Ring {
+        let ring = self.ring(place);
+        self.seen[place].tail = match ring {
+            Ring::Ready(.., tail) => tail,
+            _ => self.seen[place].head,
+        };
+        ring
     }
 
     fn ring(&self, place: usize) -> Ring {
@@ -686,11 +786,9 @@ impl<W: SharedWords> LogReader<W> {
         if published > self.log.ring as u64 || published < HEADER_WORDS {
             return Ring::Corrupt;
         }
-        match RecordHeader::parse(self.log.header_at(place, seen.head)) {
-            Some((header, length)) if record_words(length as usize) <= published => {
-                Ring::Ready(header, length)
-            }
-            _ => Ring::Corrupt,
+        match self.record_at(place, seen.head, published) {
+            Some((header, length)) => Ring::Ready(header, length, tail),
+            None => Ring::Corrupt,
         }
     }
 
@@ -700,7 +798,7 @@ impl<W: SharedWords> LogReader<W> {
         RecordHeader::parse(words).is_some_and(|(header, _)| header.stamp == stamp)
     }
 
-    fn take(&mut self, place: usize, header: RecordHeader, length: u32, data: &mut Vec<u8>) -> Next {
+    fn take(&mut self, place: usize, (header, length): (RecordHeader, u32), data: &mut Vec<u8>) -> Next {
         data.resize(length as usize, 0);
         let head = self.seen[place].head;
         self.log.copy_out(place, head + HEADER_WORDS, data);
@@ -728,7 +826,7 @@ impl<W: SharedWords> LogReader<W> {
         if reserved & PUBLISHING != 0 {
             // The access was made, and the record is whole. That it is published remains to be said.
             let fits = record_words(length as usize) <= self.log.ring as u64;
-            return if fits { self.take(place, header, length, data) } else { self.close(place) };
+            return if fits { self.take(place, (header, length), data) } else { self.close(place) };
         }
         if words.compare_exchange(READ, row + RESERVED, reserved, reserved | TAKEN).is_err() {
             return Next::InFlight;
@@ -749,9 +847,12 @@ impl<W: SharedWords> LogReader<W> {
     /// The handlers have returned for a record and all before it of its source.
     pub fn handled(&mut self, receipt: Receipt) {
         let Receipt { place, end } = receipt;
-        let row = self.log.row(place);
-        self.log.words.store(READ, row + HANDLED, end);
-        self.free_if_left(place);
+        self.log.words.store(READ, self.log.row(place) + HANDLED, end);
+        // Looked at behind the last record that is known: a look costs a cache miss.
+        let seen = &self.seen[place];
+        if seen.is_closed || seen.head >= seen.tail {
+            self.free_if_left(place);
+        }
     }
 
     /// A source that has left, and of which all was handled, makes place for another one.

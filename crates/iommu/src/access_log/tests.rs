@@ -2,6 +2,7 @@ use super::*;
 use crate::ProcessWords;
 use proptest::prelude::*;
 use std::cell::Cell;
+use std::sync::{Arc, Mutex};
 
 fn log(sources: usize, ring: usize) -> AccessLog<ProcessWords> {
     let words = AccessLog::<ProcessWords>::words_for(sources, ring).unwrap();
@@ -299,7 +300,7 @@ fn a_source_goes_on_whatever_its_row_says() {
         log.words.store(SOURCE, log.row(0) + PUBLISHED, u64::MAX);
         let mut source = log.claim_source(1).unwrap();
         for stamp in 1..20 {
-            let fits = source.space() >= record_words(200);
+            let fits = source.has_space_for(200);
             let reserved = source.reserve(&header(1), &[1; 200], || stamp);
             assert_eq!(reserved.is_ok(), fits);
             reserved.map_or(Ok(()), |reserved| reserved.publish()).unwrap();
@@ -381,6 +382,94 @@ fn reservations_with_forged_stamps_hold_a_record_back_for_a_bounded_time() {
         }
     });
     assert!(seen.is_some_and(|round| round <= 12), "{seen:?}");
+}
+
+/// What happens before one of the loads.
+type Interruption = Box<dyn FnOnce() + Send>;
+
+/// Words of whose loads one has something happen before it.
+#[derive(Clone)]
+struct Interrupted {
+    words: ProcessWords,
+    /// Loads until then.
+    next: Arc<Mutex<Option<(usize, Interruption)>>>,
+}
+
+impl SharedWords for Interrupted {
+    fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        let mut next = self.next.lock().unwrap();
+        let interruption = match &mut *next {
+            Some((loads @ 1.., _)) => {
+                *loads -= 1;
+                None
+            }
+            _ => next.take(),
+        };
+        drop(next);
+        if let Some((_, happens)) = interruption {
+            happens();
+        }
+        self.words.load(index)
+    }
+
+    fn store(&self, site: Site, index: usize, value: u64) {
+        self.words.store(site, index, value);
+    }
+
+    fn compare_exchange(&self, site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
+        self.words.compare_exchange(site, index, current, value)
+    }
+
+    fn fence(&self) {
+        self.words.fence();
+    }
+
+    fn write_bytes(&self, site: Site, index: usize, bytes: &[u8]) {
+        self.words.write_bytes(site, index, bytes);
+    }
+
+    fn read_bytes(&self, index: usize, bytes: &mut [u8]) {
+        self.words.read_bytes(index, bytes);
+    }
+}
+
+/// A puts, tells B, and B puts, while the reader is anywhere within its looks at rings that have records of both: it has A's before B's.
+#[test]
+fn what_ends_before_is_read_before_wherever_the_reader_is() {
+    for (loads, known) in (0..200).flat_map(|loads| [[0, 1], [1, 1], [1, 0]].map(|known| (loads, known))) {
+        let words = AccessLog::<Interrupted>::words_for(2, 64).unwrap();
+        let next: Arc<Mutex<Option<(usize, Interruption)>>> = Arc::default();
+        let words = Interrupted { words: ProcessWords::new(words), next: next.clone() };
+        let log = AccessLog::new(words, 2, 64).unwrap();
+        let mut reader = LogReader::new(log.clone(), true);
+        let mut sources = [log.claim_source(1).unwrap(), log.claim_source(2).unwrap()];
+        let mut clock = 0;
+        let mut put = move |source: usize| {
+            clock += 1;
+            sources[source].reserve(&header(clock as u32), &[], || clock).unwrap().publish().unwrap();
+        };
+        for (source, known) in known.into_iter().enumerate() {
+            (0..known).for_each(|_| put(source));
+        }
+        let before = known[0] + known[1];
+        *next.lock().unwrap() = Some((loads, Box::new(move || [0, 1, 0].into_iter().for_each(&mut put))));
+        let (mut seen, mut data) = (Vec::new(), Vec::new());
+        let mut looks = 0;
+        // Each look loads something.
+        while next.lock().unwrap().is_some() || looks < loads + 8 {
+            looks += 1;
+            if let Next::Record(header, receipt) = reader.next(0, &mut data) {
+                seen.push(header.sequence);
+                reader.handled(receipt);
+            }
+        }
+        let expected: Vec<u32> = (1..=before + 3).collect();
+        assert_eq!(seen, expected, "at load {loads}, with {known:?} records before");
+    }
 }
 
 proptest! {

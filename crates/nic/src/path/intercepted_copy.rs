@@ -199,7 +199,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 self.peer_logs.sources.len() - 1
             }
         };
-        let PeerLog { ring, .. } = &self.peer_logs.sources[place];
+        let PeerLog { ring, .. } = &mut self.peer_logs.sources[place];
         if ring.is_closed() {
             // Its file stays mapped for nobody.
             self.peer_logs.sources.swap_remove(place);
