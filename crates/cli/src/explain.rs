@@ -309,7 +309,7 @@ impl Connection {
             // It closes without a word to whom it does not trust.
             return Err(match self.user {
                 owner if owner != geteuid().as_raw() => Silence::OtherUser { owner },
-                _ => Silence::Failed("it ended its connection without an answer: the program was ending, or has no memory left".to_owned()),
+                _ => Silence::Failed("it closed the connection without an answer".to_owned()),
             });
         }
         Ok(text)
