@@ -75,7 +75,7 @@ impl<F: Fabric> Attributes<F> {
     }
 
     /// The user domains of the logs that its pages name.
-    fn named(&self) -> impl Iterator<Item = u16> {
+    fn user_domains(&self) -> impl Iterator<Item = u16> {
         let Range { start, end } = self.table.range();
         let runs = self.table.runs(start, end - start);
         let to_log = runs.filter(|(_, page)| page.flags.contains(PageFlags::TO_ACCESS_LOG));
@@ -145,8 +145,8 @@ impl<F: Fabric> Interception<F> {
         domains.tables.retain(|table| table.strong_count() > 0);
         let mut used = vec![false; USER_DOMAINS];
         let tables: Vec<_> = domains.tables.iter().filter_map(Weak::upgrade).collect();
-        let named = tables.iter().flat_map(|table| table.named());
-        for domain in named.chain(logs.keys().copied()) {
+        let in_pages = tables.iter().flat_map(|table| table.user_domains());
+        for domain in in_pages.chain(logs.keys().copied()) {
             used[usize::from(domain) % USER_DOMAINS] = true;
         }
         used.iter().position(|is_used| !is_used).map(|domain| domain as u16)

@@ -138,7 +138,7 @@ impl<F: Fabric> ProtectionDomain<F> {
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
         check_rights(access)?;
-        let iova = named_from(iova, access);
+        let iova = first_iova(iova, access);
         if length > MAX_REGION_LENGTH || iova.checked_add(length).is_none() {
             check_long(length, iova, access)?;
         }
@@ -148,9 +148,9 @@ impl<F: Fabric> ProtectionDomain<F> {
     }
 }
 
-/// What accesses name the first byte of a region by.
+/// The IOVA of the first byte of a region.
 #[inline(always)] // Part of each registration.
-fn named_from(iova: u64, access: Rights) -> u64 {
+fn first_iova(iova: u64, access: Rights) -> u64 {
     if access.contains(Rights::ZERO_BASED) { 0 } else { iova }
 }
 
@@ -258,7 +258,7 @@ impl<F: Fabric> MemoryRegion<F> {
     pub fn check_reregistration(&self, change: &Reregistration<F>) -> Result<()> {
         let Registered { address, length, iova, access, .. } = self.registered.lock().changed(change)?;
         check_rights(access)?;
-        check_long(length, named_from(iova, access), access)?;
+        check_long(length, first_iova(iova, access), access)?;
         invalid_if(!Region::may_cover(address, length), "the region is too long or leaves the address space")
     }
 
