@@ -28,6 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// The name of an operation that waits for handlers.
+pub(crate) const FLUSH: &str = "flush of handlers";
+
 /// The connection to one peer, of requests of this side.
 pub(crate) struct Connection {
     pub peer: NodeAddress,
@@ -561,6 +564,7 @@ impl Connection {
         let refused = |side, rule| (Failure::Refused { operation, peer, side, rule }, None);
         match status {
             Status::RemoteAccess => refused(Side::Target, Rule::Key),
+            Status::RemoteOperation if pending.name == FLUSH => refused(Side::Target, Rule::DamagedLog),
             Status::RemoteOperation => refused(Side::Target, Rule::Memory),
             Status::LocalProtection | Status::LocalLength => {
                 // The peer has refused nothing: what stands behind may have been executed.

@@ -1,7 +1,7 @@
 //! Memory of another process, as the holder of a token uses it.
 
 use crate::buffer::{Buffer, BufferMut};
-use crate::connection::{Connection, Executed};
+use crate::connection::{Connection, Executed, FLUSH};
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::flush::Flush;
 use crate::limits::MAX_LENGTH;
@@ -402,7 +402,7 @@ impl RemoteRegion {
             let read = SendOperation::Read { address, key: flush.key };
             Ok(smallvec![self.step(read, local.0 as u64, local.1)])
         };
-        self.start("flush of handlers", buffer, |_, buffer| buffer, plan)
+        self.start(FLUSH, buffer, |_, buffer| buffer, plan)
     }
 
     /// Changes a signal.

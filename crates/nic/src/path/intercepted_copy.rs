@@ -200,6 +200,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             }
         };
         let PeerLog { ring, .. } = &mut self.peer_logs.sources[place];
+        if ring.is_damaged() {
+            // The owner says so.
+            return Err(AS_PACKETS);
+        }
         if ring.is_closed() {
             // Its file stays mapped for nobody.
             self.peer_logs.sources.swap_remove(place);

@@ -500,6 +500,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     fn withheld<T>(&mut self, withheld: Withheld, denial: Denial) -> Outcome<T> {
         match withheld {
             Withheld::Wait(reason) => self.wait(reason),
+            Withheld::Refused(Cause::LogDamaged) => Outcome::Denied(Denial::Operational),
             Withheld::Refused(_) => Outcome::Denied(denial),
         }
     }

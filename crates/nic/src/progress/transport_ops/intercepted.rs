@@ -10,7 +10,7 @@ use crate::queue_pair::inbox::Origin;
 use crate::words::outcome::{Cause, Withheld};
 use crate::words::sge::{Piece, ScatterGather};
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{LoggedOperation, RecordFlags, flushed_domain};
+use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flushed_domain};
 use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
@@ -59,9 +59,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let Ok((window, granted)) = located else { return Outcome::Denied(Denial::RemoteAccess) };
         if services.interception.is_flush(granted.index) {
             let user_domain = flushed_domain(remote.address.wrapping_sub(window.iova()));
-            return match self.qpc.intercepted.is_handled(user_domain) {
-                true => Outcome::Done(()),
-                false => self.wait(Reason::Handlers),
+            return match self.qpc.intercepted.flush(by, user_domain) {
+                FlushState::Handled => Outcome::Done(()),
+                FlushState::Waits => self.wait(Reason::Handlers),
+                FlushState::Lost => Outcome::Denied(Denial::Operational),
             };
         }
         let (kind, operation) = match right {
