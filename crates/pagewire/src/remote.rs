@@ -363,15 +363,16 @@ impl RemoteRegion {
         transfers: impl IntoIterator<Item = (u64, B)>,
     ) -> Vec<Operation<B>> {
         let (mut all, mut good) = (Vec::new(), Vec::new());
+        let connection = self.connection.of_this_thread();
         for (offset, buffer) in transfers {
             let local = buffer.bytes();
             let planned = self.plan(name, buffer, |_| Ok(smallvec![step(self, offset, local)?]), 0);
             if !planned.is_ended() {
                 good.push(planned.clone() as Arc<AnyPending>);
             }
-            all.push(Operation::started(Started::new(self.connection.clone(), planned, |_, buffer| buffer)));
+            all.push(Operation::started(Started::new(connection.clone(), planned, |_, buffer| buffer)));
         }
-        self.connection.start(good);
+        connection.start(good);
         all
     }
 
@@ -650,7 +651,7 @@ impl RemoteRegion {
     /// # }
     /// ```
     pub fn start_flush(&self) -> Flush {
-        Flush::new(vec![self.connection.clone()])
+        Flush::new(self.connection.clone().with_those_of_handlers())
     }
 
     /// The steps of a transfer of pieces, each made by `step`.
@@ -749,10 +750,12 @@ impl RemoteRegion {
             return Operation::executed(finish(word.into_inner(), buffer));
         }
         let planned = self.plan(name, buffer, plan, executed.steps);
-        if !planned.is_ended() {
-            self.connection.start([planned.clone() as Arc<AnyPending>]);
+        if planned.is_ended() {
+            return Operation::started(Started::new(self.connection.clone(), planned, finish));
         }
-        Operation::started(Started::new(self.connection.clone(), planned, finish))
+        let connection = self.connection.of_this_thread();
+        connection.start([planned.clone() as Arc<AnyPending>]);
+        Operation::started(Started::new(connection, planned, finish))
     }
 
     /// An operation that is ready to be started, or has ended because it is refused or has nothing to do. `executed`: so many of its steps were.
