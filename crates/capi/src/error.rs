@@ -251,6 +251,7 @@ impl From<ReplayError> for Refusal {
             ReplayError::Full { .. } => pw_error::PW_LIMIT,
             ReplayError::Diverged { .. }
             | ReplayError::Lost { .. }
+            | ReplayError::Unlogged { .. }
             | ReplayError::Order(_) => pw_error::PW_REPLAY,
         };
         Refusal::new(code, error.to_string())
