@@ -553,6 +553,18 @@ impl<W: SharedWords> Reservation<'_, W> {
         self.source.is_closed()
     }
 
+    /// Nobody knows whether the access was made, or how much of it: the reader sees that.
+    ///
+    /// # Errors
+    /// As those of [`publish`](Self::publish).
+    pub fn publish_unsure(self) -> Result<(), Taken> {
+        let log = &self.source.log;
+        let what = log.word_of_ring(self.source.place, self.source.tail);
+        let unsure = u64::from(RecordFlags::MAY_HAVE_WRITTEN.bits()) << 40;
+        log.words.store(RECORD, what, log.words.load(what) | unsure);
+        self.publish()
+    }
+
     /// The access was made: the reader sees it.
     ///
     /// # Errors

@@ -831,4 +831,44 @@ mod tests {
         assert_eq!(after.ring_packets_sent, before.ring_packets_sent);
         assert_eq!(table.get(0).unwrap(), 7);
     }
+
+    /// So do accesses to watched pages, however long they are: this side writes the records itself.
+    #[test]
+    fn accesses_to_watched_pages_need_no_packet() {
+        use crate::access_log::{AccessLogInit, Next, PageAttributes, PageFlags};
+        const PAGES: usize = 64;
+        let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
+        let table = owner.zeroed::<u64>(PAGES * 512).unwrap();
+        let init = AccessLogInit { sources: 4, bytes: 1 << 20, is_ordered: true };
+        let log = owner.make_access_log(&init).unwrap();
+        let (user_domain, usual) = (log.user_domain(), PageFlags::READ | PageFlags::WRITE);
+        let data = PageFlags::LOG_WRITE_DATA | PageFlags::LOG_READ_DATA;
+        let flags = usual | PageFlags::TO_ACCESS_LOG | data;
+        table.set_attributes(0..1 << 17, PageAttributes { flags, user_domain }).unwrap();
+        let remote = caller.open(&table.export(Rights::all()).unwrap()).unwrap();
+        let report = || remote.connection.report().unwrap();
+        remote.put(0, vec![5u64]).wait().unwrap();
+        if report().path != "local" {
+            eprintln!("not checked: the path is {} ({})", report().path, report().reason);
+            return;
+        }
+        let before = report().ring_packets_sent;
+        assert_eq!(remote.fetch_add(0, 1).wait().unwrap(), 5);
+        assert_eq!(remote.compare_swap(0, 6, 7).wait().unwrap(), 6);
+        let values: Vec<u64> = (0..PAGES as u64 * 512).collect();
+        remote.put(0, values.clone()).wait().unwrap();
+        assert_eq!(remote.get::<u64>(0, PAGES * 512).unwrap().wait().unwrap(), values);
+        assert_eq!(report().ring_packets_sent, before);
+        let mut bytes = Vec::new();
+        let mut records = Vec::new();
+        while let Next::Record(header, receipt) = log.next(&mut bytes) {
+            log.handled(receipt);
+            records.push((header.operation as u8, header.length, bytes.len()));
+        }
+        // The second half of the pages is ordinary.
+        let long = [(1, 1 << 16, 1 << 16); 2];
+        let logged = long.map(|(_, length, data)| (2, length, data));
+        assert_eq!(records[..3], [(1, 8, 8), (3, 8, 8), (4, 8, 16)]);
+        assert_eq!((&records[3..5], &records[5..]), (&long[..], &logged[..]));
+    }
 }

@@ -13,7 +13,7 @@ use pagewire_iommu::access_log::{
     FlushState, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader,
 };
 use pagewire_iommu::{AccessKind, AttributeTable, Logging, PageAttributes, Refusal};
-use pagewire_memory::Segment;
+use pagewire_memory::{AtomicOperation, Segment};
 use pagewire_transport::{Reason, RemoteAddress};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -108,6 +108,19 @@ impl LoggedPiece {
             address: self.segment.address,
             length: self.segment.length as u32,
             stamp: 0,
+        }
+    }
+}
+
+/// The operands of an atomic, as they are logged: in the processor's order of bytes.
+pub fn operands_of(operation: AtomicOperation) -> (LoggedOperation, SmallVec<[u8; 16]>) {
+    match operation {
+        AtomicOperation::FetchAdd { add } => {
+            (LoggedOperation::FetchAdd, SmallVec::from_slice(&add.to_ne_bytes()))
+        }
+        AtomicOperation::CompareSwap { compare, swap } => {
+            let operands = [compare.to_ne_bytes(), swap.to_ne_bytes()];
+            (LoggedOperation::CompareSwap, operands.as_flattened().into())
         }
     }
 }

@@ -635,6 +635,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         }
         let pieces = self.pieces(work.id, 0, work.length);
         let Some(pieces) = pieces else { return InitiatorCopy::Unavailable };
+        self.qpc.peer_logs.request = Some(work.id);
         let outcome = match (transfer, atomic, &pieces) {
             (Some(transfer), _, KeptData::Inline(bytes)) => {
                 self.queue_pair.execute(self.qpc, &transfer, Bytes::Inline(bytes))
@@ -645,8 +646,12 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             (None, Some(atomic), KeptData::Segments(pieces)) => {
                 self.queue_pair.execute_atomic(self.qpc, &atomic, pieces)
             }
-            _ => return InitiatorCopy::Unavailable,
+            _ => Err(Withheld::Refused(Cause::NoRemoteAccess)),
         };
+        self.qpc.peer_logs.request = None;
+        if !matches!(outcome, Err(Withheld::Wait(_))) {
+            self.qpc.peer_logs.end_message();
+        }
         match outcome {
             Ok(()) => {
                 self.queue_pair.counters.initiator_copies_queued.add_alone(1);

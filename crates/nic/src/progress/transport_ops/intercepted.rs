@@ -3,7 +3,7 @@
 use super::{PayloadMemory, QpTransportOps, piece, rights_of};
 use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
-use crate::access::intercepted::{Accessor, LoggedPiece, Response};
+use crate::access::intercepted::{Accessor, LoggedPiece, Response, operands_of};
 use crate::path::receiver_read::{Into, ReceiverRead};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
@@ -346,16 +346,6 @@ fn ends_of(header: &Header) -> (bool, bool) {
         Some(Operation::ReadResponseFirst) => (true, false),
         Some(Operation::ReadResponseLast) => (false, true),
         _ => (false, false),
-    }
-}
-
-/// The operands of an atomic, as they are logged: in the processor's order of bytes.
-fn operands_of(operation: AtomicOperation) -> (LoggedOperation, Vec<u8>) {
-    match operation {
-        AtomicOperation::FetchAdd { add } => (LoggedOperation::FetchAdd, add.to_ne_bytes().to_vec()),
-        AtomicOperation::CompareSwap { compare, swap } => {
-            (LoggedOperation::CompareSwap, [compare.to_ne_bytes(), swap.to_ne_bytes()].concat())
-        }
     }
 }
 
