@@ -65,15 +65,17 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 FlushState::Lost => Outcome::Denied(Denial::Operational),
             };
         }
-        let (kind, operation) = match right {
-            Right::RemoteRead => (AccessKind::Read, LoggedOperation::Read),
-            Right::RemoteWrite => (AccessKind::Write, LoggedOperation::Write),
-            Right::RemoteAtomic => (AccessKind::Atomic, LoggedOperation::FetchAdd),
-        };
         let intercepted = &mut self.qpc.intercepted;
-        let sequence = match kind {
-            AccessKind::Read => intercepted.next_sequence(),
-            AccessKind::Write | AccessKind::Atomic => intercepted.begin_message(remote, length),
+        let (kind, operation, sequence) = match right {
+            Right::RemoteRead => (AccessKind::Read, LoggedOperation::Read, intercepted.next_sequence()),
+            Right::RemoteWrite => {
+                (AccessKind::Write, LoggedOperation::Write, intercepted.begin_message(remote, length))
+            }
+            Right::RemoteAtomic => {
+                // It lies in one page, and is permitted or refused when it is run: its record says which atomic it is.
+                intercepted.begin_message(remote, length);
+                return Outcome::Done(());
+            }
         };
         let Some(table) = services.interception.table(granted.index) else { return Outcome::Done(()) };
         let mut permitted = Ok(());
