@@ -416,7 +416,8 @@ fn atomics_and_puts_that_nobody_logs_are_an_error() {
             LoggedProcess::start(&node, (0, 2), 4096, path, &ReplayOptions::default()).unwrap().0
         };
         let caller = Node::alone().unwrap();
-        let accesses: [(&str, fn(&pagewire::RemoteRegion)); 3] = [
+        type Access = fn(&pagewire::RemoteRegion);
+        let accesses: [(&str, Access); 3] = [
             ("an atomic", |remote| assert_eq!(remote.fetch_add(64, 5).wait().unwrap(), 0)),
             ("an atomic", |remote| assert_eq!(remote.compare_swap(64, 0, 5).wait().unwrap(), 0)),
             ("a put", |remote| drop(remote.put_value(64, 5u64).wait().unwrap())),
