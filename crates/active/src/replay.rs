@@ -29,8 +29,8 @@ use ring::{
 };
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, ReplayError>;
@@ -103,6 +103,8 @@ struct Shared {
     gets: Vec<Mutex<GetLog>>,
     /// By rank.
     unsure: Vec<Mutex<Unsure>>,
+    /// The first change of the memory that nobody has logged: what it was, and where.
+    unlogged: OnceLock<(&'static str, u64)>,
 }
 
 /// Accesses by a ticket of which nobody knows whether they were made. A holder that accesses again has made them. One that died has not: the
@@ -178,6 +180,7 @@ impl LoggedProcess {
             logs,
             gets: (0..size).map(gets).collect(),
             unsure: (0..size).map(|_| Mutex::default()).collect(),
+            unlogged: OnceLock::new(),
         });
         let log = node.access_log_with(&LogOptions {
             sources: (4 * size + 4).min(4096),
@@ -374,8 +377,11 @@ impl LoggedProcess {
     /// A barrier of all processes has been passed: what they had put before is in the memory, in a replay, too.
     ///
     /// # Errors
-    /// `Order`: [`replay`](Self::replay) was not called.
+    /// `Order`: [`replay`](Self::replay) was not called. `Unlogged`: somebody has changed the memory by an atomic, or by another token than those
+    /// of tickets.
     pub fn next_epoch(&mut self) -> Result<()> {
+        // What has ended before the barrier is seen, though no thread has come to it yet.
+        self.log.drain(|access| self.shared.handle(&access));
         self.check_replayed()?;
         self.epoch += 1;
         self.publish_epoch();
@@ -383,11 +389,20 @@ impl LoggedProcess {
     }
 
     fn check_replayed(&self) -> Result<()> {
+        self.check_logged()?;
         match self.must_replay {
             true => {
                 Err(ReplayError::Order("this process was restored: connect all peers, and call `replay`"))
             }
             false => Ok(()),
+        }
+    }
+
+    /// Refuses to go on where a replay would give other memory.
+    fn check_logged(&self) -> Result<()> {
+        match self.shared.unlogged.get() {
+            Some((what, offset)) => Err(ReplayError::Unlogged { what, rank: self.rank, offset: *offset }),
+            None => Ok(()),
         }
     }
 
@@ -462,7 +477,7 @@ impl LoggedProcess {
     /// is dead is trimmed when it matters no more.
     ///
     /// # Errors
-    /// As those of [`Checkpoint::save_all`]; `Order`: the process is replaying.
+    /// As those of [`Checkpoint::save_all`]; `Order`: the process is replaying; `Unlogged`.
     pub fn checkpoint(&mut self, note: &[u8]) -> Result<u64> {
         if self.repeats() {
             return Err(ReplayError::Order(
@@ -471,6 +486,7 @@ impl LoggedProcess {
         }
         // What has ended is counted, before the memory is saved.
         self.log.drain(|access| self.shared.handle(&access));
+        self.check_logged()?;
         let mut words = vec![self.epoch];
         let arrived: Vec<u64> =
             self.shared.logs.iter().map(|logs| logs.words()[PUTS_DONE].load(Ordering::Acquire)).collect();
@@ -501,11 +517,20 @@ impl Shared {
     fn handle(&self, access: &Access<'_>) {
         self.noting.note(access);
         let known = self.keys.lock().get(&access.key()).copied();
-        let (Some(holder), Some(offset)) = (known, access.offset_from(self.address)) else { return };
-        let is_get = match access.operation() {
-            LoggedOperation::Read => true,
-            LoggedOperation::Write => false,
-            _ => return,
+        let Some(offset) = access.offset_from(self.address) else { return };
+        let (is_get, what) = match access.operation() {
+            LoggedOperation::Read => (true, "a get"),
+            LoggedOperation::Write => (false, "a put by a token that is of no ticket"),
+            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => (false, "an atomic"),
+        };
+        let is_atomic = !matches!(access.operation(), LoggedOperation::Read | LoggedOperation::Write);
+        let Some(holder) = known.filter(|_| !is_atomic) else {
+            // A letter is redirected.
+            if !is_get && !access.was_refused() && !access.was_redirected() {
+                // The first one is kept.
+                let _ = self.unlogged.set((what, offset));
+            }
+            return;
         };
         let (logs, mut unsure) = (&self.logs[holder.rank], self.unsure[holder.rank].lock());
         if unsure.ticket != holder.ticket {

@@ -137,3 +137,82 @@ fn a_handler_that_waits_goes_on_reading_its_log() {
         assert_eq!(serving_first.end().panicked + serving_second.end().panicked, 0);
     });
 }
+
+/// A node that flushes its own handler: what the handler starts does not wait behind the flush.
+#[test]
+fn a_handler_accesses_the_peer_whose_flush_waits_for_it() {
+    on_each_path("a_handler_accesses_the_peer_whose_flush_waits_for_it", || {
+        let Owner { node, table, log } = owner(1 << 16);
+        let plain = node.zeroed::<u64>(512).unwrap();
+        let remote = node.open(&table.export(Rights::WRITE | Rights::READ).unwrap()).unwrap();
+        let open_plain = || node.open(&plain.export(Rights::all()).unwrap()).unwrap();
+        let (handled, puts) = (open_plain(), open_plain());
+        let go = Arc::new(AtomicBool::new(false));
+        let flushes = go.clone();
+        let handler = move |access: pagewire_active::Access<'_>| {
+            let value = access.value::<u64>().unwrap();
+            // In order with what follows, though nobody waits for it and a flush may come between.
+            drop(handled.put_value(0, value));
+            while !flushes.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(handled.get::<u64>(0, 1).unwrap().wait().unwrap(), [value]);
+            drop(handled.put_value(0, 10 * value));
+            handled
+                .put_batch([(8, vec![value]), (16, vec![value])])
+                .into_iter()
+                .for_each(|put| drop(put.wait()));
+            assert_eq!(handled.fetch_add(0, 1).wait().unwrap(), 10 * value);
+            handled.flush().unwrap();
+        };
+        let serving = log.serve(handler).unwrap();
+        for value in 1..=3u64 {
+            go.store(false, Ordering::Relaxed);
+            remote.put_value(0, value).wait().unwrap();
+            let flush = remote.flush_handled(None);
+            // It is in order behind the flush, as it was started there.
+            let behind = puts.put_value(24, value);
+            go.store(true, Ordering::Relaxed);
+            flush.wait().unwrap();
+            behind.wait().unwrap();
+            assert_eq!(plain.get(0).unwrap(), 10 * value + 1);
+            assert_eq!([1, 2, 3].map(|index| plain.get(index).unwrap()), [value; 3]);
+        }
+        assert_eq!(serving.end().panicked, 0);
+        node.flush().unwrap();
+    });
+}
+
+/// Each owner flushes the other one. The handler of one puts and flushes, the other one's puts back, before they return.
+#[test]
+fn handlers_of_two_owners_that_flush_each_other_make_progress() {
+    on_each_path("handlers_of_two_owners_that_flush_each_other_make_progress", || {
+        let owners = [owner(1 << 16), owner(1 << 16)];
+        let answers: Vec<_> = owners.iter().map(|owner| owner.node.zeroed::<u64>(512).unwrap()).collect();
+        let servings = [0, 1].map(|index| {
+            let there = answers[1 - index].export(Rights::all()).unwrap();
+            let remote = owners[index].node.open(&there).unwrap();
+            owners[index].log.serve(move |access| {
+                let value = access.value::<u64>().unwrap();
+                remote.put_value(0, value).wait().unwrap();
+                assert_eq!(remote.get::<u64>(0, 1).unwrap().wait().unwrap(), [value]);
+                remote.flush().unwrap();
+            })
+        });
+        std::thread::scope(|scope| {
+            for index in [0, 1] {
+                let remote = open(&owners[index].node, &owners[1 - index]);
+                let answer = &answers[index];
+                scope.spawn(move || {
+                    for value in 1..=200u64 {
+                        remote.put_value(0, value).wait().unwrap();
+                        remote.flush_handled(None).wait().unwrap();
+                        assert_eq!(answer.get(0).unwrap(), value);
+                    }
+                });
+            }
+        });
+        servings.into_iter().for_each(|serving| assert_eq!(serving.unwrap().end().panicked, 0));
+    });
+}

@@ -402,3 +402,40 @@ fn logs_are_trimmed_and_replayed() {
         assert!(Ticket::from_bytes(&[0; 3]).is_err() && Ticket::from_bytes(&[0; Ticket::LEN]).is_err());
     });
 }
+
+/// Nobody logs an atomic, nor what comes by a token of the program's own. So the process does not go on as if a replay had it.
+#[test]
+fn atomics_and_puts_that_nobody_logs_are_an_error() {
+    on_each_path("atomics_and_puts_that_nobody_logs_are_an_error", || {
+        let name = format!("pagewire-replay-unlogged-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let begin = |number: usize| {
+            let node = Arc::new(Node::alone().unwrap());
+            let path = folder.join(format!("{number}.checkpoint"));
+            LoggedProcess::start(&node, (0, 2), 4096, path, &ReplayOptions::default()).unwrap().0
+        };
+        let caller = Node::alone().unwrap();
+        type Access = fn(&pagewire::RemoteRegion);
+        let accesses: [(&str, Access); 3] = [
+            ("an atomic", |remote| assert_eq!(remote.fetch_add(64, 5).wait().unwrap(), 0)),
+            ("an atomic", |remote| assert_eq!(remote.compare_swap(64, 0, 5).wait().unwrap(), 0)),
+            ("a put", |remote| drop(remote.put_value(64, 5u64).wait().unwrap())),
+        ];
+        for (number, (what, access)) in accesses.into_iter().enumerate() {
+            let mut process = begin(number);
+            let token = process.memory().export(pagewire::Rights::all()).unwrap();
+            let remote = caller.open(&token).unwrap();
+            // A get changes nothing.
+            assert_eq!(remote.get::<u64>(64, 1).unwrap().wait().unwrap(), [0]);
+            process.next_epoch().unwrap();
+            access(&remote);
+            let error = process.next_epoch().unwrap_err();
+            assert!(matches!(error, ReplayError::Unlogged { rank: 0, offset: 64, .. }), "{error}");
+            assert!(error.to_string().starts_with(what), "{error}");
+            assert!(matches!(process.checkpoint(b""), Err(ReplayError::Unlogged { .. })));
+            assert!(matches!(process.put(1, 0, &[1]), Err(ReplayError::Unlogged { .. })));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}

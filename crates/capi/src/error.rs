@@ -249,9 +249,10 @@ impl From<ReplayError> for Refusal {
             ReplayError::NotConnected { .. } => pw_error::PW_ARGUMENT,
             ReplayError::Ticket { .. } => pw_error::PW_TOKEN,
             ReplayError::Full { .. } => pw_error::PW_LIMIT,
-            ReplayError::Diverged { .. } | ReplayError::Lost { .. } | ReplayError::Order(_) => {
-                pw_error::PW_REPLAY
-            }
+            ReplayError::Diverged { .. }
+            | ReplayError::Lost { .. }
+            | ReplayError::Unlogged { .. }
+            | ReplayError::Order(_) => pw_error::PW_REPLAY,
         };
         Refusal::new(code, error.to_string())
     }
@@ -272,7 +273,7 @@ fn of_failure(failure: &Failure) -> pw_error {
             Rule::Pieces { .. } => pw_error::PW_PIECES,
             Rule::Length(_) => pw_error::PW_LENGTH,
             Rule::Key => pw_error::PW_KEY,
-            Rule::Memory => pw_error::PW_MEMORY,
+            Rule::Memory | Rule::DamagedLog => pw_error::PW_MEMORY,
             Rule::Buffer => pw_error::PW_BUFFER,
             Rule::TagInUse(_) => pw_error::PW_TAG,
             Rule::TooMany => pw_error::PW_LIMIT,

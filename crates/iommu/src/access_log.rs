@@ -33,6 +33,8 @@ const CLOSED_WORD: usize = 1;
 const WAKE_AFTER_WORD: usize = 2;
 /// How many rows, from the first one on, have had a source.
 const USED_WORD: usize = 3;
+/// Some ring is [damaged](DAMAGED), or was.
+const DAMAGED_WORD: usize = 4;
 const FIRST_ROW: usize = 16;
 
 // Words of a source's row: those that it writes, and in another cache line those of the reader.
@@ -51,6 +53,8 @@ const HEAD: usize = 8;
 const HANDLED: usize = 9;
 /// Records that were read.
 const READ_RECORDS: usize = 10;
+/// The reader has found words that make no sense, and reads the ring no more.
+const DAMAGED: usize = 11;
 
 /// No stamp is known yet.
 const RESERVING: u64 = u64::MAX;
@@ -60,6 +64,8 @@ const PUBLISHING: u64 = 1 << 63;
 const TAKEN: u64 = 1 << 62;
 /// The source leaves: its row is free once all was read.
 const LEAVING: u64 = 1 << 63;
+/// The owner of a damaged ring whose source has been told so. Nobody gets the row.
+const LOST: u64 = u64::MAX;
 
 /// Words of a record without its data.
 pub const HEADER_WORDS: u64 = 6;
@@ -162,6 +168,11 @@ fn owner_word(owner: u64) -> u64 {
     (owner & !LEAVING) + 1
 }
 
+/// What the first word of a row says of its source. `None`: it has none.
+fn owner_of(word: u64) -> Option<u64> {
+    if word == LOST { None } else { (word & !LEAVING).checked_sub(1) }
+}
+
 /// Bytes of a word of the region of flushes.
 const FLUSH_WORD: u64 = 8;
 /// Words of the region of flushes: one for all logs, and one for each user domain.
@@ -247,6 +258,56 @@ impl<W: SharedWords> AccessLog<W> {
                 self.leave(place, owner);
             }
         }
+    }
+
+    /// The rings of some sources, and what each has published by now.
+    pub fn flush(&self, is_concerned: impl Fn(u64) -> bool) -> Vec<Flushed> {
+        let flushed = |place| {
+            let row = self.row(place);
+            let owner = owner_of(self.words.load(row + OWNER)).filter(|owner| is_concerned(*owner))?;
+            Some(Flushed { place, owner, tail: self.words.load(row + TAIL) })
+        };
+        (0..self.used()).filter_map(flushed).collect()
+    }
+
+    /// Whether handlers have handled what a ring had when it was [flushed](Self::flush), with the access within which its source has died.
+    pub fn flush_state(&self, flushed: &Flushed) -> FlushState {
+        let load = |word| self.words.load(self.row(flushed.place) + word);
+        let owner = load(OWNER);
+        if self.is_closed() || owner_of(owner) != Some(flushed.owner) {
+            return FlushState::Handled;
+        }
+        // The reader frees the ring of a source that has left.
+        let may_write = owner & LEAVING != 0 && load(RESERVED) != 0;
+        match (load(DAMAGED) != 0, load(HANDLED) >= flushed.tail && !may_write) {
+            (true, _) => FlushState::Lost,
+            (false, true) => FlushState::Handled,
+            (false, false) => FlushState::Waits,
+        }
+    }
+
+    /// Who had a damaged ring has been told: nobody asks for it again.
+    pub fn note_lost(&self, flushed: &Flushed) {
+        let at = self.row(flushed.place) + OWNER;
+        let found = self.words.load(at);
+        if owner_of(found) == Some(flushed.owner) {
+            // It may leave meanwhile, and is told twice then.
+            let _ = self.words.compare_exchange(SOURCE, at, found, LOST);
+        }
+    }
+
+    /// Whether a ring of a source is damaged.
+    pub fn has_damaged(&self, owner: u64) -> bool {
+        let is_damaged = |place| {
+            let load = |word| self.words.load(self.row(place) + word);
+            load(DAMAGED) != 0 && owner_of(load(OWNER)) == Some(owner)
+        };
+        self.words.load(DAMAGED_WORD) != 0 && (0..self.used()).any(is_damaged)
+    }
+
+    /// Whether a source has a ring that has something to be read, or may have.
+    pub fn knows(&self, owner: u64) -> bool {
+        (0..self.used()).any(|place| owner_of(self.words.load(self.row(place) + OWNER)) == Some(owner))
     }
 
     /// A source leaves its place, unless it has left before: somebody else may have the place since.
@@ -353,6 +414,23 @@ impl<W: SharedWords> AccessLog<W> {
     }
 }
 
+/// A ring that a flush waits for, and how far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flushed {
+    place: usize,
+    owner: u64,
+    tail: u64,
+}
+
+/// How far a flush of a ring is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushState {
+    Handled,
+    Waits,
+    /// The ring is damaged: what it had is never handled.
+    Lost,
+}
+
 /// The writing end of a ring.
 pub struct LogSource<W: SharedWords> {
     log: AccessLog<W>,
@@ -405,6 +483,11 @@ impl<W: SharedWords> LogSource<W> {
         self.log.is_closed()
     }
 
+    /// Whether the reader has found that its words make no sense, and reads it no more.
+    pub fn is_damaged(&self) -> bool {
+        self.log.words.load(self.word(DAMAGED)) != 0
+    }
+
     /// Wakes the reader, if it sleeps and there is enough for it.
     pub fn announce(&self) {
         self.log.words.fence();
@@ -413,9 +496,9 @@ impl<W: SharedWords> LogSource<W> {
         }
     }
 
-    /// Whether the handlers have handled all that was published, or nobody reads the log any more.
+    /// Whether the handlers have handled all that was published, or nobody reads it any more.
     pub fn is_handled(&self) -> bool {
-        self.log.words.load(self.word(HANDLED)) >= self.tail || self.log.is_closed()
+        self.log.words.load(self.word(HANDLED)) >= self.tail || self.is_damaged() || self.log.is_closed()
     }
 
     /// Writes a record, whose access is to be made before it is [published](Reservation::publish). The stamp of `header` is taken by `now`.
@@ -468,6 +551,18 @@ impl<W: SharedWords> Reservation<'_, W> {
     /// Whether nobody reads the log any more.
     pub fn is_closed(&self) -> bool {
         self.source.is_closed()
+    }
+
+    /// Nobody knows whether the access was made, or how much of it: the reader sees that.
+    ///
+    /// # Errors
+    /// As those of [`publish`](Self::publish).
+    pub fn publish_unsure(self) -> Result<(), Taken> {
+        let log = &self.source.log;
+        let what = log.word_of_ring(self.source.place, self.source.tail);
+        let unsure = u64::from(RecordFlags::MAY_HAVE_WRITTEN.bits()) << 40;
+        log.words.store(RECORD, what, log.words.load(what) | unsure);
+        self.publish()
     }
 
     /// The access was made: the reader sees it.
@@ -840,8 +935,10 @@ impl<W: SharedWords> LogReader<W> {
         self.seen[place].is_closed = true;
         // Whatever it says that it has published keeps the reader awake no more.
         self.log.words.store(READ, self.log.row(place) + READ_RECORDS, u64::MAX);
+        self.log.words.store(READ, self.log.row(place) + DAMAGED, 1);
+        self.log.words.store(READ, DAMAGED_WORD, 1);
         let owner = self.log.words.load(self.log.row(place) + OWNER);
-        Next::Corrupt((owner & !LEAVING).saturating_sub(1))
+        Next::Corrupt(owner_of(owner).unwrap_or(0))
     }
 
     /// The handlers have returned for a record and all before it of its source.

@@ -3,6 +3,7 @@
 pub mod address_handle;
 pub mod arming;
 pub mod attention;
+pub mod callers;
 pub mod cheap_pages;
 pub mod context;
 pub mod counters;

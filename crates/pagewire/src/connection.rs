@@ -9,8 +9,8 @@ use crate::engine::Host;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::handshake::{Connected, FlushRegion, connect, discard};
 use crate::limits::{
-    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH, SWAP_TRIES,
-    WORK_PAUSE,
+    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, HANDLER_CONNECTIONS,
+    SEND_DEPTH, SWAP_TRIES, WORK_PAUSE,
 };
 use crate::listener::{ListenerHandle, Watcher};
 use crate::pending::{AnyPending, Pending, Step, Wakers};
@@ -27,6 +27,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// The name of an operation that waits for handlers.
+pub(crate) const FLUSH: &str = "flush of handlers";
 
 /// The connection to one peer, of requests of this side.
 pub(crate) struct Connection {
@@ -60,6 +63,8 @@ struct Queues {
     loss: Option<String>,
     /// The thread that connects, or did.
     connector: Option<JoinHandle<()>>,
+    /// The connection of what handlers start while a flush of handlers waits here.
+    of_handlers: Option<Arc<Connection>>,
 }
 
 enum Link {
@@ -117,6 +122,7 @@ impl Connection {
                 is_polled: false,
                 loss: None,
                 connector: None,
+                of_handlers: None,
             }),
         })
     }
@@ -206,7 +212,7 @@ impl Connection {
         }
         let queues = self.queues.lock();
         let Link::Up { queue_pair, .. } = &queues.link else { return Executed::default() };
-        if !queues.is_quiet() {
+        if !queues.is_quiet() || queues.is_bypassed() {
             return Executed::default();
         }
         let done = steps.iter().take_while(|step| execute_step(queue_pair, step, word)).count();
@@ -231,7 +237,9 @@ impl Connection {
         }
         let queues = self.queues.lock();
         match &queues.link {
-            Link::Up { queue_pair, .. } if queues.is_quiet() => queue_pair.with_words(remote, length, work),
+            Link::Up { queue_pair, .. } if queues.is_quiet() && !queues.is_bypassed() => {
+                queue_pair.with_words(remote, length, work)
+            }
             _ => false,
         }
     }
@@ -481,10 +489,51 @@ impl Connection {
         self.end(queues, ended);
     }
 
-    /// Everything that was started and has not ended.
+    /// Everything that was started and has not ended. For a handler: what is not behind a flush of handlers, which may wait for it.
     pub fn unfinished(&self) -> Vec<Arc<AnyPending>> {
         let queues = self.queues.lock();
-        queues.posted.iter().chain(&queues.flushed).chain(&queues.waiting).cloned().collect()
+        let all = queues.unfinished().cloned();
+        match waiting::current() {
+            Some(_) => all.take_while(|pending| pending.name != FLUSH).collect(),
+            None => all.collect(),
+        }
+    }
+
+    /// Its connections of handlers, behind itself.
+    pub fn with_those_of_handlers(self: Arc<Self>) -> Vec<Arc<Connection>> {
+        let next = |connection: &Arc<Connection>| connection.queues.lock().of_handlers.clone();
+        std::iter::successors(Some(self), next).collect()
+    }
+
+    /// The connection for what the calling thread starts. A handler does not wait behind a flush of handlers, which may wait for it: it has another
+    /// connection as long, and waits here for the end of what was started before the flush, so that the order stays.
+    pub fn of_this_thread(self: &Arc<Self>) -> Arc<Connection> {
+        let mut connection = self.clone();
+        if waiting::current().is_none() {
+            return connection;
+        }
+        for _ in 0..HANDLER_CONNECTIONS {
+            let Some((next, before)) = connection.bypass() else { break };
+            before.into_iter().for_each(|pending| connection.wait_until_ended(&*pending));
+            connection = next;
+        }
+        connection
+    }
+
+    /// The connection for what a handler starts, if it is another one, and what that is in order behind.
+    fn bypass(&self) -> Option<(Arc<Connection>, Vec<Arc<AnyPending>>)> {
+        let mut queues = self.queues.lock();
+        let is_flush = |pending: &&Arc<AnyPending>| pending.name == FLUSH;
+        let before: Vec<_> = match queues.unfinished().any(|pending| is_flush(&pending)) {
+            true => queues.unfinished().take_while(|pending| !is_flush(pending)).cloned().collect(),
+            // What the handler has started there is not done yet.
+            false if queues.is_bypassed() => Vec::new(),
+            false => return None,
+        };
+        let known = queues.of_handlers.take().filter(|known| !known.is_down());
+        let next = known.unwrap_or_else(|| Connection::new(&self.services, &self.listener, self.peer));
+        queues.of_handlers = Some(next.clone());
+        Some((next, before))
     }
 
     /// Notes the failure of an operation that was dropped.
@@ -514,8 +563,11 @@ impl Connection {
         let mut queues = self.queues.lock();
         let why = "this process has left".to_owned();
         let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
-        let connector = queues.connector.take();
+        let (connector, of_handlers) = (queues.connector.take(), queues.of_handlers.take());
         drop(queues);
+        if let Some(of_handlers) = of_handlers {
+            of_handlers.close();
+        }
         if let Some(connector) =
             connector.filter(|thread| thread.thread().id() != std::thread::current().id())
         {
@@ -561,6 +613,7 @@ impl Connection {
         let refused = |side, rule| (Failure::Refused { operation, peer, side, rule }, None);
         match status {
             Status::RemoteAccess => refused(Side::Target, Rule::Key),
+            Status::RemoteOperation if pending.name == FLUSH => refused(Side::Target, Rule::DamagedLog),
             Status::RemoteOperation => refused(Side::Target, Rule::Memory),
             Status::LocalProtection | Status::LocalLength => {
                 // The peer has refused nothing: what stands behind may have been executed.
@@ -699,6 +752,20 @@ impl Queues {
     /// Nothing was started that has not ended.
     fn is_quiet(&self) -> bool {
         self.posted.is_empty() && self.waiting.is_empty() && self.flushed.is_empty()
+    }
+
+    /// Everything that was started and has not ended.
+    fn unfinished(&self) -> impl Iterator<Item = &Arc<AnyPending>> {
+        self.posted.iter().chain(&self.flushed).chain(&self.waiting)
+    }
+
+    /// Whether the calling thread is a handler, and handlers have started something by a connection of their own that has not ended.
+    fn is_bypassed(&self) -> bool {
+        let Some(of_handlers) = &self.of_handlers else { return false };
+        waiting::current().is_some() && {
+            let queues = of_handlers.queues.lock();
+            !queues.is_quiet() || queues.is_bypassed()
+        }
     }
 
     /// The queue pair has failed. `lost`: why the peer is lost; else it has refused a request.

@@ -185,9 +185,17 @@ pub enum Rule {
         "the key of the token is not valid there: its memory was unexported or freed, its pages refuse such accesses, or the token was made up"
     )]
     Key,
-    /// The memory is there no more, or cannot be accessed in this way.
-    #[error("the memory cannot be accessed there: it was unmapped, protected or truncated")]
+    /// The memory is there no more, or cannot be accessed in this way; or the log of its accesses has [lost](Self::DamagedLog) records of this
+    /// process.
+    #[error(
+        "the memory cannot be accessed there: it was unmapped, protected or truncated, or the ring of this process in its access log is damaged, which a flush of handlers says once"
+    )]
     Memory,
+    /// Handlers will not handle all that was put: something has written over records of this process in a log of the owner.
+    #[error(
+        "the ring of this process in an access log of the owner is damaged, and what was not handled there is lost: put it again, or have the owner make a new log"
+    )]
+    DamagedLog,
     /// A node holds one write of a tag to a peer, and keeps one release of it.
     #[error("tag {0} is in use with this peer: wait for its write, cancel it, or take another one")]
     TagInUse(u64),

@@ -303,6 +303,8 @@ fn respond(
     let inbox = services.inbox()?;
     let queue_pair = queue_pair(services, Some(&inbox))?;
     inbox.enter(queue_pair.number(), from);
+    // Nobody else knows the nonce.
+    queue_pair.set_caller(from.nonce);
     let responder = Responder { queue_pair, inbox };
     let connected = Endpoint::new(services, &responder.queue_pair).and_then(|own| {
         own.connect(services, &responder.queue_pair, other)?;

@@ -1,7 +1,7 @@
 //! Memory of another process, as the holder of a token uses it.
 
 use crate::buffer::{Buffer, BufferMut};
-use crate::connection::{Connection, Executed};
+use crate::connection::{Connection, Executed, FLUSH};
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::flush::Flush;
 use crate::limits::MAX_LENGTH;
@@ -363,15 +363,16 @@ impl RemoteRegion {
         transfers: impl IntoIterator<Item = (u64, B)>,
     ) -> Vec<Operation<B>> {
         let (mut all, mut good) = (Vec::new(), Vec::new());
+        let connection = self.connection.of_this_thread();
         for (offset, buffer) in transfers {
             let local = buffer.bytes();
             let planned = self.plan(name, buffer, |_| Ok(smallvec![step(self, offset, local)?]), 0);
             if !planned.is_ended() {
                 good.push(planned.clone() as Arc<AnyPending>);
             }
-            all.push(Operation::started(Started::new(self.connection.clone(), planned, |_, buffer| buffer)));
+            all.push(Operation::started(Started::new(connection.clone(), planned, |_, buffer| buffer)));
         }
-        self.connection.start(good);
+        connection.start(good);
         all
     }
 
@@ -402,7 +403,7 @@ impl RemoteRegion {
             let read = SendOperation::Read { address, key: flush.key };
             Ok(smallvec![self.step(read, local.0 as u64, local.1)])
         };
-        self.start("flush of handlers", buffer, |_, buffer| buffer, plan)
+        self.start(FLUSH, buffer, |_, buffer| buffer, plan)
     }
 
     /// Changes a signal.
@@ -650,7 +651,7 @@ impl RemoteRegion {
     /// # }
     /// ```
     pub fn start_flush(&self) -> Flush {
-        Flush::new(vec![self.connection.clone()])
+        Flush::new(self.connection.clone().with_those_of_handlers())
     }
 
     /// The steps of a transfer of pieces, each made by `step`.
@@ -749,10 +750,12 @@ impl RemoteRegion {
             return Operation::executed(finish(word.into_inner(), buffer));
         }
         let planned = self.plan(name, buffer, plan, executed.steps);
-        if !planned.is_ended() {
-            self.connection.start([planned.clone() as Arc<AnyPending>]);
+        if planned.is_ended() {
+            return Operation::started(Started::new(self.connection.clone(), planned, finish));
         }
-        Operation::started(Started::new(self.connection.clone(), planned, finish))
+        let connection = self.connection.of_this_thread();
+        connection.start([planned.clone() as Arc<AnyPending>]);
+        Operation::started(Started::new(connection, planned, finish))
     }
 
     /// An operation that is ready to be started, or has ended because it is refused or has nothing to do. `executed`: so many of its steps were.
@@ -827,5 +830,45 @@ mod tests {
         assert_eq!(after.initiator_copies - before.initiator_copies, 102);
         assert_eq!(after.ring_packets_sent, before.ring_packets_sent);
         assert_eq!(table.get(0).unwrap(), 7);
+    }
+
+    /// So do accesses to watched pages, however long they are: this side writes the records itself.
+    #[test]
+    fn accesses_to_watched_pages_need_no_packet() {
+        use crate::access_log::{AccessLogInit, Next, PageAttributes, PageFlags};
+        const PAGES: usize = 64;
+        let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
+        let table = owner.zeroed::<u64>(PAGES * 512).unwrap();
+        let init = AccessLogInit { sources: 4, bytes: 1 << 20, is_ordered: true };
+        let log = owner.make_access_log(&init).unwrap();
+        let (user_domain, usual) = (log.user_domain(), PageFlags::READ | PageFlags::WRITE);
+        let data = PageFlags::LOG_WRITE_DATA | PageFlags::LOG_READ_DATA;
+        let flags = usual | PageFlags::TO_ACCESS_LOG | data;
+        table.set_attributes(0..1 << 17, PageAttributes { flags, user_domain }).unwrap();
+        let remote = caller.open(&table.export(Rights::all()).unwrap()).unwrap();
+        let report = || remote.connection.report().unwrap();
+        remote.put(0, vec![5u64]).wait().unwrap();
+        if report().path != "local" {
+            eprintln!("not checked: the path is {} ({})", report().path, report().reason);
+            return;
+        }
+        let before = report().ring_packets_sent;
+        assert_eq!(remote.fetch_add(0, 1).wait().unwrap(), 5);
+        assert_eq!(remote.compare_swap(0, 6, 7).wait().unwrap(), 6);
+        let values: Vec<u64> = (0..PAGES as u64 * 512).collect();
+        remote.put(0, values.clone()).wait().unwrap();
+        assert_eq!(remote.get::<u64>(0, PAGES * 512).unwrap().wait().unwrap(), values);
+        assert_eq!(report().ring_packets_sent, before);
+        let mut bytes = Vec::new();
+        let mut records = Vec::new();
+        while let Next::Record(header, receipt) = log.next(&mut bytes) {
+            log.handled(receipt);
+            records.push((header.operation as u8, header.length, bytes.len()));
+        }
+        // The second half of the pages is ordinary.
+        let long = [(1, 1 << 16, 1 << 16); 2];
+        let logged = long.map(|(_, length, data)| (2, length, data));
+        assert_eq!(records[..3], [(1, 8, 8), (3, 8, 8), (4, 8, 16)]);
+        assert_eq!((&records[3..5], &records[5..]), (&long[..], &logged[..]));
     }
 }

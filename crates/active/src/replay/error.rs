@@ -25,6 +25,12 @@ pub enum ReplayError {
     /// The logs do not tell what a get has returned.
     #[error("replay: the log at process {rank} has lost a get: {why}")]
     Lost { rank: usize, why: &'static str },
+    /// Somebody has changed the memory of this process otherwise than by [`put`](super::LoggedProcess::put): a replay would not have it. All
+    /// processes begin anew.
+    #[error(
+        "{what} at byte {offset} has changed the memory of process {rank}, and nobody has logged it: its peers use `put` and `get` of a LoggedProcess only, and all processes begin anew"
+    )]
+    Unlogged { what: &'static str, rank: usize, offset: u64 },
     /// A process that was not killed cannot be replayed, and one that was must be.
     #[error("{0}")]
     Order(&'static str),

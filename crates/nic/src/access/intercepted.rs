@@ -4,14 +4,16 @@
 //! record and from there to the peer. A record is reserved before the access, and published behind it.
 
 use crate::services::Services;
-use crate::services::interception::SharedLog;
+use crate::services::interception::{LogFlush, SharedLog};
 use crate::words::limits::RECORD_BYTES;
 use crate::words::outcome::{Cause, Outcome, Withheld};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader};
+use pagewire_iommu::access_log::{
+    FlushState, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader,
+};
 use pagewire_iommu::{AccessKind, AttributeTable, Logging, PageAttributes, Refusal};
-use pagewire_memory::Segment;
+use pagewire_memory::{AtomicOperation, Segment};
 use pagewire_transport::{Reason, RemoteAddress};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -26,6 +28,8 @@ pub struct Intercepted<F: Fabric> {
     /// READs whose responses have not all been sent, or were abandoned. The oldest comes first.
     reads: VecDeque<OpenRead>,
     sources: SmallVec<[Source<F>; 1]>,
+    /// What the first request waits for, if it is a flush.
+    flush: Option<LogFlush<F>>,
     /// A response that was read, and has not left.
     pub response: Option<Response>,
     /// The response that is sent has been sent before.
@@ -104,6 +108,19 @@ impl LoggedPiece {
             address: self.segment.address,
             length: self.segment.length as u32,
             stamp: 0,
+        }
+    }
+}
+
+/// The operands of an atomic, as they are logged: in the processor's order of bytes.
+pub fn operands_of(operation: AtomicOperation) -> (LoggedOperation, SmallVec<[u8; 16]>) {
+    match operation {
+        AtomicOperation::FetchAdd { add } => {
+            (LoggedOperation::FetchAdd, SmallVec::from_slice(&add.to_ne_bytes()))
+        }
+        AtomicOperation::CompareSwap { compare, swap } => {
+            let operands = [compare.to_ne_bytes(), swap.to_ne_bytes()];
+            (LoggedOperation::CompareSwap, operands.as_flattened().into())
         }
     }
 }
@@ -188,11 +205,17 @@ impl<F: Fabric> Intercepted<F> {
         }
     }
 
-    /// Whether handlers have handled all that was logged of the queue pair: in the log of a user domain, or in all.
-    pub fn is_handled(&self, user_domain: Option<u16>) -> bool {
-        let concerned =
-            |source: &&Source<F>| user_domain.is_none_or(|domain| source.log.user_domain() == domain);
-        self.sources.iter().filter(concerned).all(|source| source.ring.is_handled())
+    /// Whether handlers have handled all that was logged of the caller when it was first asked: in the log of a user domain, or in all.
+    pub fn flush(&mut self, by: Accessor<'_, F>, user_domain: Option<u16>) -> FlushState {
+        let flush = match self.flush.take().filter(|flush| flush.is_of(user_domain)) {
+            Some(flush) => self.flush.insert(flush),
+            None => self.flush.insert(by.services.interception.flush(by.number, user_domain)),
+        };
+        let state = flush.state();
+        if state != FlushState::Waits {
+            self.flush = None;
+        }
+        state
     }
 
     /// The ring of the queue pair in the log of a user domain. `None`: nobody reads such a log.
@@ -202,6 +225,10 @@ impl<F: Fabric> Intercepted<F> {
             self.sources.retain(|source| source.log.user_domain() != user_domain);
             return Ok(None);
         };
+        // The initiator may have a ring of its own there.
+        if log.log.has_damaged(by.number.into()) {
+            return Err(Withheld::Refused(Cause::LogDamaged));
+        }
         let known = self.sources.iter().position(|source| Arc::ptr_eq(&source.log, &log));
         let place = match known {
             Some(place) => place,

@@ -1,5 +1,6 @@
 //! Access logs, as their owner reads them, and the attributes of regions (PAPERS AA-2 to AA-5).
 
+use crate::api::queue_pair::QueuePair;
 use crate::progress::engine::Nic;
 use crate::services::Services;
 use crate::services::interception::{Attributes, SharedLog};
@@ -51,6 +52,14 @@ impl<F: Fabric> Nic<F> {
     /// found no space there since the beginning.
     pub fn take_logged_faults(&self) -> (Vec<RecordHeader>, u64) {
         self.services.interception.take_faults()
+    }
+}
+
+impl<F: Fabric> QueuePair<F> {
+    /// The queue pair belongs to a caller. A flush of handlers by one of its queue pairs covers what was logged of all, also of those that have
+    /// ended.
+    pub fn set_caller(&self, caller: u64) {
+        self.services.interception.enter_caller(self.number, caller);
     }
 }
 

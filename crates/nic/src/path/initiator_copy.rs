@@ -177,7 +177,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[cold] // Transfers are to carry nothing of it.
     #[inline(never)]
     pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
-        let plan = self.plan_atomic(atomic)?;
+        let plan = match self.plan_atomic(atomic) {
+            Ok(plan) => plan,
+            Err(withheld) => return self.atomic_otherwise(withheld, atomic, Some(pieces)).map(|_| ()),
+        };
         let services = self.services;
         let memory = services.fabric.memory();
         let (need, write) = (Rights::LOCAL_WRITE, true);
@@ -193,7 +196,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Runs an atomic in memory of a local peer that is mapped here, and gives what was there.
     pub fn execute_atomic_now(&mut self, atomic: &AtomicTransfer) -> Outcome<u64> {
-        let plan = self.plan_atomic(atomic)?;
+        let plan = match self.plan_atomic(atomic) {
+            Ok(plan) => plan,
+            Err(withheld) => return self.atomic_otherwise(withheld, atomic, None),
+        };
         let mut original = 0;
         self.copy(&plan, |remote, there| {
             let [there] = there else { return Err(MemoryError::NotMapped) };
@@ -203,6 +209,22 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         self.services.end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(original)
+    }
+
+    /// Runs an atomic that has no plan, if page attributes are why.
+    #[cold]
+    fn atomic_otherwise(
+        &mut self,
+        withheld: Withheld,
+        AtomicTransfer { remote, operation }: &AtomicTransfer,
+        pieces: Option<&[ScatterGather]>,
+    ) -> Outcome<u64> {
+        match withheld {
+            Withheld::Refused(Cause::Region(Refusal::Rights)) => {
+                self.execute_atomic_intercepted(*remote, *operation, pieces)
+            }
+            _ => Err(withheld),
+        }
     }
 
     /// Has the caller work on words of a local peer's memory that is mapped here, under one claim on its region.

@@ -1,14 +1,15 @@
-//! WRITEs and READs that the initiator executes itself in pages with attributes of a local peer: it obeys the published attributes, and writes the
-//! record into the owner's log (PAPERS AA-2 to AA-4).
+//! WRITEs, READs and atomics that the initiator executes itself in pages with attributes of a local peer: it obeys the published attributes, and
+//! writes the records into the owner's log (PAPERS AA-2 to AA-4).
 //!
-//! That is for what is short and lies in pages with equal attributes: one record, and an access that is made whole or not at all. Everything
-//! else, and what is refused, goes as packets to the owner.
+//! It moves a message piece by piece: each has one record, and lies in pages with equal attributes. What is refused, or goes to the fault log, goes
+//! as packets to the owner.
 
 use crate::access::AccessRequest;
-use crate::access::intercepted::LoggedPiece;
-use crate::path::initiator_copy::{Bytes, LocalPath, Plan, Transfer};
+use crate::access::intercepted::{LoggedPiece, operands_of};
+use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
 use crate::words::limits::RECORD_BYTES;
 use crate::words::outcome::{Cause, Outcome, Withheld};
+use crate::words::sge::{Piece as _, ScatterGather, slice_of};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
@@ -20,8 +21,8 @@ use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{
     AccessKind, AttributeTable, Effect, Logging, PageAttributes, RegionLife, Rights, Window,
 };
-use pagewire_memory::{ApplicationMemory, MemoryError, RemoteMemory, Segment, Source};
-use pagewire_transport::Reason;
+use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, RemoteMemory, Segment, Source};
+use pagewire_transport::{Reason, RemoteAddress, WorkId};
 use smallvec::SmallVec;
 
 /// What one queue pair knows of its peer's attributes, and its rings in the peer's logs.
@@ -32,6 +33,10 @@ pub struct PeerLogs<F: Fabric> {
     sources: SmallVec<[PeerLog<F>; 1]>,
     /// Messages so far.
     sequence: u32,
+    /// The request of the send queue that is executed; `None`: it is executed at its post. Only the first one in the queue comes again until it is
+    /// done, so only that may be moved in part.
+    pub request: Option<WorkId>,
+    open: Option<OpenMessage>,
 }
 
 struct PeerLog<F: Fabric> {
@@ -39,24 +44,45 @@ struct PeerLog<F: Fabric> {
     ring: LogSource<F::Words>,
 }
 
-/// One access, on pages with equal attributes.
-struct Access {
+/// A message of several records that has begun. It goes on where it stopped.
+#[derive(Clone, Copy)]
+struct OpenMessage {
+    request: WorkId,
+    sequence: u32,
+    /// Bytes that were moved, and logged.
+    done: u64,
+}
+
+/// A message, as it is moved.
+struct Message {
+    hint: RemoteHint,
+    need: Rights,
+    key: u32,
+    operation: LoggedOperation,
+    sequence: u32,
+    /// All of it, at the peer.
+    whole: Segment,
+}
+
+/// A piece of a message, on pages with equal attributes.
+struct Piece {
     plan: Plan,
     key: u32,
-    reads: bool,
+    operation: LoggedOperation,
+    sequence: u32,
+    flags: RecordFlags,
     attributes: PageAttributes,
     effect: Effect,
 }
 
-impl Access {
+impl Piece {
     /// Its record in the log of a peer, which knows the source by its own queue pair.
-    fn record(&self, peer: u32, sequence: u32) -> RecordHeader {
-        let mut flags = RecordFlags::FIRST | RecordFlags::LAST;
+    fn record(&self, peer: u32) -> RecordHeader {
+        let mut flags = self.flags;
         flags.set(RecordFlags::REDIRECTED, !self.effect.reaches_memory);
         let [segment] = self.plan.there;
-        let operation = if self.reads { LoggedOperation::Read } else { LoggedOperation::Write };
         // The messages that the owner logs have numbers of their own.
-        let sequence = sequence | BY_INITIATOR;
+        let (operation, sequence) = (self.operation, self.sequence | BY_INITIATOR);
         let (key, attributes) = (self.key, self.attributes);
         LoggedPiece { operation, sequence, flags, key, segment, attributes }.record(peer, flags)
     }
@@ -67,17 +93,28 @@ impl Access {
         table: Option<&(RegionLife, AttributeTable<W>)>,
         there: &[Segment],
     ) -> bool {
-        match (table, there) {
-            (Some((_, table)), [there]) => table.at(there.address) == self.attributes,
-            _ => false,
-        }
+        let (Some((_, table)), [there]) = (table, there) else { return false };
+        let run = table.runs(there.address, there.length).next();
+        run.is_some_and(|(run, attributes)| {
+            attributes == self.attributes && run.end - run.start == there.length
+        })
+    }
+
+    fn length(&self) -> u64 {
+        self.plan.there[0].length
+    }
+
+    fn data(&self) -> usize {
+        if self.effect.logging == Logging::Data { self.length() as usize } else { 0 }
     }
 }
 
-/// The bytes of an access: where they come from, or go to.
+/// The bytes of a piece: where they come from, or go to.
 enum Moved<'b> {
     Put(&'b [u8]),
     Get(&'b mut [u8]),
+    /// An atomic, and its operands as they are logged.
+    Atomic(AtomicOperation, &'b [u8]),
 }
 
 /// In the number of a message that the initiator has executed.
@@ -90,6 +127,11 @@ const SHORT: usize = 64;
 const AS_PACKETS: Withheld = Withheld::Refused(Cause::PeerUnreadable);
 
 impl<F: Fabric> PeerLogs<F> {
+    /// A message is done, or goes as packets.
+    pub fn end_message(&mut self) {
+        self.open = None;
+    }
+
     /// Whether the handlers of the peer have handled all that this side has logged: in the log of a user domain, or in all.
     fn is_handled(&self, user_domain: Option<u16>) -> bool {
         let concerned = |log: &&PeerLog<F>| user_domain.is_none_or(|domain| log.user_domain == domain);
@@ -102,63 +144,189 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[cold]
     #[inline(never)] // Its caller is part of each transfer.
     pub fn execute_intercepted(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
-        let access = self.intercepted_access(transfer)?;
+        let Transfer { remote, length, reads } = *transfer;
+        let operation = if reads { LoggedOperation::Read } else { LoggedOperation::Write };
+        let message = self.intercepted_message(remote, length.into(), operation)?;
         let services = self.services;
-        let moment = services.fabric.memory().moment();
-        if access.effect.reaches_memory {
-            self.reach(&access.plan, moment)?;
-        }
-        let length = u64::from(transfer.length);
-        let data = if access.effect.logging == Logging::Data { length as usize } else { 0 };
-        if access.effect.logging != Logging::None {
-            self.open_log(access.attributes.user_domain, data)?;
-        }
-        match (access.reads, bytes) {
-            (false, Bytes::Inline(bytes)) => self.make(&access, Moved::Put(bytes))?,
+        let first = self.next_piece(&message)?;
+        self.prepare(&first)?;
+        match (reads, bytes) {
+            (false, Bytes::Inline(bytes)) => self.move_message(&message, first, |offset, piece, this| {
+                this.make(piece, Moved::Put(&bytes[offset as usize..(offset + piece.length()) as usize]))
+            }),
             (reads, Bytes::Segments(pieces)) => {
                 let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
                 let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
                 let here = services.begin(&request, self.waits)?;
-                self.move_intercepted(&access, &here.segments)?;
+                self.move_segments(&message, first, &here.segments)
             }
-            (_, Bytes::Held(here)) => self.move_intercepted(&access, here)?,
-            (true, Bytes::Inline(_)) => return Err(AS_PACKETS),
-        }
+            (_, Bytes::Held(here)) => self.move_segments(&message, first, here),
+            (true, Bytes::Inline(_)) => Err(AS_PACKETS),
+        }?;
         services.end_wait_if_any(self.waits);
-        self.announce_rts(access.plan.hint.place);
+        self.announce_rts(message.hint.place);
         Ok(())
     }
 
-    /// Where a transfer goes, and what becomes of it there.
-    fn intercepted_access(&mut self, transfer: &Transfer) -> Outcome<Access> {
-        let Transfer { remote, length, reads } = *transfer;
-        let need = if reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
+    /// Runs an atomic for which the plain rights did not suffice, and gives what was there. `pieces`: where that is written to.
+    #[cold]
+    #[inline(never)]
+    pub fn execute_atomic_intercepted(
+        &mut self,
+        remote: RemoteAddress,
+        operation: AtomicOperation,
+        pieces: Option<&[ScatterGather]>,
+    ) -> Outcome<u64> {
+        let (logged, operands) = operands_of(operation);
+        let message = self.intercepted_message(remote, 8, logged)?;
+        if message.whole.address % 8 != 0 || !self.remote.takes_atomics(message.whole) {
+            return Err(AS_PACKETS);
+        }
+        let piece = self.next_piece(&message)?;
+        let services = self.services;
+        self.prepare(&piece)?;
+        let memory = services.fabric.memory();
+        let request = pieces.map(|pieces| {
+            let (need, write) = (Rights::LOCAL_WRITE, true);
+            AccessRequest { by: self.by, pieces, domain: self.domain, need, write }
+        });
+        let here = request.map(|request| services.begin(&request, self.waits)).transpose()?;
+        if let Some(here) = &here {
+            // Where nothing can be written nothing is to be done there: it goes as a packet, whose answer tells that.
+            memory.write(&[0; 8], &here.segments, true)?;
+        }
+        let original = self.make(&piece, Moved::Atomic(operation, &operands))?;
+        if let Some(here) = &here
+            && let Err(error) = memory.write(&original.to_ne_bytes(), &here.segments, true)
+        {
+            // It is done.
+            log::debug!("an atomic has no place any more for what was there: {error:?}");
+        }
+        services.end_wait_if_any(self.waits);
+        self.announce_rts(message.hint.place);
+        Ok(original)
+    }
+
+    /// Where a message goes, if this side may execute all of it. One that has begun goes on.
+    fn intercepted_message(
+        &mut self,
+        remote: RemoteAddress,
+        length: u64,
+        operation: LoggedOperation,
+    ) -> Outcome<Message> {
+        let (kind, need) = match operation {
+            LoggedOperation::Read => (AccessKind::Read, Rights::REMOTE_READ),
+            LoggedOperation::Write => (AccessKind::Write, Rights::REMOTE_WRITE),
+            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => {
+                (AccessKind::Atomic, Rights::REMOTE_ATOMIC)
+            }
+        };
         let of_region = need.intercepted(true);
         let hint = match self.known_hint(remote.key, of_region) {
             Some(hint) => hint,
             None => self.find(remote.key, need, of_region)?,
         };
         let window = *hint.mr_entry.window();
-        let granted = window.locate(remote.address, length.into())?;
-        let segment = Segment { address: granted.address, length: length.into() };
-        let is_short = segment.length <= RECORD_BYTES;
+        let granted = window.locate(remote.address, length)?;
+        let whole = Segment { address: granted.address, length };
+        let (request, open) = (self.peer_logs.request, self.peer_logs.open);
+        let open = open.filter(|open| Some(open.request) == request);
         let Some(table) = self.table_of(&window) else {
             return Err(self.flush_or_packets(&window, remote.address));
         };
-        if !is_short {
+        let is_allowed = |(_, attributes): (_, PageAttributes)| {
+            let effect = attributes.effect(kind);
+            effect.is_allowed && effect.logging != Logging::Fault
+        };
+        // A message is refused as a whole, by the owner. One that has begun was permitted.
+        if open.is_none() && !table.runs(whole.address, length).all(is_allowed) {
             return Err(AS_PACKETS);
         }
-        let kind = if reads { AccessKind::Read } else { AccessKind::Write };
-        let attributes = match table.runs(segment.address, segment.length).next() {
-            Some((run, attributes)) if run.end - run.start == segment.length => attributes,
-            _ => return Err(AS_PACKETS),
+        let logs = &mut *self.peer_logs;
+        logs.open = open;
+        if open.is_none() {
+            logs.sequence = logs.sequence.wrapping_add(1);
+        }
+        let sequence = open.map_or(logs.sequence, |open| open.sequence);
+        Ok(Message { hint, need, key: remote.key, operation, sequence, whole })
+    }
+
+    /// Bytes of a message that were moved before.
+    fn done(&self) -> u64 {
+        self.peer_logs.open.map_or(0, |open| open.done)
+    }
+
+    /// The piece of a message that comes next.
+    fn next_piece(&mut self, message: &Message) -> Outcome<Piece> {
+        let (done, whole) = (self.done(), message.whole);
+        let rest = whole.part(done, whole.length - done);
+        let kind = match message.operation {
+            LoggedOperation::Read => AccessKind::Read,
+            LoggedOperation::Write => AccessKind::Write,
+            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => AccessKind::Atomic,
         };
+        let table = self.peer_logs.table.as_ref().map(|(_, table)| table);
+        let run = table.and_then(|table| table.runs(rest.address, rest.length).next());
+        let (run, attributes) = run.ok_or(AS_PACKETS)?;
         let effect = attributes.effect(kind);
         if !effect.is_allowed || effect.logging == Logging::Fault {
+            // Pages that were set meanwhile: the owner refuses the message.
             return Err(AS_PACKETS);
         }
-        let plan = Plan { hint, need, there: [segment] };
-        Ok(Access { plan, key: remote.key, reads, attributes, effect })
+        let mut length = (run.end - run.start).min(RECORD_BYTES);
+        if effect.logging == Logging::Data {
+            let most = self.ring(attributes.user_domain)?.max_data() as u64;
+            if length < whole.length || length > most {
+                length = length.min((most / 2).max(8));
+            }
+        }
+        if length < whole.length && self.peer_logs.request.is_none() {
+            // It is kept, and executed when it is the first one.
+            return Err(Withheld::Wait(Reason::NoClaim));
+        }
+        let mut flags = RecordFlags::empty();
+        flags.set(RecordFlags::FIRST, done == 0);
+        flags.set(RecordFlags::LAST, length == rest.length);
+        let Message { hint, need, key, operation, sequence, .. } = *message;
+        let plan = Plan { hint, need, there: [rest.part(0, length)] };
+        Ok(Piece { plan, key, operation, sequence, flags, attributes, effect })
+    }
+
+    /// Whether the memory of a piece is there, and its log has space.
+    fn prepare(&mut self, piece: &Piece) -> Outcome<()> {
+        if piece.effect.reaches_memory {
+            self.reach(&piece.plan, self.services.fabric.memory().moment())?;
+        }
+        self.open_log(piece)
+    }
+
+    /// Moves a message piece by piece, the first of which is prepared. `move_piece` gets where the piece begins. What has begun and has to wait goes on where it stopped.
+    fn move_message(
+        &mut self,
+        message: &Message,
+        first: Piece,
+        mut move_piece: impl FnMut(u64, &Piece, &mut Self) -> Outcome<u64>,
+    ) -> Outcome<()> {
+        let before = self.done();
+        let mut piece = first;
+        loop {
+            let done = self.done();
+            match move_piece(done, &piece, self) {
+                Ok(_) => {}
+                // Its attributes or its pages may be others by now. What makes no progress goes as packets, with what was moved before.
+                Err(Withheld::Refused(_)) if done > before => return Err(Withheld::Wait(Reason::NoClaim)),
+                Err(withheld) => return Err(withheld),
+            }
+            let (done, sequence) = (done + piece.length(), message.sequence);
+            let is_last = done == message.whole.length;
+            let request = self.peer_logs.request.filter(|_| !is_last);
+            self.peer_logs.open = request.map(|request| OpenMessage { request, sequence, done });
+            if is_last {
+                return Ok(());
+            }
+            piece = self.next_piece(message)?;
+            self.prepare(&piece)?;
+        }
     }
 
     /// A region without attributes for peers is that of flushes, or the owner knows more of it.
@@ -186,10 +354,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         self.peer_logs.table.as_ref().map(|(_, table)| table)
     }
 
-    /// Has a ring in a log of the peer, with space for one record.
-    fn open_log(&mut self, user_domain: u16, data: usize) -> Outcome<()> {
-        let sources = &mut self.peer_logs.sources;
-        let place = match sources.iter().position(|log| log.user_domain == user_domain) {
+    /// The ring of this side in a log of the peer.
+    fn ring(&mut self, user_domain: u16) -> Outcome<&mut LogSource<F::Words>> {
+        let known = self.peer_logs.sources.iter().position(|log| log.user_domain == user_domain);
+        let place = match known {
             Some(place) => place,
             None => {
                 let log = self.map_log(user_domain).ok_or(AS_PACKETS)?;
@@ -199,16 +367,25 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 self.peer_logs.sources.len() - 1
             }
         };
-        let PeerLog { ring, .. } = &mut self.peer_logs.sources[place];
-        if ring.is_closed() {
+        let sources = &mut self.peer_logs.sources;
+        if sources[place].ring.is_damaged() {
+            // The owner says so.
+            return Err(AS_PACKETS);
+        }
+        if sources[place].ring.is_closed() {
             // Its file stays mapped for nobody.
-            self.peer_logs.sources.swap_remove(place);
+            sources.swap_remove(place);
             return Err(AS_PACKETS);
         }
-        if data > ring.max_data() {
-            return Err(AS_PACKETS);
+        Ok(&mut sources[place].ring)
+    }
+
+    /// Has space for the record of a piece, if it has one.
+    fn open_log(&mut self, piece: &Piece) -> Outcome<()> {
+        if piece.effect.logging == Logging::None {
+            return Ok(());
         }
-        match ring.has_space_for(data) {
+        match self.ring(piece.attributes.user_domain)?.has_space_for(piece.data()) {
             true => Ok(()),
             false => Err(Withheld::Wait(Reason::LogFull)),
         }
@@ -229,61 +406,75 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         AccessLog::new(words, sources, ring)
     }
 
-    /// Makes an access to or from memory of this side.
-    fn move_intercepted(&mut self, access: &Access, here: &[Segment]) -> Outcome<()> {
+    /// Moves a message to or from memory of this side.
+    fn move_segments(&mut self, message: &Message, first: Piece, here: &[Segment]) -> Outcome<()> {
         let memory = self.services.fabric.memory();
-        let length = access.plan.there[0].length as usize;
-        let mut bytes: SmallVec<[u8; SHORT]> = SmallVec::from_elem(0, length);
-        if access.reads {
-            self.make(access, Moved::Get(&mut bytes))?;
-            memory.write(&bytes, here, true)?;
-        } else {
-            memory.read(here, &mut bytes)?;
-            self.make(access, Moved::Put(&bytes))?;
-        }
-        Ok(())
+        let most = message.whole.length.min(RECORD_BYTES) as usize;
+        let mut bytes: SmallVec<[u8; SHORT]> = SmallVec::from_elem(0, most);
+        let reads = message.operation == LoggedOperation::Read;
+        self.move_message(message, first, |offset, piece, this| {
+            let bytes = &mut bytes[..piece.length() as usize];
+            let here = slice_of(here, offset, piece.length());
+            if !reads {
+                memory.read(&here, bytes)?;
+                return this.make(piece, Moved::Put(bytes));
+            }
+            let made = this.make(piece, Moved::Get(bytes))?;
+            memory.write(bytes, &here, true)?;
+            Ok(made)
+        })
     }
 
-    /// Makes an access, and its record if it has one, under a claim on the region.
-    fn make(&mut self, access: &Access, moved: Moved<'_>) -> Outcome<()> {
+    /// Makes an access, and its record if it has one, under a claim on the region. Gives what an atomic found.
+    fn make(&mut self, piece: &Piece, moved: Moved<'_>) -> Outcome<u64> {
         let mut logs = std::mem::take(self.peer_logs);
-        logs.sequence = logs.sequence.wrapping_add(1);
-        let record = access.record(self.peer, logs.sequence);
-        let domain = access.attributes.user_domain;
-        let mut ring = match access.effect.logging {
+        let (record, domain) = (piece.record(self.peer), piece.attributes.user_domain);
+        let mut ring = match piece.effect.logging {
             Logging::None => None,
             _ => logs.sources.iter_mut().find(|log| log.user_domain == domain).map(|log| &mut log.ring),
         };
-        let fabric = &self.services.fabric;
-        let outcome = self.copy(&access.plan, |remote, there| {
-            if !access.obeys(logs.table.as_ref(), there) {
+        let (fabric, mut original) = (&self.services.fabric, 0);
+        let outcome = self.copy(&piece.plan, |remote, there| {
+            if !piece.obeys(logs.table.as_ref(), there) {
                 return Err(MemoryError::NotMapped);
             }
             // Read before they are logged: the record has what the caller gets.
-            let bytes = match moved {
+            let (bytes, change) = match moved {
                 Moved::Get(bytes) => {
                     remote.get_bytes(there, bytes)?;
-                    bytes
+                    (&*bytes, Change::None)
                 }
-                Moved::Put(bytes) => bytes,
+                Moved::Put(bytes) if piece.effect.reaches_memory => (bytes, Change::Put(bytes)),
+                Moved::Put(bytes) => (bytes, Change::None),
+                Moved::Atomic(operation, operands) => (operands, Change::Atomic(operation)),
             };
-            let put = || match access.effect.reaches_memory && !access.reads {
-                true => remote.put(Source::Bytes(bytes), there, true),
-                false => Ok(()),
+            let mut access = || match change {
+                Change::None => Ok(()),
+                Change::Put(bytes) => remote.put(Source::Bytes(bytes), there, true),
+                Change::Atomic(operation) => remote.atomic(there[0], operation).map(|found| original = found),
             };
-            let Some(ring) = &mut ring else { return put() };
-            let data = if access.effect.logging == Logging::Data { bytes } else { &[] };
+            let Some(ring) = &mut ring else { return access() };
+            let data = if piece.effect.logging == Logging::Data { bytes } else { &[] };
             // There was space a moment ago, and nobody else writes the ring.
             let reserved = ring.reserve(&record, data, || fabric.now());
             let reserved = reserved.map_err(|LogFull| MemoryError::NotMapped)?;
             if reserved.is_closed() {
                 return Err(MemoryError::NotMapped);
             }
-            put()?;
+            let is_put = matches!(change, Change::Put(_));
+            if let Err(error) = access() {
+                // An atomic is made whole or not at all.
+                if !is_put {
+                    return Err(error);
+                }
+                // A part of it may have been written. A reader that has taken the record has reported so.
+                let _ = reserved.publish_unsure();
+                return Err(error);
+            }
             // A reader that has taken the record has reported that the access may have been made. What has reached nothing else was not, and
             // is made again.
             match reserved.publish() {
-                Err(Taken) if !access.effect.reaches_memory => Err(MemoryError::NotMapped),
+                Err(Taken) if !piece.effect.reaches_memory => Err(MemoryError::NotMapped),
                 Ok(()) | Err(Taken) => Ok(()),
             }
         });
@@ -291,6 +482,14 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             ring.announce();
         }
         *self.peer_logs = logs;
-        outcome
+        outcome.map(|()| original)
     }
+}
+
+/// What an access does to the memory of the peer.
+#[derive(Clone, Copy)]
+enum Change<'b> {
+    None,
+    Put(&'b [u8]),
+    Atomic(AtomicOperation),
 }

@@ -500,6 +500,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     fn withheld<T>(&mut self, withheld: Withheld, denial: Denial) -> Outcome<T> {
         match withheld {
             Withheld::Wait(reason) => self.wait(reason),
+            Withheld::Refused(Cause::LogDamaged) => Outcome::Denied(Denial::Operational),
             Withheld::Refused(_) => Outcome::Denied(denial),
         }
     }
@@ -634,6 +635,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         }
         let pieces = self.pieces(work.id, 0, work.length);
         let Some(pieces) = pieces else { return InitiatorCopy::Unavailable };
+        self.qpc.peer_logs.request = Some(work.id);
         let outcome = match (transfer, atomic, &pieces) {
             (Some(transfer), _, KeptData::Inline(bytes)) => {
                 self.queue_pair.execute(self.qpc, &transfer, Bytes::Inline(bytes))
@@ -644,8 +646,12 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             (None, Some(atomic), KeptData::Segments(pieces)) => {
                 self.queue_pair.execute_atomic(self.qpc, &atomic, pieces)
             }
-            _ => return InitiatorCopy::Unavailable,
+            _ => Err(Withheld::Refused(Cause::NoRemoteAccess)),
         };
+        self.qpc.peer_logs.request = None;
+        if !matches!(outcome, Err(Withheld::Wait(_))) {
+            self.qpc.peer_logs.end_message();
+        }
         match outcome {
             Ok(()) => {
                 self.queue_pair.counters.initiator_copies_queued.add_alone(1);

@@ -3,12 +3,13 @@
 //! A region with attributes is published with intercepted rights in the place of the plain ones. So a plain access finds no right there, and
 //! other regions pay nothing.
 
+use crate::services::callers::Callers;
 use crate::services::{Services, TABLES};
 use crate::words::error::{Error, Result};
 use crate::words::limits::FAULT_LOG_RECORDS;
 use derive_where::derive_where;
 use pagewire_fabric::{Fabric, WordsFile};
-use pagewire_iommu::access_log::{self, LogSource, RecordHeader};
+use pagewire_iommu::access_log::{self, FlushState, Flushed, LogSource, RecordHeader};
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
@@ -32,6 +33,7 @@ pub struct Interception<F: Fabric> {
     faults_dropped: AtomicU64,
     /// Places of the regions whose READs wait for handlers.
     flushes: RwLock<BTreeSet<u32>>,
+    callers: RwLock<Callers>,
 }
 
 impl<F: Fabric> Default for Interception<F> {
@@ -44,6 +46,7 @@ impl<F: Fabric> Default for Interception<F> {
             fault_log: Mutex::default(),
             faults_dropped: AtomicU64::new(0),
             flushes: RwLock::default(),
+            callers: RwLock::default(),
         }
     }
 }
@@ -108,6 +111,38 @@ impl<F: Fabric> SharedLog<F> {
     }
 }
 
+/// What a flush waits for: what the logs had of a caller when it began.
+pub struct LogFlush<F: Fabric> {
+    user_domain: Option<u16>,
+    rings: Vec<(Arc<SharedLog<F>>, Flushed)>,
+}
+
+impl<F: Fabric> LogFlush<F> {
+    /// Whether it is one of the log of a user domain, or of all.
+    pub fn is_of(&self, user_domain: Option<u16>) -> bool {
+        self.user_domain == user_domain
+    }
+
+    /// How far it is. That rings are damaged is said once.
+    pub fn state(&mut self) -> FlushState {
+        let (mut is_lost, mut waits) = (false, false);
+        self.rings.retain(|(shared, ring)| {
+            let state = shared.log.flush_state(ring);
+            waits |= state == FlushState::Waits;
+            if state == FlushState::Lost {
+                is_lost = true;
+                shared.log.note_lost(ring);
+            }
+            state == FlushState::Waits
+        });
+        match (is_lost, waits) {
+            (true, _) => FlushState::Lost,
+            (false, true) => FlushState::Waits,
+            (false, false) => FlushState::Handled,
+        }
+    }
+}
+
 impl<F: Fabric> Interception<F> {
     /// The attributes of the pages of a region. `None`: it has none.
     pub fn table(&self, place: u32) -> Option<AttributeTable<F::Words>> {
@@ -160,6 +195,25 @@ impl<F: Fabric> Interception<F> {
         if self.is_flush(place) {
             self.flushes.write().remove(&place);
         }
+    }
+
+    /// What is logged of the caller of a queue pair, by whichever of its queue pairs: in the log of a user domain, or in all.
+    pub fn flush(&self, number: u32, user_domain: Option<u16>) -> LogFlush<F> {
+        let numbers = self.callers.read().siblings(number);
+        let is_of_caller = |owner: u64| numbers.iter().any(|number| u64::from(*number) == owner);
+        let logs = self.logs.read();
+        let concerned = logs.iter().filter(|(domain, _)| user_domain.is_none_or(|wanted| wanted == **domain));
+        let rings = concerned.flat_map(|(_, shared)| {
+            shared.log.flush(is_of_caller).into_iter().map(|ring| (shared.clone(), ring))
+        });
+        LogFlush { user_domain, rings: rings.collect() }
+    }
+
+    /// A queue pair belongs to a caller: see [`flush`](Self::flush).
+    pub fn enter_caller(&self, number: u32, caller: u64) {
+        let logs = self.logs.read();
+        let is_logged = |number: u32| logs.values().any(|shared| shared.log.knows(number.into()));
+        self.callers.write().enter(number, caller, is_logged);
     }
 
     /// Whether READs of a region wait for handlers.
@@ -283,6 +337,10 @@ impl<F: Fabric> Services<F> {
 
     /// A queue pair has ended, and accesses through it: it is no source any more, whoever wrote its records.
     pub fn end_log_sources(&self, number: u32) {
-        self.interception.logs.read().values().for_each(|shared| shared.log.end_source(number.into()));
+        let Interception { logs, callers, .. } = &self.interception;
+        let logs = logs.read();
+        logs.values().for_each(|shared| shared.log.end_source(number.into()));
+        let is_logged = |number: u32| logs.values().any(|shared| shared.log.knows(number.into()));
+        callers.write().end(number, is_logged);
     }
 }

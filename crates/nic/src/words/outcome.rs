@@ -15,6 +15,8 @@ pub enum Cause {
     PeerGone,
     /// This process cannot read or write the peer's memory: the key is invalid, nothing is mapped there, or only its owner can access it.
     PeerUnreadable,
+    /// The source has damaged its ring of the owner's access log, which is read no more.
+    LogDamaged,
     /// The path does not permit it.
     NoRemoteAccess,
 }

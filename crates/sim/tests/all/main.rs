@@ -6,6 +6,7 @@ mod crashes;
 mod datagrams;
 mod greeting;
 mod holding;
+mod intercepted_crashes;
 mod mixed_paths;
 mod native;
 mod page_faults;

@@ -3,14 +3,14 @@
 use super::{PayloadMemory, QpTransportOps, piece, rights_of};
 use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
-use crate::access::intercepted::{Accessor, LoggedPiece, Response};
+use crate::access::intercepted::{Accessor, LoggedPiece, Response, operands_of};
 use crate::path::receiver_read::{Into, ReceiverRead};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
 use crate::words::outcome::{Cause, Withheld};
 use crate::words::sge::{Piece, ScatterGather};
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{LoggedOperation, RecordFlags, flushed_domain};
+use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flushed_domain};
 use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
@@ -59,20 +59,23 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let Ok((window, granted)) = located else { return Outcome::Denied(Denial::RemoteAccess) };
         if services.interception.is_flush(granted.index) {
             let user_domain = flushed_domain(remote.address.wrapping_sub(window.iova()));
-            return match self.qpc.intercepted.is_handled(user_domain) {
-                true => Outcome::Done(()),
-                false => self.wait(Reason::Handlers),
+            return match self.qpc.intercepted.flush(by, user_domain) {
+                FlushState::Handled => Outcome::Done(()),
+                FlushState::Waits => self.wait(Reason::Handlers),
+                FlushState::Lost => Outcome::Denied(Denial::Operational),
             };
         }
-        let (kind, operation) = match right {
-            Right::RemoteRead => (AccessKind::Read, LoggedOperation::Read),
-            Right::RemoteWrite => (AccessKind::Write, LoggedOperation::Write),
-            Right::RemoteAtomic => (AccessKind::Atomic, LoggedOperation::FetchAdd),
-        };
         let intercepted = &mut self.qpc.intercepted;
-        let sequence = match kind {
-            AccessKind::Read => intercepted.next_sequence(),
-            AccessKind::Write | AccessKind::Atomic => intercepted.begin_message(remote, length),
+        let (kind, operation, sequence) = match right {
+            Right::RemoteRead => (AccessKind::Read, LoggedOperation::Read, intercepted.next_sequence()),
+            Right::RemoteWrite => {
+                (AccessKind::Write, LoggedOperation::Write, intercepted.begin_message(remote, length))
+            }
+            Right::RemoteAtomic => {
+                // It lies in one page, and is permitted or refused when it is run: its record says which atomic it is.
+                intercepted.begin_message(remote, length);
+                return Outcome::Done(());
+            }
         };
         let Some(table) = services.interception.table(granted.index) else { return Outcome::Done(()) };
         let mut permitted = Ok(());
@@ -345,16 +348,6 @@ fn ends_of(header: &Header) -> (bool, bool) {
         Some(Operation::ReadResponseFirst) => (true, false),
         Some(Operation::ReadResponseLast) => (false, true),
         _ => (false, false),
-    }
-}
-
-/// The operands of an atomic, as they are logged: in the processor's order of bytes.
-fn operands_of(operation: AtomicOperation) -> (LoggedOperation, Vec<u8>) {
-    match operation {
-        AtomicOperation::FetchAdd { add } => (LoggedOperation::FetchAdd, add.to_ne_bytes().to_vec()),
-        AtomicOperation::CompareSwap { compare, swap } => {
-            (LoggedOperation::CompareSwap, [compare.to_ne_bytes(), swap.to_ne_bytes()].concat())
-        }
     }
 }
 

@@ -1,0 +1,140 @@
+//! What a flush of handlers covers: all records of its node, by whichever connection they came.
+
+mod other;
+
+use other::on_each_path;
+use pagewire::{Failure, Node, Region, RemoteRegion, Rights, Rule};
+use pagewire_active::{AccessLog, AttributesOf, Logs};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+
+/// How long nothing happens that is not to happen.
+const SOON: Duration = Duration::from_millis(200);
+
+struct World {
+    table: Region<u64>,
+    remote: RemoteRegion,
+    log: AccessLog,
+    caller: Node,
+    _owner: Node,
+}
+
+/// The first page redirects puts, the second one refuses them.
+fn world() -> World {
+    let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
+    let table = owner.zeroed::<u64>(4 * PAGE as usize / 8).unwrap();
+    let remote = caller.open(&table.export(Rights::all()).unwrap()).unwrap();
+    let log = owner.access_log(1 << 16).unwrap();
+    table.attributes(..PAGE).redirect_puts().to(&log).unwrap();
+    table.attributes(PAGE..2 * PAGE).refuse_puts().set().unwrap();
+    World { table, remote, log, caller, _owner: owner }
+}
+
+/// A refused put ends the queue pair, and the next operation connects anew.
+fn connect_anew(remote: &RemoteRegion) {
+    assert!(remote.put_value(PAGE, 1u64).wait().is_err());
+    assert_eq!(remote.get::<u64>(2 * PAGE, 1).unwrap().wait().unwrap(), [0]);
+}
+
+#[test]
+fn a_flush_covers_former_connections() {
+    on_each_path("a_flush_covers_former_connections", || {
+        let world = world();
+        let World { table, remote, log, .. } = &world;
+        for former in 1..=3u64 {
+            remote.put_value(0, former).wait().unwrap();
+            connect_anew(remote);
+        }
+        let domain = Some(log.user_domain());
+        let flushes = [remote.flush_handled(None), remote.flush_handled(domain)];
+        let start = Instant::now();
+        while start.elapsed() < SOON {
+            assert!(!flushes.iter().any(|flush| flush.is_done()), "nobody has read the log");
+        }
+        let mut seen = Vec::new();
+        assert_eq!(log.poll(|access| seen.push(access.value::<u64>())), 3);
+        assert_eq!(seen, [Some(1), Some(2), Some(3)]);
+        flushes.into_iter().for_each(|flush| drop(flush.wait().unwrap()));
+        assert_eq!(table.get(0).unwrap(), 0);
+    });
+}
+
+/// The records of another node hold nothing back.
+#[test]
+fn a_flush_does_not_cover_other_nodes() {
+    on_each_path("a_flush_does_not_cover_other_nodes", || {
+        let World { table, remote, log, caller, _owner } = world();
+        remote.put_value(0, 1u64).wait().unwrap();
+        connect_anew(&remote);
+        let other = Node::alone().unwrap();
+        let others = other.open(&table.export(Rights::all()).unwrap()).unwrap();
+        others.flush_handled(None).wait().unwrap();
+        drop((remote, caller));
+        others.put_value(0, 2u64).wait().unwrap();
+        assert_eq!(log.poll(|_| ()), 2);
+        others.flush_handled(None).wait().unwrap();
+    });
+}
+
+/// Writes over the first record of the first ring of the only log of this process, as a hostile source may.
+fn damage_first_ring() {
+    const ROW: u64 = 128;
+    let is_log = |entry: &std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path());
+        target.is_ok_and(|target| target.to_string_lossy().contains("pagewire-access-log"))
+    };
+    let files: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter(is_log).collect();
+    assert!(!files.is_empty());
+    let file = std::fs::OpenOptions::new().write(true).open(files[0].path()).unwrap();
+    file.write_all_at(&[0xFF; 8], ROW + 256 * ROW).unwrap();
+}
+
+fn is_lost(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { rule: Rule::DamagedLog, .. })
+}
+
+/// A ring whose words make no sense is read no more. Whoever waits for it learns that.
+#[test]
+fn a_damaged_ring_ends_flushes_and_puts_with_an_error() {
+    on_each_path("a_damaged_ring_ends_flushes_and_puts_with_an_error", || {
+        // By a flush first.
+        let world = world();
+        let World { table, remote, log, .. } = &world;
+        remote.put_value(0, 1u64).wait().unwrap();
+        let flush = remote.flush_handled(None);
+        damage_first_ring();
+        assert_eq!(log.poll(|_| ()), 0);
+        let error = flush.wait().unwrap_err();
+        assert!(is_lost(&error.failure), "{error}");
+        assert!(error.to_string().contains("put it again"), "{error}");
+        // The next connection has a ring of its own, and it is said once.
+        remote.put_value(0, 2u64).wait().unwrap();
+        assert_eq!(log.poll(|access| assert_eq!(access.value::<u64>(), Some(2))), 1);
+        remote.flush_handled(None).wait().unwrap();
+        assert_eq!(table.get(0).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_damaged_ring_takes_no_puts() {
+    on_each_path("a_damaged_ring_takes_no_puts", || {
+        let world = world();
+        let World { table, remote, log, .. } = &world;
+        remote.put_value(0, 1u64).wait().unwrap();
+        damage_first_ring();
+        assert_eq!(log.poll(|_| ()), 0);
+        let error = remote.put_value(0, 2u64).wait().unwrap_err();
+        assert!(matches!(error.failure, Failure::Refused { rule: Rule::Memory, .. }), "{error}");
+        assert!(error.to_string().contains("log"), "{error}");
+        // What was lost with the former connection is said by a flush, once.
+        let error = remote.flush_handled(Some(log.user_domain())).wait().unwrap_err();
+        assert!(is_lost(&error.failure), "{error}");
+        remote.flush_handled(None).wait().unwrap();
+        remote.put_value(0, 3u64).wait().unwrap();
+        assert_eq!(log.poll(|access| assert_eq!(access.value::<u64>(), Some(3))), 1);
+        remote.flush_handled(None).wait().unwrap();
+        assert_eq!(table.get(0).unwrap(), 0);
+    });
+}
