@@ -160,6 +160,8 @@ fn applications_do_what_the_guide_says() {
         assert_eq!(said.matches("7: seven\n7 is gone, ").count(), 3, "{said}");
     }
     run(&compiled("examples/statistics.c"), &shown("statistics", "statistics"));
+    run(&compiled("examples/built_in.c"), &shown("built-in", "built_in"));
+    run(&compiled("examples/batch.c"), &shown("batches", "batch"));
     let shown = shown("checkpoint", "checkpoint");
     let (first, second) = shown.split_once("$ ./checkpoint\n").unwrap();
     let program = compiled("examples/checkpoint.c");
@@ -181,6 +183,16 @@ fn a_process_repeats_its_work_as_the_guide_says() {
         let mut command = Command::new(&program);
         assert_eq!(said(&output(command.arg(folder.path()).env("PAGEWIRE_PATH", path))), expected, "{path}");
     }
+}
+
+#[test]
+fn built_in_handlers_and_batches_keep_their_promises() {
+    let program = compiled("tests/c/batch.c");
+    run(&program, "");
+    let told = output(&mut Command::new(program)).stderr;
+    let told = String::from_utf8_lossy(&told);
+    // Of each kind of memory one put. The others tell it themselves, or are in the log.
+    assert_eq!(told.matches(": one byte is too little\n").count(), 2, "{told}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 17] = [
     "version",
     "error",
     "node",
@@ -22,6 +22,8 @@ const SOURCES: [&str; 15] = [
     "counting",
     "checkpoint",
     "process",
+    "built_in",
+    "batch",
 ];
 
 fn folder() -> &'static Path {
