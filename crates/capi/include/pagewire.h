@@ -216,6 +216,11 @@
 #define PW_ABSENT UINT64_MAX
 
 /**
+ * Bytes of a ticket of a hash table.
+ */
+#define PW_TABLE_TICKET_SIZE 136
+
+/**
  * Puts and atomics are counted.
  */
 #define PW_COUNT_PUTS 1
@@ -801,7 +806,39 @@ typedef struct {
      * Messages of other processes that were none. They were not executed.
      */
     uint64_t malformed;
+    /**
+     * Checkpoints of it since this process has it: of a durable table.
+     */
+    uint64_t checkpoints;
 } pw_volume;
+
+/**
+ * Where the volumes of a table lie when their processes do not run.
+ */
+typedef struct {
+    /**
+     * The folder of the files, which is made if there is none. Each process of a host names the same one.
+     */
+    const char *folder;
+    /**
+     * Bytes that the logs of one process to one volume take before the owner of the volume makes a checkpoint. 0: 64 MiB.
+     */
+    uint64_t log_bytes;
+    /**
+     * PW_SYNC: a checkpoint is on the disk when its call returns. PW_NO_SYNC: it outlives processes, and not the machine.
+     */
+    uint32_t checkpoints;
+} pw_durability;
+
+/**
+ * Where the volume of a process is: plain bytes, to be sent by any means.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_TABLE_TICKET_SIZE];
+} pw_volume_ticket;
 
 /**
  * What was counted of a page, of a source, or of all.
@@ -1829,7 +1866,7 @@ pw_error pw_table_delete(pw_table *table, uint64_t key);
 /**
  * Waits until everything that this process has inserted and deleted is done at its owners.
  *
- * PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
+ * PW_PEER_LOST: an owner is lost; of a durable table see pw_table_readmit(). PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
  * another one has inserted into it are not there; or messages were lost, which a call has reported. Do everything since the last flush again.
  */
 pw_error pw_table_flush(pw_table *table);
@@ -1849,6 +1886,60 @@ pw_error pw_table_resize(pw_table *table,
  * PW_ARGUMENT, PW_HANDLE; PW_SYSTEM: a process has written over it.
  */
 pw_error pw_table_volume(pw_table *table, pw_volume *volume);
+
+/**
+ * As pw_table_join(), with volumes that outlive their processes. A volume that a process of the same rank has left in the folder is this process's, with all its
+ * elements. All processes of the job call this. *table is NULL after an error. The node stays until the table is freed.
+ *
+ * PW_ARGUMENT: also, PW_BY_OPERATIONS cannot log what it changes; PW_SYSTEM: a file cannot be used, and why; else as pw_table_join().
+ */
+pw_error pw_table_join_durable(pw_node *node,
+                               const pw_table_options *options,
+                               const pw_durability *durability,
+                               pw_table **table);
+
+/**
+ * Takes the place of a member of a durable table that was killed, and has all its elements: what came into its volume, by whomever. The others give the ticket of
+ * this process to pw_table_readmit(). The node may be one of pw_node_alone(), as the job that the dead process was of has ended.
+ *
+ * rank: of the member. tickets: count of them, of all members by rank, as pw_table_ticket() gives them. That of this rank is not looked at, and all others are
+ * valid: if more than one member is dead, end the others, and start the job again with pw_table_join_durable(). It waits up to 3 seconds for the end of the process
+ * before. PW_TOKEN: a ticket is none; as pw_table_join_durable().
+ */
+pw_error pw_table_restart(pw_node *node,
+                          const pw_table_options *options,
+                          const pw_durability *durability,
+                          size_t rank,
+                          const pw_volume_ticket *tickets,
+                          size_t count,
+                          pw_table **table);
+
+/**
+ * Makes the ticket of the volume of this process, for pw_table_restart() and pw_table_readmit() elsewhere.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_table_ticket(pw_table *table, pw_volume_ticket *ticket);
+
+/**
+ * Writes a checkpoint of the volume of this process to its file, so that its logs begin anew. Others go on meanwhile. A log that is full asks for one, too.
+ *
+ * PW_SYSTEM: the table is not durable; or the file cannot be written, and the logs have all that they had.
+ */
+pw_error pw_table_checkpoint(pw_table *table);
+
+/**
+ * Has a process of pw_table_restart() take the place of the member of its rank, when the calls of other threads have returned. What this process had inserted there
+ * and flushed is there. Do again what has failed.
+ *
+ * unflushed: gets how many messages for that member were not flushed: if there are any, do everything since the last flush again. NULL if nobody asks.
+ *
+ * PW_SYSTEM: the rank is this process's own, or no member's; PW_TOKEN: the ticket is none; as pw_table_join().
+ */
+pw_error pw_table_readmit(pw_table *table,
+                          size_t rank,
+                          const pw_volume_ticket *ticket,
+                          uint64_t *unflushed);
 
 /**
  * Begins to count what peers do by a token of pw_export(), by pages of 4,096 bytes, the first of which begins where the token's bytes do. This sets the

@@ -16,6 +16,7 @@
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
+//! | [`durable_table`] | hash tables that outlive their processes |
 //! | [`built_in`], [`batch`] | handlers that need no code of the owner; puts that go together |
 //! | [`conditional`] | writes that wait for their release |
 //! | [`verbs`], [`verbs_regions`] | those of verbs programs (`include/pagewire_verbs.h`) |
@@ -31,6 +32,7 @@ pub mod built_in;
 pub mod checkpoint;
 pub mod conditional;
 pub mod counting;
+pub mod durable_table;
 pub mod error;
 pub mod export;
 pub mod handle;

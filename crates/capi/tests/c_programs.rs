@@ -195,6 +195,23 @@ fn built_in_handlers_and_batches_keep_their_promises() {
     assert_eq!(told.matches(": one byte is too little\n").count(), 2, "{told}");
 }
 
+/// Members are killed, and others take their place.
+#[test]
+fn durable_tables_outlive_their_processes() {
+    run(&compiled("tests/c/durable_table.c"), "");
+    let shown = shown("hash-table", "durable_table");
+    let (first, second) = shown.split_once("$ ./durable_table\n").unwrap();
+    let program = compiled("examples/durable_table.c");
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        for expected in [first, second] {
+            let mut command = Command::new(&program);
+            command.arg(folder.path().join("table")).env("PAGEWIRE_PATH", path);
+            assert_eq!(said(&output(&mut command)), expected, "{path}");
+        }
+    }
+}
+
 #[test]
 fn applications_go_from_c_plus_plus() {
     if let Some(program) = compiled_plus_plus("tests/cpp/applications.cpp") {

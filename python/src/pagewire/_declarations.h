@@ -74,6 +74,8 @@
 #define PW_BY_OPERATIONS 2
 
 
+#define PW_TABLE_TICKET_SIZE 136
+
 #define PW_COUNT_PUTS 1
 
 #define PW_COUNT_GETS 2
@@ -264,7 +266,18 @@ typedef struct {
     uint64_t spare_taken;
     uint64_t resizes;
     uint64_t malformed;
+    uint64_t checkpoints;
 } pw_volume;
+
+typedef struct {
+    const char *folder;
+    uint64_t log_bytes;
+    uint32_t checkpoints;
+} pw_durability;
+
+typedef struct {
+    uint8_t bytes[PW_TABLE_TICKET_SIZE];
+} pw_volume_ticket;
 
 typedef struct {
     uint64_t puts;
@@ -590,6 +603,25 @@ pw_error pw_table_flush(pw_table *table);
 pw_error pw_table_resize(pw_table *table, size_t cells);
 
 pw_error pw_table_volume(pw_table *table, pw_volume *volume);
+
+pw_error pw_table_join_durable(pw_node *node,
+                               const pw_table_options *options,
+                               const pw_durability *durability,
+                               pw_table **table);
+
+pw_error pw_table_restart(pw_node *node,
+                          const pw_table_options *options,
+                          const pw_durability *durability,
+                          size_t rank,
+                          const pw_volume_ticket *tickets,
+                          size_t count,
+                          pw_table **table);
+
+pw_error pw_table_ticket(pw_table *table, pw_volume_ticket *ticket);
+
+pw_error pw_table_checkpoint(pw_table *table);
+
+pw_error pw_table_readmit(pw_table *table, size_t rank, const pw_volume_ticket *ticket, uint64_t *unflushed);
 
 pw_error pw_counting_start(pw_node *node,
                            const pw_token *token,
