@@ -92,12 +92,14 @@ pub struct BuiltIns {
     _log: AccessLog,
     _mailbox: Region<u64>,
     tokens: [Token; 2],
+    /// The user domain of the log.
+    domain: u16,
     /// Whose export of the memory ends with it.
     exporter: Option<Arc<Node>>,
 }
 
 /// Bytes of an [address](BuiltIns::address).
-pub const ADDRESS_LEN: usize = 2 * Token::LEN;
+pub const ADDRESS_LEN: usize = 2 * Token::LEN + 2;
 
 impl BuiltIns {
     /// Serves a region. Offsets of chains are bytes from its beginning.
@@ -121,18 +123,18 @@ impl BuiltIns {
         let mailbox = node.zeroed::<u64>(MESSAGE / 8)?;
         let log = node.access_log(LOG_BYTES)?;
         mailbox.attributes(..).redirect_puts().to(&log)?;
-        let tokens = [mailbox.export(Rights::WRITE)?, token];
+        let (tokens, domain) = ([mailbox.export(Rights::WRITE)?, token], log.user_domain());
         // A caller may use the owner's node, and its operations wait behind a flush of the same node.
         let answering = Node::alone()?;
         let mut handler =
             Handler { answering, words, callers: HashMap::new(), messages: Assembler::default() };
         let serving = log.serve(move |access| handler.handle(&access))?;
-        Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, tokens, exporter: None })
+        Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, tokens, domain, exporter: None })
     }
 
     /// By which others run chains here, [`ADDRESS_LEN`] bytes: whoever has it may do so.
     pub fn address(&self) -> Vec<u8> {
-        self.tokens.iter().flat_map(Token::to_bytes).collect()
+        self.tokens.iter().flat_map(Token::to_bytes).chain(self.domain.to_le_bytes()).collect()
     }
 }
 
@@ -249,6 +251,8 @@ fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
 pub struct RemoteBuiltIns {
     mailbox: RemoteRegion,
     memory: RemoteRegion,
+    /// The user domain of the mailbox's log.
+    domain: u16,
     /// Where answers come, one at a time.
     answers: Mutex<Answers>,
 }
@@ -263,15 +267,20 @@ impl RemoteBuiltIns {
     /// Opens the handlers that an address names.
     ///
     /// # Errors
-    /// As those of [`Node::open`]; `Token`: it is no address.
+    /// As those of [`Node::open`]; `Token`, `System`: it is no address.
     pub fn open(node: &Arc<Node>, address: &[u8]) -> Result<RemoteBuiltIns> {
-        let token = |index: usize| {
-            Token::from_bytes(address.get(index * Token::LEN..(index + 1) * Token::LEN).unwrap_or(&[]))
+        let domain = (address.len() == ADDRESS_LEN).then(|| address.last_chunk()).flatten();
+        let Some(domain) = domain.map(|bytes| u16::from_le_bytes(*bytes)) else {
+            let why = format!("it has {ADDRESS_LEN} bytes, and these are {}: send it whole", address.len());
+            let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+            return Err(Error::System { what: "an address of built-in handlers".into(), why });
         };
+        let token = |index: usize| Token::from_bytes(&address[index * Token::LEN..(index + 1) * Token::LEN]);
         let (mailbox, memory) = (node.open(&token(0)?)?, node.open(&token(1)?)?);
         let region = node.zeroed::<u64>(MESSAGE / 8)?;
         let token = region.export(Rights::WRITE)?;
-        Ok(RemoteBuiltIns { mailbox, memory, answers: Mutex::new(Answers { region, token, number: 0 }) })
+        let answers = Mutex::new(Answers { region, token, number: 0 });
+        Ok(RemoteBuiltIns { mailbox, memory, domain, answers })
     }
 
     /// Runs a chain, and gives what each of its steps has found.
@@ -295,7 +304,7 @@ impl RemoteBuiltIns {
         };
         self.mailbox.put(0, encode(&request)?).wait()?;
         // The handler has put its answer before it returns.
-        self.mailbox.flush_handled(None).wait()?;
+        self.mailbox.flush_handled(Some(self.domain)).wait()?;
         let mut bytes = vec![0u64; MESSAGE / 8];
         answers.region.read(0, &mut bytes)?;
         let (answer, _) = postcard::take_from_bytes::<Answer>(zerocopy::IntoBytes::as_bytes(&bytes[..]))

@@ -318,7 +318,7 @@
 /**
  * Bytes of an address of built-in handlers.
  */
-#define PW_CHAIN_ADDRESS_SIZE 112
+#define PW_CHAIN_ADDRESS_SIZE 114
 
 /**
  * Bytes of a put of a batch at most. A longer one is an ordinary put.

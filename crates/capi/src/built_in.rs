@@ -142,7 +142,7 @@ pub struct pw_outcome {
 }
 
 /// Bytes of an address of built-in handlers.
-pub const PW_CHAIN_ADDRESS_SIZE: usize = 112;
+pub const PW_CHAIN_ADDRESS_SIZE: usize = 114;
 
 /// By which others run chains: plain bytes, to be sent by any means. Who holds them may run any chain.
 #[repr(C)]

@@ -97,14 +97,16 @@ _TO_MEMORY: Any = object()
 # One for all: the context says whom to call. It takes the GIL.
 @ffi.callback("void(void *, const pw_batched_put *)")  # type: ignore[untyped-decorator, unused-ignore]
 def _handle_put(context: Any, put: Any) -> None:
+    call: _PutCall = ffi.from_handle(context)
+    call.thread = threading.get_ident()
     try:
-        call: _PutCall = ffi.from_handle(context)
-        call.thread = threading.get_ident()
         call.handler(BatchedPut(put, call.memory))
     except BaseException:
         lib.pw_handler_failed(ffi.NULL)
         kind, value, trace = sys.exc_info()
         threading.excepthook(threading.ExceptHookArgs((kind, value, trace, None)))
+    finally:
+        call.thread = None
 
 
 # Those that a thread may call, whatever becomes of their owners.
