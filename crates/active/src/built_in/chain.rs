@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn what_is_appended_is_found_by_the_steps_behind_it() {
         let words = words(64);
-        super::super::begin_area(&words, 64, 128..160).unwrap();
+        super::super::begin_area(&words[..], 64, 128..160).unwrap();
         let chain = || Chain::new().append(64, b"twelve bytes").read(Place::Found { step: 0, by: 7 }, 5);
         assert_eq!(chain().run(&words[..]).unwrap(), [Outcome::Word(128), Outcome::Bytes(b"bytes".to_vec())]);
         assert_eq!(chain().run(&words[..]).unwrap()[0], Outcome::Word(144));
