@@ -3,8 +3,9 @@
  *
  * The processes: "durable_table" starts "durable_table member FOLDER" and "durable_table restart FOLDER RANK", and talks to them by pipes.
  */
+#define _GNU_SOURCE
 #include <pagewire.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,12 +125,12 @@ static struct member start(const char *folder, const char *rank, const pw_volume
     struct member made;
     int in[2], out[2];
 
-    REQUIRE(!pipe(in) && !pipe(out));
+    /* Else another member has their ends, too, and this one does not see that they are closed. */
+    REQUIRE(!pipe2(in, O_CLOEXEC) && !pipe2(out, O_CLOEXEC));
     made.process = fork();
     REQUIRE(made.process >= 0);
     if (made.process == 0) {
         dup2(in[0], 0), dup2(out[1], 1);
-        close(in[1]), close(out[0]);
         execl("/proc/self/exe", "durable_table", rank ? "restart" : "member", folder, rank, (char *)NULL);
         _exit(127);
     }
