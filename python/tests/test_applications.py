@@ -255,7 +255,8 @@ class Guide(unittest.TestCase):
         return rest.split("```", 1)[0]
 
     def test_programs_print_what_the_pages_say(self) -> None:
-        for page, name in (("hash-table", "hash_table"), ("statistics", "statistics")):
+        pages = ("hash-table", "hash_table"), ("statistics", "statistics"), ("built-in", "built_in"), ("batches", "batch")
+        for page, name in pages:
             expected = self.block(page, name)
             for path in ("local", "udp"):
                 with self.subTest(page=page, path=path):
@@ -268,6 +269,13 @@ class Guide(unittest.TestCase):
             self.assertEqual(self.run_program("checkpoint", file), first)
             self.assertEqual(self.run_program("checkpoint", file), second)
 
+    def test_a_durable_table_survives_its_process(self) -> None:
+        first, second = self.block("hash-table", "durable_table").split("$ python durable_table.py\n")
+        for path in ("local", "udp"):
+            with self.subTest(path=path), tempfile.TemporaryDirectory() as folder:
+                table = str(Path(folder) / "table")
+                self.assertEqual(self.run_program("durable_table", table, PAGEWIRE_PATH=path), first)
+                self.assertEqual(self.run_program("durable_table", table, PAGEWIRE_PATH=path), second)
 
     def test_a_process_repeats_its_work(self) -> None:
         expected = self.block("replay", "replay")

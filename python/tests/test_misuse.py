@@ -50,6 +50,12 @@ class World:
         self.statistics: list[Any] = [self.nodes[0].access_statistics(self.tokens[0])]
         self.processes: list[Any] = [self.process(rank) for rank in (0, 1)]
         self.checkpoints: list[Any] = [self.nodes[0].checkpoint(self.path(), self.tokens[0], sync=False)]
+        self.built_ins: list[Any] = [self.nodes[0].built_ins(self.tokens[0])]
+        self.chains: list[Any] = [self.nodes[1].open_built_ins(self.built_ins[0].address)]
+        self.served: list[Any] = [self.nodes[0].batches_to_memory(self.tokens[0])]
+        self.batches: list[Any] = [self.nodes[1].open_batch(self.served[0].address)]
+        self.durable = self.nodes[0].hash_table(20, durable=pagewire.Durable(self.folder.name + "/table", sync=False))
+        self.ticket: Any = self.durable.ticket()
 
     def path(self) -> Any:
         """Of a file of checkpoints."""
@@ -368,6 +374,97 @@ class World:
         else:
             checkpoint.numbers, checkpoint.local_writes
 
+    def place(self) -> Any:
+        draw = self.random
+        offset = draw.choice([draw.randrange(1040), 8 * draw.randrange(130), self.number()])
+        if draw.random() < 0.7:
+            return offset
+        return draw.choice([pagewire.Place.behind, pagewire.Place.found])(draw.choice([0, 1, offset]), draw.choice([0, 8, offset]))
+
+    def chain(self) -> None:
+        draw = self.random
+        chain = pagewire.Chain()
+        for _ in range(draw.randrange(5)):
+            if draw.random() < 0.2:
+                chain.if_swapped()
+            step = draw.randrange(6)
+            if step == 0:
+                chain.fetch_add(self.place(), draw.choice([1, -1, self.number()]))
+            elif step == 1:
+                length = draw.randrange(40)
+                chain.compare_swap(self.place(), bytes(length), draw.choice([bytes(length), self.value()]), compared=draw.choice([None, bytes(length), b"1"]))
+            elif step == 2:
+                chain.read(self.place(), draw.choice([draw.randrange(300), self.number()]))
+            elif step == 3:
+                chain.write(self.place(), self.value())
+            elif step == 4:
+                chain.xor(self.place(), self.value())
+            else:
+                chain.append(self.place(), self.value())
+        self.pick(self.chains).run(chain)
+
+    def built_ins_of(self) -> None:
+        draw, call = self.random, self.random.randrange(3)
+        if call == 0:
+            self.pick(self.built_ins).close()
+            self.built_ins[:-1] = []
+            memory = draw.choice([self.tokens[0], self.token(), self.array()])
+            self.built_ins.append(self.node().built_ins(memory))
+        elif call == 1:
+            self.pick(self.chains).close()
+            address = self.pick(self.built_ins).address
+            self.chains[:-2] = []
+            self.chains.append(self.node().open_built_ins(draw.choice([address, address, address[1:], bytes(address), None, self.token()])))
+        else:
+            self.pick(self.built_ins).begin_area(self.number(), self.number(), self.number())
+
+    def handle_put(self, put: Any) -> None:
+        repr(put), put.value(np.int64), put.array(np.uint8)
+        put.write()
+
+    def batched(self) -> None:
+        draw, batch, call = self.random, self.pick(self.batches), self.random.randrange(12)
+        if call == 0:
+            self.pick(self.served).close()
+            self.served[:-1] = []
+            if draw.random() < 0.5:
+                self.served.append(self.node().redirect_batches(self.token(), draw.choice([self.handle_put, self.handle_put, None, 7])))
+            else:
+                self.served.append(self.node().batches_to_memory(draw.choice([self.tokens[0], self.token(), self.array()])))
+        elif call == 1:
+            batch.close()
+            address = self.pick(self.served).address
+            self.batches[:-2] = []
+            self.batches.append(self.node().open_batch(draw.choice([address, address, address[1:], bytes(address), None])))
+        elif call == 2:
+            batch.send(), batch.wait(), self.pick(self.served).counts
+        elif call == 3:
+            batch.flush_handled()
+        else:
+            batch.put(draw.choice([draw.randrange(1040), self.number()]), draw.choice([self.value(), self.array()]))
+            batch.unsent, len(batch)
+
+    def durable_table(self) -> None:
+        draw, call = self.random, self.random.randrange(5)
+        if call == 0:
+            # It waits for the end of the one that has the folder.
+            self.durable.close()
+            durable = pagewire.Durable(draw.choice([self.folder.name + "/table", "/proc/none", None, "a\0b"]), draw.choice([0, -1, 1 << 16]), draw.choice([False, False, 0]))
+            ticket = self.ticket
+            tickets = draw.choice([[ticket], [ticket, ticket], [], [ticket[1:]], None])
+            rank = draw.choice([0, 0, 1, self.number()])
+            make = draw.choice([lambda: self.node().hash_table(20, durable=durable), lambda: self.node().restart_hash_table(20, durable, rank, tickets)])
+            self.durable = make()
+        elif call == 1:
+            self.ticket = draw.choice([self.durable, self.pick(self.tables)]).ticket()
+        elif call == 2:
+            draw.choice([self.durable, self.durable, self.pick(self.tables)]).checkpoint()
+        elif call == 3:
+            self.durable.readmit(draw.choice([0, 1, self.number()]), draw.choice([self.ticket, self.ticket[1:], None]))
+        else:
+            self.durable[draw.randrange(60)] = self.value()
+            self.durable.flush(), self.durable.volume()
+
     def leave(self) -> None:
         if self.random.random() < 0.05:
             node = pagewire.Node.alone()
@@ -387,6 +484,7 @@ STEPS: list[Callable[[World], None]] = [
     *[World.flush, World.job, World.questions, World.leave],
     *[World.attributes, World.log, World.log, World.flush_handled],
     *[World.hash_table, World.hash_table, World.count, World.checkpoint, World.logged_process],
+    *[World.chain, World.built_ins_of, World.batched, World.batched, World.durable_table],
 ]
 
 

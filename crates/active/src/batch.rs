@@ -55,6 +55,9 @@ use pagewire::{Error, Result, Token};
 /// Bytes of a put of a batch at most, with which it fills a message. A longer one is an ordinary put.
 pub const MAX_BATCHED: usize = 8 * (MAX_WORDS - 1 - words_of_entry(0));
 
+/// Bytes of an address of batches.
+pub const BATCH_ADDRESS_LEN: usize = Address::LEN;
+
 /// By which others put in batches.
 struct Address {
     mailbox: Token,

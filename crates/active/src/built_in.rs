@@ -33,8 +33,10 @@
 //! between two of its steps where the caller does.
 
 mod chain;
+mod words;
 
 pub use chain::{Chain, MAX_COMPARED, MAX_MOVED, Outcome, Place};
+pub use words::Words;
 
 use crate::access::Access;
 use crate::assembler::Assembler;
@@ -48,7 +50,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use words::{out_of_bounds, update};
 
 /// Bytes of a request and of an answer at most: what the steps move, and what says so.
 const MESSAGE: usize = 64 << 10;
@@ -56,11 +58,12 @@ const MESSAGE: usize = 64 << 10;
 const LOG_BYTES: usize = 1 << 18;
 
 /// Makes an area for [`Chain::append`]: two words at `area`, the offset of the next byte that is free and that of the end. `bytes`: what is in it.
+/// Nobody appends to it yet.
 ///
 /// # Errors
-/// `Range`, `Alignment`: one of them lies outside of the words, or at no multiple of 8.
-pub fn begin_area(words: &[AtomicU64], area: u64, bytes: Range<u64>) -> Result<()> {
-    let length = words.len() as u64 * 8;
+/// `Range`, `Alignment`: one of them lies outside of the words, or at no multiple of 8. That the memory cannot be accessed.
+pub fn begin_area(words: &(impl Words + ?Sized), area: u64, bytes: Range<u64>) -> Result<()> {
+    let length = words.count().saturating_mul(8);
     let misaligned = [area, bytes.start].into_iter().find(|offset| offset % 8 != 0);
     if let Some(offset) = misaligned {
         return Err(Error::Alignment { offset, align: 8 });
@@ -72,12 +75,13 @@ pub fn begin_area(words: &[AtomicU64], area: u64, bytes: Range<u64>) -> Result<(
             length,
         });
     }
-    let place = usize::try_from(area / 8).ok().and_then(|first| words.get(first..first.checked_add(2)?));
-    let [next, end] = place.ok_or(Error::Range { offset: area, count: 16, length })? else {
-        return Err(Error::Range { offset: area, count: 16, length });
-    };
-    end.store(bytes.end, Ordering::Release);
-    next.store(bytes.start, Ordering::Release);
+    if area.checked_add(16).is_none_or(|end| end > length) {
+        return Err(out_of_bounds(words, area, 16));
+    }
+    // The end comes first: until the other word is there, too, nothing is taken beyond it.
+    for (index, value) in [(area / 8 + 1, bytes.end), (area / 8, bytes.start)] {
+        update(words, index, |_| Some(value))?;
+    }
     Ok(())
 }
 
@@ -87,9 +91,15 @@ pub struct BuiltIns {
     _serving: Serving,
     _log: AccessLog,
     _mailbox: Region<u64>,
-    node: Arc<Node>,
     tokens: [Token; 2],
+    /// The user domain of the log.
+    domain: u16,
+    /// Whose export of the memory ends with it.
+    exporter: Option<Arc<Node>>,
 }
+
+/// Bytes of an [address](BuiltIns::address).
+pub const ADDRESS_LEN: usize = 2 * Token::LEN + 2;
 
 impl BuiltIns {
     /// Serves a region. Offsets of chains are bytes from its beginning.
@@ -97,29 +107,42 @@ impl BuiltIns {
     /// # Errors
     /// `NoMemory`, `Heap`: there is no memory for the mailbox; as those of [`Node::make_access_log`].
     pub fn serve(node: &Arc<Node>, memory: &Arc<Region<u64, Atomic>>) -> Result<BuiltIns> {
+        let mut served = BuiltIns::serve_words(node, memory.clone(), memory.export(Rights::all())?)?;
+        served.exporter = Some(node.clone());
+        Ok(served)
+    }
+
+    /// Serves words of any memory of this process.
+    ///
+    /// `token`: of exactly these words, with all rights. By it callers of this host run chains themselves, if they have the words mapped, so end it
+    /// when nobody is to do so any more.
+    ///
+    /// # Errors
+    /// As those of [`serve`](Self::serve).
+    pub fn serve_words(node: &Node, words: Arc<dyn Words + Send + Sync>, token: Token) -> Result<BuiltIns> {
         let mailbox = node.zeroed::<u64>(MESSAGE / 8)?;
         let log = node.access_log(LOG_BYTES)?;
         mailbox.attributes(..).redirect_puts().to(&log)?;
-        let tokens = [mailbox.export(Rights::WRITE)?, memory.export(Rights::all())?];
+        let (tokens, domain) = ([mailbox.export(Rights::WRITE)?, token], log.user_domain());
         // A caller may use the owner's node, and its operations wait behind a flush of the same node.
         let answering = Node::alone()?;
-        let memory = memory.clone();
         let mut handler =
-            Handler { answering, memory, callers: HashMap::new(), messages: Assembler::default() };
+            Handler { answering, words, callers: HashMap::new(), messages: Assembler::default() };
         let serving = log.serve(move |access| handler.handle(&access))?;
-        Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, node: node.clone(), tokens })
+        Ok(BuiltIns { _serving: serving, _log: log, _mailbox: mailbox, tokens, domain, exporter: None })
     }
 
-    /// By which others run chains here: whoever has it may do so.
+    /// By which others run chains here, [`ADDRESS_LEN`] bytes: whoever has it may do so.
     pub fn address(&self) -> Vec<u8> {
-        self.tokens.iter().flat_map(Token::to_bytes).collect()
+        self.tokens.iter().flat_map(Token::to_bytes).chain(self.domain.to_le_bytes()).collect()
     }
 }
 
 impl Drop for BuiltIns {
     fn drop(&mut self) {
         // Callers that have the memory mapped run none any more, either.
-        if let Err(error) = self.node.unexport(&self.tokens[1]) {
+        let ended = self.exporter.as_ref().map_or(Ok(()), |node| node.unexport(&self.tokens[1]));
+        if let Err(error) = ended {
             log::warn!("the memory of built-in handlers stays open to callers that map it: {error}");
         }
     }
@@ -137,12 +160,41 @@ struct Request {
 #[derive(Serialize, Deserialize)]
 struct Answer {
     number: u64,
-    outcome: core::result::Result<Vec<Outcome>, String>,
+    outcome: core::result::Result<Vec<Outcome>, Refusal>,
+}
+
+/// Why a chain was refused, so that its caller gets the error that it gets where it runs the chain itself.
+#[derive(Serialize, Deserialize)]
+enum Refusal {
+    Range { offset: u64, count: u64, length: u64 },
+    Alignment { offset: u64 },
+    Other(String),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Range { offset, count, length } => Refusal::Range { offset, count, length },
+            Error::Alignment { offset, .. } => Refusal::Alignment { offset },
+            Error::System { why, .. } => Refusal::Other(why.to_string()),
+            other => Refusal::Other(other.to_string()),
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Range { offset, count, length } => Error::Range { offset, count, length },
+            Refusal::Alignment { offset } => Error::Alignment { offset, align: 8 },
+            Refusal::Other(why) => refused(why),
+        }
+    }
 }
 
 struct Handler {
     answering: Node,
-    memory: Arc<Region<u64, Atomic>>,
+    words: Arc<dyn Words + Send + Sync>,
     /// Regions for answers, by their tokens.
     callers: HashMap<Vec<u8>, RemoteRegion>,
     messages: Assembler,
@@ -165,7 +217,7 @@ impl Handler {
     }
 
     fn answer(&mut self, request: &Request) -> Result<()> {
-        let outcome = request.chain.run(self.memory.words()).map_err(|error| error.to_string());
+        let outcome = request.chain.run(&*self.words).map_err(Refusal::from);
         let answer = encode(&Answer { number: request.number, outcome })?;
         if self.callers.len() >= KEPT {
             self.callers.clear();
@@ -199,6 +251,8 @@ fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
 pub struct RemoteBuiltIns {
     mailbox: RemoteRegion,
     memory: RemoteRegion,
+    /// The user domain of the mailbox's log.
+    domain: u16,
     /// Where answers come, one at a time.
     answers: Mutex<Answers>,
 }
@@ -213,22 +267,27 @@ impl RemoteBuiltIns {
     /// Opens the handlers that an address names.
     ///
     /// # Errors
-    /// As those of [`Node::open`]; `Token`: it is no address.
+    /// As those of [`Node::open`]; `Token`, `System`: it is no address.
     pub fn open(node: &Arc<Node>, address: &[u8]) -> Result<RemoteBuiltIns> {
-        let token = |index: usize| {
-            Token::from_bytes(address.get(index * Token::LEN..(index + 1) * Token::LEN).unwrap_or(&[]))
+        let domain = (address.len() == ADDRESS_LEN).then(|| address.last_chunk()).flatten();
+        let Some(domain) = domain.map(|bytes| u16::from_le_bytes(*bytes)) else {
+            let why = format!("it has {ADDRESS_LEN} bytes, and these are {}: send it whole", address.len());
+            let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+            return Err(Error::System { what: "an address of built-in handlers".into(), why });
         };
+        let token = |index: usize| Token::from_bytes(&address[index * Token::LEN..(index + 1) * Token::LEN]);
         let (mailbox, memory) = (node.open(&token(0)?)?, node.open(&token(1)?)?);
         let region = node.zeroed::<u64>(MESSAGE / 8)?;
         let token = region.export(Rights::WRITE)?;
-        Ok(RemoteBuiltIns { mailbox, memory, answers: Mutex::new(Answers { region, token, number: 0 }) })
+        let answers = Mutex::new(Answers { region, token, number: 0 });
+        Ok(RemoteBuiltIns { mailbox, memory, domain, answers })
     }
 
     /// Runs a chain, and gives what each of its steps has found.
     ///
     /// # Errors
-    /// `System`: the chain is refused, at a step that leaves the memory, is misaligned or finds an area full; the steps before it were run. Those of
-    /// operations: the owner is lost.
+    /// `Range`, `Alignment`: a step leaves the memory, or is misaligned; `System`: it finds an area full, or the chain is none. The steps before it
+    /// were run. Those of operations: the owner is lost.
     pub fn run(&self, chain: &Chain) -> Result<Vec<Outcome>> {
         chain.check()?;
         if chain.is_narrow() {
@@ -245,7 +304,7 @@ impl RemoteBuiltIns {
         };
         self.mailbox.put(0, encode(&request)?).wait()?;
         // The handler has put its answer before it returns.
-        self.mailbox.flush_handled(None).wait()?;
+        self.mailbox.flush_handled(Some(self.domain)).wait()?;
         let mut bytes = vec![0u64; MESSAGE / 8];
         answers.region.read(0, &mut bytes)?;
         let (answer, _) = postcard::take_from_bytes::<Answer>(zerocopy::IntoBytes::as_bytes(&bytes[..]))
@@ -253,6 +312,6 @@ impl RemoteBuiltIns {
         if answer.number != answers.number {
             return Err(refused("its owner did not answer; its log says why".into()));
         }
-        answer.outcome.map_err(refused)
+        Ok(answer.outcome?)
     }
 }

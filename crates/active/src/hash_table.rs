@@ -45,6 +45,9 @@ use std::sync::Arc;
 use ticket::Ticket;
 use volume::{Shape, hash};
 
+/// Bytes of a [ticket](HashTable::ticket).
+pub const TICKET_LEN: usize = Ticket::LEN;
+
 /// Elements of a batch that are written under one claim on a peer's memory.
 const CLAIMED: usize = 256;
 

@@ -67,7 +67,7 @@ mod statistics;
 
 pub use access::Access;
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
-pub use batch::{Batch, BatchCounts, BatchedPut, Batches, MAX_BATCHED};
+pub use batch::{BATCH_ADDRESS_LEN, Batch, BatchCounts, BatchedPut, Batches, MAX_BATCHED};
 pub use checkpoint::{
     Checkpoint, CheckpointError, CheckpointInfo, CheckpointKind, CheckpointOptions, Inspection, LocalWrites,
     MemoryError, RemoteWrites, Restored, SaveError, Saved, SavedMemory, Verified,

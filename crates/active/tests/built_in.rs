@@ -3,8 +3,9 @@
 mod other;
 
 use other::on_each_path;
-use pagewire::Node;
+use pagewire::{Node, Rights};
 use pagewire_active::built_in::{BuiltIns, Chain, Outcome, Place, RemoteBuiltIns, begin_area};
+use pagewire_active::{AttributesOf, Logs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +16,16 @@ fn chains_run_at_their_owner() {
         let memory = Arc::new(owner.words(1 << 14).unwrap());
         begin_area(memory.words(), 64, 4096..16_384).unwrap();
         let served = BuiltIns::serve(&owner, &memory).unwrap();
-        let remote = RemoteBuiltIns::open(&caller, &served.address()).unwrap();
+        let address = served.address();
+        for wrong in [&address[1..], &address[..address.len() - 1], &[], &[&address[..], &[0]].concat()] {
+            assert!(RemoteBuiltIns::open(&caller, wrong).is_err());
+        }
+        let remote = RemoteBuiltIns::open(&caller, &address).unwrap();
+        // A log that nobody reads holds no caller back.
+        let unread = owner.access_log(1 << 14).unwrap();
+        let page = owner.zeroed::<u64>(512).unwrap();
+        page.attributes(..).redirect_puts().to(&unread).unwrap();
+        caller.open(&page.export(Rights::WRITE).unwrap()).unwrap().put_value(0, 1u64).wait().unwrap();
         for count in 0..100 {
             assert_eq!(remote.run(&Chain::new().fetch_add(0, 1)).unwrap(), [Outcome::Word(count)]);
         }

@@ -216,6 +216,11 @@
 #define PW_ABSENT UINT64_MAX
 
 /**
+ * Bytes of a ticket of a hash table.
+ */
+#define PW_TABLE_TICKET_SIZE 136
+
+/**
  * Puts and atomics are counted.
  */
 #define PW_COUNT_PUTS 1
@@ -254,6 +259,76 @@
  * Bytes of a ticket.
  */
 #define PW_TICKET_SIZE 232
+
+/**
+ * Adds `add` to a word of 8 bytes. Its word is what that was.
+ */
+#define PW_STEP_FETCH_ADD 1
+
+/**
+ * Puts `data` in the place of `compare`, if that is there: 1 to 32 bytes. Found: what was there.
+ */
+#define PW_STEP_COMPARE_SWAP 2
+
+/**
+ * Reads. Found: what is there.
+ */
+#define PW_STEP_READ 3
+
+/**
+ * Writes `data`.
+ */
+#define PW_STEP_WRITE 4
+
+/**
+ * Changes bytes to their XOR with `data`. Found: what they were.
+ */
+#define PW_STEP_XOR 5
+
+/**
+ * Takes space in the area at `at` (pw_built_ins_begin_area), and writes `data` there. Its word is their offset, a multiple of 8.
+ */
+#define PW_STEP_APPEND 6
+
+/**
+ * The step works at the offset `at`.
+ */
+#define PW_PLACE_AT 0
+
+/**
+ * It works `by` bytes behind the offset that the word at `at` has: a pointer.
+ */
+#define PW_PLACE_BEHIND 1
+
+/**
+ * It works `by` bytes behind the offset that the step with the number `at` has found. The first one has the number 0.
+ */
+#define PW_PLACE_FOUND 2
+
+/**
+ * Bytes that a compare-swap has at most.
+ */
+#define PW_MOST_COMPARED 32
+
+/**
+ * Bytes that all steps of a chain move at most.
+ */
+#define PW_MOST_MOVED 32768
+
+/**
+ * Bytes of an address of built-in handlers.
+ */
+#define PW_CHAIN_ADDRESS_SIZE 114
+
+/**
+ * Bytes of a put of a batch at most. A longer one is an ordinary put.
+ */
+#define PW_MOST_BATCHED 31984
+
+/**
+ * Bytes of an address of batches.
+ */
+#define PW_BATCH_ADDRESS_SIZE 66
 
 /**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
@@ -402,6 +477,21 @@ typedef enum {
 } pw_error;
 
 /**
+ * Puts to one owner that are collected.
+ */
+typedef struct pw_batch pw_batch;
+
+/**
+ * Memory of this process to which others put in batches.
+ */
+typedef struct pw_batches pw_batches;
+
+/**
+ * Memory of this process on which others run chains.
+ */
+typedef struct pw_built_ins pw_built_ins;
+
+/**
  * Checkpoints of memory of this process, in a file.
  */
 typedef struct pw_checkpoint pw_checkpoint;
@@ -443,6 +533,11 @@ typedef struct pw_process pw_process;
  * Exported memory of a process, opened by its token. Offsets are bytes from its first one.
  */
 typedef struct pw_remote pw_remote;
+
+/**
+ * Memory of another process, or of this one, on which chains can be run.
+ */
+typedef struct pw_remote_built_ins pw_remote_built_ins;
 
 /**
  * A thread that serves a log.
@@ -711,7 +806,39 @@ typedef struct {
      * Messages of other processes that were none. They were not executed.
      */
     uint64_t malformed;
+    /**
+     * Checkpoints of it since this process has it: of a durable table.
+     */
+    uint64_t checkpoints;
 } pw_volume;
+
+/**
+ * Where the volumes of a table lie when their processes do not run.
+ */
+typedef struct {
+    /**
+     * The folder of the files, which is made if there is none. Each process of a host names the same one.
+     */
+    const char *folder;
+    /**
+     * Bytes that the logs of one process to one volume take before the owner of the volume makes a checkpoint. 0: 64 MiB.
+     */
+    uint64_t log_bytes;
+    /**
+     * PW_SYNC: a checkpoint is on the disk when its call returns. PW_NO_SYNC: it outlives processes, and not the machine.
+     */
+    uint32_t checkpoints;
+} pw_durability;
+
+/**
+ * Where the volume of a process is: plain bytes, to be sent by any means.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_TABLE_TICKET_SIZE];
+} pw_volume_ticket;
 
 /**
  * What was counted of a page, of a source, or of all.
@@ -851,6 +978,153 @@ typedef struct {
     uint8_t bytes[PW_TICKET_SIZE];
 } pw_ticket;
 
+/**
+ * By which others run chains: plain bytes, to be sent by any means. Who holds them may run any chain.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_CHAIN_ADDRESS_SIZE];
+} pw_chain_address;
+
+/**
+ * A step of a chain. What it does not need is 0 or NULL, as designated initializers leave it.
+ */
+typedef struct {
+    /**
+     * PW_STEP_FETCH_ADD and its like.
+     */
+    uint32_t action;
+    /**
+     * PW_PLACE_AT, PW_PLACE_BEHIND or PW_PLACE_FOUND.
+     */
+    uint32_t place;
+    /**
+     * Where it works, in bytes from the beginning of the memory; else as `place` says.
+     */
+    uint64_t at;
+    /**
+     * Bytes to go on from there.
+     */
+    uint64_t by;
+    /**
+     * What is added.
+     */
+    uint64_t add;
+    /**
+     * What is written, swapped in, XORed or appended: length bytes.
+     */
+    const void *data;
+    /**
+     * The bits of a compare-swap that are changed. NULL: all.
+     */
+    const void *data_mask;
+    /**
+     * What a compare-swap compares with: length bytes.
+     */
+    const void *compare;
+    /**
+     * The bits that it compares. NULL: all.
+     */
+    const void *compare_mask;
+    /**
+     * Bytes of the step.
+     */
+    size_t length;
+    /**
+     * Gets the length bytes that were found. NULL: nobody asks.
+     */
+    void *found;
+    /**
+     * It runs only if all compare-swaps before it have swapped.
+     */
+    bool if_swapped;
+} pw_step;
+
+/**
+ * What became of a step.
+ */
+typedef struct {
+    /**
+     * Of a fetch-add: what the word was. Of an append: the offset of what was appended.
+     */
+    uint64_t word;
+    /**
+     * Whether it was run.
+     */
+    bool was_run;
+    /**
+     * Of a compare-swap: whether it has swapped.
+     */
+    bool swapped;
+} pw_outcome;
+
+/**
+ * A put, as a handler gets it: one of a batch, or a single one. A single one of more than 64 KiB comes in parts.
+ */
+typedef struct {
+    /**
+     * What it writes.
+     */
+    const void *data;
+    /**
+     * Bytes of it.
+     */
+    size_t length;
+    /**
+     * Where it goes to, in bytes from the beginning of the memory. It lies inside.
+     */
+    uint64_t offset;
+    /**
+     * Where it goes to in this process. memcpy(address, data, length) has it reach memory.
+     */
+    void *address;
+    /**
+     * Who puts: as in pw_access.
+     */
+    uint64_t source;
+} pw_batched_put;
+
+/**
+ * A function that handles puts of batches. context is what was given along with it. The put is valid until it returns.
+ *
+ * It may do what a pw_handler may, and says by pw_handler_failed() that it has failed: the put counts as failed, and the next one is handled.
+ */
+typedef void (*pw_batch_handler)(void *context, const pw_batched_put *put);
+
+/**
+ * By which others put in batches: plain bytes, to be sent by any means. Who holds them may put.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_BATCH_ADDRESS_SIZE];
+} pw_batch_address;
+
+/**
+ * What has come in batches.
+ */
+typedef struct {
+    /**
+     * Messages.
+     */
+    uint64_t messages;
+    /**
+     * Puts in them.
+     */
+    uint64_t puts;
+    /**
+     * Messages that were refused: they were none, or had a put outside of the memory. Nothing of them was done.
+     */
+    uint64_t malformed;
+    /**
+     * Puts that were not done, those of batches and single ones: the handler has failed, or the memory cannot be accessed.
+     */
+    uint64_t failed;
+} pw_batch_counts;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -895,7 +1169,8 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
- * PW_IN_USE: a hash table, a counting, a checkpoint or a logged process of it is open: free that before. PW_ARGUMENT, PW_HANDLE.
+ * PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers or batches: free that before.
+ * PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
 
@@ -1591,7 +1866,7 @@ pw_error pw_table_delete(pw_table *table, uint64_t key);
 /**
  * Waits until everything that this process has inserted and deleted is done at its owners.
  *
- * PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
+ * PW_PEER_LOST: an owner is lost; of a durable table see pw_table_readmit(). PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
  * another one has inserted into it are not there; or messages were lost, which a call has reported. Do everything since the last flush again.
  */
 pw_error pw_table_flush(pw_table *table);
@@ -1611,6 +1886,60 @@ pw_error pw_table_resize(pw_table *table,
  * PW_ARGUMENT, PW_HANDLE; PW_SYSTEM: a process has written over it.
  */
 pw_error pw_table_volume(pw_table *table, pw_volume *volume);
+
+/**
+ * As pw_table_join(), with volumes that outlive their processes. A volume that a process of the same rank has left in the folder is this process's, with all its
+ * elements. All processes of the job call this. *table is NULL after an error. The node stays until the table is freed.
+ *
+ * PW_ARGUMENT: also, PW_BY_OPERATIONS cannot log what it changes; PW_SYSTEM: a file cannot be used, and why; else as pw_table_join().
+ */
+pw_error pw_table_join_durable(pw_node *node,
+                               const pw_table_options *options,
+                               const pw_durability *durability,
+                               pw_table **table);
+
+/**
+ * Takes the place of a member of a durable table that was killed, and has all its elements: what came into its volume, by whomever. The others give the ticket of
+ * this process to pw_table_readmit(). The node may be one of pw_node_alone(), as the job that the dead process was of has ended.
+ *
+ * rank: of the member. tickets: count of them, of all members by rank, as pw_table_ticket() gives them. That of this rank is not looked at, and all others are
+ * valid: if more than one member is dead, end the others, and start the job again with pw_table_join_durable(). It waits up to 3 seconds for the end of the process
+ * before. PW_TOKEN: a ticket is none; as pw_table_join_durable().
+ */
+pw_error pw_table_restart(pw_node *node,
+                          const pw_table_options *options,
+                          const pw_durability *durability,
+                          size_t rank,
+                          const pw_volume_ticket *tickets,
+                          size_t count,
+                          pw_table **table);
+
+/**
+ * Makes the ticket of the volume of this process, for pw_table_restart() and pw_table_readmit() elsewhere.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_table_ticket(pw_table *table, pw_volume_ticket *ticket);
+
+/**
+ * Writes a checkpoint of the volume of this process to its file, so that its logs begin anew. Others go on meanwhile. A log that is full asks for one, too.
+ *
+ * PW_SYSTEM: the table is not durable; or the file cannot be written, and the logs have all that they had.
+ */
+pw_error pw_table_checkpoint(pw_table *table);
+
+/**
+ * Has a process of pw_table_restart() take the place of the member of its rank, when the calls of other threads have returned. What this process had inserted there
+ * and flushed is there. Do again what has failed.
+ *
+ * unflushed: gets how many messages for that member were not flushed: if there are any, do everything since the last flush again. NULL if nobody asks.
+ *
+ * PW_SYSTEM: the rank is this process's own, or no member's; PW_TOKEN: the ticket is none; as pw_table_join().
+ */
+pw_error pw_table_readmit(pw_table *table,
+                          size_t rank,
+                          const pw_volume_ticket *ticket,
+                          uint64_t *unflushed);
 
 /**
  * Begins to count what peers do by a token of pw_export(), by pages of 4,096 bytes, the first of which begins where the token's bytes do. This sets the
@@ -1879,6 +2208,179 @@ pw_error pw_process_checkpoint(pw_process *process,
                                const void *note,
                                size_t length,
                                uint64_t *number);
+
+/**
+ * Has others run chains on length bytes at address, any memory of this process: a thread of the library runs them. A caller of this host that has the memory mapped
+ * runs one itself if each of its steps changes one word at most. *built_ins is NULL after an error. The memory and the node stay until pw_built_ins_end().
+ *
+ * address, length: multiples of 8. PW_ARGUMENT; PW_SYSTEM: the memory cannot be accessed; PW_NO_MEMORY, PW_HEAP; as pw_export() and pw_log_make(), as it
+ * takes a log.
+ */
+pw_error pw_built_ins_serve(pw_node *node,
+                            void *address,
+                            size_t length,
+                            pw_built_ins **built_ins);
+
+/**
+ * Runs no chains any more; the pointer is not valid any more. Callers get PW_KEY or PW_PEER_LOST. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_built_ins_end(pw_built_ins *built_ins);
+
+/**
+ * Gives the address by which others run chains.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_built_ins_address(pw_built_ins *built_ins, pw_chain_address *address);
+
+/**
+ * Makes an area for PW_STEP_APPEND: two words at the offset area, the offset of the next byte that is free and that of the end. What is appended goes to the bytes
+ * from first to end. Nobody may append to it meanwhile.
+ *
+ * PW_BOUNDS, PW_ALIGNMENT: one of them is not inside the memory, or no multiple of 8; PW_HANDLE; PW_SYSTEM: the memory cannot be accessed.
+ */
+pw_error pw_built_ins_begin_area(pw_built_ins *built_ins,
+                                 uint64_t area,
+                                 uint64_t first,
+                                 uint64_t end);
+
+/**
+ * Opens the built-in handlers that an address names. *remote is NULL after an error. The node stays until they are closed.
+ *
+ * PW_TOKEN: it is no address; PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP; as pw_open().
+ */
+pw_error pw_built_ins_open(pw_node *node,
+                           const pw_chain_address *address,
+                           pw_remote_built_ins **remote);
+
+/**
+ * Closes them; the pointer is not valid any more. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_built_ins_close(pw_remote_built_ins *remote);
+
+/**
+ * Runs the steps of a chain, one after the other, and waits for what they have found. Each step is an atomic of its own, the chain as a whole is none: a step that
+ * changes one word is atomic against everything, a wider one against other wider ones.
+ *
+ * steps: count of them. outcomes: count places; NULL if nobody asks.
+ *
+ * PW_ARGUMENT; PW_LIMIT: its steps move more than PW_MOST_MOVED bytes; PW_BOUNDS, PW_ALIGNMENT: a step leaves the memory, or its word is at no multiple of 8;
+ * PW_SYSTEM: an area is full, or a step has found no offset. The steps before that one were run. As pw_put(): the owner is lost, or has ended them.
+ */
+pw_error pw_built_ins_run(pw_remote_built_ins *remote,
+                          const pw_step *steps,
+                          size_t count,
+                          pw_outcome *outcomes);
+
+/**
+ * Has the puts of batches reach length bytes at address, any memory of this process, by a thread of the library. Single puts reach it as ever, and may overtake a
+ * batch that was not flushed. *batches is NULL after an error. The memory and the node stay until pw_batches_end().
+ *
+ * PW_ARGUMENT; PW_SYSTEM: the memory cannot be accessed; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
+ */
+pw_error pw_batches_to_memory(pw_node *node,
+                              void *address,
+                              size_t length,
+                              pw_batches **batches);
+
+/**
+ * Redirects the puts by a token of pw_export() to a handler, which a thread of the library calls: those of batches and single ones, each caller's in their order.
+ * Nothing reaches memory but what the handler copies there. This sets the attributes of all pages of the token (pw_set_attributes); behind pw_batches_end() they
+ * are ordinary ones. *batches is NULL after an error. The memory and the node stay until pw_batches_end().
+ *
+ * context: is given to the handler. PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported, or as pw_log_make(), as it takes a log;
+ * PW_NO_MEMORY, PW_HEAP, PW_SYSTEM.
+ */
+pw_error pw_batches_redirect(pw_node *node,
+                             const pw_token *token,
+                             pw_batch_handler handler,
+                             void *context,
+                             pw_batches **batches);
+
+/**
+ * Handles no batches any more, when the handler has returned; the pointer is not valid any more. Callers get PW_KEY or PW_PEER_LOST, and what they have not flushed
+ * may be lost. NULL: nothing is done.
+ *
+ * PW_HANDLE; PW_IN_HANDLER: its handler calls.
+ */
+pw_error pw_batches_end(pw_batches *batches);
+
+/**
+ * Gives the address by which others put in batches.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_batches_address(pw_batches *batches, pw_batch_address *address);
+
+/**
+ * What has come in batches so far.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_batches_counts(pw_batches *batches, pw_batch_counts *counts);
+
+/**
+ * Opens the memory that an address names for batches. *batch is NULL after an error. Calls of several threads wait for each other. The node stays until
+ * pw_batch_close().
+ *
+ * PW_TOKEN: it is no address; PW_ARGUMENT; as pw_open().
+ */
+pw_error pw_batch_open(pw_node *node,
+                       const pw_batch_address *address,
+                       pw_batch **batch);
+
+/**
+ * Sends what the batch has, and closes it; the pointer is not valid any more. Nobody learns whether that arrives: pw_batch_wait() before. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_batch_close(pw_batch *batch);
+
+/**
+ * Adds a put of length bytes, PW_MOST_BATCHED at most. If the message is full, it is sent first; that waits where 16 are under way. No bytes: nothing is done.
+ *
+ * data: is copied. PW_BOUNDS: they are not inside the memory; PW_LIMIT: they are too many; PW_ARGUMENT; as pw_put(): a message before did not arrive, and its puts
+ * were not made, or nobody knows. The put is not in the batch then.
+ */
+pw_error pw_batch_put(pw_batch *batch,
+                      uint64_t offset,
+                      const void *data,
+                      size_t length);
+
+/**
+ * Sends what was added. It waits only where 16 messages are under way.
+ *
+ * PW_HANDLE; as pw_put(): a message before did not arrive, and its puts were not made, or nobody knows. What was added is sent all the same.
+ */
+pw_error pw_batch_send(pw_batch *batch);
+
+/**
+ * Sends what was added, and waits until all messages are in the owner's log. The owner's death loses them from there.
+ *
+ * As pw_batch_send().
+ */
+pw_error pw_batch_wait(pw_batch *batch);
+
+/**
+ * As pw_batch_wait(), and until the owner has handled all of them: what they were to write is in memory then. A handler must not wait so for itself.
+ *
+ * As pw_batch_send().
+ */
+pw_error pw_batch_flush_handled(pw_batch *batch);
+
+/**
+ * Puts that were added and not sent yet. 0 too if it is no batch: pw_error_message() says so.
+ */
+size_t pw_batch_unsent(pw_batch *batch);
+
+/**
+ * Bytes of the memory that puts go to. 0: it is no batch, and pw_error_message() says so.
+ */
+uint64_t pw_batch_length(pw_batch *batch);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -348,16 +348,21 @@ struct access : pw_access {
 using counts = pw_counts;
 
 namespace detail {
-/** Calls a handler. What it throws is counted as a failure and reported; the log goes on. */
-template <class Handler> void handle(Handler &handler, const pw_access *given) noexcept
+/** Calls what handles. What it throws is counted as a failure and reported; the log goes on. */
+template <class Call> void guard(Call call) noexcept
 {
     try {
-        handler(access{*given});
+        call();
     } catch (const std::exception &thrown) {
         pw_handler_failed(thrown.what());
     } catch (...) {
         pw_handler_failed("it has thrown what is no std::exception");
     }
+}
+
+template <class Handler> void handle(Handler &handler, const pw_access *given) noexcept
+{
+    guard([&] { handler(access{*given}); });
 }
 }  // namespace detail
 
@@ -529,6 +534,19 @@ struct table_options {
 /** What the volume of a process has. */
 using volume = pw_volume;
 
+/** Where the volumes of a durable table lie when their processes do not run: 0 for what is usual. */
+struct durability {
+    /** The folder of the files. */
+    std::string folder;
+    /** Bytes that the logs of one process to one volume take. */
+    std::uint64_t log_bytes = 0;
+    /** PW_SYNC or PW_NO_SYNC. */
+    std::uint32_t checkpoints = PW_SYNC;
+};
+
+/** Where the volume of a process is: plain bytes, to be sent by any means. */
+using volume_ticket = pw_volume_ticket;
+
 /** A hash table over the processes of a job, from keys that are not 0 to bytes. It ends before its node. */
 class hash_table {
 public:
@@ -585,6 +603,28 @@ public:
         pw::volume now;
         check(pw_table_volume(joined_, &now));
         return now;
+    }
+
+    /** Where the volume of this process is, for restart_table() and readmit() elsewhere. */
+    volume_ticket ticket() const
+    {
+        volume_ticket made;
+        check(pw_table_ticket(joined_, &made));
+        return made;
+    }
+
+    /** Writes a checkpoint of the volume of this process, of a durable table. */
+    void checkpoint() { check(pw_table_checkpoint(joined_)); }
+
+    /**
+     * Has a process of restart_table() take the place of the member of its rank. Gives how many messages for that were not flushed: if there are
+     * any, do everything since the last flush again.
+     */
+    std::uint64_t readmit(std::size_t rank, const volume_ticket &of)
+    {
+        std::uint64_t unflushed;
+        check(pw_table_readmit(joined_, rank, &of, &unflushed));
+        return unflushed;
     }
 
 private:
@@ -838,6 +878,301 @@ private:
     pw_process *started_;
 };
 
+/** The bytes of a plain value, as steps of chains take them. */
+template <class T> std::string as_bytes(const T &value)
+{
+    static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are written");
+    std::string bytes(sizeof value, '\0');
+    std::memcpy(bytes.data(), &value, sizeof value);
+    return bytes;
+}
+
+/** Where a step of a chain works: at an offset, if nothing else is said. */
+struct step_place {
+    step_place(std::uint64_t offset) : at(offset) {}
+
+    /** So many bytes behind the offset that the word at an offset has: a pointer. */
+    static step_place behind(std::uint64_t pointer, std::uint64_t by = 0) { return {PW_PLACE_BEHIND, pointer, by}; }
+    /** So many bytes behind the offset that an earlier step has found; the first one has the number 0. */
+    static step_place found(std::size_t step, std::uint64_t by = 0) { return {PW_PLACE_FOUND, step, by}; }
+
+    std::uint32_t place = PW_PLACE_AT;
+    std::uint64_t at;
+    std::uint64_t by = 0;
+
+private:
+    step_place(std::uint32_t kind, std::uint64_t where, std::uint64_t behind) : place(kind), at(where), by(behind) {}
+};
+
+/** Steps that run one after the other at the owner of the memory. Each is an atomic of its own; the chain as a whole is none. */
+class chain {
+public:
+    /** The next step runs only if all compare-swaps before it have swapped. */
+    chain &if_swapped()
+    {
+        if_swapped_ = true;
+        return *this;
+    }
+
+    /** Adds to a word of 8 bytes. Its word is what that was. */
+    chain &fetch_add(step_place at, std::uint64_t add) { return then(PW_STEP_FETCH_ADD, at, {}, 0, add); }
+    /** Puts `swap` in the place of `compare`, if that is there: as many bytes, up to 32. Its data are what was there. */
+    chain &compare_swap(step_place at, std::string_view compare, std::string_view swap)
+    {
+        return masked_compare_swap(at, compare, std::string(compare.size(), '\xff'), swap, std::string(swap.size(), '\xff'));
+    }
+    /** compare_swap() of the bits that are 1 in the masks. */
+    chain &masked_compare_swap(step_place at, std::string_view compare, std::string_view compared, std::string_view swap, std::string_view swapped)
+    {
+        if (compared.size() != compare.size() || swap.size() != compare.size() || swapped.size() != compare.size())
+            throw error(PW_ARGUMENT, "a compare-swap: what it compares, what it swaps in and their masks have as many bytes each");
+        then(PW_STEP_COMPARE_SWAP, at, swap, swap.size(), 0);
+        steps_.back().compare = compare;
+        steps_.back().compare_mask = compared;
+        steps_.back().data_mask = swapped;
+        return *this;
+    }
+    /** Reads bytes, which are its data. */
+    chain &read(step_place at, std::size_t length) { return then(PW_STEP_READ, at, {}, length, 0); }
+    /** Writes bytes. */
+    chain &write(step_place at, std::string_view bytes) { return then(PW_STEP_WRITE, at, bytes, bytes.size(), 0); }
+    /** Changes bytes to their XOR with others. Its data are what they were. */
+    chain &exclusive_or(step_place at, std::string_view bytes) { return then(PW_STEP_XOR, at, bytes, bytes.size(), 0); }
+    /** Takes space in an area (begin_area), and writes bytes there. Its word is their offset. */
+    chain &append(std::uint64_t area, std::string_view bytes) { return then(PW_STEP_APPEND, area, bytes, bytes.size(), 0); }
+
+private:
+    friend class remote_built_ins;
+
+    struct step {
+        pw_step given;
+        std::string data, data_mask, compare, compare_mask;
+    };
+
+    chain &then(std::uint32_t action, step_place at, std::string_view data, std::size_t length, std::uint64_t add)
+    {
+        pw_step given{};
+        given.action = action;
+        given.place = at.place;
+        given.at = at.at;
+        given.by = at.by;
+        given.add = add;
+        given.length = length;
+        given.if_swapped = std::exchange(if_swapped_, false);
+        steps_.push_back({given, std::string(data), {}, {}, {}});
+        return *this;
+    }
+
+    std::vector<step> steps_;
+    bool if_swapped_ = false;
+};
+
+/** What became of a step. */
+struct outcome : pw_outcome {
+    /** What was found: of a read, a compare-swap, an XOR. */
+    std::string data;
+};
+
+/** By which others run chains: plain bytes, to be sent by any means. */
+using chain_address = pw_chain_address;
+
+/** Memory of this process on which others run chains. It ends before its node and its memory. */
+class built_ins {
+public:
+    built_ins(built_ins &&other) noexcept : served_(std::exchange(other.served_, nullptr)) {}
+    built_ins &operator=(built_ins other) noexcept
+    {
+        std::swap(served_, other.served_);
+        return *this;
+    }
+    ~built_ins() { pw_built_ins_end(served_); }
+
+    /** The address by which others run chains. */
+    chain_address address() const
+    {
+        chain_address made;
+        check(pw_built_ins_address(served_, &made));
+        return made;
+    }
+
+    /** Makes an area for append(): two words at an offset, and the bytes from first to end. */
+    void begin_area(std::uint64_t area, std::uint64_t first, std::uint64_t end)
+    {
+        check(pw_built_ins_begin_area(served_, area, first, end));
+    }
+
+private:
+    friend class node;
+
+    explicit built_ins(pw_built_ins *served) noexcept : served_(served) {}
+
+    pw_built_ins *served_;
+};
+
+/** Built-in handlers of another process, or of this one. They end before the node that opened them. */
+class remote_built_ins {
+public:
+    remote_built_ins(remote_built_ins &&other) noexcept : opened_(std::exchange(other.opened_, nullptr)) {}
+    remote_built_ins &operator=(remote_built_ins other) noexcept
+    {
+        std::swap(opened_, other.opened_);
+        return *this;
+    }
+    ~remote_built_ins() { pw_built_ins_close(opened_); }
+
+    /** Runs a chain, and gives what each of its steps has found. */
+    std::vector<outcome> run(const chain &what)
+    {
+        std::vector<pw_step> steps;
+        std::vector<pw_outcome> told(what.steps_.size());
+        std::vector<outcome> outcomes(what.steps_.size());
+        for (std::size_t at = 0; at < outcomes.size(); at++) {
+            const chain::step &from = what.steps_[at];
+            pw_step step = from.given;
+            step.data = from.data.data();
+            if (step.action == PW_STEP_COMPARE_SWAP) {
+                step.compare = from.compare.data();
+                step.compare_mask = from.compare_mask.data();
+                step.data_mask = from.data_mask.data();
+            }
+            bool finds = step.action == PW_STEP_COMPARE_SWAP || step.action == PW_STEP_READ || step.action == PW_STEP_XOR;
+            /* What is too long is refused. */
+            if (finds && step.length <= PW_MOST_MOVED) {
+                outcomes[at].data.resize(step.length);
+                step.found = outcomes[at].data.data();
+            }
+            steps.push_back(step);
+        }
+        check(pw_built_ins_run(opened_, steps.data(), steps.size(), told.data()));
+        for (std::size_t at = 0; at < outcomes.size(); at++) {
+            static_cast<pw_outcome &>(outcomes[at]) = told[at];
+            if (!told[at].was_run)
+                outcomes[at].data.clear();
+        }
+        return outcomes;
+    }
+
+private:
+    friend class node;
+
+    explicit remote_built_ins(pw_remote_built_ins *opened) noexcept : opened_(opened) {}
+
+    pw_remote_built_ins *opened_;
+};
+
+/** By which others put in batches: plain bytes, to be sent by any means. */
+using batch_address = pw_batch_address;
+/** What has come in batches. */
+using batch_counts = pw_batch_counts;
+
+/** A put, as a handler gets it: valid until the handler returns. The members of pw_batched_put, and what is made of them. */
+struct batched_put : pw_batched_put {
+    /** The first bytes as a value. Nothing: there are fewer. */
+    template <class T> std::optional<T> value() const
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are put");
+        if (length < sizeof(T))
+            return std::nullopt;
+        T copy;
+        std::memcpy(&copy, data, sizeof copy);
+        return copy;
+    }
+
+    /** Has it reach memory, which it has not yet. */
+    void write() const { std::memcpy(address, data, length); }
+};
+
+/** Memory of this process to which others put in batches. It ends before its node and its memory, and not by its handler. */
+class batches {
+public:
+    batches(batches &&other) noexcept : handler_(std::move(other.handler_)), served_(std::exchange(other.served_, nullptr)) {}
+    batches &operator=(batches other) noexcept
+    {
+        std::swap(handler_, other.handler_);
+        std::swap(served_, other.served_);
+        return *this;
+    }
+    ~batches()
+    {
+        /* A handler that ends itself is called again. */
+        if (pw_batches_end(served_) == PW_IN_HANDLER)
+            (void)handler_.release();
+    }
+
+    /** The address by which others put in batches. */
+    batch_address address() const
+    {
+        batch_address made;
+        check(pw_batches_address(served_, &made));
+        return made;
+    }
+
+    /** What has come in batches so far. */
+    batch_counts counts() const
+    {
+        batch_counts now;
+        check(pw_batches_counts(served_, &now));
+        return now;
+    }
+
+private:
+    friend class node;
+    using function = std::function<void(const batched_put &)>;
+
+    template <class Start> batches(function handler, Start start) : handler_(std::make_unique<function>(std::move(handler)))
+    {
+        check(start(&batches::call, handler_.get(), &served_));
+    }
+
+    static void call(void *context, const pw_batched_put *given)
+    {
+        detail::guard([&] { (*static_cast<function *>(context))(batched_put{*given}); });
+    }
+
+    std::unique_ptr<function> handler_; /* ends behind the thread that calls it */
+    pw_batches *served_ = nullptr;
+};
+
+/** Collects small puts to one owner, and sends them together. The destructor sends what there is, and nobody learns whether it arrives. It ends before its node. */
+class batch {
+public:
+    batch(batch &&other) noexcept : opened_(std::exchange(other.opened_, nullptr)) {}
+    batch &operator=(batch other) noexcept
+    {
+        std::swap(opened_, other.opened_);
+        return *this;
+    }
+    ~batch() { pw_batch_close(opened_); }
+
+    /** Adds a put of at most PW_MOST_BATCHED bytes, which are copied. If the message is full, it is sent first. */
+    void put(std::uint64_t offset, const void *bytes, std::size_t length) { check(pw_batch_put(opened_, offset, bytes, length)); }
+
+    /** Adds a put of a plain value. */
+    template <class T> void put_value(std::uint64_t offset, const T &value)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes can be put");
+        put(offset, &value, sizeof value);
+    }
+
+    /** Sends what was added. It waits only where 16 messages are under way. */
+    void send() { check(pw_batch_send(opened_)); }
+    /** Sends what was added, and waits until all messages are in the owner's log. */
+    void wait() { check(pw_batch_wait(opened_)); }
+    /** wait(), and until the owner has handled all of them. */
+    void flush_handled() { check(pw_batch_flush_handled(opened_)); }
+    /** Puts that were added and not sent yet. */
+    std::size_t unsent() const { return pw_batch_unsent(opened_); }
+    /** Bytes of the memory that puts go to. */
+    std::uint64_t length() const { return pw_batch_length(opened_); }
+
+private:
+    friend class node;
+
+    explicit batch(pw_batch *opened) noexcept : opened_(opened) {}
+
+    pw_batch *opened_;
+};
+
 /** This process as others of its job see it. */
 class node {
 public:
@@ -942,6 +1277,64 @@ public:
         pw_table *joined;
         check(pw_table_join(node_, &given, &joined));
         return hash_table(joined);
+    }
+
+    /** join_table() with volumes that outlive their processes: what one of the same rank has left in the folder is there. */
+    hash_table join_durable_table(const table_options &options, const durability &where)
+    {
+        pw_table_options given{options.cells, options.spare, options.value_bytes, options.scheme};
+        pw_durability kept{where.folder.c_str(), where.log_bytes, where.checkpoints};
+        pw_table *joined;
+        check(pw_table_join_durable(node_, &given, &kept, &joined));
+        return hash_table(joined);
+    }
+
+    /** Takes the place of a member of a durable table that was killed. tickets: of all members, by rank; that of this one is not looked at. */
+    hash_table restart_table(const table_options &options, const durability &where, std::size_t rank, const std::vector<volume_ticket> &tickets)
+    {
+        pw_table_options given{options.cells, options.spare, options.value_bytes, options.scheme};
+        pw_durability kept{where.folder.c_str(), where.log_bytes, where.checkpoints};
+        pw_table *joined;
+        check(pw_table_restart(node_, &given, &kept, rank, tickets.data(), tickets.size(), &joined));
+        return hash_table(joined);
+    }
+
+    /** Has others run chains on memory of this process, whose address and length are multiples of 8. */
+    [[nodiscard]] built_ins serve_built_ins(void *address, std::size_t length)
+    {
+        pw_built_ins *served;
+        check(pw_built_ins_serve(node_, address, length, &served));
+        return built_ins(served);
+    }
+
+    /** Opens the built-in handlers that an address names. */
+    remote_built_ins open_built_ins(const chain_address &address)
+    {
+        pw_remote_built_ins *opened;
+        check(pw_built_ins_open(node_, &address, &opened));
+        return remote_built_ins(opened);
+    }
+
+    /** Redirects the puts by a token to a handler, those of batches and single ones. What it throws is counted and reported. */
+    [[nodiscard]] batches redirect_batches(const token &of, std::function<void(const batched_put &)> handler)
+    {
+        return batches(std::move(handler), [&](pw_batch_handler call, void *context, pw_batches **to) {
+            return pw_batches_redirect(node_, &of, call, context, to);
+        });
+    }
+
+    /** Has the puts of batches reach memory, by a thread of the library. */
+    [[nodiscard]] batches batches_to_memory(void *address, std::size_t length)
+    {
+        return batches({}, [&](pw_batch_handler, void *, pw_batches **to) { return pw_batches_to_memory(node_, address, length, to); });
+    }
+
+    /** Opens the memory that an address names for batches. */
+    batch open_batch(const batch_address &address)
+    {
+        pw_batch *opened;
+        check(pw_batch_open(node_, &address, &opened));
+        return batch(opened);
     }
 
     /** Begins to count what peers do by a token. counted: PW_COUNT_PUTS, PW_COUNT_GETS; refused: PW_REFUSE_PUTS, PW_REFUSE_GETS. */

@@ -5,13 +5,10 @@ use crate::error::{Refusal, pw_error};
 use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
+use crate::raw_memory::RawMemory;
 use crate::remote::{pw_remote, remote_of};
-use pagewire::{Error, Node, RemoteRegion, Token};
-use pagewire_active::{
-    AttributesOfTokens, Checkpoint, CheckpointKind, CheckpointOptions, LocalWrites, Memory, PageSetting,
-    Restored, Saved,
-};
-use pagewire_memory::{ApplicationMemory, HostMemory, MemoryError, Segment};
+use pagewire::{Node, RemoteRegion};
+use pagewire_active::{Checkpoint, CheckpointKind, CheckpointOptions, LocalWrites, Memory, Restored, Saved};
 use parking_lot::Mutex;
 use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
@@ -320,14 +317,6 @@ unsafe fn remotes_of<'r>(remotes: *const *mut pw_remote, count: usize) -> Result
     remotes.iter().map(|remote| unsafe { remote_of(*remote) }).collect()
 }
 
-/// Memory by its address, and the token by which peers reach it. Its bytes are copied as the engine copies them: memory that is not there is an error.
-struct RawMemory {
-    node: Arc<Node>,
-    address: u64,
-    length: u64,
-    token: Option<Token>,
-}
-
 /// # Safety
 /// So many of them.
 unsafe fn memories_of(node: &Arc<Node>, memories: *const pw_memory, count: usize) -> Result<Vec<RawMemory>> {
@@ -343,70 +332,16 @@ unsafe fn memories_of(node: &Arc<Node>, memories: *const pw_memory, count: usize
                 "memory has the address NULL, or no bytes: there is nothing to save",
             ));
         }
-        bytes(address.cast(), length, "address")?;
         // SAFETY: NULL, or a token (pagewire.h).
         let token = if token.is_null() { None } else { Some(unsafe { token_of(token) }?) };
-        let (address, length) = (address as u64, length as u64);
-        if token.is_some_and(|token| (token.memory().0, token.length()) != (address, length)) {
-            let sentence = format!(
-                "the token of {length} bytes at {address:#x} names other bytes: export exactly these"
-            );
-            return Err(Refusal::argument(sentence));
+        let memory = RawMemory::new(node, (address, length), token)?;
+        if memory.bytes() > MOST_BYTES {
+            let sentence = format!("memory of {length} bytes: a checkpoint has {MOST_BYTES} at most");
+            return Err(Refusal::new(pw_error::PW_LIMIT, sentence));
         }
-        let memory = RawMemory { node: node.clone(), address, length, token };
+        // What is no memory would be found by a save, which first makes a bit for each page of it.
         memory.check_ends()?;
         Ok(memory)
     };
     memories.iter().map(of).collect()
-}
-
-impl RawMemory {
-    fn segment(&self, offset: u64, count: usize) -> pagewire::Result<Segment> {
-        let count = count as u64;
-        if offset.checked_add(count).is_none_or(|end| end > self.length) {
-            return Err(Error::Range { offset, count, length: self.length });
-        }
-        Ok(Segment { address: self.address + offset, length: count })
-    }
-
-    /// What is no memory would be found by a save, which first makes a bit for each page of it.
-    fn check_ends(&self) -> Result<()> {
-        if self.length > MOST_BYTES {
-            let sentence = format!("memory of {} bytes: a checkpoint has {MOST_BYTES} at most", self.length);
-            return Err(Refusal::new(pw_error::PW_LIMIT, sentence));
-        }
-        let ends = [0, self.length - 1].map(|offset| self.copy_out(offset, &mut [0]));
-        Ok(ends.into_iter().collect::<pagewire::Result<()>>()?)
-    }
-
-    fn unreachable(&self, error: MemoryError) -> Error {
-        let what =
-            format!("memory of {} bytes at {:#x} that is saved or restored", self.length, self.address);
-        let why = format!("it cannot be accessed ({error:?}): it must be mapped, readable and writeable");
-        Error::System { what, why: std::io::Error::new(std::io::ErrorKind::InvalidInput, why) }
-    }
-}
-
-impl Memory for RawMemory {
-    fn address(&self) -> u64 {
-        self.address
-    }
-
-    fn bytes(&self) -> u64 {
-        self.length
-    }
-
-    fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> pagewire::Result<()> {
-        let from = self.segment(offset, bytes.len())?;
-        HostMemory::new().read(&[from], bytes).map_err(|error| self.unreachable(error))
-    }
-
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> pagewire::Result<()> {
-        let to = self.segment(offset, bytes.len())?;
-        HostMemory::new().write(bytes, &[to], false).map_err(|error| self.unreachable(error))
-    }
-
-    fn pages(&self) -> Option<PageSetting<'_>> {
-        self.token.as_ref().map(|token| self.node.attributes_of(token, ..))
-    }
 }

@@ -109,34 +109,14 @@ impl Handler {
         Ok(Handler { function, context })
     }
 
-    /// # Safety
-    /// The function takes the context in this thread.
-    unsafe fn run(&self, access: &Access<'_>) -> Option<Failed> {
-        let of_c = of(access);
-        // A handler may poll another log, whose handler runs within it.
-        let outer = RUNNING.with_borrow_mut(|running| {
-            running.depth += 1;
-            running.failed.take()
-        });
-        // SAFETY: the caller's promise; the access lives until the function has returned.
-        unsafe { (self.function)(self.context, &raw const of_c) };
-        RUNNING.with_borrow_mut(|running| {
-            running.depth -= 1;
-            std::mem::replace(&mut running.failed, outer)
-        })
-    }
-
     /// Handles an access. False: the handler says that it has failed, which is reported.
     ///
     /// # Safety
     /// The function takes the context in this thread.
     pub unsafe fn call(&self, access: &Access<'_>) -> bool {
-        // SAFETY: the caller's promise.
-        let failed = unsafe { self.run(access) };
-        if let Some(Failed::Because(why)) = &failed {
-            report(access, why);
-        }
-        failed.is_none()
+        let of_c = of(access);
+        // SAFETY: the caller's promise; the access lives until the function has returned.
+        run(access.source(), || unsafe { (self.function)(self.context, &raw const of_c) })
     }
 
     /// [`call`](Self::call) for one who serves the log: a failure, which is reported, goes on as a panic, and is counted there.
@@ -146,22 +126,41 @@ impl Handler {
     pub unsafe fn call_or_unwind(&self, access: &Access<'_>) {
         // SAFETY: the caller's promise.
         if !unsafe { self.call(access) } {
-            // No panic of ours: nobody is to see a backtrace.
-            resume_unwind(Box::new(Reported));
+            unwind();
         }
     }
 }
 
+/// Runs a handler's function for what a source did. False: it says that it has failed, which is reported.
+pub(crate) fn run(source: u64, function: impl FnOnce()) -> bool {
+    // A handler may poll another log, whose handler runs within it.
+    let outer = RUNNING.with_borrow_mut(|running| {
+        running.depth += 1;
+        running.failed.take()
+    });
+    function();
+    let failed = RUNNING.with_borrow_mut(|running| {
+        running.depth -= 1;
+        std::mem::replace(&mut running.failed, outer)
+    });
+    if let Some(Failed::Because(why)) = &failed {
+        report(source, why);
+    }
+    failed.is_none()
+}
+
+/// Has who serves count a failure that is reported.
+pub(crate) fn unwind() {
+    // No panic of ours: nobody is to see a backtrace.
+    resume_unwind(Box::new(Reported));
+}
+
 /// As a panic in Rust is told, whatever is to be seen of the log.
-fn report(access: &Access<'_>, why: &str) {
+fn report(source: u64, why: &str) {
     // write(2) is a cancellation point.
     let _uncancelled = Uncancelled::begin();
     // Where the standard error output cannot be written to, there is nobody to tell.
-    let _ = writeln!(
-        std::io::stderr(),
-        "pagewire: a handler failed at an access of source {}: {why}",
-        access.source()
-    );
+    let _ = writeln!(std::io::stderr(), "pagewire: a handler failed at an access of source {source}: {why}");
 }
 
 fn of(access: &Access<'_>) -> pw_access {

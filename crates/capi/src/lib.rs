@@ -16,6 +16,8 @@
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
+//! | [`durable_table`] | hash tables that outlive their processes |
+//! | [`built_in`], [`batch`] | handlers that need no code of the owner; puts that go together |
 //! | [`conditional`] | writes that wait for their release |
 //! | [`verbs`], [`verbs_regions`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
@@ -24,10 +26,13 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod access_log;
+pub mod batch;
 pub mod boundary;
+pub mod built_in;
 pub mod checkpoint;
 pub mod conditional;
 pub mod counting;
+pub mod durable_table;
 pub mod error;
 pub mod export;
 pub mod handle;
@@ -37,6 +42,7 @@ pub mod malloc;
 pub mod node;
 pub mod operation;
 pub mod process;
+mod raw_memory;
 pub mod remote;
 pub mod signal;
 pub mod table;

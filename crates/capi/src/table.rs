@@ -6,6 +6,7 @@ use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
 use pagewire_active::hash_table::Scheme;
 use pagewire_active::{HashTable, TableOptions};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ffi::c_void;
 
 /// A hash table from keys of 8 bytes, which are not 0, to values of any size up to 128 MiB less one byte. Each process of a job has a part of it, its
@@ -14,13 +15,32 @@ pub struct pw_table {
     _opaque: [u8; 0],
 }
 
-impl Object for HashTable {
+/// A table. Whoever takes a member back has it alone.
+pub struct OpenTable(RwLock<HashTable>);
+
+impl OpenTable {
+    pub(crate) fn new(table: HashTable) -> OpenTable {
+        OpenTable(RwLock::new(table))
+    }
+
+    /// For calls of any number of threads.
+    pub(crate) fn shared(&self) -> RwLockReadGuard<'_, HashTable> {
+        self.0.read()
+    }
+
+    /// For one that changes who the members are.
+    pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, HashTable> {
+        self.0.write()
+    }
+}
+
+impl Object for OpenTable {
     type Opaque = pw_table;
     const MARK: u64 = u64::from_be_bytes(*b"pw_table");
     const NAME: &str = "hash table";
 
     fn places() -> &'static Places<Self> {
-        static PLACES: Places<HashTable> = Places::new();
+        static PLACES: Places<OpenTable> = Places::new();
         &PLACES
     }
 }
@@ -75,6 +95,8 @@ pub struct pw_volume {
     pub resizes: u64,
     /// Messages of other processes that were none. They were not executed.
     pub malformed: u64,
+    /// Checkpoints of it since this process has it: of a durable table.
+    pub checkpoints: u64,
 }
 
 /// Makes a table with all processes of the job, each of which calls this. *table is NULL after an error. The node stays until the table is freed.
@@ -97,12 +119,12 @@ pub unsafe extern "C" fn pw_table_join(
         // SAFETY: options (pagewire.h), aligned and not NULL.
         let joined = HashTable::join(node, &options_of(unsafe { options.read() })?)?;
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
-        unsafe { to.write(hand_out(joined)) };
+        unsafe { to.write(hand_out(OpenTable::new(joined))) };
         Ok(())
     })
 }
 
-fn options_of(given: pw_table_options) -> Result<TableOptions> {
+pub(crate) fn options_of(given: pw_table_options) -> Result<TableOptions> {
     let pw_table_options { cells, spare, value_bytes, scheme } = given;
     if cells == 0 {
         return Err(Refusal::argument("'options' has 0 cells: a volume has 1 or more"));
@@ -137,7 +159,7 @@ pub unsafe extern "C" fn pw_table_free(table: *mut pw_table) -> pw_error {
         return pw_error::PW_OK;
     }
     // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
-    call(|| unsafe { take_back::<HashTable>(table) }.map(drop))
+    call(|| unsafe { take_back::<OpenTable>(table) }.map(drop))
 }
 
 /// Sets the value of a key, which is added if it is new. It has happened when pw_table_flush() has returned, and behind everything that this process did to
@@ -154,8 +176,8 @@ pub unsafe extern "C" fn pw_table_insert(
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library, and so many bytes (pagewire.h).
-        let (table, value) = unsafe { (object::<HashTable>(table)?, bytes_of(value, length, "value")?) };
-        Ok(table.insert(key, value)?)
+        let (table, value) = unsafe { (object::<OpenTable>(table)?, bytes_of(value, length, "value")?) };
+        Ok(table.shared().insert(key, value)?)
     })
 }
 
@@ -170,7 +192,7 @@ pub unsafe extern "C" fn pw_table_insert_batch(
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let table = unsafe { object::<HashTable>(table) }?;
+        let table = unsafe { object::<OpenTable>(table) }?;
         // SAFETY: so many elements (pagewire.h).
         let elements = unsafe { array(elements, count, "elements") }?;
         // SAFETY: each has so many bytes (pagewire.h).
@@ -178,7 +200,7 @@ pub unsafe extern "C" fn pw_table_insert_batch(
             Ok((element.key, bytes_of(element.value, element.length, "value")?))
         };
         let elements = elements.iter().map(of).collect::<Result<Vec<_>>>()?;
-        Ok(table.insert_batch(elements)?)
+        Ok(table.shared().insert_batch(elements)?)
     })
 }
 
@@ -196,9 +218,9 @@ pub unsafe extern "C" fn pw_table_lookup(
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let table = unsafe { object::<HashTable>(table) }?;
+        let table = unsafe { object::<OpenTable>(table) }?;
         let (to, said) = (bytes(value.cast(), size, "value")?, place(length, "length")?);
-        let found = table.lookup(key)?;
+        let found = table.shared().lookup(key)?;
         let count = found.as_ref().map_or(PW_ABSENT, |found| found.len() as u64);
         let found = found.unwrap_or_default();
         let copied = found.len().min(size);
@@ -217,17 +239,17 @@ pub unsafe extern "C" fn pw_table_lookup(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_delete(table: *mut pw_table, key: u64) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
-    call(|| Ok(unsafe { object::<HashTable>(table) }?.delete(key)?))
+    call(|| Ok(unsafe { object::<OpenTable>(table) }?.shared().delete(key)?))
 }
 
 /// Waits until everything that this process has inserted and deleted is done at its owners.
 ///
-/// PW_PEER_LOST: an owner is lost. PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
+/// PW_PEER_LOST: an owner is lost; of a durable table see pw_table_readmit(). PW_NO_MEMORY, PW_HEAP, PW_SYSTEM: a volume was full and could not grow since the last flush, and elements that this process or
 /// another one has inserted into it are not there; or messages were lost, which a call has reported. Do everything since the last flush again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_flush(table: *mut pw_table) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
-    call(|| Ok(unsafe { object::<HashTable>(table) }?.flush()?))
+    call(|| Ok(unsafe { object::<OpenTable>(table) }?.shared().flush()?))
 }
 
 /// Gives the volume of this process so many cells, and spare ones for all of its elements at least, and leaves the bytes of values out that nothing names any
@@ -237,7 +259,7 @@ pub unsafe extern "C" fn pw_table_flush(table: *mut pw_table) -> pw_error {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_resize(table: *mut pw_table, cells: usize) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
-    call(|| Ok(unsafe { object::<HashTable>(table) }?.resize(cells)?))
+    call(|| Ok(unsafe { object::<OpenTable>(table) }?.shared().resize(cells)?))
 }
 
 /// Walks the chains of the volume of this process, and says what it has.
@@ -247,15 +269,16 @@ pub unsafe extern "C" fn pw_table_resize(table: *mut pw_table, cells: usize) -> 
 pub unsafe extern "C" fn pw_table_volume(table: *mut pw_table, volume: *mut pw_volume) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let table = unsafe { object::<HashTable>(table) }?;
+        let table = unsafe { object::<OpenTable>(table) }?;
         let to = place(volume, "volume")?;
-        let now = table.statistics()?;
+        let now = table.shared().statistics()?;
         let volume = pw_volume {
             elements: now.elements as u64,
             cells: now.cells as u64,
             spare_taken: now.spare_taken as u64,
             resizes: now.resizes,
             malformed: now.malformed,
+            checkpoints: now.checkpoints,
         };
         // SAFETY: the caller's place (pagewire.h), aligned and not NULL.
         unsafe { to.write(volume) };

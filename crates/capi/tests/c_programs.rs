@@ -160,6 +160,8 @@ fn applications_do_what_the_guide_says() {
         assert_eq!(said.matches("7: seven\n7 is gone, ").count(), 3, "{said}");
     }
     run(&compiled("examples/statistics.c"), &shown("statistics", "statistics"));
+    run(&compiled("examples/built_in.c"), &shown("built-in", "built_in"));
+    run(&compiled("examples/batch.c"), &shown("batches", "batch"));
     let shown = shown("checkpoint", "checkpoint");
     let (first, second) = shown.split_once("$ ./checkpoint\n").unwrap();
     let program = compiled("examples/checkpoint.c");
@@ -180,6 +182,33 @@ fn a_process_repeats_its_work_as_the_guide_says() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(&program);
         assert_eq!(said(&output(command.arg(folder.path()).env("PAGEWIRE_PATH", path))), expected, "{path}");
+    }
+}
+
+#[test]
+fn built_in_handlers_and_batches_keep_their_promises() {
+    let program = compiled("tests/c/batch.c");
+    run(&program, "");
+    let told = output(&mut Command::new(program)).stderr;
+    let told = String::from_utf8_lossy(&told);
+    // Of each kind of memory one put. The others tell it themselves, or are in the log.
+    assert_eq!(told.matches(": one byte is too little\n").count(), 2, "{told}");
+}
+
+/// Members are killed, and others take their place.
+#[test]
+fn durable_tables_outlive_their_processes() {
+    run(&compiled("tests/c/durable_table.c"), "");
+    let shown = shown("hash-table", "durable_table");
+    let (first, second) = shown.split_once("$ ./durable_table\n").unwrap();
+    let program = compiled("examples/durable_table.c");
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        for expected in [first, second] {
+            let mut command = Command::new(&program);
+            command.arg(folder.path().join("table")).env("PAGEWIRE_PATH", path);
+            assert_eq!(said(&output(&mut command)), expected, "{path}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 18] = [
     "version",
     "error",
     "node",
@@ -19,9 +19,12 @@ const SOURCES: [&str; 15] = [
     "handler",
     "access_log",
     "table",
+    "durable_table",
     "counting",
     "checkpoint",
     "process",
+    "built_in",
+    "batch",
 ];
 
 fn folder() -> &'static Path {

@@ -42,6 +42,33 @@ class Volume(NamedTuple):
     spare_taken: int
     resizes: int
     malformed: int
+    #: Of a durable table: checkpoints of it since this process has it.
+    checkpoints: int
+
+
+class VolumeTicket(bytes):
+    """Where the volume of a process is, of a durable hash table. It is plain bytes: send them by any means."""
+
+    SIZE: int = lib.PW_TABLE_TICKET_SIZE
+
+    def __new__(cls, data: bytes) -> VolumeTicket:
+        if len(data) != cls.SIZE:
+            raise ValueError(f"a ticket of a hash table has {cls.SIZE} bytes, and these are {len(data)}")
+        return super().__new__(cls, data)
+
+    def __repr__(self) -> str:
+        return f"VolumeTicket({bytes(self[:16]).hex()}...)"
+
+
+class Durable(NamedTuple):
+    """Where the volumes of a hash table lie when their processes do not run."""
+
+    #: The folder of the files, which is made if there is none. Each process of a host names the same one.
+    folder: str | os.PathLike[str]
+    #: Bytes that the logs of one process to one volume take before the owner of the volume makes a checkpoint: 64 MiB unless it is said.
+    log_bytes: int = 0
+    #: A checkpoint is on the disk when its call returns. False: it outlives processes, and not the machine.
+    sync: bool = True
 
 
 class _Application:
@@ -89,16 +116,42 @@ class HashTable(_Application):
     says in whose volume it is. `table[7] = b"seven"`, `table[7]` and `del table[7]` are insert(), lookup() and delete().
 
     What a process inserts and deletes has happened when its flush() has returned. Let all meet in node.barrier() before the first one closes it.
+
+    A durable one outlives its processes: what was acknowledged to anyone is there when another process takes the place of one that was killed, or when the whole
+    job starts again.
     """
 
     _end = staticmethod(lib.pw_table_free)
     _what = "hash table"
 
-    def __init__(self, node: Node, cells: int, spare: int, value_bytes: int, scheme: Scheme) -> None:
+    def __init__(
+        self,
+        node: Node,
+        sizes: tuple[int, int, int],
+        scheme: Scheme,
+        durable: Durable | None,
+        restart: tuple[int, Iterable[bytes]] | None = None,
+    ) -> None:
+        cells, spare, value_bytes = sizes
         numbers = {"cells": _count(cells, "cells"), "spare": _count(spare, "cells"), "value_bytes": _count(value_bytes, "bytes")}
         options = ffi.new("pw_table_options *", {**numbers, "scheme": Scheme(scheme)})
         place = ffi.new("pw_table **")
-        node._with_all(lib.pw_table_join, options, place)
+        if durable is None:
+            node._with_all(lib.pw_table_join, options, place)
+        else:
+            folder = ffi.from_buffer(_path(durable.folder) + b"\0")
+            log_bytes, checkpoints = _count(durable.log_bytes, "bytes"), lib.PW_SYNC if durable.sync else lib.PW_NO_SYNC
+            where = ffi.new("pw_durability *", {"folder": folder, "log_bytes": log_bytes, "checkpoints": checkpoints})
+            if restart is None:
+                # `where` has the address of the folder alone, and Ctrl-C leaves the call in a thread.
+                join = lambda handle, _: lib.pw_table_join_durable(handle, options, where, place)
+                node._with_all(join, folder)
+            else:
+                rank, tickets = restart
+                all_tickets = [{"bytes": VolumeTicket(ticket)} for ticket in tickets]
+                array = ffi.new("pw_volume_ticket[]", all_tickets)
+                count = len(all_tickets)
+                check(lib.pw_table_restart(node._open(), options, where, _count(rank, "ranks"), array, count, place))
         super().__init__(node, place[0])
 
     def insert(self, key: int, value: bytes) -> None:
@@ -144,7 +197,25 @@ class HashTable(_Application):
         """What the volume of this process has."""
         now = ffi.new("pw_volume *")
         self._call(lib.pw_table_volume, now)
-        return Volume(now.elements, now.cells, now.spare_taken, now.resizes, now.malformed)
+        return Volume(*(int(getattr(now, name)) for name in Volume._fields))
+
+    def checkpoint(self) -> None:
+        """Writes a checkpoint of the volume of this process, of a durable table, so that its logs begin anew. A log that is full asks for one, too."""
+        self._call(lib.pw_table_checkpoint)
+
+    def ticket(self) -> VolumeTicket:
+        """Where the volume of this process is, for node.restart_hash_table() and readmit() elsewhere."""
+        place = ffi.new("pw_volume_ticket *")
+        self._call(lib.pw_table_ticket, place)
+        return VolumeTicket(bytes(ffi.buffer(place)))
+
+    def readmit(self, rank: int, ticket: bytes) -> int:
+        """Has a process of node.restart_hash_table() take the place of the member of its rank. Do again what has failed. Gives how many messages for that member
+        were not flushed: if there are any, do everything since the last flush again."""
+        unflushed = ffi.new("uint64_t *")
+        of = ffi.new("pw_volume_ticket *", {"bytes": VolumeTicket(ticket)})
+        self._call(lib.pw_table_readmit, _count(rank, "ranks"), of, unflushed)
+        return int(unflushed[0])
 
     def __getitem__(self, key: int) -> bytes:
         value = self.lookup(key)

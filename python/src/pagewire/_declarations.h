@@ -74,6 +74,8 @@
 #define PW_BY_OPERATIONS 2
 
 
+#define PW_TABLE_TICKET_SIZE 136
+
 #define PW_COUNT_PUTS 1
 
 #define PW_COUNT_GETS 2
@@ -89,6 +91,34 @@
 #define PW_WRITE_PROTECT 2
 
 #define PW_TICKET_SIZE 232
+
+#define PW_STEP_FETCH_ADD 1
+
+#define PW_STEP_COMPARE_SWAP 2
+
+#define PW_STEP_READ 3
+
+#define PW_STEP_WRITE 4
+
+#define PW_STEP_XOR 5
+
+#define PW_STEP_APPEND 6
+
+#define PW_PLACE_AT 0
+
+#define PW_PLACE_BEHIND 1
+
+#define PW_PLACE_FOUND 2
+
+#define PW_MOST_COMPARED 32
+
+#define PW_MOST_MOVED 32768
+
+#define PW_CHAIN_ADDRESS_SIZE 114
+
+#define PW_MOST_BATCHED 31984
+
+#define PW_BATCH_ADDRESS_SIZE 66
 
 typedef enum {
     PW_OK = 0,
@@ -128,6 +158,12 @@ typedef enum {
     PW_REPLAY = 34,
 } pw_error;
 
+typedef struct pw_batch pw_batch;
+
+typedef struct pw_batches pw_batches;
+
+typedef struct pw_built_ins pw_built_ins;
+
 typedef struct pw_checkpoint pw_checkpoint;
 
 typedef struct pw_counting pw_counting;
@@ -143,6 +179,8 @@ typedef struct pw_operation pw_operation;
 typedef struct pw_process pw_process;
 
 typedef struct pw_remote pw_remote;
+
+typedef struct pw_remote_built_ins pw_remote_built_ins;
 
 typedef struct pw_serving pw_serving;
 
@@ -228,7 +266,18 @@ typedef struct {
     uint64_t spare_taken;
     uint64_t resizes;
     uint64_t malformed;
+    uint64_t checkpoints;
 } pw_volume;
+
+typedef struct {
+    const char *folder;
+    uint64_t log_bytes;
+    uint32_t checkpoints;
+} pw_durability;
+
+typedef struct {
+    uint8_t bytes[PW_TABLE_TICKET_SIZE];
+} pw_volume_ticket;
 
 typedef struct {
     uint64_t puts;
@@ -274,6 +323,52 @@ typedef struct {
 typedef struct {
     uint8_t bytes[PW_TICKET_SIZE];
 } pw_ticket;
+
+typedef struct {
+    uint8_t bytes[PW_CHAIN_ADDRESS_SIZE];
+} pw_chain_address;
+
+typedef struct {
+    uint32_t action;
+    uint32_t place;
+    uint64_t at;
+    uint64_t by;
+    uint64_t add;
+    const void *data;
+    const void *data_mask;
+    const void *compare;
+    const void *compare_mask;
+    size_t length;
+    void *found;
+    bool if_swapped;
+} pw_step;
+
+typedef struct {
+    uint64_t word;
+    bool was_run;
+    bool swapped;
+} pw_outcome;
+
+typedef struct {
+    const void *data;
+    size_t length;
+    uint64_t offset;
+    void *address;
+    uint64_t source;
+} pw_batched_put;
+
+typedef void (*pw_batch_handler)(void *context, const pw_batched_put *put);
+
+typedef struct {
+    uint8_t bytes[PW_BATCH_ADDRESS_SIZE];
+} pw_batch_address;
+
+typedef struct {
+    uint64_t messages;
+    uint64_t puts;
+    uint64_t malformed;
+    uint64_t failed;
+} pw_batch_counts;
 
 uint32_t pw_version(void);
 
@@ -509,6 +604,25 @@ pw_error pw_table_resize(pw_table *table, size_t cells);
 
 pw_error pw_table_volume(pw_table *table, pw_volume *volume);
 
+pw_error pw_table_join_durable(pw_node *node,
+                               const pw_table_options *options,
+                               const pw_durability *durability,
+                               pw_table **table);
+
+pw_error pw_table_restart(pw_node *node,
+                          const pw_table_options *options,
+                          const pw_durability *durability,
+                          size_t rank,
+                          const pw_volume_ticket *tickets,
+                          size_t count,
+                          pw_table **table);
+
+pw_error pw_table_ticket(pw_table *table, pw_volume_ticket *ticket);
+
+pw_error pw_table_checkpoint(pw_table *table);
+
+pw_error pw_table_readmit(pw_table *table, size_t rank, const pw_volume_ticket *ticket, uint64_t *unflushed);
+
 pw_error pw_counting_start(pw_node *node,
                            const pw_token *token,
                            uint32_t counted,
@@ -580,3 +694,47 @@ pw_error pw_process_put(pw_process *process, size_t peer, uint64_t offset, const
 pw_error pw_process_get(pw_process *process, size_t peer, uint64_t offset, void *data, size_t length);
 
 pw_error pw_process_checkpoint(pw_process *process, const void *note, size_t length, uint64_t *number);
+
+pw_error pw_built_ins_serve(pw_node *node, void *address, size_t length, pw_built_ins **built_ins);
+
+pw_error pw_built_ins_end(pw_built_ins *built_ins);
+
+pw_error pw_built_ins_address(pw_built_ins *built_ins, pw_chain_address *address);
+
+pw_error pw_built_ins_begin_area(pw_built_ins *built_ins, uint64_t area, uint64_t first, uint64_t end);
+
+pw_error pw_built_ins_open(pw_node *node, const pw_chain_address *address, pw_remote_built_ins **remote);
+
+pw_error pw_built_ins_close(pw_remote_built_ins *remote);
+
+pw_error pw_built_ins_run(pw_remote_built_ins *remote, const pw_step *steps, size_t count, pw_outcome *outcomes);
+
+pw_error pw_batches_to_memory(pw_node *node, void *address, size_t length, pw_batches **batches);
+
+pw_error pw_batches_redirect(pw_node *node,
+                             const pw_token *token,
+                             pw_batch_handler handler,
+                             void *context,
+                             pw_batches **batches);
+
+pw_error pw_batches_end(pw_batches *batches);
+
+pw_error pw_batches_address(pw_batches *batches, pw_batch_address *address);
+
+pw_error pw_batches_counts(pw_batches *batches, pw_batch_counts *counts);
+
+pw_error pw_batch_open(pw_node *node, const pw_batch_address *address, pw_batch **batch);
+
+pw_error pw_batch_close(pw_batch *batch);
+
+pw_error pw_batch_put(pw_batch *batch, uint64_t offset, const void *data, size_t length);
+
+pw_error pw_batch_send(pw_batch *batch);
+
+pw_error pw_batch_wait(pw_batch *batch);
+
+pw_error pw_batch_flush_handled(pw_batch *batch);
+
+size_t pw_batch_unsent(pw_batch *batch);
+
+uint64_t pw_batch_length(pw_batch *batch);

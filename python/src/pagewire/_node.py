@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Iterable, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _access, _conditional
 from ._access import AccessLog, Faults, Pages
-from ._applications import AccessStatistics, Checkpoint, HashTable, LoggedProcess, Scheme
+from ._applications import AccessStatistics, Checkpoint, Durable, HashTable, LoggedProcess, Scheme
+from ._batch import Batch, Batches, PutHandler
+from ._built_in import BuiltIns, RemoteBuiltIns
 from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error
 from ._library import HEADER, ffi, lib
@@ -195,12 +197,54 @@ class Node:
         return _access.take_faults(self)
 
     def hash_table(
-        self, cells: int, *, spare: int = 0, value_bytes: int = 0, scheme: Scheme = Scheme.NEAREST
+        self,
+        cells: int,
+        *,
+        spare: int = 0,
+        value_bytes: int = 0,
+        scheme: Scheme = Scheme.NEAREST,
+        durable: Durable | None = None,
     ) -> HashTable:
         """Makes a hash table with all processes of the job, each of which calls this. cells: of the volume of this process, which grows when it is full.
         spare: cells for elements that collide, as many as cells unless it is said. value_bytes: for values of more than 7 bytes, 64 for each cell unless it
-        is said."""
-        return HashTable(self, cells, spare, value_bytes, scheme)
+        is said. durable: where its volumes outlive their processes. What a process of the same rank has left there is this one's."""
+        return HashTable(self, (cells, spare, value_bytes), scheme, durable)
+
+    def restart_hash_table(
+        self,
+        cells: int,
+        durable: Durable,
+        rank: int,
+        tickets: Iterable[bytes],
+        *,
+        spare: int = 0,
+        value_bytes: int = 0,
+        scheme: Scheme = Scheme.NEAREST,
+    ) -> HashTable:
+        """Takes the place of the member `rank` of a durable hash table that was killed, and has all its elements. tickets: of all members, by rank. That of this rank
+        is not looked at, and all others are valid. The others give the ticket of the new table to readmit(). The node may be alone."""
+        return HashTable(self, (cells, spare, value_bytes), scheme, durable, (rank, tickets))
+
+    def built_ins(self, memory: Token | NDArray[Any]) -> BuiltIns:
+        """Has others run chains of steps on memory of this process: an array, or a token of this node. Its first byte and its size are multiples of 8."""
+        return BuiltIns(self, memory)
+
+    def open_built_ins(self, address: bytes) -> RemoteBuiltIns:
+        """Opens the built-in handlers that an address names."""
+        return RemoteBuiltIns(self, address)
+
+    def redirect_batches(self, token: Token, handler: PutHandler) -> Batches:
+        """Redirects the puts by a token of this node to a handler, which a thread of the library calls: those of batches and single ones. Nothing reaches memory but
+        what the handler writes. It sets the attributes of all pages of the token."""
+        return Batches(self, token, handler)
+
+    def batches_to_memory(self, memory: Token | NDArray[Any]) -> Batches:
+        """Has the puts of batches reach memory of this process, by a thread of the library: an array, or what a token of this node names."""
+        return Batches(self, memory)
+
+    def open_batch(self, address: bytes) -> Batch:
+        """Opens the memory that an address names for puts in batches."""
+        return Batch(self, address)
 
     def access_statistics(
         self, token: bytes, *, puts: bool = True, gets: bool = True, refuse_puts: bool = False, refuse_gets: bool = False

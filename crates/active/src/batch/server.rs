@@ -8,7 +8,7 @@ use crate::log::{AccessLog, Logs};
 use crate::memory::Memory;
 use crate::message::kind::BATCH;
 use crate::message::{Entries, MAX_WORDS, parse};
-use crate::serve::Serving;
+use crate::serve::{Reported, Serving};
 use pagewire::access_log::LoggedOperation;
 use pagewire::{Node, Region, Result, Rights};
 use std::any::Any;
@@ -31,6 +31,8 @@ pub struct BatchCounts {
     pub puts: u64,
     /// Messages of other processes that were none, or had a put outside of the memory. Nothing of them was done.
     pub malformed: u64,
+    /// Puts that were not done, those of batches and single ones: the handler has panicked, or the memory cannot be accessed.
+    pub failed: u64,
 }
 
 /// A put, as a handler gets it: one of a batch, or a single one. A single one of more than 64 KiB comes in parts.
@@ -46,6 +48,11 @@ impl<'d> BatchedPut<'d> {
     /// Where it goes to, in bytes from the beginning of the memory. It lies inside.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Where it goes to, in the address space of this process.
+    pub fn address(&self) -> u64 {
+        self.memory.address() + self.offset
     }
 
     /// What it writes.
@@ -66,7 +73,7 @@ impl<'d> BatchedPut<'d> {
     /// Has it reach memory, which it has not yet.
     ///
     /// # Errors
-    /// None that regions have.
+    /// That the memory cannot be accessed. Regions have none.
     pub fn write(&self) -> Result<()> {
         self.memory.copy_in(self.offset, self.bytes)
     }
@@ -76,7 +83,7 @@ impl<'d> BatchedPut<'d> {
 /// were redirected are ordinary ones again.
 pub struct Batches {
     // Ends before the log does.
-    _serving: Serving,
+    serving: Serving,
     _log: AccessLog,
     _mailbox: Region<u64>,
     address: Vec<u8>,
@@ -90,6 +97,7 @@ struct Counts {
     messages: AtomicU64,
     puts: AtomicU64,
     malformed: AtomicU64,
+    failed: AtomicU64,
 }
 
 impl Batches {
@@ -102,6 +110,7 @@ impl Batches {
         Batches::serve(node, memory.clone(), false, |put| {
             if let Err(error) = put.write() {
                 log::error!("a put of a batch did not reach memory: {error}");
+                resume_unwind(Box::new(Reported));
             }
         })
     }
@@ -145,10 +154,10 @@ impl Batches {
         if let Some(pages) = redirected.as_deref().and_then(|memory| memory.pages()) {
             pages.redirect_puts().to(&log)?;
         }
-        Ok(Batches { _serving: serving, _log: log, _mailbox: mailbox, address, counts, redirected })
+        Ok(Batches { serving, _log: log, _mailbox: mailbox, address, counts, redirected })
     }
 
-    /// By which others put in batches here: whoever has it may do so.
+    /// By which others put in batches here, [`BATCH_ADDRESS_LEN`](crate::BATCH_ADDRESS_LEN) bytes: whoever has it may do so.
     pub fn address(&self) -> Vec<u8> {
         self.address.clone()
     }
@@ -156,8 +165,13 @@ impl Batches {
     /// What has come in batches so far.
     pub fn counts(&self) -> BatchCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Acquire);
-        let Counts { messages, puts, malformed } = &*self.counts;
-        BatchCounts { messages: of(messages), puts: of(puts), malformed: of(malformed) }
+        let Counts { messages, puts, malformed, failed } = &*self.counts;
+        BatchCounts { messages: of(messages), puts: of(puts), malformed: of(malformed), failed: of(failed) }
+    }
+
+    /// Whether the calling thread is the one that serves: a handler calls.
+    pub fn is_in_handler(&self) -> bool {
+        self.serving.is_in_handler()
     }
 }
 
@@ -192,12 +206,13 @@ impl<H: FnMut(BatchedPut<'_>)> Server<H> {
             return;
         };
         self.counts.messages.fetch_add(1, Ordering::AcqRel);
+        let memory = self.memory.clone();
         let mut panicked: Option<Box<dyn Any + Send>> = None;
         for (offset, bytes) in puts.iter() {
             self.counts.puts.fetch_add(1, Ordering::AcqRel);
-            let put = BatchedPut { memory: &*self.memory, offset, bytes, source: access.source() };
+            let put = BatchedPut { memory: &*memory, offset, bytes, source: access.source() };
             // One put that fails is no reason to lose those behind it.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.handler)(put))) {
+            if let Err(panic) = self.call(put) {
                 panicked.get_or_insert(panic);
             }
         }
@@ -214,8 +229,18 @@ impl<H: FnMut(BatchedPut<'_>)> Server<H> {
         }
         if let Some(offset) = access.offset_from(self.memory.address()) {
             let bytes = access.bytes();
-            (self.handler)(BatchedPut { memory: &*self.memory, offset, bytes, source: access.source() });
+            let memory = self.memory.clone();
+            let put = BatchedPut { memory: &*memory, offset, bytes, source: access.source() };
+            if let Err(panic) = self.call(put) {
+                resume_unwind(panic);
+            }
         }
+    }
+
+    fn call(&mut self, put: BatchedPut<'_>) -> std::thread::Result<()> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.handler)(put)));
+        self.counts.failed.fetch_add(u64::from(outcome.is_err()), Ordering::AcqRel);
+        outcome
     }
 }
 

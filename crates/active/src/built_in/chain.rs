@@ -1,9 +1,10 @@
 //! Chains of steps, and how they run on words of memory.
 
+use super::words::{Words, index, out_of_bounds, update};
 use pagewire::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
 
 /// Bytes that a compare-swap compares and changes at most.
 pub const MAX_COMPARED: usize = 32;
@@ -217,7 +218,7 @@ impl Chain {
     }
 
     /// Runs the steps on memory.
-    pub(super) fn run(&self, words: &[AtomicU64]) -> Result<Vec<Outcome>> {
+    pub(super) fn run(&self, words: &(impl Words + ?Sized)) -> Result<Vec<Outcome>> {
         self.check()?;
         let mut run = Run { words, found: Vec::with_capacity(self.steps.len()), swapped: true };
         for Step { action, if_swapped } in &self.steps {
@@ -232,18 +233,19 @@ impl Chain {
 }
 
 /// A chain that runs.
-struct Run<'w> {
-    words: &'w [AtomicU64],
+struct Run<'w, W: ?Sized> {
+    words: &'w W,
     found: Vec<Outcome>,
     /// All compare-swaps so far have.
     swapped: bool,
 }
 
-impl Run<'_> {
+impl<W: Words + ?Sized> Run<'_, W> {
     fn step(&self, action: &Action) -> Result<Outcome> {
         Ok(match action {
             Action::FetchAdd { at, add } => {
-                Outcome::Word(self.word(self.offset(at)?)?.fetch_add(*add, Ordering::AcqRel))
+                let word = index(self.words, self.offset(at)?)?;
+                Outcome::Word(self.words.fetch_add(word, *add)?)
             }
             Action::CompareSwap { at, masked } => self.compare_swap(self.offset(at)?, masked)?,
             Action::Read { at, length } => Outcome::Bytes(self.read(self.offset(at)?, *length)?),
@@ -261,7 +263,7 @@ impl Run<'_> {
     fn offset(&self, place: &Place) -> Result<u64> {
         let (base, by) = match *place {
             Place::At(offset) => (offset, 0),
-            Place::Behind { pointer, by } => (self.word(pointer)?.load(Ordering::Acquire), by),
+            Place::Behind { pointer, by } => (self.words.load(index(self.words, pointer)?)?, by),
             Place::Found { step, by } => match self.found.get(step) {
                 Some(Outcome::Word(word)) => (*word, by),
                 Some(Outcome::Bytes(found) | Outcome::Swap { found, .. }) if found.len() >= 8 => {
@@ -272,31 +274,22 @@ impl Run<'_> {
                 _ => return Err(refused(format!("step {step} has found no offset"))),
             },
         };
-        base.checked_add(by).ok_or_else(|| self.out_of_bounds(base, by))
-    }
-
-    fn out_of_bounds(&self, offset: u64, count: u64) -> Error {
-        Error::Range { offset, count, length: self.words.len() as u64 * 8 }
-    }
-
-    fn word(&self, offset: u64) -> Result<&AtomicU64> {
-        if offset % 8 != 0 {
-            return Err(Error::Alignment { offset, align: 8 });
-        }
-        self.words.get((offset / 8) as usize).ok_or_else(|| self.out_of_bounds(offset, 8))
+        base.checked_add(by).ok_or_else(|| out_of_bounds(self.words, base, by))
     }
 
     /// The words that some bytes lie in.
-    fn words_of(&self, offset: u64, length: usize) -> Result<&[AtomicU64]> {
-        let end = offset.checked_add(length as u64).filter(|end| *end <= self.words.len() as u64 * 8);
-        let end = end.ok_or_else(|| self.out_of_bounds(offset, length as u64))?;
-        Ok(&self.words[(offset / 8) as usize..end.div_ceil(8).max(offset / 8) as usize])
+    fn words_of(&self, offset: u64, length: usize) -> Result<Range<u64>> {
+        let bytes = self.words.count().saturating_mul(8);
+        let end = offset.checked_add(length as u64).filter(|end| *end <= bytes);
+        let end = end.ok_or_else(|| out_of_bounds(self.words, offset, length as u64))?;
+        Ok(offset / 8..end.div_ceil(8).max(offset / 8))
     }
 
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let words = self.words_of(offset, length)?;
-        let bytes: Vec<u8> =
-            words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect();
+        let mut bytes = Vec::with_capacity(length + 16);
+        for word in self.words_of(offset, length)? {
+            bytes.extend_from_slice(&self.words.load(word)?.to_le_bytes());
+        }
         let skipped = (offset % 8) as usize;
         Ok(bytes[skipped..skipped + length].to_vec())
     }
@@ -314,8 +307,7 @@ impl Run<'_> {
                 }
                 Some(u64::from_le_bytes(bytes))
             };
-            let before =
-                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed).unwrap_or_else(|same| same);
+            let (before, _) = update(self.words, word, changed)?;
             old.extend_from_slice(&before.to_le_bytes()[skipped..skipped + count]);
             skipped = 0;
         }
@@ -328,7 +320,8 @@ impl Run<'_> {
             (0..found.len()).all(|index| (found[index] ^ compare[index]) & compared[index] == 0)
         };
         let new = |index: usize, byte: u8| byte & !swapped[index] | swap[index] & swapped[index];
-        if let [word] = self.words_of(offset, compare.len())? {
+        let words = self.words_of(offset, compare.len())?;
+        if words.end - words.start == 1 {
             let skipped = (offset % 8) as usize;
             let place = skipped..skipped + compare.len();
             let swap_if_equal = |value: u64| {
@@ -340,8 +333,7 @@ impl Run<'_> {
                     .for_each(|(index, byte)| *byte = new(index, *byte));
                 is_equal.then_some(u64::from_le_bytes(bytes))
             };
-            let outcome = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, swap_if_equal);
-            let (swapped, value) = (outcome.is_ok(), outcome.unwrap_or_else(|found| found));
+            let (value, swapped) = update(self.words, words.start, swap_if_equal)?;
             return Ok(Outcome::Swap { found: value.to_le_bytes()[place].to_vec(), swapped });
         }
         // Only the owner's handler comes here, which runs one chain at a time.
@@ -354,13 +346,15 @@ impl Run<'_> {
     }
 
     fn append(&self, area: u64, bytes: &[u8]) -> Result<Outcome> {
-        let (next, end) = (self.word(area)?, self.word(area.saturating_add(8))?.load(Ordering::Acquire));
+        let (next, end) = (index(self.words, area)?, index(self.words, area.saturating_add(8))?);
+        let end = self.words.load(end)?;
         let count = bytes.len().next_multiple_of(8) as u64;
         let take = |offset: u64| offset.checked_add(count).filter(|taken| *taken <= end);
-        let at = next.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-        let at = at.map_err(|at| {
-            refused(format!("the area at {area} is full: {} bytes are left", end.saturating_sub(at)))
-        })?;
+        let (at, is_taken) = update(self.words, next, take)?;
+        if !is_taken {
+            let left = end.saturating_sub(at);
+            return Err(refused(format!("the area at {area} is full: {left} bytes are left")));
+        }
         self.change(at, bytes.len(), |index, _| bytes[index])?;
         Ok(Outcome::Word(at))
     }
@@ -377,6 +371,7 @@ pub(super) fn refused(why: String) -> Error {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn words(count: usize) -> Vec<AtomicU64> {
         (0..count).map(|_| AtomicU64::new(0)).collect()
@@ -385,7 +380,7 @@ mod tests {
     #[test]
     fn each_step_does_what_it_says() {
         let words = words(64);
-        let run = |chain: Chain| chain.run(&words);
+        let run = |chain: Chain| chain.run(&words[..]);
         assert_eq!(
             run(Chain::new().fetch_add(8, 5).fetch_add(8, 1)).unwrap(),
             [Outcome::Word(0), Outcome::Word(5)]
@@ -411,26 +406,26 @@ mod tests {
         let chain = || {
             Chain::new().compare_swap(0, &[0; 32], &[7; 32]).if_swapped().write(100, b"won").fetch_add(200, 1)
         };
-        let won = chain().run(&words).unwrap();
+        let won = chain().run(&words[..]).unwrap();
         assert_eq!(won[0], Outcome::Swap { found: vec![0; 32], swapped: true });
         assert_eq!(won[1..], [Outcome::Done, Outcome::Word(0)]);
-        let lost = chain().run(&words).unwrap();
+        let lost = chain().run(&words[..]).unwrap();
         assert_eq!(lost[0], Outcome::Swap { found: vec![7; 32], swapped: false });
         assert_eq!(lost[1..], [Outcome::NotRun, Outcome::Word(1)]);
         // Only the low half is compared, and only one bit swapped.
         let masked = Chain::new().masked_compare_swap(0, (&[7, 9], &[0xFF, 0]), (&[0, 0x80], &[0, 0x80]));
-        assert_eq!(masked.run(&words).unwrap(), [Outcome::Swap { found: vec![7, 7], swapped: true }]);
+        assert_eq!(masked.run(&words[..]).unwrap(), [Outcome::Swap { found: vec![7, 7], swapped: true }]);
         assert_eq!(words[0].load(Ordering::Relaxed).to_le_bytes()[..3], [7, 0x87, 7]);
     }
 
     #[test]
     fn what_is_appended_is_found_by_the_steps_behind_it() {
         let words = words(64);
-        super::super::begin_area(&words, 64, 128..160).unwrap();
+        super::super::begin_area(&words[..], 64, 128..160).unwrap();
         let chain = || Chain::new().append(64, b"twelve bytes").read(Place::Found { step: 0, by: 7 }, 5);
-        assert_eq!(chain().run(&words).unwrap(), [Outcome::Word(128), Outcome::Bytes(b"bytes".to_vec())]);
-        assert_eq!(chain().run(&words).unwrap()[0], Outcome::Word(144));
-        assert!(chain().run(&words).unwrap_err().to_string().contains("full"));
+        assert_eq!(chain().run(&words[..]).unwrap(), [Outcome::Word(128), Outcome::Bytes(b"bytes".to_vec())]);
+        assert_eq!(chain().run(&words[..]).unwrap()[0], Outcome::Word(144));
+        assert!(chain().run(&words[..]).unwrap_err().to_string().contains("full"));
     }
 
     fn place() -> impl Strategy<Value = Place> {
@@ -465,7 +460,7 @@ mod tests {
         fn any_chain_ends(actions in prop::collection::vec((action(), any::<bool>()), 0..8)) {
             let words = words(64);
             let steps = actions.into_iter().map(|(action, if_swapped)| Step { action, if_swapped }).collect();
-            let _ = Chain { steps, if_swapped: false }.run(&words);
+            let _ = Chain { steps, if_swapped: false }.run(&words[..]);
         }
     }
 }

@@ -347,7 +347,6 @@ fn damaged_file(path: &Path, at: u64) -> Error {
 }
 
 fn replaced(path: &Path) -> Error {
-    let why =
-        "another process has this volume now: give its ticket to `HashTable::readmit`, and do this again";
+    let why = "another process has this volume now: readmit that one by its ticket, and do this again";
     failed("lost the volume of", path)(io::Error::new(io::ErrorKind::ConnectionReset, why))
 }

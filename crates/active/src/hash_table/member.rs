@@ -83,7 +83,7 @@ impl Member {
         let mut volume = RemoteVolume::open(node, &pointer)?;
         let is_durable = files.is_some();
         if is_durable != ticket.owner.is_some() {
-            return Err(not_durable("all its members join by `HashTable::join_durable`, or none"));
+            return Err(not_durable("all its members join it as a durable one, or none"));
         }
         let owner = match (files, ticket.owner) {
             (Some(files), Some(owner)) if volume.region.is_mapped() => Some(Owner::open(files, owner)?),

@@ -272,7 +272,7 @@ impl OwnVolume {
     pub fn checkpoint(&self) -> Result<()> {
         match &self.served.durable {
             Some(durable) => self.served.checkpoint(durable, None),
-            None => Err(super::not_durable("a checkpoint needs a table that `HashTable::join_durable` made")),
+            None => Err(super::not_durable("only a durable table has checkpoints: join it as one")),
         }
     }
 

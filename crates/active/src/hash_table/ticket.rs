@@ -14,7 +14,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    const LEN: usize = 2 * Token::LEN + 8 * OwnerTicket::WORDS;
+    pub const LEN: usize = 2 * Token::LEN + 8 * OwnerTicket::WORDS;
 
     pub fn to_bytes(&self) -> Vec<u8> {
         let owner = self.owner.map_or([0; OwnerTicket::WORDS], OwnerTicket::to_words);
@@ -26,7 +26,7 @@ impl Ticket {
     pub fn from_bytes(bytes: &[u8]) -> Result<Ticket> {
         if bytes.len() != Ticket::LEN {
             let why = format!(
-                "it has {} bytes, and not {}: give what `HashTable::ticket` of its member gave",
+                "it has {} bytes, and not {}: give the ticket that its member has made, whole",
                 bytes.len(),
                 Ticket::LEN
             );

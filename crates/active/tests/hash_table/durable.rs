@@ -394,7 +394,7 @@ fn what_cannot_be_durable_is_refused() {
     let join = |scheme| HashTable::join_durable(&node, &options(scheme), &durability, service);
     assert!(text(join(Scheme::Operations)).contains("Scheme::Nearest"));
     let plain = HashTable::join(&node, &options(Scheme::Nearest)).unwrap();
-    assert!(text(plain.checkpoint()).contains("join_durable"));
+    assert!(text(plain.checkpoint()).contains("join it as one"));
     let mut table = join(Scheme::Nearest).unwrap();
     table.insert(5, b"five").unwrap();
     assert!(text(table.readmit(0, &[])).contains("another member"));

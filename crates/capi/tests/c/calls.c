@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6, LOGS = 3, SERVINGS = 6, TABLES = 3, COUNTINGS = 4, CHECKPOINTS = 3, PROCESSES = 3 };
+enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6, LOGS = 3, SERVINGS = 6, TABLES = 3, COUNTINGS = 4, CHECKPOINTS = 3, PROCESSES = 3, BUILT_INS = 2, CHAINS = 3, SERVED = 2, BATCHES = 3 };
 enum { GUARD = 1 << 14, ROOM = 1 << 14, BUFFERS = 1 << 16 };
 
 static pw_node *nodes[NODES];
@@ -37,6 +37,11 @@ static pw_checkpoint *checkpoints[CHECKPOINTS];
 /* Of the room, for countings and checkpoints: their attributes take the place of others. */
 static pw_token reserved;
 static pw_process *processes[PROCESSES];
+static pw_built_ins *built_ins[BUILT_INS];
+static pw_remote_built_ins *chains[CHAINS];
+static pw_batches *served[SERVED];
+static pw_batch *batches[BATCHES];
+static pw_table *durable;
 /* Where checkpoints lie. */
 static char folder[] = "/tmp/pagewire-calls-XXXXXX";
 /* Of a node of its own, to memory that has no attributes. */
@@ -125,9 +130,9 @@ static bool outcome(int line, const char *what, int code)
 static void *handle(void *const *table, size_t count)
 {
     void *const *of[] = {(void **)nodes, (void **)remotes,  (void **)operations, (void **)opened,     (void **)logs,
-                         (void **)servings, (void **)tables, (void **)countings,  (void **)checkpoints, (void **)processes};
-    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED, LOGS, SERVINGS, TABLES, COUNTINGS, CHECKPOINTS, PROCESSES};
-    size_t kind = below(10);
+                         (void **)servings, (void **)tables, (void **)countings,  (void **)checkpoints, (void **)processes, (void **)built_ins, (void **)chains, (void **)served, (void **)batches};
+    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED, LOGS, SERVINGS, TABLES, COUNTINGS, CHECKPOINTS, PROCESSES, BUILT_INS, CHAINS, SERVED, BATCHES};
+    size_t kind = below(sizeof counts / sizeof *counts);
 
     switch (below(24)) {
     case 0:
@@ -784,6 +789,166 @@ static void logged_processes(void)
     }
 }
 
+/* In a job of one: nobody is killed. One table at a time, as one waits for the end of the process that has the folder. */
+static void durable_tables(void)
+{
+    pw_table_options options = {number(50), 0, 0, number(2)};
+    char path[64];
+    pw_durability durability = {one_in(16) ? NULL : path, one_in(4) ? number(1 << 20) : 0, one_in(8) ? number(2) : PW_NO_SYNC};
+    static pw_volume_ticket tickets[2];
+    pw_table **place = one_in(32) ? NULL : &durable;
+    uint64_t unflushed;
+
+    options.cells %= 1000;
+    snprintf(path, sizeof path, "%s/table", one_in(16) ? "/proc/none" : folder);
+    switch (below(8)) {
+    case 0:
+        DO(pw_table_free(durable));
+        if (one_in(2))
+            DO(pw_table_join_durable(one_in(8) ? NODE : nodes[0], one_in(16) ? NULL : &options, one_in(16) ? NULL : &durability, place));
+        else
+            DO(pw_table_restart(one_in(8) ? NODE : nodes[0], &options, &durability, one_in(4) ? number(2) : 0, one_in(16) ? NULL : tickets, below(3), place));
+        break;
+    case 1:
+        if (DO(pw_table_ticket(one_in(4) ? handle((void **)tables, TABLES) : durable, one_in(16) ? NULL : &tickets[below(2)])) && one_in(4))
+            tickets[below(2)].bytes[below(sizeof tickets->bytes)] ^= 1 << below(8);
+        break;
+    case 2:
+        DO(pw_table_checkpoint(one_in(4) ? handle((void **)tables, TABLES) : durable));
+        break;
+    case 3:
+        DO(pw_table_readmit(one_in(4) ? handle((void **)tables, TABLES) : durable, number(2), one_in(16) ? NULL : &tickets[0], one_in(2) ? NULL : &unflushed));
+        break;
+    case 4 ... 5:
+        DO(pw_table_insert(durable, number(40), arena, below(3000)));
+        DO(pw_table_flush(durable));
+        break;
+    default:
+        DO(pw_table_delete(durable, number(40)));
+    }
+}
+
+static pw_step any_step(void)
+{
+    static unsigned char given[PW_MOST_MOVED], found[PW_MOST_MOVED];
+    pw_step step = {
+        .action = one_in(32) ? number(7) : 1 + below(6),
+        .place = one_in(6) ? number(3) : PW_PLACE_AT,
+        .at = one_in(16) ? number(ROOM) : below(ROOM / 2),
+        .by = one_in(4) ? number(64) : 0,
+        .add = any(),
+        .data = one_in(64) ? NULL : given,
+        .data_mask = one_in(2) ? NULL : given + 1,
+        .compare = one_in(64) ? NULL : given + below(9),
+        .compare_mask = one_in(2) ? NULL : given,
+        .length = one_in(32) ? number(40) : below(300),
+        .found = one_in(2) ? NULL : found,
+        .if_swapped = one_in(4),
+    };
+
+    given[below(64)] = any();
+    if (!one_in(16))
+        step.at &= ~7ull;
+    if (step.action == PW_STEP_COMPARE_SWAP && !one_in(16))
+        step.length = 1 + below(32);
+    /* What moves as much is refused before it is read. */
+    if (step.length > sizeof given - 9 && step.length <= PW_MOST_MOVED)
+        step.length = below(64);
+    return step;
+}
+
+static void chains_come_and_go(void)
+{
+    pw_built_ins **place = &built_ins[below(BUILT_INS)], *of = handle((void **)built_ins, BUILT_INS);
+    pw_remote_built_ins **to = &chains[below(CHAINS)];
+    static pw_chain_address address;
+
+    switch (below(20)) {
+    case 0:
+        DO(pw_built_ins_end(*place));
+        DO(pw_built_ins_serve(one_in(8) ? NODE : nodes[0], one_in(16) ? nothing : one_in(16) ? NULL : room + one_in(8) * 4, one_in(8) ? number(ROOM - 8) : ROOM - 8,
+                              one_in(32) ? NULL : place));
+        break;
+    case 1:
+        if (DO(pw_built_ins_address(of, one_in(32) ? NULL : &address)) && one_in(16))
+            address.bytes[below(sizeof address.bytes)] ^= 1 << below(8);
+        break;
+    case 2:
+        DO(pw_built_ins_begin_area(of, number(ROOM), number(ROOM), number(ROOM)));
+        break;
+    case 3:
+        DO(pw_built_ins_close(*to));
+        DO(pw_built_ins_open(one_in(4) ? NODE : nodes[1], one_in(32) ? NULL : &address, one_in(32) ? NULL : to));
+        break;
+    default: {
+        pw_step steps[5];
+        pw_outcome outcomes[5];
+        size_t count = below(6);
+
+        for (size_t i = 0; i < count; i++)
+            steps[i] = any_step();
+        DO(pw_built_ins_run(handle((void **)chains, CHAINS), one_in(32) ? NULL : steps, one_in(32) ? SIZE_MAX / (1 + below(100)) : count,
+                            one_in(4) ? NULL : outcomes));
+    }
+    }
+}
+
+static void handles_put(void *context, const pw_batched_put *put)
+{
+    handled++;
+    if (context != room || put->offset + put->length > ROOM || put->address != room + put->offset)
+        FAIL("a put of %zu bytes to %llu", put->length, (unsigned long long)put->offset);
+    if (put->length % 16 == 5)
+        DO(pw_handler_failed(NULL));
+    else
+        memcpy(put->address, put->data, put->length);
+}
+
+static void batches_come_and_go(void)
+{
+    pw_batches **place = &served[below(SERVED)], *of = handle((void **)served, SERVED);
+    pw_batch **to = &batches[below(BATCHES)], *batch = handle((void **)batches, BATCHES);
+    static pw_batch_address address;
+    pw_batch_counts counts;
+
+    switch (below(12)) {
+    case 0:
+        DO(pw_batches_end(*place));
+        if (one_in(2))
+            DO(pw_batches_redirect(one_in(8) ? NODE : nodes[0], one_in(16) ? NULL : &reserved, one_in(16) ? NULL : handles_put, room, one_in(32) ? NULL : place));
+        else
+            DO(pw_batches_to_memory(one_in(8) ? NODE : nodes[0], one_in(8) ? nothing : one_in(8) ? NULL : room, number(ROOM), one_in(32) ? NULL : place));
+        break;
+    case 1:
+        if (DO(pw_batches_address(of, one_in(32) ? NULL : &address)) && one_in(16))
+            address.bytes[below(sizeof address.bytes)] ^= 1 << below(8);
+        break;
+    case 2:
+        DO(pw_batches_counts(of, one_in(16) ? NULL : &counts));
+        break;
+    case 3:
+        DO(pw_batch_close(*to));
+        DO(pw_batch_open(one_in(4) ? NODE : nodes[1], one_in(32) ? NULL : &address, one_in(32) ? NULL : to));
+        break;
+    case 4:
+        DO(pw_batch_send(batch));
+        break;
+    case 5:
+        DO(pw_batch_wait(batch));
+        break;
+    case 6:
+        DO(pw_batch_flush_handled(batch));
+        break;
+    default: {
+        /* What is too long is refused before it is read; of the buffers so many bytes are there. */
+        size_t length = one_in(16) ? number(BUFFERS) : below(200);
+
+        DO(pw_batch_put(batch, number(ROOM), one_in(32) ? NULL : buffers, length));
+        (void)(pw_batch_unsent(batch) + pw_batch_length(batch));
+    }
+    }
+}
+
 static void check_guards(void)
 {
     for (int i = 0; i < GUARD; i++)
@@ -820,7 +985,7 @@ int main(int argc, char **argv)
     while (end ? seconds() < end : calls < wanted) {
         /* A call that does not return is an error, too. */
         alarm(120);
-        switch (below(44)) {
+        switch (below(48)) {
         case 0:
             if (one_in(8))
                 nodes_come_and_go();
@@ -861,6 +1026,16 @@ int main(int argc, char **argv)
         case 42 ... 43:
             logged_processes();
             break;
+        case 44:
+            if (one_in(2))
+                durable_tables();
+            break;
+        case 45 ... 46:
+            chains_come_and_go();
+            break;
+        case 47:
+            batches_come_and_go();
+            break;
         case 41:
             if (one_in(2))
                 checkpoints_come_and_go();
@@ -879,6 +1054,19 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < TABLES; i++)
         DO(pw_table_free(tables[i]));
+    for (int i = 0; i < CHAINS; i++)
+        DO(pw_built_ins_close(chains[i]));
+    for (int i = 0; i < BUILT_INS; i++)
+        DO(pw_built_ins_end(built_ins[i]));
+    for (int i = 0; i < BATCHES; i++)
+        DO(pw_batch_close(batches[i]));
+    for (int i = 0; i < SERVED; i++)
+        DO(pw_batches_end(served[i]));
+    DO(pw_table_free(durable));
+    char remove[96];
+    snprintf(remove, sizeof remove, "rm -rf %s/table", folder);
+    if (system(remove))
+        FAIL("the folder of durable tables stays");
     for (int i = 0; i < COUNTINGS; i++)
         DO(pw_counting_end(countings[i]));
     for (int i = 0; i < CHECKPOINTS + PROCESSES; i++) {

@@ -1,8 +1,9 @@
-// Applications of memory that reacts, from C++: a hash table, access statistics, checkpoints.
+// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches.
 #include <pagewire.hpp>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
 
@@ -104,6 +105,87 @@ static void processes(pw::node &node, const std::string &path)
     REQUIRE(static_cast<std::uint64_t *>(again.memory())[2] == 7);
 }
 
+static void durable_tables(pw::node &node, const std::string &folder)
+{
+    const pw::durability where{folder, 0, PW_NO_SYNC};
+    pw::volume_ticket ticket;
+    {
+        auto table = node.join_durable_table({100}, where);
+        table.insert(7, "seven");
+        table.checkpoint();
+        table.insert(8, "eight");
+        table.flush();
+        ticket = table.ticket();
+        REQUIRE(table.volume().checkpoints >= 1);
+        REQUIRE(refused([&] { table.readmit(0, ticket); }) == PW_SYSTEM);
+        REQUIRE(refused([&] { node.join_durable_table({100, 0, 0, PW_BY_OPERATIONS}, where); }) == PW_ARGUMENT);
+    }
+    auto again = node.restart_table({100}, where, 0, {ticket});
+    REQUIRE(again.lookup(7) == "seven" && again.lookup(8) == "eight" && again.volume().elements == 2);
+    REQUIRE(refused([&] { node.restart_table({100}, where, 1, {ticket}); }) == PW_ARGUMENT);
+}
+
+static void chains(pw::node &node)
+{
+    std::vector<std::uint64_t, pw::allocator<std::uint64_t>> memory(512);
+    auto served = node.serve_built_ins(memory.data(), 4096);
+    served.begin_area(64, 128, 4096);
+    auto remote = node.open_built_ins(served.address());
+    pw::chain push;
+    push.append(64, "hello").if_swapped().compare_swap(8, pw::as_bytes(std::uint64_t{0}), pw::as_bytes(std::uint64_t{128}));
+    auto pushed = remote.run(push);
+    REQUIRE(pushed.size() == 2 && pushed[0].word == 128 && pushed[1].swapped && pushed[1].data == std::string(8, '\0'));
+    pw::chain more;
+    more.fetch_add(0, 5).read(pw::step_place::behind(8), 5).exclusive_or(128, "HE");
+    auto found = remote.run(more);
+    REQUIRE(found[0].word == 0 && memory[0] == 5 && found[1].data == "hello" && found[2].data == "he");
+    pw::chain wide;
+    wide.compare_swap(256, std::string(32, '\1'), std::string(32, '\2')).if_swapped().write(300, "no").append(64, "x").read(pw::step_place::found(2), 1);
+    auto not_swapped = remote.run(wide);
+    REQUIRE(!not_swapped[0].swapped && not_swapped[0].data == std::string(32, '\0') && !not_swapped[1].was_run);
+    REQUIRE(not_swapped[2].word == 136 && not_swapped[3].data == "x");
+    pw::chain masked;
+    masked.masked_compare_swap(0, std::string_view("\x05\x09", 2), std::string_view("\xff\0", 2), std::string_view("\x01\x80", 2), std::string_view("\0\x80", 2));
+    REQUIRE(remote.run(masked)[0].swapped && memory[0] == 0x8005);
+    REQUIRE(refused([&] { remote.run(pw::chain().fetch_add(4096, 1)); }) == PW_BOUNDS);
+    REQUIRE(refused([&] { remote.run(pw::chain().fetch_add(1, 1)); }) == PW_ALIGNMENT);
+    REQUIRE(refused([&] { remote.run(pw::chain().read(0, std::size_t{1} << 40)); }) == PW_LIMIT);
+    REQUIRE(refused([&] { pw::chain().compare_swap(0, "a", "ab"); }) == PW_ARGUMENT);
+    REQUIRE(remote.run(pw::chain()).empty());
+}
+
+static void batches(pw::node &node)
+{
+    std::vector<std::uint64_t, pw::allocator<std::uint64_t>> words(512);
+    auto token = node.export_memory(words, pw::rights::write);
+    std::uint64_t sum = 0;
+    {
+        auto served = node.redirect_batches(token, [&](const pw::batched_put &put) {
+            if (put.offset == 8)
+                throw std::runtime_error("not there");
+            sum += put.value<std::uint64_t>().value();
+            put.write();
+        });
+        auto moved = std::move(served);
+        auto batch = node.open_batch(moved.address());
+        for (std::uint64_t value = 0; value < 100; value++)
+            batch.put_value(8 * value, value);
+        REQUIRE(batch.unsent() == 100 && batch.length() == 4096);
+        batch.flush_handled();
+        REQUIRE(sum == 4949 && words[1] == 0 && words[99] == 99);
+        auto counts = moved.counts();
+        REQUIRE(counts.puts == 100 && counts.messages == 1 && counts.failed == 1 && counts.malformed == 0);
+        REQUIRE(refused([&] { batch.put_value(4092, sum); }) == PW_BOUNDS);
+    }
+    auto served = node.batches_to_memory(words.data(), 4096);
+    auto batch = node.open_batch(served.address());
+    batch.put_value(16, std::uint64_t{77});
+    batch.send();
+    batch.wait();
+    batch.flush_handled();
+    REQUIRE(words[2] == 77);
+}
+
 int main(int, char **argv)
 {
     auto node = pw::node::alone();
@@ -117,4 +199,8 @@ int main(int, char **argv)
     processes(node, path);
     for (const char *end : {"", "0", "1"})
         std::remove((path + end).c_str());
+    durable_tables(node, path + ".table");
+    std::filesystem::remove_all(path + ".table");
+    chains(node);
+    batches(node);
 }
