@@ -342,6 +342,12 @@ class Errors(Alone):
         self.assertIn("its library libpagewire.so.1 cannot be loaded", run.stderr)
         self.assertIn("/nowhere/libpagewire.so.1", run.stderr)
 
+    def test_a_library_on_the_search_path_is_loaded(self) -> None:
+        folder = os.path.dirname(os.environ.get("PAGEWIRE_LIBRARY") or pagewire.library_path())
+        environment = {**os.environ, "LD_LIBRARY_PATH": folder}
+        run = subprocess.run([sys.executable, "-c", "import pagewire"], env=environment, capture_output=True, text=True)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+
     def test_a_library_that_is_loaded_already_is_used(self) -> None:
         program = "import pagewire, os; print(pagewire.library_path(), open('/proc/self/maps').read().count('r-xp'))"
         path = os.environ.get("PAGEWIRE_LIBRARY") or pagewire.library_path()

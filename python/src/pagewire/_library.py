@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from importlib import resources
 from pathlib import Path
@@ -23,13 +24,21 @@ def _candidates() -> list[str]:
     return ([str(carried)] if carried.is_file() else []) + [NAME]
 
 
+def _is_loaded() -> bool:
+    """Whether the process has the library already: `pagewire run`, or another module."""
+    try:
+        # By ctypes: where the library is found but not loaded, dlopen(3) fails without a message, which cffi 2.1 reads all the same.
+        ctypes.CDLL(NAME, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
+
+
 def _load() -> tuple[Any, str]:
     flags = os.RTLD_NOW | os.RTLD_LOCAL
-    try:
-        # The process has it already (`pagewire run`, or another module): a second one would be a second engine.
+    if _is_loaded():
+        # A second one would be a second engine.
         return ffi.dlopen(NAME, flags | os.RTLD_NOLOAD), NAME
-    except OSError:
-        pass
     reasons = []
     for candidate in _candidates():
         try:
