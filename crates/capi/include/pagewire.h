@@ -1678,7 +1678,7 @@ pw_error pw_opened_free(pw_opened *opened);
 
 /**
  * Says within a handler that it has failed: the access counts as handled and as failed, and the log goes on. why: a sentence, which is reported on the
- * standard error output. NULL: the handler has told it itself.
+ * standard error output: the first 20 failures of a process each, and of the others some, with their number. NULL: the handler has told it itself.
  *
  * PW_ARGUMENT: no handler of this thread is running.
  */

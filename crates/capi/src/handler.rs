@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// It writes: a put, or a part of one.
 pub const PW_ACCESS_PUT: u32 = 1;
@@ -155,12 +156,29 @@ pub(crate) fn unwind() {
     resume_unwind(Box::new(Reported));
 }
 
+/// Failures of a process that are reported each. Of later ones some are: they may be as many as the accesses.
+const REPORTED_EACH: u64 = 20;
+
+/// Whether the failure of this number is reported.
+fn is_reported(number: u64) -> bool {
+    number <= REPORTED_EACH || number.is_power_of_two()
+}
+
 /// As a panic in Rust is told, whatever is to be seen of the log.
 fn report(source: u64, why: &str) {
+    static FAILURES: AtomicU64 = AtomicU64::new(0);
+    let number = FAILURES.fetch_add(1, Ordering::Relaxed) + 1;
+    if !is_reported(number) {
+        return;
+    }
+    let count = if number > REPORTED_EACH { format!(" ({number} failures so far)") } else { String::new() };
     // write(2) is a cancellation point.
     let _uncancelled = Uncancelled::begin();
     // Where the standard error output cannot be written to, there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "pagewire: a handler failed at an access of source {source}: {why}");
+    let _ = writeln!(
+        std::io::stderr(),
+        "pagewire: a handler failed at an access of source {source}: {why}{count}"
+    );
 }
 
 fn of(access: &Access<'_>) -> pw_access {
@@ -203,7 +221,7 @@ const _: () = assert!(
 );
 
 /// Says within a handler that it has failed: the access counts as handled and as failed, and the log goes on. why: a sentence, which is reported on the
-/// standard error output. NULL: the handler has told it itself.
+/// standard error output: the first 20 failures of a process each, and of the others some, with their number. NULL: the handler has told it itself.
 ///
 /// PW_ARGUMENT: no handler of this thread is running.
 #[unsafe(no_mangle)]
@@ -223,4 +241,16 @@ pub unsafe extern "C" fn pw_handler_failed(why: *const c_char) -> pw_error {
             Ok(())
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_reported_ever_more_seldom() {
+        let reported: Vec<u64> = (1..=1000).filter(|number| is_reported(*number)).collect();
+        assert_eq!(reported[..20], (1..=20).collect::<Vec<u64>>());
+        assert_eq!(reported[20..], [32, 64, 128, 256, 512]);
+    }
 }

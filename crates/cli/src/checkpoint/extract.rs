@@ -36,13 +36,12 @@ impl SavedMemory for Place<'_> {
 /// # Errors
 /// If the file cannot be made.
 pub fn extract(from: &Path, number: Option<u64>, to: &Path) -> Result<u8> {
-    let told = |error: pagewire_active::SaveError| {
-        crate::tell!("pagewire: {error}");
-        Ok(1)
-    };
     let inspection = match Inspection::open(from) {
         Ok(inspection) => inspection,
-        Err(error) => return told(error),
+        Err(error) => {
+            crate::tell!("pagewire: {error}");
+            return Ok(1);
+        }
     };
     // Zero is none: the error says which there are.
     let last = inspection.checkpoints().last().map_or(0, |last| last.number);
@@ -54,7 +53,10 @@ pub fn extract(from: &Path, number: Option<u64>, to: &Path) -> Result<u8> {
     }
     match written {
         Ok(()) => Ok(0),
-        Err(error) => told(error),
+        Err(error) => {
+            crate::tell!("pagewire: {}: {error}", with_path());
+            Ok(1)
+        }
     }
 }
 
