@@ -518,13 +518,12 @@ impl Shared {
         self.noting.note(access);
         let known = self.keys.lock().get(&access.key()).copied();
         let Some(offset) = access.offset_from(self.address) else { return };
-        let (is_get, what) = match access.operation() {
-            LoggedOperation::Read => (true, "a get"),
-            LoggedOperation::Write => (false, "a put by a token that is of no ticket"),
-            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => (false, "an atomic"),
+        let (is_get, is_logged, what) = match access.operation() {
+            LoggedOperation::Read => (true, true, "a get"),
+            LoggedOperation::Write => (false, true, "a put by a token that is of no ticket"),
+            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => (false, false, "an atomic"),
         };
-        let is_atomic = !matches!(access.operation(), LoggedOperation::Read | LoggedOperation::Write);
-        let Some(holder) = known.filter(|_| !is_atomic) else {
+        let Some(holder) = known.filter(|_| is_logged) else {
             // A letter is redirected.
             if !is_get && !access.was_refused() && !access.was_redirected() {
                 // The first one is kept.

@@ -301,7 +301,7 @@ pub unsafe extern "C" fn pw_built_ins_run(
         let chain = unsafe { chain_of(steps) }?;
         let found = opened.remote.run(&chain)?;
         for (index, (step, outcome)) in steps.iter().zip(&found).enumerate() {
-            let (said, bytes) = told(outcome);
+            let (said, bytes) = outcome_of(outcome);
             // SAFETY: where bytes are found, `found` is NULL, or has `length` places, which nobody else uses now; there are `count` outcomes (pagewire.h).
             unsafe {
                 if let Some(to) = NonNull::new(step.found.cast::<u8>()) {
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn pw_built_ins_run(
     })
 }
 
-fn told(outcome: &Outcome) -> (pw_outcome, &[u8]) {
+fn outcome_of(outcome: &Outcome) -> (pw_outcome, &[u8]) {
     let run = pw_outcome { was_run: true, ..pw_outcome::default() };
     match outcome {
         Outcome::Word(word) => (pw_outcome { word: *word, ..run }, &[]),

@@ -42,6 +42,15 @@ pub const PW_SYNC: u32 = 0;
 /// It survives the process, but not the machine.
 pub const PW_NO_SYNC: u32 = 1;
 
+/// Whether checkpoints are on the disk when they are saved, as an argument says.
+pub(crate) fn syncs_of(value: u32, name: &str) -> Result<bool> {
+    match value {
+        PW_SYNC => Ok(true),
+        PW_NO_SYNC => Ok(false),
+        _ => Err(Refusal::argument(format!("'{name}' is {value}: it must be PW_SYNC or PW_NO_SYNC"))),
+    }
+}
+
 /// Each checkpoint is a full copy: the kernel does not say what this process writes.
 pub const PW_FULL_COPIES: u32 = 0;
 /// By soft-dirty bits. No thread of this process may write during a save: the next one could miss it.
@@ -109,14 +118,7 @@ pub unsafe extern "C" fn pw_checkpoint_open(
         unsafe { to.write(std::ptr::null_mut()) };
         // SAFETY: a pointer of this library, and a string (pagewire.h).
         let (node, path) = unsafe { (node_of(node)?, path_of(path, "path")?) };
-        let syncs = match options {
-            PW_SYNC => true,
-            PW_NO_SYNC => false,
-            _ => {
-                let sentence = format!("'options' is {options}: it must be PW_SYNC or PW_NO_SYNC");
-                return Err(Refusal::argument(sentence));
-            }
-        };
+        let syncs = syncs_of(options, "options")?;
         // SAFETY: so many of them (pagewire.h).
         let memories = unsafe { memories_of(node, memories, count) }?;
         let options = CheckpointOptions { syncs, ..CheckpointOptions::default() };

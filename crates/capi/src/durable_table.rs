@@ -1,7 +1,7 @@
 //! Hash tables that outlive their processes: their volumes lie in files, and another process takes the place of one that was killed.
 
 use crate::boundary::{Result, array, call, optional, path_of, place};
-use crate::checkpoint::{PW_NO_SYNC, PW_SYNC};
+use crate::checkpoint::syncs_of;
 use crate::error::{Refusal, pw_error};
 use crate::handle::{hand_out, object};
 use crate::node::{node_of, pw_node};
@@ -130,14 +130,7 @@ unsafe fn durability_of(given: pw_durability) -> Result<Durability> {
     // SAFETY: the caller's promise.
     let folder = unsafe { path_of(given.folder, "folder") }?;
     let mut durability = Durability::new(folder);
-    durability.syncs = match given.checkpoints {
-        PW_SYNC => true,
-        PW_NO_SYNC => false,
-        other => {
-            let sentence = format!("'checkpoints' is {other}: it must be PW_SYNC or PW_NO_SYNC");
-            return Err(Refusal::argument(sentence));
-        }
-    };
+    durability.syncs = syncs_of(given.checkpoints, "checkpoints")?;
     if given.log_bytes > 0 {
         durability.log_bytes = given.log_bytes;
     }

@@ -1,7 +1,7 @@
 //! Processes whose puts and gets are logged, so that any one of them may die and repeat its work.
 
 use crate::boundary::{Result, bytes, bytes_of, call, give, optional, path_of, place};
-use crate::checkpoint::{PW_NO_SYNC, PW_SYNC};
+use crate::checkpoint::syncs_of;
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
@@ -110,11 +110,7 @@ fn options_of(given: pw_process_options) -> Result<ReplayOptions> {
         return refuse(format!("{bytes} bytes of memory and {log_bytes} of each log, which cannot be"));
     }
     let mut options = ReplayOptions::default();
-    options.checkpoints.syncs = match checkpoints {
-        PW_SYNC => true,
-        PW_NO_SYNC => false,
-        _ => return refuse(format!("checkpoints of {checkpoints}: it must be PW_SYNC or PW_NO_SYNC")),
-    };
+    options.checkpoints.syncs = syncs_of(checkpoints, "checkpoints")?;
     if log_bytes > 0 {
         options.log_bytes = log_bytes;
     }

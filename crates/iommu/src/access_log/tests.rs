@@ -1,3 +1,4 @@
+use super::reader::MOST_IN_A_ROW;
 use super::*;
 use crate::ProcessWords;
 use proptest::prelude::*;

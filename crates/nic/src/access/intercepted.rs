@@ -88,14 +88,6 @@ pub struct LoggedPiece {
 }
 
 impl LoggedPiece {
-    fn kind(&self) -> AccessKind {
-        match self.operation {
-            LoggedOperation::Write => AccessKind::Write,
-            LoggedOperation::Read => AccessKind::Read,
-            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => AccessKind::Atomic,
-        }
-    }
-
     /// Its record, of a source.
     pub fn record(&self, source: u32, flags: RecordFlags) -> RecordHeader {
         RecordHeader {
@@ -285,7 +277,7 @@ impl<F: Fabric> Intercepted<F> {
         data: &[u8],
         access: impl FnOnce(bool) -> Outcome<T>,
     ) -> Outcome<T> {
-        let effect = piece.attributes.effect(piece.kind());
+        let effect = piece.attributes.effect(piece.operation.kind());
         if !effect.is_allowed {
             return Err(self.log_refused(by, piece));
         }
@@ -340,7 +332,7 @@ impl<F: Fabric> Intercepted<F> {
         let refused = Withheld::Refused(Cause::Region(Refusal::Rights));
         let record = piece.record(by.number, piece.flags | RecordFlags::REFUSED);
         let now = || by.services.fabric.now();
-        let source = match piece.attributes.effect(piece.kind()).logging {
+        let source = match piece.attributes.effect(piece.operation.kind()).logging {
             Logging::None => return refused,
             Logging::Fault => Ok(None),
             Logging::Metadata | Logging::Data => self.source(by, piece.attributes.user_domain),

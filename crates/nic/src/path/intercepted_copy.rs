@@ -214,12 +214,11 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         length: u64,
         operation: LoggedOperation,
     ) -> Outcome<Message> {
-        let (kind, need) = match operation {
-            LoggedOperation::Read => (AccessKind::Read, Rights::REMOTE_READ),
-            LoggedOperation::Write => (AccessKind::Write, Rights::REMOTE_WRITE),
-            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => {
-                (AccessKind::Atomic, Rights::REMOTE_ATOMIC)
-            }
+        let kind = operation.kind();
+        let need = match kind {
+            AccessKind::Read => Rights::REMOTE_READ,
+            AccessKind::Write => Rights::REMOTE_WRITE,
+            AccessKind::Atomic => Rights::REMOTE_ATOMIC,
         };
         let of_region = need.intercepted(true);
         let hint = match self.known_hint(remote.key, of_region) {
@@ -260,15 +259,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     fn next_piece(&mut self, message: &Message) -> Outcome<Piece> {
         let (done, whole) = (self.done(), message.whole);
         let rest = whole.part(done, whole.length - done);
-        let kind = match message.operation {
-            LoggedOperation::Read => AccessKind::Read,
-            LoggedOperation::Write => AccessKind::Write,
-            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => AccessKind::Atomic,
-        };
         let table = self.peer_logs.table.as_ref().map(|(_, table)| table);
         let run = table.and_then(|table| table.runs(rest.address, rest.length).next());
         let (run, attributes) = run.ok_or(AS_PACKETS)?;
-        let effect = attributes.effect(kind);
+        let effect = attributes.effect(message.operation.kind());
         if !effect.is_allowed || effect.logging == Logging::Fault {
             // Pages that were set meanwhile: the owner refuses the message.
             return Err(AS_PACKETS);
