@@ -36,7 +36,7 @@ pub const OUTPUT_BYTES: usize = 1 << 20;
 pub const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a server may take until it listens.
-pub const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
+pub const LISTEN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the two hosts of a demonstration may take to come up.
 pub const HOSTS_PATIENCE: Duration = Duration::from_secs(10);

@@ -201,6 +201,16 @@ fn make(remote: &RemoteRegion, kind: Kind) -> bool {
 fn note(all: &mut Vec<Logged>, record: &RecordHeader, data: &[u8], offset: u64) {
     let edges = RecordFlags::FIRST | RecordFlags::LAST;
     let (operation, flags, length) = (record.operation, record.flags - edges, u64::from(record.length));
+    if flags.contains(RecordFlags::REPEATED) {
+        // The network was slow, and the caller has asked again: what is logged then was logged before.
+        let flags = flags - RecordFlags::REPEATED;
+        let was_logged = |logged: &Logged| {
+            (logged.operation, logged.flags) == (operation, flags)
+                && (logged.offset..logged.offset + logged.length).contains(&offset)
+        };
+        assert!(operation == LoggedOperation::Read && all.iter().any(was_logged), "{record:?}");
+        return;
+    }
     match all.last_mut() {
         Some(last)
             if (last.operation, last.flags, last.offset + last.length) == (operation, flags, offset)
