@@ -331,6 +331,11 @@
 #define PW_BATCH_ADDRESS_SIZE 66
 
 /**
+ * Words of 8 bytes in a page of global memory.
+ */
+#define PW_GLOBAL_PAGE_WORDS 512
+
+/**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
  */
 typedef enum {
@@ -474,6 +479,10 @@ typedef enum {
      * A process that is replayed does something else than before, or in another order, or a log has lost what it needs.
      */
     PW_REPLAY = 34,
+    /**
+     * The members of a parity have no round that is complete and whole, or one was begun anew.
+     */
+    PW_PARITY = 35,
 } pw_error;
 
 /**
@@ -502,6 +511,11 @@ typedef struct pw_checkpoint pw_checkpoint;
 typedef struct pw_counting pw_counting;
 
 /**
+ * Experimental: names and promises may change with any release. Memory that all processes of a job load and store: each has the same words at the same indices.
+ */
+typedef struct pw_global pw_global;
+
+/**
  * What peers did to pages that name it.
  */
 typedef struct pw_log pw_log;
@@ -520,6 +534,16 @@ typedef struct pw_opened pw_opened;
  * An operation that was started.
  */
 typedef struct pw_operation pw_operation;
+
+/**
+ * The parity of the checkpoints of several processes.
+ */
+typedef struct pw_parity pw_parity;
+
+/**
+ * One of those processes, whose checkpoints lie in its own memory and in the parity.
+ */
+typedef struct pw_parity_member pw_parity_member;
 
 /**
  * A process of several, each of which has memory that the others put to and get from, and any one of which may die.
@@ -979,6 +1003,20 @@ typedef struct {
 } pw_ticket;
 
 /**
+ * What was rebuilt.
+ */
+typedef struct {
+    /**
+     * The round of the checkpoint, which all members have.
+     */
+    uint64_t round;
+    /**
+     * Bytes of it.
+     */
+    uint64_t length;
+} pw_rebuilt;
+
+/**
  * By which others run chains: plain bytes, to be sent by any means. Who holds them may run any chain.
  */
 typedef struct {
@@ -1125,6 +1163,65 @@ typedef struct {
     uint64_t failed;
 } pw_batch_counts;
 
+/**
+ * An access to a page, as a handler at its home sees it: once for each time that the page comes to a process.
+ */
+typedef struct {
+    /**
+     * The PW_GLOBAL_PAGE_WORDS words that the process will find. What is changed here it finds, if is_alone.
+     */
+    uint64_t *content;
+    /**
+     * The first word of the page, as an index of pw_global_words().
+     */
+    uint64_t first_word;
+    /**
+     * The process whose thread touched it.
+     */
+    size_t by;
+    /**
+     * The page was touched by a store.
+     */
+    bool is_store;
+    /**
+     * No other process has a copy. Else content is a copy of its own, and what is changed there is lost.
+     */
+    bool is_alone;
+} pw_page_access;
+
+/**
+ * A function that is called at the home of a page, before the page goes to who touched it. context is what was given along with it. It must not touch the global
+ * memory, and calls for that memory give PW_IN_HANDLER.
+ * It says by pw_handler_failed() that it has failed, which is reported: the page goes all the same. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it; pagewire.hpp catches exceptions.
+ */
+typedef void (*pw_page_handler)(void *context, const pw_page_access *access);
+
+/**
+ * What has happened at one process.
+ */
+typedef struct {
+    /**
+     * Times that a thread waited for a page or a right.
+     */
+    uint64_t faults;
+    /**
+     * Pages that came.
+     */
+    uint64_t pages_in;
+    /**
+     * Pages that were given back, or are only loaded any more.
+     */
+    uint64_t pages_out;
+    /**
+     * Pages whose home this is, and whose last stores were lost with the process that had made them.
+     */
+    uint64_t lost_stores;
+    /**
+     * Pages that nobody can give any more, because their home is gone.
+     */
+    uint64_t poisoned;
+} pw_gas_counts;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1169,7 +1266,8 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
- * PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers or batches: free that before.
+ * PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
+ * of one or a global memory: free that before.
  * PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
@@ -2210,6 +2308,108 @@ pw_error pw_process_checkpoint(pw_process *process,
                                uint64_t *number);
 
 /**
+ * Makes a parity in memory of this process: of so many members, each of which saves length bytes at most. A thread of the library takes what they save. *parity
+ * is NULL after an error. The node stays until pw_parity_free().
+ *
+ * PW_ARGUMENT: there are too many members, or none; PW_NO_MEMORY, PW_HEAP, PW_SYSTEM; as pw_log_make(), as it takes a log.
+ */
+pw_error pw_parity_make(pw_node *node,
+                        size_t members,
+                        uint64_t length,
+                        pw_parity **parity);
+
+/**
+ * Gives the parity's memory back; the pointer is not valid any more. Members get PW_KEY or PW_PEER_LOST. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_parity_free(pw_parity *parity);
+
+/**
+ * Gives the token by which a member joins, and by which it is rebuilt.
+ *
+ * PW_ARGUMENT: there is no such member; PW_HANDLE.
+ */
+pw_error pw_parity_token(pw_parity *parity, size_t member, pw_token *token);
+
+/**
+ * The last round that all members have saved. 0: there is none yet.
+ *
+ * PW_ARGUMENT, PW_HANDLE; as pw_flush_handled().
+ */
+pw_error pw_parity_round(pw_parity *parity, uint64_t *round);
+
+/**
+ * Joins a parity as one of its members, by its token of that member. It takes memory for two checkpoints. *joined is NULL after an error. The node stays until
+ * pw_parity_member_free().
+ *
+ * PW_TOKEN: it is not of a parity; PW_ARGUMENT: there is no such member; PW_NO_MEMORY, PW_HEAP; as pw_open() and pw_get().
+ */
+pw_error pw_parity_join(pw_node *node,
+                        const pw_token *token,
+                        size_t member,
+                        pw_parity_member **joined);
+
+/**
+ * Joins in the place of a member that has died, whose last checkpoint is rebuilt from the parity and from the checkpoints of the others, which save nothing meanwhile.
+ * pw_parity_restore() has it reach memory then. *joined is NULL after an error.
+ *
+ * others: the tokens (pw_parity_member_token) of the other members, count of them. rebuilt: gets what was rebuilt; NULL if nobody asks. PW_PARITY: no round is complete, or
+ * what was rebuilt is not what was saved; as pw_parity_join().
+ */
+pw_error pw_parity_rebuild(pw_node *node,
+                           const pw_token *token,
+                           size_t member,
+                           const pw_token *others,
+                           size_t count,
+                           pw_rebuilt *rebuilt,
+                           pw_parity_member **joined);
+
+/**
+ * Gives the memory of a member's checkpoints back; the pointer is not valid any more. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_parity_member_free(pw_parity_member *member);
+
+/**
+ * Gives the token by which the place of another member is rebuilt: it names the checkpoints of this one.
+ *
+ * PW_ARGUMENT, PW_HANDLE; as pw_export().
+ */
+pw_error pw_parity_member_token(pw_parity_member *member, pw_token *token);
+
+/**
+ * Saves memory of this process as the member's checkpoint of the next round. It may change as soon as this has returned. The round counts when all members have
+ * saved it: pw_parity_wait().
+ *
+ * memories: count of them, 1 or more. round: gets the round; NULL if nobody asks. PW_LIMIT: they have more bytes than the parity was made for; PW_PARITY: this
+ * member has saved the round already, and others have not, or a member died in it and it was begun anew: save again; as pw_put().
+ */
+pw_error pw_parity_save(pw_parity_member *member,
+                        const pw_memory *memories,
+                        size_t count,
+                        uint64_t *round);
+
+/**
+ * Has the last checkpoint of this member that all have reach memory: that of pw_parity_rebuild(), or its own.
+ *
+ * As pw_parity_save(). PW_ARGUMENT: the memory has another length than the checkpoint; PW_PARITY: there is none, or it is damaged. Nothing was changed
+ * then.
+ */
+pw_error pw_parity_restore(pw_parity_member *member,
+                           const pw_memory *memories,
+                           size_t count,
+                           uint64_t *round);
+
+/**
+ * Waits until all members have saved the round that this one has saved last.
+ *
+ * nanoseconds: for how long at most. round: gets the round; NULL if nobody asks. PW_TIMEOUT; as pw_get().
+ */
+pw_error pw_parity_wait(pw_parity_member *member, uint64_t nanoseconds, uint64_t *round);
+
+/**
  * Has others run chains on length bytes at address, any memory of this process: a thread of the library runs them. A caller of this host that has the memory mapped
  * runs one itself if each of its steps changes one word at most. *built_ins is NULL after an error. The memory and the node stay until pw_built_ins_end().
  *
@@ -2381,6 +2581,84 @@ size_t pw_batch_unsent(pw_batch *batch);
  * Bytes of the memory that puts go to. 0: it is no batch, and pw_error_message() says so.
  */
 uint64_t pw_batch_length(pw_batch *batch);
+
+/**
+ * Experimental. Makes global memory with all processes of the job, each of which calls this with the same number of pages of 4,096 bytes. Each is the home of so many.
+ * *memory is NULL after an error. The node stays until pw_global_leave() or pw_global_free().
+ *
+ * PW_SYSTEM: the kernel does not let this user have such memory (userfaultfd(2)), and what to change; PW_LIMIT: no pages, or more than 2^28 together; PW_ARGUMENT;
+ * PW_JOB; as pw_log_make(), as it takes a log, and pw_open().
+ */
+pw_error pw_global_make(pw_node *node,
+                        size_t pages_each,
+                        pw_global **memory);
+
+/**
+ * Ends global memory when all processes of the job have called this; the pointer and the words are not valid any more, behind an error, too. NULL: nothing is done.
+ *
+ * PW_HANDLE; PW_IN_HANDLER: its handler calls, and nothing was done; PW_JOB: a process did not come, and the memory was freed all the same.
+ */
+pw_error pw_global_leave(pw_global *memory);
+
+/**
+ * Ends global memory of this process without a wait for others, which find it gone: they lose its pages, and what it stored last. The pointer and the words are not valid any more.
+ * NULL: nothing is done.
+ *
+ * PW_HANDLE; PW_IN_HANDLER: its handler calls, and nothing was done.
+ */
+pw_error pw_global_free(pw_global *memory);
+
+/**
+ * The words of all processes, by plain loads and stores: pages of all times the processes times PW_GLOBAL_PAGE_WORDS. NULL: it is no global memory, and
+ * pw_error_message() says so.
+ *
+ * The memory is as that of one x86-64 machine. A store may be overtaken by a later load of its thread of another word; atomic_thread_fence(memory_order_seq_cst) between them
+ * prevents that. Read-modify-writes are atomic among all processes. A thread that touches a page whose home is gone gets SIGSEGV. A system call that
+ * is given a page that is absent fails with EFAULT: touch it before.
+ */
+uint64_t *pw_global_words(pw_global *memory);
+
+/**
+ * The words whose home is a process of the job: *count of them, from *first on, as indices of pw_global_words().
+ *
+ * rank: of the process. PW_ARGUMENT: also, there is none; PW_HANDLE, PW_IN_HANDLER.
+ */
+pw_error pw_global_home(pw_global *memory, size_t rank, size_t *first, size_t *count);
+
+/**
+ * Has a handler called at each access to a page whose home this process is, before the page goes to who touched it: to count, to check, or to fill it. It takes the
+ * place of the one before, and is called by threads of the library, one at a time, until the memory is freed.
+ *
+ * context: is given to the handler. PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
+ */
+pw_error pw_global_on_access(pw_global *memory,
+                             pw_page_handler handler,
+                             void *context);
+
+/**
+ * Takes the pages whose home this is, and that any process may have stored to since the last call, by the first word of each. A page that a process still may store to is
+ * among them the next time, too. *count gets how many there were: where there are more than size, the others come with the next call.
+ *
+ * words: size of them. PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
+ */
+pw_error pw_global_take_dirty(pw_global *memory,
+                              uint64_t *words,
+                              size_t size,
+                              size_t *count);
+
+/**
+ * What has happened at this process so far.
+ *
+ * PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
+ */
+pw_error pw_global_counts(pw_global *memory, pw_gas_counts *counts);
+
+/**
+ * The processes that are gone: *count gets how many there are, of which the first size are written.
+ *
+ * ranks: size of them. PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
+ */
+pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *count);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -10,6 +10,7 @@
 #include <pagewire.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -1173,6 +1174,193 @@ private:
     pw_batch *opened_;
 };
 
+/** What was rebuilt of a member of a parity. */
+using rebuilt = pw_rebuilt;
+
+/** The parity of the checkpoints of several processes, which this one keeps. It ends before its node. */
+class parity {
+public:
+    parity(parity &&other) noexcept : kept_(std::exchange(other.kept_, nullptr)) {}
+    parity &operator=(parity other) noexcept
+    {
+        std::swap(kept_, other.kept_);
+        return *this;
+    }
+    ~parity() { pw_parity_free(kept_); }
+
+    /** The token of a member, which no other one uses. */
+    token member_token(std::size_t member) const
+    {
+        token made;
+        check(pw_parity_token(kept_, member, &made));
+        return made;
+    }
+
+    /** The last round that all members have saved. 0: there is none yet. */
+    std::uint64_t round() const
+    {
+        std::uint64_t complete;
+        check(pw_parity_round(kept_, &complete));
+        return complete;
+    }
+
+private:
+    friend class node;
+
+    explicit parity(pw_parity *kept) noexcept : kept_(kept) {}
+
+    pw_parity *kept_;
+};
+
+/** One of several processes whose checkpoints lie in its own memory and in a parity. It ends before its node. */
+class parity_member {
+public:
+    parity_member(parity_member &&other) noexcept : joined_(std::exchange(other.joined_, nullptr)) {}
+    parity_member &operator=(parity_member other) noexcept
+    {
+        std::swap(joined_, other.joined_);
+        return *this;
+    }
+    ~parity_member() { pw_parity_member_free(joined_); }
+
+    /** The token of the own checkpoints, for who rebuilds another member. */
+    pw::token token() const
+    {
+        pw::token made;
+        check(pw_parity_member_token(joined_, &made));
+        return made;
+    }
+
+    /** Saves memory as the checkpoint of the next round, which counts when all members have saved. Gives the round. */
+    std::uint64_t save(const std::vector<memory> &memories)
+    {
+        std::uint64_t round;
+        check(pw_parity_save(joined_, memories.data(), memories.size(), &round));
+        return round;
+    }
+
+    /** Restores memory from the own checkpoint of the last round that all members have. Gives the round. */
+    std::uint64_t restore(const std::vector<memory> &memories)
+    {
+        std::uint64_t round;
+        check(pw_parity_restore(joined_, memories.data(), memories.size(), &round));
+        return round;
+    }
+
+    /** Waits until all members have saved the round that this one has saved last, and gives it. Throws PW_TIMEOUT. */
+    std::uint64_t wait(std::chrono::nanoseconds bound)
+    {
+        std::uint64_t round;
+        check(pw_parity_wait(joined_, bound.count() > 0 ? static_cast<std::uint64_t>(bound.count()) : 0, &round));
+        return round;
+    }
+
+private:
+    friend class node;
+
+    explicit parity_member(pw_parity_member *joined) noexcept : joined_(joined) {}
+
+    pw_parity_member *joined_;
+};
+
+/** Experimental. An access to a page of global memory, as a handler at its home sees it. */
+using page_access = pw_page_access;
+/** Experimental. What has happened at one process of a global memory. */
+using global_counts = pw_gas_counts;
+
+/** Experimental: names and promises may change with any release. Memory that all processes of a job load and store. It ends before its node. */
+class global_memory {
+public:
+    /** A word. Relaxed loads and stores are plain instructions of the processor; read-modify-writes are atomic among all processes. */
+    using word = std::atomic<std::uint64_t>;
+    static_assert(sizeof(word) == sizeof(std::uint64_t) && word::is_always_lock_free, "words are changed by instructions of the processor");
+
+    global_memory(global_memory &&other) noexcept : handler_(std::move(other.handler_)), made_(std::exchange(other.made_, nullptr)) {}
+    global_memory &operator=(global_memory other) noexcept
+    {
+        std::swap(handler_, other.handler_);
+        std::swap(made_, other.made_);
+        return *this;
+    }
+    /** Others lose the pages of this process, and what it stored last, if leave() was not called. */
+    ~global_memory() { pw_global_free(made_); }
+
+    /** Ends it when all processes of the job have called this. */
+    void leave() { check(pw_global_leave(std::exchange(made_, nullptr))); }
+
+    /** The words of all processes. A thread that touches a page whose home is gone gets SIGSEGV. */
+    word *words() const
+    {
+        (void)home(0); /* throws why there are none */
+        return reinterpret_cast<word *>(pw_global_words(made_));
+    }
+
+    /** The words whose home is a process: the first one, and how many. */
+    std::pair<std::size_t, std::size_t> home(std::size_t rank) const
+    {
+        std::size_t first, count;
+        check(pw_global_home(made_, rank, &first, &count));
+        return {first, count};
+    }
+
+    /** Has a handler called at each access to a page whose home this process is. It must not touch this memory; what it throws is reported. */
+    void on_access(std::function<void(const page_access &)> handler)
+    {
+        auto kept = std::make_unique<function>(std::move(handler));
+        check(pw_global_on_access(made_, &global_memory::call, kept.get()));
+        handler_ = std::move(kept);
+    }
+
+    /** Takes the pages whose home this is, and that any process may have stored to since the last call, by the first word of each. */
+    std::vector<std::uint64_t> take_dirty()
+    {
+        std::vector<std::uint64_t> all;
+        std::size_t most = 1024, count;
+        do {
+            std::size_t had = all.size();
+            all.resize(had + most);
+            check(pw_global_take_dirty(made_, all.data() + had, most, &count));
+            all.resize(had + std::min(count, most));
+        } while (count > most);
+        return all;
+    }
+
+    /** What has happened at this process so far. */
+    global_counts counts() const
+    {
+        global_counts now;
+        check(pw_global_counts(made_, &now));
+        return now;
+    }
+
+    /** The processes that are gone. */
+    std::vector<std::size_t> lost() const
+    {
+        std::vector<std::size_t> ranks;
+        std::size_t count = 8;
+        do {
+            ranks.resize(count);
+            check(pw_global_lost(made_, ranks.data(), ranks.size(), &count));
+        } while (count > ranks.size());
+        ranks.resize(count);
+        return ranks;
+    }
+
+private:
+    friend class node;
+    using function = std::function<void(const page_access &)>;
+
+    explicit global_memory(pw_global *made) noexcept : made_(made) {}
+
+    static void call(void *context, const pw_page_access *given)
+    {
+        detail::guard([&] { (*static_cast<function *>(context))(*given); });
+    }
+
+    std::unique_ptr<function> handler_; /* ends behind the threads that call it */
+    pw_global *made_;
+};
+
 /** This process as others of its job see it. */
 class node {
 public:
@@ -1360,6 +1548,39 @@ public:
         pw_process *started;
         check(pw_process_start(node_, path.c_str(), &given, &started));
         return logged_process(started);
+    }
+
+    /** Makes a parity of the checkpoints of so many members, each of which has so many bytes at most. */
+    [[nodiscard]] parity make_parity(std::size_t members, std::uint64_t length)
+    {
+        pw_parity *made;
+        check(pw_parity_make(node_, members, length, &made));
+        return parity(made);
+    }
+
+    /** Joins a parity as one of its members. */
+    [[nodiscard]] parity_member join_parity(const token &of, std::size_t member)
+    {
+        pw_parity_member *joined;
+        check(pw_parity_join(node_, &of, member, &joined));
+        return parity_member(joined);
+    }
+
+    /** Joins in the place of a member that died, and rebuilds its checkpoint. others: the tokens of all other members. */
+    [[nodiscard]] std::pair<parity_member, rebuilt> rebuild_parity(const token &of, std::size_t member, const std::vector<token> &others)
+    {
+        pw_parity_member *joined;
+        rebuilt found;
+        check(pw_parity_rebuild(node_, &of, member, others.data(), others.size(), &found, &joined));
+        return {parity_member(joined), found};
+    }
+
+    /** Experimental. Makes memory that all processes of the job load and store, each of which calls this with the same number of pages of 4,096 bytes. */
+    [[nodiscard]] global_memory make_global_memory(std::size_t pages_each)
+    {
+        pw_global *made;
+        check(pw_global_make(node_, pages_each, &made));
+        return global_memory(made);
     }
 
     /** Takes the records of the fault log of the process, and calls a handler with each. Gives how many found no space there so far. */

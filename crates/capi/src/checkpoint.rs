@@ -321,7 +321,11 @@ unsafe fn remotes_of<'r>(remotes: *const *mut pw_remote, count: usize) -> Result
 
 /// # Safety
 /// So many of them.
-unsafe fn memories_of(node: &Arc<Node>, memories: *const pw_memory, count: usize) -> Result<Vec<RawMemory>> {
+pub(crate) unsafe fn memories_of(
+    node: &Arc<Node>,
+    memories: *const pw_memory,
+    count: usize,
+) -> Result<Vec<RawMemory>> {
     // SAFETY: the caller's promise.
     let memories = unsafe { array(memories, count, "memories") }?;
     if memories.is_empty() {

@@ -2,7 +2,7 @@
 
 use pagewire::bootstrap::JobError;
 use pagewire::{Error, Failure, OperationError, Rule};
-use pagewire_active::{CheckpointError, ReplayError, SaveError};
+use pagewire_active::{CheckpointError, ParityError, ReplayError, SaveError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
@@ -80,6 +80,8 @@ pub enum pw_error {
     PW_FILE = 33,
     /// A process that is replayed does something else than before, or in another order, or a log has lost what it needs.
     PW_REPLAY = 34,
+    /// The members of a parity have no round that is complete and whole, or one was begun anew.
+    PW_PARITY = 35,
 }
 
 /// Why a call is refused: what C programs get of it.
@@ -141,7 +143,7 @@ pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
     unsafe { libc::exit(1) }
 }
 
-const NAMES: [&CStr; 35] = [
+const NAMES: [&CStr; 36] = [
     c"PW_OK",
     c"PW_UNFINISHED",
     c"PW_ARGUMENT",
@@ -177,6 +179,7 @@ const NAMES: [&CStr; 35] = [
     c"PW_IN_USE",
     c"PW_FILE",
     c"PW_REPLAY",
+    c"PW_PARITY",
 ];
 
 impl From<Error> for Refusal {
@@ -253,6 +256,23 @@ impl From<ReplayError> for Refusal {
             | ReplayError::Lost { .. }
             | ReplayError::Unlogged { .. }
             | ReplayError::Order(_) => pw_error::PW_REPLAY,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<ParityError> for Refusal {
+    fn from(error: ParityError) -> Self {
+        let code = match error {
+            ParityError::Pagewire(error) => return error.into(),
+            ParityError::NoMember { .. } | ParityError::Regions { .. } => pw_error::PW_ARGUMENT,
+            ParityError::Token { .. } => pw_error::PW_TOKEN,
+            ParityError::Length { .. } => pw_error::PW_LIMIT,
+            ParityError::Timeout { .. } => pw_error::PW_TIMEOUT,
+            ParityError::Incomplete { .. }
+            | ParityError::BegunAnew { .. }
+            | ParityError::Nothing
+            | ParityError::Damaged { .. } => pw_error::PW_PARITY,
         };
         Refusal::new(code, error.to_string())
     }

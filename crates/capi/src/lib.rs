@@ -17,7 +17,9 @@
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
 //! | [`durable_table`] | hash tables that outlive their processes |
+//! | [`parity`] | checkpoints of several processes, whose XOR another one keeps |
 //! | [`built_in`], [`batch`] | handlers that need no code of the owner; puts that go together |
+//! | [`global_space`] | a global address space (experimental) |
 //! | [`conditional`] | writes that wait for their release |
 //! | [`verbs`], [`verbs_regions`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
@@ -35,12 +37,14 @@ pub mod counting;
 pub mod durable_table;
 pub mod error;
 pub mod export;
+pub mod global_space;
 pub mod handle;
 pub mod handler;
 pub mod heap;
 pub mod malloc;
 pub mod node;
 pub mod operation;
+pub mod parity;
 pub mod process;
 mod raw_memory;
 pub mod remote;

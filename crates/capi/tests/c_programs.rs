@@ -186,6 +186,33 @@ fn a_process_repeats_its_work_as_the_guide_says() {
 }
 
 #[test]
+fn parity_rebuilds_a_member() {
+    run(&compiled("examples/parity.c"), &shown("parity", "parity"));
+    run(&compiled("tests/c/parity.c"), "");
+}
+
+/// The kernel may have no such memory, or not for this user.
+#[test]
+fn processes_share_global_memory() {
+    let program = compiled("tests/c/global_memory.c");
+    let said = run_job_of(2, &program);
+    if said.iter().any(|said| said.contains("none")) {
+        return not_checked::tell("global memory from C: userfaultfd(2) is not to be had");
+    }
+    assert_eq!(said, ["", ""]);
+    run(&program, "");
+    let program = compiled("examples/global_memory.c");
+    run(&program, &shown("experimental-gas", "global_memory"));
+    for said in run_job_of(2, &program) {
+        let sum = "make 536854528\n";
+        assert_eq!(
+            said,
+            format!("the words of process 0 {sum}the words of process 1 {sum}all have counted to 2000\n")
+        );
+    }
+}
+
+#[test]
 fn built_in_handlers_and_batches_keep_their_promises() {
     let program = compiled("tests/c/batch.c");
     run(&program, "");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 20] = [
     "version",
     "error",
     "node",
@@ -23,8 +23,10 @@ const SOURCES: [&str; 18] = [
     "counting",
     "checkpoint",
     "process",
+    "parity",
     "built_in",
     "batch",
+    "global_space",
 ];
 
 fn folder() -> &'static Path {

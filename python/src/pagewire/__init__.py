@@ -35,9 +35,11 @@ from ._batch import Batch, BatchAddress, BatchCounts, BatchedPut, Batches
 from ._built_in import BuiltIns, Chain, ChainAddress, Outcome, Place, RemoteBuiltIns
 from ._conditional import HeldWrite, Opened, Peer
 from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
+from ._global import GlobalCounts, GlobalMemory
 from ._library import library_path, version
 from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap, retain_heap
 from ._operation import Operation
+from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote
 from ._token import Token
 
@@ -64,6 +66,8 @@ __all__ = [
     "Error",
     "ErrorCode",
     "Faults",
+    "GlobalCounts",
+    "GlobalMemory",
     "HashTable",
     "HeldWrite",
     "LocalWrites",
@@ -73,9 +77,12 @@ __all__ = [
     "Operation",
     "Outcome",
     "Pages",
+    "Parity",
+    "ParityMember",
     "Peer",
     "PeerLostError",
     "Place",
+    "Rebuilt",
     "Remote",
     "RemoteBuiltIns",
     "Restored",

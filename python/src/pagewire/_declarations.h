@@ -120,6 +120,8 @@
 
 #define PW_BATCH_ADDRESS_SIZE 66
 
+#define PW_GLOBAL_PAGE_WORDS 512
+
 typedef enum {
     PW_OK = 0,
     PW_UNFINISHED = 1,
@@ -156,6 +158,7 @@ typedef enum {
     PW_IN_USE = 32,
     PW_FILE = 33,
     PW_REPLAY = 34,
+    PW_PARITY = 35,
 } pw_error;
 
 typedef struct pw_batch pw_batch;
@@ -168,6 +171,8 @@ typedef struct pw_checkpoint pw_checkpoint;
 
 typedef struct pw_counting pw_counting;
 
+typedef struct pw_global pw_global;
+
 typedef struct pw_log pw_log;
 
 typedef struct pw_node pw_node;
@@ -175,6 +180,10 @@ typedef struct pw_node pw_node;
 typedef struct pw_opened pw_opened;
 
 typedef struct pw_operation pw_operation;
+
+typedef struct pw_parity pw_parity;
+
+typedef struct pw_parity_member pw_parity_member;
 
 typedef struct pw_process pw_process;
 
@@ -325,6 +334,11 @@ typedef struct {
 } pw_ticket;
 
 typedef struct {
+    uint64_t round;
+    uint64_t length;
+} pw_rebuilt;
+
+typedef struct {
     uint8_t bytes[PW_CHAIN_ADDRESS_SIZE];
 } pw_chain_address;
 
@@ -369,6 +383,24 @@ typedef struct {
     uint64_t malformed;
     uint64_t failed;
 } pw_batch_counts;
+
+typedef struct {
+    uint64_t *content;
+    uint64_t first_word;
+    size_t by;
+    bool is_store;
+    bool is_alone;
+} pw_page_access;
+
+typedef void (*pw_page_handler)(void *context, const pw_page_access *access);
+
+typedef struct {
+    uint64_t faults;
+    uint64_t pages_in;
+    uint64_t pages_out;
+    uint64_t lost_stores;
+    uint64_t poisoned;
+} pw_gas_counts;
 
 uint32_t pw_version(void);
 
@@ -695,6 +727,34 @@ pw_error pw_process_get(pw_process *process, size_t peer, uint64_t offset, void 
 
 pw_error pw_process_checkpoint(pw_process *process, const void *note, size_t length, uint64_t *number);
 
+pw_error pw_parity_make(pw_node *node, size_t members, uint64_t length, pw_parity **parity);
+
+pw_error pw_parity_free(pw_parity *parity);
+
+pw_error pw_parity_token(pw_parity *parity, size_t member, pw_token *token);
+
+pw_error pw_parity_round(pw_parity *parity, uint64_t *round);
+
+pw_error pw_parity_join(pw_node *node, const pw_token *token, size_t member, pw_parity_member **joined);
+
+pw_error pw_parity_rebuild(pw_node *node,
+                           const pw_token *token,
+                           size_t member,
+                           const pw_token *others,
+                           size_t count,
+                           pw_rebuilt *rebuilt,
+                           pw_parity_member **joined);
+
+pw_error pw_parity_member_free(pw_parity_member *member);
+
+pw_error pw_parity_member_token(pw_parity_member *member, pw_token *token);
+
+pw_error pw_parity_save(pw_parity_member *member, const pw_memory *memories, size_t count, uint64_t *round);
+
+pw_error pw_parity_restore(pw_parity_member *member, const pw_memory *memories, size_t count, uint64_t *round);
+
+pw_error pw_parity_wait(pw_parity_member *member, uint64_t nanoseconds, uint64_t *round);
+
 pw_error pw_built_ins_serve(pw_node *node, void *address, size_t length, pw_built_ins **built_ins);
 
 pw_error pw_built_ins_end(pw_built_ins *built_ins);
@@ -738,3 +798,21 @@ pw_error pw_batch_flush_handled(pw_batch *batch);
 size_t pw_batch_unsent(pw_batch *batch);
 
 uint64_t pw_batch_length(pw_batch *batch);
+
+pw_error pw_global_make(pw_node *node, size_t pages_each, pw_global **memory);
+
+pw_error pw_global_leave(pw_global *memory);
+
+pw_error pw_global_free(pw_global *memory);
+
+uint64_t *pw_global_words(pw_global *memory);
+
+pw_error pw_global_home(pw_global *memory, size_t rank, size_t *first, size_t *count);
+
+pw_error pw_global_on_access(pw_global *memory, pw_page_handler handler, void *context);
+
+pw_error pw_global_take_dirty(pw_global *memory, uint64_t *words, size_t size, size_t *count);
+
+pw_error pw_global_counts(pw_global *memory, pw_gas_counts *counts);
+
+pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *count);

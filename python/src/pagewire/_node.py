@@ -17,8 +17,10 @@ from ._batch import Batch, Batches, PutHandler
 from ._built_in import BuiltIns, RemoteBuiltIns
 from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error
+from ._global import GlobalMemory
 from ._library import HEADER, ffi, lib
 from ._operation import Operation, Orphans
+from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote, address_of
 from ._token import Token, c_token
 from ._uses import Uses
@@ -266,6 +268,24 @@ class Node:
         """Begins as process `rank` of `count`, with `size` bytes of memory, whose puts and gets are logged. If the file has a checkpoint of it, that is restored:
         then connect all others, replay(), and repeat the work from there. log_bytes: of each log, 1 MiB unless it is said."""
         return LoggedProcess(self, path, (rank, count), size, log_bytes, sync)
+
+    def parity(self, members: int, size: int) -> Parity:
+        """Makes a parity of the checkpoints of so many members, each of which has `size` bytes at most. It takes twice as much memory of this process."""
+        return Parity(self, members, size)
+
+    def join_parity(self, token: bytes, member: int) -> ParityMember:
+        """Joins a parity as one of its members, by its token of that member. It takes memory for two checkpoints."""
+        return ParityMember(self, token, member)
+
+    def rebuild_parity(self, token: bytes, member: int, others: Iterable[bytes]) -> tuple[ParityMember, Rebuilt]:
+        """Joins in the place of a member that died, and rebuilds its checkpoint of the last round that all have. others: the tokens (ParityMember.token()) of all other
+        members, in any order."""
+        return ParityMember._rebuild(self, token, member, others)
+
+    def global_memory(self, pages_each: int) -> GlobalMemory:
+        """Experimental. Makes memory that all processes of the job load and store, each of which calls this with the same number of pages of 4,096 bytes, and is
+        the home of so many."""
+        return GlobalMemory(self, pages_each)
 
     def _memory_of(self, memory: Token | NDArray[Any]) -> NDArray[Any]:
         """The array that a token of this node names, or that is given."""

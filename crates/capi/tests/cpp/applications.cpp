@@ -1,4 +1,4 @@
-// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches.
+// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity, global memory.
 #include <pagewire.hpp>
 
 #include <cstdio>
@@ -186,6 +186,62 @@ static void batches(pw::node &node)
     REQUIRE(words[2] == 77);
 }
 
+static void parities(pw::node &keeper)
+{
+    using namespace std::chrono_literals;
+    std::vector<std::uint64_t, pw::allocator<std::uint64_t>> table(1000);
+    auto node = pw::node::alone();
+    auto parity = keeper.make_parity(2, 8000);
+    auto memory = [](auto &values) { return std::vector<pw::memory>{{values.data(), 8 * values.size(), nullptr}}; };
+    auto first = node.join_parity(parity.member_token(0), 0);
+    {
+        auto second = node.join_parity(parity.member_token(1), 1);
+        REQUIRE(refused([&] { first.restore(memory(table)); }) == PW_PARITY);
+        table[7] = 70;
+        REQUIRE(first.save(memory(table)) == 1);
+        REQUIRE(refused([&] { first.wait(1ms); }) == PW_TIMEOUT);
+        table[7] = 71;
+        REQUIRE(second.save(memory(table)) == 1 && second.wait(10s) == 1 && parity.round() == 1);
+    }
+    table[7] = 0;
+    auto [again, rebuilt] = node.rebuild_parity(parity.member_token(1), 1, {first.token()});
+    REQUIRE(rebuilt.round == 1 && rebuilt.length == 8000);
+    REQUIRE(again.restore(memory(table)) == 1 && table[7] == 71);
+    REQUIRE(first.restore(memory(table)) == 1 && table[7] == 70);
+    REQUIRE(refused([&] { (void)parity.member_token(2); }) == PW_ARGUMENT);
+    REQUIRE(refused([&] { (void)node.join_parity(first.token(), 0); }) == PW_TOKEN);
+}
+
+static void global_memories(pw::node &node)
+{
+    try {
+        auto memory = node.make_global_memory(2);
+        auto moved = std::move(memory);
+        std::size_t calls = 0;
+        moved.on_access([&](const pw::page_access &access) {
+            REQUIRE(access.first_word % PW_GLOBAL_PAGE_WORDS == 0 && access.by == 0 && access.is_alone);
+            access.content[5] = 50;
+            calls++;
+        });
+        auto words = moved.words();
+        words[0].fetch_add(3);
+        REQUIRE(words[0] == 3 && words[5] == 50 && words[512 + 5] == 50 && calls >= 2);
+        REQUIRE(moved.home(0) == (std::pair<std::size_t, std::size_t>{0, 1024}));
+        auto dirty = moved.take_dirty();
+        REQUIRE(!dirty.empty() && dirty[0] == 0);
+        REQUIRE(moved.counts().faults >= 2 && moved.lost().empty());
+        REQUIRE(refused([&] { moved.home(1); }) == PW_ARGUMENT);
+        REQUIRE(refused([&] { memory.words(); }) == PW_ARGUMENT);
+        REQUIRE(refused([&] { (void)node.make_global_memory(0); }) == PW_LIMIT);
+        moved.leave();
+        REQUIRE(refused([&] { moved.counts(); }) == PW_ARGUMENT);
+    } catch (const pw::error &error) {
+        if (error.code() != PW_SYSTEM)
+            throw;
+        std::fprintf(stderr, "not checked: global memory: %s\n", error.what());
+    }
+}
+
 int main(int, char **argv)
 {
     auto node = pw::node::alone();
@@ -203,4 +259,6 @@ int main(int, char **argv)
     std::filesystem::remove_all(path + ".table");
     chains(node);
     batches(node);
+    parities(node);
+    global_memories(node);
 }

@@ -206,6 +206,12 @@ impl GlobalMemory {
         dirty.into_iter().map(|page| page as usize * FAULTED_WORDS).collect()
     }
 
+    /// Whether the calling thread is one that runs the handler of [`on_access`](Self::on_access), which must make no call for this memory.
+    pub fn is_in_handler(&self) -> bool {
+        let own = std::thread::current().id();
+        self.threads.iter().any(|thread| thread.thread().id() == own)
+    }
+
     pub fn statistics(&self) -> GasStatistics {
         let faults = self.shared.faults.load(Ordering::Relaxed);
         GasStatistics { faults, ..self.shared.state.lock().statistics }

@@ -1,0 +1,150 @@
+"""Experimental applications of the package. python -m unittest discover python/tests"""
+
+import gc
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pagewire
+from pagewire import ErrorCode
+
+ROOT = Path(__file__).parent.parent
+# Words of a page.
+PAGE = 512
+
+
+def run_job(program: list[str], size: int, **variables: str) -> list[str]:
+    """Runs a program as a job; gives what the processes have said, sorted."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = {**os.environ, **variables, "PAGEWIRE_JOB_FILE": folder, "PAGEWIRE_SIZE": str(size)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        members: list[Any] = [subprocess.Popen([sys.executable, *program], env=job, **pipes) for _ in range(size)]  # type: ignore[call-overload]
+        said = []
+        try:
+            for member in members:
+                output, errors = member.communicate(timeout=60)
+                if member.returncode:
+                    raise AssertionError(errors)
+                said.append(output)
+        finally:
+            for member in members:
+                member.kill()
+        return sorted(said)
+
+
+def has_global_memory() -> bool:
+    """Whether there is userfaultfd(2) for this user."""
+    try:
+        with pagewire.Node.alone() as node:
+            node.global_memory(1).close()
+    except pagewire.Error as error:
+        if error.code != ErrorCode.SYSTEM:
+            raise
+        print(f"not checked: global memory from Python: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def shown(page: str, name: str) -> str:
+    """What a page of the guide says that a program prints, after it has been seen to have the program."""
+    text = (ROOT.parent / "docs" / "guide" / f"{page}.md").read_text()
+    _, program = (ROOT / "examples" / f"{name}.py").read_text().split('"""\n\n', 1)
+    if f"```python\n# {name}.py\n{program}```" not in text:
+        raise AssertionError(f"the guide has another {name}.py")
+    found = re.search(rf"\$ python {name}.py\n(.*?)```", text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+JOB = """
+import numpy as np
+import pagewire
+
+node = pagewire.Node.from_env()
+memory = node.global_memory(4)
+words, view = memory.words(), memory.view()
+own, other = memory.home(node.rank), memory.home((node.rank + 1) % node.size)
+words[own.start : own.stop] = np.arange(len(own)) + 1000 * node.rank
+node.barrier()
+expected = np.arange(len(own)) + 1000 * ((node.rank + 1) % node.size)
+assert np.array_equal(words[other.start : other.stop], expected)
+assert bytes(view[8 * other.start + 8 : 8 * other.start + 16]) == int(expected[1]).to_bytes(8, "little")
+assert len(view) == 8 * len(words) == 4 * 4096 * node.size
+# Each adds to its own word of one page.
+node.barrier()
+for _ in range(300):
+    words[node.rank] += 1
+node.barrier()
+assert [int(words[rank]) for rank in range(node.size)] == [300 + rank for rank in range(node.size)]
+assert memory.counts.pages_in > 0 and memory.counts.lost_stores == 0 and memory.lost == []
+if node.rank == 0:
+    assert 0 in memory.take_dirty()
+memory.leave()
+del words, view
+node.leave()
+print("well done")
+"""
+
+
+@unittest.skipUnless(has_global_memory(), "the kernel has no userfaultfd(2) for this user")
+class GlobalMemory(unittest.TestCase):
+    def test_processes_load_what_others_store(self) -> None:
+        for size, path in ((1, "local"), (2, "local"), (2, "udp"), (3, "local")):
+            with self.subTest(size=size, path=path):
+                self.assertEqual(run_job(["-c", JOB], size, PAGEWIRE_PATH=path), ["well done\n"] * size)
+
+    def test_the_guide(self) -> None:
+        expected = shown("experimental-gas", "global_memory")
+        example = str(ROOT / "examples" / "global_memory.py")
+        self.assertEqual(run_job([example], 1), [expected])
+        both = [expected, expected.replace("process 0", "process 1")]
+        self.assertEqual(run_job([example], 2), both)
+
+    def test_arrays_hold_the_memory(self) -> None:
+        node = pagewire.Node.alone()
+        memory = node.global_memory(2)
+        words = memory.words(np.uint32)
+        self.assertEqual(words.size, 2 * 2 * PAGE)
+        memory.close()
+        self.assertRaises(ValueError, memory.words)
+        words[7] = 70
+        tail = words[7:]
+        del words
+        gc.collect()
+        with self.assertRaises(pagewire.Error) as caught:
+            node.leave()
+        self.assertEqual(caught.exception.code, ErrorCode.IN_USE)
+        self.assertEqual(tail[0], 70)
+        del tail
+        gc.collect()
+        node.leave()
+
+    def test_misuse(self) -> None:
+        with pagewire.Node.alone() as node:
+            for pages in (0, 1 << 40):
+                with self.assertRaises(pagewire.Error) as caught:
+                    node.global_memory(pages)
+                self.assertEqual(caught.exception.code, ErrorCode.LIMIT)
+            self.assertRaises(ValueError, node.global_memory, -1)
+            self.assertRaises(TypeError, node.global_memory, "1")
+            memory = node.global_memory(1)
+            self.assertRaises(TypeError, memory.words, object)
+            with self.assertRaises(pagewire.Error):
+                memory.home(1)
+            # A system call does not wait for a page.
+            with tempfile.TemporaryFile() as file, self.assertRaises(OSError):
+                os.writev(file.fileno(), [memory.view()])
+            memory.leave()
+            self.assertRaises(ValueError, memory.leave)
+            self.assertRaises(ValueError, memory.take_dirty)
+
+
+if __name__ == "__main__":
+    unittest.main()
