@@ -27,6 +27,10 @@
 //! Byte `p` of a stream is put at `p` modulo the length of the window. So the reader sees where each record belongs, and a lost or repeated one is
 //! an error, never wrong bytes.
 
+mod listener;
+
+pub use listener::Listener;
+
 use crate::access::Access;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Found, LogOptions, Logs};
@@ -41,6 +45,8 @@ use std::time::{Duration, Instant};
 const WINDOW: u64 = 1 << 20;
 /// Bytes behind it, where the end of the stream is put: one page.
 const CONTROL: u64 = 4096;
+/// Behind the end of the stream: where a [`Listener`] puts the token of its end, before anything else.
+const GREETING: u64 = WINDOW + 8;
 /// Bytes of one put: those of one record at most.
 const CHUNK: usize = 1 << 16;
 /// Puts of one end that are under way at once.
@@ -70,10 +76,7 @@ impl Endpoint {
     /// # Errors
     /// `InvalidInput`: `bytes` is below 4,096. Other kinds: there is no memory, or no log, of which a process has 1,024.
     pub fn new(node: &Node, bytes: usize) -> io::Result<Endpoint> {
-        if bytes < 4096 {
-            let why = format!("a stream with a buffer of {bytes} bytes: it needs at least 4096");
-            return Err(io::Error::new(ErrorKind::InvalidInput, why));
-        }
+        Endpoint::check(bytes)?;
         let make = || {
             let window = node.zeroed::<u8>((WINDOW + CONTROL) as usize)?;
             let log = node.access_log_with(&LogOptions { sources: SOURCES, ..LogOptions::new(bytes) })?;
@@ -82,6 +85,14 @@ impl Endpoint {
             Ok(Endpoint { window, log, token, chunk: CHUNK.min(bytes / 4) })
         };
         make().map_err(|why: pagewire::Error| io::Error::other(format!("a stream: {why}")))
+    }
+
+    fn check(bytes: usize) -> io::Result<()> {
+        if bytes < 4096 {
+            let why = format!("a stream with a buffer of {bytes} bytes: it needs at least 4096");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        Ok(())
     }
 
     /// What the peer connects to.
@@ -129,9 +140,43 @@ impl Stream {
     /// # Errors
     /// As those of `write`.
     pub fn finish(&self) -> io::Result<()> {
+        self.finish_within(None)
+    }
+
+    /// [`finish`](Self::finish), for so long at most; `None`: without a bound.
+    ///
+    /// # Errors
+    /// As those of `write`. `TimedOut`: the peer has not taken all; it still may.
+    pub fn finish_within(&self, patience: Option<Duration>) -> io::Result<()> {
+        let until = until(patience);
         let mut writer = self.shared.writer.lock();
         writer.finish()?;
-        writer.flush()
+        writer.wait(0, until)
+    }
+
+    /// Waits until all that was written is in the peer's log, for so long at most; `None`: without a bound.
+    ///
+    /// # Errors
+    /// As those of `write`. `TimedOut`: the peer has not taken all; it still may.
+    pub fn flush_within(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.shared.writer.lock().wait(0, until(patience))
+    }
+
+    /// Writes some bytes, and gives how many, as `write`. It waits for so long at most; `None`: without a bound.
+    ///
+    /// # Errors
+    /// As those of `write`. `TimedOut`: the peer does not read, and nothing was written.
+    pub fn write_within(&self, bytes: &[u8], patience: Option<Duration>) -> io::Result<usize> {
+        self.shared.writer.lock().write(bytes, until(patience))
+    }
+
+    /// Reads some bytes, and gives how many, as `read`. It waits for so long at most, whatever [`set_read_timeout`](Self::set_read_timeout) has said;
+    /// `None`: without a bound.
+    ///
+    /// # Errors
+    /// As those of `read`. `TimedOut`: no byte has come.
+    pub fn read_within(&self, bytes: &mut [u8], patience: Option<Duration>) -> io::Result<usize> {
+        self.shared.reader.lock().read(bytes, patience)
     }
 
     /// How long a read waits for the next byte; `None`, as at first: without a bound. A read that ends by it is `TimedOut`.
@@ -142,17 +187,19 @@ impl Stream {
 
 impl Read for &Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.shared.reader.lock().read(bytes)
+        let mut reader = self.shared.reader.lock();
+        let patience = reader.patience;
+        reader.read(bytes, patience)
     }
 }
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.shared.writer.lock().write(bytes)
+        self.shared.writer.lock().write(bytes, None)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.shared.writer.lock().flush()
+        self.flush_within(None)
     }
 }
 
@@ -203,9 +250,13 @@ impl Writer {
         Writer { remote, position: 0, chunk, in_flight: VecDeque::new(), is_finished: false, failure: None }
     }
 
-    /// Waits until no more than `most` puts are under way.
-    fn wait(&mut self, most: usize) -> io::Result<()> {
+    /// Waits until no more than `most` puts are under way, or it is so late.
+    fn wait(&mut self, most: usize, until: Option<Instant>) -> io::Result<()> {
         while self.in_flight.len() > most || self.in_flight.front().is_some_and(Operation::is_done) {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if self.in_flight.front().zip(left).is_some_and(|(first, left)| !first.ends_within(left)) {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the peer has not read in time"));
+            }
             let Some(first) = self.in_flight.pop_front() else { break };
             if let Err(error) = first.wait() {
                 self.failure.get_or_insert(error.failure);
@@ -214,14 +265,14 @@ impl Writer {
         self.failure.as_ref().map_or(Ok(()), |failure| Err(broken(failure)))
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8], until: Option<Instant>) -> io::Result<usize> {
         if self.is_finished {
             return Err(io::Error::new(ErrorKind::BrokenPipe, "the stream was finished at this side"));
         }
         if bytes.is_empty() {
             return Ok(0);
         }
-        self.wait(IN_FLIGHT - 1)?;
+        self.wait(IN_FLIGHT - 1, until)?;
         let at = self.position % WINDOW;
         let length = bytes.len().min(self.chunk).min((WINDOW - at) as usize);
         self.in_flight.push_back(self.remote.put(at, bytes[..length].to_vec()));
@@ -229,16 +280,13 @@ impl Writer {
         Ok(length)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.wait(0)
-    }
-
+    /// Starts the end of the stream on its way.
     fn finish(&mut self) -> io::Result<()> {
         if !std::mem::replace(&mut self.is_finished, true) {
             let end = self.position.to_ne_bytes().to_vec();
             self.in_flight.push_back(self.remote.put(WINDOW, end));
         }
-        self.wait(IN_FLIGHT)
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(broken(failure)))
     }
 
     /// Finishes, and gives the peer some time to take what is under way.
@@ -307,7 +355,7 @@ impl Reader {
         Reader { log, remote, patience: None, incoming, _window: window }
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, bytes: &mut [u8], patience: Option<Duration>) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -332,7 +380,7 @@ impl Reader {
                 (Found::Nothing, Some(failure)) => return Err(broken(&failure)),
                 (_, failure) => lost = failure,
             }
-            if self.patience.is_some_and(|patience| begin.elapsed() >= patience) {
+            if patience.is_some_and(|patience| begin.elapsed() >= patience) {
                 return Err(io::Error::new(ErrorKind::TimedOut, "the peer has written nothing in time"));
             }
             polls += 1;
@@ -341,18 +389,23 @@ impl Reader {
             }
             if probed.elapsed() > PROBE_AFTER && lost.is_none() {
                 // What a peer wrote before it died is read first.
-                lost = self.probe();
+                lost = probe(&self.remote, WINDOW);
                 probed = Instant::now();
             }
         }
     }
+}
 
-    /// Asks whether the peer is there.
-    fn probe(&self) -> Option<Failure> {
-        let got = self.remote.get_into(WINDOW, vec![0u64]);
-        if !got.ends_within(PROBE_AFTER) {
-            return None;
-        }
-        got.wait().err().map(|error| error.failure)
+/// Asks whether a peer is there.
+fn probe(remote: &RemoteRegion, at: u64) -> Option<Failure> {
+    let got = remote.get_into(at, vec![0u64]);
+    if !got.ends_within(PROBE_AFTER) {
+        return None;
     }
+    got.wait().err().map(|error| error.failure)
+}
+
+/// When a wait ends that begins now.
+fn until(patience: Option<Duration>) -> Option<Instant> {
+    patience.and_then(|patience| Instant::now().checked_add(patience))
 }

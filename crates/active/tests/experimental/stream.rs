@@ -2,7 +2,7 @@
 
 use crate::other::{Other, hear, hex, role, say, token_of};
 use pagewire::Node;
-use pagewire_active::experimental::stream::{Endpoint, Stream};
+use pagewire_active::experimental::stream::{Endpoint, Listener, Stream};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -191,4 +191,90 @@ fn what_cannot_be_a_stream_is_refused_with_the_reason() {
     let mut stream = near.connect(&node, &distant.token()).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(30)));
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+}
+
+/// Other processes have the token of the listener alone. One that is killed while it waits is passed over.
+#[test]
+fn a_listener_takes_whoever_asks() {
+    const TEST: &str = "stream::a_listener_takes_whoever_asks";
+    const ASKERS: usize = 3;
+    if role().is_some() {
+        let node = Node::alone().unwrap();
+        let token = token_of(&hear());
+        say("asks");
+        let mut stream = Stream::connect(&node, &token, 1 << 16, None).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        stream.write_all(text.to_uppercase().as_bytes()).unwrap();
+        drop(stream);
+        let closed = Stream::connect(&node, &token, 1 << 16, None).err().map(|why| why.kind());
+        say(&format!("closed {closed:?}"));
+        return;
+    }
+    for path in PATHS {
+        let node = Node::alone().unwrap();
+        let listener = Listener::new(&node, 1 << 16).unwrap();
+        let late = listener.accept(&node, Some(Duration::from_millis(30))).err().map(|why| why.kind());
+        assert_eq!(late, Some(ErrorKind::TimedOut));
+        let ask = || {
+            let mut other = Other::start(TEST, "asks", path);
+            other.tell(&hex(&listener.token().to_bytes()));
+            other.expect("asks");
+            other
+        };
+        let mut killed = ask();
+        std::thread::sleep(Duration::from_millis(200)); // Its wish is in the log by then, or it never comes.
+        assert!(killed.kill());
+        let mut others: Vec<Other> = (0..ASKERS).map(|_| ask()).collect();
+        let mut streams: Vec<Stream> = (0..ASKERS).map(|_| listener.accept(&node, None).unwrap()).collect();
+        for (at, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(format!("to the asker {at}").as_bytes()).unwrap();
+            stream.finish().unwrap();
+        }
+        drop(listener);
+        for (at, stream) in streams.iter_mut().enumerate() {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            assert_eq!(text, format!("TO THE ASKER {at}"));
+        }
+        for other in &mut others {
+            assert_eq!(other.expect("closed"), "Some(ConnectionRefused)");
+        }
+    }
+}
+
+#[test]
+fn waits_of_a_stream_have_bounds() {
+    let node = Node::alone().unwrap();
+    let listener = Listener::new(&node, 4096).unwrap();
+    let token = listener.token();
+    let brief = Some(Duration::from_millis(30));
+    let kind = |why: std::io::Error| why.kind();
+    // Nobody accepts. Who has given up is passed over.
+    assert_eq!(Stream::connect(&node, &token, 4096, brief).err().map(kind), Some(ErrorKind::TimedOut));
+    let (client, server) = std::thread::scope(|scope| {
+        let asks = scope.spawn(|| Stream::connect(&node, &token, 4096, None).unwrap());
+        let server = listener.accept(&node, None).unwrap();
+        (asks.join().unwrap(), server)
+    });
+    assert_eq!(client.read_within(&mut [0], brief).unwrap_err().kind(), ErrorKind::TimedOut);
+    let mut written = 0;
+    let late = loop {
+        match client.write_within(&[7; 1000], brief) {
+            Ok(length) => written += length,
+            Err(why) => break why,
+        }
+    };
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    assert_eq!(client.flush_within(brief).unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(client.finish_within(brief).unwrap_err().kind(), ErrorKind::TimedOut);
+    let mut read = Vec::new();
+    let mut reader = server.clone();
+    reader.read_to_end(&mut read).unwrap();
+    assert_eq!(read, vec![7; written]);
+    client.finish_within(Some(Duration::from_secs(10))).unwrap();
+    let other = Listener::new(&node, 100).err().map(kind);
+    assert_eq!(other, Some(ErrorKind::InvalidInput));
+    let own = node.zeroed::<u8>(100).unwrap().export(pagewire::Rights::all()).unwrap();
+    assert_eq!(Stream::connect(&node, &own, 4096, None).err().map(kind), Some(ErrorKind::InvalidInput));
 }
