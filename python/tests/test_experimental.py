@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,123 @@ class GlobalMemory(unittest.TestCase):
             memory.leave()
             self.assertRaises(ValueError, memory.leave)
             self.assertRaises(ValueError, memory.take_dirty)
+
+
+ECHO = """
+import sys
+import pagewire
+
+with pagewire.Node.alone() as node, node.connect(bytes.fromhex(sys.argv[1])) as stream:
+    while part := stream.receive(1 << 16):
+        stream.send(part)
+    stream.shutdown()
+"""
+
+
+class Streams(unittest.TestCase):
+    def setUp(self) -> None:
+        self.node = pagewire.Node.alone()
+        self.addCleanup(self.node.leave)
+
+    def pair(self, buffer: int = 1 << 16) -> tuple[pagewire.Stream, pagewire.Stream]:
+        listener = self.node.listen(buffer)
+        made: list[pagewire.Stream] = []
+        thread = threading.Thread(target=lambda: made.append(self.node.connect(listener.token, buffer)))
+        thread.start()
+        server = listener.accept(10)
+        thread.join()
+        listener.close()
+        return server, made[0]
+
+    def test_another_process_gives_back_what_it_gets(self) -> None:
+        data = np.arange(300_000, dtype=np.uint32)
+        for path in ("local", "udp"):
+            with self.subTest(path=path), self.node.listen() as listener:
+                command = [sys.executable, "-c", ECHO, listener.token.hex()]
+                other = subprocess.Popen(command, env={**os.environ, "PAGEWIRE_PATH": path})
+                self.addCleanup(other.kill)
+                with listener.accept(60) as stream:
+                    sending = threading.Thread(target=lambda: (stream.send(data), stream.shutdown()))
+                    sending.start()
+                    found = np.zeros_like(data).view(np.uint8)
+                    at = 0
+                    while count := stream.receive_into(found[at:], 60) if at < len(found) else 0:
+                        at += count
+                    sending.join()
+                    self.assertEqual(stream.receive(1), b"")
+                    self.assertTrue(np.array_equal(found.view(np.uint32), data))
+                self.assertEqual(other.wait(60), 0)
+
+    def test_a_peer_that_is_killed_is_an_error(self) -> None:
+        with self.node.listen() as listener:
+            other = subprocess.Popen([sys.executable, "-c", ECHO, listener.token.hex()])
+            self.addCleanup(other.kill)
+            stream = listener.accept(60)
+            stream.send(b"hello")
+            self.assertEqual(stream.receive(5, 60), b"hello")
+            other.kill()
+            other.wait()
+            self.assertRaises(pagewire.PeerLostError, stream.receive, 5, 60)
+            stream.close()
+
+    def test_waits_have_bounds_and_let_others_run(self) -> None:
+        server, client = self.pair(4096)
+        self.assertRaises(TimeoutError, server.receive, 10, 0.05)
+        with self.assertRaises(TimeoutError):
+            for _ in range(1000):
+                server.send(bytes(1000), 0.05)
+        self.assertRaises(TimeoutError, server.flush, 0.05)
+        self.assertRaises(TimeoutError, server.shutdown, 0.05)
+        parts = []
+        receiving = threading.Thread(target=lambda: parts.extend(iter(lambda: client.receive(100), b"")))
+        receiving.start()
+        server.shutdown(10)
+        receiving.join(10)
+        self.assertFalse(receiving.is_alive())
+        self.assertTrue(parts)
+        # A thread that waits does not hold close() back.
+        refused: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                server.receive(1)
+            except ValueError as error:
+                refused.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.05)
+        server.close()
+        waiting.join(10)
+        self.assertEqual(len(refused), 1)
+        client.close()
+
+    def test_misuse(self) -> None:
+        def refused(code: ErrorCode, call: Any) -> None:
+            with self.assertRaises(pagewire.Error) as caught:
+                call()
+            self.assertEqual(caught.exception.code, code)
+
+        refused(ErrorCode.ARGUMENT, lambda: self.node.listen(4095))
+        own = self.node.export(self.node.zeros(10), read=True, write=True)
+        refused(ErrorCode.TOKEN, lambda: self.node.connect(own))
+        listener = self.node.listen()
+        token = listener.token
+        self.assertRaises(TimeoutError, listener.accept, 0.01)
+        self.assertRaises(TimeoutError, self.node.connect, token, timeout=0.05)
+        listener.close()
+        self.assertRaises(ValueError, listener.accept)
+        refused(ErrorCode.CONNECT, lambda: self.node.connect(token))
+        server, client = self.pair()
+        refused(ErrorCode.ARGUMENT, lambda: server.receive(0))
+        self.assertRaises(TypeError, server.send, "text")
+        self.assertRaises(BufferError, server.receive_into, b"bytes")
+        server.shutdown()
+        refused(ErrorCode.STREAM, lambda: server.send(b"more"))
+        client.close()
+        self.assertEqual(server.receive(10, 10), b"")
+        server.close()
+        self.assertRaises(ValueError, server.receive, 1)
 
 
 if __name__ == "__main__":

@@ -336,6 +336,11 @@
 #define PW_GLOBAL_PAGE_WORDS 512
 
 /**
+ * Bytes of the buffer of a stream at least.
+ */
+#define PW_LEAST_STREAM_BUFFER 4096
+
+/**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
  */
 typedef enum {
@@ -483,6 +488,10 @@ typedef enum {
      * The members of a parity have no round that is complete and whole, or one was begun anew.
      */
     PW_PARITY = 35,
+    /**
+     * The stream has an end: the peer has closed it, this side sends no more, or a part is missing.
+     */
+    PW_STREAM = 36,
 } pw_error;
 
 /**
@@ -514,6 +523,11 @@ typedef struct pw_counting pw_counting;
  * Experimental: names and promises may change with any release. Memory that all processes of a job load and store: each has the same words at the same indices.
  */
 typedef struct pw_global pw_global;
+
+/**
+ * Experimental: names and promises may change with any release. Where other processes ask for streams.
+ */
+typedef struct pw_listener pw_listener;
 
 /**
  * What peers did to pages that name it.
@@ -567,6 +581,11 @@ typedef struct pw_remote_built_ins pw_remote_built_ins;
  * A thread that serves a log.
  */
 typedef struct pw_serving pw_serving;
+
+/**
+ * Experimental: names and promises may change with any release. A stream of bytes to and from another process.
+ */
+typedef struct pw_stream pw_stream;
 
 /**
  * A hash table from keys of 8 bytes, which are not 0, to values of any size up to 128 MiB less one byte. Each process of a job has a part of it, its
@@ -1267,7 +1286,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
  * PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
- * of one or a global memory: free that before.
+ * of one, a global memory, a listener or a stream: free that before.
  * PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
@@ -2659,6 +2678,98 @@ pw_error pw_global_counts(pw_global *memory, pw_gas_counts *counts);
  * ranks: size of them. PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
  */
 pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *count);
+
+/**
+ * Experimental. Makes a listener, to which any process that has its token connects. *listener is NULL after an error. The node stays until pw_listener_close().
+ *
+ * buffer: how many bytes the peers of its streams may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. PW_ARGUMENT; PW_SYSTEM: there is no memory, or no log:
+ * a process has 1,024, and each stream and listener takes one.
+ */
+pw_error pw_listen(pw_node *node,
+                   size_t buffer,
+                   pw_listener **listener);
+
+/**
+ * Gives the token by which others connect.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_listener_token(pw_listener *listener, pw_token *token);
+
+/**
+ * Waits until a process asks for a stream, and makes it. Who has asked and is gone is passed over. *stream is NULL after an error. The node stays until pw_stream_close().
+ *
+ * nanoseconds: for how long at most, PW_FOREVER for no bound. PW_TIMEOUT; as pw_listen().
+ */
+pw_error pw_accept(pw_listener *listener,
+                   uint64_t nanoseconds,
+                   pw_stream **stream);
+
+/**
+ * Closes a listener; the pointer is not valid any more. Its streams go on. Who asks later gets PW_CONNECT. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_listener_close(pw_listener *listener);
+
+/**
+ * Experimental. Asks a listener for a stream, and waits until it has accepted. *stream is NULL after an error. The node stays until pw_stream_close().
+ *
+ * buffer: how many bytes the peer may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. nanoseconds: for how long at most, PW_FOREVER for no bound.
+ * PW_TOKEN: it is of no listener; PW_CONNECT: the listener is closed, or its process cannot be reached; PW_PEER_LOST, PW_TIMEOUT; as pw_listen().
+ */
+pw_error pw_connect(pw_node *node,
+                    const pw_token *token,
+                    size_t buffer,
+                    uint64_t nanoseconds,
+                    pw_stream **stream);
+
+/**
+ * Sends length bytes. It returns when they are on their way: pw_stream_flush() waits until they are in the peer's log. One thread may send while another one receives.
+ *
+ * nanoseconds: for how long at most, PW_FOREVER for no bound. sent: gets how many bytes were sent, behind an error, too; NULL if nobody asks. PW_TIMEOUT: the peer does not
+ * read, and *sent may be less than length; PW_STREAM: the peer has closed its end, or pw_stream_shutdown() was called; PW_PEER_LOST; PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_send(pw_stream *stream,
+                 const void *data,
+                 size_t length,
+                 uint64_t nanoseconds,
+                 size_t *sent);
+
+/**
+ * Receives bytes as they come, size at most, and one at least. *received gets how many: 0 says that the peer has sent its last one before, by pw_stream_shutdown() or
+ * pw_stream_close().
+ *
+ * size: 1 or more. nanoseconds: until the first byte at most, PW_FOREVER for no bound. PW_TIMEOUT: none has come; PW_PEER_LOST: the peer is gone, and all that it had sent was received;
+ * PW_STREAM: a part of the stream is missing, as the peer was stopped or lost in the midst of it; PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_receive(pw_stream *stream,
+                    void *data,
+                    size_t size,
+                    uint64_t nanoseconds,
+                    size_t *received);
+
+/**
+ * Waits until all that was sent is in the peer's log. The peer's death loses it from there.
+ *
+ * nanoseconds: for how long at most, PW_FOREVER for no bound. As pw_send().
+ */
+pw_error pw_stream_flush(pw_stream *stream, uint64_t nanoseconds);
+
+/**
+ * Says that nothing more is sent, and waits until that, and everything before, is in the peer's log. The peer receives 0 bytes behind it, and may send on.
+ *
+ * nanoseconds: for how long at most, PW_FOREVER for no bound: behind PW_TIMEOUT it is said all the same. As pw_send().
+ */
+pw_error pw_stream_shutdown(pw_stream *stream,
+                            uint64_t nanoseconds);
+
+/**
+ * Closes a stream; the pointer is not valid any more. It waits up to 5 seconds until the peer has what was sent. What the peer sends then gives it PW_STREAM. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_stream_close(pw_stream *stream);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1361,6 +1361,105 @@ private:
     pw_global *made_;
 };
 
+/** Experimental: names and promises may change with any release. A stream of bytes to and from another process. It ends before its node. */
+class stream {
+public:
+    stream(stream &&other) noexcept : opened_(std::exchange(other.opened_, nullptr)) {}
+    stream &operator=(stream other) noexcept
+    {
+        std::swap(opened_, other.opened_);
+        return *this;
+    }
+    /** Waits up to 5 seconds until the peer has what was sent. */
+    ~stream() { pw_stream_close(opened_); }
+
+    /** Sends bytes. It returns when they are on their way. */
+    void send(const void *data, std::size_t length) { check(pw_send(opened_, data, length, PW_FOREVER, nullptr)); }
+    void send(std::string_view data) { send(data.data(), data.size()); }
+
+    /** Sends bytes for so long at most, and gives how many were sent. */
+    std::size_t send_within(std::string_view data, std::chrono::nanoseconds bound)
+    {
+        std::size_t sent = 0;
+        pw_error code = pw_send(opened_, data.data(), data.size(), bound.count() > 0 ? static_cast<std::uint64_t>(bound.count()) : 0, &sent);
+        if (code != PW_TIMEOUT)
+            check(code);
+        return sent;
+    }
+
+    /** Receives bytes as they come, size at most, and one at least, and gives how many. 0: the peer has sent its last one. */
+    std::size_t receive(void *data, std::size_t size)
+    {
+        std::size_t received;
+        check(pw_receive(opened_, data, size, PW_FOREVER, &received));
+        return received;
+    }
+
+    /** receive() with a bound for the first byte. Throws PW_TIMEOUT. */
+    std::size_t receive(void *data, std::size_t size, std::chrono::nanoseconds bound)
+    {
+        std::size_t received;
+        check(pw_receive(opened_, data, size, bound.count() > 0 ? static_cast<std::uint64_t>(bound.count()) : 0, &received));
+        return received;
+    }
+
+    /** Waits until all that was sent is in the peer's log. */
+    void flush() { check(pw_stream_flush(opened_, PW_FOREVER)); }
+    /** Says that nothing more is sent, and waits until that is in the peer's log. */
+    void shutdown() { check(pw_stream_shutdown(opened_, PW_FOREVER)); }
+
+private:
+    friend class node;
+    friend class listener;
+
+    explicit stream(pw_stream *opened) noexcept : opened_(opened) {}
+
+    pw_stream *opened_;
+};
+
+/** Experimental: names and promises may change with any release. Where other processes ask for streams. It ends before its node. */
+class listener {
+public:
+    listener(listener &&other) noexcept : opened_(std::exchange(other.opened_, nullptr)) {}
+    listener &operator=(listener other) noexcept
+    {
+        std::swap(opened_, other.opened_);
+        return *this;
+    }
+    /** Its streams go on. */
+    ~listener() { pw_listener_close(opened_); }
+
+    /** By which others connect. */
+    pw::token token() const
+    {
+        pw::token made;
+        check(pw_listener_token(opened_, &made));
+        return made;
+    }
+
+    /** Waits until a process asks for a stream, and makes it. */
+    [[nodiscard]] stream accept() { return accepted(PW_FOREVER); }
+    /** accept() with a bound. Throws PW_TIMEOUT. */
+    [[nodiscard]] stream accept(std::chrono::nanoseconds bound)
+    {
+        return accepted(bound.count() > 0 ? static_cast<std::uint64_t>(bound.count()) : 0);
+    }
+
+private:
+    friend class node;
+
+    explicit listener(pw_listener *opened) noexcept : opened_(opened) {}
+
+    stream accepted(std::uint64_t nanoseconds)
+    {
+        pw_stream *made;
+        check(pw_accept(opened_, nanoseconds, &made));
+        return stream(made);
+    }
+
+    pw_listener *opened_;
+};
+
 /** This process as others of its job see it. */
 class node {
 public:
@@ -1581,6 +1680,23 @@ public:
         pw_global *made;
         check(pw_global_make(node_, pages_each, &made));
         return global_memory(made);
+    }
+
+    /** Experimental. Makes a listener for streams. buffer: bytes that the peers of its streams may be ahead of this process. */
+    [[nodiscard]] listener listen(std::size_t buffer = 1 << 16)
+    {
+        pw_listener *made;
+        check(pw_listen(node_, buffer, &made));
+        return listener(made);
+    }
+
+    /** Experimental. Asks a listener for a stream, and waits until it has accepted, without a bound if none is given. Throws PW_TIMEOUT. */
+    [[nodiscard]] stream connect(const token &of, std::size_t buffer = 1 << 16, std::optional<std::chrono::nanoseconds> bound = std::nullopt)
+    {
+        std::uint64_t nanoseconds = !bound ? PW_FOREVER : bound->count() > 0 ? static_cast<std::uint64_t>(bound->count()) : 0;
+        pw_stream *opened;
+        check(pw_connect(node_, &of, buffer, nanoseconds, &opened));
+        return stream(opened);
     }
 
     /** Takes the records of the fault log of the process, and calls a handler with each. Gives how many found no space there so far. */

@@ -82,6 +82,8 @@ pub enum pw_error {
     PW_REPLAY = 34,
     /// The members of a parity have no round that is complete and whole, or one was begun anew.
     PW_PARITY = 35,
+    /// The stream has an end: the peer has closed it, this side sends no more, or a part is missing.
+    PW_STREAM = 36,
 }
 
 /// Why a call is refused: what C programs get of it.
@@ -143,7 +145,7 @@ pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
     unsafe { libc::exit(1) }
 }
 
-const NAMES: [&CStr; 36] = [
+const NAMES: [&CStr; 37] = [
     c"PW_OK",
     c"PW_UNFINISHED",
     c"PW_ARGUMENT",
@@ -180,6 +182,7 @@ const NAMES: [&CStr; 36] = [
     c"PW_FILE",
     c"PW_REPLAY",
     c"PW_PARITY",
+    c"PW_STREAM",
 ];
 
 impl From<Error> for Refusal {

@@ -213,6 +213,12 @@ fn processes_share_global_memory() {
 }
 
 #[test]
+fn streams_keep_their_promises() {
+    assert_eq!(run_job(&compiled("tests/c/stream.c")), ["", ""]);
+    run(&compiled("examples/stream.c"), &shown("experimental-stream", "stream"));
+}
+
+#[test]
 fn built_in_handlers_and_batches_keep_their_promises() {
     let program = compiled("tests/c/batch.c");
     run(&program, "");

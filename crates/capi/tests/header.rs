@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     "version",
     "error",
     "node",
@@ -27,6 +27,7 @@ const SOURCES: [&str; 20] = [
     "built_in",
     "batch",
     "global_space",
+    "stream",
 ];
 
 fn folder() -> &'static Path {

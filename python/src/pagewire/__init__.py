@@ -41,6 +41,7 @@ from ._node import Node, Signal, Statistics, heap_statistics, is_registered, pur
 from ._operation import Operation
 from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote
+from ._stream import Listener, Stream
 from ._token import Token
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "GlobalMemory",
     "HashTable",
     "HeldWrite",
+    "Listener",
     "LocalWrites",
     "LoggedProcess",
     "Node",
@@ -91,6 +93,7 @@ __all__ = [
     "Serving",
     "Signal",
     "Statistics",
+    "Stream",
     "Ticket",
     "TimeoutError",
     "Token",

@@ -122,6 +122,8 @@
 
 #define PW_GLOBAL_PAGE_WORDS 512
 
+#define PW_LEAST_STREAM_BUFFER 4096
+
 typedef enum {
     PW_OK = 0,
     PW_UNFINISHED = 1,
@@ -159,6 +161,7 @@ typedef enum {
     PW_FILE = 33,
     PW_REPLAY = 34,
     PW_PARITY = 35,
+    PW_STREAM = 36,
 } pw_error;
 
 typedef struct pw_batch pw_batch;
@@ -172,6 +175,8 @@ typedef struct pw_checkpoint pw_checkpoint;
 typedef struct pw_counting pw_counting;
 
 typedef struct pw_global pw_global;
+
+typedef struct pw_listener pw_listener;
 
 typedef struct pw_log pw_log;
 
@@ -192,6 +197,8 @@ typedef struct pw_remote pw_remote;
 typedef struct pw_remote_built_ins pw_remote_built_ins;
 
 typedef struct pw_serving pw_serving;
+
+typedef struct pw_stream pw_stream;
 
 typedef struct pw_table pw_table;
 
@@ -816,3 +823,23 @@ pw_error pw_global_take_dirty(pw_global *memory, uint64_t *words, size_t size, s
 pw_error pw_global_counts(pw_global *memory, pw_gas_counts *counts);
 
 pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *count);
+
+pw_error pw_listen(pw_node *node, size_t buffer, pw_listener **listener);
+
+pw_error pw_listener_token(pw_listener *listener, pw_token *token);
+
+pw_error pw_accept(pw_listener *listener, uint64_t nanoseconds, pw_stream **stream);
+
+pw_error pw_listener_close(pw_listener *listener);
+
+pw_error pw_connect(pw_node *node, const pw_token *token, size_t buffer, uint64_t nanoseconds, pw_stream **stream);
+
+pw_error pw_send(pw_stream *stream, const void *data, size_t length, uint64_t nanoseconds, size_t *sent);
+
+pw_error pw_receive(pw_stream *stream, void *data, size_t size, uint64_t nanoseconds, size_t *received);
+
+pw_error pw_stream_flush(pw_stream *stream, uint64_t nanoseconds);
+
+pw_error pw_stream_shutdown(pw_stream *stream, uint64_t nanoseconds);
+
+pw_error pw_stream_close(pw_stream *stream);

@@ -10,7 +10,7 @@ from typing import Any, Iterable, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from . import _access, _conditional
+from . import _access, _conditional, _stream
 from ._access import AccessLog, Faults, Pages
 from ._applications import AccessStatistics, Checkpoint, Durable, HashTable, LoggedProcess, Scheme
 from ._batch import Batch, Batches, PutHandler
@@ -22,6 +22,7 @@ from ._library import HEADER, ffi, lib
 from ._operation import Operation, Orphans
 from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote, address_of
+from ._stream import Listener, Stream
 from ._token import Token, c_token
 from ._uses import Uses
 
@@ -129,14 +130,20 @@ class Node:
     def _with_all(self, call: Any, *arguments: Any) -> None:
         """Calls what waits for all processes of the job. leave() waits for it."""
 
+        if self.size == 1:
+            with self._uses:
+                check(call(self._open(), *arguments))
+        else:
+            self._in_thread(call, *arguments)
+
+    def _in_thread(self, call: Any, *arguments: Any) -> None:
+        """Calls what waits for another process. Ctrl-C leaves it in a thread, for which leave() waits."""
+
         def run() -> None:
             with self._uses:
                 check(call(self._open(), *arguments))
 
-        if self.size == 1:
-            run()
-        else:
-            in_thread(run)
+        in_thread(run)
 
     def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """An array of zeros in registered memory, which peers of this host reach by plain copies once it is exported. The memory is freed
@@ -286,6 +293,17 @@ class Node:
         """Experimental. Makes memory that all processes of the job load and store, each of which calls this with the same number of pages of 4,096 bytes, and is
         the home of so many."""
         return GlobalMemory(self, pages_each)
+
+    def listen(self, buffer: int = _stream.BUFFER) -> Listener:
+        """Experimental. Makes a listener, to which any process that has its token connects. buffer: bytes that the peers of its streams may be ahead of this process."""
+        return Listener(self, buffer)
+
+    def connect(self, token: bytes, buffer: int = _stream.BUFFER, timeout: float | None = None) -> Stream:
+        """Experimental. Asks a listener for a stream, and waits until it has accepted. buffer: bytes that the peer may be ahead of this process. timeout: seconds.
+
+        Raises TimeoutError. Raises PeerLostError: the listener is closed, or its process is gone.
+        """
+        return Stream._connect(self, token, buffer, timeout)
 
     def _memory_of(self, memory: Token | NDArray[Any]) -> NDArray[Any]:
         """The array that a token of this node names, or that is given."""

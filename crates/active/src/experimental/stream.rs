@@ -28,9 +28,11 @@
 //! an error, never wrong bytes.
 
 mod listener;
+mod probe;
 
 pub use listener::Listener;
 
+use self::probe::Probe;
 use crate::access::Access;
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Found, LogOptions, Logs};
@@ -57,8 +59,6 @@ const SOURCES: usize = 4;
 const EMPTY_POLLS: u32 = 64;
 /// Longest sleep of a reader: so late it looks after its time limit and its peer.
 const NAP: Duration = Duration::from_millis(20);
-/// A reader that has read nothing for so long asks whether the peer is there.
-const PROBE_AFTER: Duration = Duration::from_millis(200);
 /// An end that is dropped waits so long until the peer has taken its last bytes.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -307,7 +307,7 @@ impl Writer {
 
 struct Reader {
     log: AccessLog,
-    remote: RemoteRegion,
+    probe: Probe,
     patience: Option<Duration>,
     incoming: Incoming,
     /// Exported as long as the peer may write.
@@ -352,15 +352,14 @@ impl Reader {
             end: None,
             is_damaged: false,
         };
-        Reader { log, remote, patience: None, incoming, _window: window }
+        Reader { log, probe: Probe::new(remote, WINDOW), patience: None, incoming, _window: window }
     }
 
     fn read(&mut self, bytes: &mut [u8], patience: Option<Duration>) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let (begin, mut probed, mut polls) = (Instant::now(), Instant::now(), 0u32);
-        let mut lost = None;
+        let (begin, mut polls, mut is_lost) = (Instant::now(), 0u32, false);
         loop {
             if !self.incoming.bytes.is_empty() {
                 return self.incoming.bytes.read(bytes);
@@ -375,34 +374,25 @@ impl Reader {
             }
             // One record at a time: what the program does not read stays in the log, and holds the writer back.
             let found = self.log.shared().handle_one(&mut |access| self.incoming.take(access));
-            match (found, lost.take()) {
-                (Found::Handled, _) => continue,
-                (Found::Nothing, Some(failure)) => return Err(broken(&failure)),
-                (_, failure) => lost = failure,
+            if found == Found::Handled {
+                self.probe.hear();
+                continue;
             }
-            if patience.is_some_and(|patience| begin.elapsed() >= patience) {
+            // What a peer wrote before it died is read first: nothing has come since it was known.
+            match self.probe.failure() {
+                Some(failure) if is_lost && found == Found::Nothing => return Err(broken(failure)),
+                failure => is_lost = failure.is_some(),
+            }
+            let left = patience.map_or(NAP, |patience| patience.saturating_sub(begin.elapsed()));
+            if left.is_zero() {
                 return Err(io::Error::new(ErrorKind::TimedOut, "the peer has written nothing in time"));
             }
             polls += 1;
             if polls > EMPTY_POLLS {
-                self.log.shared().sleep(1, NAP);
-            }
-            if probed.elapsed() > PROBE_AFTER && lost.is_none() {
-                // What a peer wrote before it died is read first.
-                lost = probe(&self.remote, WINDOW);
-                probed = Instant::now();
+                self.log.shared().sleep(1, left.min(NAP));
             }
         }
     }
-}
-
-/// Asks whether a peer is there.
-fn probe(remote: &RemoteRegion, at: u64) -> Option<Failure> {
-    let got = remote.get_into(at, vec![0u64]);
-    if !got.ends_within(PROBE_AFTER) {
-        return None;
-    }
-    got.wait().err().map(|error| error.failure)
 }
 
 /// When a wait ends that begins now.

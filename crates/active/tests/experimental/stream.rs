@@ -129,6 +129,10 @@ fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
         stream.read_exact(&mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 5));
         let start = Instant::now();
+        // Short waits learn of it, too.
+        let mut brief = || stream.read_within(&mut bytes, Some(Duration::from_millis(10))).unwrap_err();
+        let error = std::iter::repeat_with(&mut brief).find(|why| why.kind() != ErrorKind::TimedOut).unwrap();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
         let error = stream.read(&mut bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
         let error = stream.write_all(&[0; 1 << 20]).and_then(|()| stream.flush()).unwrap_err();

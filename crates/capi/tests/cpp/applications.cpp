@@ -1,9 +1,10 @@
-// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity, global memory.
+// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity, global memory, streams.
 #include <pagewire.hpp>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
 
@@ -242,6 +243,35 @@ static void global_memories(pw::node &node)
     }
 }
 
+static void streams(pw::node &node)
+{
+    using namespace std::chrono_literals;
+    auto listener = node.listen(8192);
+    auto token = listener.token();
+    REQUIRE(refused([&] { (void)listener.accept(1ms); }) == PW_TIMEOUT);
+    REQUIRE(refused([&] { (void)node.connect(token, 8192, 1ms); }) == PW_TIMEOUT);
+    std::thread asks([&] {
+        auto own = pw::node::alone();
+        auto stream = own.connect(token);
+        stream.send("hello");
+        stream.shutdown();
+        char found[16];
+        REQUIRE(stream.receive(found, sizeof found) == 5 && std::string_view(found, 5) == "HELLO");
+        REQUIRE(stream.receive(found, sizeof found) == 0);
+        REQUIRE(refused([&] { stream.send("more"); }) == PW_STREAM);
+    });
+    {
+        auto stream = listener.accept(10s);
+        char found[16];
+        REQUIRE(stream.receive(found, sizeof found, 10s) == 5 && stream.receive(found, sizeof found) == 0);
+        stream.send("HELLO");
+        stream.flush();
+        REQUIRE(stream.send_within("", 0s) == 0);
+    }
+    asks.join();
+    REQUIRE(refused([&] { (void)node.listen(1); }) == PW_ARGUMENT);
+}
+
 int main(int, char **argv)
 {
     auto node = pw::node::alone();
@@ -261,4 +291,5 @@ int main(int, char **argv)
     batches(node);
     parities(node);
     global_memories(node);
+    streams(node);
 }

@@ -2,9 +2,7 @@
 //!
 //! Who asks puts the token of its own end to the listener's log. The listener makes an end for it, and puts the token of that behind the window of the other one.
 
-use super::{
-    CONTROL, EMPTY_POLLS, Endpoint, GREETING, NAP, PROBE_AFTER, Stream, WINDOW, broken, probe, until,
-};
+use super::{CONTROL, EMPTY_POLLS, Endpoint, GREETING, NAP, Probe, Stream, WINDOW, broken, until};
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Found, Logs};
 use pagewire::{Failure, Node, Region, Rights, Token};
@@ -73,7 +71,7 @@ impl Listener {
     pub fn accept(&self, node: &Node, patience: Option<Duration>) -> io::Result<Stream> {
         let until = until(patience);
         loop {
-            let asked = await_token(&self.log, self.door.address(), until, &mut || Ok(()))?;
+            let asked = await_token(&self.log, self.door.address(), until, None)?;
             let end = Endpoint::new(node, self.buffer)?;
             let own = end.token();
             match end.connect(node, &asked).and_then(|stream| greeted(stream, own)) {
@@ -122,12 +120,11 @@ impl Stream {
         // Where others have filled the log it waits until somebody accepts.
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| !asked.ends_within(left)) {
-            return Err(late());
+            return Err(io::Error::new(ErrorKind::TimedOut, "the listener has taken nobody in time"));
         }
         asked.wait().map_err(|error| refused(&error.failure))?;
-        let mut is_there = || probe(&door, 0).map_or(Ok(()), |failure| Err(refused(&failure)));
         let place = end.window.address() + GREETING;
-        let peer = await_token(&end.log, place, until, &mut is_there)?;
+        let peer = await_token(&end.log, place, until, Some(Probe::new(door, 0)))?;
         end.connect(node, &peer)
     }
 }
@@ -143,18 +140,14 @@ fn refused(failure: &Failure) -> io::Error {
     }
 }
 
-fn late() -> io::Error {
-    io::Error::new(ErrorKind::TimedOut, "nobody has answered in time")
-}
-
-/// Waits until a token is put to a place. `is_there` is asked now and then whether it still may be.
+/// Waits until a token is put to a place, by a peer that is looked after if it is known.
 fn await_token(
     log: &AccessLog,
     place: u64,
     until: Option<Instant>,
-    is_there: &mut dyn FnMut() -> io::Result<()>,
+    mut by: Option<Probe>,
 ) -> io::Result<Token> {
-    let (mut asked, mut polls) = (Instant::now(), 0u32);
+    let mut polls = 0u32;
     loop {
         let mut token = None;
         let found = log.shared().handle_one(&mut |access| {
@@ -169,16 +162,16 @@ fn await_token(
         if found == Found::Handled {
             continue;
         }
-        if until.is_some_and(|until| Instant::now() >= until) {
-            return Err(late());
+        let left = until.map_or(NAP, |until| until.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(io::Error::new(ErrorKind::TimedOut, "nobody has answered in time"));
+        }
+        if let Some(failure) = by.as_mut().and_then(Probe::failure) {
+            return Err(refused(failure));
         }
         polls += 1;
         if polls > EMPTY_POLLS {
-            log.shared().sleep(1, NAP);
-        }
-        if asked.elapsed() > PROBE_AFTER {
-            is_there()?;
-            asked = Instant::now();
+            log.shared().sleep(1, left.min(NAP));
         }
     }
 }

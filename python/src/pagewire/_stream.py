@@ -1,0 +1,153 @@
+"""Streams of bytes over access logs. Experimental: names and promises may change with any release."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ._access import _count
+from ._applications import _Application
+from ._conditional import in_slices, nanoseconds
+from ._errors import check
+from ._library import ffi, lib
+from ._token import Token, c_token
+
+if TYPE_CHECKING:
+    from ._node import Node
+
+#: Bytes that a peer may be ahead of who receives, unless it is said.
+BUFFER = 1 << 16
+
+
+class Listener(_Application):
+    """Experimental. Where other processes ask for streams: any that has its token connects by node.connect()."""
+
+    _end = staticmethod(lib.pw_listener_close)
+    _what = "listener"
+
+    def __init__(self, node: Node, buffer: int) -> None:
+        place = ffi.new("pw_listener **")
+        check(lib.pw_listen(node._open(), _count(buffer, "bytes"), place))
+        super().__init__(node, place[0])
+
+    @property
+    def token(self) -> Token:
+        """By which others connect."""
+        place = ffi.new("pw_token *")
+        self._call(lib.pw_listener_token, place)
+        return Token(bytes(ffi.buffer(place)))
+
+    def accept(self, timeout: float | None = None) -> Stream:
+        """Waits until a process asks for a stream, and makes it. Who has asked and is gone is passed over. timeout: seconds.
+
+        Raises TimeoutError.
+        """
+        place = ffi.new("pw_stream **")
+
+        def accept(left: int) -> int:
+            with self._uses:
+                return int(lib.pw_accept(self._open(), left, place))
+
+        in_slices(nanoseconds(timeout), accept)
+        return Stream(self._node, place[0])
+
+
+class Stream(_Application):
+    """Experimental. A stream of bytes to and from another process, as a socket of TCP. One thread may send while another one receives. Timeouts are seconds; None is without a bound.
+
+    close() waits up to 5 seconds until the peer has what was sent.
+    """
+
+    _end = staticmethod(lib.pw_stream_close)
+    _what = "stream"
+
+    @classmethod
+    def _connect(cls, node: Node, token: bytes, buffer: int, timeout: float | None) -> Stream:
+        place, of, size, bound = ffi.new("pw_stream **"), c_token(token), _count(buffer, "bytes"), nanoseconds(timeout)
+        lock, is_done, is_abandoned = threading.Lock(), False, False
+
+        def connect(handle: Any) -> int:
+            nonlocal is_done
+            code = int(lib.pw_connect(handle, of, size, bound, place))
+            with lock:
+                is_done = True
+                if is_abandoned:
+                    lib.pw_stream_close(place[0])
+            return code
+
+        try:
+            # In one call, and not in slices: who asks again is another one to the listener.
+            node._in_thread(connect)
+        except BaseException:
+            # Ctrl-C has left the call in its thread.
+            with lock:
+                is_abandoned = True
+                if is_done:
+                    lib.pw_stream_close(place[0])
+            raise
+        return cls(node, place[0])
+
+    def send(self, data: Any, timeout: float | None = None) -> None:
+        """Sends bytes, or an array. It returns when they are on their way: flush() waits until they are in the peer's log.
+
+        Raises TimeoutError: the peer does not receive, and a part was sent.
+        """
+        buffer = ffi.from_buffer(data)
+        at, sent = 0, ffi.new("size_t *")
+
+        def send(left: int) -> int:
+            nonlocal at
+            with self._uses:
+                code = int(lib.pw_send(self._open(), buffer + at, len(buffer) - at, left, sent))
+            at += int(sent[0])
+            return code
+
+        in_slices(nanoseconds(timeout), send)
+
+    def receive(self, size: int, timeout: float | None = None) -> bytes:
+        """Receives bytes as they come, `size` at most, and one at least. None at all (b""): the peer has sent its last one.
+
+        Raises TimeoutError.
+        """
+        place = ffi.new("char[]", max(_count(size, "bytes"), 1))
+        count = self._receive(place, size, timeout)
+        return bytes(ffi.buffer(place, count))
+
+    def receive_into(self, buffer: Any, timeout: float | None = None) -> int:
+        """Receives into an array, or another buffer that can be written; gives how many bytes. 0: the peer has sent its last one.
+
+        Raises TimeoutError.
+        """
+        place = ffi.from_buffer(buffer, require_writable=True)
+        return self._receive(place, len(place), timeout)
+
+    def _receive(self, place: Any, size: int, timeout: float | None) -> int:
+        received = ffi.new("size_t *")
+
+        def receive(left: int) -> int:
+            with self._uses:
+                return int(lib.pw_receive(self._open(), place, size, left, received))
+
+        in_slices(nanoseconds(timeout), receive)
+        return int(received[0])
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was sent is in the peer's log.
+
+        Raises TimeoutError.
+        """
+        self._wait(lib.pw_stream_flush, timeout)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Says that nothing more is sent, and waits until that is in the peer's log. The peer receives b"" behind it, and may send on.
+
+        Raises TimeoutError.
+        """
+        self._wait(lib.pw_stream_shutdown, timeout)
+
+    def _wait(self, function: Any, timeout: float | None) -> None:
+        def wait(left: int) -> int:
+            with self._uses:
+                return int(function(self._open(), left))
+
+        in_slices(nanoseconds(timeout), wait)
