@@ -341,6 +341,16 @@
 #define PW_LEAST_STREAM_BUFFER 4096
 
 /**
+ * Bytes of a value of a cell at most.
+ */
+#define PW_MOST_CELL_BYTES 4096
+
+/**
+ * Bytes of a token of a store.
+ */
+#define PW_STORE_TOKEN_SIZE 116
+
+/**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
  */
 typedef enum {
@@ -492,6 +502,14 @@ typedef enum {
      * The stream has an end: the peer has closed it, this side sends no more, or a part is missing.
      */
     PW_STREAM = 36,
+    /**
+     * Another transaction has won, and nothing of this one was done: start it again.
+     */
+    PW_CONFLICT = 37,
+    /**
+     * The store that decides was lost: all of the transaction is done, or nothing.
+     */
+    PW_UNDECIDED = 38,
 } pw_error;
 
 /**
@@ -513,6 +531,11 @@ typedef struct pw_built_ins pw_built_ins;
  * Checkpoints of memory of this process, in a file.
  */
 typedef struct pw_checkpoint pw_checkpoint;
+
+/**
+ * Experimental: names and promises may change with any release. Who makes transactions on the cells of stores, one at a time.
+ */
+typedef struct pw_client pw_client;
 
 /**
  * Counts what peers do by a token.
@@ -581,6 +604,11 @@ typedef struct pw_remote_built_ins pw_remote_built_ins;
  * A thread that serves a log.
  */
 typedef struct pw_serving pw_serving;
+
+/**
+ * Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put.
+ */
+typedef struct pw_store pw_store;
 
 /**
  * Experimental: names and promises may change with any release. A stream of bytes to and from another process.
@@ -1241,6 +1269,34 @@ typedef struct {
     uint64_t poisoned;
 } pw_gas_counts;
 
+/**
+ * What a store is made of.
+ */
+typedef struct {
+    /**
+     * Cells, 1 or more.
+     */
+    uint32_t cells;
+    /**
+     * Bytes of the value of each: a multiple of 8, at most PW_MOST_CELL_BYTES.
+     */
+    size_t value_bytes;
+    /**
+     * The file in which what is committed survives the death of the process. NULL: it does not.
+     */
+    const char *journal;
+} pw_store_options;
+
+/**
+ * What clients and other stores need to reach a store: plain bytes, to be sent by any means.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_STORE_TOKEN_SIZE];
+} pw_store_token;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1286,7 +1342,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
  * PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
- * of one, a global memory, a listener or a stream: free that before.
+ * of one, a global memory, a listener, a stream, a store or a client of stores: free that before.
  * PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
@@ -2770,6 +2826,126 @@ pw_error pw_stream_shutdown(pw_stream *stream,
  * PW_HANDLE.
  */
 pw_error pw_stream_close(pw_stream *stream);
+
+/**
+ * Experimental. Makes the memory of a store, whose values are zeros. All owners tell each other their tokens (pw_store_export), and call pw_store_serve() then. *store is NULL after an
+ * error. The node stays until pw_store_free().
+ *
+ * PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
+ */
+pw_error pw_store_make(pw_node *node,
+                       const pw_store_options *options,
+                       pw_store **store);
+
+/**
+ * Gives the token by which clients and other stores reach a store.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_store_export(pw_store *store, pw_store_token *token);
+
+/**
+ * Takes up what the journal has, and starts the thread that handles accesses.
+ *
+ * position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, or it is served
+ * already, or could not be before; PW_TOKEN; PW_SYSTEM: the journal cannot be read, or is that of other cells: free the store, and make another one.
+ */
+pw_error pw_store_serve(pw_store *store,
+                        size_t position,
+                        const pw_store_token *tokens,
+                        size_t count);
+
+/**
+ * A store that was lost is back, at the position that it had, with another token.
+ *
+ * PW_ARGUMENT: also, this store is not served; PW_TOKEN, PW_HANDLE.
+ */
+pw_error pw_store_replace(pw_store *store, size_t position, const pw_store_token *token);
+
+/**
+ * Gets the committed value of a cell of this process's own store.
+ *
+ * value: size bytes, as many as a value has. version: gets how many transactions have written it; NULL if nobody asks. PW_ARGUMENT: also, there is no such cell, or the store is not served.
+ */
+pw_error pw_store_cell(pw_store *store,
+                       uint32_t cell,
+                       void *value,
+                       size_t size,
+                       uint64_t *version);
+
+/**
+ * Whether a store is served, and commits. held: gets how many attempts of transactions hold cells now; NULL if nobody asks.
+ *
+ * PW_FILE: its journal cannot be written, and it commits nothing any more; PW_ARGUMENT: it is not served; PW_HANDLE.
+ */
+pw_error pw_store_check(pw_store *store,
+                        size_t *held);
+
+/**
+ * Ends a store; the pointer is not valid any more. Transactions of others get PW_PEER_LOST. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_store_free(pw_store *store);
+
+/**
+ * Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_client_close(). Calls of several threads wait for each other.
+ *
+ * tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT, PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
+ */
+pw_error pw_client_open(pw_node *node,
+                        const pw_store_token *tokens,
+                        size_t count,
+                        pw_client **client);
+
+/**
+ * Starts a transaction. One that was started and has not ended is given up.
+ *
+ * again: the last one is tried again, and keeps its age, by which it wins in the end. PW_HANDLE.
+ */
+pw_error pw_transaction_start(pw_client *client, bool again);
+
+/**
+ * Gets the value of a cell, by one get. Values may not belong together before the transaction learns of its conflict: it does not commit then.
+ *
+ * store: its position in the tokens. value: size bytes, as many as a value has. version: gets how many transactions have written it, PW_ABSENT of a cell that this transaction has put; NULL if
+ * nobody asks. PW_CONFLICT: another transaction has won, and nothing of this one is done: start it again; PW_PEER_LOST: the store is gone; PW_ARGUMENT: also, there is no such store or cell, or no
+ * transaction was started; PW_HANDLE.
+ */
+pw_error pw_transaction_get(pw_client *client,
+                            size_t store,
+                            uint32_t cell,
+                            void *value,
+                            size_t size,
+                            uint64_t *version);
+
+/**
+ * Puts a value into a cell, when the transaction commits.
+ *
+ * value: length bytes, as many as a value has. As pw_transaction_get().
+ */
+pw_error pw_transaction_put(pw_client *client, size_t store, uint32_t cell, const void *value, size_t length);
+
+/**
+ * Commits: when it returns, all is done, and every transaction that starts later sees it. The transaction has ended, whatever this gives.
+ *
+ * PW_CONFLICT, PW_PEER_LOST: nothing was done; PW_UNDECIDED: all or nothing was done; PW_ARGUMENT: no transaction was started; PW_HANDLE.
+ */
+pw_error pw_transaction_commit(pw_client *client);
+
+/**
+ * Gives a transaction up: nothing of it is done. Nothing is done if none was started.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_transaction_abort(pw_client *client);
+
+/**
+ * Closes a client, whose transaction is given up; the pointer is not valid any more. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_client_close(pw_client *client);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -2,6 +2,7 @@
 
 use pagewire::bootstrap::JobError;
 use pagewire::{Error, Failure, OperationError, Rule};
+use pagewire_active::experimental::transactions::TransactionError;
 use pagewire_active::{CheckpointError, ParityError, ReplayError, SaveError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -84,6 +85,10 @@ pub enum pw_error {
     PW_PARITY = 35,
     /// The stream has an end: the peer has closed it, this side sends no more, or a part is missing.
     PW_STREAM = 36,
+    /// Another transaction has won, and nothing of this one was done: start it again.
+    PW_CONFLICT = 37,
+    /// The store that decides was lost: all of the transaction is done, or nothing.
+    PW_UNDECIDED = 38,
 }
 
 /// Why a call is refused: what C programs get of it.
@@ -145,7 +150,7 @@ pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
     unsafe { libc::exit(1) }
 }
 
-const NAMES: [&CStr; 37] = [
+const NAMES: [&CStr; 39] = [
     c"PW_OK",
     c"PW_UNFINISHED",
     c"PW_ARGUMENT",
@@ -183,6 +188,8 @@ const NAMES: [&CStr; 37] = [
     c"PW_REPLAY",
     c"PW_PARITY",
     c"PW_STREAM",
+    c"PW_CONFLICT",
+    c"PW_UNDECIDED",
 ];
 
 impl From<Error> for Refusal {
@@ -276,6 +283,21 @@ impl From<ParityError> for Refusal {
             | ParityError::BegunAnew { .. }
             | ParityError::Nothing
             | ParityError::Damaged { .. } => pw_error::PW_PARITY,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<TransactionError> for Refusal {
+    fn from(error: TransactionError) -> Self {
+        let code = match error {
+            TransactionError::Setup(error) => return error.into(),
+            TransactionError::Conflict => pw_error::PW_CONFLICT,
+            TransactionError::StoreLost { .. } => pw_error::PW_PEER_LOST,
+            TransactionError::Unknown { .. } => pw_error::PW_UNDECIDED,
+            TransactionError::Range { .. }
+            | TransactionError::Length { .. }
+            | TransactionError::NotStarted => pw_error::PW_ARGUMENT,
         };
         Refusal::new(code, error.to_string())
     }

@@ -19,7 +19,7 @@
 //! | [`durable_table`] | hash tables that outlive their processes |
 //! | [`parity`] | checkpoints of several processes, whose XOR another one keeps |
 //! | [`built_in`], [`batch`] | handlers that need no code of the owner; puts that go together |
-//! | [`global_space`], [`stream`] | a global address space, streams (experimental) |
+//! | [`global_space`], [`stream`], [`transactions`] | a global address space, streams, distributed transactions (experimental) |
 //! | [`conditional`] | writes that wait for their release |
 //! | [`verbs`], [`verbs_regions`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
@@ -51,6 +51,7 @@ pub mod remote;
 pub mod signal;
 pub mod stream;
 pub mod table;
+pub mod transactions;
 pub mod verbs;
 pub mod verbs_regions;
 pub mod version;

@@ -61,7 +61,7 @@ pub unsafe extern "C" fn pw_node_alone_for(header: u32, node: *mut *mut pw_node)
 /// fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
 ///
 /// PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
-/// of one, a global memory, a listener or a stream: free that before.
+/// of one, a global memory, a listener, a stream, a store or a client of stores: free that before.
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
         let holders = Arc::strong_count(unsafe { object::<Arc<Node>>(node) }?);
         if holders > 1 {
             let sentence = "pw_node_leave: an application of the node is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, \
-                batches, a parity, a member of one, a global memory, a listener or a stream: free that before";
+                batches, a parity, a member of one, a global memory, a listener, a stream, a store or a client of stores: free that before";
             return Err(Refusal::new(pw_error::PW_IN_USE, sentence));
         }
         // SAFETY: a pointer of this library that nobody else uses (pagewire.h).

@@ -219,6 +219,18 @@ fn streams_keep_their_promises() {
 }
 
 #[test]
+fn transactions_keep_their_promises() {
+    let program = compiled("tests/c/transactions.c");
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(&program);
+        command.arg(folder.path().join("journal")).env("PAGEWIRE_PATH", path);
+        assert_eq!(said(&output(&mut command)), "", "{path}");
+    }
+    run(&compiled("examples/transactions.c"), &shown("experimental-transactions", "transactions"));
+}
+
+#[test]
 fn built_in_handlers_and_batches_keep_their_promises() {
     let program = compiled("tests/c/batch.c");
     run(&program, "");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     "version",
     "error",
     "node",
@@ -28,6 +28,7 @@ const SOURCES: [&str; 21] = [
     "batch",
     "global_space",
     "stream",
+    "transactions",
 ];
 
 fn folder() -> &'static Path {

@@ -124,6 +124,10 @@
 
 #define PW_LEAST_STREAM_BUFFER 4096
 
+#define PW_MOST_CELL_BYTES 4096
+
+#define PW_STORE_TOKEN_SIZE 116
+
 typedef enum {
     PW_OK = 0,
     PW_UNFINISHED = 1,
@@ -162,6 +166,8 @@ typedef enum {
     PW_REPLAY = 34,
     PW_PARITY = 35,
     PW_STREAM = 36,
+    PW_CONFLICT = 37,
+    PW_UNDECIDED = 38,
 } pw_error;
 
 typedef struct pw_batch pw_batch;
@@ -171,6 +177,8 @@ typedef struct pw_batches pw_batches;
 typedef struct pw_built_ins pw_built_ins;
 
 typedef struct pw_checkpoint pw_checkpoint;
+
+typedef struct pw_client pw_client;
 
 typedef struct pw_counting pw_counting;
 
@@ -197,6 +205,8 @@ typedef struct pw_remote pw_remote;
 typedef struct pw_remote_built_ins pw_remote_built_ins;
 
 typedef struct pw_serving pw_serving;
+
+typedef struct pw_store pw_store;
 
 typedef struct pw_stream pw_stream;
 
@@ -408,6 +418,16 @@ typedef struct {
     uint64_t lost_stores;
     uint64_t poisoned;
 } pw_gas_counts;
+
+typedef struct {
+    uint32_t cells;
+    size_t value_bytes;
+    const char *journal;
+} pw_store_options;
+
+typedef struct {
+    uint8_t bytes[PW_STORE_TOKEN_SIZE];
+} pw_store_token;
 
 uint32_t pw_version(void);
 
@@ -843,3 +863,36 @@ pw_error pw_stream_flush(pw_stream *stream, uint64_t nanoseconds);
 pw_error pw_stream_shutdown(pw_stream *stream, uint64_t nanoseconds);
 
 pw_error pw_stream_close(pw_stream *stream);
+
+pw_error pw_store_make(pw_node *node, const pw_store_options *options, pw_store **store);
+
+pw_error pw_store_export(pw_store *store, pw_store_token *token);
+
+pw_error pw_store_serve(pw_store *store, size_t position, const pw_store_token *tokens, size_t count);
+
+pw_error pw_store_replace(pw_store *store, size_t position, const pw_store_token *token);
+
+pw_error pw_store_cell(pw_store *store, uint32_t cell, void *value, size_t size, uint64_t *version);
+
+pw_error pw_store_check(pw_store *store, size_t *held);
+
+pw_error pw_store_free(pw_store *store);
+
+pw_error pw_client_open(pw_node *node, const pw_store_token *tokens, size_t count, pw_client **client);
+
+pw_error pw_transaction_start(pw_client *client, bool again);
+
+pw_error pw_transaction_get(pw_client *client,
+                            size_t store,
+                            uint32_t cell,
+                            void *value,
+                            size_t size,
+                            uint64_t *version);
+
+pw_error pw_transaction_put(pw_client *client, size_t store, uint32_t cell, const void *value, size_t length);
+
+pw_error pw_transaction_commit(pw_client *client);
+
+pw_error pw_transaction_abort(pw_client *client);
+
+pw_error pw_client_close(pw_client *client);

@@ -36,11 +36,14 @@ mod journal;
 mod owner;
 #[cfg(test)]
 mod simulation;
+mod steps;
 mod store;
 mod wire;
 mod words;
+mod work;
 
 pub use client::{Client, Transaction};
 pub use error::TransactionError;
 pub use history::{Anomaly, History};
+pub use steps::Steps;
 pub use store::{MAX_VALUE, ServedStore, Store, StoreOptions, StoreToken};

@@ -20,6 +20,9 @@ pub enum TransactionError {
     /// The value has another length than the cells.
     #[error("a value of {found} bytes, where the cells of store {store} have {expected}")]
     Length { store: usize, found: usize, expected: usize },
+    /// No transaction was started, or it has ended: see [`Steps`](super::Steps).
+    #[error("no transaction is started, or it has ended: start one first")]
+    NotStarted,
     /// The stores cannot be used.
     #[error("transactions: {0}")]
     Setup(#[from] pagewire::Error),
