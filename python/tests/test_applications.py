@@ -256,6 +256,7 @@ class Guide(unittest.TestCase):
 
     def test_programs_print_what_the_pages_say(self) -> None:
         pages = ("hash-table", "hash_table"), ("statistics", "statistics"), ("built-in", "built_in"), ("batches", "batch"), ("parity", "parity"), ("experimental-stream", "stream")
+        pages += (("experimental-transactions", "transactions"),)
         for page, name in pages:
             expected = self.block(page, name)
             for path in ("local", "udp"):

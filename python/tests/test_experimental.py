@@ -265,5 +265,120 @@ class Streams(unittest.TestCase):
         self.assertRaises(ValueError, server.receive, 1)
 
 
+STORE = """
+import sys
+import pagewire
+
+with pagewire.Node.alone() as node, node.store(4, 8, journal=sys.argv[1]) as store:
+    print(store.token.hex(), flush=True)
+    store.serve(0, [store.token])
+    print("serves", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Transactions(unittest.TestCase):
+    def setUp(self) -> None:
+        self.node, self.owner = pagewire.Node.alone(), pagewire.Node.alone()
+        self.addCleanup(self.owner.leave)
+        self.addCleanup(self.node.leave)
+
+    def refused(self, code: ErrorCode, call: Any) -> None:
+        with self.assertRaises(pagewire.Error) as caught:
+            call()
+        self.assertEqual(caught.exception.code, code)
+        self.assertTrue(str(caught.exception))
+
+    def served(self) -> pagewire.Store:
+        store = self.owner.store(4, 16)
+        store.serve(0, [store.token])
+        return store
+
+    def test_what_is_committed_outlives_the_process(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for life in range(2):
+                command = [sys.executable, "-c", STORE, str(Path(folder) / "journal")]
+                owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                self.addCleanup(owner.communicate)
+                self.addCleanup(owner.kill)
+                assert owner.stdout
+                token = bytes.fromhex(owner.stdout.readline())
+                self.assertEqual(owner.stdout.readline(), "serves\n")
+                client = self.node.transactions([token])
+                with client.start() as transaction:
+                    found = transaction.get_versioned(0, 2)
+                    self.assertEqual(found, ((7 * life).to_bytes(8, "little"), life))
+                    transaction.put(0, 2, (7).to_bytes(8, "little"))
+                    self.assertEqual(transaction.get_versioned(0, 2).version, None)
+                owner.kill()
+                owner.wait()
+                with self.assertRaises(pagewire.PeerLostError), client.start() as transaction:
+                    transaction.get(0, 2)
+                client.close()
+
+    def test_who_loses_a_conflict_is_told(self) -> None:
+        store = self.served()
+        other = pagewire.Node.alone()
+        self.addCleanup(other.leave)
+        first, second = self.node.transactions([store.token]), other.transactions([store.token])
+        older = first.start()
+        older.get(0, 1)
+        younger = second.start()
+        older.put(0, 1, b"o" * 16)
+        with self.assertRaises(pagewire.ConflictError):
+            # It may learn of it at once.
+            try:
+                younger.put(0, 1, b"y" * 16)
+            finally:
+                older.commit()
+            younger.commit()
+        self.assertEqual(store[1], pagewire.Cell(b"o" * 16, 1))
+        with second.start(again=True) as younger:
+            self.assertEqual(younger.get(0, 1), b"o" * 16)
+        # An exception gives a transaction up.
+        with self.assertRaises(KeyError), first.start() as given_up:
+            given_up.put(0, 1, b"g" * 16)
+            raise KeyError
+        with self.assertRaises(ZeroDivisionError):
+            first.run(lambda transaction: transaction.put(0, 1, b"g" * 16) or 1 // 0)  # type: ignore[func-returns-value]
+        self.assertEqual(store[1].version, 1)
+        self.assertRaises(ValueError, older.get, 0, 1)
+        self.assertRaises(ValueError, given_up.commit)
+        given_up.abort()
+        # The one that is started next ends the one before.
+        before = first.start()
+        first.start().abort()
+        self.assertRaises(ValueError, before.get, 0, 1)
+        self.assertEqual(first.run(lambda transaction: transaction.get(0, 1)), b"o" * 16)
+
+    def test_misuse(self) -> None:
+        for cells, size in ((0, 8), (1, 0), (1, 9), (1, 8192)):
+            self.refused(ErrorCode.ARGUMENT, lambda: self.owner.store(cells, size))
+        self.assertRaises(ValueError, self.owner.store, 1 << 32, 8)
+        self.assertRaises(ValueError, pagewire.StoreToken, b"short")
+        self.refused(ErrorCode.TOKEN, lambda: self.node.transactions([bytes(pagewire.StoreToken.SIZE)]))
+        store = self.owner.store(4, 16)
+        self.refused(ErrorCode.ARGUMENT, lambda: store[0])
+        self.refused(ErrorCode.ARGUMENT, lambda: store.held)
+        self.refused(ErrorCode.ARGUMENT, lambda: store.serve(1, [store.token]))
+        store.serve(0, [store.token])
+        self.refused(ErrorCode.ARGUMENT, lambda: store.serve(0, [store.token]))
+        self.refused(ErrorCode.ARGUMENT, lambda: store[4])
+        self.refused(ErrorCode.LIMIT, lambda: self.node.transactions([store.token] * 65))
+        client = self.node.transactions([store.token])
+        transaction = client.start()
+        self.refused(ErrorCode.ARGUMENT, lambda: transaction.get(1, 0))
+        self.refused(ErrorCode.ARGUMENT, lambda: transaction.get(0, 4))
+        self.refused(ErrorCode.ARGUMENT, lambda: transaction.put(0, 0, b"short"))
+        self.assertRaises(TypeError, transaction.put, 0, 0, "text")
+        transaction.put(0, 0, np.arange(2, dtype=np.uint64))
+        transaction.commit()
+        self.assertEqual(store[0].value, np.arange(2, dtype=np.uint64).tobytes())
+        client.close()
+        self.assertRaises(ValueError, client.start)
+        store.close()
+        self.assertRaises(ValueError, lambda: store.token)
+
+
 if __name__ == "__main__":
     unittest.main()

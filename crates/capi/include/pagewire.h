@@ -2899,6 +2899,12 @@ pw_error pw_client_open(pw_node *node,
                         pw_client **client);
 
 /**
+ * Bytes of a value of the cells of a store, by its position in the tokens. 0: there is no such store, or it is no client, and pw_error_message() says so.
+ */
+size_t pw_client_value_bytes(pw_client *client,
+                             size_t store);
+
+/**
  * Starts a transaction. One that was started and has not ended is given up.
  *
  * again: the last one is tried again, and keeps its age, by which it wins in the end. PW_HANDLE.

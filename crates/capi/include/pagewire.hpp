@@ -24,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -1460,6 +1461,139 @@ private:
     pw_listener *opened_;
 };
 
+/** Experimental. What clients and other stores need to reach a store: plain bytes, to be sent by any means. */
+using store_token = pw_store_token;
+
+/** Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put. It ends before its node. */
+class store {
+public:
+    store(store &&other) noexcept : made_(std::exchange(other.made_, nullptr)) {}
+    store &operator=(store other) noexcept
+    {
+        std::swap(made_, other.made_);
+        return *this;
+    }
+    ~store() { pw_store_free(made_); }
+
+    /** By which clients and other stores reach it. */
+    store_token token() const
+    {
+        store_token made;
+        check(pw_store_export(made_, &made));
+        return made;
+    }
+
+    /** Takes up what the journal has, and starts the thread that handles accesses. tokens: of all stores, in the order that all have. */
+    void serve(std::size_t position, const std::vector<store_token> &tokens)
+    {
+        check(pw_store_serve(made_, position, tokens.data(), tokens.size()));
+    }
+
+    /** A store that was lost is back, at the position that it had. */
+    void replace(std::size_t position, const store_token &token) { check(pw_store_replace(made_, position, &token)); }
+
+    /** The committed value of a cell. */
+    template <class T> T cell(std::uint32_t number) const
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
+        T value;
+        check(pw_store_cell(made_, number, &value, sizeof value, nullptr));
+        return value;
+    }
+
+    /** How many attempts of transactions hold cells now. Throws PW_FILE: the journal cannot be written. */
+    std::size_t held() const
+    {
+        std::size_t count;
+        check(pw_store_check(made_, &count));
+        return count;
+    }
+
+private:
+    friend class node;
+
+    explicit store(pw_store *made) noexcept : made_(made) {}
+
+    pw_store *made_;
+};
+
+/** Experimental. The transaction of a client that is under way. Each call may throw PW_CONFLICT: nothing of it is done then. */
+class transaction {
+public:
+    /** Gets the value of a cell. */
+    template <class T> T get(std::size_t store, std::uint32_t cell)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
+        T value;
+        check(pw_transaction_get(client_, store, cell, &value, sizeof value, nullptr));
+        return value;
+    }
+
+    /** Puts a value into a cell, when the transaction commits. */
+    template <class T> void put(std::size_t store, std::uint32_t cell, const T &value)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
+        check(pw_transaction_put(client_, store, cell, &value, sizeof value));
+    }
+
+private:
+    friend class transaction_client;
+
+    explicit transaction(pw_client *client) noexcept : client_(client) {}
+
+    pw_client *client_;
+};
+
+/** Experimental: names and promises may change with any release. Who makes transactions on the cells of stores, one at a time. It ends before its node. */
+class transaction_client {
+public:
+    transaction_client(transaction_client &&other) noexcept : opened_(std::exchange(other.opened_, nullptr)) {}
+    transaction_client &operator=(transaction_client other) noexcept
+    {
+        std::swap(opened_, other.opened_);
+        return *this;
+    }
+    ~transaction_client() { pw_client_close(opened_); }
+
+    /** Makes a transaction, again and again until it has no conflict. What the body does besides gets and puts it may do several times. What it throws gives the transaction up. */
+    template <class Body> void run(Body body)
+    {
+        auto pause = std::chrono::microseconds(50);
+        for (bool again = false;; again = true) {
+            try {
+                try_once(body, again);
+                return;
+            } catch (const error &why) {
+                if (why.code() != PW_CONFLICT)
+                    throw;
+            }
+            std::this_thread::sleep_for(pause);
+            pause = std::min(2 * pause, std::chrono::microseconds(3200));
+        }
+    }
+
+    /** Makes a transaction once. Throws PW_CONFLICT: nothing of it is done. again: it is the last one that is tried again, and keeps its age. */
+    template <class Body> void try_once(Body &&body, bool again = false)
+    {
+        check(pw_transaction_start(opened_, again));
+        transaction started(opened_);
+        try {
+            body(started);
+        } catch (...) {
+            pw_transaction_abort(opened_);
+            throw;
+        }
+        check(pw_transaction_commit(opened_));
+    }
+
+private:
+    friend class node;
+
+    explicit transaction_client(pw_client *opened) noexcept : opened_(opened) {}
+
+    pw_client *opened_;
+};
+
 /** This process as others of its job see it. */
 class node {
 public:
@@ -1697,6 +1831,23 @@ public:
         pw_stream *opened;
         check(pw_connect(node_, &of, buffer, nanoseconds, &opened));
         return stream(opened);
+    }
+
+    /** Experimental. Makes a store of cells, each of which has a value of so many bytes: a multiple of 8. journal: the file in which what is committed survives, or none. */
+    [[nodiscard]] store make_store(std::uint32_t cells, std::size_t value_bytes, const std::string &journal = {})
+    {
+        pw_store_options given{cells, value_bytes, journal.empty() ? nullptr : journal.c_str()};
+        pw_store *made;
+        check(pw_store_make(node_, &given, &made));
+        return store(made);
+    }
+
+    /** Experimental. Connects to stores, by the tokens of all of them in the order that all have. */
+    [[nodiscard]] transaction_client open_stores(const std::vector<store_token> &tokens)
+    {
+        pw_client *opened;
+        check(pw_client_open(node_, tokens.data(), tokens.size(), &opened));
+        return transaction_client(opened);
     }
 
     /** Takes the records of the fault log of the process, and calls a handler with each. Gives how many found no space there so far. */

@@ -1,6 +1,6 @@
 //! Distributed transactions on cells of several stores. Experimental.
 
-use crate::boundary::{Result, array, bytes, bytes_of, call, optional, path_of, place};
+use crate::boundary::{Result, array, bytes, bytes_of, call, give, optional, path_of, place};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
@@ -347,6 +347,14 @@ pub unsafe extern "C" fn pw_client_open(
 unsafe fn steps<R>(client: *mut pw_client, work: impl FnOnce(&mut Steps) -> Result<R>) -> Result<R> {
     // SAFETY: the caller's promise.
     work(&mut unsafe { object::<OpenClient>(client) }?.steps.lock())
+}
+
+/// Bytes of a value of the cells of a store, by its position in the tokens. 0: there is no such store, or it is no client, and pw_error_message() says so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_client_value_bytes(client: *mut pw_client, store: usize) -> usize {
+    let none = || Refusal::argument(format!("the client has no store {store}"));
+    // SAFETY: a pointer of this library (pagewire.h).
+    give(|| unsafe { steps(client, |steps| steps.value_bytes(store).ok_or_else(none)) }, |_| 0)
 }
 
 /// Starts a transaction. One that was started and has not ended is given up.

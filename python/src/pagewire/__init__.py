@@ -34,7 +34,7 @@ from ._applications import (
 from ._batch import Batch, BatchAddress, BatchCounts, BatchedPut, Batches
 from ._built_in import BuiltIns, Chain, ChainAddress, Outcome, Place, RemoteBuiltIns
 from ._conditional import HeldWrite, Opened, Peer
-from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
+from ._errors import BoundsError, ConflictError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._global import GlobalCounts, GlobalMemory
 from ._library import library_path, version
 from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap, retain_heap
@@ -43,6 +43,7 @@ from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote
 from ._stream import Listener, Stream
 from ._token import Token
+from ._transactions import Cell, Store, StoreToken, Transaction, TransactionClient
 
 __all__ = [
     "ACCESS_COUNTS",
@@ -59,9 +60,11 @@ __all__ = [
     "Batches",
     "BoundsError",
     "BuiltIns",
+    "Cell",
     "Chain",
     "ChainAddress",
     "Checkpoint",
+    "ConflictError",
     "Counts",
     "Durable",
     "Error",
@@ -93,10 +96,14 @@ __all__ = [
     "Serving",
     "Signal",
     "Statistics",
+    "Store",
+    "StoreToken",
     "Stream",
     "Ticket",
     "TimeoutError",
     "Token",
+    "Transaction",
+    "TransactionClient",
     "Volume",
     "VolumeTicket",
     "heap_statistics",

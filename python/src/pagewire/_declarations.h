@@ -880,6 +880,8 @@ pw_error pw_store_free(pw_store *store);
 
 pw_error pw_client_open(pw_node *node, const pw_store_token *tokens, size_t count, pw_client **client);
 
+size_t pw_client_value_bytes(pw_client *client, size_t store);
+
 pw_error pw_transaction_start(pw_client *client, bool again);
 
 pw_error pw_transaction_get(pw_client *client,

@@ -36,7 +36,12 @@ class PeerLostError(Error, ConnectionError):
     """The peer is gone, or cannot be reached. Whether an operation was done there is not known."""
 
 
+class ConflictError(Error):
+    """Another transaction has won, and nothing of this one was done: start it again."""
+
+
 _CLASSES = {
+    lib.PW_CONFLICT: ConflictError,
     lib.PW_BOUNDS: BoundsError,
     lib.PW_TIMEOUT: TimeoutError,
     lib.PW_PEER_LOST: PeerLostError,

@@ -24,6 +24,7 @@ from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote, address_of
 from ._stream import Listener, Stream
 from ._token import Token, c_token
+from ._transactions import Store, TransactionClient
 from ._uses import Uses
 
 B = TypeVar("B", bound=bytes)
@@ -304,6 +305,15 @@ class Node:
         Raises TimeoutError. Raises PeerLostError: the listener is closed, or its process is gone.
         """
         return Stream._connect(self, token, buffer, timeout)
+
+    def store(self, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None = None) -> Store:
+        """Experimental. Makes a store of cells for transactions, each of which has a value of `value_bytes` bytes: a multiple of 8, 4,096 at most. journal: the file in which what is committed
+        survives the death of the process."""
+        return Store(self, cells, value_bytes, journal)
+
+    def transactions(self, tokens: Iterable[bytes]) -> TransactionClient:
+        """Experimental. Connects to stores, by the tokens of all of them in the order that all have."""
+        return TransactionClient(self, tokens)
 
     def _memory_of(self, memory: Token | NDArray[Any]) -> NDArray[Any]:
         """The array that a token of this node names, or that is given."""

@@ -77,6 +77,7 @@ static void conflicts(void)
     EXPECT(PW_OK, pw_client_open(nodes[0], tokens, 2, &first));
     EXPECT(PW_OK, pw_client_open(nodes[1], tokens, 2, &second));
     EXPECT(PW_IN_USE, pw_node_leave(nodes[0]));
+    REQUIRE(pw_client_value_bytes(first, 1) == 8 && pw_client_value_bytes(first, 2) == 0);
     EXPECT(PW_ARGUMENT, pw_transaction_get(first, 0, 0, &value, 8, NULL));
     EXPECT(PW_ARGUMENT, pw_transaction_commit(first));
     EXPECT(PW_OK, pw_transaction_abort(first));
@@ -203,6 +204,9 @@ int main(int argc, char **argv)
     static const pw_store_options wrong[] = {{0, 8, NULL}, {1, 0, NULL}, {1, 12, NULL}, {1, PW_MOST_CELL_BYTES + 8, NULL}};
     for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++)
         EXPECT(PW_ARGUMENT, pw_store_make(owners[0], &wrong[at], &stores[0]));
+    EXPECT(PW_TOKEN, pw_client_open(owners[0], &none, 1, &(pw_client *){NULL}));
+    none = tokens[0];
+    none.bytes[PW_STORE_TOKEN_SIZE - 1] = 1;
     EXPECT(PW_TOKEN, pw_client_open(owners[0], &none, 1, &(pw_client *){NULL}));
     EXPECT(PW_OK, pw_store_free(NULL));
     EXPECT(PW_OK, pw_client_close(NULL));

@@ -1,4 +1,4 @@
-// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity, global memory, streams.
+// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity, global memory, streams, transactions.
 #include <pagewire.hpp>
 
 #include <cstdio>
@@ -272,6 +272,50 @@ static void streams(pw::node &node)
     REQUIRE(refused([&] { (void)node.listen(1); }) == PW_ARGUMENT);
 }
 
+static void transactions(pw::node &node)
+{
+    std::vector<pw::node> owners;
+    std::vector<pw::store> stores;
+    std::vector<pw::store_token> tokens;
+    for (int at = 0; at < 2; at++) {
+        owners.push_back(pw::node::alone());
+        stores.push_back(owners[at].make_store(4, 8));
+        tokens.push_back(stores[at].token());
+    }
+    REQUIRE(refused([&] { stores[0].held(); }) == PW_ARGUMENT);
+    for (std::size_t at = 0; at < 2; at++)
+        stores[at].serve(at, tokens);
+    auto transfer = [](pw::transaction &of) {
+        of.put(0, 3, of.get<std::int64_t>(0, 3) - 1);
+        of.put(1, 2, of.get<std::int64_t>(1, 2) + 1);
+    };
+    auto client = node.open_stores(tokens);
+    std::thread other([&] {
+        auto own = pw::node::alone();
+        auto moves = own.open_stores(tokens);
+        for (int time = 0; time < 40; time++)
+            moves.run(transfer);
+    });
+    for (int time = 0; time < 40; time++)
+        client.run(transfer);
+    other.join();
+    REQUIRE(stores[0].cell<std::int64_t>(3) == -80 && stores[1].cell<std::int64_t>(2) == 80);
+    REQUIRE(refused([&] { client.run([](pw::transaction &of) { of.get<std::int32_t>(0, 3); }); }) == PW_ARGUMENT);
+    REQUIRE(refused([&] { client.try_once([](pw::transaction &of) { of.put(0, 4, std::int64_t{1}); }); }) == PW_ARGUMENT);
+    bool was_given_up = false;
+    try {
+        client.run([&](pw::transaction &of) {
+            of.put(0, 0, std::int64_t{1});
+            throw std::runtime_error("not at all");
+        });
+    } catch (const std::runtime_error &) {
+        was_given_up = true;
+    }
+    REQUIRE(was_given_up && stores[0].cell<std::int64_t>(0) == 0);
+    REQUIRE(refused([&] { (void)node.make_store(4, 9); }) == PW_ARGUMENT);
+    stores.clear();
+}
+
 int main(int, char **argv)
 {
     auto node = pw::node::alone();
@@ -292,4 +336,5 @@ int main(int, char **argv)
     parities(node);
     global_memories(node);
     streams(node);
+    transactions(node);
 }

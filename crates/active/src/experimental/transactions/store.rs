@@ -85,10 +85,14 @@ impl StoreToken {
         let (mailbox, value) = rest.split_at(Token::LEN);
         let mut word = [0; 4];
         word.copy_from_slice(value);
+        let length = u32::from_le_bytes(word);
+        if length == 0 || length % 8 != 0 || length as usize > MAX_VALUE {
+            return Err(TokenError::Field("length of a value").into());
+        }
         Ok(StoreToken {
             cells: Token::from_bytes(cells)?,
             mailbox: Token::from_bytes(mailbox)?,
-            value: u32::from_le_bytes(word),
+            value: length,
         })
     }
 
