@@ -167,7 +167,7 @@ fn each_member_can_be_rebuilt_from_the_others() {
                 assert_eq!((rebuilt.round, contents(&there) == model(lost, round)), (round, true));
                 let twice = [others[0], others[0]];
                 let wrong = ParityMember::rebuild(&keeper, &token, lost, &twice).err().unwrap();
-                assert!(matches!(wrong, ParityError::Damaged { .. }), "{wrong}");
+                assert!(matches!(wrong, ParityError::Others { .. }), "{wrong}");
             }
         }
     });
@@ -206,4 +206,57 @@ fn errors_say_what_to_do() {
     raw.flush_handled(None).wait().unwrap();
     let rebuilt = ParityMember::rebuild(&node, &parity.token(1).unwrap(), 1, &[member.token().unwrap()]);
     assert_eq!(rebuilt.unwrap().1.bytes, 800, "a round that is complete stays");
+}
+
+/// Nothing of them is used: a round that is under way goes on.
+#[test]
+fn tokens_of_other_members_and_other_parities_are_refused() {
+    on_each_path("tokens_of_other_members_and_other_parities_are_refused", || {
+        let node = Node::alone().unwrap();
+        let parities = [0, 1].map(|_| Parity::new(&node, MEMBERS, 8192).unwrap());
+        let table = node.zeroed::<u64>(1000).unwrap();
+        let join = |group: usize, token: usize, member: usize| {
+            ParityMember::join(&node, &parities[group].token(token).unwrap(), member)
+        };
+        let mut members = [0, 1].map(|group| [0, 1, 2].map(|member| join(group, member, member).unwrap()));
+        for (given, member) in [(0, 1), (1, 0), (2, 0)] {
+            let error = join(0, given, member).err().unwrap();
+            assert!(matches!(error, ParityError::NotOfMember { .. }), "{error}");
+        }
+        for group in &mut members {
+            group.iter_mut().enumerate().for_each(|(member, this)| {
+                table.set(5, member as u64).unwrap();
+                assert_eq!(this.save(&[&table]).unwrap(), 1);
+            });
+        }
+        members[0][0].save(&[&table]).unwrap();
+        let token = |group: usize, member: usize| members[group][member].token().unwrap();
+        let rebuild = |given: usize, others: &[Token]| {
+            ParityMember::rebuild(&node, &parities[0].token(given).unwrap(), 1, others)
+        };
+        let keeper = parities[0].token(2).unwrap();
+        let wrong = [
+            (vec![token(0, 0), token(0, 0)], "two are of member 0"),
+            (vec![token(0, 0), token(0, 1)], "one is of member 1, which is to be rebuilt"),
+            (vec![token(0, 0), token(1, 2)], "one is of another parity"),
+            (vec![token(0, 0), keeper], "one is not of the checkpoints of a member"),
+            (vec![token(0, 0)], "there is 1, and 2 are needed"),
+            (vec![], "there is 0, and 2 are needed"),
+        ];
+        for (others, why) in &wrong {
+            let error = rebuild(1, others).err().unwrap();
+            assert!(
+                matches!(error, ParityError::Others { .. }) && error.to_string().contains(why),
+                "{error}"
+            );
+        }
+        let error = rebuild(0, &[token(0, 0), token(0, 2)]).err().unwrap();
+        assert!(matches!(error, ParityError::NotOfMember { member: 1 }), "{error}");
+        for member in [1, 2] {
+            assert_eq!(members[0][member].save(&[&table]).unwrap(), 2);
+        }
+        assert_eq!(members[0][0].wait_complete(PATIENCE).unwrap(), 2);
+        let token = |member: usize| members[0][member].token().unwrap();
+        assert_eq!(rebuild(1, &[token(2), token(0)]).unwrap().1.round, 2, "in any order");
+    });
 }

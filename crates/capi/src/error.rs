@@ -276,7 +276,9 @@ impl From<ParityError> for Refusal {
         let code = match error {
             ParityError::Pagewire(error) => return error.into(),
             ParityError::NoMember { .. } | ParityError::Regions { .. } => pw_error::PW_ARGUMENT,
-            ParityError::Token { .. } => pw_error::PW_TOKEN,
+            ParityError::Token { .. } | ParityError::NotOfMember { .. } | ParityError::Others { .. } => {
+                pw_error::PW_TOKEN
+            }
             ParityError::Length { .. } => pw_error::PW_LIMIT,
             ParityError::Timeout { .. } => pw_error::PW_TIMEOUT,
             ParityError::Incomplete { .. }

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn pw_parity_round(parity: *mut pw_parity, round: *mut u64
 /// Joins a parity as one of its members, by its token of that member. It takes memory for two checkpoints. *joined is NULL after an error. The node stays until
 /// pw_parity_member_free().
 ///
-/// PW_TOKEN: it is not of a parity; PW_ARGUMENT: there is no such member; PW_NO_MEMORY, PW_HEAP; as pw_open() and pw_get().
+/// PW_TOKEN: it is not of a parity, or of another member; PW_ARGUMENT: there is no such member; PW_NO_MEMORY, PW_HEAP; as pw_open() and pw_get().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_parity_join(
     node: *mut pw_node,
@@ -154,7 +154,8 @@ pub unsafe extern "C" fn pw_parity_join(
 /// Joins in the place of a member that has died, whose last checkpoint is rebuilt from the parity and from the checkpoints of the others, which save nothing meanwhile.
 /// pw_parity_restore() has it reach memory then. *joined is NULL after an error.
 ///
-/// others: the tokens (pw_parity_member_token) of the other members, count of them. rebuilt: gets what was rebuilt; NULL if nobody asks. PW_PARITY: no round is complete, or
+/// others: the tokens (pw_parity_member_token) of the other members, count of them. rebuilt: gets what was rebuilt; NULL if nobody asks. PW_TOKEN: also, they are not one of each other member of this
+/// parity, and which is wrong. PW_PARITY: no round is complete, or
 /// what was rebuilt is not what was saved; as pw_parity_join().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_parity_rebuild(

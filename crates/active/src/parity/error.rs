@@ -12,6 +12,12 @@ pub enum ParityError {
     /// A token is not of a parity, or not of a member's checkpoints.
     #[error("the token is not that of {what}")]
     Token { what: &'static str },
+    /// The token is that of another member.
+    #[error("the token is not that of member {member}: each member has one of its own, by which it is known")]
+    NotOfMember { member: usize },
+    /// The tokens of the others are not one of each other member.
+    #[error("the tokens of the other members are to be one of each: {why}")]
+    Others { why: String },
     /// The regions have more bytes than the parity.
     #[error("{bytes} bytes do not fit the parity, which has {most}: make it larger")]
     Length { bytes: u64, most: u64 },

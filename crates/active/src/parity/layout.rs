@@ -15,13 +15,15 @@ pub const PAGE: u64 = 4096;
 pub const MEMBERS: usize = 1 << 16;
 
 /// What makes bytes the status of a parity, and of this version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"PWXOR\0\0\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"PWXOR\0\0\x02");
 
 /// The first words of the status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Status {
     pub magic: u64,
+    /// A random number, by which parities are told apart.
+    pub group: u64,
     pub members: u64,
     /// Bytes of a slot.
     pub bytes: u64,
@@ -45,6 +47,8 @@ pub struct Attempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct MemberStatus {
+    /// What who joins by its token has said last.
+    pub greeting: u64,
     pub begun: Attempt,
     /// By slot.
     pub committed: [Commit; 2],
@@ -64,7 +68,7 @@ pub struct Commit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Letter {
-    /// [`BEGIN`], [`COMMIT`] or [`FENCE`].
+    /// [`BEGIN`], [`COMMIT`], [`FENCE`] or [`GREET`].
     pub what: u64,
     pub commit: Commit,
 }
@@ -73,6 +77,26 @@ pub const BEGIN: u64 = 1;
 pub const COMMIT: u64 = 2;
 /// The member is rebuilt: the round that is not complete begins anew, and what its predecessor put for it does not count.
 pub const FENCE: u64 = 3;
+
+/// Who joins says a random number, as the checksum: where that appears, its token is of that member.
+pub const GREET: u64 = 4;
+
+/// What begins the memory of a member's checkpoints: which member of which parity it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Held {
+    pub magic: u64,
+    pub group: u64,
+    pub member: u64,
+}
+
+/// What makes bytes the checkpoints of a member, and of this version.
+pub const HELD_MAGIC: u64 = u64::from_le_bytes(*b"PWMEM\0\0\x02");
+
+/// A random number that is not 0.
+pub fn random() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id()) | 1
+}
 
 /// Offsets of a region for so many members, with slots of so many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +117,16 @@ impl Layout {
 
     pub fn letters(&self) -> u64 {
         Layout::member(self.members).next_multiple_of(PAGE)
+    }
+
+    /// Where a member has its own checkpoint of a round.
+    pub fn held(&self, round: u64) -> u64 {
+        PAGE + round % 2 * self.bytes
+    }
+
+    /// Bytes of the memory of a member's checkpoints.
+    pub fn held_length(&self) -> u64 {
+        PAGE + 2 * self.bytes
     }
 
     /// The slot of a round.

@@ -1,12 +1,16 @@
 //! A member of a parity: it keeps its own checkpoints, and puts them to the owner.
 
 use super::error::ParityError;
-use super::layout::{Attempt, BEGIN, COMMIT, Commit, FENCE, Layout, Letter, MAGIC, MemberStatus, Status};
+use super::layout::{
+    Attempt, BEGIN, COMMIT, Commit, FENCE, GREET, HELD_MAGIC, Held, Layout, Letter, MAGIC, MemberStatus,
+    Status, random,
+};
 use super::owner::xor;
 use crate::memory::Memory;
 use pagewire::{Node, Operation, Region, RemoteRegion, Rights, Token};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 /// Bytes of one put: a caller of the same host writes its record itself up to here.
 const CHUNK: usize = 64 << 10;
@@ -45,7 +49,7 @@ impl ParityMember {
     /// Joins a parity by the token of this member. It takes memory for two checkpoints.
     ///
     /// # Errors
-    /// `Token`, `NoMember`; as those of [`Node::open`] and of a get.
+    /// `Token`, `NoMember`, `NotOfMember`; as those of [`Node::open`], of a get and of a put.
     pub fn join(node: &Node, token: &Token, member: usize) -> Result<ParityMember> {
         let remote = node.open(token)?;
         if remote.length() < size_of::<Status>() as u64 {
@@ -59,7 +63,10 @@ impl ParityMember {
         if member >= layout.members {
             return Err(ParityError::NoMember { member, members: layout.members });
         }
-        let held = node.zeroed::<u64>((2 * layout.bytes / 8) as usize)?;
+        greet(&remote, &layout, member)?;
+        let held = node.zeroed::<u64>((layout.held_length() / 8) as usize)?;
+        let whose = Held { magic: HELD_MAGIC, group: status.group, member: member as u64 };
+        held.write_bytes(0, whose.as_bytes())?;
         let (attempt, committed) = (Attempt::default(), [Commit::default(); 2]);
         Ok(ParityMember { remote, layout, member, held, attempt, committed })
     }
@@ -68,7 +75,7 @@ impl ParityMember {
     /// and the checkpoints of all others: their [tokens](Self::token), in any order. A round that was begun begins anew.
     ///
     /// # Errors
-    /// `Nothing`: no round is complete. `Damaged`: the tokens are not those of all others, or a byte has changed. Else as those of
+    /// `Nothing`: no round is complete. `Others`: the tokens are not those of all others. `Damaged`: a byte has changed. Else as those of
     /// [`join`](Self::join).
     pub fn rebuild(
         node: &Node,
@@ -77,6 +84,8 @@ impl ParityMember {
         others: &[Token],
     ) -> Result<(ParityMember, Rebuilt)> {
         let mut this = ParityMember::join(node, token, member)?;
+        // Before anything is begun anew.
+        let opened = this.open_others(node, others)?;
         let fence = Letter { what: FENCE, commit: Commit::default() };
         this.remote.put(this.layout.letters(), vec![fence]).wait()?;
         // Behind all that the predecessor has put.
@@ -90,15 +99,7 @@ impl ParityMember {
         if commit.attempt.round != round {
             return Err(damaged("the owner has begun another round"));
         }
-        if others.len() + 1 != this.layout.members {
-            return Err(damaged("there must be a token of each other member"));
-        }
-        let opened = others.iter().map(|token| match token.length() == 2 * this.layout.bytes {
-            true => Ok(node.open(token)?),
-            false => Err(ParityError::Token { what: "the checkpoints of a member" }),
-        });
-        let opened: Vec<RemoteRegion> = opened.collect::<Result<_>>()?;
-        let (mut checksum, own) = (crc32fast::Hasher::new(), round % 2 * this.layout.bytes);
+        let (mut checksum, own) = (crc32fast::Hasher::new(), this.layout.held(round));
         for at in (0..commit.bytes).step_by(CHUNK) {
             let length = (commit.bytes - at).min(CHUNK as u64) as usize;
             let mut bytes = this.remote.get::<u8>(this.layout.slot(round) + at, length)?.wait()?;
@@ -114,6 +115,40 @@ impl ParityMember {
         }
         this.committed[(round % 2) as usize] = commit;
         Ok((this, Rebuilt { round, bytes: commit.bytes }))
+    }
+
+    /// Opens the checkpoints of the other members: one of each.
+    fn open_others(&self, node: &Node, tokens: &[Token]) -> Result<Vec<RemoteRegion>> {
+        let others = |why: String| Err(ParityError::Others { why });
+        if tokens.len() + 1 != self.layout.members {
+            let (given, needed) = (tokens.len(), self.layout.members - 1);
+            let is = if given < 2 { "is" } else { "are" };
+            return others(format!("there {is} {given}, and {needed} are needed"));
+        }
+        let group = self.status()?.group;
+        let (mut opened, mut seen) = (Vec::new(), BTreeSet::new());
+        for token in tokens {
+            let none = || others("one is not of the checkpoints of a member of such a parity".into());
+            if token.length() != self.layout.held_length() {
+                return none();
+            }
+            let remote = node.open(token)?;
+            let Held { magic, group: of, member } = remote.get::<Held>(0, 1)?.wait()?[0];
+            if magic != HELD_MAGIC {
+                return none();
+            }
+            if of != group {
+                return others("one is of another parity".into());
+            }
+            if member == self.member as u64 {
+                return others(format!("one is of member {member}, which is to be rebuilt"));
+            }
+            if !seen.insert(member) {
+                return others(format!("two are of member {member}"));
+            }
+            opened.push(remote);
+        }
+        Ok(opened)
     }
 
     /// A token of the own checkpoints, for who rebuilds another member.
@@ -148,7 +183,7 @@ impl ParityMember {
 
     /// Copies the regions, one behind the other, into the own slot of a round.
     fn hold(&self, round: u64, regions: &[&dyn Memory]) -> Result<()> {
-        let mut at = round % 2 * self.layout.bytes;
+        let mut at = self.layout.held(round);
         let mut buffer = vec![0; CHUNK];
         for region in regions {
             for offset in (0..region.bytes()).step_by(CHUNK) {
@@ -175,7 +210,7 @@ impl ParityMember {
         let mut checksum = crc32fast::Hasher::new();
         for at in (0..bytes).step_by(CHUNK) {
             let mut piece = vec![0; (bytes - at).min(CHUNK as u64) as usize];
-            self.held.read_bytes(round % 2 * self.layout.bytes + at, &mut piece)?;
+            self.held.read_bytes(self.layout.held(round) + at, &mut piece)?;
             checksum.update(&piece);
             started.push_back(Started::Data(self.remote.put(self.layout.slot(round) + at, piece)));
             if started.len() > STARTED {
@@ -237,7 +272,7 @@ impl ParityMember {
         if bytes != given {
             return Err(ParityError::Regions { checkpoint: bytes, regions: given });
         }
-        let start = slot as u64 * self.layout.bytes;
+        let start = self.layout.held(round);
         let mut buffer = vec![0; CHUNK];
         let mut seen = crc32fast::Hasher::new();
         for at in (0..bytes).step_by(CHUNK) {
@@ -272,6 +307,16 @@ impl ParityMember {
         let got = self.remote.get::<MemberStatus>(Layout::member(self.member), 1)?.wait()?;
         Ok(got[0])
     }
+}
+
+/// Finds out whether a token is that of a member: it tells the owner a number, which appears where the owner has the member of the token.
+fn greet(remote: &RemoteRegion, layout: &Layout, member: usize) -> Result<()> {
+    let greeting = random();
+    let commit = Commit { checksum: greeting, ..Commit::default() };
+    remote.put(layout.letters(), vec![Letter { what: GREET, commit }]).wait()?;
+    remote.flush_handled(None).wait()?;
+    let of_member = remote.get::<MemberStatus>(Layout::member(member), 1)?.wait()?[0];
+    if of_member.greeting == greeting { Ok(()) } else { Err(ParityError::NotOfMember { member }) }
 }
 
 fn status_of(remote: &RemoteRegion) -> Result<Status> {

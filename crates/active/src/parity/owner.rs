@@ -2,7 +2,8 @@
 
 use super::error::ParityError;
 use super::layout::{
-    Attempt, BEGIN, COMMIT, Commit, FENCE, Layout, Letter, MAGIC, MEMBERS, MemberStatus, Status,
+    Attempt, BEGIN, COMMIT, Commit, FENCE, GREET, Layout, Letter, MAGIC, MEMBERS, MemberStatus, Status,
+    random,
 };
 use crate::access::Access;
 use crate::attributes::AttributesOf;
@@ -108,8 +109,13 @@ impl Parity {
         region.attributes(layout.letters()..).redirect_puts().to(&log)?;
         let tokens = (0..members).map(|_| region.export(Rights::READ | Rights::WRITE));
         let keys: Vec<Token> = tokens.collect::<Result<_, _>>()?;
-        let status =
-            Status { magic: MAGIC, members: members as u64, bytes: layout.bytes, ..Status::default() };
+        let status = Status {
+            magic: MAGIC,
+            group: random(),
+            members: members as u64,
+            bytes: layout.bytes,
+            ..Status::default()
+        };
         region.write_bytes(0, status.as_bytes())?;
         let shared = Arc::new(Shared { layout, region });
         let mut handler = Handler {
@@ -157,6 +163,7 @@ impl Handler {
                 Some(letter) if letter.what == BEGIN => self.begin(member, letter.commit.attempt),
                 Some(letter) if letter.what == COMMIT => self.commit(member, letter.commit),
                 Some(letter) if letter.what == FENCE => self.fence(member),
+                Some(letter) if letter.what == GREET => self.greet(member, letter.commit.checksum),
                 _ => Ok(()),
             },
             Some(offset) => self.data(member, offset / layout.bytes, offset % layout.bytes, access.bytes()),
@@ -195,6 +202,12 @@ impl Handler {
         region.write_bytes(0, self.status.as_bytes())
     }
 
+    /// A process joins by the token of a member.
+    fn greet(&mut self, member: usize, greeting: u64) -> pagewire::Result<()> {
+        self.of_members[member].status.greeting = greeting;
+        self.publish(member)
+    }
+
     /// Another process takes the place of a member. The round that is not complete cannot become so without it.
     fn fence(&mut self, member: usize) -> pagewire::Result<()> {
         let round = self.status.complete + 1;
@@ -202,8 +215,7 @@ impl Handler {
         if newest.round == round {
             self.empty(Attempt { round, attempt: newest.attempt + 1 })?;
         }
-        let committed = self.of_members[member].status.committed;
-        let status = MemberStatus { begun: Attempt::default(), committed };
+        let status = MemberStatus { begun: Attempt::default(), ..self.of_members[member].status };
         self.of_members[member] = Member { status, ..Member::default() };
         self.publish(member)
     }

@@ -84,6 +84,11 @@ int main(void)
         pw_die("place of a member");
     EXPECT(PW_TOKEN, pw_parity_join(node, &others[0], 1, &member));
     REQUIRE(!member);
+    EXPECT(PW_TOKEN, pw_parity_join(node, &tokens[0], 1, &member));
+    EXPECT(PW_TOKEN, pw_parity_rebuild(node, &tokens[0], 1, others, MEMBERS - 1, &rebuilt, &member));
+    EXPECT(PW_TOKEN, pw_parity_rebuild(node, &tokens[1], 1, others, 1, &rebuilt, &member));
+    EXPECT(PW_TOKEN, pw_parity_rebuild(node, &tokens[1], 1, (pw_token[]){others[0], others[0]}, 2, &rebuilt, &member));
+    REQUIRE(!member);
     EXPECT(PW_OK, pw_parity_rebuild(node, &tokens[1], 1, others, MEMBERS - 1, &rebuilt, &member));
     REQUIRE(rebuilt.round == 3 && rebuilt.length == BYTES);
     memset(memory[1], 0, BYTES);
