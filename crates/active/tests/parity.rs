@@ -4,7 +4,7 @@ mod other;
 
 use other::{Other, ROLE, hear, hex, on_each_path, token_of};
 use pagewire::{Node, Region, Rights, Token};
-use pagewire_active::{Parity, ParityError, ParityMember};
+use pagewire_active::{AttributesOf, Logs, Parity, ParityError, ParityMember};
 use std::time::Duration;
 
 const MEMBERS: usize = 3;
@@ -259,4 +259,17 @@ fn tokens_of_other_members_and_other_parities_are_refused() {
         let token = |member: usize| members[0][member].token().unwrap();
         assert_eq!(rebuild(1, &[token(2), token(0)]).unwrap().1.round, 2, "in any order");
     });
+}
+
+/// What nobody has read in another log of the keeper holds a member back neither when it joins nor when it saves.
+#[test]
+fn a_member_waits_for_no_other_handlers_of_the_keeper() {
+    let (keeper, node) = (Node::alone().unwrap(), Node::alone().unwrap());
+    let (unread, region) = (keeper.access_log(1 << 14).unwrap(), keeper.zeroed::<u64>(512).unwrap());
+    region.attributes(..).redirect_puts().to(&unread).unwrap();
+    node.open(&region.export(Rights::WRITE).unwrap()).unwrap().put_value(0, 1u64).wait().unwrap();
+    let parity = Parity::new(&keeper, 1, 4096).unwrap();
+    let mut member = ParityMember::join(&node, &parity.token(0).unwrap(), 0).unwrap();
+    assert_eq!(member.save(&[&node.zeroed::<u64>(8).unwrap()]).unwrap(), 1);
+    assert_eq!(member.wait_complete(PATIENCE).unwrap(), 1);
 }

@@ -2832,7 +2832,7 @@ pw_error pw_stream_close(pw_stream *stream);
  * Experimental. Makes the memory of a store, whose values are zeros. All owners tell each other their tokens (pw_store_export), and call pw_store_serve() then. *store is NULL after an
  * error. The node stays until pw_store_free().
  *
- * PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
+ * PW_ARGUMENT; PW_LIMIT: the cells take more than 1 GiB, with 128 bytes for each beside its value; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
  */
 pw_error pw_store_make(pw_node *node,
                        const pw_store_options *options,

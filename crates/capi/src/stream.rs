@@ -256,9 +256,10 @@ pub unsafe extern "C" fn pw_receive(
 /// nanoseconds: for how long at most, PW_FOREVER for no bound. As pw_send().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_stream_flush(stream: *mut pw_stream, nanoseconds: u64) -> pw_error {
-    // SAFETY: a pointer of this library (pagewire.h).
     call(|| {
-        unsafe { object::<OpenStream>(stream) }?.stream.flush_within(patience(nanoseconds)).map_err(refusal)
+        // SAFETY: a pointer of this library (pagewire.h).
+        let open = unsafe { object::<OpenStream>(stream) }?;
+        open.stream.flush_within(patience(nanoseconds)).map_err(refusal)
     })
 }
 
@@ -267,9 +268,10 @@ pub unsafe extern "C" fn pw_stream_flush(stream: *mut pw_stream, nanoseconds: u6
 /// nanoseconds: for how long at most, PW_FOREVER for no bound: behind PW_TIMEOUT it is said all the same. As pw_send().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_stream_shutdown(stream: *mut pw_stream, nanoseconds: u64) -> pw_error {
-    // SAFETY: a pointer of this library (pagewire.h).
     call(|| {
-        unsafe { object::<OpenStream>(stream) }?.stream.finish_within(patience(nanoseconds)).map_err(refusal)
+        // SAFETY: a pointer of this library (pagewire.h).
+        let open = unsafe { object::<OpenStream>(stream) }?;
+        open.stream.finish_within(patience(nanoseconds)).map_err(refusal)
     })
 }
 

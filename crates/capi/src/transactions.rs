@@ -24,7 +24,7 @@ pub struct pw_client {
 
 /// What becomes of a store.
 enum State {
-    Made(Store),
+    Made(Box<Store>),
     Served(ServedStore),
     /// It could not be served.
     Failed,
@@ -99,7 +99,7 @@ const _: () = assert!(PW_STORE_TOKEN_SIZE == StoreToken::LEN);
 /// Experimental. Makes the memory of a store, whose values are zeros. All owners tell each other their tokens (pw_store_export), and call pw_store_serve() then. *store is NULL after an
 /// error. The node stays until pw_store_free().
 ///
-/// PW_ARGUMENT; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
+/// PW_ARGUMENT; PW_LIMIT: the cells take more than 1 GiB, with 128 bytes for each beside its value; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_store_make(
     node: *mut pw_node,
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn pw_store_make(
         let options = unsafe { options_of(from.read()) }?;
         let made = Store::new(node, &options)?;
         let token = made.token();
-        let state = Mutex::new(State::Made(made));
+        let state = Mutex::new(State::Made(Box::new(made)));
         let made = OwnStore { state, token, value_bytes: options.value, node: node.clone() };
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(made)) };

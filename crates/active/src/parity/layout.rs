@@ -24,6 +24,8 @@ pub struct Status {
     pub magic: u64,
     /// A random number, by which parities are told apart.
     pub group: u64,
+    /// Of the log of what members put: they wait for no other handlers of the owner.
+    pub domain: u64,
     pub members: u64,
     /// Bytes of a slot.
     pub bytes: u64,

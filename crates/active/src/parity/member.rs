@@ -27,6 +27,8 @@ type Result<T> = std::result::Result<T, ParityError>;
 pub struct ParityMember {
     remote: RemoteRegion,
     layout: Layout,
+    /// Of the owner's log.
+    domain: u16,
     member: usize,
     /// Own checkpoints of two rounds, by slot.
     held: Region<u64>,
@@ -63,12 +65,13 @@ impl ParityMember {
         if member >= layout.members {
             return Err(ParityError::NoMember { member, members: layout.members });
         }
-        greet(&remote, &layout, member)?;
+        let domain = status.domain as u16;
+        greet(&remote, &layout, domain, member)?;
         let held = node.zeroed::<u64>((layout.held_length() / 8) as usize)?;
         let whose = Held { magic: HELD_MAGIC, group: status.group, member: member as u64 };
         held.write_bytes(0, whose.as_bytes())?;
         let (attempt, committed) = (Attempt::default(), [Commit::default(); 2]);
-        Ok(ParityMember { remote, layout, member, held, attempt, committed })
+        Ok(ParityMember { remote, layout, domain, member, held, attempt, committed })
     }
 
     /// Joins in the place of a member that died, and rebuilds its checkpoint of the last round that all members have, from the parity
@@ -89,7 +92,7 @@ impl ParityMember {
         let fence = Letter { what: FENCE, commit: Commit::default() };
         this.remote.put(this.layout.letters(), vec![fence]).wait()?;
         // Behind all that the predecessor has put.
-        this.remote.flush_handled(None).wait()?;
+        this.remote.flush_handled(Some(this.domain)).wait()?;
         let round = this.status()?.complete;
         if round == 0 {
             return Err(ParityError::Nothing);
@@ -220,7 +223,7 @@ impl ParityMember {
         commit.checksum = u64::from(checksum.finalize());
         started.push_back(Started::Letter(self.remote.put(letters, vec![Letter { what: COMMIT, commit }])));
         started.into_iter().try_for_each(Started::wait)?;
-        self.remote.flush_handled(None).wait()?;
+        self.remote.flush_handled(Some(self.domain)).wait()?;
         let slot = (round % 2) as usize;
         if self.member_status()?.committed[slot] != commit {
             return Err(ParityError::BegunAnew { round });
@@ -310,11 +313,11 @@ impl ParityMember {
 }
 
 /// Finds out whether a token is that of a member: it tells the owner a number, which appears where the owner has the member of the token.
-fn greet(remote: &RemoteRegion, layout: &Layout, member: usize) -> Result<()> {
+fn greet(remote: &RemoteRegion, layout: &Layout, domain: u16, member: usize) -> Result<()> {
     let greeting = random();
     let commit = Commit { checksum: greeting, ..Commit::default() };
     remote.put(layout.letters(), vec![Letter { what: GREET, commit }]).wait()?;
-    remote.flush_handled(None).wait()?;
+    remote.flush_handled(Some(domain)).wait()?;
     let of_member = remote.get::<MemberStatus>(Layout::member(member), 1)?.wait()?[0];
     if of_member.greeting == greeting { Ok(()) } else { Err(ParityError::NotOfMember { member }) }
 }

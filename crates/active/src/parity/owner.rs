@@ -112,6 +112,7 @@ impl Parity {
         let status = Status {
             magic: MAGIC,
             group: random(),
+            domain: log.user_domain().into(),
             members: members as u64,
             bytes: layout.bytes,
             ..Status::default()

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6, LOGS = 3, SERVINGS = 6, TABLES = 3, COUNTINGS = 4, CHECKPOINTS = 3, PROCESSES = 3, BUILT_INS = 2, CHAINS = 3, SERVED = 2, BATCHES = 3 };
+enum { NODES = 3, REMOTES = 8, TOKENS = 12, OPERATIONS = 40, OPENED = 6, OBJECTS = 12, TAGS = 5, PIECES = 6, LOGS = 3, SERVINGS = 6, TABLES = 3, COUNTINGS = 4, CHECKPOINTS = 3, PROCESSES = 3, BUILT_INS = 2, CHAINS = 3, SERVED = 2, BATCHES = 3, PARITIES = 2, MEMBERS = 3, GLOBALS = 1, LISTENERS = 2, STREAMS = 4, STORES = 2, CLIENTS = 2 };
 enum { GUARD = 1 << 14, ROOM = 1 << 14, BUFFERS = 1 << 16 };
 
 static pw_node *nodes[NODES];
@@ -41,6 +41,15 @@ static pw_built_ins *built_ins[BUILT_INS];
 static pw_remote_built_ins *chains[CHAINS];
 static pw_batches *served[SERVED];
 static pw_batch *batches[BATCHES];
+static pw_parity *parities[PARITIES];
+static pw_parity_member *members[MEMBERS];
+static pw_global *globals[GLOBALS];
+static pw_listener *listeners[LISTENERS];
+static pw_stream *streams[STREAMS];
+/* Flushes of others do not wait for what streams have not received, and what clients and stores have not read. */
+static pw_node *apart[2];
+static pw_store *stores[STORES];
+static pw_client *clients[CLIENTS];
 static pw_table *durable;
 /* Where checkpoints lie. */
 static char folder[] = "/tmp/pagewire-calls-XXXXXX";
@@ -130,8 +139,9 @@ static bool outcome(int line, const char *what, int code)
 static void *handle(void *const *table, size_t count)
 {
     void *const *of[] = {(void **)nodes, (void **)remotes,  (void **)operations, (void **)opened,     (void **)logs,
-                         (void **)servings, (void **)tables, (void **)countings,  (void **)checkpoints, (void **)processes, (void **)built_ins, (void **)chains, (void **)served, (void **)batches};
-    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED, LOGS, SERVINGS, TABLES, COUNTINGS, CHECKPOINTS, PROCESSES, BUILT_INS, CHAINS, SERVED, BATCHES};
+                         (void **)servings, (void **)tables, (void **)countings,  (void **)checkpoints, (void **)processes, (void **)built_ins, (void **)chains, (void **)served, (void **)batches,
+                         (void **)parities, (void **)members, (void **)globals, (void **)listeners, (void **)streams, (void **)stores, (void **)clients};
+    const size_t counts[] = {NODES, REMOTES, OPERATIONS, OPENED, LOGS, SERVINGS, TABLES, COUNTINGS, CHECKPOINTS, PROCESSES, BUILT_INS, CHAINS, SERVED, BATCHES, PARITIES, MEMBERS, GLOBALS, LISTENERS, STREAMS, STORES, CLIENTS};
     size_t kind = below(sizeof counts / sizeof *counts);
 
     switch (below(24)) {
@@ -949,6 +959,194 @@ static void batches_come_and_go(void)
     }
 }
 
+static void parities_come_and_go(void)
+{
+    pw_parity **place = &parities[below(PARITIES)], *of = handle((void **)parities, PARITIES);
+    pw_parity_member **to = &members[below(MEMBERS)], *member = handle((void **)members, MEMBERS);
+    static pw_token given[3];
+    pw_token of_others;
+    /* The first page of the buffers lies before those that operations use. */
+    pw_memory memories[] = {{one_in(8) ? nothing : one_in(8) ? NULL : room, 1 + number(4095), NULL}, {one_in(8) ? nothing : room + 4096, 64, one_in(8) ? &tokens[0] : NULL}};
+    size_t count = one_in(16) ? SIZE_MAX / (1 + below(40)) : 1 + below(2);
+    pw_rebuilt rebuilt;
+    uint64_t round;
+
+    switch (below(12)) {
+    case 0:
+        if (!one_in(4))
+            break;
+        DO(pw_parity_free(*place));
+        DO(pw_parity_make(one_in(4) ? NODE : nodes[0], one_in(4) ? number(3) : 2, one_in(8) ? number(4096) : 8192, one_in(32) ? NULL : place));
+        break;
+    case 1:
+        DO(pw_parity_token(of, one_in(4) ? number(2) : below(2), one_in(16) ? NULL : &given[below(2)]));
+        break;
+    case 2:
+        DO(pw_parity_round(of, one_in(8) ? NULL : &round));
+        break;
+    case 3:
+        DO(pw_parity_member_free(*to));
+        DO(pw_parity_join(one_in(4) ? NODE : nodes[1], one_in(8) ? token(&of_others) : &given[below(2)], one_in(8) ? number(2) : below(2), one_in(32) ? NULL : to));
+        break;
+    case 4:
+        DO(pw_parity_member_free(*to));
+        DO(pw_parity_rebuild(one_in(4) ? NODE : nodes[1], &given[below(2)], below(2), one_in(16) ? NULL : &given[one_in(4) ? 0 : 2], one_in(8) ? number(3) : 1,
+                             one_in(4) ? NULL : &rebuilt, one_in(32) ? NULL : to));
+        break;
+    case 5:
+        DO(pw_parity_member_token(member, one_in(16) ? NULL : &given[2]));
+        break;
+    case 6:
+        DO(pw_parity_restore(member, one_in(16) ? NULL : memories, count, one_in(4) ? NULL : &round));
+        break;
+    case 7:
+        DO(pw_parity_wait(member, below(1000000), one_in(4) ? NULL : &round));
+        break;
+    default:
+        DO(pw_parity_save(member, one_in(16) ? NULL : memories, count, one_in(4) ? NULL : &round));
+    }
+}
+
+static void sees_page(void *context, const pw_page_access *access)
+{
+    handled++;
+    if (context != room || access->first_word % PW_GLOBAL_PAGE_WORDS || access->by)
+        FAIL("an access to the page of the word %llu", (unsigned long long)access->first_word);
+    access->content[1] = 7;
+}
+
+static void global_memories(void)
+{
+    pw_global **place = &globals[0], *of = handle((void **)globals, GLOBALS);
+    size_t first, count, ranks[2];
+    uint64_t dirty[2], *all;
+    pw_gas_counts counts;
+
+    switch (below(8)) {
+    case 0:
+        DO(one_in(2) ? pw_global_free(*place) : pw_global_leave(*place));
+        DO(pw_global_make(one_in(4) ? NODE : nodes[0], one_in(2) ? number(4) : 2, one_in(32) ? NULL : place));
+        break;
+    case 1:
+        DO(pw_global_home(of, number(1), one_in(8) ? NULL : &first, one_in(8) ? NULL : &count));
+        break;
+    case 2:
+        DO(pw_global_on_access(of, one_in(8) ? NULL : sees_page, room));
+        break;
+    case 3:
+        DO(pw_global_take_dirty(of, one_in(8) ? NULL : dirty, below(3), one_in(8) ? NULL : &count));
+        break;
+    case 4:
+        DO(pw_global_lost(of, one_in(8) ? NULL : ranks, below(3), one_in(8) ? NULL : &count));
+        break;
+    case 5:
+        DO(pw_global_counts(of, one_in(8) ? NULL : &counts));
+        break;
+    default:
+        all = pw_global_words(of);
+        if (all && !pw_global_home(of, 0, &first, &count))
+            ((volatile uint64_t *)all)[below(count)] += 1;
+    }
+}
+
+static void streams_come_and_go(void)
+{
+    pw_listener **place = &listeners[below(LISTENERS)], *of = handle((void **)listeners, LISTENERS);
+    pw_stream **to = &streams[below(STREAMS)], *stream = handle((void **)streams, STREAMS);
+    static pw_token given;
+    pw_token of_others;
+    uint64_t brief = below(2000000);
+    size_t count;
+
+    switch (below(12)) {
+    case 0:
+        DO(pw_listener_close(*place));
+        DO(pw_listen(apart[0], one_in(4) ? number(8192) : 8192, one_in(32) ? NULL : place));
+        break;
+    case 1:
+        DO(pw_listener_token(of, one_in(16) ? NULL : &given));
+        break;
+    case 2 ... 3:
+        DO(pw_stream_close(*to));
+        DO(pw_accept(of, brief, one_in(32) ? NULL : to));
+        break;
+    case 4:
+        DO(pw_stream_close(*to));
+        DO(pw_connect(apart[below(2)], one_in(8) ? token(&of_others) : &given, one_in(4) ? number(8192) : 8192, brief, one_in(32) ? NULL : to));
+        break;
+    case 5:
+        DO(pw_stream_flush(stream, brief));
+        break;
+    case 6:
+        DO(pw_stream_shutdown(stream, brief));
+        break;
+    case 7 ... 8:
+        DO(pw_receive(stream, one_in(16) ? NULL : arena + GUARD / 2, one_in(8) ? 0 : 1, brief, one_in(16) ? NULL : &count));
+        memset(arena, 0xee, GUARD);
+        break;
+    default:
+        DO(pw_send(stream, one_in(16) ? NULL : arena, below(100), brief, one_in(4) ? NULL : &count));
+    }
+}
+
+static void transactions_come_and_go(void)
+{
+    pw_store **place = &stores[below(STORES)], *of = handle((void **)stores, STORES);
+    pw_client **to = &clients[below(CLIENTS)], *client = handle((void **)clients, CLIENTS);
+    static pw_store_token given;
+    pw_store_options options = {one_in(8) ? number(4) : 4, one_in(8) ? number(64) : 16, NULL};
+    unsigned char value[16] = {0};
+    uint64_t version;
+    size_t held, size = one_in(8) ? below(17) : 16;
+
+    switch (below(16)) {
+    case 0:
+        DO(pw_store_free(*place));
+        if (!DO(pw_store_make(apart[0], one_in(32) ? NULL : &options, one_in(32) ? NULL : place)))
+            break;
+        DO(pw_store_export(*place, &given));
+        /* A commit waits 30 seconds for a store that is not served. */
+        if (!DO(pw_store_serve(*place, number(0), &given, one_in(16) ? 0 : 1)))
+            DO(pw_store_free(*place));
+        break;
+    case 1:
+        if (DO(pw_store_export(of, one_in(16) ? NULL : &given)) && one_in(16))
+            given.bytes[below(sizeof given.bytes)] ^= 1 << below(8);
+        break;
+    case 2:
+        DO(pw_store_serve(of, number(1), one_in(16) ? NULL : &given, 1));
+        break;
+    case 3:
+        DO(pw_store_cell(of, number(4), one_in(16) ? NULL : value, size, one_in(4) ? NULL : &version));
+        break;
+    case 4:
+        DO(pw_store_check(of, one_in(4) ? NULL : &held));
+        break;
+    case 5:
+        DO(pw_store_replace(of, number(2), one_in(8) ? NULL : &given));
+        break;
+    case 6:
+        DO(pw_client_close(*to));
+        DO(pw_client_open(apart[1], one_in(16) ? NULL : &given, one_in(16) ? SIZE_MAX / (1 + below(40)) : 1, one_in(32) ? NULL : to));
+        break;
+    case 7 ... 9:
+        DO(pw_transaction_start(client, one_in(2)));
+        break;
+    case 10:
+        DO(pw_transaction_abort(client));
+        break;
+    case 11:
+        DO(pw_transaction_commit(client));
+        break;
+    case 12 ... 13:
+        DO(pw_transaction_get(client, one_in(8) ? number(2) : 0, number(4), one_in(16) ? NULL : value, size, one_in(4) ? NULL : &version));
+        break;
+    default:
+        (void)pw_client_value_bytes(client, number(1));
+        DO(pw_transaction_put(client, one_in(8) ? number(2) : 0, number(4), one_in(16) ? NULL : value, size));
+    }
+}
+
 static void check_guards(void)
 {
     for (int i = 0; i < GUARD; i++)
@@ -977,6 +1175,8 @@ int main(int argc, char **argv)
         pw_export(nodes[0], room, ROOM, PW_READ | PW_WRITE | PW_ATOMIC, &reserved) ||
         pw_open(nodes[1], &tokens[0], &remotes[0]) || pw_open(nodes[1], &reserved, &remotes[1]))
         pw_die("open");
+    if (pw_node_alone(&apart[0]) || pw_node_alone(&apart[1]))
+        pw_die("join");
     static unsigned char plain[1024];
     pw_node *own;
     pw_token of_plain;
@@ -985,7 +1185,7 @@ int main(int argc, char **argv)
     while (end ? seconds() < end : calls < wanted) {
         /* A call that does not return is an error, too. */
         alarm(120);
-        switch (below(48)) {
+        switch (below(52)) {
         case 0:
             if (one_in(8))
                 nodes_come_and_go();
@@ -1036,6 +1236,20 @@ int main(int argc, char **argv)
         case 47:
             batches_come_and_go();
             break;
+        case 48:
+            parities_come_and_go();
+            break;
+        case 49:
+            if (one_in(2))
+                global_memories();
+            break;
+        case 50:
+            if (one_in(2))
+                streams_come_and_go();
+            break;
+        case 51:
+            transactions_come_and_go();
+            break;
         case 41:
             if (one_in(2))
                 checkpoints_come_and_go();
@@ -1062,6 +1276,22 @@ int main(int argc, char **argv)
         DO(pw_batch_close(batches[i]));
     for (int i = 0; i < SERVED; i++)
         DO(pw_batches_end(served[i]));
+    for (int i = 0; i < MEMBERS; i++)
+        DO(pw_parity_member_free(members[i]));
+    for (int i = 0; i < PARITIES; i++)
+        DO(pw_parity_free(parities[i]));
+    for (int i = 0; i < GLOBALS; i++)
+        DO(pw_global_free(globals[i]));
+    for (int i = 0; i < STREAMS; i++)
+        DO(pw_stream_close(streams[i]));
+    for (int i = 0; i < LISTENERS; i++)
+        DO(pw_listener_close(listeners[i]));
+    for (int i = 0; i < CLIENTS; i++)
+        DO(pw_client_close(clients[i]));
+    for (int i = 0; i < STORES; i++)
+        DO(pw_store_free(stores[i]));
+    for (int i = 0; i < 2; i++)
+        DO(pw_node_leave(apart[i]));
     DO(pw_table_free(durable));
     char remove[96];
     snprintf(remove, sizeof remove, "rm -rf %s/table", folder);

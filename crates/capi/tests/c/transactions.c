@@ -204,6 +204,7 @@ int main(int argc, char **argv)
     static const pw_store_options wrong[] = {{0, 8, NULL}, {1, 0, NULL}, {1, 12, NULL}, {1, PW_MOST_CELL_BYTES + 8, NULL}};
     for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++)
         EXPECT(PW_ARGUMENT, pw_store_make(owners[0], &wrong[at], &stores[0]));
+    EXPECT(PW_LIMIT, pw_store_make(owners[0], &(pw_store_options){UINT32_MAX, 8, NULL}, &stores[0]));
     EXPECT(PW_TOKEN, pw_client_open(owners[0], &none, 1, &(pw_client *){NULL}));
     none = tokens[0];
     none.bytes[PW_STORE_TOKEN_SIZE - 1] = 1;

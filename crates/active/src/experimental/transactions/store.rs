@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// Longest value of a cell.
 pub const MAX_VALUE: usize = 4096;
+/// Bytes of a store at most, with [`CELL`] for each cell.
+const MAX_BYTES: usize = 1 << 30;
+/// Bytes of a cell beside its value.
+const CELL: usize = 128;
 /// Space in the log for each client.
 const LOG_BYTES: usize = 1 << 18;
 /// Clients of a store at once, and other stores; each has two rings.
@@ -118,7 +122,7 @@ impl Store {
     /// Makes the memory of a store.
     ///
     /// # Errors
-    /// `Range`, `Alignment`: the length of a value. Else as those of [`Node::zeroed`] and [`Node::make_access_log`].
+    /// `Range`, `Alignment`: the length of a value. `Limit`: the cells take more than 1 GiB, with 128 bytes for each. Else as those of [`Node::zeroed`] and [`Node::make_access_log`].
     pub fn new(node: &Node, options: &StoreOptions) -> Result<Store> {
         let StoreOptions { cells, value, .. } = *options;
         if value % 8 != 0 {
@@ -126,6 +130,10 @@ impl Store {
         }
         if value == 0 || value > MAX_VALUE || cells == 0 {
             return Err(Error::Range { offset: 0, count: value as u64, length: MAX_VALUE as u64 });
+        }
+        let most = MAX_BYTES / (CELL + value);
+        if cells as usize > most {
+            return Err(Error::Limit { what: "cells of a store whose values are so long", most });
         }
         let region = node.zeroed::<u64>(cells as usize * (1 + value / 8))?;
         let mailbox = Mailbox::new(node, LOG_BYTES, SOURCES)?;
