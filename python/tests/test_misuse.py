@@ -56,6 +56,16 @@ class World:
         self.batches: list[Any] = [self.nodes[1].open_batch(self.served[0].address)]
         self.durable = self.nodes[0].hash_table(20, durable=pagewire.Durable(self.folder.name + "/table", sync=False))
         self.ticket: Any = self.durable.ticket()
+        # Flushes of others do not wait for what streams have not received, and clients and stores have not read.
+        self.apart = [pagewire.Node.alone(), pagewire.Node.alone()]
+        self.parity = self.nodes[0].parity(2, 8192)
+        self.members: list[Any] = [self.nodes[1].join_parity(self.parity.token(0), 0)]
+        self.listener = self.apart[0].listen()
+        self.streams: list[Any] = []
+        self.store = self.apart[0].store(4, 16)
+        self.store.serve(0, [self.store.token])
+        self.client = self.apart[1].transactions([self.store.token])
+        self.transactions: list[Any] = [self.client.start()]
 
     def path(self) -> Any:
         """Of a file of checkpoints."""
@@ -465,6 +475,70 @@ class World:
             self.durable[draw.randrange(60)] = self.value()
             self.durable.flush(), self.durable.volume()
 
+    def parities(self) -> None:
+        draw, member, call = self.random, self.pick(self.members), self.random.randrange(8)
+        memory = draw.choice([self.tokens[0], self.token(), self.array(), self.array()])
+        if call == 0:
+            member.close()
+            self.members[:-1] = []
+            token = draw.choice([self.parity.token(0), self.parity.token(1), self.token(), self.parity.token(0)[1:]])
+            other = draw.choice([member, self.pick(self.members)])
+            others = draw.choice([[], [self.token()], [other.token()], None])
+            make = draw.choice([lambda of: self.node().join_parity(token, of), lambda of: self.node().rebuild_parity(token, of, others)[0]])
+            self.members.append(make(draw.choice([0, 0, 1, self.number()])))
+        elif call == 1:
+            self.parity.token(self.number()), self.parity.round, member.token()
+        elif call == 2:
+            member.restore(memory)
+        elif call == 3:
+            member.wait(draw.choice([0, 0.001, -1, "1"]))
+        elif call == 4:
+            self.node().parity(draw.choice([0, -1, 1.5, 1 << 40]), self.number())
+        else:
+            member.save(*draw.choice([(memory,), (memory, self.array()), ()]))
+
+    def stream(self) -> None:
+        draw, stream, call = self.random, self.pick(self.streams), self.random.randrange(8)
+        brief = draw.choice([0, 0.0005, -1, "1"])
+        if call == 0:
+            self.streams[:-2] = []
+            self.streams.append(self.listener.accept(brief))
+        elif call == 1:
+            token = draw.choice([self.listener.token, self.listener.token, self.token()])
+            self.streams.append(self.pick(self.apart).connect(token, draw.choice([8192, 8192, self.number()]), brief))
+        elif call == 2:
+            stream.flush(brief)
+        elif call == 3:
+            draw.choice([stream.shutdown, stream.flush])(brief)
+        elif call == 4:
+            stream.receive(draw.choice([10, 0, self.number()]) if draw.random() < 0.9 else None, brief)
+        elif call == 5:
+            stream.receive_into(draw.choice([bytearray(9), b"bytes", self.array()]), brief)
+        elif call == 6 and draw.random() < 0.2:
+            stream.close()
+        else:
+            stream.send(draw.choice([self.value(), self.array()]), brief)
+
+    def transaction(self) -> None:
+        draw, transaction, call = self.random, self.pick(self.transactions), self.random.randrange(8)
+        store, cell = draw.choice([0, 0, 0, self.number()]), draw.choice([1, 2, 3, self.number()])
+        if call < 2:
+            self.transactions[:-2] = []
+            self.transactions.append(self.client.start(draw.choice([False, True])))
+        elif call == 2:
+            transaction.abort()
+        elif call == 3:
+            transaction.commit()
+        elif call == 4:
+            transaction.get(store, cell)
+        elif call == 5:
+            self.store[cell], self.store.held, self.store.token
+        elif call == 6:
+            bad = draw.choice([b"", None, self.token(), bytes(pagewire.StoreToken.SIZE)])
+            draw.choice([lambda: self.pick(self.apart).transactions([bad]), lambda: self.store.replace(0, bad), lambda: self.store.serve(0, [bad])])()
+        else:
+            transaction.put(store, cell, draw.choice([bytes(16), bytes(16), self.value(), self.array()]))
+
     def leave(self) -> None:
         if self.random.random() < 0.05:
             node = pagewire.Node.alone()
@@ -485,6 +559,7 @@ STEPS: list[Callable[[World], None]] = [
     *[World.attributes, World.log, World.log, World.flush_handled],
     *[World.hash_table, World.hash_table, World.count, World.checkpoint, World.logged_process],
     *[World.chain, World.built_ins_of, World.batched, World.batched, World.durable_table],
+    *[World.parities, World.stream, World.transaction],
 ]
 
 
