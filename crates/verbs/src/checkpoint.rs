@@ -236,6 +236,11 @@ impl State {
         removed
     }
 
+    /// Whether there is a file with a checkpoint in the folder.
+    fn has_checkpoint(&self) -> bool {
+        !self.ended.is_empty() || self.regions.iter().any(|region| region.is_chosen() && region.is_saved())
+    }
+
     fn known(&self, region: &Arc<MemoryRegion<Host>>) -> Option<&Arc<SavedRegion>> {
         let key = region.rkey();
         self.regions.iter().find(|known| known.is_of(region) && known.key() == key)
@@ -447,5 +452,15 @@ pub fn at_exit() {
     let round = save_round(&mut rounds);
     if let Some(error) = round.and_then(|round| round.first_error()) {
         log::warn!("a region was not saved at the end: {error}");
+        return;
+    }
+    // A thread that has it locked is registering a region, of which nobody expects a checkpoint.
+    if let Some(state) = STATE.try_lock().filter(|state| !state.has_checkpoint()) {
+        say(format_args!(
+            "no region was saved: the program deregistered all {} before the first save. --checkpoint FOLDER,every=SECONDS saves \
+             more often, and pagewire checkpoint --now {} while it runs",
+            state.registered,
+            std::process::id()
+        ));
     }
 }

@@ -1,8 +1,8 @@
 /*
  * Checkpoints of regions. Without arguments: the calls. `steps FILE`: what peers and this process write in steps is saved, and each number that was is
  * printed; whoever kills this process compares. `replay STEP OUT`: writes what memory is after so many steps. `watched OUT`: a program that knows nothing
- * of checkpoints; each line of its input is a step, and it writes what its memory is behind it. `ended`, `again`: regions that come and go while all are
- * saved.
+ * of checkpoints; each line of its input is a step, and it writes what its memory is behind it. `ended`, `again`, `unsaved`: regions that come and go
+ * while all are saved.
  */
 #define _GNU_SOURCE
 #include "loopback.h"
@@ -189,6 +189,12 @@ static void ended(void)
         REQUIRE((mr = ibv_reg_mr(pd, memory, PAGE, ALL)) && !ibv_dereg_mr(mr));
 }
 
+/* All are deregistered before the first save. */
+static void unsaved(void)
+{
+    REQUIRE(!ibv_dereg_mr(local));
+}
+
 /* A region is registered anew while it is saved. */
 static void again(void)
 {
@@ -250,6 +256,8 @@ int main(int count, char **words)
         watched(words[2]);
     else if (count == 2 && !strcmp(words[1], "ended"))
         ended();
+    else if (count == 2 && !strcmp(words[1], "unsaved"))
+        unsaved();
     else if (count == 2 && !strcmp(words[1], "again"))
         again();
     else {

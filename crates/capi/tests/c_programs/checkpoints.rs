@@ -196,6 +196,22 @@ fn regions_that_were_never_saved_push_out_none_that_were() {
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), 2, "no others have data");
 }
 
+/// Who has asked for checkpoints learns that there are none, and why.
+#[test]
+fn a_program_that_ends_before_it_was_saved_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut choice = folder.path().join("saved").into_os_string();
+    choice.push(",every=60");
+    let said_of = |mode: &str| {
+        let output = output(Command::new(program()).arg(mode).env("PAGEWIRE_CHECKPOINT", &choice));
+        said(&output);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let unsaved = said_of("unsaved");
+    assert!(unsaved.contains("no region was saved: the program deregistered all 1 "), "{unsaved}");
+    assert!(!said_of("ended").contains("no region was saved"));
+}
+
 /// The saves of another thread do not have it fail.
 #[test]
 fn a_region_is_registered_anew_while_it_is_saved() {
