@@ -1,11 +1,14 @@
 //! Each combination of attributes, kind of access and path: what the caller sees, what reaches memory, and what reaches which log (PAPERS AA-2 to
 //! AA-4). Written from the table of the specification, not from the code.
 
+mod other;
+
+use other::on_each_path;
 use pagewire::access_log::{
     AccessLog, AccessLogInit, LoggedOperation, Next, PageAttributes, PageFlags, RecordFlags, RecordHeader,
 };
 use pagewire::{Node, Region, RemoteRegion, Rights, Token};
-use std::process::Command;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,25 +20,6 @@ const BEFORE: u64 = 0x1111_1111_1111_1111;
 /// A long access begins and ends in the midst of a page.
 const LONG: u64 = PAGE / 2;
 const LONG_WORDS: usize = (PAGE * 2 / 8) as usize;
-
-/// Runs a test in another process for each path, as the path of a process is chosen when its engine starts.
-fn on_each_path(name: &str, test: fn()) {
-    const ROLE: &str = "PAGEWIRE_WATCHED_ROLE";
-    if std::env::var_os(ROLE).is_some() {
-        return test();
-    }
-    for path in ["local", "udp"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(ROLE, name)
-            .env("PAGEWIRE_PATH", path)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
-    }
-}
 
 /// Memory of the owner: that of a region is mapped by peers of the host, other memory is reached by cross-memory attach.
 enum Memory {
@@ -141,6 +125,18 @@ const KINDS: [Kind; 9] = [
     Kind::LongGet,
 ];
 
+/// Elements of which a failure shows the first ones, those that are equal together.
+#[derive(Clone, PartialEq, Eq)]
+struct Long<T>(Vec<T>);
+
+impl<T: fmt::Debug + PartialEq> fmt::Debug for Long<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> =
+            self.0.chunk_by(|a, b| a == b).map(|equal| (equal.len(), &equal[0])).take(8).collect();
+        write!(out, "{} elements, of which {shown:x?}", self.0.len())
+    }
+}
+
 /// Bytes of records that follow each other and say the same: of one page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Logged {
@@ -148,14 +144,14 @@ struct Logged {
     flags: RecordFlags,
     offset: u64,
     length: u64,
-    data: Vec<u8>,
+    data: Long<u8>,
 }
 
 /// What was seen of one access.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     succeeds: bool,
-    memory: Vec<u64>,
+    memory: Long<u64>,
     logs: [Vec<Logged>; 2],
     faults: Vec<Logged>,
 }
@@ -218,9 +214,9 @@ fn note(all: &mut Vec<Logged>, record: &RecordHeader, data: &[u8], offset: u64) 
                 && !record.flags.contains(RecordFlags::FIRST) =>
         {
             last.length += length;
-            last.data.extend_from_slice(data);
+            last.data.0.extend_from_slice(data);
         }
-        _ => all.push(Logged { operation, flags, offset, length, data: data.to_vec() }),
+        _ => all.push(Logged { operation, flags, offset, length, data: Long(data.to_vec()) }),
     }
 }
 
@@ -247,7 +243,7 @@ fn access(world: &World, kind: Kind) -> Seen {
     for record in owner.take_logged_faults().0 {
         note(&mut faults, &record, &[], record.address - address);
     }
-    Seen { succeeds, memory: memory.read(), logs: taken, faults }
+    Seen { succeeds, memory: Long(memory.read()), logs: taken, faults }
 }
 
 /// One request of an access: what it does, where, and which bytes a record of it has.
@@ -323,7 +319,7 @@ const BETWEEN: PageFlags = PageFlags::READ
 fn expected(flags: PageFlags, kind: Kind) -> Seen {
     let mut seen = Seen {
         succeeds: true,
-        memory: vec![BEFORE; WORDS],
+        memory: Long(vec![BEFORE; WORDS]),
         logs: [Vec::new(), Vec::new()],
         faults: Vec::new(),
     };
@@ -337,7 +333,7 @@ fn expected(flags: PageFlags, kind: Kind) -> Seen {
             let inside = (from - offset) as usize..(to - offset) as usize;
             if seen.succeeds && fate.reaches_memory {
                 let words = &leaves[inside.start / 8..inside.end / 8];
-                seen.memory[from as usize / 8..to as usize / 8].copy_from_slice(words);
+                seen.memory.0[from as usize / 8..to as usize / 8].copy_from_slice(words);
             }
             let mut said = RecordFlags::empty();
             said.set(RecordFlags::REFUSED, !fate.is_allowed);
@@ -348,7 +344,7 @@ fn expected(flags: PageFlags, kind: Kind) -> Seen {
                 (true, true) => data.clone(),
                 (true, false) => data[inside].to_vec(),
             };
-            let logged = Logged { operation, flags: said, offset: from, length: to - from, data };
+            let logged = Logged { operation, flags: said, offset: from, length: to - from, data: Long(data) };
             // A message is refused as a whole, for the first page that refuses it.
             if fate.is_logged && (seen.succeeds || !fate.is_allowed) {
                 match fate.to_log {
