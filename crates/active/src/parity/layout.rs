@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a page and more   status: what members and who rebuilds read
-//! a page            letters: members put here what they do, which goes to the handler
+//! a page            messages: members put here what they do, which goes to the handler
 //! slot 0            parity of the rounds with even numbers
 //! slot 1            parity of those with odd numbers
 //! ```
@@ -50,7 +50,7 @@ pub struct Attempt {
 #[repr(C)]
 pub struct MemberStatus {
     /// What who joins by its token has said last.
-    pub greeting: u64,
+    pub challenge: u64,
     pub begun: Attempt,
     /// By slot.
     pub committed: [Commit; 2],
@@ -66,11 +66,11 @@ pub struct Commit {
     pub checksum: u64,
 }
 
-/// What a member puts to the letters.
+/// What a member puts as a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Letter {
-    /// [`BEGIN`], [`COMMIT`], [`FENCE`] or [`GREET`].
+pub struct Message {
+    /// [`BEGIN`], [`COMMIT`], [`FENCE`] or [`CHALLENGE`].
     pub what: u64,
     pub commit: Commit,
 }
@@ -81,7 +81,7 @@ pub const COMMIT: u64 = 2;
 pub const FENCE: u64 = 3;
 
 /// Who joins says a random number, as the checksum: where that appears, its token is of that member.
-pub const GREET: u64 = 4;
+pub const CHALLENGE: u64 = 4;
 
 /// What begins the memory of a member's checkpoints: which member of which parity it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -117,7 +117,7 @@ impl Layout {
         (size_of::<Status>() + member * size_of::<MemberStatus>()) as u64
     }
 
-    pub fn letters(&self) -> u64 {
+    pub fn messages(&self) -> u64 {
         Layout::member(self.members).next_multiple_of(PAGE)
     }
 
@@ -133,7 +133,7 @@ impl Layout {
 
     /// The slot of a round.
     pub fn slot(&self, round: u64) -> u64 {
-        self.letters() + PAGE + round % 2 * self.bytes
+        self.messages() + PAGE + round % 2 * self.bytes
     }
 
     pub fn length(&self) -> u64 {

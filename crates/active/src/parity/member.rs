@@ -2,7 +2,7 @@
 
 use super::error::ParityError;
 use super::layout::{
-    Attempt, BEGIN, COMMIT, Commit, FENCE, GREET, HELD_MAGIC, Held, Layout, Letter, MAGIC, MemberStatus,
+    Attempt, BEGIN, CHALLENGE, COMMIT, Commit, FENCE, HELD_MAGIC, Held, Layout, MAGIC, MemberStatus, Message,
     Status, random,
 };
 use super::owner::xor;
@@ -32,6 +32,8 @@ pub struct ParityMember {
     member: usize,
     /// Own checkpoints of two rounds, by slot.
     held: Region<u64>,
+    /// Bytes of the checkpoint in each slot of it.
+    held_bytes: [u64; 2],
     /// The last attempt of this process.
     attempt: Attempt,
     /// What it has put, by slot.
@@ -66,12 +68,12 @@ impl ParityMember {
             return Err(ParityError::NoMember { member, members: layout.members });
         }
         let domain = status.domain as u16;
-        greet(&remote, &layout, domain, member)?;
+        challenge(&remote, &layout, domain, member)?;
         let held = node.zeroed::<u64>((layout.held_length() / 8) as usize)?;
         let whose = Held { magic: HELD_MAGIC, group: status.group, member: member as u64 };
         held.write_bytes(0, whose.as_bytes())?;
         let (attempt, committed) = (Attempt::default(), [Commit::default(); 2]);
-        Ok(ParityMember { remote, layout, domain, member, held, attempt, committed })
+        Ok(ParityMember { remote, layout, domain, member, held, held_bytes: [0; 2], attempt, committed })
     }
 
     /// Joins in the place of a member that died, and rebuilds its checkpoint of the last round that all members have, from the parity
@@ -89,8 +91,8 @@ impl ParityMember {
         let mut this = ParityMember::join(node, token, member)?;
         // Before anything is begun anew.
         let opened = this.open_others(node, others)?;
-        let fence = Letter { what: FENCE, commit: Commit::default() };
-        this.remote.put(this.layout.letters(), vec![fence]).wait()?;
+        let fence = Message { what: FENCE, commit: Commit::default() };
+        this.remote.put(this.layout.messages(), vec![fence]).wait()?;
         // Behind all that the predecessor has put.
         this.remote.flush_handled(Some(this.domain)).wait()?;
         let round = this.status()?.complete;
@@ -117,6 +119,7 @@ impl ParityMember {
             return Err(damaged("its checksum is another one"));
         }
         this.committed[(round % 2) as usize] = commit;
+        this.held_bytes[(round % 2) as usize] = commit.bytes;
         Ok((this, Rebuilt { round, bytes: commit.bytes }))
     }
 
@@ -180,12 +183,12 @@ impl ParityMember {
             return Err(ParityError::Incomplete { round });
         }
         self.hold(round, regions)?;
-        self.put(round, bytes, newest)?;
+        self.put(round, newest)?;
         Ok(round)
     }
 
     /// Copies the regions, one behind the other, into the own slot of a round.
-    fn hold(&self, round: u64, regions: &[&dyn Memory]) -> Result<()> {
+    fn hold(&mut self, round: u64, regions: &[&dyn Memory]) -> Result<()> {
         let mut at = self.layout.held(round);
         let mut buffer = vec![0; CHUNK];
         for region in regions {
@@ -196,20 +199,22 @@ impl ParityMember {
                 at += length as u64;
             }
         }
+        self.held_bytes[(round % 2) as usize] = at - self.layout.held(round);
         Ok(())
     }
 
     /// Puts what is held of a round to the owner.
-    fn put(&mut self, round: u64, bytes: u64, newest: Attempt) -> Result<()> {
+    fn put(&mut self, round: u64, newest: Attempt) -> Result<()> {
+        let bytes = self.held_bytes[(round % 2) as usize];
         let begun = self.member_status()?.begun;
         let newest = if newest.round == round { newest } else { Attempt { round, attempt: 0 } };
         // What this member, or the one in whose place it is, put in this attempt is in the parity already.
         let attempt = if begun == newest { Attempt { round, attempt: newest.attempt + 1 } } else { newest };
         self.attempt = attempt;
         let mut commit = Commit { attempt, bytes, checksum: 0 };
-        let letters = self.layout.letters();
+        let messages = self.layout.messages();
         let mut started = VecDeque::new();
-        started.push_back(Started::Letter(self.remote.put(letters, vec![Letter { what: BEGIN, commit }])));
+        started.push_back(Started::Message(self.remote.put(messages, vec![Message { what: BEGIN, commit }])));
         let mut checksum = crc32fast::Hasher::new();
         for at in (0..bytes).step_by(CHUNK) {
             let mut piece = vec![0; (bytes - at).min(CHUNK as u64) as usize];
@@ -221,7 +226,8 @@ impl ParityMember {
             }
         }
         commit.checksum = u64::from(checksum.finalize());
-        started.push_back(Started::Letter(self.remote.put(letters, vec![Letter { what: COMMIT, commit }])));
+        started
+            .push_back(Started::Message(self.remote.put(messages, vec![Message { what: COMMIT, commit }])));
         started.into_iter().try_for_each(Started::wait)?;
         self.remote.flush_handled(Some(self.domain)).wait()?;
         let slot = (round % 2) as usize;
@@ -245,9 +251,9 @@ impl ParityMember {
             if status.complete >= round {
                 return Ok(round);
             }
-            let (slot, newest) = ((round % 2) as usize, status.slots[(round % 2) as usize]);
+            let newest = status.slots[(round % 2) as usize];
             if newest > self.attempt {
-                match self.put(round, self.committed[slot].bytes, newest) {
+                match self.put(round, newest) {
                     Ok(()) | Err(ParityError::BegunAnew { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -313,13 +319,13 @@ impl ParityMember {
 }
 
 /// Finds out whether a token is that of a member: it tells the owner a number, which appears where the owner has the member of the token.
-fn greet(remote: &RemoteRegion, layout: &Layout, domain: u16, member: usize) -> Result<()> {
-    let greeting = random();
-    let commit = Commit { checksum: greeting, ..Commit::default() };
-    remote.put(layout.letters(), vec![Letter { what: GREET, commit }]).wait()?;
+fn challenge(remote: &RemoteRegion, layout: &Layout, domain: u16, member: usize) -> Result<()> {
+    let challenge = random();
+    let commit = Commit { checksum: challenge, ..Commit::default() };
+    remote.put(layout.messages(), vec![Message { what: CHALLENGE, commit }]).wait()?;
     remote.flush_handled(Some(domain)).wait()?;
     let of_member = remote.get::<MemberStatus>(Layout::member(member), 1)?.wait()?[0];
-    if of_member.greeting == greeting { Ok(()) } else { Err(ParityError::NotOfMember { member }) }
+    if of_member.challenge == challenge { Ok(()) } else { Err(ParityError::NotOfMember { member }) }
 }
 
 fn status_of(remote: &RemoteRegion) -> Result<Status> {
@@ -328,16 +334,61 @@ fn status_of(remote: &RemoteRegion) -> Result<Status> {
 
 /// A put that was started.
 enum Started {
-    Letter(Operation<Vec<Letter>>),
+    Message(Operation<Vec<Message>>),
     Data(Operation<Vec<u8>>),
 }
 
 impl Started {
     fn wait(self) -> Result<()> {
         match self {
-            Started::Letter(put) => drop(put.wait()?),
+            Started::Message(put) => drop(put.wait()?),
             Started::Data(put) => drop(put.wait()?),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parity::Parity;
+    use pagewire::Region;
+
+    fn region(node: &Node, value: u8) -> Region<u8> {
+        let region = node.zeroed::<u8>(3 * CHUNK / 2).unwrap();
+        region.write(0, &[value; 3 * CHUNK / 2]).unwrap();
+        region
+    }
+
+    /// A member whose save has ended with `BegunAnew` puts all that it holds when it waits.
+    #[test]
+    fn a_save_that_was_begun_anew_is_put_whole() {
+        let keeper = Node::alone().unwrap();
+        let parity = Parity::new(&keeper, 2, 1 << 20).unwrap();
+        let tokens = [0, 1].map(|member| parity.token(member).unwrap());
+        let (node, other_node) = (Node::alone().unwrap(), Node::alone().unwrap());
+        let (own, other) = (region(&node, 7), region(&other_node, 9));
+        let mut first = ParityMember::join(&node, &tokens[0], 0).unwrap();
+        first.hold(1, &[&own]).unwrap();
+        first.attempt = Attempt { round: 1, attempt: 0 };
+        // Who came in its place began the round anew, and died.
+        for _ in 0..2 {
+            ParityMember::join(&node, &tokens[0], 0).unwrap().save(&[&region(&node, 1)]).unwrap();
+        }
+        let mut second = ParityMember::join(&other_node, &tokens[1], 1).unwrap();
+        second.save(&[&other]).unwrap();
+        let patience = Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            scope.spawn(|| second.wait_complete(patience).unwrap());
+            first.wait_complete(patience).unwrap();
+        });
+        let others = [second.token().unwrap()];
+        let (again, rebuilt) = ParityMember::rebuild(&node, &tokens[0], 0, &others).unwrap();
+        assert_eq!(rebuilt.bytes, own.bytes());
+        let restored = region(&node, 0);
+        again.restore(&[&restored]).unwrap();
+        let mut bytes = vec![0; 3 * CHUNK / 2];
+        restored.read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 7));
     }
 }

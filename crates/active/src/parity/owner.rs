@@ -2,7 +2,7 @@
 
 use super::error::ParityError;
 use super::layout::{
-    Attempt, BEGIN, COMMIT, Commit, FENCE, GREET, Layout, Letter, MAGIC, MEMBERS, MemberStatus, Status,
+    Attempt, BEGIN, CHALLENGE, COMMIT, Commit, FENCE, Layout, MAGIC, MEMBERS, MemberStatus, Message, Status,
     random,
 };
 use crate::access::Access;
@@ -105,8 +105,8 @@ impl Parity {
         // Each member has a connection, and so has one that takes its place.
         let options = LogOptions { sources: (2 * members + 2).min(4096), ..LogOptions::new(LOG_BYTES) };
         let log = node.access_log_with(&options)?;
-        region.attributes(..layout.letters()).refuse_puts().set()?;
-        region.attributes(layout.letters()..).redirect_puts().to(&log)?;
+        region.attributes(..layout.messages()).refuse_puts().set()?;
+        region.attributes(layout.messages()..).redirect_puts().to(&log)?;
         let tokens = (0..members).map(|_| region.export(Rights::READ | Rights::WRITE));
         let keys: Vec<Token> = tokens.collect::<Result<_, _>>()?;
         let status = Status {
@@ -160,11 +160,11 @@ impl Handler {
             return Ok(());
         };
         match offset.checked_sub(layout.slot(0)) {
-            None => match access.value::<Letter>() {
-                Some(letter) if letter.what == BEGIN => self.begin(member, letter.commit.attempt),
-                Some(letter) if letter.what == COMMIT => self.commit(member, letter.commit),
-                Some(letter) if letter.what == FENCE => self.fence(member),
-                Some(letter) if letter.what == GREET => self.greet(member, letter.commit.checksum),
+            None => match access.value::<Message>() {
+                Some(message) if message.what == BEGIN => self.begin(member, message.commit.attempt),
+                Some(message) if message.what == COMMIT => self.commit(member, message.commit),
+                Some(message) if message.what == FENCE => self.fence(member),
+                Some(message) if message.what == CHALLENGE => self.challenge(member, message.commit.checksum),
                 _ => Ok(()),
             },
             Some(offset) => self.data(member, offset / layout.bytes, offset % layout.bytes, access.bytes()),
@@ -204,8 +204,8 @@ impl Handler {
     }
 
     /// A process joins by the token of a member.
-    fn greet(&mut self, member: usize, greeting: u64) -> pagewire::Result<()> {
-        self.of_members[member].status.greeting = greeting;
+    fn challenge(&mut self, member: usize, challenge: u64) -> pagewire::Result<()> {
+        self.of_members[member].status.challenge = challenge;
         self.publish(member)
     }
 
