@@ -128,6 +128,13 @@ class GlobalMemory(unittest.TestCase):
         gc.collect()
         node.leave()
 
+    def test_more_dirty_pages_than_are_taken_at_once(self) -> None:
+        with pagewire.Node.alone() as node, node.global_memory(1100) as memory:
+            words = memory.words()
+            words[::PAGE] = 1
+            self.assertEqual(memory.take_dirty(), list(range(0, 1100 * PAGE, PAGE)))
+            del words
+
     def test_misuse(self) -> None:
         with pagewire.Node.alone() as node:
             for pages in (0, 1 << 40):

@@ -8,6 +8,7 @@
 
 pub mod gas;
 mod mailbox;
+mod probe;
 #[cfg(test)]
 mod random;
 pub mod sort;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 /* Account 3 of store 0 gives to account 5 of store 1. Nothing of it is done unless all is. */
-static pw_error transfer(pw_client *client, int64_t amount)
+static pw_error transfer(pw_transaction_client *client, int64_t amount)
 {
     int64_t from, to;
     pw_error code = pw_transaction_get(client, 0, 3, &from, sizeof from, NULL);
@@ -35,8 +35,8 @@ int main(void)
         if (pw_store_serve(stores[at], at, tokens, 2))
             pw_die("serve");
 
-    pw_client *client;
-    if (pw_client_open(nodes[2], tokens, 2, &client))
+    pw_transaction_client *client;
+    if (pw_transaction_client_open(nodes[2], tokens, 2, &client))
         pw_die("client");
     for (int time = 0; time < 100; time++) {
         pw_error code;
@@ -56,7 +56,7 @@ int main(void)
     if (pw_store_cell(stores[0], 3, &from, sizeof from, &version) || pw_store_cell(stores[1], 5, &to, sizeof to, NULL))
         pw_die("cell");
     printf("account 3: %" PRId64 ", account 5: %" PRId64 ", after %" PRIu64 " transactions\n", from, to, version);
-    pw_client_close(client);
+    pw_transaction_client_close(client);
     for (size_t at = 0; at < 2; at++)
         pw_store_free(stores[at]);
     for (size_t at = 0; at < 3; at++)

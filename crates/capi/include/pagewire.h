@@ -533,11 +533,6 @@ typedef struct pw_built_ins pw_built_ins;
 typedef struct pw_checkpoint pw_checkpoint;
 
 /**
- * Experimental: names and promises may change with any release. Who makes transactions on the cells of stores, one at a time.
- */
-typedef struct pw_client pw_client;
-
-/**
  * Counts what peers do by a token.
  */
 typedef struct pw_counting pw_counting;
@@ -611,7 +606,9 @@ typedef struct pw_serving pw_serving;
 typedef struct pw_store pw_store;
 
 /**
- * Experimental: names and promises may change with any release. A stream of bytes to and from another process.
+ * Experimental: names and promises may change with any release. A stream of bytes to and from another process. Operations of a node to a peer are in order: while a stream
+ * is not received from, and its buffer is full, everything else that its sender starts by that node to that process waits. Streams that are received from at different
+ * paces have nodes of their own.
  */
 typedef struct pw_stream pw_stream;
 
@@ -620,6 +617,11 @@ typedef struct pw_stream pw_stream;
  * volume; the hash of a key says in whose volume it is.
  */
 typedef struct pw_table pw_table;
+
+/**
+ * Experimental: names and promises may change with any release. Who makes transactions on the cells of stores, one at a time.
+ */
+typedef struct pw_transaction_client pw_transaction_client;
 
 /**
  * Names exported memory. It is plain bytes: send them by any means. Who holds them can open it.
@@ -1238,7 +1240,7 @@ typedef struct {
 
 /**
  * A function that is called at the home of a page, before the page goes to who touched it. context is what was given along with it. It must not touch the global
- * memory, and calls for that memory give PW_IN_HANDLER.
+ * memory, and calls for that memory give PW_IN_HANDLER. No page is served while it runs: it must not wait for a thread that makes such calls, or that touches the memory.
  * It says by pw_handler_failed() that it has failed, which is reported: the page goes all the same. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it; pagewire.hpp catches exceptions.
  */
 typedef void (*pw_page_handler)(void *context, const pw_page_access *access);
@@ -2459,7 +2461,7 @@ pw_error pw_parity_member_token(pw_parity_member *member, pw_token *token);
  * Saves memory of this process as the member's checkpoint of the next round. It may change as soon as this has returned. The round counts when all members have
  * saved it: pw_parity_wait().
  *
- * memories: count of them, 1 or more. round: gets the round; NULL if nobody asks. PW_LIMIT: they have more bytes than the parity was made for; PW_PARITY: this
+ * memories: count of them, 1 or more, whose bytes are copied: they need no token. round: gets the round; NULL if nobody asks. PW_LIMIT: they have more bytes than the parity was made for; PW_PARITY: this
  * member has saved the round already, and others have not, or a member died in it and it was begun anew: save again; as pw_put().
  */
 pw_error pw_parity_save(pw_parity_member *member,
@@ -2662,8 +2664,8 @@ uint64_t pw_batch_length(pw_batch *batch);
  * Experimental. Makes global memory with all processes of the job, each of which calls this with the same number of pages of 4,096 bytes. Each is the home of so many.
  * *memory is NULL after an error. The node stays until pw_global_leave() or pw_global_free().
  *
- * PW_SYSTEM: the kernel does not let this user have such memory (userfaultfd(2)), and what to change; PW_LIMIT: no pages, or more than 2^28 together; PW_ARGUMENT;
- * PW_JOB; as pw_log_make(), as it takes a log, and pw_open().
+ * PW_SYSTEM: the kernel does not let this user have such memory (userfaultfd(2)), and what to change, or another process has given another number of pages; PW_LIMIT: no pages, or
+ * more than 2^28 together; PW_ARGUMENT; PW_JOB; as pw_log_make(), as it takes a log, and pw_open().
  */
 pw_error pw_global_make(pw_node *node,
                         size_t pages_each,
@@ -2713,7 +2715,7 @@ pw_error pw_global_on_access(pw_global *memory,
 
 /**
  * Takes the pages whose home this is, and that any process may have stored to since the last call, by the first word of each. A page that a process still may store to is
- * among them the next time, too. *count gets how many there were: where there are more than size, the others come with the next call.
+ * among them the next time, too. *count gets how many there were: where there are more than size, the next call gives others of them, and nothing newer.
  *
  * words: size of them. PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
  */
@@ -2739,12 +2741,12 @@ pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *c
 /**
  * Experimental. Makes a listener, to which any process that has its token connects. *listener is NULL after an error. The node stays until pw_listener_close().
  *
- * buffer: how many bytes the peers of its streams may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. PW_ARGUMENT; PW_SYSTEM: there is no memory, or no log:
- * a process has 1,024, and each stream and listener takes one.
+ * buffer: how many bytes the peers of its streams may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. PW_ARGUMENT; as pw_log_make(): a process has 1,024 logs,
+ * of which each stream takes one, and a listener that waits two.
  */
-pw_error pw_listen(pw_node *node,
-                   size_t buffer,
-                   pw_listener **listener);
+pw_error pw_stream_listen(pw_node *node,
+                          size_t buffer,
+                          pw_listener **listener);
 
 /**
  * Gives the token by which others connect.
@@ -2754,13 +2756,13 @@ pw_error pw_listen(pw_node *node,
 pw_error pw_listener_token(pw_listener *listener, pw_token *token);
 
 /**
- * Waits until a process asks for a stream, and makes it. Who has asked and is gone is passed over. *stream is NULL after an error. The node stays until pw_stream_close().
+ * Waits until a process asks for a stream, and makes it. A process that has died meanwhile, or does not take the answer within 5 seconds, is skipped. *stream is NULL after an error. The node stays until pw_stream_close().
  *
- * nanoseconds: for how long at most, PW_FOREVER for no bound. PW_TIMEOUT; as pw_listen().
+ * nanoseconds: for how long at most, PW_FOREVER for no bound. PW_TIMEOUT; as pw_stream_listen().
  */
-pw_error pw_accept(pw_listener *listener,
-                   uint64_t nanoseconds,
-                   pw_stream **stream);
+pw_error pw_stream_accept(pw_listener *listener,
+                          uint64_t nanoseconds,
+                          pw_stream **stream);
 
 /**
  * Closes a listener; the pointer is not valid any more. Its streams go on. Who asks later gets PW_CONNECT. NULL: nothing is done.
@@ -2773,13 +2775,14 @@ pw_error pw_listener_close(pw_listener *listener);
  * Experimental. Asks a listener for a stream, and waits until it has accepted. *stream is NULL after an error. The node stays until pw_stream_close().
  *
  * buffer: how many bytes the peer may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. nanoseconds: for how long at most, PW_FOREVER for no bound.
- * PW_TOKEN: it is of no listener; PW_CONNECT: the listener is closed, or its process cannot be reached; PW_PEER_LOST, PW_TIMEOUT; as pw_listen().
+ * A process that the listener cannot reach gets no answer. PW_TOKEN: it is of no listener; PW_CONNECT: the listener is closed, or its process cannot be reached; PW_PEER_LOST,
+ * PW_TIMEOUT; as pw_stream_listen().
  */
-pw_error pw_connect(pw_node *node,
-                    const pw_token *token,
-                    size_t buffer,
-                    uint64_t nanoseconds,
-                    pw_stream **stream);
+pw_error pw_stream_connect(pw_node *node,
+                           const pw_token *token,
+                           size_t buffer,
+                           uint64_t nanoseconds,
+                           pw_stream **stream);
 
 /**
  * Sends length bytes. It returns when they are on their way: pw_stream_flush() waits until they are in the peer's log. One thread may send while another one receives.
@@ -2787,11 +2790,11 @@ pw_error pw_connect(pw_node *node,
  * nanoseconds: for how long at most, PW_FOREVER for no bound. sent: gets how many bytes were sent, behind an error, too; NULL if nobody asks. PW_TIMEOUT: the peer does not
  * read, and *sent may be less than length; PW_STREAM: the peer has closed its end, or pw_stream_shutdown() was called; PW_PEER_LOST; PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_send(pw_stream *stream,
-                 const void *data,
-                 size_t length,
-                 uint64_t nanoseconds,
-                 size_t *sent);
+pw_error pw_stream_send(pw_stream *stream,
+                        const void *data,
+                        size_t length,
+                        uint64_t nanoseconds,
+                        size_t *sent);
 
 /**
  * Receives bytes as they come, size at most, and one at least. *received gets how many: 0 says that the peer has sent its last one before, by pw_stream_shutdown() or
@@ -2800,23 +2803,23 @@ pw_error pw_send(pw_stream *stream,
  * size: 1 or more. nanoseconds: until the first byte at most, PW_FOREVER for no bound. PW_TIMEOUT: none has come; PW_PEER_LOST: the peer is gone, and all that it had sent was received;
  * PW_STREAM: a part of the stream is missing, as the peer was stopped or lost in the midst of it; PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_receive(pw_stream *stream,
-                    void *data,
-                    size_t size,
-                    uint64_t nanoseconds,
-                    size_t *received);
+pw_error pw_stream_receive(pw_stream *stream,
+                           void *data,
+                           size_t size,
+                           uint64_t nanoseconds,
+                           size_t *received);
 
 /**
  * Waits until all that was sent is in the peer's log. The peer's death loses it from there.
  *
- * nanoseconds: for how long at most, PW_FOREVER for no bound. As pw_send().
+ * nanoseconds: for how long at most, PW_FOREVER for no bound. As pw_stream_send().
  */
 pw_error pw_stream_flush(pw_stream *stream, uint64_t nanoseconds);
 
 /**
  * Says that nothing more is sent, and waits until that, and everything before, is in the peer's log. The peer receives 0 bytes behind it, and may send on.
  *
- * nanoseconds: for how long at most, PW_FOREVER for no bound: behind PW_TIMEOUT it is said all the same. As pw_send().
+ * nanoseconds: for how long at most, PW_FOREVER for no bound: behind PW_TIMEOUT it is said all the same. As pw_stream_send().
  */
 pw_error pw_stream_shutdown(pw_stream *stream,
                             uint64_t nanoseconds);
@@ -2849,7 +2852,7 @@ pw_error pw_store_export(pw_store *store, pw_store_token *token);
  * Takes up what the journal has, and starts the thread that handles accesses.
  *
  * position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, or it is served
- * already, or could not be before; PW_TOKEN; PW_SYSTEM: the journal cannot be read, or is that of other cells: free the store, and make another one.
+ * already, or could not be before; PW_TOKEN; PW_FILE: the journal is that of other cells; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
  */
 pw_error pw_store_serve(pw_store *store,
                         size_t position,
@@ -2859,7 +2862,7 @@ pw_error pw_store_serve(pw_store *store,
 /**
  * A store that was lost is back, at the position that it had, with another token.
  *
- * PW_ARGUMENT: also, this store is not served; PW_TOKEN, PW_HANDLE.
+ * PW_LIMIT: there is no such position; PW_ARGUMENT: also, this store is not served; PW_TOKEN, PW_HANDLE.
  */
 pw_error pw_store_replace(pw_store *store, size_t position, const pw_store_token *token);
 
@@ -2877,7 +2880,7 @@ pw_error pw_store_cell(pw_store *store,
 /**
  * Whether a store is served, and commits. held: gets how many attempts of transactions hold cells now; NULL if nobody asks.
  *
- * PW_FILE: its journal cannot be written, and it commits nothing any more; PW_ARGUMENT: it is not served; PW_HANDLE.
+ * PW_SYSTEM: its journal cannot be written, and it commits nothing any more; PW_ARGUMENT: it is not served; PW_HANDLE.
  */
 pw_error pw_store_check(pw_store *store,
                         size_t *held);
@@ -2890,27 +2893,29 @@ pw_error pw_store_check(pw_store *store,
 pw_error pw_store_free(pw_store *store);
 
 /**
- * Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_client_close(). Calls of several threads wait for each other.
+ * Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_transaction_client_close(). Calls of several threads wait for each other. A node has one client
+ * of a store: threads that make transactions at the same time have a node each.
  *
- * tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT, PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
+ * tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT: also, the node has a client of one of them already; PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
  */
-pw_error pw_client_open(pw_node *node,
-                        const pw_store_token *tokens,
-                        size_t count,
-                        pw_client **client);
+pw_error pw_transaction_client_open(pw_node *node,
+                                    const pw_store_token *tokens,
+                                    size_t count,
+                                    pw_transaction_client **client);
 
 /**
  * Bytes of a value of the cells of a store, by its position in the tokens. 0: there is no such store, or it is no client, and pw_error_message() says so.
  */
-size_t pw_client_value_bytes(pw_client *client,
-                             size_t store);
+size_t pw_transaction_client_value_bytes(pw_transaction_client *client,
+                                         size_t store);
 
 /**
  * Starts a transaction. One that was started and has not ended is given up.
  *
- * again: the last one is tried again, and keeps its age, by which it wins in the end. PW_HANDLE.
+ * again: the last one is tried again, behind a pause of up to 3.2 ms, and keeps its age, by which it wins in the end. PW_HANDLE.
  */
-pw_error pw_transaction_start(pw_client *client, bool again);
+pw_error pw_transaction_start(pw_transaction_client *client,
+                              bool again);
 
 /**
  * Gets the value of a cell, by one get. Values may not belong together before the transaction learns of its conflict: it does not commit then.
@@ -2919,7 +2924,7 @@ pw_error pw_transaction_start(pw_client *client, bool again);
  * nobody asks. PW_CONFLICT: another transaction has won, and nothing of this one is done: start it again; PW_PEER_LOST: the store is gone; PW_ARGUMENT: also, there is no such store or cell, or no
  * transaction was started; PW_HANDLE.
  */
-pw_error pw_transaction_get(pw_client *client,
+pw_error pw_transaction_get(pw_transaction_client *client,
                             size_t store,
                             uint32_t cell,
                             void *value,
@@ -2931,28 +2936,32 @@ pw_error pw_transaction_get(pw_client *client,
  *
  * value: length bytes, as many as a value has. As pw_transaction_get().
  */
-pw_error pw_transaction_put(pw_client *client, size_t store, uint32_t cell, const void *value, size_t length);
+pw_error pw_transaction_put(pw_transaction_client *client,
+                            size_t store,
+                            uint32_t cell,
+                            const void *value,
+                            size_t length);
 
 /**
  * Commits: when it returns, all is done, and every transaction that starts later sees it. The transaction has ended, whatever this gives.
  *
  * PW_CONFLICT, PW_PEER_LOST: nothing was done; PW_UNDECIDED: all or nothing was done; PW_ARGUMENT: no transaction was started; PW_HANDLE.
  */
-pw_error pw_transaction_commit(pw_client *client);
+pw_error pw_transaction_commit(pw_transaction_client *client);
 
 /**
  * Gives a transaction up: nothing of it is done. Nothing is done if none was started.
  *
  * PW_HANDLE.
  */
-pw_error pw_transaction_abort(pw_client *client);
+pw_error pw_transaction_abort(pw_transaction_client *client);
 
 /**
  * Closes a client, whose transaction is given up; the pointer is not valid any more. NULL: nothing is done.
  *
  * PW_HANDLE.
  */
-pw_error pw_client_close(pw_client *client);
+pw_error pw_transaction_client_close(pw_transaction_client *client);
 
 #ifdef __cplusplus
 }  // extern "C"

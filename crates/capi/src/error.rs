@@ -353,10 +353,14 @@ mod tests {
 
     #[test]
     fn names_stand_in_the_order_of_the_codes() {
-        assert_eq!(NAMES.len(), pw_error::PW_REPLAY as usize + 1);
-        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_REPLAY] {
+        assert_eq!(NAMES.len(), pw_error::PW_UNDECIDED as usize + 1);
+        for (code, name) in NAMES.iter().enumerate() {
+            assert_eq!(pw_error_name(code as i32), name.as_ptr());
+        }
+        let codes = [pw_error::PW_OK, pw_error::PW_TIMEOUT, pw_error::PW_REPLAY, pw_error::PW_UNDECIDED];
+        for code in codes {
             assert_eq!(NAMES[code as usize].to_str().unwrap(), format!("{code:?}"));
         }
-        assert_eq!(pw_error_name(-1), pw_error_name(35));
+        assert_eq!(pw_error_name(-1), pw_error_name(NAMES.len() as i32));
     }
 }

@@ -8,7 +8,7 @@ use crate::node::{node_of, pw_node};
 use pagewire::Node;
 use pagewire_active::experimental::gas::{GlobalMemory, PageAccess};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub struct pw_global {
 pub struct Space {
     memory: GlobalMemory,
     node: Arc<Node>,
-    /// Dirty pages for which a caller had no space.
-    dirty: Mutex<BTreeSet<u64>>,
+    /// Dirty pages for which a caller had no space, in their order.
+    dirty: Mutex<VecDeque<u64>>,
 }
 
 impl Object for Space {
@@ -74,7 +74,7 @@ pub struct pw_page_access {
 }
 
 /// A function that is called at the home of a page, before the page goes to who touched it. context is what was given along with it. It must not touch the global
-/// memory, and calls for that memory give PW_IN_HANDLER.
+/// memory, and calls for that memory give PW_IN_HANDLER. No page is served while it runs: it must not wait for a thread that makes such calls, or that touches the memory.
 /// It says by pw_handler_failed() that it has failed, which is reported: the page goes all the same. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it; pagewire.hpp catches exceptions.
 pub type pw_page_handler = Option<unsafe extern "C" fn(context: *mut c_void, access: *const pw_page_access)>;
 
@@ -109,8 +109,8 @@ impl PageHandler {
 /// Experimental. Makes global memory with all processes of the job, each of which calls this with the same number of pages of 4,096 bytes. Each is the home of so many.
 /// *memory is NULL after an error. The node stays until pw_global_leave() or pw_global_free().
 ///
-/// PW_SYSTEM: the kernel does not let this user have such memory (userfaultfd(2)), and what to change; PW_LIMIT: no pages, or more than 2^28 together; PW_ARGUMENT;
-/// PW_JOB; as pw_log_make(), as it takes a log, and pw_open().
+/// PW_SYSTEM: the kernel does not let this user have such memory (userfaultfd(2)), and what to change, or another process has given another number of pages; PW_LIMIT: no pages, or
+/// more than 2^28 together; PW_ARGUMENT; PW_JOB; as pw_log_make(), as it takes a log, and pw_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_global_make(
     node: *mut pw_node,
@@ -138,7 +138,7 @@ unsafe fn open<'m>(memory: *mut pw_global) -> Result<&'m Space> {
     let space = unsafe { object::<Space>(memory) }?;
     if space.memory.is_in_handler() {
         let sentence =
-            "a handler of global memory cannot make calls for that memory: make them in another thread";
+            "a handler of global memory cannot make calls for that memory: make them when it has returned";
         return Err(Refusal::new(pw_error::PW_IN_HANDLER, sentence));
     }
     Ok(space)
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn pw_global_on_access(
 }
 
 /// Takes the pages whose home this is, and that any process may have stored to since the last call, by the first word of each. A page that a process still may store to is
-/// among them the next time, too. *count gets how many there were: where there are more than size, the others come with the next call.
+/// among them the next time, too. *count gets how many there were: where there are more than size, the next call gives others of them, and nothing newer.
 ///
 /// words: size of them. PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
 #[unsafe(no_mangle)]
@@ -260,11 +260,14 @@ pub unsafe extern "C" fn pw_global_take_dirty(
         // SAFETY: a pointer of this library (pagewire.h).
         let space = unsafe { open(memory) }?;
         let mut dirty = space.dirty.lock();
-        dirty.extend(space.memory.take_dirty().into_iter().map(|word| word as u64));
+        // Else pages that stay dirty would come again and again before the others.
+        if dirty.is_empty() {
+            dirty.extend(space.memory.take_dirty().into_iter().map(|word| word as u64));
+        }
         // SAFETY: the caller's place (pagewire.h), aligned and not NULL.
         unsafe { to_count.write(dirty.len()) };
         for at in 0..size {
-            let Some(word) = dirty.pop_first() else { break };
+            let Some(word) = dirty.pop_front() else { break };
             // SAFETY: `words` has `size` of them (pagewire.h).
             unsafe { to.add(at).write(word) };
         }

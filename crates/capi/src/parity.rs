@@ -235,7 +235,7 @@ pub unsafe extern "C" fn pw_parity_member_token(
 /// Saves memory of this process as the member's checkpoint of the next round. It may change as soon as this has returned. The round counts when all members have
 /// saved it: pw_parity_wait().
 ///
-/// memories: count of them, 1 or more. round: gets the round; NULL if nobody asks. PW_LIMIT: they have more bytes than the parity was made for; PW_PARITY: this
+/// memories: count of them, 1 or more, whose bytes are copied: they need no token. round: gets the round; NULL if nobody asks. PW_LIMIT: they have more bytes than the parity was made for; PW_PARITY: this
 /// member has saved the round already, and others have not, or a member died in it and it was begun anew: save again; as pw_put().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_parity_save(

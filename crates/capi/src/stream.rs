@@ -7,7 +7,7 @@ use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
 use crate::signal::PW_FOREVER;
 use pagewire::Node;
-use pagewire_active::experimental::stream::{Listener, Stream};
+use pagewire_active::experimental::stream::{Listener, MIN_BUFFER, Stream};
 use std::ffi::c_void;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -18,7 +18,9 @@ pub struct pw_listener {
     _opaque: [u8; 0],
 }
 
-/// Experimental: names and promises may change with any release. A stream of bytes to and from another process.
+/// Experimental: names and promises may change with any release. A stream of bytes to and from another process. Operations of a node to a peer are in order: while a stream
+/// is not received from, and its buffer is full, everything else that its sender starts by that node to that process waits. Streams that are received from at different
+/// paces have nodes of their own.
 pub struct pw_stream {
     _opaque: [u8; 0],
 }
@@ -60,9 +62,16 @@ impl Object for OpenStream {
 /// Bytes of the buffer of a stream at least.
 pub const PW_LEAST_STREAM_BUFFER: usize = 4096;
 
+const _: () = assert!(PW_LEAST_STREAM_BUFFER == MIN_BUFFER);
+
 /// Why a call for a stream is refused.
 fn refusal(error: std::io::Error) -> Refusal {
-    let code = match error.kind() {
+    let kind = error.kind();
+    let error = match error.downcast::<pagewire::Error>() {
+        Ok(why) => return why.into(),
+        Err(error) => error,
+    };
+    let code = match kind {
         ErrorKind::InvalidInput => pw_error::PW_TOKEN,
         ErrorKind::NotConnected | ErrorKind::ConnectionRefused => pw_error::PW_CONNECT,
         ErrorKind::ConnectionReset => pw_error::PW_PEER_LOST,
@@ -88,10 +97,10 @@ fn check_buffer(buffer: usize) -> Result<()> {
 
 /// Experimental. Makes a listener, to which any process that has its token connects. *listener is NULL after an error. The node stays until pw_listener_close().
 ///
-/// buffer: how many bytes the peers of its streams may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. PW_ARGUMENT; PW_SYSTEM: there is no memory, or no log:
-/// a process has 1,024, and each stream and listener takes one.
+/// buffer: how many bytes the peers of its streams may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. PW_ARGUMENT; as pw_log_make(): a process has 1,024 logs,
+/// of which each stream takes one, and a listener that waits two.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_listen(
+pub unsafe extern "C" fn pw_stream_listen(
     node: *mut pw_node,
     buffer: usize,
     listener: *mut *mut pw_listener,
@@ -126,11 +135,11 @@ pub unsafe extern "C" fn pw_listener_token(listener: *mut pw_listener, token: *m
     })
 }
 
-/// Waits until a process asks for a stream, and makes it. Who has asked and is gone is passed over. *stream is NULL after an error. The node stays until pw_stream_close().
+/// Waits until a process asks for a stream, and makes it. A process that has died meanwhile, or does not take the answer within 5 seconds, is skipped. *stream is NULL after an error. The node stays until pw_stream_close().
 ///
-/// nanoseconds: for how long at most, PW_FOREVER for no bound. PW_TIMEOUT; as pw_listen().
+/// nanoseconds: for how long at most, PW_FOREVER for no bound. PW_TIMEOUT; as pw_stream_listen().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_accept(
+pub unsafe extern "C" fn pw_stream_accept(
     listener: *mut pw_listener,
     nanoseconds: u64,
     stream: *mut *mut pw_stream,
@@ -141,7 +150,7 @@ pub unsafe extern "C" fn pw_accept(
         unsafe { to.write(std::ptr::null_mut()) };
         // SAFETY: a pointer of this library (pagewire.h).
         let open = unsafe { object::<OpenListener>(listener) }?;
-        let stream = open.listener.accept(&open.node, patience(nanoseconds)).map_err(refusal)?;
+        let stream = open.listener.accept(patience(nanoseconds)).map_err(refusal)?;
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(OpenStream { stream, _node: open.node.clone() })) };
         Ok(())
@@ -163,9 +172,10 @@ pub unsafe extern "C" fn pw_listener_close(listener: *mut pw_listener) -> pw_err
 /// Experimental. Asks a listener for a stream, and waits until it has accepted. *stream is NULL after an error. The node stays until pw_stream_close().
 ///
 /// buffer: how many bytes the peer may be ahead of this process, PW_LEAST_STREAM_BUFFER or more. nanoseconds: for how long at most, PW_FOREVER for no bound.
-/// PW_TOKEN: it is of no listener; PW_CONNECT: the listener is closed, or its process cannot be reached; PW_PEER_LOST, PW_TIMEOUT; as pw_listen().
+/// A process that the listener cannot reach gets no answer. PW_TOKEN: it is of no listener; PW_CONNECT: the listener is closed, or its process cannot be reached; PW_PEER_LOST,
+/// PW_TIMEOUT; as pw_stream_listen().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_connect(
+pub unsafe extern "C" fn pw_stream_connect(
     node: *mut pw_node,
     token: *const pw_token,
     buffer: usize,
@@ -191,7 +201,7 @@ pub unsafe extern "C" fn pw_connect(
 /// nanoseconds: for how long at most, PW_FOREVER for no bound. sent: gets how many bytes were sent, behind an error, too; NULL if nobody asks. PW_TIMEOUT: the peer does not
 /// read, and *sent may be less than length; PW_STREAM: the peer has closed its end, or pw_stream_shutdown() was called; PW_PEER_LOST; PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_send(
+pub unsafe extern "C" fn pw_stream_send(
     stream: *mut pw_stream,
     data: *const c_void,
     length: usize,
@@ -225,7 +235,7 @@ pub unsafe extern "C" fn pw_send(
 /// size: 1 or more. nanoseconds: until the first byte at most, PW_FOREVER for no bound. PW_TIMEOUT: none has come; PW_PEER_LOST: the peer is gone, and all that it had sent was received;
 /// PW_STREAM: a part of the stream is missing, as the peer was stopped or lost in the midst of it; PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_receive(
+pub unsafe extern "C" fn pw_stream_receive(
     stream: *mut pw_stream,
     data: *mut c_void,
     size: usize,
@@ -245,7 +255,7 @@ pub unsafe extern "C" fn pw_receive(
         // SAFETY: `data` has so many bytes that nobody else uses now (pagewire.h).
         let into = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), size) };
         let count = open.stream.read_within(into, patience(nanoseconds)).map_err(refusal)?;
-        // SAFETY: as above.
+        // SAFETY: the caller's place (pagewire.h), aligned and not NULL.
         unsafe { to.write(count) };
         Ok(())
     })
@@ -253,7 +263,7 @@ pub unsafe extern "C" fn pw_receive(
 
 /// Waits until all that was sent is in the peer's log. The peer's death loses it from there.
 ///
-/// nanoseconds: for how long at most, PW_FOREVER for no bound. As pw_send().
+/// nanoseconds: for how long at most, PW_FOREVER for no bound. As pw_stream_send().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_stream_flush(stream: *mut pw_stream, nanoseconds: u64) -> pw_error {
     call(|| {
@@ -265,7 +275,7 @@ pub unsafe extern "C" fn pw_stream_flush(stream: *mut pw_stream, nanoseconds: u6
 
 /// Says that nothing more is sent, and waits until that, and everything before, is in the peer's log. The peer receives 0 bytes behind it, and may send on.
 ///
-/// nanoseconds: for how long at most, PW_FOREVER for no bound: behind PW_TIMEOUT it is said all the same. As pw_send().
+/// nanoseconds: for how long at most, PW_FOREVER for no bound: behind PW_TIMEOUT it is said all the same. As pw_stream_send().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_stream_shutdown(stream: *mut pw_stream, nanoseconds: u64) -> pw_error {
     call(|| {

@@ -10,6 +10,7 @@ use pagewire_active::experimental::transactions::{
 };
 use parking_lot::Mutex;
 use std::ffi::{c_char, c_void};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put.
@@ -18,7 +19,7 @@ pub struct pw_store {
 }
 
 /// Experimental: names and promises may change with any release. Who makes transactions on the cells of stores, one at a time.
-pub struct pw_client {
+pub struct pw_transaction_client {
     _opaque: [u8; 0],
 }
 
@@ -56,7 +57,7 @@ pub struct OpenClient {
 }
 
 impl Object for OpenClient {
-    type Opaque = pw_client;
+    type Opaque = pw_transaction_client;
     const MARK: u64 = u64::from_be_bytes(*b"pw_clien");
     const NAME: &str = "client of stores";
 
@@ -172,7 +173,7 @@ unsafe fn tokens_of(tokens: *const pw_store_token, count: usize) -> Result<Vec<S
 /// Takes up what the journal has, and starts the thread that handles accesses.
 ///
 /// position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, or it is served
-/// already, or could not be before; PW_TOKEN; PW_SYSTEM: the journal cannot be read, or is that of other cells: free the store, and make another one.
+/// already, or could not be before; PW_TOKEN; PW_FILE: the journal is that of other cells; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_store_serve(
     store: *mut pw_store,
@@ -190,7 +191,10 @@ pub unsafe extern "C" fn pw_store_serve(
         }
         let mut state = own.state.lock();
         match std::mem::replace(&mut *state, State::Failed) {
-            State::Made(made) => *state = State::Served(made.serve(&own.node, position, &tokens)?),
+            State::Made(made) => {
+                let served = made.serve(&own.node, position, &tokens).map_err(unserved)?;
+                *state = State::Served(served);
+            }
             other => {
                 *state = other;
                 return Err(Refusal::argument("the store is served already, or could not be served"));
@@ -198,6 +202,16 @@ pub unsafe extern "C" fn pw_store_serve(
         }
         Ok(())
     })
+}
+
+/// Why a store is not served. What is wrong with its journal has codes of its own.
+fn unserved(error: pagewire::Error) -> Refusal {
+    let code = match &error {
+        pagewire::Error::System { why, .. } if why.kind() == ErrorKind::InvalidData => pw_error::PW_FILE,
+        pagewire::Error::System { why, .. } if why.kind() == ErrorKind::ResourceBusy => pw_error::PW_IN_USE,
+        _ => return error.into(),
+    };
+    Refusal::new(code, error.to_string())
 }
 
 /// # Safety
@@ -212,7 +226,7 @@ unsafe fn served<R>(store: *mut pw_store, work: impl FnOnce(&ServedStore) -> Res
 
 /// A store that was lost is back, at the position that it had, with another token.
 ///
-/// PW_ARGUMENT: also, this store is not served; PW_TOKEN, PW_HANDLE.
+/// PW_LIMIT: there is no such position; PW_ARGUMENT: also, this store is not served; PW_TOKEN, PW_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_store_replace(
     store: *mut pw_store,
@@ -223,10 +237,7 @@ pub unsafe extern "C" fn pw_store_replace(
         // SAFETY: a token, and a pointer of this library (pagewire.h).
         unsafe {
             let tokens = tokens_of(token, 1)?;
-            served(store, |store| {
-                store.replace(position, &tokens[0]);
-                Ok(())
-            })
+            served(store, |store| Ok(store.replace(position, &tokens[0])?))
         }
     })
 }
@@ -262,7 +273,7 @@ unsafe fn give_value(
     version: *mut u64,
 ) -> Result<()> {
     let to = optional(version, "version")?;
-    let start = room(value, size, expected)?;
+    let start = check_size(value, size, expected)?;
     // SAFETY: the caller's promise; as many bytes as the value has.
     unsafe {
         start.copy_from(bytes_found.as_ptr(), bytes_found.len().min(size));
@@ -274,7 +285,7 @@ unsafe fn give_value(
 }
 
 /// Where a value goes to.
-fn room(value: *mut c_void, size: usize, expected: usize) -> Result<*mut u8> {
+fn check_size(value: *mut c_void, size: usize, expected: usize) -> Result<*mut u8> {
     if size != expected {
         let sentence = format!("'size' is {size}, and a value of the store has {expected} bytes");
         return Err(Refusal::argument(sentence));
@@ -284,7 +295,7 @@ fn room(value: *mut c_void, size: usize, expected: usize) -> Result<*mut u8> {
 
 /// Whether a store is served, and commits. held: gets how many attempts of transactions hold cells now; NULL if nobody asks.
 ///
-/// PW_FILE: its journal cannot be written, and it commits nothing any more; PW_ARGUMENT: it is not served; PW_HANDLE.
+/// PW_SYSTEM: its journal cannot be written, and it commits nothing any more; PW_ARGUMENT: it is not served; PW_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_store_check(store: *mut pw_store, held: *mut usize) -> pw_error {
     call(|| {
@@ -301,7 +312,7 @@ pub unsafe extern "C" fn pw_store_check(store: *mut pw_store, held: *mut usize) 
                 let sentence = format!(
                     "the store commits nothing any more, because its journal cannot be written: {why}"
                 );
-                Err(Refusal::new(pw_error::PW_FILE, sentence))
+                Err(Refusal::new(pw_error::PW_SYSTEM, sentence))
             }
         }
     })
@@ -319,15 +330,16 @@ pub unsafe extern "C" fn pw_store_free(store: *mut pw_store) -> pw_error {
     call(|| unsafe { take_back::<OwnStore>(store) }.map(drop))
 }
 
-/// Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_client_close(). Calls of several threads wait for each other.
+/// Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_transaction_client_close(). Calls of several threads wait for each other. A node has one client
+/// of a store: threads that make transactions at the same time have a node each.
 ///
-/// tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT, PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
+/// tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT: also, the node has a client of one of them already; PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_client_open(
+pub unsafe extern "C" fn pw_transaction_client_open(
     node: *mut pw_node,
     tokens: *const pw_store_token,
     count: usize,
-    client: *mut *mut pw_client,
+    client: *mut *mut pw_transaction_client,
 ) -> pw_error {
     call(|| {
         let to = place(client, "client")?;
@@ -344,14 +356,20 @@ pub unsafe extern "C" fn pw_client_open(
 
 /// # Safety
 /// As for [`object`].
-unsafe fn steps<R>(client: *mut pw_client, work: impl FnOnce(&mut Steps) -> Result<R>) -> Result<R> {
+unsafe fn steps<R>(
+    client: *mut pw_transaction_client,
+    work: impl FnOnce(&mut Steps) -> Result<R>,
+) -> Result<R> {
     // SAFETY: the caller's promise.
     work(&mut unsafe { object::<OpenClient>(client) }?.steps.lock())
 }
 
 /// Bytes of a value of the cells of a store, by its position in the tokens. 0: there is no such store, or it is no client, and pw_error_message() says so.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_client_value_bytes(client: *mut pw_client, store: usize) -> usize {
+pub unsafe extern "C" fn pw_transaction_client_value_bytes(
+    client: *mut pw_transaction_client,
+    store: usize,
+) -> usize {
     let none = || Refusal::argument(format!("the client has no store {store}"));
     // SAFETY: a pointer of this library (pagewire.h).
     give(|| unsafe { steps(client, |steps| steps.value_bytes(store).ok_or_else(none)) }, |_| 0)
@@ -359,9 +377,9 @@ pub unsafe extern "C" fn pw_client_value_bytes(client: *mut pw_client, store: us
 
 /// Starts a transaction. One that was started and has not ended is given up.
 ///
-/// again: the last one is tried again, and keeps its age, by which it wins in the end. PW_HANDLE.
+/// again: the last one is tried again, behind a pause of up to 3.2 ms, and keeps its age, by which it wins in the end. PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_transaction_start(client: *mut pw_client, again: bool) -> pw_error {
+pub unsafe extern "C" fn pw_transaction_start(client: *mut pw_transaction_client, again: bool) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         unsafe {
@@ -380,7 +398,7 @@ pub unsafe extern "C" fn pw_transaction_start(client: *mut pw_client, again: boo
 /// transaction was started; PW_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_transaction_get(
-    client: *mut pw_client,
+    client: *mut pw_transaction_client,
     store: usize,
     cell: u32,
     value: *mut c_void,
@@ -391,9 +409,9 @@ pub unsafe extern "C" fn pw_transaction_get(
         // SAFETY: a pointer of this library, and places (pagewire.h).
         unsafe {
             steps(client, |steps| {
-                // One that there is not the get refuses.
+                // get() refuses a store that does not exist.
                 let expected = steps.value_bytes(store).unwrap_or(size);
-                room(value, size, expected)?;
+                check_size(value, size, expected)?;
                 let found = steps.get(store, cell)?;
                 give_value(found, expected, (value, size), version)
             })
@@ -406,7 +424,7 @@ pub unsafe extern "C" fn pw_transaction_get(
 /// value: length bytes, as many as a value has. As pw_transaction_get().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_transaction_put(
-    client: *mut pw_client,
+    client: *mut pw_transaction_client,
     store: usize,
     cell: u32,
     value: *const c_void,
@@ -425,7 +443,7 @@ pub unsafe extern "C" fn pw_transaction_put(
 ///
 /// PW_CONFLICT, PW_PEER_LOST: nothing was done; PW_UNDECIDED: all or nothing was done; PW_ARGUMENT: no transaction was started; PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_transaction_commit(client: *mut pw_client) -> pw_error {
+pub unsafe extern "C" fn pw_transaction_commit(client: *mut pw_transaction_client) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
     call(|| unsafe { steps(client, |steps| Ok(steps.commit()?)) })
 }
@@ -434,7 +452,7 @@ pub unsafe extern "C" fn pw_transaction_commit(client: *mut pw_client) -> pw_err
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_transaction_abort(client: *mut pw_client) -> pw_error {
+pub unsafe extern "C" fn pw_transaction_abort(client: *mut pw_transaction_client) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         unsafe {
@@ -450,7 +468,7 @@ pub unsafe extern "C" fn pw_transaction_abort(client: *mut pw_client) -> pw_erro
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_client_close(client: *mut pw_client) -> pw_error {
+pub unsafe extern "C" fn pw_transaction_client_close(client: *mut pw_transaction_client) -> pw_error {
     if client.is_null() {
         return pw_error::PW_OK;
     }

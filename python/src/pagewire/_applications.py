@@ -137,15 +137,15 @@ class HashTable(_Application):
         options = ffi.new("pw_table_options *", {**numbers, "scheme": Scheme(scheme)})
         place = ffi.new("pw_table **")
         if durable is None:
-            node._with_all(lib.pw_table_join, options, place)
+            node._made_with_others(place, self._end, lambda handle: lib.pw_table_join(handle, options, place))
         else:
             folder = ffi.from_buffer(_path(durable.folder) + b"\0")
             log_bytes, checkpoints = _count(durable.log_bytes, "bytes"), lib.PW_SYNC if durable.sync else lib.PW_NO_SYNC
             where = ffi.new("pw_durability *", {"folder": folder, "log_bytes": log_bytes, "checkpoints": checkpoints})
             if restart is None:
                 # `where` has the address of the folder alone, and Ctrl-C leaves the call in a thread.
-                join = lambda handle, _: lib.pw_table_join_durable(handle, options, where, place)
-                node._with_all(join, folder)
+                join = lambda handle: lib.pw_table_join_durable(handle, options, where, place)
+                node._made_with_others(place, self._end, join, folder)
             else:
                 rank, tickets = restart
                 all_tickets = [{"bytes": VolumeTicket(ticket)} for ticket in tickets]

@@ -206,6 +206,6 @@ class RemoteBuiltIns(_Application):
             to.compare, to.compare_mask, to.found = bytes_at(step.compare), bytes_at(step.compare_mask), place
         self._call(lib.pw_built_ins_run, array, len(steps), outcomes)
         return [
-            Outcome(told.was_run, int(told.word), told.swapped, bytes(ffi.buffer(place)) if place and told.was_run else b"")
-            for told, place in zip(outcomes, places)
+            Outcome(result.was_run, int(result.word), result.swapped, bytes(ffi.buffer(place)) if place and result.was_run else b"")
+            for result, place in zip(outcomes, places)
         ]

@@ -178,8 +178,6 @@ typedef struct pw_built_ins pw_built_ins;
 
 typedef struct pw_checkpoint pw_checkpoint;
 
-typedef struct pw_client pw_client;
-
 typedef struct pw_counting pw_counting;
 
 typedef struct pw_global pw_global;
@@ -211,6 +209,8 @@ typedef struct pw_store pw_store;
 typedef struct pw_stream pw_stream;
 
 typedef struct pw_table pw_table;
+
+typedef struct pw_transaction_client pw_transaction_client;
 
 typedef struct {
     uint8_t bytes[PW_TOKEN_SIZE];
@@ -844,19 +844,23 @@ pw_error pw_global_counts(pw_global *memory, pw_gas_counts *counts);
 
 pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *count);
 
-pw_error pw_listen(pw_node *node, size_t buffer, pw_listener **listener);
+pw_error pw_stream_listen(pw_node *node, size_t buffer, pw_listener **listener);
 
 pw_error pw_listener_token(pw_listener *listener, pw_token *token);
 
-pw_error pw_accept(pw_listener *listener, uint64_t nanoseconds, pw_stream **stream);
+pw_error pw_stream_accept(pw_listener *listener, uint64_t nanoseconds, pw_stream **stream);
 
 pw_error pw_listener_close(pw_listener *listener);
 
-pw_error pw_connect(pw_node *node, const pw_token *token, size_t buffer, uint64_t nanoseconds, pw_stream **stream);
+pw_error pw_stream_connect(pw_node *node,
+                           const pw_token *token,
+                           size_t buffer,
+                           uint64_t nanoseconds,
+                           pw_stream **stream);
 
-pw_error pw_send(pw_stream *stream, const void *data, size_t length, uint64_t nanoseconds, size_t *sent);
+pw_error pw_stream_send(pw_stream *stream, const void *data, size_t length, uint64_t nanoseconds, size_t *sent);
 
-pw_error pw_receive(pw_stream *stream, void *data, size_t size, uint64_t nanoseconds, size_t *received);
+pw_error pw_stream_receive(pw_stream *stream, void *data, size_t size, uint64_t nanoseconds, size_t *received);
 
 pw_error pw_stream_flush(pw_stream *stream, uint64_t nanoseconds);
 
@@ -878,23 +882,30 @@ pw_error pw_store_check(pw_store *store, size_t *held);
 
 pw_error pw_store_free(pw_store *store);
 
-pw_error pw_client_open(pw_node *node, const pw_store_token *tokens, size_t count, pw_client **client);
+pw_error pw_transaction_client_open(pw_node *node,
+                                    const pw_store_token *tokens,
+                                    size_t count,
+                                    pw_transaction_client **client);
 
-size_t pw_client_value_bytes(pw_client *client, size_t store);
+size_t pw_transaction_client_value_bytes(pw_transaction_client *client, size_t store);
 
-pw_error pw_transaction_start(pw_client *client, bool again);
+pw_error pw_transaction_start(pw_transaction_client *client, bool again);
 
-pw_error pw_transaction_get(pw_client *client,
+pw_error pw_transaction_get(pw_transaction_client *client,
                             size_t store,
                             uint32_t cell,
                             void *value,
                             size_t size,
                             uint64_t *version);
 
-pw_error pw_transaction_put(pw_client *client, size_t store, uint32_t cell, const void *value, size_t length);
+pw_error pw_transaction_put(pw_transaction_client *client,
+                            size_t store,
+                            uint32_t cell,
+                            const void *value,
+                            size_t length);
 
-pw_error pw_transaction_commit(pw_client *client);
+pw_error pw_transaction_commit(pw_transaction_client *client);
 
-pw_error pw_transaction_abort(pw_client *client);
+pw_error pw_transaction_abort(pw_transaction_client *client);
 
-pw_error pw_client_close(pw_client *client);
+pw_error pw_transaction_client_close(pw_transaction_client *client);

@@ -47,13 +47,14 @@ class GlobalMemory(_Application):
     def __init__(self, node: Node, pages_each: int) -> None:
         place = ffi.new("pw_global **")
         count = _count(pages_each, "pages")
-        node._with_all(lambda handle: lib.pw_global_make(handle, count, place))
-        super().__init__(node, ffi.gc(place[0], lib.pw_global_free))
+        made = node._made_with_others(place, lib.pw_global_free, lambda handle: lib.pw_global_make(handle, count, place))
+        super().__init__(node, ffi.gc(made, lib.pw_global_free))
         self._size = 8 * PAGE_WORDS * count * node.size
 
     def words(self, dtype: DTypeLike = np.uint64) -> NDArray[Any]:
-        """All of it, as elements of a type. Indexing an array is a plain load or store, which may be cut into several if the element has more than 8 bytes. The memory goes on, for its node, until
-        the last such array or view is gone, also behind close(). Who touches a page whose home is gone gets SIGSEGV: touch nothing behind leave()."""
+        """All of it, as elements of a type. Indexing an array is a plain load or store, which may be cut into several if the element has more than 8 bytes. The memory
+        goes on until the last such array or view is gone, also behind close(): until then node.leave() raises Error with the code IN_USE. A thread that touches a page
+        whose home is gone gets SIGSEGV: touch nothing behind leave()."""
         kind = np.dtype(dtype)
         if kind.hasobject or kind.itemsize == 0:
             raise TypeError(f"elements of type {kind} are not plain bytes")
@@ -85,7 +86,7 @@ class GlobalMemory(_Application):
             there = min(int(count[0]), size)
             taken.extend(int(words[at]) for at in range(there))
             if count[0] <= size:
-                return sorted(set(taken))
+                return taken
 
     @property
     def counts(self) -> GlobalCounts:
@@ -103,7 +104,8 @@ class GlobalMemory(_Application):
         return [int(ranks[at]) for at in range(count[0])]
 
     def leave(self) -> None:
-        """Ends it when all processes of the job have called this. close() does not wait: others lose the pages of this process, and what it stored last."""
+        """Ends it when all processes of the job have called this. close() does not wait: others lose the pages of this process, and what it stored last. Arrays and views
+        hold it until they are gone: delete them before the node leaves."""
         self._open()
         self._node.barrier()
         self.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from dataclasses import dataclass
 from typing import Any, Iterable, TypeVar
 
@@ -145,6 +146,30 @@ class Node:
                 check(call(self._open(), *arguments))
 
         in_thread(run)
+
+    def _made_with_others(self, place: Any, end: Any, call: Any, *kept: Any) -> Any:
+        """Has the library make an object together with other processes, and gives it. Ctrl-C leaves the call in a thread, which ends the object. kept: what
+        `call` needs until it returns."""
+        lock, is_done, is_abandoned = threading.Lock(), False, False
+
+        def make(handle: Any, *_: Any) -> int:
+            nonlocal is_done
+            code = int(call(handle))
+            with lock:
+                is_done = True
+                if is_abandoned:
+                    end(place[0])
+            return code
+
+        try:
+            self._in_thread(make, *kept)
+        except BaseException:
+            with lock:
+                is_abandoned = True
+                if is_done:
+                    end(place[0])
+            raise
+        return place[0]
 
     def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """An array of zeros in registered memory, which peers of this host reach by plain copies once it is exported. The memory is freed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ._access import _count
@@ -27,7 +26,7 @@ class Listener(_Application):
 
     def __init__(self, node: Node, buffer: int) -> None:
         place = ffi.new("pw_listener **")
-        check(lib.pw_listen(node._open(), _count(buffer, "bytes"), place))
+        check(lib.pw_stream_listen(node._open(), _count(buffer, "bytes"), place))
         super().__init__(node, place[0])
 
     @property
@@ -46,7 +45,7 @@ class Listener(_Application):
 
         def accept(left: int) -> int:
             with self._uses:
-                return int(lib.pw_accept(self._open(), left, place))
+                return int(lib.pw_stream_accept(self._open(), left, place))
 
         in_slices(nanoseconds(timeout), accept)
         return Stream(self._node, place[0])
@@ -64,28 +63,9 @@ class Stream(_Application):
     @classmethod
     def _connect(cls, node: Node, token: bytes, buffer: int, timeout: float | None) -> Stream:
         place, of, size, bound = ffi.new("pw_stream **"), c_token(token), _count(buffer, "bytes"), nanoseconds(timeout)
-        lock, is_done, is_abandoned = threading.Lock(), False, False
-
-        def connect(handle: Any) -> int:
-            nonlocal is_done
-            code = int(lib.pw_connect(handle, of, size, bound, place))
-            with lock:
-                is_done = True
-                if is_abandoned:
-                    lib.pw_stream_close(place[0])
-            return code
-
-        try:
-            # In one call, and not in slices: who asks again is another one to the listener.
-            node._in_thread(connect)
-        except BaseException:
-            # Ctrl-C has left the call in its thread.
-            with lock:
-                is_abandoned = True
-                if is_done:
-                    lib.pw_stream_close(place[0])
-            raise
-        return cls(node, place[0])
+        # In one call, and not in slices: each call is another request to the listener.
+        call = lambda handle: lib.pw_stream_connect(handle, of, size, bound, place)
+        return cls(node, node._made_with_others(place, cls._end, call))
 
     def send(self, data: Any, timeout: float | None = None) -> None:
         """Sends bytes, or an array. It returns when they are on their way: flush() waits until they are in the peer's log.
@@ -98,7 +78,7 @@ class Stream(_Application):
         def send(left: int) -> int:
             nonlocal at
             with self._uses:
-                code = int(lib.pw_send(self._open(), buffer + at, len(buffer) - at, left, sent))
+                code = int(lib.pw_stream_send(self._open(), buffer + at, len(buffer) - at, left, sent))
             at += int(sent[0])
             return code
 
@@ -126,7 +106,7 @@ class Stream(_Application):
 
         def receive(left: int) -> int:
             with self._uses:
-                return int(lib.pw_receive(self._open(), place, size, left, received))
+                return int(lib.pw_stream_receive(self._open(), place, size, left, received))
 
         in_slices(nanoseconds(timeout), receive)
         return int(received[0])

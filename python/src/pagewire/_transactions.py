@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, TypeVar
 
 from ._access import _count
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from ._node import Node
 
 T = TypeVar("T")
-
-# The first pause before a transaction is tried again, in seconds; it doubles up to 64 of them.
-PAUSE = 0.00005
 
 
 class StoreToken(bytes):
@@ -167,27 +163,28 @@ class Transaction:
 
 
 class TransactionClient(_Application):
-    """Experimental. Who makes transactions on the cells of stores, one at a time. Threads have one each."""
+    """Experimental. Who makes transactions on the cells of stores, one at a time. A node has one client of a store: threads have a node each."""
 
-    _end = staticmethod(lib.pw_client_close)
+    _end = staticmethod(lib.pw_transaction_client_close)
     _what = "client of stores"
 
     def __init__(self, node: Node, tokens: Iterable[bytes]) -> None:
         array, count = _tokens(tokens)
-        place = ffi.new("pw_client **")
-        check(lib.pw_client_open(node._open(), array, count, place))
+        place = ffi.new("pw_transaction_client **")
+        check(lib.pw_transaction_client_open(node._open(), array, count, place))
         self._started: Transaction | None = None
         super().__init__(node, place[0])
-        self._value_bytes = [int(lib.pw_client_value_bytes(place[0], at)) for at in range(count)]
+        self._value_bytes = [int(lib.pw_transaction_client_value_bytes(place[0], at)) for at in range(count)]
 
     def start(self, again: bool = False) -> Transaction:
-        """Starts a transaction. One that was started and has not ended is given up. again=True: the last one is tried again, and keeps its age, by which it wins in the end."""
+        """Starts a transaction. One that was started and has not ended is given up. again=True: the last one is tried again, behind a pause of up to 3.2 ms,
+        and keeps its age, by which it wins in the end."""
         return Transaction(self, again)
 
     def run(self, body: Callable[[Transaction], T]) -> T:
         """Makes a transaction, again and again until it has no conflict, and gives what `body` does. What that does besides gets and puts it may do several times. An
         exception gives the transaction up."""
-        again, pause = False, PAUSE
+        again = False
         while True:
             try:
                 with self.start(again) as transaction:
@@ -195,5 +192,3 @@ class TransactionClient(_Application):
                 return value
             except ConflictError:
                 again = True
-                time.sleep(pause)
-                pause = min(2 * pause, 64 * PAUSE)

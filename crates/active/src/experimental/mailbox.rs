@@ -6,19 +6,18 @@
 
 use crate::access::Access;
 use crate::attributes::AttributesOf;
+use crate::experimental::probe::Probe;
 use crate::log::{AccessLog, Found, LogOptions, Logs};
 use pagewire::access_log::LoggedOperation;
 use pagewire::{Failure, Node, Operation, Region, RemoteRegion, Result, Rights, Token};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest message in bytes.
 pub const MAX_MESSAGE: usize = 1 << 14;
 /// Messages of one sender that are under way at once: more means that the receiver does not read.
 const IN_FLIGHT: usize = 4096;
-/// How often a sender asks whether the receiver is there, if it is asked itself.
-const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where messages come.
 pub struct Mailbox {
@@ -127,14 +126,13 @@ impl Mailbox {
 pub struct Sender {
     remote: RemoteRegion,
     in_flight: VecDeque<Operation<Vec<u8>>>,
-    probe: Option<Operation<Vec<u64>>>,
-    probed: Instant,
+    probe: Probe,
     failure: Option<Failure>,
 }
 
 impl Sender {
     pub fn new(remote: RemoteRegion) -> Self {
-        Sender { remote, in_flight: VecDeque::new(), probe: None, probed: Instant::now(), failure: None }
+        Sender { probe: Probe::new(remote.clone(), 0), remote, in_flight: VecDeque::new(), failure: None }
     }
 
     /// Starts a message on its way. What becomes of it [`failure`](Self::failure) says.
@@ -161,17 +159,8 @@ impl Sender {
     /// Why nothing more arrives; `None`: nobody knows of a reason. It also asks the receiver now and then, without waiting for it.
     pub fn failure(&mut self) -> Option<Failure> {
         self.reap();
-        match self.probe.take() {
-            None if self.probed.elapsed() > PROBE_INTERVAL => {
-                self.probed = Instant::now();
-                self.probe = Some(self.remote.get_into(0, vec![0u64]));
-            }
-            None => {}
-            Some(probe) => match probe.try_wait() {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => _ = self.failure.get_or_insert(error.failure),
-                Err(probe) => self.probe = Some(probe),
-            },
+        if let Some(failure) = self.probe.failure() {
+            self.failure.get_or_insert_with(|| failure.clone());
         }
         self.failure.clone()
     }

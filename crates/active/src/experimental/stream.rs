@@ -28,13 +28,13 @@
 //! an error, never wrong bytes.
 
 mod listener;
-mod probe;
 
 pub use listener::Listener;
 
-use self::probe::Probe;
+use self::listener::open_marked;
 use crate::access::Access;
 use crate::attributes::AttributesOf;
+use crate::experimental::probe::Probe;
 use crate::log::{AccessLog, Found, LogOptions, Logs};
 use pagewire::{Failure, Node, Operation, Region, RemoteRegion, Rights, Token};
 use parking_lot::Mutex;
@@ -47,8 +47,11 @@ use std::time::{Duration, Instant};
 const WINDOW: u64 = 1 << 20;
 /// Bytes behind it, where the end of the stream is put: one page.
 const CONTROL: u64 = 4096;
-/// Behind the end of the stream: where a [`Listener`] puts the token of its end, before anything else.
-const GREETING: u64 = WINDOW + 8;
+/// Behind the end of the stream: a word by which a token of a window is known.
+const MARK_PLACE: u64 = WINDOW + 8;
+const MARK: u64 = u64::from_be_bytes(*b"pw_strea");
+/// Bytes of the buffer of a stream at least.
+pub const MIN_BUFFER: usize = 4096;
 /// Bytes of one put: those of one record at most.
 const CHUNK: usize = 1 << 16;
 /// Puts of one end that are under way at once.
@@ -74,22 +77,24 @@ impl Endpoint {
     /// Makes an end whose peer may be `bytes` ahead of the reader.
     ///
     /// # Errors
-    /// `InvalidInput`: `bytes` is below 4,096. Other kinds: there is no memory, or no log, of which a process has 1,024.
+    /// `InvalidInput`: `bytes` is below [`MIN_BUFFER`]. `Other`, with the [`pagewire::Error`] in it: there is no memory, or no log, of which a process
+    /// has 1,024.
     pub fn new(node: &Node, bytes: usize) -> io::Result<Endpoint> {
         Endpoint::check(bytes)?;
         let make = || {
             let window = node.zeroed::<u8>((WINDOW + CONTROL) as usize)?;
+            window.write(MARK_PLACE as usize, &MARK.to_ne_bytes())?;
             let log = node.access_log_with(&LogOptions { sources: SOURCES, ..LogOptions::new(bytes) })?;
             window.attributes(..).redirect_puts().to(&log)?;
             let token = window.export(Rights::READ | Rights::WRITE)?;
             Ok(Endpoint { window, log, token, chunk: CHUNK.min(bytes / 4) })
         };
-        make().map_err(|why: pagewire::Error| io::Error::other(format!("a stream: {why}")))
+        make().map_err(engine)
     }
 
     fn check(bytes: usize) -> io::Result<()> {
-        if bytes < 4096 {
-            let why = format!("a stream with a buffer of {bytes} bytes: it needs at least 4096");
+        if bytes < MIN_BUFFER {
+            let why = format!("a stream with a buffer of {bytes} bytes: it needs at least {MIN_BUFFER}");
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
         Ok(())
@@ -100,18 +105,18 @@ impl Endpoint {
         self.token
     }
 
-    /// Connects to the peer's end. It may do the same at any time: what it writes before waits in the log. The
-    /// node has to live as long as the stream.
+    /// Connects to the peer's end, whose process runs. It may do the same at any time: what it writes before waits in the log. The node has to live as
+    /// long as the stream.
     ///
     /// # Errors
-    /// `NotConnected`: the peer cannot be reached. `InvalidInput`: the token is of no stream.
+    /// `NotConnected`, `ConnectionReset`: the peer cannot be reached. `ConnectionRefused`: its end is closed. `InvalidInput`: the token is of no stream.
     pub fn connect(self, node: &Node, peer: &Token) -> io::Result<Stream> {
-        if peer.length() != WINDOW + CONTROL || !peer.rights().contains(Rights::READ | Rights::WRITE) {
-            let why = "the token is of no stream: take that of the peer's Endpoint";
-            return Err(io::Error::new(ErrorKind::InvalidInput, why));
-        }
-        let remote =
-            node.open(peer).map_err(|why| io::Error::new(ErrorKind::NotConnected, why.to_string()))?;
+        self.connect_until(node, peer, None)
+    }
+
+    fn connect_until(self, node: &Node, peer: &Token, until: Option<Instant>) -> io::Result<Stream> {
+        const WRONG: &str = "the token is of no stream: take that of the peer's Endpoint";
+        let remote = open_marked(node, peer, WINDOW + CONTROL, (MARK_PLACE, MARK), WRONG, until)?;
         let writer = Writer::new(remote.clone(), self.chunk);
         let reader = Reader::new(self.window, self.log, remote);
         Ok(Stream { shared: Arc::new(Ends { reader: Mutex::new(reader), writer: Mutex::new(writer) }) })
@@ -225,6 +230,15 @@ impl Drop for Ends {
     }
 }
 
+/// Why the engine has refused something.
+fn engine(why: pagewire::Error) -> io::Error {
+    io::Error::other(why)
+}
+
+fn late(what: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, what)
+}
+
 /// Why an operation of a stream failed, as an error of streams.
 fn broken(failure: &Failure) -> io::Error {
     let kind = match failure {
@@ -255,7 +269,7 @@ impl Writer {
         while self.in_flight.len() > most || self.in_flight.front().is_some_and(Operation::is_done) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if self.in_flight.front().zip(left).is_some_and(|(first, left)| !first.ends_within(left)) {
-                return Err(io::Error::new(ErrorKind::TimedOut, "the peer has not read in time"));
+                return Err(late("the peer has not read in time"));
             }
             let Some(first) = self.in_flight.pop_front() else { break };
             if let Err(error) = first.wait() {
@@ -308,6 +322,8 @@ impl Writer {
 struct Reader {
     log: AccessLog,
     probe: Probe,
+    /// The peer is gone, and may have left records.
+    is_lost: bool,
     patience: Option<Duration>,
     incoming: Incoming,
     /// Exported as long as the peer may write.
@@ -352,14 +368,15 @@ impl Reader {
             end: None,
             is_damaged: false,
         };
-        Reader { log, probe: Probe::new(remote, WINDOW), patience: None, incoming, _window: window }
+        let probe = Probe::new(remote, MARK_PLACE);
+        Reader { log, probe, is_lost: false, patience: None, incoming, _window: window }
     }
 
     fn read(&mut self, bytes: &mut [u8], patience: Option<Duration>) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let (begin, mut polls, mut is_lost) = (Instant::now(), 0u32, false);
+        let (begin, mut polls) = (Instant::now(), 0u32);
         loop {
             if !self.incoming.bytes.is_empty() {
                 return self.incoming.bytes.read(bytes);
@@ -375,17 +392,18 @@ impl Reader {
             // One record at a time: what the program does not read stays in the log, and holds the writer back.
             let found = self.log.shared().handle_one(&mut |access| self.incoming.take(access));
             if found == Found::Handled {
-                self.probe.hear();
+                self.probe.note_sign();
+                self.is_lost = false;
                 continue;
             }
             // What a peer wrote before it died is read first: nothing has come since it was known.
             match self.probe.failure() {
-                Some(failure) if is_lost && found == Found::Nothing => return Err(broken(failure)),
-                failure => is_lost = failure.is_some(),
+                Some(failure) if self.is_lost && found == Found::Nothing => return Err(broken(failure)),
+                failure => self.is_lost = failure.is_some(),
             }
             let left = patience.map_or(NAP, |patience| patience.saturating_sub(begin.elapsed()));
             if left.is_zero() {
-                return Err(io::Error::new(ErrorKind::TimedOut, "the peer has written nothing in time"));
+                return Err(late("the peer has written nothing in time"));
             }
             polls += 1;
             if polls > EMPTY_POLLS {

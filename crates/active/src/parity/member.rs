@@ -363,20 +363,21 @@ mod tests {
     /// A member whose save has ended with `BegunAnew` puts all that it holds when it waits.
     #[test]
     fn a_save_that_was_begun_anew_is_put_whole() {
-        let keeper = Node::alone().unwrap();
+        let [keeper, node, other_node] = [(); 3].map(|()| Node::alone().unwrap());
         let parity = Parity::new(&keeper, 2, 1 << 20).unwrap();
         let tokens = [0, 1].map(|member| parity.token(member).unwrap());
-        let (node, other_node) = (Node::alone().unwrap(), Node::alone().unwrap());
-        let (own, other) = (region(&node, 7), region(&other_node, 9));
         let mut first = ParityMember::join(&node, &tokens[0], 0).unwrap();
-        first.hold(1, &[&own]).unwrap();
-        first.attempt = Attempt { round: 1, attempt: 0 };
-        // Who came in its place began the round anew, and died.
-        for _ in 0..2 {
-            ParityMember::join(&node, &tokens[0], 0).unwrap().save(&[&region(&node, 1)]).unwrap();
-        }
         let mut second = ParityMember::join(&other_node, &tokens[1], 1).unwrap();
-        second.save(&[&other]).unwrap();
+        first.save(&[&region(&node, 1)]).unwrap();
+        second.save(&[&region(&other_node, 2)]).unwrap();
+        first.wait_complete(Duration::from_secs(60)).unwrap();
+        // The other member is rebuilt while the puts of a save run, so that it ends with `BegunAnew`: it has committed nothing.
+        first.save(&[&region(&node, 7)]).unwrap();
+        first.committed[0] = Commit::default();
+        drop(second);
+        let (mut second, _) =
+            ParityMember::rebuild(&other_node, &tokens[1], 1, &[first.token().unwrap()]).unwrap();
+        second.save(&[&region(&other_node, 9)]).unwrap();
         let patience = Duration::from_secs(60);
         std::thread::scope(|scope| {
             scope.spawn(|| second.wait_complete(patience).unwrap());
@@ -384,7 +385,7 @@ mod tests {
         });
         let others = [second.token().unwrap()];
         let (again, rebuilt) = ParityMember::rebuild(&node, &tokens[0], 0, &others).unwrap();
-        assert_eq!(rebuilt.bytes, own.bytes());
+        assert_eq!(rebuilt, Rebuilt { round: 2, bytes: 3 * CHUNK as u64 / 2 });
         let restored = region(&node, 0);
         again.restore(&[&restored]).unwrap();
         let mut bytes = vec![0; 3 * CHUNK / 2];

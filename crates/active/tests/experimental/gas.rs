@@ -47,6 +47,18 @@ fn until(mut wished: impl FnMut() -> bool) {
     }
 }
 
+#[test]
+fn all_processes_give_the_same_number_of_pages() {
+    in_a_job("gas::all_processes_give_the_same_number_of_pages", 2, "local", |node| {
+        let refused = GlobalMemory::new(node, 1 + node.rank());
+        let sentence = refused.err().expect("different numbers").to_string();
+        let [own, other] = [1 + node.rank(), 2 - node.rank()];
+        let expected = format!("makes it of {other} pages each, and this one of {own}");
+        assert!(sentence.contains(&expected), "{sentence}");
+        GlobalMemory::new(node, 1).unwrap()
+    });
+}
+
 /// Message passing: who sees the flag sees what was stored before it, whether both lie in one page, or have different homes.
 #[test]
 fn message_passing() {

@@ -4,6 +4,7 @@ use crate::other::{Other, hear, hex, role, say, token_of};
 use pagewire::Node;
 use pagewire_active::experimental::stream::{Endpoint, Listener, Stream};
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PATHS: [&str; 2] = ["local", "udp"];
@@ -129,10 +130,17 @@ fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
         stream.read_exact(&mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 5));
         let start = Instant::now();
-        // Short waits learn of it, too.
-        let mut brief = || stream.read_within(&mut bytes, Some(Duration::from_millis(10))).unwrap_err();
-        let error = std::iter::repeat_with(&mut brief).find(|why| why.kind() != ErrorKind::TimedOut).unwrap();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
+        // Short waits learn of it, too, and looks without a wait.
+        for wait in [Duration::ZERO, Duration::from_millis(10)] {
+            let error = loop {
+                let error = stream.read_within(&mut bytes, Some(wait)).unwrap_err();
+                if error.kind() != ErrorKind::TimedOut {
+                    break error;
+                }
+                assert!(start.elapsed() < Duration::from_secs(60), "{path}: {wait:?}");
+            };
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
+        }
         let error = stream.read(&mut bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
         let error = stream.write_all(&[0; 1 << 20]).and_then(|()| stream.flush()).unwrap_err();
@@ -201,7 +209,7 @@ fn what_cannot_be_a_stream_is_refused_with_the_reason() {
 #[test]
 fn a_listener_takes_whoever_asks() {
     const TEST: &str = "stream::a_listener_takes_whoever_asks";
-    const ASKERS: usize = 3;
+    const REQUESTS: usize = 3;
     if role().is_some() {
         let node = Node::alone().unwrap();
         let token = token_of(&hear());
@@ -216,9 +224,9 @@ fn a_listener_takes_whoever_asks() {
         return;
     }
     for path in PATHS {
-        let node = Node::alone().unwrap();
+        let node = Arc::new(Node::alone().unwrap());
         let listener = Listener::new(&node, 1 << 16).unwrap();
-        let late = listener.accept(&node, Some(Duration::from_millis(30))).err().map(|why| why.kind());
+        let late = listener.accept(Some(Duration::from_millis(30))).err().map(|why| why.kind());
         assert_eq!(late, Some(ErrorKind::TimedOut));
         let ask = || {
             let mut other = Other::start(TEST, "asks", path);
@@ -227,19 +235,19 @@ fn a_listener_takes_whoever_asks() {
             other
         };
         let mut killed = ask();
-        std::thread::sleep(Duration::from_millis(200)); // Its wish is in the log by then, or it never comes.
+        std::thread::sleep(Duration::from_millis(200)); // Its request is in the log by then, or it never comes.
         assert!(killed.kill());
-        let mut others: Vec<Other> = (0..ASKERS).map(|_| ask()).collect();
-        let mut streams: Vec<Stream> = (0..ASKERS).map(|_| listener.accept(&node, None).unwrap()).collect();
+        let mut others: Vec<Other> = (0..REQUESTS).map(|_| ask()).collect();
+        let mut streams: Vec<Stream> = (0..REQUESTS).map(|_| listener.accept(None).unwrap()).collect();
         for (at, stream) in streams.iter_mut().enumerate() {
-            stream.write_all(format!("to the asker {at}").as_bytes()).unwrap();
+            stream.write_all(format!("to the process {at}").as_bytes()).unwrap();
             stream.finish().unwrap();
         }
         drop(listener);
         for (at, stream) in streams.iter_mut().enumerate() {
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
-            assert_eq!(text, format!("TO THE ASKER {at}"));
+            assert_eq!(text, format!("TO THE PROCESS {at}"));
         }
         for other in &mut others {
             assert_eq!(other.expect("closed"), "Some(ConnectionRefused)");
@@ -249,16 +257,16 @@ fn a_listener_takes_whoever_asks() {
 
 #[test]
 fn waits_of_a_stream_have_bounds() {
-    let node = Node::alone().unwrap();
+    let node = Arc::new(Node::alone().unwrap());
     let listener = Listener::new(&node, 4096).unwrap();
     let token = listener.token();
     let brief = Some(Duration::from_millis(30));
     let kind = |why: std::io::Error| why.kind();
-    // Nobody accepts. Who has given up is passed over.
+    // Nobody accepts. A process that has given up is skipped.
     assert_eq!(Stream::connect(&node, &token, 4096, brief).err().map(kind), Some(ErrorKind::TimedOut));
     let (client, server) = std::thread::scope(|scope| {
         let asks = scope.spawn(|| Stream::connect(&node, &token, 4096, None).unwrap());
-        let server = listener.accept(&node, None).unwrap();
+        let server = listener.accept(None).unwrap();
         (asks.join().unwrap(), server)
     });
     assert_eq!(client.read_within(&mut [0], brief).unwrap_err().kind(), ErrorKind::TimedOut);
@@ -281,4 +289,15 @@ fn waits_of_a_stream_have_bounds() {
     assert_eq!(other, Some(ErrorKind::InvalidInput));
     let own = node.zeroed::<u8>(100).unwrap().export(pagewire::Rights::all()).unwrap();
     assert_eq!(Stream::connect(&node, &own, 4096, None).err().map(kind), Some(ErrorKind::InvalidInput));
+    // Memory that only has the right length stays as it is.
+    for bytes in [4096, (1 << 20) + 4096] {
+        let memory = node.zeroed::<u8>(bytes).unwrap();
+        let token = memory.export(pagewire::Rights::all()).unwrap();
+        let by_listener = Stream::connect(&node, &token, 4096, None).err().map(kind);
+        let by_end = Endpoint::new(&node, 4096).unwrap().connect(&node, &token).err().map(kind);
+        assert_eq!([by_listener, by_end], [Some(ErrorKind::InvalidInput); 2]);
+        let mut found = vec![1; bytes];
+        memory.read(0, &mut found).unwrap();
+        assert!(found.iter().all(|byte| *byte == 0));
+    }
 }

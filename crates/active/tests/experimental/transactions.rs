@@ -238,7 +238,7 @@ fn a_store_that_is_killed_comes_back_with_what_was_committed() {
         kill.join().unwrap();
         (other, tokens[1]) = start();
         other.tell(&text_of(&tokens));
-        store.replace(1, &tokens[1]);
+        store.replace(1, &tokens[1]).unwrap();
         other.expect("served");
         let client_node = Node::alone().unwrap();
         let mut client = Client::new(&client_node, &tokens).unwrap();

@@ -22,7 +22,7 @@ static void expect(int line, const char *call, int expected, int found)
     failures++;
 }
 
-/* Fills the pages that were never stored to, but for the first word. Who finds another process's copy writes into the void. */
+/* Fills the pages that were never stored to, but for the first word. Where another process has a copy, what is written is lost. */
 static void fill(void *context, const pw_page_access *access)
 {
     pw_gas_counts counts;
@@ -96,6 +96,15 @@ int main(void)
     REQUIRE(count >= 2 && dirty[0] >= first && dirty[0] < first + WORDS);
     EXPECT(PW_OK, pw_global_take_dirty(memory, dirty + 1, PAGES, &count));
     REQUIRE(count >= 1 && dirty[count] == first + 3 * PW_GLOBAL_PAGE_WORDS);
+    /* One at a time, too, each comes once, though all may still be stored to. */
+    size_t left = 0;
+    for (size_t taken = 0; taken == 0 || left > 1; taken++) {
+        EXPECT(PW_OK, pw_global_take_dirty(memory, dirty, 1, &count));
+        REQUIRE(taken == 0 || count == left - 1);
+        if (taken > 0 && count != left - 1)
+            break;
+        left = count;
+    }
     EXPECT(PW_OK, pw_global_counts(memory, &counts));
     REQUIRE(counts.faults > 0 && counts.pages_in > 0 && counts.lost_stores == 0 && counts.poisoned == 0);
     EXPECT(PW_OK, pw_global_lost(memory, NULL, 0, &count));

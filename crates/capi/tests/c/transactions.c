@@ -32,7 +32,7 @@ static pw_node *alone(void)
     return node;
 }
 
-static pw_error transfer(pw_client *client, uint32_t from, uint32_t to, int64_t amount)
+static pw_error transfer(pw_transaction_client *client, uint32_t from, uint32_t to, int64_t amount)
 {
     int64_t taken, given;
     pw_error code;
@@ -47,9 +47,9 @@ static pw_error transfer(pw_client *client, uint32_t from, uint32_t to, int64_t 
 static void *move_money(void *seed)
 {
     pw_node *node = alone();
-    pw_client *client;
+    pw_transaction_client *client;
 
-    if (pw_client_open(node, tokens, 2, &client))
+    if (pw_transaction_client_open(node, tokens, 2, &client))
         pw_die("client");
     for (uint32_t at = 0; at < TRANSFERS; at++) {
         bool again = false;
@@ -63,7 +63,7 @@ static void *move_money(void *seed)
         if (code)
             pw_die("transfer");
     }
-    pw_client_close(client);
+    pw_transaction_client_close(client);
     pw_node_leave(node);
     return NULL;
 }
@@ -71,13 +71,15 @@ static void *move_money(void *seed)
 static void conflicts(void)
 {
     pw_node *nodes[2] = {alone(), alone()};
-    pw_client *first, *second;
+    pw_transaction_client *first, *second;
     uint64_t value = 7, version;
 
-    EXPECT(PW_OK, pw_client_open(nodes[0], tokens, 2, &first));
-    EXPECT(PW_OK, pw_client_open(nodes[1], tokens, 2, &second));
+    EXPECT(PW_OK, pw_transaction_client_open(nodes[0], tokens, 2, &first));
+    EXPECT(PW_OK, pw_transaction_client_open(nodes[1], tokens, 2, &second));
+    /* A store would take it for the first one of the node. */
+    EXPECT(PW_LIMIT, pw_transaction_client_open(nodes[1], &tokens[1], 1, &(pw_transaction_client *){NULL}));
     EXPECT(PW_IN_USE, pw_node_leave(nodes[0]));
-    REQUIRE(pw_client_value_bytes(first, 1) == 8 && pw_client_value_bytes(first, 2) == 0);
+    REQUIRE(pw_transaction_client_value_bytes(first, 1) == 8 && pw_transaction_client_value_bytes(first, 2) == 0);
     EXPECT(PW_ARGUMENT, pw_transaction_get(first, 0, 0, &value, 8, NULL));
     EXPECT(PW_ARGUMENT, pw_transaction_commit(first));
     EXPECT(PW_OK, pw_transaction_abort(first));
@@ -105,9 +107,9 @@ static void conflicts(void)
     seen = 99;
     EXPECT(PW_OK, pw_transaction_put(second, 0, 0, &seen, 8));
     EXPECT(PW_OK, pw_transaction_abort(second));
-    EXPECT(PW_OK, pw_client_close(first));
-    EXPECT(PW_HANDLE, pw_client_close(first));
-    EXPECT(PW_OK, pw_client_close(second));
+    EXPECT(PW_OK, pw_transaction_client_close(first));
+    EXPECT(PW_HANDLE, pw_transaction_client_close(first));
+    EXPECT(PW_OK, pw_transaction_client_close(second));
     EXPECT(PW_OK, pw_node_leave(nodes[0]));
     EXPECT(PW_OK, pw_node_leave(nodes[1]));
 }
@@ -116,16 +118,16 @@ static void journals(const char *path)
 {
     pw_node *owner = alone(), *node = alone();
     pw_store_options options = {CELLS, 16, path};
-    pw_store *store;
-    pw_client *client;
-    pw_store_token token;
+    pw_store *store, *other;
+    pw_transaction_client *client;
+    pw_store_token token, other_token;
     uint64_t value[2] = {1, 2}, version;
 
     for (int life = 0; life < 2; life++) {
         EXPECT(PW_OK, pw_store_make(owner, &options, &store));
         EXPECT(PW_OK, pw_store_export(store, &token));
         EXPECT(PW_OK, pw_store_serve(store, 0, &token, 1));
-        EXPECT(PW_OK, pw_client_open(node, &token, 1, &client));
+        EXPECT(PW_OK, pw_transaction_client_open(node, &token, 1, &client));
         EXPECT(PW_OK, pw_transaction_start(client, false));
         if (life == 0) {
             EXPECT(PW_OK, pw_transaction_put(client, 0, 1, value, 16));
@@ -136,16 +138,21 @@ static void journals(const char *path)
             REQUIRE(value[0] == 1 && value[1] == 2 && version == 1);
         }
         EXPECT(PW_OK, pw_store_check(store, NULL));
+        /* The journal is in use. */
+        EXPECT(PW_OK, pw_store_make(owner, &options, &other));
+        EXPECT(PW_OK, pw_store_export(other, &other_token));
+        EXPECT(PW_IN_USE, pw_store_serve(other, 0, &other_token, 1));
+        EXPECT(PW_OK, pw_store_free(other));
         /* Transactions learn that the store is gone. */
         EXPECT(PW_OK, pw_store_free(store));
         EXPECT(PW_OK, pw_transaction_start(client, false));
         EXPECT(PW_PEER_LOST, pw_transaction_get(client, 0, 1, value, 16, NULL));
-        EXPECT(PW_OK, pw_client_close(client));
+        EXPECT(PW_OK, pw_transaction_client_close(client));
     }
     options.cells = 1;
     EXPECT(PW_OK, pw_store_make(owner, &options, &store));
     EXPECT(PW_OK, pw_store_export(store, &token));
-    EXPECT(PW_SYSTEM, pw_store_serve(store, 0, &token, 1));
+    EXPECT(PW_FILE, pw_store_serve(store, 0, &token, 1));
     EXPECT(PW_ARGUMENT, pw_store_serve(store, 0, &token, 1));
     EXPECT(PW_OK, pw_store_free(store));
     EXPECT(PW_OK, pw_node_leave(owner));
@@ -193,6 +200,7 @@ int main(int argc, char **argv)
     EXPECT(PW_ARGUMENT, pw_store_cell(stores[0], 0, &value, 9, NULL));
     EXPECT(PW_OK, pw_store_check(stores[0], &held));
     EXPECT(PW_TOKEN, pw_store_replace(stores[0], 1, &none));
+    EXPECT(PW_LIMIT, pw_store_replace(stores[0], 2, &tokens[1]));
     EXPECT(PW_OK, pw_store_replace(stores[0], 1, &tokens[1]));
     for (int at = 0; at < 2; at++) {
         EXPECT(PW_OK, pw_store_free(stores[at]));
@@ -205,12 +213,12 @@ int main(int argc, char **argv)
     for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++)
         EXPECT(PW_ARGUMENT, pw_store_make(owners[0], &wrong[at], &stores[0]));
     EXPECT(PW_LIMIT, pw_store_make(owners[0], &(pw_store_options){UINT32_MAX, 8, NULL}, &stores[0]));
-    EXPECT(PW_TOKEN, pw_client_open(owners[0], &none, 1, &(pw_client *){NULL}));
+    EXPECT(PW_TOKEN, pw_transaction_client_open(owners[0], &none, 1, &(pw_transaction_client *){NULL}));
     none = tokens[0];
     none.bytes[PW_STORE_TOKEN_SIZE - 1] = 1;
-    EXPECT(PW_TOKEN, pw_client_open(owners[0], &none, 1, &(pw_client *){NULL}));
+    EXPECT(PW_TOKEN, pw_transaction_client_open(owners[0], &none, 1, &(pw_transaction_client *){NULL}));
     EXPECT(PW_OK, pw_store_free(NULL));
-    EXPECT(PW_OK, pw_client_close(NULL));
+    EXPECT(PW_OK, pw_transaction_client_close(NULL));
     for (int at = 0; at < 2; at++)
         EXPECT(PW_OK, pw_node_leave(owners[at]));
     return failures != 0;

@@ -236,6 +236,16 @@ static void global_memories(pw::node &node)
         REQUIRE(refused([&] { (void)node.make_global_memory(0); }) == PW_LIMIT);
         moved.leave();
         REQUIRE(refused([&] { moved.counts(); }) == PW_ARGUMENT);
+        pw_error code = PW_OK;
+        auto large = node.make_global_memory(1100);
+        /* By its own handler it is not ended. */
+        large.on_access([&](const pw::page_access &) { code = refused([&] { large.leave(); }); });
+        /* More than are taken at once, and all may still be stored to. */
+        for (std::size_t page = 0; page < 1100; page++)
+            large.words()[page * PW_GLOBAL_PAGE_WORDS].store(1);
+        auto all = large.take_dirty();
+        REQUIRE(all.size() == 1100 && all.back() == 1099 * PW_GLOBAL_PAGE_WORDS);
+        REQUIRE(code == PW_IN_HANDLER);
     } catch (const pw::error &error) {
         if (error.code() != PW_SYSTEM)
             throw;

@@ -6,10 +6,11 @@ use super::wire::{Envelope, decode, encode};
 use super::words::{Message, Page, Rank};
 use crate::experimental::mailbox::{Incoming, Mailbox, Sender};
 use crate::log::Found;
-use pagewire::{Error, Node, Result};
+use pagewire::{Error, Node, Result, Token};
 use pagewire_memory::{FAULTED_WORDS, FaultedPages};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,6 +92,25 @@ struct Shared {
     begun: Instant,
 }
 
+/// Takes the tokens of all processes, by rank, if all have as many pages.
+fn gather(node: &Node, own: &Token, pages_each: usize) -> Result<Vec<Token>> {
+    let mut bytes = own.to_bytes().to_vec();
+    bytes.extend((pages_each as u64).to_le_bytes());
+    let all = node.all_gather_bytes(&bytes)?;
+    let token_of = |(rank, given): (usize, &Vec<u8>)| {
+        let (token, pages) = given.split_at(given.len().min(Token::LEN));
+        if pages != (pages_each as u64).to_le_bytes() {
+            let pages = pages.try_into().map_or(0, u64::from_le_bytes);
+            let why = format!(
+                "the process {rank} makes it of {pages} pages each, and this one of {pages_each}: all give the same number"
+            );
+            return Err(Error::System { what: "global memory".into(), why: io::Error::other(why) });
+        }
+        Ok(Token::from_bytes(token)?)
+    };
+    all.iter().enumerate().map(token_of).collect()
+}
+
 struct State {
     rank: Rank,
     pages_each: usize,
@@ -114,8 +134,8 @@ impl GlobalMemory {
     /// node has to live as long as the memory.
     ///
     /// # Errors
-    /// `System`: there is no userfaultfd for this user, and what to do. `Limit`: more than 2^28 pages together, or none. Else as those of
-    /// [`Node::all_gather`], [`Node::make_access_log`] and [`Node::open`].
+    /// `System`: there is no userfaultfd for this user, and what to do; the processes have given different numbers of pages. `Limit`: more than
+    /// 2^28 pages together, or none. Else as those of [`Node::all_gather`], [`Node::make_access_log`] and [`Node::open`].
     pub fn new(node: &Node, pages_each: usize) -> Result<GlobalMemory> {
         let size = node.size();
         let pages = pages_each.checked_mul(size).filter(|pages| (1..=MAX_PAGES).contains(pages));
@@ -125,7 +145,7 @@ impl GlobalMemory {
         let faulted = FaultedPages::new(pages).map_err(system)?;
         let mailbox = Mailbox::new(node, MAILBOX_BYTES, 2 * size + 2)?;
         let rank = node.rank();
-        let tokens = node.all_gather(&mailbox.token())?;
+        let tokens = gather(node, &mailbox.token(), pages_each)?;
         let open = |(place, token)| {
             if place == rank { Ok(None) } else { Ok(Some(Sender::new(node.open(token)?))) }
         };
@@ -194,7 +214,8 @@ impl GlobalMemory {
     }
 
     /// Has a handler called at each access to a page whose home this process is, before the page goes to whoever touched it: to count, to check, or to
-    /// fill it (PAPERS AA-15, data-centric handlers). It must not touch this memory.
+    /// fill it (PAPERS AA-15, data-centric handlers). It must not touch this memory, nor wait for a thread that calls for it: no page is served
+    /// meanwhile.
     pub fn on_access(&self, handler: impl FnMut(&mut PageAccess<'_>) + Send + 'static) {
         self.shared.state.lock().handler = Some(Box::new(handler));
     }

@@ -1,33 +1,43 @@
 //! Where processes ask for streams, as at a listening socket: one token is enough for any number of them.
 //!
-//! Who asks puts the token of its own end to the listener's log. The listener makes an end for it, and puts the token of that behind the window of the other one.
+//! A process that asks puts the token of its own end to the listener's log. The listener makes an end for it, and puts the token of that behind the window of
+//! the other one.
 
-use super::{CONTROL, EMPTY_POLLS, Endpoint, GREETING, NAP, Probe, Stream, WINDOW, broken, until};
+use super::{CONTROL, EMPTY_POLLS, Endpoint, NAP, Probe, Stream, WINDOW, broken, engine, late, until};
 use crate::attributes::AttributesOf;
 use crate::log::{AccessLog, Found, Logs};
-use pagewire::{Failure, Node, Region, Rights, Token};
+use pagewire::{Failure, Node, Operation, Region, RemoteRegion, Rights, Token};
+use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of the region that those who ask put to.
-const DOOR: usize = 4096;
-/// Bytes of its log for each source: some askers of one process.
+/// Bytes of the memory that requests are put to.
+const REQUESTS: usize = 4096;
+/// Its first word, by which a token of it is known.
+const LISTENER_MARK: u64 = u64::from_be_bytes(*b"pw_liste");
+/// Bytes of its log for each source: some requests of one process.
 const LOG_BYTES: usize = 1 << 14;
+/// Where a listener puts the token of its end, behind the window of the other one, before anything else.
+const ANSWER: u64 = WINDOW + 16;
+/// A process that asked takes the answer within so long, or is skipped: others wait behind it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A place where any process that has its token asks for streams. Dropped, it takes nobody any more, and its streams go on.
 ///
 /// ```
 /// use pagewire_active::experimental::stream::{Listener, Stream};
 /// use std::io::{Read, Write};
+/// use std::sync::Arc;
 ///
 /// fn main() -> std::io::Result<()> {
-///     let node = pagewire::Node::alone().map_err(std::io::Error::other)?;
+///     let node = Arc::new(pagewire::Node::alone().map_err(std::io::Error::other)?);
 ///     let listener = Listener::new(&node, 1 << 16)?;
 ///     let token = listener.token(); // goes to the others by any means
 ///     std::thread::scope(|scope| {
 ///         scope.spawn(|| Stream::connect(&node, &token, 1 << 16, None)?.write_all(b"hello"));
 ///         let mut text = String::new();
-///         listener.accept(&node, None)?.read_to_string(&mut text)?;
+///         listener.accept(None)?.read_to_string(&mut text)?;
 ///         assert_eq!(text, "hello");
 ///         Ok(())
 ///     })
@@ -37,8 +47,11 @@ pub struct Listener {
     log: AccessLog,
     token: Token,
     buffer: usize,
+    /// The end of the next stream: a request is taken only where there is one.
+    next: Mutex<Option<Endpoint>>,
     /// Exported as long as others may ask.
-    door: Region<u8>,
+    requests: Region<u64>,
+    node: Arc<Node>,
 }
 
 impl Listener {
@@ -46,16 +59,17 @@ impl Listener {
     ///
     /// # Errors
     /// As those of [`Endpoint::new`].
-    pub fn new(node: &Node, bytes: usize) -> io::Result<Listener> {
+    pub fn new(node: &Arc<Node>, bytes: usize) -> io::Result<Listener> {
         Endpoint::check(bytes)?;
         let make = || {
             let log = node.access_log(LOG_BYTES)?;
-            let door = node.zeroed::<u8>(DOOR)?;
-            door.attributes(..).redirect_puts().to(&log)?;
-            let token = door.export(Rights::READ | Rights::WRITE)?;
-            Ok(Listener { log, token, buffer: bytes, door })
+            let requests = node.zeroed::<u64>(REQUESTS / 8)?;
+            requests.write(0, &[LISTENER_MARK])?;
+            requests.attributes(..).redirect_puts().to(&log)?;
+            let token = requests.export(Rights::READ | Rights::WRITE)?;
+            Ok(Listener { log, token, buffer: bytes, next: Mutex::new(None), requests, node: node.clone() })
         };
-        make().map_err(|why: pagewire::Error| io::Error::other(format!("a listener for streams: {why}")))
+        make().map_err(engine)
     }
 
     /// What others connect to, by [`Stream::connect`].
@@ -63,35 +77,46 @@ impl Listener {
         self.token
     }
 
-    /// Takes the next process that asks for a stream; it waits for so long at most, or without a bound. Who is gone by then is passed over. The node has to
-    /// live as long as the stream.
+    /// Takes the next process that asks for a stream; it waits for so long at most, or without a bound. A process that has died meanwhile, or that does not
+    /// take the answer within 5 s, is skipped. The node has to live as long as the stream.
     ///
     /// # Errors
     /// `TimedOut`: nobody has asked. Else as those of [`Endpoint::new`].
-    pub fn accept(&self, node: &Node, patience: Option<Duration>) -> io::Result<Stream> {
+    pub fn accept(&self, patience: Option<Duration>) -> io::Result<Stream> {
         let until = until(patience);
         loop {
-            let asked = await_token(&self.log, self.door.address(), until, None)?;
-            let end = Endpoint::new(node, self.buffer)?;
-            let own = end.token();
-            match end.connect(node, &asked).and_then(|stream| greeted(stream, own)) {
+            let prepared = self.next.lock().take();
+            let end = prepared.map_or_else(|| Endpoint::new(&self.node, self.buffer), Ok)?;
+            let request = match await_token(&self.log, self.requests.address(), until, None) {
+                Ok(request) => request,
+                Err(error) => {
+                    *self.next.lock() = Some(end);
+                    return Err(error);
+                }
+            };
+            match self.answer(end, &request) {
                 Ok(stream) => return Ok(stream),
-                Err(why) => log::warn!("a process has asked for a stream, and cannot be reached: {why}"),
+                Err(why) => log::warn!("a process has asked for a stream, and is skipped: {why}"),
             }
         }
     }
-}
 
-/// Tells the peer of a stream where this end is.
-fn greeted(stream: Stream, own: Token) -> io::Result<Stream> {
-    let remote = stream.shared.writer.lock().remote.clone();
-    match remote.put(GREETING, own.to_bytes().to_vec()).wait() {
-        Ok(_) => Ok(stream),
-        Err(error) => {
+    /// Tells a process that has asked where its peer is.
+    fn answer(&self, end: Endpoint, request: &Token) -> io::Result<Stream> {
+        let until = Some(Instant::now() + ANSWER_PATIENCE);
+        let own = end.token();
+        let stream = end.connect_until(&self.node, request, until)?;
+        let remote = stream.shared.writer.lock().remote.clone();
+        let answer = remote.put(ANSWER, own.to_bytes().to_vec());
+        let answered = match answer.ends_within(ANSWER_PATIENCE) {
+            true => answer.wait().map(drop).map_err(|error| broken(&error.failure)),
+            false => Err(late("the process does not take the answer: what it received before is unread")),
+        };
+        if answered.is_err() {
             // Nobody reads what it would say at its end.
             stream.shared.writer.lock().is_finished = true;
-            Err(broken(&error.failure))
         }
+        answered.map(|()| stream)
     }
 }
 
@@ -108,34 +133,56 @@ impl Stream {
         bytes: usize,
         patience: Option<Duration>,
     ) -> io::Result<Stream> {
-        if listener.length() != DOOR as u64 || !listener.rights().contains(Rights::READ | Rights::WRITE) {
-            let why = "the token is of no listener for streams: take that of Listener::token";
-            return Err(io::Error::new(ErrorKind::InvalidInput, why));
-        }
+        const WRONG: &str = "the token is of no listener for streams: take that of Listener::token";
         let until = until(patience);
+        let requests = open_marked(node, listener, REQUESTS as u64, (0, LISTENER_MARK), WRONG, until)?;
         let end = Endpoint::new(node, bytes)?;
-        let door =
-            node.open(listener).map_err(|why| io::Error::new(ErrorKind::NotConnected, why.to_string()))?;
-        let asked = door.put(0, end.token().to_bytes().to_vec());
+        let request = requests.put(0, end.token().to_bytes().to_vec());
         // Where others have filled the log it waits until somebody accepts.
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| !asked.ends_within(left)) {
-            return Err(io::Error::new(ErrorKind::TimedOut, "the listener has taken nobody in time"));
+        if !ends_until(&request, until) {
+            return Err(late("the listener has taken nobody in time"));
         }
-        asked.wait().map_err(|error| refused(&error.failure))?;
-        let place = end.window.address() + GREETING;
-        let peer = await_token(&end.log, place, until, Some(Probe::new(door, 0)))?;
-        end.connect(node, &peer)
+        request.wait().map_err(|error| refused(&error.failure))?;
+        let place = end.window.address() + ANSWER;
+        let peer = await_token(&end.log, place, until, Some(Probe::new(requests, 0)))?;
+        end.connect_until(node, &peer, until)
     }
 }
 
-const _: () = assert!(GREETING as usize + Token::LEN <= (WINDOW + CONTROL) as usize && Token::LEN <= DOOR);
+const _: () = assert!(ANSWER as usize + Token::LEN <= (WINDOW + CONTROL) as usize && Token::LEN <= REQUESTS);
+
+/// Opens memory of streams, which has a mark at a place: nothing is put to memory of another kind. `wrong` is what is said of that.
+pub(super) fn open_marked(
+    node: &Node,
+    token: &Token,
+    length: u64,
+    (at, mark): (u64, u64),
+    wrong: &'static str,
+    until: Option<Instant>,
+) -> io::Result<RemoteRegion> {
+    let is_wrong = || io::Error::new(ErrorKind::InvalidInput, wrong);
+    if token.length() != length || !token.rights().contains(Rights::READ | Rights::WRITE) {
+        return Err(is_wrong());
+    }
+    let remote = node.open(token).map_err(|why| io::Error::new(ErrorKind::NotConnected, why))?;
+    let found = remote.get_into(at, vec![0u64]);
+    if !ends_until(&found, until) {
+        return Err(late("the peer has not answered in time"));
+    }
+    match found.wait().map_err(|error| refused(&error.failure))?[..] {
+        [found] if found == mark => Ok(remote),
+        _ => Err(is_wrong()),
+    }
+}
+
+/// Waits for the end of an operation, until it is so late. Says whether it has ended.
+fn ends_until<T: Send + 'static>(operation: &Operation<T>, until: Option<Instant>) -> bool {
+    until.is_none_or(|until| operation.ends_within(until.saturating_duration_since(Instant::now())))
+}
 
 fn refused(failure: &Failure) -> io::Error {
     match failure {
-        Failure::Refused { .. } => {
-            io::Error::new(ErrorKind::ConnectionRefused, "the listener is closed, or is none")
-        }
+        Failure::Refused { .. } => io::Error::new(ErrorKind::ConnectionRefused, "the peer is closed"),
         failure => broken(failure),
     }
 }
@@ -164,7 +211,7 @@ fn await_token(
         }
         let left = until.map_or(NAP, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
-            return Err(io::Error::new(ErrorKind::TimedOut, "nobody has answered in time"));
+            return Err(late("nobody has answered in time"));
         }
         if let Some(failure) = by.as_mut().and_then(Probe::failure) {
             return Err(refused(failure));

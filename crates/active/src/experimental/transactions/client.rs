@@ -5,20 +5,73 @@ use super::store::StoreToken;
 use super::words::Session;
 use super::work::Work;
 use crate::experimental::mailbox::{Mailbox, Sender};
-use pagewire::{Node, RemoteRegion, Result};
+use pagewire::{Error, Node, Peer, RemoteRegion, Result, Token};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 /// Space in the client's mailbox for each store.
 const MAILBOX_BYTES: usize = 1 << 16;
 /// Stores of a client; each has two rings.
 const MAX_STORES: usize = 64;
-/// The first pause before a transaction is tried again; it doubles up to 64 of them.
+/// The first pause before a transaction is tried again.
 const PAUSE: Duration = Duration::from_micros(50);
+/// The longest one.
+const MAX_PAUSE: Duration = Duration::from_micros(3200);
 
 pub(super) struct Remote {
     pub token: StoreToken,
     pub cells: RemoteRegion,
     pub mailbox: Sender,
+}
+
+/// The pause before a transaction is tried again, which doubles each time.
+pub(super) struct Pause(Duration);
+
+impl Pause {
+    pub fn new() -> Pause {
+        Pause(PAUSE)
+    }
+
+    pub fn take(&mut self) {
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 2).min(MAX_PAUSE);
+    }
+}
+
+/// The stores of which nodes have clients: a store tells clients apart by the connections of their nodes.
+static IN_USE: Mutex<BTreeSet<Use>> = Mutex::new(BTreeSet::new());
+
+/// A node, and the mailbox of a store.
+type Use = ([u8; Peer::LEN], [u8; Token::LEN]);
+
+/// A client's entries in [`IN_USE`], as long as it lives.
+struct Uses(Vec<Use>);
+
+impl Uses {
+    fn begin(node: &Node, stores: &[StoreToken]) -> Result<Uses> {
+        let own = node.identity().to_bytes();
+        let (mut all, mut begun) = (IN_USE.lock(), Uses(Vec::new()));
+        for store in stores {
+            let entry = (own, store.mailbox.to_bytes());
+            if !all.insert(entry) {
+                drop(all);
+                return Err(Error::Limit {
+                    what: "clients of a store with one node: make a node for each, more",
+                    most: 1,
+                });
+            }
+            begun.0.push(entry);
+        }
+        Ok(begun)
+    }
+}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        let mut all = IN_USE.lock();
+        self.0.iter().for_each(|entry| _ = all.remove(entry));
+    }
 }
 
 /// Who makes transactions on cells of stores, one at a time. A node has one client of a store.
@@ -28,17 +81,19 @@ pub struct Client {
     pub(super) session: Session,
     /// Of the attempt.
     pub(super) number: u64,
+    _uses: Uses,
 }
 
 impl Client {
     /// Connects to stores, in the order that all have.
     ///
     /// # Errors
-    /// `Limit`: there are more than 64. Else as those of [`Node::open`] and [`Node::make_access_log`].
+    /// `Limit`: there are more than 64, or the node has a client of one of them already. Else as those of [`Node::open`] and [`Node::make_access_log`].
     pub fn new(node: &Node, stores: &[StoreToken]) -> Result<Client> {
         if stores.len() > MAX_STORES {
-            return Err(pagewire::Error::Limit { what: "stores of a client", most: MAX_STORES });
+            return Err(Error::Limit { what: "stores of a client", most: MAX_STORES });
         }
+        let uses = Uses::begin(node, stores)?;
         let mailbox = Mailbox::new(node, MAILBOX_BYTES, 2 * MAX_STORES)?;
         let open = |token: &StoreToken| {
             let (cells, mailbox) = (node.open(&token.cells)?, Sender::new(node.open(&token.mailbox)?));
@@ -50,7 +105,7 @@ impl Client {
         std::hash::Hash::hash(&mailbox.token().to_bytes(), &mut session);
         std::hash::Hash::hash(&now(), &mut session);
         let session = Session(std::hash::Hasher::finish(&session));
-        Ok(Client { mailbox, stores, session, number: 0 })
+        Ok(Client { mailbox, stores, session, number: 0, _uses: uses })
     }
 
     /// Starts a transaction.
@@ -72,7 +127,7 @@ impl Client {
         &mut self,
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<T, TransactionError> {
-        let (begun, mut pause) = (now(), PAUSE);
+        let (begun, mut pause) = (now(), Pause::new());
         loop {
             let mut transaction = self.start_again(begun);
             let done = match body(&mut transaction) {
@@ -80,10 +135,7 @@ impl Client {
                 Err(why) => Err(why),
             };
             match done {
-                Err(TransactionError::Conflict) => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(64 * PAUSE);
-                }
+                Err(TransactionError::Conflict) => pause.take(),
                 done => return done,
             }
         }

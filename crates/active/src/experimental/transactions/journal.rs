@@ -4,8 +4,9 @@
 use super::wire::{decode_journal, encode_record};
 use super::words::Record;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{Error, Read, Result, Seek, SeekFrom, Write};
+use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// A journal is written anew when it has grown by so many bytes.
@@ -13,8 +14,13 @@ const COMPACT_AFTER: u64 = 64 << 20;
 
 /// Two stores with one journal would each lose what the other one commits.
 fn lock(file: &File, path: &Path) -> Result<()> {
-    flock(file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|why| Error::other(format!("{} is in use by another store: {why}", path.display())))
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            let why = format!("{} is in use by another store", path.display());
+            Err(Error::new(ErrorKind::ResourceBusy, why))
+        }
+        done => Ok(done?),
+    }
 }
 
 /// A journal that is open.

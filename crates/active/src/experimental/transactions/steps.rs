@@ -1,6 +1,6 @@
 //! Transactions step by step, without a borrow of their client: for programs that cannot have one, as those in other languages.
 
-use super::client::{Client, now};
+use super::client::{Client, Pause, now};
 use super::error::TransactionError;
 use super::work::Work;
 
@@ -9,21 +9,24 @@ pub struct Steps {
     client: Client,
     /// When the transaction began at first.
     begun: u64,
+    pause: Pause,
     work: Option<Work>,
 }
 
 impl Steps {
     /// No transaction is started.
     pub fn new(client: Client) -> Steps {
-        Steps { client, begun: 0, work: None }
+        Steps { client, begun: 0, pause: Pause::new(), work: None }
     }
 
-    /// Starts a transaction, and gives up one that was started and has not ended. `again`: it is the last one that is tried again, and keeps its age, by
-    /// which it wins in the end.
+    /// Starts a transaction, and gives up one that was started and has not ended. `again`: it is the last one that is tried again, behind a pause of up to
+    /// 3.2 ms, and keeps its age, by which it wins in the end.
     pub fn start(&mut self, again: bool) {
         self.abort();
-        if !again || self.begun == 0 {
-            self.begun = now();
+        if again && self.begun != 0 {
+            self.pause.take();
+        } else {
+            (self.begun, self.pause) = (now(), Pause::new());
         }
         self.work = Some(Work::new(&mut self.client, self.begun));
     }

@@ -152,7 +152,7 @@ impl Store {
     /// this one is at `place`.
     ///
     /// # Errors
-    /// `System`: the journal cannot be read, or is that of other cells; no thread can be started. `Limit`: `place` is none.
+    /// `System`: the journal cannot be read, is that of other cells (`InvalidData`), or another store has it (`ResourceBusy`); no thread can be started. `Limit`: `place` is none.
     pub fn serve(self, node: &Arc<Node>, place: usize, stores: &[StoreToken]) -> Result<ServedStore> {
         if stores.get(place) != Some(&self.token) {
             return Err(Error::Limit {
@@ -212,10 +212,16 @@ impl ServedStore {
     }
 
     /// A store that was lost is back, at the place that it had.
-    pub fn replace(&self, place: usize, token: &StoreToken) {
-        if let Some(peer) = self.live.lock().peers.get_mut(place) {
-            *peer = Peer { token: token.mailbox, sender: None };
-        }
+    ///
+    /// # Errors
+    /// `Limit`: there is no such place.
+    pub fn replace(&self, place: usize, token: &StoreToken) -> Result<()> {
+        let peers = &mut self.live.lock().peers;
+        let most = peers.len();
+        let peer =
+            peers.get_mut(place).ok_or(Error::Limit { what: "stores, whose places count from 0,", most })?;
+        *peer = Peer { token: token.mailbox, sender: None };
+        Ok(())
     }
 
     /// The committed version and value of a cell. `None`: there is no such cell.

@@ -94,16 +94,16 @@ impl Work {
         }
         let requests = self.coordinator.commit();
         self.send(client, requests);
-        let (mut heard, mut polls) = (Instant::now(), 0);
+        let (mut last_notice, mut polls) = (Instant::now(), 0);
         while self.coordinator.outcome().is_none() {
             if self.listen(client) > 0 {
-                (heard, polls) = (Instant::now(), 0);
+                (last_notice, polls) = (Instant::now(), 0);
                 continue;
             }
             polls += 1;
             if polls > EMPTY_POLLS {
                 client.mailbox.sleep(NAP);
-                self.look_after_stores(client, heard.elapsed() > PATIENCE);
+                self.look_after_stores(client, last_notice.elapsed() > PATIENCE);
             }
         }
         match self.coordinator.outcome() {
