@@ -357,6 +357,11 @@ class Transactions(unittest.TestCase):
         first.start().abort()
         self.assertRaises(ValueError, before.get, 0, 1)
         self.assertEqual(first.run(lambda transaction: transaction.get(0, 1)), b"o" * 16)
+        # One that was given up so does not look as if it was committed.
+        with self.assertRaises(ValueError), first.start() as before:
+            before.put(0, 2, b"b" * 16)
+            first.run(lambda transaction: transaction.get(0, 1))
+        self.assertEqual(store[2].version, 0)
 
     def test_misuse(self) -> None:
         for cells, size in ((0, 8), (1, 0), (1, 9), (1, 8192)):

@@ -2388,7 +2388,7 @@ pw_error pw_process_checkpoint(pw_process *process,
  * Makes a parity in memory of this process: of so many members, each of which saves length bytes at most. A thread of the library takes what they save. *parity
  * is NULL after an error. The node stays until pw_parity_free().
  *
- * PW_ARGUMENT: there are too many members, or none; PW_NO_MEMORY, PW_HEAP, PW_SYSTEM; as pw_log_make(), as it takes a log.
+ * PW_ARGUMENT: there are no members, or more than 65,536; PW_NO_MEMORY, PW_HEAP, PW_SYSTEM; as pw_log_make(), as it takes a log.
  */
 pw_error pw_parity_make(pw_node *node,
                         size_t members,
@@ -2417,7 +2417,7 @@ pw_error pw_parity_token(pw_parity *parity, size_t member, pw_token *token);
 pw_error pw_parity_round(pw_parity *parity, uint64_t *round);
 
 /**
- * Joins a parity as one of its members, by its token of that member. It takes memory for two checkpoints. *joined is NULL after an error. The node stays until
+ * Joins a parity as one of its members, by its token of that member. It takes memory for two checkpoints. One process at a time is a member, which nobody checks. *joined is NULL after an error. The node stays until
  * pw_parity_member_free().
  *
  * PW_TOKEN: it is not of a parity, or of another member; PW_ARGUMENT: there is no such member; PW_NO_MEMORY, PW_HEAP; as pw_open() and pw_get().
@@ -2756,7 +2756,8 @@ pw_error pw_stream_listen(pw_node *node,
 pw_error pw_listener_token(pw_listener *listener, pw_token *token);
 
 /**
- * Waits until a process asks for a stream, and makes it. A process that has died meanwhile, or does not take the answer within 5 seconds, is skipped. *stream is NULL after an error. The node stays until pw_stream_close().
+ * Waits until a process asks for a stream, and makes it. A process that has died meanwhile, or does not take the answer, is skipped, for which
+ * this waits up to 5 seconds more. *stream is NULL after an error. The node stays until pw_stream_close().
  *
  * nanoseconds: for how long at most, PW_FOREVER for no bound. PW_TIMEOUT; as pw_stream_listen().
  */
@@ -2851,8 +2852,8 @@ pw_error pw_store_export(pw_store *store, pw_store_token *token);
 /**
  * Takes up what the journal has, and starts the thread that handles accesses.
  *
- * position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, or it is served
- * already, or could not be before; PW_TOKEN; PW_FILE: the journal is that of other cells; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
+ * position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, one stands
+ * twice in the list, or the store is served already, or could not be before; PW_TOKEN; PW_FILE: the journal is none, is damaged, or is that of other cells or of another position, and stays as it is; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
  */
 pw_error pw_store_serve(pw_store *store,
                         size_t position,
@@ -2896,7 +2897,8 @@ pw_error pw_store_free(pw_store *store);
  * Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_transaction_client_close(). Calls of several threads wait for each other. A node has one client
  * of a store: threads that make transactions at the same time have a node each.
  *
- * tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT: also, the node has a client of one of them already; PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
+ * tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT: also, the node has a client of one of them already; PW_ARGUMENT: also,
+ * a store is served at another position; PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
  */
 pw_error pw_transaction_client_open(pw_node *node,
                                     const pw_store_token *tokens,

@@ -275,7 +275,9 @@ impl From<ParityError> for Refusal {
     fn from(error: ParityError) -> Self {
         let code = match error {
             ParityError::Pagewire(error) => return error.into(),
-            ParityError::NoMember { .. } | ParityError::Regions { .. } => pw_error::PW_ARGUMENT,
+            ParityError::Members { .. } | ParityError::NoMember { .. } | ParityError::Regions { .. } => {
+                pw_error::PW_ARGUMENT
+            }
             ParityError::Token { .. } | ParityError::NotOfMember { .. } | ParityError::Others { .. } => {
                 pw_error::PW_TOKEN
             }

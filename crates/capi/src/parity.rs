@@ -69,7 +69,7 @@ pub struct pw_rebuilt {
 /// Makes a parity in memory of this process: of so many members, each of which saves length bytes at most. A thread of the library takes what they save. *parity
 /// is NULL after an error. The node stays until pw_parity_free().
 ///
-/// PW_ARGUMENT: there are too many members, or none; PW_NO_MEMORY, PW_HEAP, PW_SYSTEM; as pw_log_make(), as it takes a log.
+/// PW_ARGUMENT: there are no members, or more than 65,536; PW_NO_MEMORY, PW_HEAP, PW_SYSTEM; as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_parity_make(
     node: *mut pw_node,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn pw_parity_round(parity: *mut pw_parity, round: *mut u64
     })
 }
 
-/// Joins a parity as one of its members, by its token of that member. It takes memory for two checkpoints. *joined is NULL after an error. The node stays until
+/// Joins a parity as one of its members, by its token of that member. It takes memory for two checkpoints. One process at a time is a member, which nobody checks. *joined is NULL after an error. The node stays until
 /// pw_parity_member_free().
 ///
 /// PW_TOKEN: it is not of a parity, or of another member; PW_ARGUMENT: there is no such member; PW_NO_MEMORY, PW_HEAP; as pw_open() and pw_get().

@@ -135,7 +135,8 @@ pub unsafe extern "C" fn pw_listener_token(listener: *mut pw_listener, token: *m
     })
 }
 
-/// Waits until a process asks for a stream, and makes it. A process that has died meanwhile, or does not take the answer within 5 seconds, is skipped. *stream is NULL after an error. The node stays until pw_stream_close().
+/// Waits until a process asks for a stream, and makes it. A process that has died meanwhile, or does not take the answer, is skipped, for which
+/// this waits up to 5 seconds more. *stream is NULL after an error. The node stays until pw_stream_close().
 ///
 /// nanoseconds: for how long at most, PW_FOREVER for no bound. PW_TIMEOUT; as pw_stream_listen().
 #[unsafe(no_mangle)]

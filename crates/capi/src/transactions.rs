@@ -172,8 +172,8 @@ unsafe fn tokens_of(tokens: *const pw_store_token, count: usize) -> Result<Vec<S
 
 /// Takes up what the journal has, and starts the thread that handles accesses.
 ///
-/// position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, or it is served
-/// already, or could not be before; PW_TOKEN; PW_FILE: the journal is that of other cells; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
+/// position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, one stands
+/// twice in the list, or the store is served already, or could not be before; PW_TOKEN; PW_FILE: the journal is none, is damaged, or is that of other cells or of another position, and stays as it is; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_store_serve(
     store: *mut pw_store,
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn pw_store_serve(
         let mut state = own.state.lock();
         match std::mem::replace(&mut *state, State::Failed) {
             State::Made(made) => {
-                let served = made.serve(&own.node, position, &tokens).map_err(unserved)?;
+                let served = made.serve(&own.node, position, &tokens).map_err(refused)?;
                 *state = State::Served(served);
             }
             other => {
@@ -204,12 +204,14 @@ pub unsafe extern "C" fn pw_store_serve(
     })
 }
 
-/// Why a store is not served. What is wrong with its journal has codes of its own.
-fn unserved(error: pagewire::Error) -> Refusal {
-    let code = match &error {
-        pagewire::Error::System { why, .. } if why.kind() == ErrorKind::InvalidData => pw_error::PW_FILE,
-        pagewire::Error::System { why, .. } if why.kind() == ErrorKind::ResourceBusy => pw_error::PW_IN_USE,
-        _ => return error.into(),
+/// Why stores cannot be served or used. What is wrong with a journal or a list has codes of its own.
+fn refused(error: pagewire::Error) -> Refusal {
+    let pagewire::Error::System { why, .. } = &error else { return error.into() };
+    let code = match why.kind() {
+        ErrorKind::InvalidInput => pw_error::PW_ARGUMENT,
+        ErrorKind::InvalidData => pw_error::PW_FILE,
+        ErrorKind::ResourceBusy => pw_error::PW_IN_USE,
+        _ => pw_error::PW_SYSTEM,
     };
     Refusal::new(code, error.to_string())
 }
@@ -333,7 +335,8 @@ pub unsafe extern "C" fn pw_store_free(store: *mut pw_store) -> pw_error {
 /// Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_transaction_client_close(). Calls of several threads wait for each other. A node has one client
 /// of a store: threads that make transactions at the same time have a node each.
 ///
-/// tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT: also, the node has a client of one of them already; PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
+/// tokens: of all stores, count of them, 64 at most, in the order that all have. PW_LIMIT: also, the node has a client of one of them already; PW_ARGUMENT: also,
+/// a store is served at another position; PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_transaction_client_open(
     node: *mut pw_node,
@@ -347,7 +350,7 @@ pub unsafe extern "C" fn pw_transaction_client_open(
         unsafe { to.write(std::ptr::null_mut()) };
         // SAFETY: a pointer of this library, and so many tokens (pagewire.h).
         let (node, tokens) = unsafe { (node_of(node)?, tokens_of(tokens, count)?) };
-        let steps = Mutex::new(Steps::new(Client::new(node, &tokens)?));
+        let steps = Mutex::new(Steps::new(Client::new(node, &tokens).map_err(refused)?));
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
         unsafe { to.write(hand_out(OpenClient { steps, _node: node.clone() })) };
         Ok(())

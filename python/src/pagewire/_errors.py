@@ -31,6 +31,9 @@ class BoundsError(Error, IndexError):
 class TimeoutError(Error, builtins.TimeoutError):
     """What was waited for did not happen in time."""
 
+    #: Bytes that Stream.send() has sent.
+    sent: int = 0
+
 
 class PeerLostError(Error, ConnectionError):
     """The peer is gone, or cannot be reached. Whether an operation was done there is not known."""

@@ -107,5 +107,8 @@ class GlobalMemory(_Application):
         """Ends it when all processes of the job have called this. close() does not wait: others lose the pages of this process, and what it stored last. Arrays and views
         hold it until they are gone: delete them before the node leaves."""
         self._open()
-        self._node.barrier()
-        self.close()
+        try:
+            self._node.barrier()
+        finally:
+            # Also where a process did not come.
+            self.close()

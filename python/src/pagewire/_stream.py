@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ._access import _count
 from ._applications import _Application
 from ._conditional import in_slices, nanoseconds
-from ._errors import check
+from ._errors import TimeoutError, check
 from ._library import ffi, lib
 from ._token import Token, c_token
 
@@ -70,7 +70,7 @@ class Stream(_Application):
     def send(self, data: Any, timeout: float | None = None) -> None:
         """Sends bytes, or an array. It returns when they are on their way: flush() waits until they are in the peer's log.
 
-        Raises TimeoutError: the peer does not receive, and a part was sent.
+        Raises TimeoutError: the peer does not receive. Its `sent` says how many bytes were sent: go on with the others.
         """
         buffer = ffi.from_buffer(data)
         at, sent = 0, ffi.new("size_t *")
@@ -82,7 +82,11 @@ class Stream(_Application):
             at += int(sent[0])
             return code
 
-        in_slices(nanoseconds(timeout), send)
+        try:
+            in_slices(nanoseconds(timeout), send)
+        except TimeoutError as error:
+            error.sent = at
+            raise
 
     def receive(self, size: int, timeout: float | None = None) -> bytes:
         """Receives bytes as they come, `size` at most, and one at least. None at all (b""): the peer has sent its last one.

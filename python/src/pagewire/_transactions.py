@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, TypeVar
 
 from ._access import _count
@@ -109,14 +110,19 @@ class Transaction:
 
     def __init__(self, client: TransactionClient, again: bool) -> None:
         self._client = client
-        client._call(lib.pw_transaction_start, again)
-        client._started = self
+        #: commit() or abort() was called.
+        self._is_ended = False
+        with client._lock:
+            client._call(lib.pw_transaction_start, again)
+            client._started = self
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        # A client has one at a time.
-        if self._client._started is not self:
-            raise ValueError("the transaction has ended")
-        self._client._call(function, *arguments)
+        # Threads that share a client give up each other's transactions, and learn it here.
+        with self._client._lock:
+            if self._client._started is not self:
+                why = "has ended" if self._is_ended else "was given up, as its client has started another one"
+                raise ValueError(f"the transaction {why}")
+            self._client._call(function, *arguments)
 
     def get(self, store: int, cell: int) -> bytes:
         """Gets the value of a cell. Values may not belong together before the transaction learns of its conflict: it does not commit then."""
@@ -144,13 +150,16 @@ class Transaction:
 
     def abort(self) -> None:
         """Gives it up: nothing of it is done. Nothing happens if it has ended."""
-        if self._client._started is self:
-            self._client._call(lib.pw_transaction_abort)
+        with self._client._lock:
+            if self._client._started is self:
+                self._client._call(lib.pw_transaction_abort)
             self._end()
 
     def _end(self) -> None:
-        if self._client._started is self:
-            self._client._started = None
+        self._is_ended = True
+        with self._client._lock:
+            if self._client._started is self:
+                self._client._started = None
 
     def __enter__(self) -> Transaction:
         return self
@@ -158,7 +167,7 @@ class Transaction:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self.abort()
-        elif self._client._started is self:
+        elif not self._is_ended:
             self.commit()
 
 
@@ -173,6 +182,7 @@ class TransactionClient(_Application):
         place = ffi.new("pw_transaction_client **")
         check(lib.pw_transaction_client_open(node._open(), array, count, place))
         self._started: Transaction | None = None
+        self._lock = threading.RLock()
         super().__init__(node, place[0])
         self._value_bytes = [int(lib.pw_transaction_client_value_bytes(place[0], at)) for at in range(count)]
 

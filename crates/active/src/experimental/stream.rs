@@ -242,8 +242,10 @@ fn late(what: &'static str) -> io::Error {
 /// Why an operation of a stream failed, as an error of streams.
 fn broken(failure: &Failure) -> io::Error {
     let kind = match failure {
+        Failure::Refused { .. } => {
+            return io::Error::new(ErrorKind::BrokenPipe, "the peer has closed its end of the stream");
+        }
         Failure::PeerLost { .. } => ErrorKind::ConnectionReset,
-        Failure::Refused { .. } => ErrorKind::BrokenPipe,
         _ => ErrorKind::Other,
     };
     io::Error::new(kind, format!("the stream has ended: {failure}"))

@@ -1,11 +1,13 @@
 //! What can go wrong with parity.
 
 use std::fmt;
-use std::time::Duration;
 
 /// Why a checkpoint was not taken, or not rebuilt. `Debug` prints the same sentence as `Display`.
 #[derive(thiserror::Error)]
 pub enum ParityError {
+    /// A parity has no members, or too many.
+    #[error("a parity of {members} members: 1 to {most} are possible")]
+    Members { members: usize, most: usize },
     /// There is no such member.
     #[error("member {member} is none of the {members} that the parity has")]
     NoMember { member: usize, members: usize },
@@ -33,8 +35,8 @@ pub enum ParityError {
     #[error("round {round} was begun anew, as a member died in it: save again")]
     BegunAnew { round: u64 },
     /// The other members did not save in time.
-    #[error("round {round} was not complete within {after:?}")]
-    Timeout { round: u64, after: Duration },
+    #[error("not all members have saved round {round} in time")]
+    Timeout { round: u64 },
     /// No round is complete, so there is nothing to rebuild or to restore.
     #[error("no round is complete yet")]
     Nothing,

@@ -259,7 +259,7 @@ impl ParityMember {
                 }
             }
             if start.elapsed() > patience {
-                return Err(ParityError::Timeout { round, after: patience });
+                return Err(ParityError::Timeout { round });
             }
             std::thread::sleep(PAUSE);
         }

@@ -91,10 +91,10 @@ impl Parity {
     /// A parity of so many members, whose checkpoints have `bytes` at most. It takes twice as much memory.
     ///
     /// # Errors
-    /// `NoMember`: there are too many. As those of [`Node::zeroed`], [`Node::make_access_log`] and [`Region::set_attributes`].
+    /// `Members`: there are none, or too many. As those of [`Node::zeroed`], [`Node::make_access_log`] and [`Region::set_attributes`].
     pub fn new(node: &Node, members: usize, bytes: u64) -> Result<Parity, ParityError> {
         if members == 0 || members > MEMBERS {
-            return Err(ParityError::NoMember { member: members, members: MEMBERS });
+            return Err(ParityError::Members { members, most: MEMBERS });
         }
         // Nothing of it may come round: no memory has so many.
         if bytes > MOST_BYTES {

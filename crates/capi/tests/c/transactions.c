@@ -1,9 +1,12 @@
 /* Transactions: clients of several threads move money between two stores, who loses a conflict is told, a journal brings back what was committed, and calls that are refused. */
 #include <pagewire.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <unistd.h>
 
 #define EXPECT(code, call) expect(__LINE__, #call, code, call)
@@ -114,6 +117,21 @@ static void conflicts(void)
     EXPECT(PW_OK, pw_node_leave(nodes[1]));
 }
 
+static off_t size_of(const char *path)
+{
+    struct stat there;
+
+    return stat(path, &there) ? -1 : there.st_size;
+}
+
+static void overwrite(const char *path, off_t at, const char *bytes, size_t length)
+{
+    int file = open(path, O_WRONLY);
+
+    if (file < 0 || pwrite(file, bytes, length, at) != (ssize_t)length || close(file))
+        exit(1);
+}
+
 static void journals(const char *path)
 {
     pw_node *owner = alone(), *node = alone();
@@ -153,8 +171,26 @@ static void journals(const char *path)
     EXPECT(PW_OK, pw_store_make(owner, &options, &store));
     EXPECT(PW_OK, pw_store_export(store, &token));
     EXPECT(PW_FILE, pw_store_serve(store, 0, &token, 1));
+    REQUIRE(size_of(path) > 16);
     EXPECT(PW_ARGUMENT, pw_store_serve(store, 0, &token, 1));
     EXPECT(PW_OK, pw_store_free(store));
+    /* The journal of the store at another position, one that was changed, and what is no journal. They stay as they are. */
+    static const char text[] = "what somebody has written";
+    pw_store_token both[2];
+    options.cells = CELLS;
+    for (int wrong = 0; wrong < 3; wrong++) {
+        if (wrong)
+            overwrite(path, wrong == 1 ? 20 : 0, text, sizeof text);
+        off_t before = size_of(path);
+        EXPECT(PW_OK, pw_store_make(owner, &options, &store));
+        EXPECT(PW_OK, pw_store_make(owner, &(pw_store_options){1, 8, NULL}, &other));
+        EXPECT(PW_OK, pw_store_export(other, &both[0]));
+        EXPECT(PW_OK, pw_store_export(store, &both[1]));
+        EXPECT(PW_FILE, wrong ? pw_store_serve(store, 0, &both[1], 1) : pw_store_serve(store, 1, both, 2));
+        REQUIRE(size_of(path) == before);
+        EXPECT(PW_OK, pw_store_free(store));
+        EXPECT(PW_OK, pw_store_free(other));
+    }
     EXPECT(PW_OK, pw_node_leave(owner));
     EXPECT(PW_OK, pw_node_leave(node));
 }
@@ -181,6 +217,10 @@ int main(int argc, char **argv)
     for (size_t at = 0; at < 2; at++)
         EXPECT(PW_OK, pw_store_serve(stores[at], at, tokens, 2));
     EXPECT(PW_ARGUMENT, pw_store_serve(stores[0], 0, tokens, 2));
+    /* In another order, or twice. */
+    pw_store_token swapped[2] = {tokens[1], tokens[0]}, twice[2] = {tokens[0], tokens[0]};
+    EXPECT(PW_ARGUMENT, pw_transaction_client_open(owners[0], swapped, 2, &(pw_transaction_client *){NULL}));
+    EXPECT(PW_LIMIT, pw_transaction_client_open(owners[0], twice, 2, &(pw_transaction_client *){NULL}));
 
     pthread_t threads[CLIENTS];
     uint32_t seeds[CLIENTS] = {0, 1};

@@ -60,14 +60,14 @@ impl Listener {
     /// # Errors
     /// As those of [`Endpoint::new`].
     pub fn new(node: &Arc<Node>, bytes: usize) -> io::Result<Listener> {
-        Endpoint::check(bytes)?;
+        let next = Mutex::new(Some(Endpoint::new(node, bytes)?));
         let make = || {
             let log = node.access_log(LOG_BYTES)?;
             let requests = node.zeroed::<u64>(REQUESTS / 8)?;
             requests.write(0, &[LISTENER_MARK])?;
             requests.attributes(..).redirect_puts().to(&log)?;
             let token = requests.export(Rights::READ | Rights::WRITE)?;
-            Ok(Listener { log, token, buffer: bytes, next: Mutex::new(None), requests, node: node.clone() })
+            Ok(Listener { log, token, buffer: bytes, next, requests, node: node.clone() })
         };
         make().map_err(engine)
     }
@@ -78,7 +78,7 @@ impl Listener {
     }
 
     /// Takes the next process that asks for a stream; it waits for so long at most, or without a bound. A process that has died meanwhile, or that does not
-    /// take the answer within 5 s, is skipped. The node has to live as long as the stream.
+    /// take the answer, is skipped, for which it waits up to 5 s more. The node has to live as long as the stream.
     ///
     /// # Errors
     /// `TimedOut`: nobody has asked. Else as those of [`Endpoint::new`].
@@ -211,7 +211,11 @@ fn await_token(
         }
         let left = until.map_or(NAP, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
-            return Err(late("nobody has answered in time"));
+            return Err(late(if by.is_some() {
+                "the listener has not accepted in time"
+            } else {
+                "no process has asked in time"
+            }));
         }
         if let Some(failure) = by.as_mut().and_then(Probe::failure) {
             return Err(refused(failure));

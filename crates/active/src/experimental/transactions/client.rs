@@ -1,19 +1,22 @@
 //! The client's side of transactions.
 
 use super::error::TransactionError;
-use super::store::StoreToken;
+use super::store::{StoreToken, served_at};
 use super::words::Session;
 use super::work::Work;
 use crate::experimental::mailbox::{Mailbox, Sender};
 use pagewire::{Error, Node, Peer, RemoteRegion, Result, Token};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
 
 /// Space in the client's mailbox for each store.
 const MAILBOX_BYTES: usize = 1 << 16;
 /// Stores of a client; each has two rings.
 const MAX_STORES: usize = 64;
+/// So long a client waits for a store to say where it is served.
+const LOOK: Duration = Duration::from_secs(2);
 /// The first pause before a transaction is tried again.
 const PAUSE: Duration = Duration::from_micros(50);
 /// The longest one.
@@ -88,18 +91,20 @@ impl Client {
     /// Connects to stores, in the order that all have.
     ///
     /// # Errors
-    /// `Limit`: there are more than 64, or the node has a client of one of them already. Else as those of [`Node::open`] and [`Node::make_access_log`].
+    /// `Limit`: there are more than 64, or the node has a client of one of them already. `System`, with `InvalidInput`: a store is served at another
+    /// place. Else as those of [`Node::open`] and [`Node::make_access_log`].
     pub fn new(node: &Node, stores: &[StoreToken]) -> Result<Client> {
         if stores.len() > MAX_STORES {
             return Err(Error::Limit { what: "stores of a client", most: MAX_STORES });
         }
         let uses = Uses::begin(node, stores)?;
         let mailbox = Mailbox::new(node, MAILBOX_BYTES, 2 * MAX_STORES)?;
-        let open = |token: &StoreToken| {
-            let (cells, mailbox) = (node.open(&token.cells)?, Sender::new(node.open(&token.mailbox)?));
-            Ok(Remote { token: *token, cells, mailbox })
+        let open = |(place, token): (usize, &StoreToken)| {
+            let (cells, mailbox) = (node.open(&token.cells)?, node.open(&token.mailbox)?);
+            check_place(place, &mailbox)?;
+            Ok(Remote { token: *token, cells, mailbox: Sender::new(mailbox) })
         };
-        let stores = stores.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let stores = stores.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         // The token has a random key, and the node a random nonce: no other mailbox has the same.
         let mut session = std::hash::DefaultHasher::new();
         std::hash::Hash::hash(&mailbox.token().to_bytes(), &mut session);
@@ -139,6 +144,25 @@ impl Client {
                 done => return done,
             }
         }
+    }
+}
+
+/// Whether a store is served at the place where the client has it. One that is not served yet, or is gone, is not asked.
+fn check_place(place: usize, mailbox: &RemoteRegion) -> Result<()> {
+    let found = mailbox.get_into(0, vec![0u64]);
+    if !found.ends_within(LOOK) {
+        return Ok(());
+    }
+    match found.wait().as_deref() {
+        Ok([word]) if *word != 0 && *word != served_at(place) => {
+            let why = format!(
+                "the one at position {place} is served at position {}: give the tokens in the order that all have",
+                word - 1
+            );
+            Err(Error::System { what: "stores".into(), why: io::Error::new(ErrorKind::InvalidInput, why) })
+        }
+        // What is wrong with one that is gone its transactions say.
+        _ => Ok(()),
     }
 }
 

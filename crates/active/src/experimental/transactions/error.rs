@@ -15,7 +15,9 @@ pub enum TransactionError {
     #[error("store {store} was lost while it decided: the transaction is done as a whole, or not at all")]
     Unknown { store: usize },
     /// There is no such store or cell.
-    #[error("store {store} has no cell {cell}: there are {stores} stores, and {cells} cells in each")]
+    #[error(
+        "store {store} has no cell {cell}: it has {cells} cells, and there are {stores} stores; both count from 0"
+    )]
     Range { store: usize, cell: u32, stores: usize, cells: u32 },
     /// The value has another length than the cells.
     #[error("a value of {found} bytes, where the cells of store {store} have {expected}")]

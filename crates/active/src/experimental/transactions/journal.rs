@@ -1,8 +1,8 @@
 //! The journal of a store: a file to which it appends what it must remember. The page cache keeps it when the process is killed; nothing of it is
 //! synced to the disk.
 
-use super::wire::{decode_journal, encode_record};
-use super::words::Record;
+use super::wire::{Records, decode_journal, encode_header, encode_record};
+use super::words::{OwnerId, Record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -13,12 +13,9 @@ use std::path::{Path, PathBuf};
 const COMPACT_AFTER: u64 = 64 << 20;
 
 /// Two stores with one journal would each lose what the other one commits.
-fn lock(file: &File, path: &Path) -> Result<()> {
+fn lock(file: &File) -> Result<()> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => {
-            let why = format!("{} is in use by another store", path.display());
-            Err(Error::new(ErrorKind::ResourceBusy, why))
-        }
+        Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::ResourceBusy, "it is in use by another store")),
         done => Ok(done?),
     }
 }
@@ -26,6 +23,8 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 /// A journal that is open.
 pub struct Journal {
     path: PathBuf,
+    /// Whose it is.
+    store: OwnerId,
     file: File,
     length: u64,
     compact_at: u64,
@@ -42,16 +41,23 @@ impl Drop for Journal {
 
 impl Journal {
     /// Opens or makes the file, and gives what it has. What was being written when its writer was killed is cut off.
-    pub fn open(path: &Path) -> Result<(Journal, Vec<Record<Vec<u8>>>)> {
+    ///
+    /// # Errors
+    /// `InvalidData`: it is no journal of this store, or was changed, and stays as it is. `ResourceBusy`: another store has it.
+    pub fn open(path: &Path, store: OwnerId) -> Result<(Journal, Records)> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        lock(&file, path)?;
+        lock(&file)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let (records, whole) = decode_journal(&bytes);
+        let decoded = decode_journal(&bytes, store);
+        let (records, whole) = decoded.map_err(|why| Error::new(ErrorKind::InvalidData, why))?;
         let length = whole as u64;
         file.set_len(length)?;
         file.seek(SeekFrom::End(0))?;
-        Ok((Journal { path: path.to_owned(), file, length, compact_at: length + COMPACT_AFTER }, records))
+        Ok((
+            Journal { path: path.to_owned(), store, file, length, compact_at: length + COMPACT_AFTER },
+            records,
+        ))
     }
 
     pub fn append(&mut self, record: &Record<Vec<u8>>) -> Result<()> {
@@ -69,9 +75,10 @@ impl Journal {
     pub fn replace(&mut self, records: &[Record<Vec<u8>>]) -> Result<()> {
         let fresh = self.path.with_extension("fresh");
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&fresh)?;
-        let bytes: Vec<u8> = records.iter().flat_map(encode_record).collect();
+        let mut bytes = encode_header(self.store);
+        records.iter().for_each(|record| bytes.extend(encode_record(record)));
         file.write_all(&bytes)?;
-        lock(&file, &fresh)?;
+        lock(&file)?;
         std::fs::rename(&fresh, &self.path)?;
         self.file = file;
         self.length = bytes.len() as u64;

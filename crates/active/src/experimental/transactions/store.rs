@@ -11,6 +11,7 @@ use pagewire::access_log::LoggedOperation;
 use pagewire::{Error, Node, Region, Result, Rights, Token, TokenError};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,6 +111,11 @@ impl StoreToken {
     }
 }
 
+/// What the mailbox of a store says at its beginning when it is served at a place.
+pub(super) fn served_at(place: usize) -> u64 {
+    1 + place as u64
+}
+
 /// A store that is not served yet.
 pub struct Store {
     options: StoreOptions,
@@ -152,7 +158,8 @@ impl Store {
     /// this one is at `place`.
     ///
     /// # Errors
-    /// `System`: the journal cannot be read, is that of other cells (`InvalidData`), or another store has it (`ResourceBusy`); no thread can be started. `Limit`: `place` is none.
+    /// `System`: the journal cannot be read, is none, or that of another store (`InvalidData`), or another store has it (`ResourceBusy`); a store stands
+    /// twice in the list (`InvalidInput`); no thread can be started. `Limit`: `place` is none.
     pub fn serve(self, node: &Arc<Node>, place: usize, stores: &[StoreToken]) -> Result<ServedStore> {
         if stores.get(place) != Some(&self.token) {
             return Err(Error::Limit {
@@ -161,12 +168,16 @@ impl Store {
             });
         }
         let id = OwnerId(place as u32);
+        if (1..stores.len()).any(|at| stores[..at].contains(&stores[at])) {
+            let why = io::Error::new(ErrorKind::InvalidInput, "a store stands twice in the list");
+            return Err(Error::System { what: "stores".into(), why });
+        }
         let (cells, zero) = (self.options.cells as usize, vec![0; self.options.value]);
         let (owner, journal) = match &self.options.journal {
             None => (Owner::new(id, cells, zero), None),
             Some(path) => {
                 let system = |why| Error::System { what: format!("the journal {}", path.display()), why };
-                let (mut journal, records) = Journal::open(path).map_err(system)?;
+                let (mut journal, records) = Journal::open(path, id).map_err(system)?;
                 records.iter().try_for_each(|record| self.options.check(record)).map_err(system)?;
                 let owner = Owner::recover(id, cells, zero, records);
                 journal.replace(&owner.snapshot()).map_err(system)?;
@@ -188,6 +199,7 @@ impl Store {
             failure: None,
         };
         live.install_all()?;
+        self.mailbox.publish(served_at(place))?;
         let live = Arc::new(Mutex::new(live));
         let ends = Arc::new(AtomicBool::new(false));
         let (served, until) = (live.clone(), ends.clone());

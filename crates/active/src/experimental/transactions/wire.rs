@@ -132,33 +132,84 @@ pub fn encode_record(record: &Record<Vec<u8>>) -> Vec<u8> {
             body
         }
     };
-    let mut record = bytes(&[body.len() as u64, checksum(&body)]);
+    let length = (body.len() as u32).to_le_bytes();
+    let sums = [crc32fast::hash(&length), crc32fast::hash(&body)];
+    let mut record = length.to_vec();
+    record.extend(sums.iter().flat_map(|sum| sum.to_le_bytes()));
     record.extend(body);
     record
 }
 
-/// FNV-1a: it tells a record that was cut off from a whole one.
-fn checksum(bytes: &[u8]) -> u64 {
-    let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, add)
+/// What begins a journal: that it is one, and the position of its store.
+const JOURNAL_MARK: u64 = u64::from_be_bytes(*b"pw_store");
+
+pub fn encode_header(store: OwnerId) -> Vec<u8> {
+    bytes(&[JOURNAL_MARK, u64::from(store.0)])
 }
 
-/// The records of a journal, and how many bytes of it are whole: behind them its writer was killed.
-pub fn decode_journal(journal: &[u8]) -> (Vec<Record<Vec<u8>>>, usize) {
-    let (mut records, mut reader, mut whole) = (Vec::new(), Reader(journal), 0);
-    while let Some(record) = decode_record(&mut reader) {
-        records.push(record);
-        whole = journal.len() - reader.0.len();
-    }
-    (records, whole)
+/// Why a file is not the journal of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WrongJournal {
+    /// It begins otherwise.
+    #[error("it is no journal of a store: name another file")]
+    Other,
+    /// It is of a store at another position.
+    #[error("it is the journal of the store at position {0}: name that of this one")]
+    Position(u64),
+    /// Bytes have changed.
+    #[error(
+        "it is damaged at byte {0}: bring it back from a copy, or name another file, which loses what is in it"
+    )]
+    Damaged(usize),
 }
 
-fn decode_record(reader: &mut Reader<'_>) -> Option<Record<Vec<u8>>> {
-    let (length, sum) = (reader.word()?, reader.word()?);
-    let body = reader.bytes(length.try_into().ok()?)?;
-    if checksum(body) != sum {
-        return None;
+/// Of a journal.
+pub type Records = Vec<Record<Vec<u8>>>;
+
+/// The records of a journal, and how many bytes of it are whole: behind them its writer was killed. A file without bytes is a new journal.
+///
+/// # Errors
+/// It is none, it is another store's, or something of it was changed.
+pub fn decode_journal(journal: &[u8], store: OwnerId) -> Result<(Records, usize), WrongJournal> {
+    if journal.is_empty() {
+        return Ok((Vec::new(), 0));
     }
+    let mut reader = Reader(journal);
+    match (reader.word(), reader.word()) {
+        (Some(JOURNAL_MARK), Some(position)) if position == u64::from(store.0) => {}
+        (Some(JOURNAL_MARK), Some(position)) => return Err(WrongJournal::Position(position)),
+        _ => return Err(WrongJournal::Other),
+    }
+    let mut records = Vec::new();
+    loop {
+        let whole = journal.len() - reader.0.len();
+        match decode_record(&mut reader) {
+            Ok(Some(record)) => records.push(record),
+            Ok(None) => return Ok((records, whole)),
+            Err(Changed) => return Err(WrongJournal::Damaged(whole)),
+        }
+    }
+}
+
+/// What a record has is not what was written.
+struct Changed;
+
+/// The next record. `None`: it is cut off.
+fn decode_record(reader: &mut Reader<'_>) -> Result<Option<Record<Vec<u8>>>, Changed> {
+    let Some(header) = reader.bytes(12) else { return Ok(None) };
+    let word = |at: usize| header[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let (length, sums) = (word(0), [word(4), word(8)]);
+    if crc32fast::hash(&length.to_le_bytes()) != sums[0] {
+        return Err(Changed);
+    }
+    let Some(body) = reader.bytes(length as usize) else { return Ok(None) };
+    if crc32fast::hash(body) != sums[1] {
+        return Err(Changed);
+    }
+    decode_body(body).map(Some).ok_or(Changed)
+}
+
+fn decode_body(body: &[u8]) -> Option<Record<Vec<u8>>> {
     let mut body = Reader(body);
     let value = |reader: &mut Reader<'_>| {
         let length = reader.word()?;
@@ -184,6 +235,7 @@ fn decode_record(reader: &mut Reader<'_>) -> Option<Record<Vec<u8>>> {
 mod tests {
     use super::*;
 
+    const JOURNAL_HEADER: usize = 16;
     const ATTEMPT: Attempt = Attempt { session: Session(7), number: 9 };
 
     #[test]
@@ -216,9 +268,9 @@ mod tests {
         assert_eq!(ToStore::decode(&[0xFF; 40]), None);
     }
 
-    /// Cut off at any byte, a journal has the records before; changed at any byte, too.
+    /// Cut off at any byte, a journal has the records before. Changed at any byte, it is refused.
     #[test]
-    fn a_journal_that_was_cut_off_has_what_came_before() {
+    fn a_journal_is_taken_as_far_as_it_is_whole_and_refused_if_it_was_changed() {
         let records = [
             Record::Prepared {
                 attempt: ATTEMPT,
@@ -229,21 +281,29 @@ mod tests {
             Record::Cell { cell: 8, version: 2, value: vec![9; 20] },
             Record::Forgotten { attempt: ATTEMPT },
         ];
-        let mut journal = Vec::new();
-        let mut ends = vec![0];
+        let mut journal = encode_header(OwnerId(3));
+        let mut ends = vec![journal.len()];
         for record in &records {
             journal.extend(encode_record(record));
             ends.push(journal.len());
         }
-        for length in 0..=journal.len() {
+        for length in JOURNAL_HEADER..=journal.len() {
             let whole = ends.iter().rposition(|end| *end <= length).unwrap();
-            assert_eq!(decode_journal(&journal[..length]), (records[..whole].to_vec(), ends[whole]));
+            let expected = (records[..whole].to_vec(), ends[whole]);
+            assert_eq!(decode_journal(&journal[..length], OwnerId(3)), Ok(expected));
         }
+        assert_eq!(decode_journal(&[], OwnerId(3)), Ok((Vec::new(), 0)));
+        assert_eq!(decode_journal(&journal, OwnerId(4)), Err(WrongJournal::Position(3)));
+        assert_eq!(decode_journal(b"a text", OwnerId(3)), Err(WrongJournal::Other));
         for at in 0..journal.len() {
             let mut damaged = journal.clone();
             damaged[at] ^= 0x10;
-            let whole = ends.iter().rposition(|end| *end <= at).unwrap();
-            assert_eq!(decode_journal(&damaged).0, records[..whole], "byte {at}");
+            let expected = match at {
+                0..8 => WrongJournal::Other,
+                8..JOURNAL_HEADER => WrongJournal::Position(3 ^ 0x10 << (8 * (at - 8))),
+                _ => WrongJournal::Damaged(ends[ends.iter().rposition(|end| *end <= at).unwrap()]),
+            };
+            assert_eq!(decode_journal(&damaged, OwnerId(3)), Err(expected), "byte {at}");
         }
     }
 }
