@@ -13,13 +13,13 @@ pub struct Probe {
     at: u64,
     /// When something has come, or the last get was started.
     last: Instant,
-    under_way: Option<Operation<Vec<u64>>>,
+    pending: Option<Operation<Vec<u64>>>,
     failure: Option<Failure>,
 }
 
 impl Probe {
     pub fn new(remote: RemoteRegion, at: u64) -> Probe {
-        Probe { remote, at, last: Instant::now(), under_way: None, failure: None }
+        Probe { remote, at, last: Instant::now(), pending: None, failure: None }
     }
 
     /// Something has come from the peer.
@@ -29,16 +29,16 @@ impl Probe {
 
     /// Why the peer is gone. `None`: nobody knows that it is.
     pub fn failure(&mut self) -> Option<&Failure> {
-        match self.under_way.take() {
+        match self.pending.take() {
             None if self.failure.is_none() && self.last.elapsed() > INTERVAL => {
                 self.last = Instant::now();
-                self.under_way = Some(self.remote.get_into(self.at, vec![0u64]));
+                self.pending = Some(self.remote.get_into(self.at, vec![0u64]));
             }
             None => {}
             Some(get) => match get.try_wait() {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => self.failure = Some(error.failure),
-                Err(get) => self.under_way = Some(get),
+                Err(get) => self.pending = Some(get),
             },
         }
         self.failure.as_ref()
