@@ -1,31 +1,18 @@
 /* Memory that reacts: what each attribute does, polling, servings, failures, handlers that call back, and calls that are refused. */
-#include <pagewire.h>
+#include "expect.h"
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(code, call) expect(__LINE__, #call, code, call)
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(failures++, fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds)))
-
 enum { PAGE = 4096, PAGES = 4, SECOND = 1000000000 };
 
-static int failures;
 static pw_node *node;
 static pw_token token;
 /* The second one is of a connection of its own: what a handler starts must not wait behind a flush that waits for it. */
 static pw_remote *remote, *second;
 static uint64_t *table;
-
-static void expect(int line, const char *call, int expected, int found)
-{
-    if (expected == found && (found == PW_OK || *pw_error_message()))
-        return;
-    fprintf(stderr, "%d: %s is %s, not %s: %s\n", line, call, pw_error_name(found), pw_error_name(expected),
-            pw_error_message());
-    failures++;
-}
 
 /* What a handler was called with. */
 struct seen {

@@ -1,30 +1,15 @@
 /* Built-in handlers and batches: what each step does, what reaches memory or a handler, failures, ends, and calls that are refused. */
-#include <pagewire.h>
+#include "expect.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define EXPECT(code, call) expect(__LINE__, #call, code, call)
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(failures++, fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds)))
-#define SAYS(text) \
-    (strstr(pw_error_message(), text) ? (void)0 : (void)(failures++, fprintf(stderr, "%d: no '%s' in '%s'\n", __LINE__, text, pw_error_message())))
-
 enum { PAGE = 4096, BYTES = 10 * PAGE };
 
-static int failures;
 /* The caller has a node of its own, as another process has. */
 static pw_node *node, *caller;
-
-static void expect(int line, const char *call, int expected, int found)
-{
-    if (expected == found && (found == PW_OK || *pw_error_message()))
-        return;
-    fprintf(stderr, "%d: %s is %s, not %s: %s\n", line, call, pw_error_name(found), pw_error_name(expected),
-            pw_error_message());
-    failures++;
-}
 
 /* Memory of the heap, that the caller of this process has mapped, or any other. */
 static void steps(uint64_t *memory)

@@ -1,26 +1,13 @@
 /* Global memory between the processes of a job: plain loads and stores, handlers at the home, dirty pages, and calls that are refused. It prints "none" where the kernel has no such memory. */
-#include <pagewire.h>
+#include "expect.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define EXPECT(code, call) expect(__LINE__, #call, code, call)
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)((void)failures++, fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds)))
-
 enum { PAGES = 4, WORDS = PAGES * PW_GLOBAL_PAGE_WORDS, ROUNDS = 200 };
 
-static atomic_int failures;
 static pw_global *memory;
 static atomic_int calls;
-
-static void expect(int line, const char *call, int expected, int found)
-{
-    if (expected == found && (found == PW_OK || *pw_error_message()))
-        return;
-    fprintf(stderr, "%d: %s is %s, not %s: %s\n", line, call, pw_error_name(found), pw_error_name(expected),
-            pw_error_message());
-    failures++;
-}
 
 /* Fills the pages that were never stored to, but for the first word. Where another process has a copy, what is written is lost. */
 static void fill(void *context, const pw_page_access *access)

@@ -1,32 +1,11 @@
 /* What callers may do wrong: each has a code and a sentence, and nothing of it ends the process. */
-#include <pagewire.h>
-#include <pagewire.h> /* which is harmless */
+#include "expect.h"
+#include <pagewire.h> /* twice is harmless */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define EXPECT(code, call) expect(__LINE__, #call, code, call)
-
-static int failures;
-
-static void expect(int line, const char *call, int expected, int found)
-{
-    if (expected != found) {
-        fprintf(stderr, "%d: %s is %s, not %s: %s\n", line, call, pw_error_name(found), pw_error_name(expected),
-                pw_error_message());
-        failures++;
-    } else if (expected != PW_OK && !*pw_error_message()) {
-        fprintf(stderr, "%d: %s says nothing\n", line, call);
-        failures++;
-    }
-}
-
-#define SAYS(text)                                                                                            \
-    (strstr(pw_error_message(), text) ? (void)0                                                               \
-                                      : (void)(failures++, fprintf(stderr, "%d: no '%s' in '%s'\n", __LINE__, \
-                                                                   text, pw_error_message())))
 
 static void no_objects(pw_node *node, pw_token *token)
 {

@@ -1,25 +1,12 @@
 /* Parity: what each member has saved comes back when one is gone, and calls that are refused. */
-#include <pagewire.h>
+#include "expect.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(code, call) expect(__LINE__, #call, code, call)
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(failures++, fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds)))
-
 enum { MEMBERS = 3, BYTES = 6 * 4096 };
 
 static const uint64_t PATIENCE = 10ull * 1000 * 1000 * 1000;
-static int failures;
-
-static void expect(int line, const char *call, int expected, int found)
-{
-    if (expected == found && (found == PW_OK || *pw_error_message()))
-        return;
-    fprintf(stderr, "%d: %s is %s, not %s: %s\n", line, call, pw_error_name(found), pw_error_name(expected),
-            pw_error_message());
-    failures++;
-}
 
 /* What a member has in a round. */
 static void fill(char *memory, int member, uint64_t round)

@@ -1,26 +1,13 @@
 /* Streams between the processes of a job: process 0 listens, and gives back what the others send. Calls that are refused. */
-#include <pagewire.h>
+#include "expect.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(code, call) expect(__LINE__, #call, code, call)
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(failures++, fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds)))
-
 enum { LENGTH = 1000003, BUFFER = 1 << 16 };
 
 static const uint64_t MOMENT = 30 * 1000 * 1000, PATIENCE = 20ull * 1000 * 1000 * 1000;
-static int failures;
 static char bytes[LENGTH], found[LENGTH];
-
-static void expect(int line, const char *call, int expected, int found)
-{
-    if (expected == found && (found == PW_OK || *pw_error_message()))
-        return;
-    fprintf(stderr, "%d: %s is %s, not %s: %s\n", line, call, pw_error_name(found), pw_error_name(expected),
-            pw_error_message());
-    failures++;
-}
 
 /* Receives until the peer has sent its last byte. */
 static size_t receive_all(pw_stream *stream)

@@ -1,5 +1,5 @@
 /* Transactions: clients of several threads move money between two stores, who loses a conflict is told, a journal brings back what was committed, and calls that are refused. */
-#include <pagewire.h>
+#include "expect.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -7,24 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <unistd.h>
-
-#define EXPECT(code, call) expect(__LINE__, #call, code, call)
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(failures++, fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds)))
 
 enum { CELLS = 4, CLIENTS = 2, TRANSFERS = 50 };
 
-static int failures;
 static pw_store_token tokens[2];
-
-static void expect(int line, const char *call, int expected, int found)
-{
-    if (expected == found && (found == PW_OK || *pw_error_message()))
-        return;
-    fprintf(stderr, "%d: %s is %s, not %s: %s\n", line, call, pw_error_name(found), pw_error_name(expected),
-            pw_error_message());
-    failures++;
-}
 
 static pw_node *alone(void)
 {
