@@ -2,7 +2,7 @@
 
 use super::cache::{Cache, CacheEffect};
 use super::directory::{Directory, HomeEffect};
-use super::wire::{Envelope, decode, encode};
+use super::wire::{Content, Envelope, decode, encode};
 use super::words::{Message, Page, Rank};
 use crate::experimental::mailbox::{Incoming, Mailbox, Sender};
 use crate::log::Found;
@@ -16,9 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// The content of a page.
-pub type Content = Box<[u64; FAULTED_WORDS]>;
 
 /// Pages of all processes together.
 const MAX_PAGES: usize = 1 << 28;

@@ -1,8 +1,10 @@
 //! Messages as bytes: five words, and a page.
 
-use super::memory::Content;
 use super::words::{Message, Rank};
 use pagewire_memory::{FAULTED_PAGE, FAULTED_WORDS};
+
+/// The content of a page.
+pub type Content = Box<[u64; FAULTED_WORDS]>;
 
 /// Who sends a message, and how many it has sent before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
