@@ -348,6 +348,9 @@ impl<W: Words + ?Sized> Run<'_, W> {
     fn append(&self, area: u64, bytes: &[u8]) -> Result<Outcome> {
         let (next, end) = (index(self.words, area)?, index(self.words, area.saturating_add(8))?);
         let end = self.words.load(end)?;
+        if end == 0 {
+            return Err(refused(format!("no area was begun at {area}: its owner begins it")));
+        }
         let count = bytes.len().next_multiple_of(8) as u64;
         let take = |offset: u64| offset.checked_add(count).filter(|taken| *taken <= end);
         let (at, is_taken) = update(self.words, next, take)?;

@@ -289,11 +289,11 @@ fn record(client: &mut Client, random: &mut Random) -> Vec<(u32, u64, bool)> {
         .unwrap()
 }
 
-/// What real processes have done has no circle in its dependency graph (`PAGEWIRE_ACTIVE_ROUNDS`: transactions of each client).
+/// What real processes have done has no circle in its dependency graph (`PAGEWIRE_ACTIVE_TRANSACTIONS`: transactions of each client).
 #[test]
 fn histories_of_processes_are_serialisable() {
     const TEST: &str = "transactions::histories_of_processes_are_serialisable";
-    let rounds = std::env::var("PAGEWIRE_ACTIVE_ROUNDS").map_or(80, |rounds| rounds.parse().unwrap());
+    let rounds = std::env::var("PAGEWIRE_ACTIVE_TRANSACTIONS").map_or(80, |rounds| rounds.parse().unwrap());
     match role().as_deref() {
         Some("store") => return store_role(1, None),
         Some(_) => {

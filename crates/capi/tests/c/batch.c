@@ -70,6 +70,8 @@ static void steps(uint64_t *memory)
     pw_step full = {PW_STEP_APPEND, .at = 64, .data = zeros, .length = 9};
     EXPECT(PW_SYSTEM, pw_built_ins_run(remote, &full, 1, NULL));
     SAYS("the area at 64 is full: 8 bytes are left");
+    EXPECT(PW_SYSTEM, pw_built_ins_run(remote, &(pw_step){PW_STEP_APPEND, .at = BYTES - 64, .data = zeros, .length = 8}, 1, NULL));
+    SAYS("no area was begun at");
     pw_step out[] = {{PW_STEP_WRITE, .at = BYTES - 1, .data = "xy", .length = 2}, swap[0]};
     for (int wide_too = 0; wide_too < 2; wide_too++) {
         EXPECT(PW_BOUNDS, pw_built_ins_run(remote, out, 1 + wide_too, NULL));
