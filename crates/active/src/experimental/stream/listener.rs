@@ -108,7 +108,7 @@ impl Listener {
         let stream = end.connect_until(&self.node, request, until)?;
         let remote = stream.shared.writer.lock().remote.clone();
         let answer = remote.put(ANSWER, own.to_bytes().to_vec());
-        let answered = match answer.ends_within(ANSWER_PATIENCE) {
+        let answered = match ends_until(&answer, until) {
             true => answer.wait().map(drop).map_err(|error| broken(&error.failure)),
             false => Err(late("the process does not take the answer: what it received before is unread")),
         };
