@@ -12,12 +12,16 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
-/// A network device that is up and has an address that can be used.
+/// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkDevice {
     pub name: String,
     /// Interface index.
     pub index: u32,
+    /// `IFF_UP`: switched on.
+    pub is_up: bool,
+    /// `IFF_RUNNING`: it has a carrier.
+    pub has_carrier: bool,
     /// Bytes of the largest IP datagram.
     pub mtu: u32,
     /// IPv4 first, then IPv6, link-local ones last.
@@ -36,14 +40,32 @@ pub struct NetworkDevice {
 /// # Errors
 /// The kernel's.
 pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
+    Ok(usable_network_devices(&all_network_devices()?))
+}
+
+/// Those of [`network_devices`] among all.
+pub fn usable_network_devices(all: &[NetworkDevice]) -> Vec<NetworkDevice> {
+    let is_usable = |device: &&NetworkDevice| device.is_up && !device.addresses.is_empty();
+    let mut devices: Vec<NetworkDevice> = all.iter().filter(is_usable).cloned().collect();
+    if devices.iter().any(|device| !device.is_loopback) {
+        devices.retain(|device| !device.is_loopback);
+    }
+    devices.sort_by_key(|device| {
+        (!device.has_default_route, device.has_only_link_local_addresses(), device.index)
+    });
+    devices
+}
+
+/// All network devices, also those that are down or have no address that can be used, by index.
+///
+/// # Errors
+/// The kernel's.
+pub fn all_network_devices() -> io::Result<Vec<NetworkDevice>> {
     let mut devices: BTreeMap<u32, NetworkDevice> = BTreeMap::new();
     let default = default_route_device();
     let unusable =
         unusable_addresses(&std::fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default());
     for entry in getifaddrs()? {
-        if !entry.flags.contains(InterfaceFlags::IFF_UP) {
-            continue;
-        }
         // A device may go between the two calls.
         let Ok(index) = if_nametoindex(entry.interface_name.as_str()) else { continue };
         let device = devices.entry(index).or_insert_with(|| NetworkDevice {
@@ -51,6 +73,8 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
             speed: None,
             addresses: Vec::new(),
             mac: [0; 6],
+            is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
+            has_carrier: entry.flags.contains(InterfaceFlags::IFF_RUNNING),
             is_loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
             has_default_route: default.as_deref() == Some(entry.interface_name.as_str()),
             name: entry.interface_name,
@@ -63,11 +87,7 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
             device.addresses.push(address);
         }
     }
-    let mut devices: Vec<NetworkDevice> =
-        devices.into_values().filter(|device| !device.addresses.is_empty()).collect();
-    if devices.iter().any(|device| !device.is_loopback) {
-        devices.retain(|device| !device.is_loopback);
-    }
+    let mut devices: Vec<NetworkDevice> = devices.into_values().collect();
     let mut gone = Vec::new();
     for device in &mut devices {
         device.mtu = match mtu_of(&device.name) {
@@ -87,9 +107,6 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
     }
     // A device that went away while it was looked at has no MTU.
     devices.retain(|device| !gone.contains(&device.index));
-    devices.sort_by_key(|device| {
-        (!device.has_default_route, device.has_only_link_local_addresses(), device.index)
-    });
     Ok(devices)
 }
 
@@ -188,6 +205,13 @@ fn all_addresses() -> nix::Result<HashSet<IpAddr>> {
 }
 
 impl Addresses {
+    /// Has the next call look them up anew.
+    pub fn forget(&self) {
+        if let Some((at, _)) = &mut *self.0.lock() {
+            *at = 0;
+        }
+    }
+
     /// Whether an address is one of this network namespace's: as it was last known, where the kernel does not tell.
     ///
     /// # Errors

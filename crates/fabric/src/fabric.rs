@@ -72,6 +72,8 @@ pub enum FabricEvent<W, P> {
     Departed { channel: ChannelId },
     /// `bring_in(token)` is done: the pages were touched, or turned out not to be mapped.
     BroughtIn { token: u64 },
+    /// Network devices or their addresses have changed.
+    DevicesChanged,
 }
 
 /// One UDP datagram that came in: `bytes` run from the BTH to the end of the payload's padding; the ICRC was

@@ -9,6 +9,7 @@ use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
 };
+use crate::link_changes::LinkChanges;
 use crate::lock::prepare_barrier;
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
@@ -31,6 +32,7 @@ use std::time::Duration;
 const CONTROL: u64 = 0;
 const NETWORK: u64 = 1;
 const KICK: u64 = 2;
+const LINKS: u64 = 3;
 
 /// A NIC that in so many rounds has not asked for datagrams wants none.
 const UNUSED_ROUNDS: u32 = 64;
@@ -47,7 +49,7 @@ pub struct HostFabric {
     memory: Arc<HostMemory>,
     generation: u64,
     shown: Arc<Shown>,
-    /// What a thread sleeps on: the three below.
+    /// What a thread sleeps on: `kick`, `neighbours`, `network` and `link_changes`.
     sleep: Descriptor,
     kick: Arc<Descriptor>,
     neighbours: Mutex<Neighbours>,
@@ -73,6 +75,7 @@ pub struct HostFabric {
     /// When the network has something to do again besides what comes.
     network_due: AtomicU64,
     addresses: Addresses,
+    link_changes: LinkChanges,
     counters: Arc<Counters>,
     faults: FaultInjector,
 }
@@ -127,6 +130,10 @@ impl HostFabric {
         };
         watch(&control, CONTROL, epoll::EventFlags::IN)?;
         watch(&kick, KICK, epoll::EventFlags::IN)?;
+        let link_changes = LinkChanges::subscribe();
+        if let Some(socket) = link_changes.socket() {
+            watch(socket, LINKS, epoll::EventFlags::IN)?;
+        }
         // Datagrams may come while nobody wants them: told once, then not before they have been looked at.
         watch(network.ready(), NETWORK, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
         let bells = Arc::new(Bells::default());
@@ -163,6 +170,7 @@ impl HostFabric {
             handshakes: AtomicBool::new(false),
             network_due: AtomicU64::new(u64::MAX),
             addresses: Addresses::default(),
+            link_changes,
             counters,
             faults: FaultInjector::new(plan),
         })
@@ -219,6 +227,10 @@ impl HostFabric {
     /// connections: it decided to sleep without knowing of them.
     fn look(&self, sleeper: bool) {
         let _uncancelled = Uncancelled::begin();
+        if self.link_changes.take(self.now(), sleeper) {
+            self.addresses.forget();
+            self.pending_events.add([FabricEvent::DevicesChanged]);
+        }
         let Some(mut neighbours) = self.neighbours.try_lock() else { return };
         let now = self.now();
         self.looked.store(now, Ordering::Relaxed);
@@ -536,7 +548,7 @@ impl Fabric for HostFabric {
             tv_sec: (left / 1_000_000_000) as _,
             tv_nsec: (left % 1_000_000_000) as _,
         });
-        let mut events = [std::mem::MaybeUninit::uninit(); 3];
+        let mut events = [std::mem::MaybeUninit::uninit(); 4];
         // Where only datagrams are told of, nothing has come from other processes of this host.
         let mut datagrams_only = false;
         match epoll::wait(&self.sleep, &mut events, timeout.as_ref()) {

@@ -14,6 +14,7 @@ mod forward;
 mod handshake;
 mod host;
 pub mod limits;
+mod link_changes;
 pub mod lock;
 mod names;
 mod neighbours;
@@ -32,7 +33,7 @@ mod waiters;
 mod words;
 
 pub use counters::{Counter, Counters};
-pub use devices::{NetworkDevice, network_devices};
+pub use devices::{NetworkDevice, all_network_devices, network_devices, usable_network_devices};
 pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, RecordedBatch};
 pub use host::HostFabric;

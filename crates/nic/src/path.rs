@@ -138,6 +138,8 @@ pub struct Followups {
     pub waiting: Vec<u32>,
     /// The words of page-ins that have ended.
     pub brought_in: Vec<u64>,
+    /// Network devices or their addresses have changed.
+    pub devices_changed: bool,
 }
 
 impl<F: Fabric> Paths<F> {
@@ -177,6 +179,7 @@ impl<F: Fabric> Paths<F> {
             }
             FabricEvent::Departed { channel } => followups.departed.push(channel),
             FabricEvent::BroughtIn { token } => followups.brought_in.push(token),
+            FabricEvent::DevicesChanged => followups.devices_changed = true,
         }
     }
 

@@ -21,6 +21,7 @@ pub mod timers;
 
 use crate::services::arming::Arming;
 use crate::services::cheap_pages::CheapPages;
+use crate::services::context::Contexts;
 use crate::services::counters::ObjectCount;
 use crate::services::fault_counts::PageFaults;
 use crate::services::intake::Intake;
@@ -78,6 +79,7 @@ pub struct Services<F: Fabric> {
     pub page_faults: PageFaults,
     pub cheap_pages: CheapPages,
     pub interception: Interception<F>,
+    pub contexts: Contexts<F>,
 }
 
 impl<F: Fabric> Services<F> {
@@ -111,6 +113,7 @@ impl<F: Fabric> Services<F> {
             page_faults: PageFaults::default(),
             cheap_pages: CheapPages::default(),
             interception: Interception::default(),
+            contexts: Contexts::default(),
             fabric,
             options,
         })

@@ -605,7 +605,10 @@ impl Drop for Node {
 fn choose_device(at: Option<IpAddr>) -> Result<(Device, usize)> {
     const VARIABLE: &str = "PAGEWIRE_ADDRESS";
     let devices = devices().map_err(system("the network devices"))?;
-    let places = devices.iter().flat_map(|device| (0..device.gids.len()).map(move |gid| (device, gid)));
+    let is_used = |device: &Device, gid: usize| !device.gids[gid].is_empty();
+    let places = devices.iter().flat_map(|device| {
+        (0..device.gids.len()).filter(move |gid| is_used(device, *gid)).map(move |gid| (device, gid))
+    });
     let asked = match (at, std::env::var_os(VARIABLE)) {
         (Some(address), _) => Some(address),
         (None, None) => None,

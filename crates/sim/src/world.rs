@@ -56,6 +56,7 @@ impl World {
             interface_index: 1,
             interface_mtu: 4200,
             mtu: Mtu::fitting(4200),
+            is_active: true,
             gids: state.hosts[host.0].iter().map(|address| Gid { address: *address, interface: 0 }).collect(),
             speed: Some(40_000),
         }

@@ -216,8 +216,8 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     number(|| {
         // SAFETY: the caller's promise; a GRH is 40 plain bytes.
         unsafe {
-            let device = ContextObject::of(context)?.context().device();
-            let vector = reply_vector(device, &*not_null(wc)?, grh.cast::<[u8; 40]>().as_ref(), port)?;
+            let device = ContextObject::of(context)?.context().port();
+            let vector = reply_vector(&device, &*not_null(wc)?, grh.cast::<[u8; 40]>().as_ref(), port)?;
             not_null(attributes)?.write(vector);
         }
         Ok(0)
@@ -238,8 +238,8 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     pointer(|| {
         // SAFETY: the caller's promise; a GRH is 40 plain bytes.
         unsafe {
-            let device = ProtectionDomainObject::of(pd)?.domain().context().device();
-            create(pd, &reply_vector(device, &*not_null(wc)?, grh.cast::<[u8; 40]>().as_ref(), port)?)
+            let device = ProtectionDomainObject::of(pd)?.domain().context().port();
+            create(pd, &reply_vector(&device, &*not_null(wc)?, grh.cast::<[u8; 40]>().as_ref(), port)?)
         }
     })
 }

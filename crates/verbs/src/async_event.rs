@@ -18,6 +18,7 @@ fn translate(event: &AsyncEvent) -> ibv_async_event {
         Element::SharedReceiveQueue { cookie } => {
             ibv_async_event__bindgen_ty_1 { srq: cookie as *mut ibv_srq }
         }
+        Element::Port { number } => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(number) },
     };
     ibv_async_event { element, event_type: event.kind as ibv_event_type }
 }

@@ -11,6 +11,7 @@ use crate::limits::COMPLETION_VECTORS;
 use crate::process::engine;
 use libc::{EINVAL, EIO};
 use pagewire_nic::Context;
+use pagewire_nic::device::{Device, devices};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
@@ -27,6 +28,12 @@ pub struct ContextObject {
     leftovers: Arc<Leftovers>,
     engine: Arc<Engine>,
     epoch: u32,
+}
+
+/// A device as it is now: its list may be old.
+fn now(device: &Device) -> Result<Device> {
+    let is_same = |other: &Device| other.interface_index == device.interface_index;
+    Ok(devices()?.into_iter().find(is_same).unwrap_or_else(|| device.without_interface()))
 }
 
 impl ContextObject {
@@ -63,7 +70,7 @@ impl ContextObject {
         let engine = engine()?;
         let descriptor = Arc::new(EventDescriptor::new()?);
         let commands = EventDescriptor::new()?;
-        let context = engine.nic().open(device.device().clone(), descriptor.clone());
+        let context = engine.nic().open(now(device.device())?, descriptor.clone());
         public.sz = size_of::<verbs_context>();
         public.context.device = device.public();
         public.context.cmd_fd = commands.number();

@@ -13,6 +13,8 @@ pub const DEFAULT_PKEY: u16 = 0xFFFF;
 const PARTITION_KEYS: u16 = 1;
 /// `phys_state` of a port: LinkUp (InfiniBand specification, volume 1, section 14.2.5.6).
 const LINK_UP: u8 = 5;
+/// `phys_state` of a port without a link: Disabled.
+const DISABLED: u8 = 3;
 /// `vendor_id` of who has no number assigned, as the kernel's software devices say it; programs take 0 for a failed query.
 const NO_VENDOR: u32 = 0xFF_FFFF;
 /// The only port of a device.
@@ -124,7 +126,7 @@ pub fn rate(device: &Device) -> u32 {
 pub fn port_attributes(device: &Device) -> ibv_port_attr {
     let mut attributes = ibv_port_attr::zeroed();
     let (width, speed) = width_and_speed(rate(device));
-    attributes.state = IBV_PORT_ACTIVE;
+    attributes.state = if device.is_active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
     attributes.max_mtu = Mtu::Mtu4096 as ibv_mtu;
     attributes.active_mtu = device.mtu as ibv_mtu;
     attributes.gid_tbl_len = int(u32::try_from(device.gids.len()).unwrap_or(u32::MAX));
@@ -134,7 +136,7 @@ pub fn port_attributes(device: &Device) -> ibv_port_attr {
     attributes.max_vl_num = 1;
     attributes.active_width = width;
     attributes.active_speed = speed;
-    attributes.phys_state = LINK_UP;
+    attributes.phys_state = if device.is_active { LINK_UP } else { DISABLED };
     attributes.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
     attributes.flags = IBV_QPF_GRH_REQUIRED;
     attributes

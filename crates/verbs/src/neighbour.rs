@@ -98,12 +98,12 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     status(|| {
         // SAFETY: the caller's promise; every view of a GID is 16 plain bytes.
         unsafe {
-            let device = ContextObject::of(context)?.context().device();
+            let device = ContextObject::of(context)?.context().port();
             let vector = &*not_null(attributes)?;
             if vector.is_global == 0 || usize::from(vector.grh.sgid_index) >= device.gids.len() {
                 return Err(Errno(EINVAL));
             }
-            let found = resolve(device, address_of_gid(vector.grh.dgid.raw))?;
+            let found = resolve(&device, address_of_gid(vector.grh.dgid.raw))?;
             not_null(mac)?.cast::<Mac>().write(found);
             put(vlan, NO_VLAN);
         }

@@ -7,8 +7,9 @@ use crate::device_attributes::{
     DEFAULT_PKEY, PORT, device_attributes, on_demand_paging, port_attributes, rate,
 };
 use crate::object::{not_null, put};
-use libc::{EINVAL, ENOENT, EOPNOTSUPP, c_int, ssize_t};
+use libc::{EINVAL, ENODATA, ENOENT, EOPNOTSUPP, c_int, ssize_t};
 use pagewire_nic::device::{Device, Gid};
+use std::sync::Arc;
 
 /// Bytes of `struct ibv_port_attr` that programs built before `flags` knew.
 const COMPATIBLE_PORT_ATTRIBUTES: usize = 48;
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn query_port(
         // SAFETY: the caller's promise.
         let device = unsafe { device_of(context, u32::from(port)) }?;
         // SAFETY: as above.
-        unsafe { copy_prefix(&port_attributes(device), not_null(attributes)?, length) };
+        unsafe { copy_prefix(&port_attributes(&device), not_null(attributes)?, length) };
         Ok(())
     })
 }
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
         // SAFETY: the caller's promise.
         let device = unsafe { device_of(context, port) }?;
         // SAFETY: not NULL, hence valid for a write.
-        unsafe { not_null(speed)?.write(u64::from(rate(device) / 100)) };
+        unsafe { not_null(speed)?.write(u64::from(rate(&device) / 100)) };
         Ok(())
     })
 }
@@ -161,17 +162,17 @@ pub unsafe extern "C" fn ibv_query_port(
 ///
 /// # Safety
 /// `context` is NULL or open.
-unsafe fn device_of<'a>(context: *mut ibv_context, port: u32) -> Result<&'a Device> {
+unsafe fn device_of(context: *mut ibv_context, port: u32) -> Result<Arc<Device>> {
     // SAFETY: the caller's promise.
-    let device = unsafe { ContextObject::of(context) }?.context().device();
+    let device = unsafe { ContextObject::of(context) }?.context().port();
     if port != u32::from(PORT) { invalid("port number") } else { Ok(device) }
 }
 
 /// # Safety
 /// `context` is NULL or open.
-unsafe fn gid_at<'a>(context: *mut ibv_context, port: u32, index: u32) -> Result<&'a Gid> {
+unsafe fn gid_at(context: *mut ibv_context, port: u32, index: u32) -> Result<Gid> {
     // SAFETY: the caller's promise.
-    unsafe { device_of(context, port) }?.gids.get(index as usize).ok_or(Errno(EINVAL))
+    unsafe { device_of(context, port) }?.gids.get(index as usize).copied().ok_or(Errno(EINVAL))
 }
 
 /// `ibv_query_gid(3)`.
@@ -225,8 +226,12 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         }
         // SAFETY: the caller's promise.
         unsafe {
-            let device = device_of(context, port)?;
-            let found = entry_of(device, gid_at(context, port, index)?, index);
+            let (device, gid) = (device_of(context, port)?, gid_at(context, port, index)?);
+            // As the kernel answers for an entry without an address.
+            if gid.is_empty() {
+                return Err(Errno(ENODATA));
+            }
+            let found = entry_of(&device, &gid, index);
             copy_prefix(&found, not_null(entry)?, length);
         }
         Ok(())
@@ -252,16 +257,17 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         }
         // SAFETY: the caller's promise.
         let device = unsafe { device_of(context, u32::from(PORT)) }?;
-        if device.gids.len() > room || length == 0 {
+        let valid = device.gids.iter().enumerate().filter(|(_, gid)| !gid.is_empty());
+        if valid.clone().count() > room || length == 0 {
             return invalid("the table is larger than the room for it");
         }
         let place = not_null(entries)?;
-        for (index, gid) in device.gids.iter().enumerate() {
-            let entry = entry_of(device, gid, index as u32);
-            // SAFETY: `index` is below `room`; entries are `length` bytes apart.
-            unsafe { copy_prefix(&entry, place.byte_add(index * length), length) };
+        for (row, (index, gid)) in valid.enumerate() {
+            let entry = entry_of(&device, gid, index as u32);
+            // SAFETY: `row` is below `room`; entries are `length` bytes apart.
+            unsafe { copy_prefix(&entry, place.byte_add(row * length), length) };
+            count = row as ssize_t + 1;
         }
-        count = device.gids.len() as ssize_t;
         Ok(())
     });
     if failed == 0 { count } else { -(failed as ssize_t) }

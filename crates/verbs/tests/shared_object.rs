@@ -166,6 +166,18 @@ fn events_come_go_and_are_acknowledged() {
 }
 
 #[test]
+fn ports_tell_of_links_and_addresses() {
+    let compiled = program("port_events", "port_events");
+    for path in ["local", "udp"] {
+        let mut command = Command::new(compiled.get_program());
+        command.env("LD_LIBRARY_PATH", library()).env("PAGEWIRE_PATH", path);
+        let Some(output) = in_network_namespace("true", &command) else { return };
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "on path {path}: {}\n{told}", output.status);
+    }
+}
+
+#[test]
 fn states_change_as_the_table_says() {
     for path in ["local", "udp"] {
         run_on(path, "states");

@@ -109,9 +109,9 @@ impl<F: Fabric> QueuePair<F> {
         let to = check(self.kind, from, change)?;
         self.check_values(change)?;
         if let Some(vector) = &change.address {
-            let route = vector.route(self.domain.context().device())?;
+            let route = vector.route(&self.domain.context().port())?;
             if from != State::Init {
-                qpc.readdress(&attributes.address.route(self.domain.context().device())?, &route)?;
+                qpc.readdress(&attributes.address.route(&self.domain.context().port())?, &route)?;
             }
         }
         if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {

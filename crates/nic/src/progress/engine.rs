@@ -163,7 +163,10 @@ impl<F: Fabric> Nic<F> {
     #[cold]
     fn handle_events(&self) {
         self.services.intake.note(&self.services.fabric);
-        let Followups { departed, mut waiting, brought_in } = self.paths.take_events();
+        let Followups { departed, mut waiting, brought_in, devices_changed } = self.paths.take_events();
+        if devices_changed {
+            self.services.contexts.refresh();
+        }
         for token in brought_in {
             let (wait, number) = waiter_of(token);
             if let Some(queue_pair) = self.queue_pairs.get(number) {

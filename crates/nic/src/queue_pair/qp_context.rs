@@ -250,8 +250,8 @@ impl<F: Fabric> QpContext<F> {
             self.page_waits.set_peer(u64::from(queue_pair.number));
             return;
         }
-        let device = queue_pair.domain.context().device();
-        let path = match attributes.address.route(device) {
+        let port = queue_pair.domain.context().port();
+        let path = match attributes.address.route(&port) {
             Ok(route) => queue_pair.paths.choose_path(queue_pair.number, &route, attributes.destination),
             Err(error) => Path::Dead { reason: error.to_string() },
         };

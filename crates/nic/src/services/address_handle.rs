@@ -15,7 +15,7 @@ pub struct AddressHandle<F: Fabric> {
 
 impl<F: Fabric> AddressHandle<F> {
     pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, vector: &AddressVector) -> Result<Arc<Self>> {
-        let route = vector.route(domain.context().device())?;
+        let route = vector.route(&domain.context().port())?;
         domain.services().counts.address_handles.take("address handles")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(AddressHandle { domain, route }))
@@ -55,6 +55,7 @@ impl AddressVector {
         let source = device
             .gids
             .get(usize::from(self.source_gid_index))
+            .filter(|gid| !gid.is_empty())
             .ok_or(Error::InvalidArgument("source GID index in the address vector"))?;
         let destination = crate::words::gid::address_of_gid(self.destination_gid);
         invalid_if(destination.is_unspecified(), "destination GID in the address vector")?;

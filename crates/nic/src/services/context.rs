@@ -1,32 +1,61 @@
-//! What belongs to an opened device: its asynchronous events.
+//! What belongs to an opened device: its port as it is now, and its asynchronous events.
 
 use crate::services::Services;
-use crate::services::device::Device;
+use crate::services::device::{Device, devices};
 use crate::services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::words::limits::MAX_ASYNC_EVENTS;
+use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use std::sync::Arc;
+use parking_lot::{Mutex, RwLock};
+use std::sync::{Arc, Weak};
 
-/// A device and its asynchronous events.
+/// A device, its port and its asynchronous events.
 pub struct Context<F: Fabric> {
     services: Arc<Services<F>>,
     device: Device,
+    port: RwLock<Arc<Device>>,
+    port_events: Arc<Acknowledgements>,
     events: EventQueue<(AsyncEventKind, Element)>,
 }
 
 impl<F: Fabric> Context<F> {
     /// For a device; `notifier` is the descriptor for asynchronous events.
     pub(crate) fn new(services: Arc<Services<F>>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Self> {
-        Arc::new(Context { services, device, events: EventQueue::new(notifier) })
+        let port = RwLock::new(Arc::new(device.clone()));
+        let events = EventQueue::new(notifier);
+        let context =
+            Arc::new(Context { services, device, port, port_events: Arc::default(), events });
+        context.services.contexts.add(&context);
+        context
     }
 
     pub(crate) fn services(&self) -> &Arc<Services<F>> {
         &self.services
     }
 
-    /// The device.
+    /// The device as it was opened. Its name, numbers and path MTU stay.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The device as it is now: the state of its link, its MTU and its GIDs.
+    pub fn port(&self) -> Arc<Device> {
+        self.port.read().clone()
+    }
+
+    /// Takes over what the device is now, and raises an event for what has changed, as the kernel's RoCE devices do.
+    fn set_port(&self, now: &Device) {
+        let before = std::mem::replace(&mut *self.port.write(), Arc::new(now.clone()));
+        let raise = |kind| self.raise(kind, Element::Port { number: 1 }, &self.port_events);
+        if before.is_active && !now.is_active {
+            raise(AsyncEventKind::PortError);
+        }
+        if before.gids != now.gids {
+            raise(AsyncEventKind::GidChange);
+        }
+        if !before.is_active && now.is_active {
+            raise(AsyncEventKind::PortActive);
+        }
     }
 
     /// Takes the next asynchronous event; its object is not destroyed before the event is acknowledged. `None`: there is none,
@@ -45,5 +74,39 @@ impl<F: Fabric> Context<F> {
     /// Withdraws the events of an object that goes, and waits until the program has acknowledged those that it was given.
     pub(crate) fn withdraw_events(&self, of: &Arc<Acknowledgements>) {
         self.events.withdraw(of);
+    }
+}
+
+/// The open devices of one process.
+#[derive_where(Default)]
+pub struct Contexts<F: Fabric>(Mutex<Vec<Weak<Context<F>>>>);
+
+impl<F: Fabric> Contexts<F> {
+    fn add(&self, context: &Arc<Context<F>>) {
+        let mut all = self.0.lock();
+        // Closed ones leave when the list would grow.
+        if all.len() == all.capacity() {
+            all.retain(|other| other.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(context));
+    }
+
+    /// Lists the network devices again, and tells each open device what has changed.
+    pub fn refresh(&self) {
+        let open: Vec<Arc<Context<F>>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        if open.is_empty() {
+            return;
+        }
+        let now = match devices() {
+            Ok(now) => now,
+            Err(error) => return log::warn!("the network devices have changed and cannot be listed: {error}"),
+        };
+        for context in open {
+            let known = now.iter().find(|device| device.interface_index == context.device.interface_index);
+            match known {
+                Some(device) => context.set_port(device),
+                None => context.set_port(&context.port().without_interface()),
+            }
+        }
     }
 }

@@ -1,7 +1,11 @@
 //! Devices: one for each network device that is up and has an address.
+//!
+//! A device stays listed as long as its network device exists, with its number and the places of its GIDs: programs hold both, while links
+//! go down and addresses change.
 
 pub use crate::words::gid::{Gid, Mtu, address_of_gid, global_routing_header};
-use pagewire_fabric::NetworkDevice;
+use pagewire_fabric::{NetworkDevice, all_network_devices, usable_network_devices};
+use pagewire_memory::fork::PerProcess;
 use std::net::IpAddr;
 
 /// A device.
@@ -18,39 +22,96 @@ pub struct Device {
     /// The network device's MTU.
     pub interface_mtu: u32,
     pub mtu: Mtu,
+    /// The network device is switched on and has a carrier (`IBV_PORT_ACTIVE`).
+    pub is_active: bool,
+    /// The port's GID table. An entry whose address was taken away is [empty](Gid::is_empty) until another address needs it.
     pub gids: Vec<Gid>,
     /// Megabits a second, where the network device tells.
     pub speed: Option<u32>,
 }
 
-/// The devices of this host: one for each network device that is up and has an address.
+/// The devices that this process has listed.
+static LISTED: PerProcess<Vec<Device>> = PerProcess::new();
+
+/// The devices of this host: one for each network device that is up and has an address, or that this process has listed before.
 ///
 /// # Errors
 /// The kernel's, where it does not tell its network devices.
 pub fn devices() -> std::io::Result<Vec<Device>> {
-    let interfaces = pagewire_fabric::network_devices()?;
-    Ok(interfaces.into_iter().enumerate().map(|(index, interface)| device(index as u32, interface)).collect())
+    let all = all_network_devices()?;
+    let mut listed = LISTED.lock();
+    listed.retain_mut(|device| {
+        let interface = all.iter().find(|interface| interface.index == device.interface_index);
+        interface.inspect(|interface| device.update(interface)).is_some()
+    });
+    for interface in usable_network_devices(&all) {
+        if !listed.iter().any(|device| device.interface_index == interface.index) {
+            let is_free = |index: &u32| !listed.iter().any(|device| device.index == *index);
+            let index = (0..).find(is_free).unwrap_or(u32::MAX);
+            listed.push(Device::new(index, &interface));
+        }
+    }
+    listed.sort_by_key(|device| device.index);
+    Ok(listed.clone())
 }
 
-fn device(index: u32, interface: NetworkDevice) -> Device {
-    let gids = interface
-        .addresses
-        .iter()
-        .map(|address| {
-            let link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-            Gid { address: *address, interface: if link_local { interface.index } else { 0 } }
-        })
-        .collect();
-    Device {
-        name: format!("pagewire{index}"),
-        index,
-        guid: guid_of(interface.mac, index),
-        mtu: Mtu::fitting(interface.mtu),
-        interface: interface.name,
-        interface_index: interface.index,
-        interface_mtu: interface.mtu,
-        gids,
-        speed: interface.speed,
+impl Device {
+    fn new(index: u32, interface: &NetworkDevice) -> Self {
+        let mut device = Device {
+            name: format!("pagewire{index}"),
+            index,
+            guid: guid_of(interface.mac, index),
+            interface: String::new(),
+            interface_index: interface.index,
+            interface_mtu: 0,
+            mtu: Mtu::default(),
+            is_active: false,
+            gids: Vec::new(),
+            speed: None,
+        };
+        device.update(interface);
+        device
+    }
+
+    /// Takes over what may change while a network device exists.
+    fn update(&mut self, interface: &NetworkDevice) {
+        self.interface.clone_from(&interface.name);
+        self.interface_mtu = interface.mtu;
+        self.mtu = Mtu::fitting(interface.mtu);
+        self.is_active = interface.is_up && interface.has_carrier;
+        self.speed = interface.speed;
+        update_gids(&mut self.gids, &gids_of(interface));
+    }
+
+    /// The device when its network device is gone: no link, no address.
+    pub fn without_interface(&self) -> Self {
+        let gids = vec![Gid::EMPTY; self.gids.len()];
+        Device { is_active: false, gids, ..self.clone() }
+    }
+}
+
+fn gids_of(interface: &NetworkDevice) -> Vec<Gid> {
+    let gid = |address: &IpAddr| {
+        let link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        Gid { address: *address, interface: if link_local { interface.index } else { 0 } }
+    };
+    interface.addresses.iter().map(gid).collect()
+}
+
+/// Takes over the addresses that an interface has now. Those that were there before keep their places.
+fn update_gids(table: &mut Vec<Gid>, now: &[Gid]) {
+    for entry in table.iter_mut() {
+        if !now.contains(entry) {
+            *entry = Gid::EMPTY;
+        }
+    }
+    for gid in now {
+        if !table.contains(gid) {
+            match table.iter_mut().find(|entry| entry.is_empty()) {
+                Some(empty) => *empty = *gid,
+                None => table.push(*gid),
+            }
+        }
     }
 }
 
@@ -59,4 +120,31 @@ fn guid_of(mac: [u8; 6], index: u32) -> u64 {
     let [a, b, c, d, e, f] = mac;
     let f = if mac == [0; 6] { index as u8 + 1 } else { f };
     u64::from_be_bytes([a ^ 2, b, c, 0xFF, 0xFE, d, e, f])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(last: u8) -> Gid {
+        Gid { address: IpAddr::from([10, 0, 0, last]), interface: 0 }
+    }
+
+    #[test]
+    fn gids_keep_their_places() {
+        let mut table = Vec::new();
+        update_gids(&mut table, &[gid(1), gid(2), gid(3)]);
+        update_gids(&mut table, &[gid(3), gid(1)]);
+        assert_eq!(table, [gid(1), Gid::EMPTY, gid(3)]);
+        update_gids(&mut table, &[gid(4), gid(5), gid(3), gid(1)]);
+        assert_eq!(table, [gid(1), gid(4), gid(3), gid(5)]);
+        update_gids(&mut table, &[]);
+        assert!(table.iter().all(Gid::is_empty));
+        assert_eq!(table.len(), 4);
+    }
+
+    #[test]
+    fn empty_gid_is_zero() {
+        assert_eq!(Gid::EMPTY.raw(), [0; 16]);
+    }
 }

@@ -14,8 +14,11 @@ pub enum AsyncEventKind {
     QueuePairAccessError = 3,
     CommunicationEstablished = 4,
     SendQueueDrained = 5,
+    PortActive = 9,
+    PortError = 10,
     SharedReceiveQueueLimitReached = 15,
     LastWorkRequestReached = 16,
+    GidChange = 18,
 }
 
 /// What an event is about; the cookies are the verbs objects' own.
@@ -24,6 +27,7 @@ pub enum Element {
     QueuePair { cookie: u64 },
     CompletionQueue { cookie: u64 },
     SharedReceiveQueue { cookie: u64 },
+    Port { number: u8 },
 }
 
 /// One asynchronous event, handed out to the program.

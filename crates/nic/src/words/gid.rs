@@ -42,6 +42,14 @@ pub struct Gid {
 }
 
 impl Gid {
+    /// An entry whose address was taken away. Entries after it keep their places.
+    pub const EMPTY: Gid = Gid { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), interface: 0 };
+
+    /// Whether the entry has no address.
+    pub fn is_empty(&self) -> bool {
+        *self == Gid::EMPTY
+    }
+
     /// The 16 bytes on the wire: IPv4 addresses are mapped (`::ffff:a.b.c.d`).
     pub fn raw(&self) -> [u8; 16] {
         match self.address {
