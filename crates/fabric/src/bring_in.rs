@@ -258,6 +258,7 @@ impl Pages {
                 if let Some(Err(error)) = processors.map(|processors| sched_setaffinity(None, &processors)) {
                     log::debug!("a thread for pages stays where it began: {error}");
                 }
+                pagewire_memory::open_all_keys();
                 body();
             };
             spawn("pagewire-pages", begin).map(drop)

@@ -1,6 +1,7 @@
 //! CPU atomics on application memory.
 
 use crate::guard::Guard;
+use crate::protection_keys::AllKeysOpen;
 use crate::{AtomicOperation, MemoryError, Uncancelled, guard};
 
 /// Runs an atomic on 8 aligned bytes and gives what was there.
@@ -18,6 +19,8 @@ pub fn run(address: u64, operation: AtomicOperation) -> Result<u64, MemoryError>
         };
         return outcome.map_err(|_| MemoryError::NotMapped);
     }
+    // The access below must not fault.
+    let _open = AllKeysOpen::open();
     make_writable_pages_present(address, 8)?;
     // SAFETY: the page was mapped and writable just now. That it still is cannot be known (the program has taken over
     // SIGSEGV or SIGBUS): see `guard::unguarded` for what happens then.

@@ -11,6 +11,7 @@ mod program;
 mod watch;
 
 use crate::clock::tick;
+use crate::protection_keys::AllKeysOpen;
 use handler::{SIGNALS, install, is_ours};
 use instructions::*;
 use std::mem::MaybeUninit;
@@ -102,10 +103,8 @@ impl Mended {
         let mut original = 0;
         // SAFETY: a fault at `address` is mended by our handler, which is in place and whose signals are unblocked (self). What
         // is written is application memory, to which the engine holds no references.
-        match unsafe { pagewire_guard_add(address, add, &mut original) } {
-            0 => Ok(original),
-            _ => Err(Fault),
-        }
+        let add = || unsafe { pagewire_guard_add(address, add, &mut original) };
+        run(add).map(|()| original)
     }
 
     /// Replaces the 8 aligned bytes at an address if they are `compare` (sequentially consistent); gives what was
@@ -114,10 +113,8 @@ impl Mended {
         assert_eq!(address % 8, 0, "atomics are aligned");
         let mut original = 0;
         // SAFETY: as fetch_add.
-        match unsafe { pagewire_guard_swap(address, compare, swap, &mut original) } {
-            0 => Ok(original),
-            _ => Err(Fault),
-        }
+        let swap = || unsafe { pagewire_guard_swap(address, compare, swap, &mut original) };
+        run(swap).map(|()| original)
     }
 
     /// Copies application memory from an address on; 8, 4 or 2 bytes at once, as [`write`](Self::write). After a fault
@@ -125,10 +122,7 @@ impl Mended {
     #[inline]
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         // SAFETY: as fetch_add; the engine's side is borrowed for writing.
-        match unsafe { copy(into.as_mut_ptr() as u64, address, into.len()) } {
-            0 => Ok(()),
-            _ => Err(Fault),
-        }
+        run(|| unsafe { copy(into.as_mut_ptr() as u64, address, into.len()) })
     }
 
     /// Copies to application memory from an address on. 8, 4 or 2 bytes appear at once, where they lie in one cache line;
@@ -136,10 +130,7 @@ impl Mended {
     #[inline]
     pub fn write(&self, from: &[u8], address: u64) -> Result<(), Fault> {
         // SAFETY: as fetch_add; the engine's side is borrowed.
-        match unsafe { copy(address, from.as_ptr() as u64, from.len()) } {
-            0 => Ok(()),
-            _ => Err(Fault),
-        }
+        run(|| unsafe { copy(address, from.as_ptr() as u64, from.len()) })
     }
 
     /// Copies from one address to another, neither of which the engine holds references to; 8, 4 or 2 bytes at once, as
@@ -147,10 +138,7 @@ impl Mended {
     #[inline]
     pub fn copy(&self, to: u64, from: u64, length: usize) -> Result<(), Fault> {
         // SAFETY: as fetch_add, at either address.
-        match unsafe { copy(to, from, length) } {
-            0 => Ok(()),
-            _ => Err(Fault),
-        }
+        run(|| unsafe { copy(to, from, length) })
     }
 
     /// Has the page at an address brought in, for writing too where `write`, without a change of its bytes. Waits as
@@ -163,8 +151,12 @@ impl Mended {
     /// Has the page at an address brought in, as [`touch`](Self::touch). False: [`end_touch`] ended the wait before the page came.
     pub fn touch_until_ended(&self, address: u64, write: bool) -> Result<bool, Fault> {
         // SAFETY: as fetch_add; the one writes nothing, the other what is there, atomically.
-        let outcome = unsafe {
+        let touch = || unsafe {
             if write { pagewire_guard_touch_write(address) } else { pagewire_guard_touch(address) }
+        };
+        let outcome = match touch() {
+            FAULT => with_keys_open(touch),
+            outcome => outcome,
         };
         match outcome {
             0 => Ok(true),
@@ -172,6 +164,21 @@ impl Mended {
             _ => Err(Fault),
         }
     }
+}
+
+/// What a guarded access gives that has met a fault.
+const FAULT: i32 = 1;
+
+/// Runs a guarded access, which gives 0 or [`FAULT`].
+#[inline]
+fn run(mut access: impl FnMut() -> i32) -> Result<(), Fault> {
+    if access() == 0 || with_keys_open(access) == 0 { Ok(()) } else { Err(Fault) }
+}
+
+/// Runs an access that has met a fault once more, if a protection key may have been the cause.
+#[cold]
+fn with_keys_open(mut access: impl FnMut() -> i32) -> i32 {
+    AllKeysOpen::open().map_or(FAULT, |_open| access())
 }
 
 /// Ends the wait of a [`touch_until_ended`](Mended::touch_until_ended) that is under way in another thread of this process, though its page may come some

@@ -1,6 +1,7 @@
 //! The system calls that copy, until all is copied or the kernel says why not.
 
 use crate::limits::{PIECE, TAIL};
+use crate::protection_keys::AllKeysOpen;
 use crate::segments::{IoVectors, total};
 use crate::{MemoryError, Segment};
 use std::io;
@@ -51,9 +52,9 @@ pub fn through_file(
         // EFAULT (preadv(2), pwritev(2)); the engine never holds references into it. The file is an arena's, whose bytes the
         // caller has borrowed for writing where they are written. The last argument is the offset's upper half where a
         // register holds only half of it.
-        let done = unsafe { libc::syscall(call, file, vectors.as_ptr(), vectors.len(), file_at, 0i64) };
-        let done = done as isize;
-        at += advance(done, at)?;
+        let copy =
+            || unsafe { libc::syscall(call, file, vectors.as_ptr(), vectors.len(), file_at, 0i64) as isize };
+        at += advance(copy, at)?;
     }
     Ok(())
 }
@@ -86,11 +87,11 @@ pub fn through_process(
             iov_base: std::ptr::without_provenance_mut(segment.address as usize),
             iov_len: length as usize,
         };
-        at += advance(call(transfer, pid, &[vector(ours)], &[vector(theirs)]), 0)?;
+        at += advance(|| call(transfer, pid, &[vector(ours)], &[vector(theirs)]), 0)?;
     }
     while at < length {
         let (ours, theirs) = pieces(local, remote, at, (length - at).min(PIECE as u64), boundary);
-        at += advance(call(transfer, pid, ours.as_slice(), theirs.as_slice()), at)?;
+        at += advance(|| call(transfer, pid, ours.as_slice(), theirs.as_slice()), at)?;
     }
     Ok(())
 }
@@ -124,8 +125,23 @@ fn call(transfer: ProcessTransfer, pid: i32, ours: &[libc::iovec], theirs: &[lib
     }
 }
 
-/// Bytes copied by a call; what stopped it.
-fn advance(done: isize, at: u64) -> Result<u64, Stop> {
+/// Bytes copied by a call; what stopped it. A call that copies nothing is made once more with all protection keys open.
+#[inline(always)] // Part of each transfer that the requester executes itself.
+fn advance(mut call: impl FnMut() -> isize, at: u64) -> Result<u64, Stop> {
+    match call() {
+        done @ 1.. => Ok(done as u64),
+        done => copied_nothing(done, call, at),
+    }
+}
+
+#[cold]
+fn copied_nothing(mut done: isize, mut call: impl FnMut() -> isize, at: u64) -> Result<u64, Stop> {
+    let is_fault = || io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
+    if done == 0 || is_fault() {
+        if let Some(_open) = AllKeysOpen::open() {
+            done = call();
+        }
+    }
     if done > 0 {
         return Ok(done as u64);
     }

@@ -211,7 +211,12 @@ fn process(engine: &Engine) -> io::Result<Process> {
         .map(|device| DeviceLine {
             name: device.name,
             interface: device.interface,
-            addresses: device.gids.iter().filter(|gid| !gid.is_empty()).map(|gid| gid.address.to_string()).collect(),
+            addresses: device
+                .gids
+                .iter()
+                .filter(|gid| !gid.is_empty())
+                .map(|gid| gid.address.to_string())
+                .collect(),
         })
         .collect();
     let host = engine.nic().fabric();

@@ -195,6 +195,7 @@ impl<F: Fabric> Nic<F> {
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
     /// leaves the work to the program while that polls.
     pub fn run(&self, stop: &AtomicBool) {
+        pagewire_memory::open_all_keys();
         *self.services.arming.thread.lock() = Some(std::thread::current());
         let mailbox = self.fabric().mailbox().clone();
         let mut watch = PollWatch::new();

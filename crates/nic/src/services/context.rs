@@ -23,8 +23,7 @@ impl<F: Fabric> Context<F> {
     pub(crate) fn new(services: Arc<Services<F>>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Self> {
         let port = RwLock::new(Arc::new(device.clone()));
         let events = EventQueue::new(notifier);
-        let context =
-            Arc::new(Context { services, device, port, port_events: Arc::default(), events });
+        let context = Arc::new(Context { services, device, port, port_events: Arc::default(), events });
         context.services.contexts.add(&context);
         context
     }
@@ -99,7 +98,9 @@ impl<F: Fabric> Contexts<F> {
         }
         let now = match devices() {
             Ok(now) => now,
-            Err(error) => return log::warn!("the network devices have changed and cannot be listed: {error}"),
+            Err(error) => {
+                return log::warn!("the network devices have changed and cannot be listed: {error}");
+            }
         };
         for context in open {
             let known = now.iter().find(|device| device.interface_index == context.device.interface_index);

@@ -46,7 +46,8 @@ impl<F: Fabric> Intake<F> {
                     self.note_channel(channel);
                 }
                 FabricEvent::Departed { channel } => self.note_departure(*channel),
-                FabricEvent::Refused { .. } | FabricEvent::BroughtIn { .. } | FabricEvent::DevicesChanged => {}
+                FabricEvent::Refused { .. } | FabricEvent::BroughtIn { .. } | FabricEvent::DevicesChanged => {
+                }
             }
         }
         if noted.len() > before {
