@@ -22,6 +22,7 @@ mod network;
 mod nonce;
 mod pcap;
 mod pieces;
+mod seccomp;
 mod shared_move;
 mod shortage;
 mod sockets;

@@ -1,8 +1,9 @@
-//! Which limit is in the way where a thread, a process, memory or a descriptor cannot be had, and how to raise it.
+//! Which limit or filter is in the way where a thread, a process, memory or a descriptor cannot be had, and how to mend that.
 //!
 //! The kernel answers EAGAIN, ENOMEM or EMFILE, and names no limit. What is said here is read from the limits themselves
 //! (getrlimit(2), cgroups), once something has been refused.
 
+use crate::seccomp::refused_calls;
 use rustix::process::{Resource, getrlimit, getuid};
 use std::fs;
 use std::io;
@@ -27,6 +28,9 @@ pub fn shortage(error: &io::Error) -> Option<String> {
             [processes(), tasks_of_cgroup(), data(), address_space()].into_iter().flatten().collect()
         }
         libc::ENOMEM => [data(), address_space()].into_iter().flatten().collect(),
+        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EAFNOSUPPORT => {
+            refused_calls().into_iter().collect()
+        }
         _ => Vec::new(),
     };
     (!found.is_empty()).then(|| found.join("; "))

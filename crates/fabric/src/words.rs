@@ -97,8 +97,7 @@ impl MappedWords {
     /// As the kernel's; `FileTooLarge` where RLIMIT_FSIZE would have it answer with SIGXFSZ.
     pub fn create(name: &str, length: usize, peers: Access) -> io::Result<(Self, Descriptor)> {
         let bytes = bytes_of(length)?;
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if limit.is_some_and(|limit| limit < bytes) {
+        if pagewire_memory::file_size_limit().is_some_and(|limit| limit < bytes) {
             let reason = format!("RLIMIT_FSIZE (ulimit -f) is below {bytes} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }

@@ -34,8 +34,7 @@ impl Range {
 
     /// Makes a memory file of the range's length.
     pub fn make_file(self) -> Result<OwnedFd> {
-        let limit = getrlimit(Resource::Fsize).current;
-        if let Some(limit) = limit.filter(|limit| *limit < self.length as u64) {
+        if let Some(limit) = pagewire_memory::file_size_limit().filter(|limit| *limit < self.length as u64) {
             return Err(HeapError::FileSize { range: self.length, limit });
         }
         let system = |call| move |error: rustix::io::Errno| HeapError::System { call, error: error.into() };

@@ -69,8 +69,7 @@ impl Arena {
         if length == 0 || length > ARENA_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no length for an arena"));
         }
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if limit.is_some_and(|limit| limit < ARENA_BYTES as u64) {
+        if crate::file_size_limit().is_some_and(|limit| limit < ARENA_BYTES as u64) {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 "RLIMIT_FSIZE (ulimit -f) is below 1 MiB",

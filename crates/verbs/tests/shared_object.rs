@@ -177,6 +177,23 @@ fn ports_tell_of_links_and_addresses() {
     }
 }
 
+/// A seccomp filter is named with the call that it refuses, and is not taken for a limit.
+#[test]
+fn seccomp_filters_are_named() {
+    let compiled = program("seccomp", "seccomp");
+    let behind = |call: libc::c_long| {
+        let mut command = Command::new(compiled.get_program());
+        let output = command.env("LD_LIBRARY_PATH", library()).arg(call.to_string()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = behind(libc::SYS_memfd_create);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("a seccomp filter of this process refuses memfd_create(2)"), "{said}");
+    assert!(!said.contains("RLIMIT_FSIZE"), "{said}");
+    let (code, said) = behind(libc::SYS_prlimit64);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn states_change_as_the_table_says() {
     for path in ["local", "udp"] {
