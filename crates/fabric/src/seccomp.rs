@@ -6,8 +6,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fs;
 
-/// Calls without which no engine starts, each tried in a way that changes nothing.
-const CALLS: [(&str, fn() -> rustix::io::Result<()>); 6] = [
+/// Makes a call in a way that changes nothing.
+type Probe = fn() -> rustix::io::Result<()>;
+
+/// Calls without which no engine starts.
+const CALLS: [(&str, Probe); 6] = [
     ("memfd_create(2)", || memfd_create("pagewire-probe", MemfdFlags::CLOEXEC).map(drop)),
     ("epoll_create1(2)", || epoll::create(epoll::CreateFlags::CLOEXEC).map(drop)),
     ("eventfd2(2)", || eventfd(0, EventfdFlags::CLOEXEC).map(drop)),
