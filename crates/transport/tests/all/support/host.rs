@@ -43,6 +43,8 @@ pub struct Host {
     pub received: Vec<Received>,
     pub completions: Vec<(WorkId, Status)>,
     pub failed: bool,
+    /// Requests that ended while the connection goes on, and how many bytes of them had landed.
+    pub landed: Vec<(WorkId, u32)>,
     pub events: Vec<Event>,
     pub sent: Vec<Packet>,
     pub atomics_run: usize,
@@ -92,6 +94,7 @@ impl Host {
             received: Vec::new(),
             completions: Vec::new(),
             failed: false,
+            landed: Vec::new(),
             events: Vec::new(),
             sent: Vec::new(),
             atomics_run: 0,
@@ -443,6 +446,13 @@ impl TransportOps for Host {
         }
         self.buffers.insert(work, value.to_ne_bytes().to_vec());
         Outcome::Done(())
+    }
+
+    fn end_request(&mut self, work: WorkId, status: Status, landed: u32) {
+        assert_ne!(status, Status::Success);
+        self.complete(work, status);
+        self.failed = false;
+        self.landed.push((work, landed));
     }
 
     fn complete(&mut self, work: WorkId, status: Status) {
