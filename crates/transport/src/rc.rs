@@ -183,6 +183,8 @@ impl Shared {
 enum Step {
     /// So many packets.
     Sent(u32),
+    /// Nothing, but a request has ended, and the next one may be sent.
+    Again,
     Idle,
     Wait,
 }
@@ -280,6 +282,7 @@ impl RcConnection {
             Some(Kind::Acknowledgement) | None => false,
         };
         let disposition = match kind {
+            Some(Kind::Request) if self.shared.state == State::Refusing => self.ask_while_refusing(header, ops),
             _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
             _ if header.bth.opcode == Opcode::CNP => {
                 self.requester.reduce_window();
@@ -341,6 +344,18 @@ impl RcConnection {
         self.shared.state == State::Dead && self.responder.has_refused()
     }
 
+    /// A request while the refusal of another one waits behind responses.
+    #[cold]
+    fn ask_while_refusing<E: TransportOps>(&mut self, header: &Header, ops: &mut E) -> Disposition {
+        if !partitions_match(header.bth.partition, self.shared.partition) {
+            return Disposition::Dropped(DropCause::WrongPartition);
+        }
+        let disposition = self.responder.request(header, Payload::Bytes(&[]), &mut self.shared, ops);
+        self.faults.hold_due |= self.responder.take_hold();
+        // Nothing is kept any more: what has to wait is asked for again.
+        if disposition.is_held() { Disposition::Duplicate } else { disposition }
+    }
+
     /// Takes a packet of the peer while the connection [repeats its refusal](Self::repeats_refusal), and answers it: READs and atomics that were
     /// executed before it, and the refusal, for its own PSN alone.
     #[cold]
@@ -355,7 +370,7 @@ impl RcConnection {
             match self.responder.step(left, &mut self.shared, ops) {
                 Step::Sent(packets) => left = left.saturating_sub(packets),
                 // What waits is asked for again.
-                Step::Idle | Step::Wait => break,
+                Step::Again | Step::Idle | Step::Wait => break,
             }
         }
         disposition
@@ -409,9 +424,9 @@ impl RcConnection {
             waits |= self.requester.resume(now, &mut self.shared, ops);
             waits |= self.responder.resume(&mut self.shared, ops);
             self.responder.expire(now, &self.shared);
-            if self.faults.are_pending() {
-                waits |= self.tell_faults(now, ops);
-            }
+        }
+        if self.faults.are_pending() {
+            waits |= self.tell_faults(now, ops);
         }
         // One burst of each half after the other: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
@@ -433,6 +448,7 @@ impl RcConnection {
             if responses && self.shared.state != State::Dead {
                 match self.responder.step(left, &mut self.shared, ops) {
                     Step::Sent(packets) => sent = sent.max(packets),
+                    Step::Again => {}
                     Step::Idle => responses = false,
                     Step::Wait => (responses, waits) = (false, true),
                 }
@@ -440,6 +456,7 @@ impl RcConnection {
             if requests && self.shared.state == State::Alive {
                 match self.requester.step(now, left, &mut self.shared, ops) {
                     Step::Sent(packets) => sent = sent.max(packets),
+                    Step::Again => {}
                     Step::Idle => {
                         requests = false;
                         self.shared.requests_wait =

@@ -781,7 +781,8 @@ impl Requester {
             }
             Outcome::Denied(denial) => {
                 self.block(now, (entry.work.id, denied_status(denial)), shared, ops);
-                return Step::Idle;
+                let has_ended = self.blocked.is_none() && shared.state == State::Alive;
+                return if has_ended { Step::Again } else { Step::Idle };
             }
         };
         self.leaves();

@@ -81,6 +81,8 @@ impl Responder {
         shared: &Shared,
         ops: &mut E,
     ) -> Disposition {
+        // The refusal may wait behind the response to a READ.
+        self.hold_due |= self.stalled;
         let psn = Psn::new(header.bth.psn);
         let awaits_response = matches!(
             header.bth.opcode.operation(),
