@@ -28,6 +28,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
         min_rnr_timer: 1,
         remote_rights,
         fault_handling: FaultHandling::ALL[input.int_in_range(0..=4)?],
+        refusal: if input.arbitrary()? { RefusalScope::Request } else { RefusalScope::Connection },
     });
     let (timeout, retry_count, rnr_retry) = (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
     rc.start_requester(RequesterSettings {
@@ -77,7 +78,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
             4 => {
                 let length = input.int_in_range(0..=100)?;
                 let body = input.bytes(length.min(input.len()))?;
-                for opcode in [Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME] {
+                for opcode in [Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME, Opcode::SKIP] {
                     if let Ok(own) = VendorPacket::parse(opcode, body) {
                         rc.receive_control(Time(now), &own, &mut environments[0]);
                         uc.receive_control(&own);
@@ -95,8 +96,8 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                     _ => Operation::Local,
                 };
                 let length = input.arbitrary::<u32>()? >> (input.arbitrary::<u8>()? % 32).max(1);
-                let (fence, solicited) = (input.arbitrary()?, input.arbitrary()?);
-                let work = Work { id: WorkId(posted), operation, length, fence, solicited };
+                let (fence, solicited, linked) = (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
+                let work = Work { id: WorkId(posted), operation, length, fence, solicited, linked };
                 posted += 1;
                 rc.post(work);
                 uc.post(work);
@@ -236,6 +237,10 @@ impl TransportOps for Model {
         assert!(!self.dead && work.0 >= self.next);
         self.next = work.0 + 1;
         self.dead = self.ends && status != Status::Success;
+    }
+    fn end_request(&mut self, work: WorkId, status: Status, _landed: u32) {
+        assert!(!self.dead && work.0 >= self.next && status != Status::Success);
+        self.next = work.0 + 1;
     }
     fn event(&mut self, _event: Event) {}
 }

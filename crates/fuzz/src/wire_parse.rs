@@ -24,7 +24,7 @@ pub fn run(bytes: &[u8]) {
             assert_eq!(VendorPacket::parse(parsed.header.bth.opcode, &body[..len]), Ok(own));
         }
     }
-    for opcode in [Opcode::HELLO, Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME] {
+    for opcode in [Opcode::HELLO, Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME, Opcode::SKIP] {
         let _ = VendorPacket::parse(opcode, bytes);
     }
     if let Ok(echo) = Echo::parse(bytes) {

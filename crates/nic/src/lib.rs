@@ -30,7 +30,7 @@ pub use pagewire_iommu::access_log::{
 };
 pub use pagewire_iommu::{AttributeError, PageAttributes, PageFlags, Rights};
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
-pub use pagewire_transport::{FaultHandling, ProtocolCounters, UnknownFaultHandling};
+pub use pagewire_transport::{FaultHandling, ProtocolCounters, RefusalScope, UnknownFaultHandling};
 pub use progress::engine::Nic;
 pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};

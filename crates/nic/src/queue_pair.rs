@@ -36,7 +36,7 @@ use crate::words::limits::REVOCATION_BOUND;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::Rights;
-use pagewire_transport::{FaultHandling, WorkId};
+use pagewire_transport::{FaultHandling, RefusalScope, WorkId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -61,6 +61,10 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) kind: QueuePairType,
     /// It stands for the queue pair where memory is accessed.
     pub(crate) claimant: Claimant,
+    /// A refused request ends alone; see [`set_refusal_scope`](Self::set_refusal_scope).
+    refusal_ends_request: AtomicBool,
+    /// It went to ERR because it refused a request, and repeats that to a peer that asks again.
+    pub(crate) repeats_refusal: AtomicBool,
     pub(crate) number: u32,
     /// Place in the published tables.
     pub(crate) place: u32,
@@ -125,6 +129,8 @@ impl<F: Fabric> QueuePair<F> {
         Arc::new(QueuePair {
             kind: init.kind,
             claimant: Claimant { place, number, device, page_waits: Counter::default() },
+            refusal_ends_request: AtomicBool::new(false),
+            repeats_refusal: AtomicBool::new(false),
             number,
             place,
             send_cq: init.send_cq,
@@ -184,6 +190,19 @@ impl<F: Fabric> QueuePair<F> {
     /// What events name this queue pair by.
     pub fn set_cookie(&self, cookie: u64) {
         self.cookie.store(cookie, Ordering::Relaxed);
+    }
+
+    /// What a request that the responder refuses ends, from the next connection (INIT to RTR) on. Both ends must have agreed on anything but
+    /// [`RefusalScope::Connection`], which is what the specification says.
+    pub fn set_refusal_scope(&self, scope: RefusalScope) {
+        self.refusal_ends_request.store(scope == RefusalScope::Request, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refusal_scope(&self) -> RefusalScope {
+        match self.refusal_ends_request.load(Ordering::Relaxed) {
+            true => RefusalScope::Request,
+            false => RefusalScope::Connection,
+        }
     }
 
     /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
@@ -283,7 +302,14 @@ impl<F: Fabric> QueuePair<F> {
         published.publish(self.services.fabric.tables(), self.place);
     }
 
+    /// What was refused is not repeated any more.
+    pub(crate) fn end_refusal(&self, qpc: &mut QpContext<F>) {
+        self.repeats_refusal.store(false, Ordering::Release);
+        qpc.end_refusal();
+    }
+
     pub(crate) fn reset(&self, qpc: &mut QpContext<F>) {
+        self.end_refusal(qpc);
         self.resets.fetch_add(1, Ordering::AcqRel);
         self.end_holding(qpc);
         if let (Some(_), Some(srq)) = (qpc.receive.take(), &self.srq) {
@@ -484,6 +510,19 @@ impl<F: Fabric> QueuePair<F> {
     /// Completes send requests through `through`; `status` is that of the last.
     pub(crate) fn complete_send(&self, through: WorkId, status: Status) {
         self.complete_send_for(None, through, status);
+    }
+
+    /// Completes send requests before `id`, and ends that one without success. Its completion says how many bytes have landed.
+    #[cold]
+    pub(crate) fn end_send(&self, id: WorkId, status: Status, landed: u32) {
+        if let Some(before) = id.0.checked_sub(1) {
+            self.complete_send(WorkId(before), Status::Success);
+        }
+        let mut send = self.send.lock();
+        if let Some(work) = send.retire(id) {
+            let completion = self.send_completion(work.wr_id, work.opcode, status);
+            self.announce(&self.send_cq, Completion { byte_length: landed, ..completion });
+        }
     }
 
     /// Completes send requests through `through`; a poll that seeks takes one of their completions. `status` is that of the last.

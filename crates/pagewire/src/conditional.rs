@@ -172,7 +172,7 @@ impl Conditional {
                     NotHeld::Full => Rule::TooMany,
                 };
                 let (operation, peer, side) = (WRITE, peer.0.socket(), Side::Caller);
-                return Err(Failure::Refused { operation, peer, side, rule });
+                return Err(Failure::Refused { operation, peer, side, rule, landed: 0 });
             }
         }
         // It may have been lost before it was held.
@@ -434,7 +434,7 @@ impl Conditional {
                     Ending::NoWrite => Failure::TimedOut { operation, waited_for: "a write with its tag" },
                     Ending::Refused => {
                         let (side, rule) = (Side::Caller, Rule::Release);
-                        Failure::Refused { operation, peer: socket, side, rule }
+                        Failure::Refused { operation, peer: socket, side, rule, landed: 0 }
                     }
                     Ending::Lost => {
                         let why = "the connection that it wrote by was lost".to_owned();
@@ -474,7 +474,7 @@ impl Conditional {
             }
             Err(rule) => {
                 let (operation, peer) = (WRITE, peer.socket());
-                let failure = Failure::Refused { operation, peer, side: Side::Target, rule };
+                let failure = Failure::Refused { operation, peer, side: Side::Target, rule, landed: 0 };
                 connection.finish(vec![(pending, Some(failure))]);
             }
         }
@@ -612,7 +612,7 @@ fn not_released(peer: NodeAddress, tag: Tag, why: NotReleased) -> Failure {
             return Failure::Cancelled { operation: RELEASE, peer: peer.socket() };
         }
     };
-    Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule }
+    Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule, landed: 0 }
 }
 
 /// The WRITE of a released write, and the SEND of its end behind that. The bytes at `length` say how many it has.

@@ -1,8 +1,7 @@
 //! The connection to one peer: operations leave in the order in which they were started, and a refused one does not end those behind it.
 //!
-//! An error ends a queue pair (InfiniBand specification, volume 1, section 10.8.5). What stood behind a request that the peer has refused is
-//! flushed, and was not executed: the node connects anew, and posts it again, in order. Where the peer is lost nobody knows what was
-//! executed: all that the engine had ends with that.
+//! A request that the peer refuses ends alone, with the requests of its operation behind it ([`RefusalScope::Request`](pagewire_nic::RefusalScope)).
+//! Where the peer is lost nobody knows what was executed: all that the engine had ends with that.
 
 use crate::completions::{Completes, Completions};
 use crate::engine::Host;
@@ -13,7 +12,7 @@ use crate::limits::{
     SEND_DEPTH, SWAP_TRIES, WORK_PAUSE,
 };
 use crate::listener::{ListenerHandle, Watcher};
-use crate::pending::{AnyPending, Pending, Step, Wakers};
+use crate::pending::{AnyPending, Pending, Step, Steps, Wakers};
 use crate::readiness::Readiness;
 use crate::services::Services;
 use crate::token::NodeAddress;
@@ -45,8 +44,6 @@ struct Queues {
     posted: VecDeque<Arc<AnyPending>>,
     /// The number of the first of these requests.
     first: u64,
-    /// Operations that were flushed and are posted again, in order.
-    flushed: Vec<Arc<AnyPending>>,
     /// What waits for space in the send queue or for a connection. The first one may be posted in part.
     waiting: VecDeque<Arc<AnyPending>>,
     /// The first failure of an operation that was dropped.
@@ -77,8 +74,8 @@ enum Link {
     /// The queue pair is in ERR: what it still has is being flushed.
     Failing {
         queue_pair: Arc<QueuePair<Host>>,
-        /// The peer is lost; else it has refused a request.
-        lost: Option<String>,
+        /// Why the peer is lost.
+        lost: String,
     },
     /// A thread connects.
     Connecting,
@@ -113,7 +110,6 @@ impl Connection {
                 link: Link::Idle,
                 posted: VecDeque::new(),
                 first: 0,
-                flushed: Vec::new(),
                 waiting: VecDeque::new(),
                 unnoticed: None,
                 flush: None,
@@ -267,7 +263,13 @@ impl Connection {
                     break;
                 }
                 let number = queues.first + queues.posted.len() as u64;
-                match queue_pair.post_send(&request(number, step)) {
+                // A step behind one that is refused is not executed: a signal of a refused put never shows.
+                let is_linked = steps.posted > steps.done;
+                let posted = match is_linked {
+                    false => queue_pair.post_send(&request(number, step)),
+                    true => queue_pair.post_linked(&request(number, step)),
+                };
+                match posted {
                     Ok(kept) => rings |= kept,
                     Err(error) => {
                         let (operation, peer) = (pending.name, self.peer.socket());
@@ -305,7 +307,6 @@ impl Connection {
             if !queues.posted.is_empty() {
                 return Vec::new();
             }
-            queues.repost();
         }
         let former = match &queues.link {
             Link::Idle => None,
@@ -469,7 +470,7 @@ impl Connection {
         let mut queues = self.queues.lock();
         let Link::Up { queue_pair, .. } = &queues.link else { return };
         let queue_pair = queue_pair.clone();
-        queues.fail(Some(why.to_owned()));
+        queues.fail(why.to_owned());
         drop(queues);
         self.end_queue_pair(&queue_pair);
     }
@@ -584,8 +585,7 @@ impl Connection {
         };
         let mut queues = self.queues.lock();
         let posted = std::mem::take(&mut queues.posted);
-        let mut all: Vec<Arc<AnyPending>> = std::mem::take(&mut queues.flushed);
-        all.extend(std::mem::take(&mut queues.waiting));
+        let mut all: Vec<Arc<AnyPending>> = std::mem::take(&mut queues.waiting).into();
         if is_destroyed {
             all.extend(posted);
         } else {
@@ -607,18 +607,18 @@ impl Connection {
         Failure::PeerLost { operation: pending.name, peer: self.peer.socket(), why: why.to_owned() }
     }
 
-    /// Why a request of an operation failed, and whether the peer is lost.
-    fn failure_of(&self, pending: &AnyPending, status: Status) -> (Failure, Option<String>) {
+    /// Why a request of an operation failed, and whether the peer is lost. `landed`: bytes of the operation that are where they should be.
+    fn failure_of(&self, pending: &AnyPending, status: Status, landed: u64) -> (Failure, Option<String>) {
         let (operation, peer) = (pending.name, self.peer.socket());
-        let refused = |side, rule| (Failure::Refused { operation, peer, side, rule }, None);
+        let refused = |side, rule| (Failure::Refused { operation, peer, side, rule, landed }, None);
         match status {
             Status::RemoteAccess => refused(Side::Target, Rule::Key),
             Status::RemoteOperation if pending.name == FLUSH => refused(Side::Target, Rule::DamagedLog),
             Status::RemoteOperation => refused(Side::Target, Rule::Memory),
-            Status::LocalProtection | Status::LocalLength => {
-                // The peer has refused nothing: what stands behind may have been executed.
-                let (failure, _) = refused(Side::Caller, Rule::Buffer);
-                (failure, Some("an operation before could not access its own buffer".to_owned()))
+            Status::LocalProtection | Status::LocalLength => refused(Side::Caller, Rule::Buffer),
+            Status::RemoteInvalidRequest => {
+                let status = format!("{status:?}");
+                (Failure::Unexpected { operation, peer, status }, None)
             }
             Status::RetryExceeded | Status::RnrRetryExceeded => {
                 let why = "it does not answer, though it was asked several times".to_owned();
@@ -632,17 +632,30 @@ impl Connection {
     }
 
     /// A request did not succeed. Returns the operation's failure, if it is known by now.
-    fn fail(&self, queues: &mut Queues, pending: &AnyPending, status: Status) -> Option<Failure> {
-        if status != Status::Flushed {
-            let (failure, lost) = self.failure_of(pending, status);
-            queues.fail(lost);
+    fn fail(
+        &self,
+        queues: &mut Queues,
+        pending: &AnyPending,
+        steps: &Steps,
+        completion: &Completion,
+    ) -> Option<Failure> {
+        if completion.status != Status::Flushed {
+            let landed = steps.length_done() + u64::from(completion.byte_length);
+            let (failure, lost) = self.failure_of(pending, completion.status, landed);
+            if let Some(why) = lost {
+                queues.fail(why);
+            }
             return Some(failure);
         }
+        if steps.failure.is_some() {
+            // It was linked to a step that has failed.
+            return None;
+        }
         // Without an error before, something else has ended the queue pair.
-        queues.fail(Some("the queue pair was ended".to_owned()));
+        queues.fail("the queue pair was ended".to_owned());
         match &queues.link {
-            Link::Failing { lost: Some(why), .. } => Some(self.peer_lost(pending, why)),
-            _ => None,
+            Link::Failing { lost: why, .. } | Link::Down { why } => Some(self.peer_lost(pending, why)),
+            Link::Idle | Link::Up { .. } | Link::Connecting => None,
         }
     }
 }
@@ -709,7 +722,7 @@ impl Completes for Connection {
             queues.losses = 0;
             again = steps.repeat(pending.word.load(Ordering::Acquire));
             steps.done += usize::from(!again);
-        } else if let Some(failure) = self.fail(&mut queues, &pending, completion.status) {
+        } else if let Some(failure) = self.fail(&mut queues, &pending, &steps, completion) {
             steps.failure.get_or_insert(failure);
         }
         let ends = steps.is_idle() && (steps.failure.is_some() || steps.done == steps.list.len());
@@ -721,12 +734,9 @@ impl Completes for Connection {
             if queues.waiting.front().is_some_and(|waiting| Arc::ptr_eq(waiting, &pending)) {
                 queues.waiting.pop_front();
             }
-            queues.flushed.retain(|flushed| !Arc::ptr_eq(flushed, &pending));
             ended.push((pending, failure));
         } else if again {
             queues.waiting.push_back(pending);
-        } else if completion.status == Status::Flushed {
-            queues.flush(pending);
         }
         ended.extend(self.post(&mut queues));
         ended.extend(self.connect_if_needed(&mut queues));
@@ -742,7 +752,7 @@ impl Watcher for Connection {
             Link::Up { queue_pair, stream } if Arc::ptr_eq(stream, closed) => queue_pair.clone(),
             _ => return,
         };
-        queues.fail(Some("its process has ended, or has closed the connection".into()));
+        queues.fail("its process has ended, or has closed the connection".into());
         drop(queues);
         self.end_queue_pair(&queue_pair);
     }
@@ -751,12 +761,12 @@ impl Watcher for Connection {
 impl Queues {
     /// Nothing was started that has not ended.
     fn is_quiet(&self) -> bool {
-        self.posted.is_empty() && self.waiting.is_empty() && self.flushed.is_empty()
+        self.posted.is_empty() && self.waiting.is_empty()
     }
 
     /// Everything that was started and has not ended.
     fn unfinished(&self) -> impl Iterator<Item = &Arc<AnyPending>> {
-        self.posted.iter().chain(&self.flushed).chain(&self.waiting)
+        self.posted.iter().chain(&self.waiting)
     }
 
     /// Whether the calling thread is a handler, and handlers have started something by a connection of their own that has not ended.
@@ -768,12 +778,12 @@ impl Queues {
         }
     }
 
-    /// The queue pair has failed. `lost`: why the peer is lost; else it has refused a request.
-    fn fail(&mut self, lost: Option<String>) {
+    /// The queue pair has failed. `lost`: why the peer is lost.
+    fn fail(&mut self, lost: String) {
         if let Link::Up { queue_pair, stream } = &self.link {
             hang_up(stream);
-            self.losses += u32::from(lost.is_some());
-            self.loss = lost.clone().or(self.loss.take());
+            self.losses += 1;
+            self.loss = Some(lost.clone());
             self.link = Link::Failing { queue_pair: queue_pair.clone(), lost };
         }
     }
@@ -782,24 +792,6 @@ impl Queues {
     fn go_down(&mut self, why: String) {
         self.loss = Some(why.clone());
         self.link = Link::Down { why };
-    }
-
-    /// Keeps an operation that was flushed, once, however many of its steps were.
-    fn flush(&mut self, pending: Arc<AnyPending>) {
-        if !self.flushed.last().is_some_and(|last| Arc::ptr_eq(last, &pending)) {
-            self.flushed.push(pending);
-        }
-    }
-
-    /// What was flushed waits again, before all others.
-    fn repost(&mut self) {
-        for pending in std::mem::take(&mut self.flushed).into_iter().rev() {
-            pending.steps.lock().rewind();
-            // One that was posted in part waits already.
-            if !self.waiting.front().is_some_and(|waiting| Arc::ptr_eq(waiting, &pending)) {
-                self.waiting.push_front(pending);
-            }
-        }
     }
 
     fn note_unnoticed(&mut self, failure: Failure) {

@@ -117,6 +117,14 @@ pub(crate) fn system<E: Into<std::io::Error>>(what: impl Into<String>) -> impl F
     move |why| Error::System { what: what.into(), why: why.into() }
 }
 
+/// What a refusal says of bytes that were moved.
+fn landed_bytes(landed: u64) -> String {
+    match landed {
+        0 => String::new(),
+        _ => format!(" (its first {landed} bytes had been moved)"),
+    }
+}
+
 /// Which side of an operation refused it.
 ///
 /// ```
@@ -233,8 +241,16 @@ pub enum Rule {
 pub enum Failure {
     /// A side refused it. Operations behind it go on. Of an operation of several requests (pieces, a signal behind its put), those before the
     /// refused one are done.
-    #[error("{operation} on the region of {peer}: {side}: {rule}")]
-    Refused { operation: &'static str, peer: SocketAddr, side: Side, rule: Rule },
+    #[error("{operation} on the region of {peer}: {side}: {rule}{}", landed_bytes(*landed))]
+    Refused {
+        operation: &'static str,
+        peer: SocketAddr,
+        side: Side,
+        rule: Rule,
+        /// Bytes of the operation, from the first on, that were moved before it was refused. More of them may have been, where memory went
+        /// away in the middle of a copy.
+        landed: u64,
+    },
     /// The peer is gone, or cannot be reached. Whether the operation was done there is not known.
     #[error("{operation}: the peer at {peer} is lost: {why}")]
     PeerLost { operation: &'static str, peer: SocketAddr, why: String },

@@ -8,7 +8,7 @@ use crate::services::{Services, random};
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
-use pagewire_nic::{QueuePair, QueuePairInit, Rights};
+use pagewire_nic::{QueuePair, QueuePairInit, RefusalScope, Rights};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 const MAGIC: [u8; 8] = *b"PAGEWIRE";
 /// Of the messages below.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// Bytes of a message at most; one byte in front of it says how many it has.
 pub(crate) const MAX_MESSAGE: usize = 128;
 
@@ -106,6 +106,8 @@ fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePai
         signal_all: true,
     };
     let queue_pair = services.domain.create_qp(init).map_err(refused(what))?;
+    // Both ends do so: the handshake has a version of its own.
+    queue_pair.set_refusal_scope(RefusalScope::Request);
     let change = QueuePairChange {
         state: Some(State::Init),
         pkey_index: Some(0),

@@ -48,8 +48,13 @@ impl Steps {
         self.returned == self.posted
     }
 
+    /// Bytes of those that are done.
+    pub fn length_done(&self) -> u64 {
+        self.list[..self.done].iter().map(|step| u64::from(step.local.length)).sum()
+    }
+
     /// What is not done is posted again.
-    pub fn rewind(&mut self) {
+    fn rewind(&mut self) {
         (self.posted, self.returned) = (self.done, self.done);
     }
 

@@ -779,7 +779,7 @@ impl RemoteRegion {
             }
             Err(rule) => {
                 let peer = self.connection.peer.socket();
-                Some(Failure::Refused { operation: name, peer, side: Side::Caller, rule })
+                Some(Failure::Refused { operation: name, peer, side: Side::Caller, rule, landed: 0 })
             }
         };
         // Nobody knows the operation yet: there is nobody to be woken.

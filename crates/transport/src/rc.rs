@@ -43,6 +43,16 @@ pub struct RemoteRights {
     pub atomic: bool,
 }
 
+/// What a refused request ends: one whose NAK says that it will never be executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RefusalScope {
+    /// The connection, as the InfiniBand specification says (volume 1, section 9.9.3).
+    #[default]
+    Connection,
+    /// That request and those [linked](Work::linked) to it. Both ends must have agreed on it.
+    Request,
+}
+
 /// What a connection is told on its way to RTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RcSettings {
@@ -63,6 +73,8 @@ pub struct RcSettings {
     pub remote_rights: RemoteRights,
     /// What becomes of packets that find a page absent.
     pub fault_handling: FaultHandling,
+    /// What a refused request ends.
+    pub refusal: RefusalScope,
 }
 
 /// What a connection is told on its way to RTS.
@@ -148,6 +160,7 @@ struct Shared {
     /// an allowance), and no other one is under way, or it is one that is to be repeated: no answer can be missing.
     requests_wait: bool,
     state: State,
+    refusal: RefusalScope,
     counters: ProtocolCounters,
 }
 
@@ -170,6 +183,8 @@ impl Shared {
 enum Step {
     /// So many packets.
     Sent(u32),
+    /// Nothing, but a request has ended, and the next one may be sent.
+    Again,
     Idle,
     Wait,
 }
@@ -226,6 +241,7 @@ impl RcConnection {
                 link: settings.link,
                 destination: settings.destination,
                 partition: settings.partition,
+                refusal: settings.refusal,
                 ..Shared::default()
             },
             established: false,
@@ -266,6 +282,7 @@ impl RcConnection {
             Some(Kind::Acknowledgement) | None => false,
         };
         let disposition = match kind {
+            Some(Kind::Request) if self.shared.state == State::Refusing => self.ask_while_refusing(header, ops),
             _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
             _ if header.bth.opcode == Opcode::CNP => {
                 self.requester.reduce_window();
@@ -314,8 +331,49 @@ impl RcConnection {
             }
             VendorPacket::Hold(hold) => self.requester.hold(now, hold, &mut self.shared),
             VendorPacket::Resume(resume) => self.requester.resume_from(now, resume, &mut self.shared, ops),
+            VendorPacket::Skip(skip) => {
+                let taken = self.responder.skip(skip, &self.shared);
+                self.shared.counters.stale += u64::from(!taken);
+            }
             VendorPacket::Hello(_) => self.shared.counters.stale += 1,
         }
+    }
+
+    /// Whether the connection has ended because it has refused a request of the peer, which may ask for the refusal again.
+    pub fn repeats_refusal(&self) -> bool {
+        self.shared.state == State::Dead && self.responder.has_refused()
+    }
+
+    /// A request while the refusal of another one waits behind responses.
+    #[cold]
+    fn ask_while_refusing<E: TransportOps>(&mut self, header: &Header, ops: &mut E) -> Disposition {
+        if !partitions_match(header.bth.partition, self.shared.partition) {
+            return Disposition::Dropped(DropCause::WrongPartition);
+        }
+        let disposition = self.responder.request(header, Payload::Bytes(&[]), &mut self.shared, ops);
+        self.faults.hold_due |= self.responder.take_hold();
+        // Nothing is kept any more: what has to wait is asked for again.
+        if disposition.is_held() { Disposition::Duplicate } else { disposition }
+    }
+
+    /// Takes a packet of the peer while the connection [repeats its refusal](Self::repeats_refusal), and answers it: READs and atomics that were
+    /// executed before it, and the refusal, for its own PSN alone.
+    #[cold]
+    pub fn answer_after_refusal<E: TransportOps>(&mut self, header: &Header, ops: &mut E) -> Disposition {
+        let is_request = matches!(kind_of(header.bth.opcode), Some(Kind::Request));
+        if !is_request || !partitions_match(header.bth.partition, self.shared.partition) {
+            return Disposition::Dropped(DropCause::WrongState);
+        }
+        let disposition = self.responder.request(header, Payload::Bytes(&[]), &mut self.shared, ops);
+        let mut left = limits::PROGRESS_PACKETS;
+        while left > 0 {
+            match self.responder.step(left, &mut self.shared, ops) {
+                Step::Sent(packets) => left = left.saturating_sub(packets),
+                // What waits is asked for again.
+                Step::Again | Step::Idle | Step::Wait => break,
+            }
+        }
+        disposition
     }
 
     /// Sends what may go (at most [`PROGRESS_PACKETS`](limits::PROGRESS_PACKETS) packets, or what
@@ -366,9 +424,9 @@ impl RcConnection {
             waits |= self.requester.resume(now, &mut self.shared, ops);
             waits |= self.responder.resume(&mut self.shared, ops);
             self.responder.expire(now, &self.shared);
-            if self.faults.are_pending() {
-                waits |= self.tell_faults(now, ops);
-            }
+        }
+        if self.faults.are_pending() {
+            waits |= self.tell_faults(now, ops);
         }
         // One burst of each half after the other: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
@@ -390,6 +448,7 @@ impl RcConnection {
             if responses && self.shared.state != State::Dead {
                 match self.responder.step(left, &mut self.shared, ops) {
                     Step::Sent(packets) => sent = sent.max(packets),
+                    Step::Again => {}
                     Step::Idle => responses = false,
                     Step::Wait => (responses, waits) = (false, true),
                 }
@@ -397,6 +456,7 @@ impl RcConnection {
             if requests && self.shared.state == State::Alive {
                 match self.requester.step(now, left, &mut self.shared, ops) {
                     Step::Sent(packets) => sent = sent.max(packets),
+                    Step::Again => {}
                     Step::Idle => {
                         requests = false;
                         self.shared.requests_wait =

@@ -185,6 +185,8 @@ pub struct Work {
     /// Wait for earlier READs and atomics first.
     pub fence: bool,
     pub solicited: bool,
+    /// It is not executed if the one posted before it is refused, where that does not end the connection.
+    pub linked: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -435,6 +437,11 @@ pub trait TransportOps {
     /// Reports work requests as complete: all up to and including `work`, in order; those before it
     /// succeeded. With a status other than `Success` the connection is dead and reports nothing more.
     fn complete(&mut self, work: WorkId, status: Status);
+
+    /// Reports the oldest work request as ended without success, and those before it as complete. The connection goes on. `landed`: bytes of
+    /// its message, from the first on, that are known to be where they should be. Only called with
+    /// [`RefusalScope::Request`](crate::RefusalScope::Request).
+    fn end_request(&mut self, work: WorkId, status: Status, landed: u32);
 
     /// Raises an asynchronous event. After `RequestError` and `AccessError` the connection is dead.
     fn event(&mut self, event: Event);

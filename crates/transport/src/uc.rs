@@ -105,7 +105,10 @@ impl UcConnection {
     pub fn receive_control(&mut self, body: &VendorPacket) {
         match body {
             VendorPacket::SelectiveAck(report) => self.meter.report(Psn::new(report.expected), self.next),
-            VendorPacket::Hello(_) | VendorPacket::Hold(_) | VendorPacket::Resume(_) => {
+            VendorPacket::Hello(_)
+            | VendorPacket::Hold(_)
+            | VendorPacket::Resume(_)
+            | VendorPacket::Skip(_) => {
                 self.counters.stale += 1
             }
         }

@@ -41,4 +41,4 @@ pub use icrc::Icrc;
 pub use opcode::{Extensions, Opcode, Operation, Transport};
 pub use packet::Packet;
 pub use reth::Reth;
-pub use vendor::{Capabilities, Echo, Hello, Hold, HoldFlags, Received, Resume, SelectiveAck, VendorPacket};
+pub use vendor::{Capabilities, Echo, Hello, Hold, HoldFlags, Received, Resume, SelectiveAck, Skip, VendorPacket};

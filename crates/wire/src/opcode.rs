@@ -152,6 +152,7 @@ const EXTENSIONS: [Option<Extensions>; 256] = {
             {
                 Some(Extensions::empty())
             }
+            Transport::Manufacturer if code == Opcode::SKIP.0 as usize => Some(Extensions::empty()),
             _ => None,
         };
         code += 1;
@@ -172,6 +173,8 @@ impl Opcode {
     pub const RESUME: Opcode = Opcode(0xc3);
     /// Pagewire: whether packets get through; see [`Echo`](crate::Echo). No header for queue pairs: fabrics exchange it.
     pub const ECHO: Opcode = Opcode(0xc4);
+    /// Pagewire: a request was refused, and the stream goes on behind it; see [`Skip`](crate::Skip).
+    pub const SKIP: Opcode = Opcode(0xc5);
 
     /// The opcode of an operation on a transport. Not every combination is one that the
     /// specification defines: [`extensions`](Self::extensions) tells.
@@ -342,6 +345,7 @@ impl fmt::Display for Opcode {
             Opcode::HOLD => f.write_str("Pagewire HOLD"),
             Opcode::RESUME => f.write_str("Pagewire RESUME"),
             Opcode::ECHO => f.write_str("Pagewire ECHO"),
+            Opcode::SKIP => f.write_str("Pagewire SKIP"),
             opcode => match opcode.operation() {
                 Some(operation) => write!(f, "{} {}", opcode.transport().name(), operation.name()),
                 None => write!(f, "{} opcode {:#04x}", opcode.transport().name(), opcode.0),

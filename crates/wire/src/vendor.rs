@@ -9,12 +9,14 @@ mod hello;
 mod hold;
 mod resume;
 mod selective_ack;
+mod skip;
 
 pub use echo::Echo;
 pub use hello::{Capabilities, Hello};
 pub use hold::{Hold, HoldFlags};
 pub use resume::Resume;
 pub use selective_ack::{Received, SelectiveAck};
+pub use skip::Skip;
 
 use crate::{Error, Opcode};
 
@@ -25,6 +27,7 @@ pub mod view {
     pub use super::hold::Packet as Hold;
     pub use super::resume::Packet as Resume;
     pub use super::selective_ack::Packet as SelectiveAck;
+    pub use super::skip::Packet as Skip;
 }
 
 /// The body of one of Pagewire's own packets.
@@ -38,6 +41,8 @@ pub enum VendorPacket {
     Hold(Hold),
     /// The page is there now.
     Resume(Resume),
+    /// The requester has seen a refusal, and goes on behind the request.
+    Skip(Skip),
 }
 
 impl VendorPacket {
@@ -54,6 +59,7 @@ impl VendorPacket {
             Opcode::SELECTIVE_ACK => SelectiveAck::parse(body).map(VendorPacket::SelectiveAck),
             Opcode::HOLD => Hold::parse(body).map(VendorPacket::Hold),
             Opcode::RESUME => Resume::parse(body).map(VendorPacket::Resume),
+            Opcode::SKIP => Skip::parse(body).map(VendorPacket::Skip),
             other => Err(Error::Opcode(other)),
         }
     }
@@ -65,6 +71,7 @@ impl VendorPacket {
             VendorPacket::SelectiveAck(_) => Opcode::SELECTIVE_ACK,
             VendorPacket::Hold(_) => Opcode::HOLD,
             VendorPacket::Resume(_) => Opcode::RESUME,
+            VendorPacket::Skip(_) => Opcode::SKIP,
         }
     }
 
@@ -75,6 +82,7 @@ impl VendorPacket {
             VendorPacket::SelectiveAck(selective_ack) => selective_ack.body_len(),
             VendorPacket::Hold(_) => hold::LEN,
             VendorPacket::Resume(_) => resume::LEN,
+            VendorPacket::Skip(_) => skip::LEN,
         }
     }
 
@@ -88,6 +96,7 @@ impl VendorPacket {
             VendorPacket::SelectiveAck(selective_ack) => selective_ack.emit(buffer),
             VendorPacket::Hold(hold) => hold.emit(buffer),
             VendorPacket::Resume(resume) => resume.emit(buffer),
+            VendorPacket::Skip(skip) => skip.emit(buffer),
         }
     }
 }

@@ -7,7 +7,7 @@ use pagewire_wire::datagram::{Datagram, Network, parse_ipv4};
 use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
 use pagewire_wire::{
     Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Header, Hello, Hold, HoldFlags, Icrc,
-    Opcode, Packet, Received, Resume, Reth, SelectiveAck, Syndrome, VendorPacket, aeth, atomic_ack_eth,
+    Opcode, Packet, Received, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, aeth, atomic_ack_eth,
     atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, packet, reth, xrceth,
 };
 use proptest::collection::vec;
@@ -166,6 +166,7 @@ fn own() -> impl Strategy<Value = VendorPacket> {
             flags: HoldFlags::from_bits_retain(flags)
         })),
         (u24(), u24()).prop_map(|(psn, block)| VendorPacket::Resume(Resume { psn, block })),
+        (u24(), u24()).prop_map(|(refused, resume)| VendorPacket::Skip(Skip { refused, resume })),
     ]
 }
 

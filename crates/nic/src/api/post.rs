@@ -3,7 +3,9 @@
 use crate::completion::{Opcode, Status};
 use crate::path::initiator_copy::{AtomicTransfer, Transfer};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::request::{Data, ReceiveRequest, SendOperation, SendRequest, operation_of};
+use crate::queue_pair::request::{
+    Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of,
+};
 use crate::services::ready::Occasion;
 use crate::words::attributes::{QueuePairType, State};
 use crate::words::error::{Error, Result, invalid_if};
@@ -33,6 +35,32 @@ impl<F: Fabric> QueuePair<F> {
                 return Ok(false);
             }
         }
+        self.keep_send(request, &operation, opcode, length, false)
+    }
+
+    /// Posts a send request as [`post_send`](Self::post_send) does, linked to the one that was posted last: it is not executed, and ends as
+    /// flushed, if that one is refused, or is linked to one that is. Only of use where a refused request
+    /// [ends alone](Self::set_refusal_scope).
+    pub fn post_linked(self: &Arc<Self>, request: &SendRequest<'_, F>) -> Result<bool> {
+        let length = self.check_data(&request.data)?;
+        let (operation, opcode, length) = self.check_operation(request, length)?;
+        let at_once = self.kind == QueuePairType::Rc && self.state() == State::ReadyToSend;
+        if at_once && self.post_fast(request, &operation, opcode, length) {
+            return Ok(false);
+        }
+        self.keep_send(request, &operation, opcode, length, true)
+    }
+
+    /// Has a send request wait for its turn.
+    #[inline]
+    fn keep_send(
+        self: &Arc<Self>,
+        request: &SendRequest<'_, F>,
+        operation: &Operation,
+        opcode: Opcode,
+        length: u32,
+        linked: bool,
+    ) -> Result<bool> {
         let mut send = self.send.lock();
         match self.state() {
             State::Reset | State::Init | State::ReadyToReceive => {
@@ -47,7 +75,8 @@ impl<F: Fabric> QueuePair<F> {
             }
             State::ReadyToSend | State::SendQueueDrain => {}
         }
-        send.push(request, &operation, opcode, length, request.signaled || self.signal_all);
+        let flags = SendFlags { signaled: request.signaled || self.signal_all, linked };
+        send.push(request, operation, opcode, length, flags);
         Ok(true)
     }
 

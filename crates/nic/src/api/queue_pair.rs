@@ -131,6 +131,7 @@ impl<F: Fabric> QueuePair<F> {
                 if qpc.attributes.state != State::Error {
                     self.enter_error(&mut qpc);
                 }
+                self.end_refusal(&mut qpc);
                 drop(qpc);
                 // Again after a call that was refused because an access did not end.
                 return self.wait_for_peers();

@@ -16,7 +16,7 @@ use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::poll_hint::Seeker;
 use crate::queue_pair::qp_context::{Connection, QpContext};
 use crate::queue_pair::request::operation_of;
-use crate::queue_pair::request::{Data, SendQueue, SendRequest, WholeReceive};
+use crate::queue_pair::request::{Data, SendFlags, SendQueue, SendRequest, WholeReceive};
 use crate::words::attributes::State;
 use crate::words::half::Half;
 use crate::words::limits::RING_INLINE;
@@ -57,7 +57,8 @@ impl<F: Fabric> Leaving<'_, F> {
         // Made anew: moved here from before, it would be waited for.
         let work = work_of(request, self.send.next_id(), length);
         let signaled = request.signaled || queue_pair.signals_all();
-        self.send.push(request, &work.operation, Opcode::Send, work.length, signaled);
+        let flags = SendFlags { signaled, linked: false };
+        self.send.push(request, &work.operation, Opcode::Send, work.length, flags);
         drop(self.send);
         *submitted = work.id.0 + 1;
         self.token.sent(now, &work).map_or(u64::MAX, |at| at.0)
@@ -326,5 +327,6 @@ impl<F: Fabric> QueuePair<F> {
 #[inline(always)] // Part of each short SEND.
 fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> Work {
     let (operation, _) = operation_of(&request.operation);
-    Work { id, operation, length: length as u32, fence: request.fence, solicited: request.solicited }
+    let (fence, solicited, linked) = (request.fence, request.solicited, false);
+    Work { id, operation, length: length as u32, fence, solicited, linked }
 }

@@ -16,6 +16,7 @@ use pagewire_paging::FaultCounts;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, SendOnlyRequest, Time};
 use pagewire_wire::{Header, Opcode, Operation, Transport, VendorPacket};
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 /// What packets share that a thread takes one after the other while it holds the queue pair.
 pub(crate) struct Burst<'n, F: Fabric> {
@@ -56,9 +57,10 @@ impl<F: Fabric> QueuePair<F> {
             Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
             Transport::Ud => self.kind == QueuePairType::Ud,
-            // Rings lose nothing: there is nothing to say there but that the peer has begun.
+            // Rings lose nothing: there is nothing to say there but that the peer has begun, or goes on behind a refusal.
             Transport::Manufacturer => {
-                let said = matches!(origin, Origin::Network) || header.bth.opcode == Opcode::HELLO;
+                let said = matches!(origin, Origin::Network)
+                    || matches!(header.bth.opcode, Opcode::HELLO | Opcode::SKIP);
                 self.kind != QueuePairType::Ud && said
             }
             _ => false,
@@ -127,6 +129,9 @@ impl<F: Fabric> QueuePair<F> {
             self.establish_communication(qpc);
             return Disposition::Executed(1);
         }
+        if header.bth.opcode == Opcode::SKIP {
+            return self.take_skip(qpc, payload);
+        }
         let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
         let mut ops = QpTransportOps::new(self, qpc, Some(origin), session);
         let mut disposition = match &mut connection {
@@ -154,6 +159,26 @@ impl<F: Fabric> QueuePair<F> {
         }
         self.apply_end(qpc, ended);
         disposition
+    }
+
+    /// Answers a peer that asks again for what the queue pair has refused, and has ended with. False: the packet asks for nothing of that.
+    #[cold]
+    pub(crate) fn repeat_refusal(&self, header: &Header, source: IpAddr) -> bool {
+        if !self.repeats_refusal.load(Ordering::Acquire) || header.bth.opcode.transport() != Transport::Rc {
+            return false;
+        }
+        // Whoever has it changes the state, or answers another packet: the peer asks again.
+        let Some(mut qpc) = self.qpc.try_lock() else { return false };
+        if !self.has_peer_at(source, &qpc.attributes) {
+            return false;
+        }
+        let Some(mut refused) = qpc.refused.take() else { return false };
+        let mut session = AccessSession::new(&self.services);
+        let mut ops = QpTransportOps::new(self, &mut qpc, Some(&Origin::Network), &mut session);
+        let disposition = refused.answer_after_refusal(header, &mut ops);
+        ops.finish();
+        qpc.refused = Some(refused);
+        !matches!(disposition, Disposition::Dropped(_))
     }
 
     /// Counts a packet that is dropped before the protocol sees it.
@@ -250,6 +275,18 @@ impl<F: Fabric> QueuePair<F> {
         {
             rc.note_overflow();
         }
+    }
+
+    /// A SKIP that came over a ring.
+    #[cold]
+    fn take_skip(&self, qpc: &mut QpContext<F>, payload: Payload<'_>) -> Disposition {
+        let parsed = match payload {
+            Payload::Bytes([bytes]) => VendorPacket::parse(Opcode::SKIP, bytes).ok(),
+            _ => None,
+        };
+        let Some(own) = parsed else { return self.drop_packet(DropCause::Malformed) };
+        self.take_vendor_packet(qpc, &own);
+        Disposition::Executed(1)
     }
 
     /// A packet of Pagewire's own.

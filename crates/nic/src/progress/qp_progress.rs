@@ -297,7 +297,15 @@ impl<F: Fabric> QueuePair<F> {
             self.enter_send_queue_error(qpc);
             return;
         }
+        let refused = match &mut qpc.connection {
+            Connection::Rc(rc) if rc.repeats_refusal() => std::mem::take(&mut qpc.connection),
+            _ => Connection::None,
+        };
         self.enter_error(qpc);
+        if let Connection::Rc(refused) = refused {
+            qpc.refused = Some(refused);
+            self.repeats_refusal.store(true, Ordering::Release);
+        }
         if let Some(event) = failure.event {
             self.raise(event);
         }

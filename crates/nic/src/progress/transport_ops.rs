@@ -800,6 +800,10 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         }
     }
 
+    fn end_request(&mut self, work: WorkId, status: Status, landed: u32) {
+        self.queue_pair.end_send(work, status, landed);
+    }
+
     fn event(&mut self, event: Event) {
         match event {
             Event::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),

@@ -118,7 +118,9 @@ impl<F: Fabric> UdpRx<'_, F> {
             return;
         };
         if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
-            queue_pair.drop_packet(cause);
+            if !queue_pair.repeat_refusal(&packet.header, source) {
+                queue_pair.drop_packet(cause);
+            }
             return;
         }
         let queue_pair = queue_pair.clone();
@@ -216,6 +218,7 @@ impl<F: Fabric> Current<'_, F> {
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) -> usize {
         let Current { burst, qpc, queue_pair, .. } = self;
         if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
+            // The burst may have begun before it refused one of its packets: what is repeated comes by itself.
             queue_pair.drop_packet(cause);
             return 1;
         }

@@ -56,6 +56,8 @@ pub struct QpContext<F: Fabric> {
     /// What the queue pair was told last.
     pub attributes: Attributes,
     pub(crate) connection: Connection,
+    /// The connection that has ended because it refused a request of the peer. It repeats that until the program changes the state.
+    pub(crate) refused: Option<Box<RcConnection>>,
     /// The peer was heard from (COMM_EST).
     pub communicates: bool,
     /// The peer knows that this side is in RTS: a packet of its own or a HELLO has said so.
@@ -229,6 +231,13 @@ impl<F: Fabric> QpContext<F> {
         std::mem::forget(nothing);
     }
 
+    /// The program changes the state: what was refused is not repeated any more.
+    pub(crate) fn end_refusal(&mut self) {
+        if let Some(refused) = self.refused.take() {
+            self.ended += refused.counters();
+        }
+    }
+
     /// Ends the protocol; the path stays to be looked at.
     pub fn stop(&mut self) {
         self.ended += self.connection.counters();
@@ -239,6 +248,9 @@ impl<F: Fabric> QpContext<F> {
     pub fn protocol_counters(&self) -> ProtocolCounters {
         let mut sum = self.ended;
         sum += self.connection.counters();
+        if let Some(refused) = &self.refused {
+            sum += refused.counters();
+        }
         sum
     }
 
@@ -326,6 +338,7 @@ impl<F: Fabric> QpContext<F> {
                     min_rnr_timer: attributes.min_rnr_timer,
                     remote_rights: remote_rights(attributes.access),
                     fault_handling: queue_pair.fault_handling(),
+                    refusal: queue_pair.refusal_scope(),
                 }))),
                 QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
                     link,

@@ -126,6 +126,15 @@ pub struct SendRequest<'a, F: Fabric> {
     pub destination: Option<Destination<'a, F>>,
 }
 
+/// How a send request is kept, besides what it says itself.
+#[derive(Debug, Clone, Copy)]
+pub struct SendFlags {
+    /// Its completion is reported though it succeeds.
+    pub signaled: bool,
+    /// It is not executed if the request before it is refused.
+    pub linked: bool,
+}
+
 /// A receive work request.
 pub struct ReceiveRequest<'a> {
     pub wr_id: u64,
@@ -204,14 +213,15 @@ impl<F: Fabric> SendQueue<F> {
         operation: &Operation,
         opcode: Opcode,
         length: u32,
-        signaled: bool,
+        flags: SendFlags,
     ) {
+        let SendFlags { signaled, linked } = flags;
         let id = self.next_id();
         let kept = self.kept.add();
         kept.wr_id = request.wr_id;
         request.data.keep_in(&mut kept.data);
-        kept.work =
-            Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
+        let (fence, solicited) = (request.fence, request.solicited);
+        kept.work = Work { id, operation: *operation, length, fence, solicited, linked };
         (kept.opcode, kept.signaled) = (opcode, signaled);
         if let Some(to) = &request.destination {
             kept.destination = Some((to.address.clone(), to.queue_pair, to.queue_key));

@@ -73,7 +73,7 @@ impl Conditional {
         let message = match release.taken_by(&peer, write.length()) {
             Err(rule) => {
                 let (peer, side) = (peer.socket(), Side::Target);
-                write.end(&Failure::Refused { operation: WRITE, peer, side, rule });
+                write.end(&Failure::Refused { operation: WRITE, peer, side, rule, landed: 0 });
                 Message::Ended { serial, release: Some(number), ending: Ending::Refused }
             }
             Ok(token) => match write.post(token.base, token.key) {
@@ -133,7 +133,7 @@ impl Node {
         let socket = peer.0.socket();
         if write.length() > MAX_LENGTH as u64 {
             let (side, rule) = (Side::Caller, Rule::Length(write.length()));
-            return Err(Failure::Refused { operation: WRITE, peer: socket, side, rule });
+            return Err(Failure::Refused { operation: WRITE, peer: socket, side, rule, landed: 0 });
         }
         let conditional = &self.conditional;
         let connected = conditional.services.inbox().and_then(|_| conditional.peers.connect(peer.0));

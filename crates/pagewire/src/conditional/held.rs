@@ -64,7 +64,7 @@ pub(super) fn hold<B: Buffer>(
     let (address, count) = buffer.bytes();
     if count > MAX_LENGTH {
         let (side, rule) = (Side::Caller, Rule::Length(count as u64));
-        let failure = Failure::Refused { operation: WRITE, peer: socket, side, rule };
+        let failure = Failure::Refused { operation: WRITE, peer: socket, side, rule, landed: 0 };
         return Err(OperationError { buffer, failure });
     }
     // Its release comes as a message.

@@ -153,7 +153,7 @@ impl RcConnection {
             now.0.saturating_sub(last.0) < limits::HOLD_INTERVAL && (!dropped || held == psn)
         });
         let silent = self.faults.handling == FaultHandling::Timeout;
-        if recent || silent || !self.shared.fills_gaps() || self.shared.state != State::Alive {
+        if recent || silent || !self.shared.fills_gaps() || self.shared.state == State::Dead {
             self.faults.hold_due = false;
             return false;
         }

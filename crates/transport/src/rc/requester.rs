@@ -4,6 +4,7 @@
 
 mod bursts;
 mod packets;
+mod skip;
 
 use std::collections::VecDeque;
 
@@ -19,6 +20,7 @@ use crate::{
     WorkId, limits, packets_for,
 };
 use packets::request;
+use skip::Skipped;
 
 /// A posted work request, and which PSNs are its own once it has started.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,8 @@ pub(super) struct Entry {
     /// The peer could not read its bytes where they lie: they travel themselves, in packets of the [shorter
     /// MTU](Link::shorter_mtu).
     bounced: bool,
+    /// What it is linked to has failed: it ends without having begun.
+    is_flushed: bool,
 }
 
 impl Entry {
@@ -132,6 +136,10 @@ pub(super) struct Requester {
     pub(super) gone_back_for_response: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
     pub(super) blocked: Option<(WorkId, Status)>,
+    /// PSNs that are over without having been executed.
+    skipped: Option<Skipped>,
+    /// The last work request has failed, or is linked to one that has.
+    chain_failed: bool,
     /// Of the PSNs under way so many have got there: the peer has said since they were sent that it waits for a page.
     waiting_there: u32,
     /// It has said so since the timer last ran out.
@@ -188,8 +196,11 @@ impl Requester {
         self.retry.set(settings);
     }
 
-    pub(super) fn post(&mut self, work: Work) {
-        self.queue.push_back(self.entry(work));
+    pub(super) fn post(&mut self, mut work: Work) {
+        self.chain_failed &= work.linked;
+        // The responder may execute it before it has found out that it cannot answer the READ.
+        work.fence |= work.linked && self.queue.back().is_some_and(Entry::awaits_response);
+        self.queue.push_back(Entry { is_flushed: self.chain_failed, ..self.entry(work) });
     }
 
     /// Whether everything that was posted has been sent, and nothing is to be repeated.
@@ -197,6 +208,7 @@ impl Requester {
     pub(super) fn has_sent_everything(&self) -> bool {
         self.blocked.is_none()
             && self.resend.is_none()
+            && !self.owes_skip()
             && self.started == self.queue.len()
             && self.queue.back().is_none_or(|last| last.end() == self.next)
     }
@@ -208,6 +220,7 @@ impl Requester {
             && !self.draining
             && self.has_sent_everything()
             && !self.retry.waits_for_receiver()
+            && !self.owes_skip()
             && !(work.fence && self.reads > 0)
             && work.length <= shared.link.request_mtu
             // One packet a round trip is no burst, however slow the pace.
@@ -219,7 +232,8 @@ impl Requester {
     #[inline(always)] // Part of the fast path.
     fn entry(&self, work: Work) -> Entry {
         let (first, chunk) = (Psn::default(), self.read_chunk);
-        Entry { work, first, packets: 0, chunk, cut_at: 0, write_only: false, bounced: false }
+        let (write_only, bounced, is_flushed) = (false, false, false);
+        Entry { work, first, packets: 0, chunk, cut_at: 0, write_only, bounced, is_flushed }
     }
 
     /// That packet has left.
@@ -234,6 +248,7 @@ impl Requester {
         }
         self.next = self.next.plus(1);
         self.unasked = 0;
+        self.chain_failed = false;
         shared.counters.requests_sent += 1;
     }
 
@@ -247,7 +262,7 @@ impl Requester {
 
     /// Takes new work at once: nothing is outstanding.
     pub(super) fn is_quiet(&self) -> bool {
-        self.running && !self.draining && self.queue.is_empty()
+        self.running && !self.draining && self.queue.is_empty() && !self.chain_failed
     }
 
     pub(super) fn outstanding(&self) -> usize {
@@ -269,6 +284,9 @@ impl Requester {
         self.pacer.look();
         if !self.running || self.retry.waits_for_receiver() {
             return Step::Idle;
+        }
+        if self.owes_skip() && !self.send_skip(now, shared, ops) {
+            return Step::Wait;
         }
         if let Some(psn) = self.resend {
             return self.send_again(psn, now, shared, ops);
@@ -317,6 +335,7 @@ impl Requester {
                 LinkState::Delivered => {}
             }
         }
+        self.doubt_skip();
         match self.retry.expired(now, pace) {
             // Should the peer be a Pagewire, whose greeting was lost, it has its time. Nothing is sent to it meanwhile.
             Expiry::Exhausted if shared.greeting => {
@@ -330,10 +349,7 @@ impl Requester {
             Expiry::Timeout => {
                 shared.counters.timeouts += 1;
                 self.retry.restart(now, pace);
-                self.board.doubt_all();
-                for (index, _) in self.kept.iter() {
-                    self.board.arrive(index);
-                }
+                self.doubt_all();
             }
             Expiry::Probe if shared.link.lossless => {
                 self.retry.probed(now, pace);
@@ -358,6 +374,14 @@ impl Requester {
         self.recover = Some(self.next);
         (self.gone_back, self.gone_back_for_response) = (None, None);
         self.go_back(self.unacked, shared);
+    }
+
+    /// The responder may have given up what has arrived there.
+    fn doubt_all(&mut self) {
+        self.board.doubt_all();
+        for (index, _) in self.kept.iter() {
+            self.board.arrive(index);
+        }
     }
 
     /// Sends the last request again: what comes back tells what is missing before it (the idea of
@@ -480,10 +504,10 @@ impl Requester {
     }
 
     /// Reports a work request that failed at this side, once it is the oldest.
-    pub(super) fn complete_blocked<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) {
+    pub(super) fn complete_blocked<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
         let Some((id, status)) = self.blocked else { return };
         if self.queue.front().is_some_and(|entry| entry.work.id == id) {
-            self.fail(status, shared, ops);
+            self.end_oldest(now, status, shared, ops);
         }
     }
 
@@ -557,7 +581,7 @@ impl Requester {
     fn send_new<E: TransportOps>(&mut self, now: Time, most: u32, shared: &mut Shared, ops: &mut E) -> Step {
         let begun = self.started > 0 && self.next != self.queue[self.started - 1].end();
         if !begun {
-            match self.begin(shared, ops) {
+            match self.begin(now, shared, ops) {
                 Begin::Started => {}
                 Begin::Finished => return Step::Sent(1),
                 Begin::NotNow => return Step::Idle,
@@ -614,12 +638,17 @@ impl Requester {
     }
 
     /// Starts the next work request, if its turn has come.
-    fn begin<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> Begin {
-        let Some(&Entry { work, .. }) = self.queue.get(self.started) else { return Begin::NotNow };
+    fn begin<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) -> Begin {
+        let Some(&Entry { work, is_flushed, .. }) = self.queue.get(self.started) else {
+            return Begin::NotNow;
+        };
         if self.draining || self.blocked.is_some() {
             return Begin::NotNow;
         }
         let alone = self.started == 0;
+        if is_flushed {
+            return self.flush_linked(ops);
+        }
         let packets = match work.operation {
             // What follows may depend on it: it is a barrier on both sides.
             Operation::Local if alone => {
@@ -662,10 +691,20 @@ impl Requester {
         let entry = *entry;
         self.started += 1;
         if entry.awaits_response() && self.max_rd_atomic == 0 {
-            self.block(work.id, Status::LocalQpOperation, shared, ops);
+            self.block(now, (work.id, Status::LocalQpOperation), shared, ops);
             return Begin::NotNow;
         }
         Begin::Started
+    }
+
+    /// Ends the next work request, which is linked to one that has failed.
+    #[cold]
+    fn flush_linked<E: TransportOps>(&mut self, ops: &mut E) -> Begin {
+        debug_assert!(self.started == 0, "what it is linked to has ended");
+        if let Some(entry) = self.queue.pop_front() {
+            ops.end_request(entry.work.id, Status::Flushed, 0);
+        }
+        Begin::Finished
     }
 
     /// Whether `count` more PSNs may be under way.
@@ -741,8 +780,9 @@ impl Requester {
                 return Step::Wait;
             }
             Outcome::Denied(denial) => {
-                self.block(entry.work.id, denied_status(denial), shared, ops);
-                return Step::Idle;
+                self.block(now, (entry.work.id, denied_status(denial)), shared, ops);
+                let has_ended = self.blocked.is_none() && shared.state == State::Alive;
+                return if has_ended { Step::Again } else { Step::Idle };
             }
         };
         self.leaves();
@@ -773,9 +813,15 @@ impl Requester {
             || self.next.since(self.unacked) + 1 >= limits::LOSSY_SPAN
     }
 
-    fn block<E: TransportOps>(&mut self, id: WorkId, status: Status, shared: &mut Shared, ops: &mut E) {
+    fn block<E: TransportOps>(
+        &mut self,
+        now: Time,
+        (id, status): (WorkId, Status),
+        shared: &mut Shared,
+        ops: &mut E,
+    ) {
         self.blocked = Some((id, status));
-        self.complete_blocked(shared, ops);
+        self.complete_blocked(now, shared, ops);
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod duplicates;
 mod outputs;
+mod refusal;
 
 use std::collections::VecDeque;
 
@@ -12,8 +13,9 @@ use super::execute::{Answer, Executor, Stop};
 use super::gap::Gap;
 use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
 use crate::stash::Stash;
-use crate::{Disposition, DropCause, Event, Payload, Psn, Time, TransportOps, packets_for};
+use crate::{Disposition, DropCause, Payload, Psn, Time, TransportOps, packets_for};
 use outputs::{NO_CREDITS, Output, ReadResponses, acknowledgement};
+use refusal::Refused;
 
 #[derive(Debug, Default)]
 pub(super) struct Responder {
@@ -41,6 +43,10 @@ pub(super) struct Responder {
     kept: Stash,
     report_due: bool,
     hold_due: bool,
+    /// A request was refused, and the requester has not gone on behind it.
+    refused: Option<Refused>,
+    /// Somebody has asked for that NAK again.
+    refusal_due: bool,
     /// The response that is next waits, for a page or for the link.
     stalled: bool,
 }
@@ -87,6 +93,7 @@ impl Responder {
     /// Whether all there is to send is one acknowledgement.
     pub(super) fn acknowledges_only(&self) -> bool {
         !self.report_due
+            && self.refused.is_none()
             && self.replays.is_empty()
             && self.outputs.len() == 1
             && matches!(self.outputs.front(), Some(Output::Ack { .. }))
@@ -104,7 +111,10 @@ impl Responder {
 
     /// Whether a request with this PSN is the next, and begins a message.
     pub(super) fn expects_message(&self, psn: Psn) -> bool {
-        psn == self.expected && !self.nak_sent && self.executor.placer.is_between_messages()
+        psn == self.expected
+            && !self.nak_sent
+            && self.refused.is_none()
+            && self.executor.placer.is_between_messages()
     }
 
     /// Whether nothing is to be executed later, and nothing to be sent but one acknowledgement at most.
@@ -121,6 +131,7 @@ impl Responder {
             && self.replays.is_empty()
             && self.kept.is_empty()
             && !self.report_due
+            && !self.refusal_due
             && !self.hold_due
     }
 
@@ -190,6 +201,9 @@ impl Responder {
         shared: &mut Shared,
         ops: &mut E,
     ) -> Disposition {
+        if let Some(refused) = self.refused {
+            return self.request_after_refusal(header, refused, shared, ops);
+        }
         let psn = Psn::new(header.bth.psn);
         match self.check_psn(psn) {
             Order::Expected => {
@@ -243,7 +257,7 @@ impl Responder {
     /// Asks for what was dropped and does not come again, once it is time.
     pub(super) fn expire(&mut self, now: Time, shared: &Shared) {
         // What expired or went on before this may have ended the connection, or refused a request.
-        if shared.state == State::Alive && self.gap.look(self.expected, self.nak_sent, now) {
+        if shared.state == State::Alive && self.refused.is_none() && self.gap.look(self.expected, self.nak_sent, now) {
             self.ask_for_repetition(shared);
         }
     }
@@ -418,20 +432,12 @@ impl Responder {
         }
         self.outputs.push_back(nak);
     }
-
-    /// Queues the last NAK. Nothing that arrives is looked at any more.
-    fn refuse(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
-        shared.state = State::Refusing;
-        self.kept.clear();
-        let message = self.executor.message();
-        self.queue_nak(Output::Refusal { psn, nak, message, event });
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FaultHandling, Link, RemoteRights};
+    use crate::{FaultHandling, Link, RefusalScope, RemoteRights};
 
     #[test]
     fn a_repeated_atomic_gets_its_own_result_though_its_psn_is_used_again() {
@@ -444,6 +450,7 @@ mod tests {
             min_rnr_timer: 0,
             remote_rights: RemoteRights::default(),
             fault_handling: FaultHandling::Stash,
+            refusal: RefusalScope::Connection,
         });
         let psn = Psn::new(7);
         responder.remember(psn, 1);

@@ -21,6 +21,10 @@ impl Requester {
     ) -> Disposition {
         let psn = Psn::new(header.bth.psn);
         let syndrome = header.aeth.map(|aeth| aeth.syndrome);
+        let asks_again = matches!(syndrome, Some(Syndrome::Nak(_) | Syndrome::ReceiverNotReady { .. }));
+        if asks_again && self.asks_for_skip(psn, now, shared) {
+            return Disposition::Executed(1);
+        }
         if !self.is_outstanding(psn) || matches!(syndrome, Some(Syndrome::Reserved(_))) {
             return Disposition::Dropped(DropCause::Stale);
         }
@@ -62,9 +66,9 @@ impl Requester {
                         shared.counters.sequence_naks_received += 1;
                         self.sequence_error(psn, now, shared, ops);
                     }
-                    Nak::InvalidRequest => self.fail(Status::RemoteInvalidRequest, shared, ops),
-                    Nak::RemoteAccess => self.fail(Status::RemoteAccess, shared, ops),
-                    Nak::RemoteOperational => self.fail(Status::RemoteOperation, shared, ops),
+                    Nak::InvalidRequest => self.end_oldest(now, Status::RemoteInvalidRequest, shared, ops),
+                    Nak::RemoteAccess => self.end_oldest(now, Status::RemoteAccess, shared, ops),
+                    Nak::RemoteOperational => self.end_oldest(now, Status::RemoteOperation, shared, ops),
                     Nak::InvalidRd | Nak::Reserved(_) => self.fail(Status::BadResponse, shared, ops),
                 }
             }
@@ -149,6 +153,9 @@ impl Requester {
         ops: &mut E,
     ) {
         let expected = Psn::new(report.expected);
+        if self.asks_for_skip(expected, now, shared) {
+            return;
+        }
         let outstanding = self.next.since(self.unacked);
         if expected.since(self.unacked) > outstanding {
             shared.counters.stale += 1;
@@ -219,6 +226,9 @@ impl Requester {
         ops: &mut E,
     ) {
         let psn = Psn::new(resume.psn);
+        if self.asks_for_skip(psn, now, shared) {
+            return;
+        }
         // Where none is known yet, as of a peer that has acknowledged nothing, the same is not sent over and over.
         let round_trip = self.retry.shortest_round_trip();
         let interval = |last: Psn| match last == psn {
@@ -316,7 +326,7 @@ impl Requester {
         self.advance(at, now, shared);
         if let Some(id) = done {
             ops.complete(id, Status::Success);
-            self.complete_blocked(shared, ops);
+            self.complete_blocked(now, shared, ops);
         }
         at.is_before(to)
     }
@@ -340,7 +350,7 @@ impl Requester {
     }
 
     /// The oldest unacknowledged PSN is now `to`.
-    fn advance(&mut self, to: Psn, now: Time, shared: &Shared) {
+    pub(super) fn advance(&mut self, to: Psn, now: Time, shared: &Shared) {
         let count = to.since(self.unacked);
         if count == 0 {
             return;
@@ -351,6 +361,7 @@ impl Requester {
             self.window.acknowledged(count);
         }
         self.unacked = to;
+        self.forget_skip();
         self.repeat_naks = 0;
         self.executed = self.executed.later(to);
         // Half the PSNs further on they would count as the future.
@@ -405,7 +416,7 @@ impl Requester {
             Some(Outcome::Done(taken)) => taken,
             Some(Outcome::Wait(reason)) => return Disposition::Held { reason, again: false },
             Some(Outcome::Denied(denial)) => {
-                self.fail(denied_status(denial), shared, ops);
+                self.end_oldest(now, denied_status(denial), shared, ops);
                 return Disposition::Dropped(DropCause::NoAccess);
             }
             None => {
@@ -421,7 +432,7 @@ impl Requester {
             self.started -= 1;
             self.advance(self.unacked.plus(1), now, shared);
             ops.complete(entry.work.id, Status::Success);
-            self.complete_blocked(shared, ops);
+            self.complete_blocked(now, shared, ops);
             if shared.state == State::Alive && self.unacked.is_before(self.executed) {
                 // What lies behind was acknowledged while responses were missing.
                 self.acknowledge(self.executed, now, shared, ops);
@@ -540,7 +551,7 @@ impl Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rc::{ProtocolCounters, RequesterSettings};
+    use crate::rc::{ProtocolCounters, RefusalScope, RequesterSettings};
     use crate::{Link, limits};
 
     #[test]
@@ -556,6 +567,7 @@ mod tests {
             response_stalled: false,
             requests_wait: false,
             state: State::Alive,
+            refusal: RefusalScope::Connection,
             counters: ProtocolCounters::default(),
         };
         let mut requester = Requester::new(&link);

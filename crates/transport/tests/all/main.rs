@@ -12,6 +12,7 @@ mod rc_patience;
 mod rc_refusals;
 mod rc_retries;
 mod rc_rules;
+mod rc_skips;
 mod rc_unreadable;
 mod rc_workload;
 mod rc_write_only;

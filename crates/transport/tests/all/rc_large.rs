@@ -81,6 +81,9 @@ impl TransportOps for Counting {
     fn complete(&mut self, work: WorkId, status: Status) {
         self.completions.push((work, status));
     }
+    fn end_request(&mut self, work: WorkId, status: Status, _landed: u32) {
+        panic!("{work:?}: {status:?}")
+    }
     fn event(&mut self, event: Event) {
         panic!("{event:?}")
     }
@@ -98,6 +101,7 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
             min_rnr_timer: 0,
             remote_rights: RemoteRights { read: true, write: true, atomic: false },
             fault_handling: FaultHandling::Stash,
+            refusal: RefusalScope::Connection,
         });
         connection.start_requester(RequesterSettings {
             send_psn: psn,
@@ -113,8 +117,7 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
         id: WorkId(0),
         operation,
         length: limits::MAX_MESSAGE,
-        fence: false,
-        solicited: false,
+        ..Work::default()
     });
     while operations[0].completions.is_empty() {
         let mut moved = 0;

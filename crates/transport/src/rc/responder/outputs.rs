@@ -6,7 +6,7 @@ use pagewire_wire::{
 
 use super::Responder;
 use crate::rc::execute::refusal;
-use crate::rc::{Shared, State, Step};
+use crate::rc::{RefusalScope, Shared, State, Step};
 use crate::{Event, Outcome, Psn, RemoteAddress, Source, TransportOps, packets_for};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
@@ -32,13 +32,26 @@ pub(super) enum Output {
         syndrome: Syndrome,
         message: u32,
     },
-    /// The last word of this connection.
+    /// The last word of this connection, or until the requester goes on.
     Refusal {
         psn: Psn,
         nak: Nak,
         message: u32,
         event: Event,
     },
+}
+
+impl Output {
+    /// The first PSN that it answers.
+    pub(super) fn psn(&self) -> Psn {
+        match *self {
+            Output::Read(ReadResponses { psn, .. })
+            | Output::Ack { psn, .. }
+            | Output::Atomic { psn, .. }
+            | Output::Retry { psn, .. }
+            | Output::Refusal { psn, .. } => psn,
+        }
+    }
 }
 
 /// The responses of one READ that have not been sent.
@@ -68,6 +81,9 @@ impl Responder {
             return self.report(shared, ops);
         }
         let replay = !self.replays.is_empty();
+        if !replay && self.is_stopped() {
+            return self.repeat_refusal(shared, ops);
+        }
         let queue = if replay { &mut self.replays } else { &mut self.outputs };
         let alone = queue.len() == 1 && !replay && !shared.link.lossless;
         let Some(mut output) = queue.front().copied() else { return Step::Idle };
@@ -117,12 +133,36 @@ impl Responder {
             Output::Atomic { .. } if !replay => self.reads = self.reads.saturating_sub(1),
             Output::Retry { syndrome: Syndrome::Nak(_), .. } => shared.counters.sequence_naks_sent += 1,
             Output::Retry { .. } => shared.counters.rnr_naks_sent += 1,
-            Output::Refusal { event, .. } => {
-                shared.state = State::Dead;
-                ops.event(event);
-            }
+            Output::Refusal { event, .. } => self.refusal_left(event, shared, ops),
             _ => {}
         }
+        Step::Sent(1)
+    }
+
+    /// The refusal has left for the first time.
+    #[cold]
+    fn refusal_left<E: TransportOps>(&mut self, event: Event, shared: &mut Shared, ops: &mut E) {
+        if let Some(refused) = &mut self.refused {
+            refused.is_sent = true;
+        }
+        if shared.refusal == RefusalScope::Connection {
+            shared.state = State::Dead;
+            ops.event(event);
+        }
+    }
+
+    /// Sends the refusal again, if somebody has asked for it.
+    #[cold]
+    fn repeat_refusal<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
+        let Some(refused) = self.refusal_to_repeat() else { return Step::Idle };
+        let message = self.executor.message();
+        if let Outcome::Wait(_) =
+            acknowledge(refused.psn, Syndrome::Nak(refused.nak), message, shared, ops)
+        {
+            return Step::Wait;
+        }
+        self.refusal_due = false;
+        shared.counters.responses_sent += 1;
         Step::Sent(1)
     }
 
@@ -165,10 +205,8 @@ impl Responder {
             }
             Outcome::Denied(denial) => {
                 // The region has gone since the request was checked: no response behind this one can be.
-                self.outputs.clear();
-                self.replays.clear();
                 let (nak, event) = refusal(denial);
-                self.refuse(psn, nak, event, shared);
+                self.refuse_read(psn, nak, event, shared);
                 return Step::Sent(1);
             }
         };

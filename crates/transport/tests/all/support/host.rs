@@ -43,6 +43,8 @@ pub struct Host {
     pub received: Vec<Received>,
     pub completions: Vec<(WorkId, Status)>,
     pub failed: bool,
+    /// Requests that ended while the connection goes on, and how many bytes of them had landed.
+    pub landed: Vec<(WorkId, u32)>,
     pub events: Vec<Event>,
     pub sent: Vec<Packet>,
     pub atomics_run: usize,
@@ -64,6 +66,8 @@ pub struct Host {
     pub deny_write: Option<Denial>,
     pub deny_invalidate: Option<Denial>,
     pub deny_place: Option<Denial>,
+    /// Memory from this address on is refused when it is accessed, though a check of its range permits it.
+    pub gone_from: u64,
     /// `write_remote`, `place_receive`, `atomic_remote` and responses of READs say Wait until this is false.
     pub page_absent: bool,
     /// Reads of what it sends of its own say Wait until this is false.
@@ -92,6 +96,7 @@ impl Host {
             received: Vec::new(),
             completions: Vec::new(),
             failed: false,
+            landed: Vec::new(),
             events: Vec::new(),
             sent: Vec::new(),
             atomics_run: 0,
@@ -108,6 +113,7 @@ impl Host {
             deny_write: None,
             deny_invalidate: None,
             deny_place: None,
+            gone_from: u64::MAX,
             page_absent: false,
             source_absent: false,
             absent_work: None,
@@ -193,6 +199,9 @@ impl Host {
                 if let Some(denial) = self.deny_response {
                     return Outcome::Denied(denial);
                 }
+                if remote.address + u64::from(source.len()) > self.gone_from {
+                    return Outcome::Denied(Denial::RemoteAccess);
+                }
                 match self.range(remote, length.into()) {
                     Ok(range) => self.memory.borrow()[range].to_vec(),
                     Err(denial) => return Outcome::Denied(denial),
@@ -245,6 +254,9 @@ impl Host {
         }
         if let Some(denial) = self.deny_write {
             return Outcome::Denied(denial);
+        }
+        if remote.address + payload.len() as u64 > self.gone_from {
+            return Outcome::Denied(Denial::RemoteAccess);
         }
         match self.range(remote, payload.len() as u64) {
             Ok(range) => {
@@ -313,6 +325,15 @@ impl TransportOps for Host {
             return InitiatorCopy::Unavailable;
         }
         let length = work.length as usize;
+        let (Operation::Write { remote, .. } | Operation::Read { remote } | Operation::Atomic { remote, .. }) =
+            work.operation
+        else {
+            panic!("not for direct execution: {:?}", work.operation)
+        };
+        // The peer's memory is gone where that of this end is.
+        if remote.key != KEY || remote.address + length as u64 > self.gone_from {
+            return InitiatorCopy::Unavailable;
+        }
         match work.operation {
             Operation::Write { remote, immediate: None } => {
                 let start = (remote.address - BASE) as usize;
@@ -443,6 +464,13 @@ impl TransportOps for Host {
         }
         self.buffers.insert(work, value.to_ne_bytes().to_vec());
         Outcome::Done(())
+    }
+
+    fn end_request(&mut self, work: WorkId, status: Status, landed: u32) {
+        assert_ne!(status, Status::Success);
+        self.complete(work, status);
+        self.failed = false;
+        self.landed.push((work, landed));
     }
 
     fn complete(&mut self, work: WorkId, status: Status) {

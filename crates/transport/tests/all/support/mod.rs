@@ -29,6 +29,7 @@ pub fn settings(link: Link, destination: u32, receive_psn: u32) -> RcSettings {
         min_rnr_timer: 12,
         remote_rights: RemoteRights { read: true, write: true, atomic: true },
         fault_handling: FaultHandling::Stash,
+        refusal: RefusalScope::Connection,
     }
 }
 
@@ -68,7 +69,7 @@ pub fn compare_swap(offset: u64, compare: u64, swap: u64) -> Work {
 
 pub fn work(operation: Operation, length: u32) -> Work {
     // The pair numbers it when it is posted.
-    Work { id: WorkId(0), operation, length, fence: false, solicited: false }
+    Work { id: WorkId(0), operation, length, ..Work::default() }
 }
 
 pub fn remote(offset: u64) -> RemoteAddress {

@@ -238,6 +238,11 @@ impl Pair {
             match packet {
                 Packet::Vendor(own) => end.connection.receive_control(now, own, &mut end.host),
                 Packet::Standard { header, payload } => {
+                    if end.connection.repeats_refusal() {
+                        end.connection.answer_after_refusal(header, &mut end.host);
+                        end.inbox.pop_front();
+                        continue;
+                    }
                     let unreadable =
                         self.unreadable > 0 && payload.len() >= self.unreadable_from && !payload.is_empty();
                     end.host.unreadable = unreadable;

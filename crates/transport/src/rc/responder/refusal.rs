@@ -1,0 +1,137 @@
+//! What the responder does once it has refused a request: it executes nothing from there on, and repeats the refusal to whoever asks again.
+//!
+//! A refusal ends the connection (InfiniBand specification, volume 1, section 9.9.3), or one request, where both ends have agreed on that
+//! ([`RefusalScope`]). Then the requester says by SKIP where the stream goes on. SKIP names the PSN at which this side has stopped: one that
+//! is late, or comes twice, names another one and changes nothing.
+
+use pagewire_wire::{Header, Nak, Operation as Code, Skip};
+
+use super::Responder;
+use super::outputs::Output;
+use crate::rc::{RefusalScope, Shared, State};
+use crate::{Disposition, Event, Psn, TransportOps, limits};
+
+/// A request that was refused.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused {
+    pub(super) psn: Psn,
+    pub(super) nak: Nak,
+    /// The NAK has left once.
+    pub(super) is_sent: bool,
+}
+
+impl Responder {
+    /// Queues the NAK of a request that is not executed. What comes behind it is not executed either.
+    #[cold]
+    pub(super) fn refuse(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
+        self.note_refusal(psn, nak, shared);
+        let message = self.executor.message();
+        self.queue_nak(Output::Refusal { psn, nak, message, event });
+    }
+
+    /// Queues the NAK of a READ that was taken, and whose next response cannot be had, in the place of its responses. Requests behind it may
+    /// have been executed: their answers wait for SKIP.
+    #[cold]
+    pub(super) fn refuse_read(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
+        if shared.refusal == RefusalScope::Connection {
+            self.replays.clear();
+            self.outputs.clear();
+            return self.refuse(psn, nak, event, shared);
+        }
+        self.outputs.pop_front();
+        self.note_refusal(psn, nak, shared);
+        let message = self.executor.message();
+        self.outputs.push_front(Output::Refusal { psn, nak, message, event });
+    }
+
+    fn note_refusal(&mut self, psn: Psn, nak: Nak, shared: &mut Shared) {
+        if shared.refusal == RefusalScope::Connection {
+            shared.state = State::Refusing;
+        }
+        self.kept.clear();
+        self.report_due = false;
+        self.refused = Some(Refused { psn, nak, is_sent: false });
+        self.refusal_due = false;
+    }
+
+    /// Whether a refusal has left, and nothing behind it is answered.
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.refused.is_some_and(|refused| refused.is_sent)
+    }
+
+    /// Whether it has refused a request, and the requester has not gone on.
+    #[inline]
+    pub(in crate::rc) fn has_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// The refusal, if somebody has asked for it again.
+    pub(super) fn refusal_to_repeat(&self) -> Option<Refused> {
+        self.refused.filter(|_| self.refusal_due)
+    }
+
+    /// A request that comes while one is refused. READs and atomics before that one are answered again; all others ask for the refusal,
+    /// which acknowledges what was before it.
+    #[cold]
+    pub(super) fn request_after_refusal<E: TransportOps>(
+        &mut self,
+        header: &Header,
+        refused: Refused,
+        shared: &Shared,
+        ops: &mut E,
+    ) -> Disposition {
+        // The refusal may wait behind the response to a READ.
+        self.hold_due |= self.stalled;
+        let psn = Psn::new(header.bth.psn);
+        let awaits_response = matches!(
+            header.bth.opcode.operation(),
+            Some(Code::ReadRequest | Code::CompareSwap | Code::FetchAdd)
+        );
+        if awaits_response && psn.is_before(refused.psn) {
+            return self.duplicate(header, psn, shared, ops);
+        }
+        // What was under way before the refusal could arrive does not ask for it. A link that loses nothing has not lost it.
+        let asks = header.bth.acknowledge || awaits_response;
+        self.refusal_due |= asks && refused.is_sent && !shared.link.lossless;
+        Disposition::Duplicate
+    }
+
+    /// The requester goes on behind a request that was not executed. False: it means another one.
+    pub(in crate::rc) fn skip(&mut self, skip: &Skip, shared: &Shared) -> bool {
+        let (from, to) = (Psn::new(skip.refused), Psn::new(skip.resume));
+        let stop = self.refused.map_or(self.expected, |refused| refused.psn);
+        let span = to.since(from);
+        let permitted = 1..=limits::MAX_OUTSTANDING_PSNS;
+        if shared.refusal == RefusalScope::Connection || from != stop || !permitted.contains(&span) {
+            return false;
+        }
+        // Responses to a READ that is over, in several requests.
+        self.outputs.retain(|output| match output {
+            Output::Refusal { .. } => false,
+            other => !(from..to).contains_psn(other.psn()),
+        });
+        let answers = |output: &&Output| matches!(output, Output::Read(_) | Output::Atomic { .. });
+        self.reads = self.outputs.iter().filter(answers).count() as u8;
+        if self.expected.is_before(to) {
+            self.kept.advance(to.since(self.expected));
+            self.expected = to;
+            self.gap.advance(to);
+            self.executor.placer.forget_message();
+            (self.nak_sent, self.not_ready) = (false, false);
+        }
+        (self.refused, self.refusal_due) = (None, false);
+        true
+    }
+}
+
+/// Whether a PSN lies in a range of them.
+trait ContainsPsn {
+    fn contains_psn(&self, psn: Psn) -> bool;
+}
+
+impl ContainsPsn for std::ops::Range<Psn> {
+    fn contains_psn(&self, psn: Psn) -> bool {
+        psn.since(self.start) < self.end.since(self.start)
+    }
+}
