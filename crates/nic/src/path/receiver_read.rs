@@ -12,9 +12,7 @@ use crate::words::outcome::{Cause, Outcome, Withheld};
 use crate::words::sge::slice_of;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{Granted, Rights};
-use pagewire_memory::{
-    Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Unreached,
-};
+use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Unreached};
 use pagewire_transport::Reason;
 use pagewire_transport::RemoteAddress;
 use smallvec::{SmallVec, smallvec};
