@@ -12,6 +12,9 @@ pub const LIBRARY: &str = "libpagewire.so.1";
 /// The file that gives programs the registered heap for malloc(3).
 pub const MALLOC_LIBRARY: &str = "libpagewire-malloc.so.1";
 
+/// The directory beside the engine that has its other name, `libibverbs.so`.
+pub const OTHER_NAMES: &str = "pagewire";
+
 /// An installation, found from the running command: `bin/pagewire`, `lib/`, `libexec/pagewire/`.
 #[derive(Clone, Debug)]
 pub struct Installation {

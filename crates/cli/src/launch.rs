@@ -1,6 +1,6 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::install::{Installation, LIBRARY, MALLOC_LIBRARY};
+use crate::install::{Installation, LIBRARY, MALLOC_LIBRARY, OTHER_NAMES};
 use crate::preload;
 use pagewire_checkpoint::CheckpointChoice;
 use pagewire_nic::{PageIn, PathChoice};
@@ -62,10 +62,13 @@ impl Launch {
 
     /// Sets the variables of `command`.
     ///
-    /// Both LD_LIBRARY_PATH and LD_PRELOAD are set: the first answers the name libibverbs.so.1, the second wins over
-    /// a renamed libibverbs that a program carries along. The loader knows by inode that both are one file.
+    /// Both LD_LIBRARY_PATH and LD_PRELOAD are set: the first answers the names libibverbs.so.1 and libibverbs.so, the second wins over
+    /// a renamed libibverbs that a program carries along. The loader knows by inode that all are one file.
     pub fn apply(&self, command: &mut Command) {
-        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str()));
+        let mut folders = self.library.clone().into_os_string();
+        folders.push(":");
+        folders.push(self.library.join(OTHER_NAMES));
+        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &folders));
         let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         let mut engine = self.library.join(LIBRARY).into_os_string();
         if self.heap {

@@ -2,8 +2,8 @@
 //!
 //! One message: a header that says where the datagrams came from, then their payloads, cut as the kernel merged
 //! them. (A UNIX socket queues few messages by default, however short they are.) Only processes of one user
-//! can share a port, so that messages of another user are not taken; beyond that the contents are as untrusted as
-//! any datagram.
+//! can share a port, and one of them may change its user. So of another user only those messages are taken which it could have sent by
+//! itself. Beyond that the contents are as untrusted as any datagram.
 
 use crate::limits::FORWARD_HEADER;
 use crate::udp::Arrival;

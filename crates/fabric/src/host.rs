@@ -74,7 +74,7 @@ pub struct HostFabric {
     handshakes: AtomicBool,
     /// When the network has something to do again besides what comes.
     network_due: AtomicU64,
-    addresses: Addresses,
+    addresses: Arc<Addresses>,
     link_changes: LinkChanges,
     counters: Arc<Counters>,
     faults: FaultInjector,
@@ -124,7 +124,8 @@ impl HostFabric {
         let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
         let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?);
-        let network = Network::new(shown.instance, counters.clone(), capture)?;
+        let addresses = Arc::new(Addresses::default());
+        let network = Network::new(shown.instance, counters.clone(), capture, addresses.clone())?;
         let watch = |source: &Descriptor, token: u64, flags: epoll::EventFlags| {
             epoll::add(&sleep, source, epoll::EventData::new_u64(token), flags)
         };
@@ -169,7 +170,7 @@ impl HostFabric {
             looked: AtomicU64::new(0),
             handshakes: AtomicBool::new(false),
             network_due: AtomicU64::new(u64::MAX),
-            addresses: Addresses::default(),
+            addresses,
             link_changes,
             counters,
             faults: FaultInjector::new(plan),

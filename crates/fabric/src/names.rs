@@ -23,9 +23,11 @@ pub fn of_steering(port: u16) -> io::Result<SocketAddrUnix> {
     abstract_address(&format!("pagewire-steer-{port}"))
 }
 
-/// Where the answers to the probes of one round of steering go.
+/// Where the answers to the probes of one round of steering go. Everybody sees names, so that this one has 16 bits of the nonce only:
+/// who answers with all of it has got the probe.
 pub fn of_answers(port: u16, nonce: u64) -> io::Result<SocketAddrUnix> {
-    abstract_address(&format!("pagewire-steer-{port}-{nonce:x}"))
+    let [.., high, low] = nonce.to_ne_bytes();
+    abstract_address(&format!("pagewire-steer-{port}-{high:02x}{low:02x}"))
 }
 
 /// Held by one of the processes that share a port, as long as the port's sockets have a steering program.

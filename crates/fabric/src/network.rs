@@ -14,6 +14,7 @@ mod sending;
 use crate::batch::HostBatch;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
+use crate::devices::Addresses;
 use crate::fabric::{FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, port_of};
 use crate::limits::{BLOCKS, RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME};
 use crate::lock::Lock;
@@ -60,6 +61,8 @@ pub struct Network {
     forwards: RwLock<Vec<(u16, Arc<Descriptor>)>>,
     /// As whom this process bound its ports: the kernel lets others of this user share them, whoever this process becomes.
     user: Uid,
+    /// From these any process of this host can send.
+    addresses: Arc<Addresses>,
     /// A bit for each leased block.
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
@@ -100,7 +103,12 @@ impl Network {
     ///
     /// # Errors
     /// The kernel's, where there is no way to have sockets at all, or no memory to receive.
-    pub fn new(instance: u64, counters: Arc<Counters>, capture: Option<Arc<Capture>>) -> io::Result<Self> {
+    pub fn new(
+        instance: u64,
+        counters: Arc<Counters>,
+        capture: Option<Arc<Capture>>,
+        addresses: Arc<Addresses>,
+    ) -> io::Result<Self> {
         let network = Network {
             ready: Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?),
             ports: RwLock::new(Vec::new()),
@@ -117,6 +125,7 @@ impl Network {
             any_waits: AtomicBool::new(false),
             forwards: RwLock::new(Vec::new()),
             user: geteuid(),
+            addresses,
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             reading_since: AtomicU64::new(0),
             rx_watermark: AtomicU64::new(0),
@@ -139,7 +148,7 @@ impl Network {
             capture,
         };
         match Port::open(ROCE_PORT, true).and_then(|port| network.add_port(port)) {
-            Ok(()) => Ok(Network { steering: Some(Steering::new(instance, network.user)?), ..network }),
+            Ok(()) => Ok(Network { steering: Some(Steering::new(instance)?), ..network }),
             Err(error) => {
                 let held = match error.kind() {
                     io::ErrorKind::AddrInUse => {

@@ -11,7 +11,6 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg, sendmsg_addr,
 };
-use rustix::process::Uid;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -66,11 +65,12 @@ pub fn send_datagram(
     Ok(())
 }
 
-/// Receives a datagram that a process of `user` sent; those of others are dropped, a few at a time. `None`: there is none now.
+/// Receives a datagram: its bytes, and the number of the user who sent it. Datagrams that are too long or of nobody are dropped, a few
+/// at a time. `None`: there is none now.
 ///
 /// # Errors
 /// The kernel's.
-pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8], user: Uid) -> io::Result<Option<usize>> {
+pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Option<(usize, u32)>> {
     let _uncancelled = Uncancelled::begin();
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     for _ in 0..MESSAGES_IN_A_ROW {
@@ -84,13 +84,13 @@ pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8], user: Uid) -> io
             Err(error) => return Err(error.into()),
         };
         // Not by rustix, for which no process has the number 0, as those have that this one does not see.
-        let sent_by_user = |message| match message {
-            ControlMessageOwned::ScmCredentials(sender) => sender.uid() == user.as_raw(),
-            _ => false,
+        let user_of = |message| match message {
+            ControlMessageOwned::ScmCredentials(sender) => Some(sender.uid()),
+            _ => None,
         };
-        let ours = received.cmsgs().is_ok_and(|mut messages| messages.any(sent_by_user));
-        if ours && !received.flags.contains(MsgFlags::MSG_TRUNC) {
-            return Ok(Some(received.bytes));
+        let sender = received.cmsgs().ok().and_then(|mut messages| messages.find_map(user_of));
+        if let Some(sender) = sender.filter(|_| !received.flags.contains(MsgFlags::MSG_TRUNC)) {
+            return Ok(Some((received.bytes, sender)));
         }
     }
     // Somebody floods the socket: others have their turn.

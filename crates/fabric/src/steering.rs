@@ -26,7 +26,6 @@ use crate::udp::{self, Arrival, Family, Transmit};
 use crate::{names, sockets};
 use check::Check;
 use parking_lot::Mutex;
-use rustix::process::Uid;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -44,7 +43,6 @@ const ANSWER_BYTES: usize = 24;
 pub struct Steering {
     instance: u64,
     /// Whose the port is.
-    user: Uid,
     /// Something has changed, or went wrong.
     wanted: AtomicBool,
     active: AtomicBool,
@@ -96,12 +94,11 @@ struct Member {
 impl Steering {
     /// # Errors
     /// Without descriptors.
-    pub fn new(instance: u64, user: Uid) -> io::Result<Self> {
+    pub fn new(instance: u64) -> io::Result<Self> {
         let marker = names::datagrams(None)?;
         let state = State { next: 0, refused: None, round: None, marker, marked: false, steered: false };
         Ok(Steering {
             instance,
-            user,
             wanted: AtomicBool::new(false),
             active: AtomicBool::new(false),
             nonce: AtomicU64::new(0),
@@ -219,7 +216,7 @@ impl Steering {
             self.end(state);
             return;
         }
-        round.take_answers(self.user);
+        round.take_answers();
         if !round.is_complete() && rx_watermark < round.deadline {
             return;
         }
@@ -334,12 +331,14 @@ impl Round {
         self.deadline = now + STEERING_TIME;
     }
 
-    fn take_answers(&mut self, user: Uid) {
+    /// Takes answers of any user: one with the nonce comes from whoever got the probe, that is from a socket of the port. The kernel gave
+    /// that to nobody but the user who bound it, and its process may have changed its user since.
+    fn take_answers(&mut self) {
         let mut buffer = [0; ANSWER_BYTES + 2 * crate::limits::BLOCKS];
         // Each process answers each probe once; strangers' messages are cut off by the bound.
         for _ in 0..4 * STEERED_PLACES {
-            match sockets::receive_datagram(&self.answers, &mut buffer, user) {
-                Ok(Some(length)) => self.take_answer(&buffer[..length]),
+            match sockets::receive_datagram(&self.answers, &mut buffer) {
+                Ok(Some((length, _))) => self.take_answer(&buffer[..length]),
                 Ok(None) => return,
                 Err(error) => {
                     log::debug!("no answers: {error}");

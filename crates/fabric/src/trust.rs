@@ -102,7 +102,7 @@ pub fn read_nonce(peer: &mut Peer, nonce_address: u64) -> Result<(HostProcess, u
         Err(MemoryError::NotMapped | MemoryError::PeerNotMapped) => {
             Err(format!("process {pid} is another one than it seems (another PID namespace)"))
         }
-        Err(MemoryError::PeerGone) => Err(refusal(pid)),
+        Err(MemoryError::PeerGone | MemoryError::PeerDenied) => Err(refusal(pid)),
     }
 }
 

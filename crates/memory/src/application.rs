@@ -22,8 +22,11 @@ pub enum MemoryError {
     /// Nothing is mapped at the other process's side, or not with the right that the access needs. Only reads from there give it
     /// ([`pull`](ApplicationMemory::pull)).
     PeerNotMapped,
-    /// The other process has ended or no longer lets itself be accessed.
+    /// The other process has ended.
     PeerGone,
+    /// The kernel does not let this process access the other one, or not any more: it has other credentials than before, or is not
+    /// dumpable (`ptrace(2)`, access mode checking).
+    PeerDenied,
 }
 
 /// An atomic operation on 8 aligned bytes.

@@ -11,8 +11,10 @@ use std::io;
 pub enum Stop {
     /// The page at this position cannot be reached by this system call.
     Fault(u64),
-    /// Another process: it is gone or may not be touched.
+    /// Another process: it is gone.
     Gone,
+    /// Another process, which the kernel does not let this one access, or not any more (EPERM of `process_vm_readv(2)`).
+    Denied,
 }
 
 /// Which way between an arena's file and the application.
@@ -150,7 +152,8 @@ fn copied_nothing(mut done: isize, mut call: impl FnMut() -> isize, at: u64) -> 
     }
     match io::Error::last_os_error().raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN) => Ok(0),
-        Some(libc::ESRCH | libc::EPERM | libc::EACCES) => Err(Stop::Gone),
+        Some(libc::ESRCH) => Err(Stop::Gone),
+        Some(libc::EPERM | libc::EACCES) => Err(Stop::Denied),
         // EFAULT; ENOMEM and whatever else the kernel may think of mean the same: these bytes cannot be had.
         _ => Err(Stop::Fault(at)),
     }

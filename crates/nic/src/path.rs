@@ -63,6 +63,10 @@ impl<F: Fabric> BlockState<F> {
 const BOUNCE_ONLY: &str =
     "one of the processes is at a limit of memory where there is swap: bytes go through the rings";
 
+/// Why this side does not touch the peer's memory on a local path any more.
+const DENIED: &str = "the kernel does not let this process access the peer any more (one of them has changed its user, or is not \
+                      dumpable): bytes go through the rings";
+
 /// How a queue pair, or one datagram, reaches its peer.
 #[derive_where(Default)]
 pub enum Path<F: Fabric> {
@@ -115,6 +119,7 @@ impl<F: Fabric> Path<F> {
         match self {
             Path::Udp { reason, .. } | Path::Dead { reason } => reason,
             Path::Local(channel) if channel.channel.bounce_only => BOUNCE_ONLY,
+            Path::Local(channel) if channel.is_denied() => DENIED,
             Path::None | Path::Connecting { .. } | Path::Local(_) => "",
         }
     }

@@ -127,18 +127,28 @@ STATUS(65, ibv_cmd_set_err_comp_cntr)
 POINTER(34, _verbs_init_and_alloc_context)
 POINTER(34, verbs_open_device)
 POINTER(64, ibv_dmabuf_heap_alloc)
-NOTHING(34, verbs_allow_disassociate_destroy)
 NOTHING(34, verbs_init_cq)
 NOTHING(34, verbs_set_ops)
 NOTHING(34, verbs_uninit_context)
 NOTHING(64, ibv_dmabuf_heap_destroy)
 NOTHING(64, ibv_dmabuf_heap_free)
 
+/* That of providers older than the private nodes. */
+void ibv_register_driver(void)
+{
+	errno = EOPNOTSUPP;
+}
+
 REGISTRATION(34)
 REGISTRATION(57)
 REGISTRATION(59)
 REGISTRATION(64)
 REGISTRATION(65)
+
+/* What providers' libraries set where a device may go while a program holds objects of it (the only variable that libibverbs exports). Nobody reads
+ * it here, but libraries write to it where they find it. */
+_Bool private_verbs_allow_disassociate_destroy;
+SINCE_34(private_verbs_allow_disassociate_destroy, verbs_allow_disassociate_destroy);
 
 /* The type of a GID table entry, for ibv_devinfo, pyverbs and the providers' libraries. */
 int private_query_gid_type(struct ibv_context *context, unsigned char port, unsigned int index, unsigned int *kind)

@@ -9,7 +9,7 @@ use crate::limits::EXIT_PATIENCE_MILLISECONDS;
 use crate::messages::{say, start_logging, tell};
 use crate::settings::Settings;
 use crate::watch;
-use libc::EINVAL;
+use libc::{EBUSY, EINVAL};
 use pagewire_fabric::{Explained, FaultPlan, HostFabric};
 use pagewire_memory::Uncancelled;
 use pagewire_nic::device::devices;
@@ -45,6 +45,7 @@ pub fn check_environment() -> Result<()> {
 }
 
 fn settings() -> Result<Settings> {
+    check_copy()?;
     let settings = Settings::from_environment().map_err(|reason| {
         tell(&reason);
         Errno(EINVAL)
@@ -54,6 +55,24 @@ fn settings() -> Result<Settings> {
     checkpoint::choose(settings.checkpoint.as_ref());
     check_devices(&settings.page_faults)?;
     Ok(settings)
+}
+
+/// This is a copy of the library that dlmopen(3) has loaded into a namespace of its own, and the first namespace has one, too. Set by
+/// `c/loading.c` when the library is loaded.
+#[unsafe(no_mangle)]
+pub static PAGEWIRE_IS_SECOND_COPY: AtomicBool = AtomicBool::new(false);
+
+/// Refuses a second engine of a process, in a copy of the library that dlmopen(3) has loaded. It would take the other one's numbers for those of a
+/// peer.
+fn check_copy() -> Result<()> {
+    if !PAGEWIRE_IS_SECOND_COPY.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    tell(
+        "this is a second copy of Pagewire in one process, loaded by dlmopen(3) into a namespace of its own, and a process has one engine: \
+         open libibverbs.so.1 itself with dlmopen, which gives the first copy, or the library that needs it with dlopen(3)",
+    );
+    Err(Errno(EBUSY))
 }
 
 /// Refuses what is said of a device that does not exist: it would be said in vain.

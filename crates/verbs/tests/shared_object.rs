@@ -52,7 +52,11 @@ fn the_version_script_has_the_listed_symbols() {
     let without_default = |symbols: BTreeSet<String>| -> BTreeSet<String> {
         symbols.iter().map(|symbol| symbol.replace("@@", "@")).collect()
     };
-    let (scripted, listed) = (without_default(scripted("libpagewire.map")), without_default(listed()));
+    // Those of `c/first_version.c` say their node themselves.
+    let listed =
+        listed().into_iter().filter(|symbol| !symbol.ends_with("@IBVERBS_1.0") || symbol.contains("@@"));
+    let (scripted, listed) =
+        (without_default(scripted("libpagewire.map")), without_default(listed.collect()));
     let differ: Vec<_> = scripted.symmetric_difference(&listed).collect();
     assert!(differ.is_empty(), "in one of the two: {differ:?}");
 }

@@ -5,8 +5,11 @@ use super::receiving::{Receiving, Taker};
 use crate::limits::{FORWARD_HEADER, FORWARD_RETRY, FORWARD_ROUND, RECEIVE_BYTES, SOCKET_BUFFER};
 use crate::udp::Arrival;
 use crate::{forward, names, sockets};
+use rustix::process::{Uid, geteuid};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 impl Network {
@@ -57,6 +60,15 @@ impl Network {
         self.any_waits.store(!waiting.blocks.is_empty(), Ordering::SeqCst);
     }
 
+    /// Whether a process of this user may hand on a datagram from there. Those that share the port belong to the user who bound it, or did:
+    /// a process may have changed its user since. Of anybody else nothing is taken that it could not have sent to the port itself:
+    /// a datagram from an address of this host.
+    fn may_forward(&self, sender: u32, source: IpAddr) -> bool {
+        let is_trusted =
+            sender == self.user.as_raw() || sender == geteuid().as_raw() || Uid::from_raw(sender).is_root();
+        is_trusted || self.addresses.contains(source, now()).unwrap_or(false)
+    }
+
     pub(super) fn read_forwarded(
         &self,
         receiving: &mut Receiving,
@@ -75,13 +87,21 @@ impl Network {
             let Forwarded { buffer, length, offset, .. } = &mut receiving.forwarded;
             buffer.resize(FORWARD_HEADER + RECEIVE_BYTES, 0);
             (*length, *offset) = (0, 0);
-            match sockets::receive_datagram(&socket, buffer, self.user) {
-                Ok(Some(received)) => *length = received,
+            let sender = match sockets::receive_datagram(&socket, buffer) {
+                Ok(Some((received, sender))) => {
+                    *length = received;
+                    sender
+                }
                 Ok(None) => break,
                 Err(error) => {
                     log::debug!("nothing received from another process: {error}");
                     break;
                 }
+            };
+            let source = receiving.forwarded.message().map(|(arrival, _)| arrival.source);
+            if source.is_some_and(|source| !self.may_forward(sender, source)) {
+                receiving.forwarded.length = 0;
+                continue;
             }
             match receiving.forwarded.message() {
                 Some((arrival, bytes)) => {
@@ -93,6 +113,12 @@ impl Network {
         }
         handed
     }
+}
+
+/// Nanoseconds of the clock by which the host's addresses are looked up anew.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Messages for other processes that had no room for them; as many bytes at most as a socket has, a quarter of them for one process.

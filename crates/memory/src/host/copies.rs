@@ -85,7 +85,7 @@ impl Whole {
         let ours = [segment_of(buffer)];
         match through_process(self.process, self.own, &ours, segments, length as u64, self.tail_last) {
             Ok(()) => Ok(length),
-            Err(Stop::Gone) => Err(MemoryError::NotMapped),
+            Err(Stop::Gone | Stop::Denied) => Err(MemoryError::NotMapped),
             Err(Stop::Fault(position)) => Ok(position as usize),
         }
     }
@@ -228,6 +228,7 @@ fn go_on_between(
     loop {
         match stop {
             Stop::Gone => return Err(MemoryError::PeerGone),
+            Stop::Denied => return Err(MemoryError::PeerDenied),
             // The kernel answers EFAULT also while the process is taken down.
             Stop::Fault(_) if !process.is_alive() => return Err(MemoryError::PeerGone),
             Stop::Fault(at) => done += at,
@@ -284,7 +285,7 @@ fn with_file(
         let rest = (file, offset + done as i64);
         match through_file(transfer, rest, segments, position + done, length - done, tail_last) {
             Ok(()) => return Ok(()),
-            Err(Stop::Gone) => return Err(MemoryError::NotMapped),
+            Err(Stop::Gone | Stop::Denied) => return Err(MemoryError::NotMapped),
             Err(Stop::Fault(at)) => {
                 touches.at(segments, at, matches!(transfer, FileTransfer::ToApplication))?;
                 done = at - position;

@@ -405,12 +405,22 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             && channel.receptive_at(*place, self.peer, self.by.number).is_some_and(|peer| {
                 peer.domain == mr_entry.domain() && self.accepts_access(&peer, plan.need)
             });
-        let moved = valid && copy(&self.remote, &plan.there).is_ok();
+        let moved = if valid { copy(&self.remote, &plan.there) } else { Err(MemoryError::PeerNotMapped) };
         channel.own_hazards.release(claim);
         if !valid {
             self.mr_cache.remote_hint = None;
         }
-        if moved { Ok(()) } else { Err(Withheld::Refused(Cause::PeerUnreadable)) }
+        moved.map_err(|error| self.not_copied(error))
+    }
+
+    /// What becomes of a transfer whose copy failed: it goes as packets. Where the kernel denies access to the peer, so does all that
+    /// follows.
+    #[cold]
+    fn not_copied(&self, error: MemoryError) -> Withheld {
+        if error == MemoryError::PeerDenied {
+            self.channel.set_denied();
+        }
+        Withheld::Refused(Cause::PeerUnreadable)
     }
 
     /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).

@@ -156,6 +156,8 @@ pub struct LocalChannel<F: Fabric> {
     unsure: AtomicBool,
     gone: AtomicBool,
     broken: AtomicBool,
+    /// The kernel does not let this process access the peer's memory any more.
+    denied: AtomicBool,
     /// The peer's shared memory is mapped here, or cannot be.
     shared_is_known: AtomicBool,
 }
@@ -198,6 +200,7 @@ impl<F: Fabric> LocalChannel<F> {
             unsure: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
             shared_is_known: AtomicBool::new(false),
             channel,
         }))
@@ -418,6 +421,20 @@ impl<F: Fabric> LocalChannel<F> {
     /// See [`set_broken`](Self::set_broken).
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
+    }
+
+    /// The kernel denies this process access to the peer's memory, which it allowed when the channel was made: one of the two has
+    /// changed its user, or is not dumpable any more. What the peer cannot be given by a copy goes through the ring.
+    pub fn set_denied(&self) {
+        if !self.denied.swap(true, Ordering::AcqRel) {
+            log::debug!("the kernel denies access to the memory of a peer: transfers go through the ring");
+        }
+    }
+
+    /// See [`set_denied`](Self::set_denied).
+    #[inline]
+    pub fn is_denied(&self) -> bool {
+        self.denied.load(Ordering::Relaxed)
     }
 
     /// The peer has ended and everything that it sent is read, or it broke the rules: nothing goes there any more.

@@ -12,7 +12,7 @@ use crate::words::outcome::{Cause, Outcome, Withheld};
 use crate::words::sge::slice_of;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{Granted, Rights};
-use pagewire_memory::{Absence, ApplicationMemory, LastSeen, RemoteMemory, Segment, Unreached};
+use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Unreached};
 use pagewire_transport::Reason;
 use pagewire_transport::RemoteAddress;
 use smallvec::{SmallVec, smallvec};
@@ -143,12 +143,24 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         let (segments, last) = (part.segments, part.last);
         let into = match &mut part.into {
             Into::Segments(into) => *into,
-            Into::Bytes(into) => return Ok(self.remote.get_bytes(segments, into)?),
+            Into::Bytes(into) => {
+                return self.remote.get_bytes(segments, into).map_err(|error| self.not_copied(error));
+            }
         };
         let page_in = self.services.options.page_in;
-        Ok(match self.fault.many_absent {
+        let copied = match self.fault.many_absent {
             false => self.remote.get(segments, into, last),
             true => fabric.page_in().move_absent(Direction::Pull, process, (into, segments), last, page_in),
-        }?)
+        };
+        copied.map_err(|error| self.not_copied(error))
+    }
+
+    /// What becomes of a message that was not read. Where the kernel denies access, this process does not try transfers of its own.
+    #[cold]
+    fn not_copied(&self, error: MemoryError) -> Withheld {
+        if error == MemoryError::PeerDenied {
+            self.channel.set_denied();
+        }
+        error.into()
     }
 }

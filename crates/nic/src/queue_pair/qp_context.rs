@@ -131,7 +131,7 @@ impl<F: Fabric> QpContext<F> {
         queue_pair: &'c QueuePair<F>,
     ) -> Option<LocalPath<'c, F, CrossMemory<'c, F::Memory>>> {
         match &self.path {
-            Path::Local(channel) if !channel.channel.bounce_only => Some(LocalPath {
+            Path::Local(channel) if !channel.channel.bounce_only && !channel.is_denied() => Some(LocalPath {
                 services: &queue_pair.services,
                 by: &queue_pair.claimant,
                 channel,

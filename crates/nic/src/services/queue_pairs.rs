@@ -8,7 +8,7 @@ use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK};
 use pagewire_iommu::layout::BLOCKS;
 use pagewire_iommu::limits::MAX_BLOCKS;
 use pagewire_iommu::words::{SharedWords, Site};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -53,20 +53,34 @@ fn blocks_to_lease(places: usize) -> usize {
 
 /// What has queue pair numbers, by number.
 #[derive_where(Default)]
-pub struct Numbered<T>(RwLock<Table<T>>);
+pub struct Numbered<T> {
+    table: RwLock<Table<T>>,
+    /// Held by the thread that leases blocks. Others that find no free number wait for what it leases, so that a process holds no more
+    /// blocks than its queue pairs need.
+    leasing: Mutex<()>,
+}
 
 impl<T> Numbered<T> {
     /// Takes a free number and its place, leasing more blocks if none is free.
     pub fn reserve<F: Fabric>(&self, services: &Services<F>) -> Result<(u32, u32)> {
-        let (none_free, places) = {
-            let table = self.0.read();
-            (table.free.is_empty(), table.by_place.len())
-        };
-        if none_free {
+        loop {
+            if let Some(taken) = self.take_free() {
+                return Ok(taken);
+            }
+            let _leasing = self.leasing.lock();
+            let (is_any_free, places) = {
+                let table = self.table.read();
+                (!table.free.is_empty(), table.by_place.len())
+            };
+            // Another thread has leased some meanwhile. There may be none left of them when this one has looked: then it leases more, up to
+            // the limit.
+            if is_any_free {
+                continue;
+            }
             if places >= MAX_QUEUE_PAIRS as usize {
                 return Err(Error::NoMemory("queue pairs"));
             }
-            // Without the lock: packets for the queue pairs that exist go on meanwhile.
+            // Without the lock of the table: packets for the queue pairs that exist go on meanwhile.
             let leased = services.fabric.lease_blocks(blocks_to_lease(places))?;
             for block in leased {
                 self.add_block(services, block)?;
@@ -75,14 +89,18 @@ impl<T> Numbered<T> {
                 services.fabric.await_steering();
             }
         }
-        let mut table = self.0.write();
-        let place = table.free.pop_front().ok_or(Error::NoMemory("queue pairs"))?;
+    }
+
+    /// Takes the number that was unused for the longest time, and its place.
+    fn take_free(&self) -> Option<(u32, u32)> {
+        let mut table = self.table.write();
+        let place = table.free.pop_front()?;
         let block = table.blocks[(place / QUEUE_PAIRS_PER_BLOCK) as usize];
-        Ok((block * QUEUE_PAIRS_PER_BLOCK + place % QUEUE_PAIRS_PER_BLOCK, place))
+        Some((block * QUEUE_PAIRS_PER_BLOCK + place % QUEUE_PAIRS_PER_BLOCK, place))
     }
 
     fn add_block<F: Fabric>(&self, services: &Services<F>, block: u32) -> Result<()> {
-        let mut table = self.0.write();
+        let mut table = self.table.write();
         let ordinal = table.blocks.len() as u32;
         if table.by_place.len() as u32 >= MAX_QUEUE_PAIRS || ordinal as usize >= MAX_BLOCKS {
             return Err(Error::NoMemory("queue pairs"));
@@ -102,19 +120,19 @@ impl<T> Numbered<T> {
 
     /// Makes a queue pair findable.
     pub fn insert(&self, place: u32, queue_pair: Arc<T>) {
-        self.0.write().by_place[place as usize] = Some(queue_pair);
+        self.table.write().by_place[place as usize] = Some(queue_pair);
     }
 
     /// Forgets a queue pair; its number may be used again.
     pub fn remove(&self, place: u32) {
-        let mut table = self.0.write();
+        let mut table = self.table.write();
         table.by_place[place as usize] = None;
         table.free.push_back(place);
     }
 
     /// The queue pair of a number.
     pub fn get(&self, number: u32) -> Option<Arc<T>> {
-        let table = self.0.read();
+        let table = self.table.read();
         let ordinal = table.ordinal_of(number / QUEUE_PAIRS_PER_BLOCK)?;
         let place = ordinal * QUEUE_PAIRS_PER_BLOCK + number % QUEUE_PAIRS_PER_BLOCK;
         table.by_place[place as usize].clone()
@@ -122,6 +140,6 @@ impl<T> Numbered<T> {
 
     /// All of them.
     pub fn all(&self) -> Vec<Arc<T>> {
-        self.0.read().by_place.iter().flatten().cloned().collect()
+        self.table.read().by_place.iter().flatten().cloned().collect()
     }
 }

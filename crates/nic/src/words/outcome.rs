@@ -41,7 +41,7 @@ impl From<MemoryError> for Withheld {
     fn from(error: MemoryError) -> Self {
         Withheld::Refused(match error {
             MemoryError::NotMapped => Cause::NotMapped,
-            MemoryError::PeerNotMapped => Cause::PeerUnreadable,
+            MemoryError::PeerNotMapped | MemoryError::PeerDenied => Cause::PeerUnreadable,
             MemoryError::PeerGone => Cause::PeerGone,
         })
     }
