@@ -29,6 +29,7 @@ mod scratch;
 mod segments;
 mod shared_mapping;
 mod shared_ranges;
+mod signals;
 mod transfer;
 mod watch_list;
 
@@ -46,3 +47,4 @@ pub use process::HostProcess;
 pub use remote::{CrossMemory, RemoteMemory, Source};
 pub use segments::part_of;
 pub use shared_ranges::{HEAP_FILE, SharedRanges};
+pub use signals::BlockedSignals;
