@@ -22,6 +22,7 @@ extern void *pagewire_malloc_allocate(size_t size, size_t alignment, bool zeroed
 extern void pagewire_malloc_free(void *object);
 extern void *pagewire_malloc_resize(void *object, size_t size);
 extern size_t pagewire_malloc_usable_size(void *object);
+extern pid_t pagewire_malloc_fork(pid_t (*fork)(void));
 
 /* The C library's own, by the names that stay when malloc stands for something else. */
 extern void *__libc_malloc(size_t size);
@@ -34,11 +35,15 @@ extern void __libc_free(void *object);
 static uintptr_t base;
 static size_t length;
 
+/* The C library's _Fork(3); NULL: it has none. */
+static pid_t (*their_fork)(void);
+
 __attribute__((constructor)) static void begin(void)
 {
 	uintptr_t first;
 	size_t bytes;
 
+	their_fork = (pid_t (*)(void))dlsym(RTLD_NEXT, "_Fork");
 	if (pagewire_malloc_begin(&first, &bytes))
 		_exit(125);
 	base = first;
@@ -195,4 +200,16 @@ EXPORTED size_t malloc_usable_size(void *object)
 		theirs = (size_t (*)(void *))dlsym(RTLD_NEXT, "malloc_usable_size");
 	}
 	return theirs ? theirs(object) : 0;
+}
+
+/* It runs no handlers, and its child needs a copy of the heap all the same. */
+EXPORTED pid_t _Fork(void)
+{
+	if (!their_fork) {
+		errno = ENOSYS;
+		return -1;
+	}
+	if (!__atomic_load_n(&length, __ATOMIC_ACQUIRE))
+		return their_fork();
+	return pagewire_malloc_fork(their_fork);
 }

@@ -126,7 +126,7 @@ fn of_heap(object: NonNull<u8>) -> Result<&'static HeapRef> {
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_is_registered(address: *const c_void) -> bool {
     // A forked child has no memory file behind it.
-    HEAP.get().is_some_and(|heap| heap.contains(address) && heap.file().is_ok())
+    raw::made_heap().is_some_and(|heap| heap.contains(address) && heap.file().is_ok())
 }
 
 /// How much memory the registered heap has.

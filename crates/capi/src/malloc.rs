@@ -2,7 +2,7 @@
 //! (`pagewire run --heap`, c/malloc.c). No header declares it.
 
 use pagewire::raw;
-use pagewire_heap::{HeapError, HeapRef, is_inside};
+use pagewire_heap::{HeapError, HeapRef, around_fork, is_inside};
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
@@ -72,4 +72,11 @@ pub unsafe extern "C" fn pagewire_malloc_usable_size(object: *mut c_void) -> usi
         (Some(heap), Some(object)) => unsafe { heap.usable_size(object) },
         _ => 0,
     }
+}
+
+/// Forks by `fork`, the C library's `_Fork(3)`, which runs no handlers: the child gets its copy of the heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagewire_malloc_fork(fork: unsafe extern "C" fn() -> c_int) -> c_int {
+    // SAFETY: malloc.c gives the C library's function, which forks.
+    unsafe { around_fork(|| fork()) }
 }

@@ -367,13 +367,38 @@ fn accesses_to_regions_are_counted_by_page() {
     }
 }
 
-/// What `pagewire run --heap` does: malloc(3) of a program that knows nothing of it.
+/// What `pagewire run --heap` does: malloc(3) of a program that knows nothing of it comes from the heap.
+fn with_heap(command: &mut Command) {
+    let preloaded = ["libpagewire.so.1", "libpagewire-malloc.so.1"].map(|name| library().join(name));
+    command.env("LD_PRELOAD", format!("{}:{}", preloaded[0].display(), preloaded[1].display()));
+}
+
+/// PAGEWIRE_HEAP_FORKS sets how many forks there are.
+#[test]
+fn children_find_their_copy_of_the_heap() {
+    let mut program = Command::new(compiled("tests/c/heap_fork.c"));
+    with_heap(&mut program);
+    assert_eq!(said(&output(&mut program)), "");
+    let mut python = Command::new("python3");
+    python.arg(crate_folder().join("tests/heap_fork.py"));
+    if output(Command::new("python3").arg("--version")).status.success() {
+        with_heap(&mut python);
+        let text = said(&output(&mut python));
+        assert!(text.starts_with("0 of"), "{text}");
+    }
+}
+
+/// Before a node, with one, and once the program calls the heap itself.
+#[test]
+fn malloc_from_the_heap_is_registered() {
+    let mut program = Command::new(compiled("tests/c/malloc_is_registered.c"));
+    assert_eq!(said(&output(&mut program)), "0 0, 0 0, 0 0 1\n");
+    with_heap(&mut program);
+    assert_eq!(said(&output(&mut program)), "1 1, 1 1, 1 1 1\n");
+}
+
 #[test]
 fn malloc_of_any_program_may_come_from_the_heap() {
-    let with_heap = |command: &mut Command| {
-        let preloaded = ["libpagewire.so.1", "libpagewire-malloc.so.1"].map(|name| library().join(name));
-        command.env("LD_PRELOAD", format!("{}:{}", preloaded[0].display(), preloaded[1].display()));
-    };
     let mut shell = Command::new("sh");
     shell.args(["-c", "ls / | wc -l && sort -r </etc/passwd | tail -1 >/dev/null"]);
     with_heap(&mut shell);

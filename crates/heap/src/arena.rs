@@ -10,6 +10,7 @@ use crate::operation;
 use crate::range::map_private;
 use crate::space::Space;
 use libc::c_void;
+use pagewire_memory::BlockedSignals;
 use parking_lot::Mutex;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -62,6 +63,8 @@ impl Arenas {
 
     /// A list of all arenas.
     pub fn list(&self) -> Vec<&'static Arena> {
+        // A signal handler of this thread that forks must not find the lock held.
+        let _signals = BlockedSignals::begin();
         self.all.lock().clone()
     }
 
@@ -78,7 +81,10 @@ impl Arenas {
         let arena = Arena::new(space).inspect_err(|_| {
             COUNT.fetch_sub(1, Ordering::Relaxed);
         })?;
-        self.all.lock().push(arena);
+        {
+            let _signals = BlockedSignals::begin();
+            self.all.lock().push(arena);
+        }
         self.set_current(space, arena.heap());
         Ok(arena.heap())
     }

@@ -5,16 +5,25 @@
 //! 2. The child moves these pages to their addresses. The kernel has unmapped the heap there.
 //! 3. The parent unmaps the copies. Operations go on.
 //!
-//! vfork(2), posix_spawn(3) and a bare clone(2) run no handlers and copy nothing. A child of a bare clone(2) finds the heap gone;
-//! it must not end a thread that has used the heap but by _exit(2) or execve(2).
+//! In the child the C library touches what the program has allocated before it calls any handler: open streams, the name service's
+//! tables. So step 2 is done by the first fault ([`place_at`], on a stack of its own), or else by the child's handler.
+//! The thread that forks takes no signals from step 1 on, so that none of its signal handlers forks in between.
+//!
+//! A thread whose stack lies in the heap cannot fork: the copy of its stack is older than the fork.
+//!
+//! vfork(2) and posix_spawn(3) run no handlers and need none: parent and child share all memory. A bare clone(2) or fork(2) by
+//! syscall(2) runs none either. Its child finds the heap gone; it must not end a thread that has used the heap but by _exit(2) or
+//! execve(2).
 
 use crate::error::{HeapError, Result};
 use crate::limits::{RESERVATIONS, UNIT};
 use crate::mimalloc::{self, _mi_heap_default_key, _mi_heap_theap_get_peek};
 use crate::operation;
-use crate::presence::{COPY_FAILED, GONE, PRIVATE, SHARED, UNUSED};
+use crate::presence::{self, COPY_FAILED, GONE, PRIVATE, SHARED, UNUSED};
 use crate::range::{map_anywhere, map_private, unmap};
 use crate::space::Space;
+use pagewire_memory::BlockedSignals;
+use pagewire_memory::guard::{ForkWindow, place_by};
 use parking_lot::Mutex;
 use rustix::fs::{SeekFrom, seek};
 use std::cell::UnsafeCell;
@@ -22,27 +31,45 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// Every reservation of this process and its parents.
 static SPACES: [AtomicPtr<Space>; RESERVATIONS] = [const { AtomicPtr::new(null_mut()) }; RESERVATIONS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
-static PENDING_FORK: PendingFork = PendingFork(UnsafeCell::new(Fork { copies: Vec::new() }));
+static PENDING_FORK: PendingFork =
+    PendingFork(UnsafeCell::new(Fork { copies: Vec::new(), is_placed: false, window: None }));
+/// A fork is under way: what stands in [`PENDING_FORK`] is complete.
+static IS_PENDING: AtomicBool = AtomicBool::new(false);
 
 struct PendingFork(UnsafeCell<Fork>);
-// SAFETY: reached by the handlers only, between `operation::stop` and `operation::resume`: by one thread at a time.
+// SAFETY: reached by the handlers between `operation::stop` and `operation::resume`, and in a child by a fault of its one thread
+// before its handler: by one thread at a time.
 unsafe impl Sync for PendingFork {}
 
 struct Fork {
     copies: Vec<Copied>,
+    /// The child has moved the copies to their addresses, or failed to.
+    is_placed: bool,
+    window: Option<ForkWindow>,
 }
 
 /// What a child shall have of one reservation.
 struct Copied {
     space: &'static Space,
     content: Content,
-    /// Why it is not the whole heap, although the parent had asked for it.
+    /// Why it is not the whole heap, although the parent had asked for it; or why the child could not move it.
     error: Option<io::Error>,
+}
+
+impl Copied {
+    /// Whether the child has memory at an address by this copy, once it is moved.
+    fn has(&self, address: usize) -> bool {
+        match &self.content {
+            Content::Whole { .. } => self.error.is_none() && self.space.contains(address),
+            Content::ThreadUnits(units) => units.iter().any(|unit| (unit.0..unit.0 + UNIT).contains(&address)),
+            Content::Inherited(_) => false,
+        }
+    }
 }
 
 enum Content {
@@ -75,6 +102,10 @@ pub fn install() -> Result<()> {
     mimalloc::begin().map_err(|error| HeapError::System { call: "pthread_create(3) for mimalloc", error })?;
     operation::prepare_process()
         .map_err(|error| HeapError::System { call: "pthread_key_create(3)", error })?;
+    if !place_by(place_at) {
+        return Err(HeapError::last_os("sigaction(2) for the copies of forked children"));
+    }
+    presence::place_by(|| place_at_once(|_| true));
     // SAFETY: the handlers are functions of this crate and live as long as it is loaded; the engine is never unloaded.
     let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     if failed != 0 {
@@ -88,6 +119,7 @@ pub fn install() -> Result<()> {
 }
 
 unsafe extern "C" fn before() {
+    let signals = BlockedSignals::begin();
     let is_stopped = operation::stop();
     // SAFETY: operations are stopped, so this thread alone reaches it.
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
@@ -100,9 +132,14 @@ unsafe extern "C" fn before() {
             }
         }
     }
+    fork.is_placed = false;
+    fork.window = Some(ForkWindow::begin(signals, !fork.copies.is_empty()));
+    presence::set_parent();
+    IS_PENDING.store(true, Ordering::Release);
 }
 
 unsafe extern "C" fn in_parent() {
+    IS_PENDING.store(false, Ordering::Relaxed);
     // SAFETY: as in `before`.
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
     for copied in fork.copies.drain(..) {
@@ -112,10 +149,14 @@ unsafe extern "C" fn in_parent() {
             Content::Inherited(_) => (),
         }
     }
+    let window = fork.window.take();
     operation::resume(false);
+    window.into_iter().for_each(ForkWindow::end);
 }
 
 unsafe extern "C" fn in_child() {
+    place_at_once(|_| true);
+    IS_PENDING.store(false, Ordering::Relaxed);
     // SAFETY: as in `before`; the child has this thread only.
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
     let mut is_lost = false;
@@ -125,17 +166,6 @@ unsafe extern "C" fn in_child() {
             // SAFETY: the child's own number of the memory file, which nobody uses: `Heap::file` refuses in a child.
             unsafe { libc::close(file) };
         }
-        let error = match put_in_place(&copied) {
-            Ok(presence) => {
-                copied.space.set_presence(presence);
-                copied.error
-            }
-            Err(error) => Some(error),
-        };
-        if let Some(error) = error {
-            copied.space.copy_error.store(error.raw_os_error().unwrap_or(libc::ENOMEM), Ordering::Relaxed);
-            copied.space.set_presence(COPY_FAILED);
-        }
         let is_inherited = matches!(copied.content, Content::Inherited(_));
         is_lost |= !is_inherited && copied.space.gate.presence.load(Ordering::Relaxed) != PRIVATE;
     }
@@ -144,7 +174,54 @@ unsafe extern "C" fn in_child() {
         // SAFETY: the key is mimalloc's, made when it was loaded.
         unsafe { libc::pthread_setspecific(_mi_heap_default_key, null_mut()) };
     }
+    let window = fork.window.take();
     operation::resume(true);
+    window.into_iter().for_each(ForkWindow::end);
+}
+
+/// In a child that has not come to its handler: moves the copies, if one of them has memory at the address. Async-signal-safe.
+fn place_at(address: usize) -> bool {
+    place_at_once(|copied| copied.has(address))
+}
+
+/// In a child, once: moves all copies to their addresses, if one of them is `wanted`. Whether that is the case. Async-signal-safe: the memory of
+/// the thread's own variables may be missing.
+fn place_at_once(wanted: impl Fn(&Copied) -> bool) -> bool {
+    if !IS_PENDING.load(Ordering::Acquire) || presence::is_parent() {
+        return false;
+    }
+    // SAFETY: a fork is under way and this is its child, which has this thread only.
+    let fork = unsafe { &mut *PENDING_FORK.0.get() };
+    if fork.is_placed || !fork.copies.iter().any(wanted) {
+        return false;
+    }
+    fork.is_placed = true;
+    for copied in &mut fork.copies {
+        match put_in_place(copied) {
+            Ok(presence) => copied.space.set_presence(presence),
+            Err(error) => copied.error = Some(error),
+        }
+        if let Some(error) = &copied.error {
+            copied.space.copy_error.store(error.raw_os_error().unwrap_or(libc::ENOMEM), Ordering::Relaxed);
+            copied.space.set_presence(COPY_FAILED);
+        }
+    }
+    true
+}
+
+/// Forks by a function that runs no handlers of fork(3), as `_Fork(3)`: the child has its copies all the same. Async-signal-safe as far as
+/// `_Fork` is, but for the memory that copies take.
+///
+/// # Safety
+/// `fork` forks this process, and gives 0 in the child, or fails.
+pub unsafe fn around_fork(fork: impl FnOnce() -> libc::pid_t) -> libc::pid_t {
+    // SAFETY: the calls that fork(3) makes, in its order.
+    unsafe {
+        before();
+        let child = fork();
+        if child == 0 { in_child() } else { in_parent() }
+        child
+    }
 }
 
 /// All reservations of this process and its parents.

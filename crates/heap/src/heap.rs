@@ -6,7 +6,7 @@ use crate::limits::{HEAPS, MOST_ALIGNMENT};
 use crate::mimalloc::{mi_free, mi_usable_size};
 use crate::operation::{self, Operation};
 use crate::options::HeapOptions;
-use crate::presence::Gate;
+use crate::presence::{self, Gate};
 use crate::range::Backing;
 use crate::space::Space;
 use crate::{pool, small};
@@ -185,9 +185,17 @@ impl Heap {
             // SAFETY: the chunk is mimalloc's, so the object is; the caller has done with it.
             Some(true) => unsafe { mi_free(object.as_ptr().cast()) },
             Some(false) => _ = self.space.free_run(object.as_ptr() as usize),
-            None => return false,
+            None => return self.free_in_child(object),
         }
         true
+    }
+
+    /// Frees an object in a forked child that has no memory yet, or never gets any.
+    #[cold]
+    #[inline(never)]
+    fn free_in_child(&self, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller of `free_inside` promises what it asks for; there is memory now.
+        presence::place() && unsafe { self.free_inside(object) }
     }
 
     /// Gives an object another size. It may move; its bytes up to the smaller size stay. With `zeroed`, bytes beyond the old size are

@@ -45,6 +45,7 @@ mod unsized_objects;
 pub use allocator::HeapRef;
 pub use error::{HeapError, Result};
 pub use export::ExportOwner;
+pub use fork::around_fork;
 pub use heap::Heap;
 pub use operation::is_inside;
 pub use options::HeapOptions;

@@ -5,6 +5,7 @@
 
 use crate::fork_lock::ForkLock;
 use crate::limits::{FORK_WAIT_MILLISECONDS, HEAPS};
+use pagewire_memory::BlockedSignals;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::cell::{Cell, UnsafeCell};
 use std::io;
@@ -65,19 +66,27 @@ thread_local! {
 /// The key whose destructor returns a thread's slot. A thread that uses a heap after that takes another one.
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
-fn take_slot() -> &'static Slot {
+/// Works on the slots of all threads. A signal handler of this thread that forks must not find the lock held.
+fn with_slots<T>(work: impl FnOnce(&mut Vec<&'static Slot>) -> T) -> T {
+    let _signals = BlockedSignals::begin();
     SLOTS.lock.lock();
     // SAFETY: the lock is held.
-    let slots = unsafe { &mut *SLOTS.slots.get() };
-    let free = slots.iter().copied().find(|slot| slot.is_taken.load(Ordering::Relaxed) == 0);
-    let slot = free.unwrap_or_else(|| {
-        let slot: &'static Slot = Box::leak(Box::default());
-        slots.push(slot);
-        slot
-    });
-    slot.is_taken.store(1, Ordering::Relaxed);
+    let given = work(unsafe { &mut *SLOTS.slots.get() });
     SLOTS.lock.unlock();
-    slot
+    given
+}
+
+fn take_slot() -> &'static Slot {
+    with_slots(|slots| {
+        let free = slots.iter().copied().find(|slot| slot.is_taken.load(Ordering::Relaxed) == 0);
+        let slot = free.unwrap_or_else(|| {
+            let slot: &'static Slot = Box::leak(Box::default());
+            slots.push(slot);
+            slot
+        });
+        slot.is_taken.store(1, Ordering::Relaxed);
+        slot
+    })
 }
 
 unsafe extern "C" fn return_slot(slot: *mut libc::c_void) {
@@ -161,24 +170,14 @@ pub fn is_inside() -> bool {
 
 /// Live bytes of a heap: what all threads have counted.
 pub fn live_bytes(heap: usize) -> i64 {
-    let mut sum = 0i64;
-    SLOTS.lock.lock();
-    // SAFETY: the lock is held.
-    for slot in unsafe { &*SLOTS.slots.get() } {
-        sum = sum.wrapping_add(slot.live[heap].load(Ordering::Relaxed));
-    }
-    SLOTS.lock.unlock();
-    sum
+    with_slots(|slots| {
+        slots.iter().fold(0i64, |sum, slot| sum.wrapping_add(slot.live[heap].load(Ordering::Relaxed)))
+    })
 }
 
 /// The next heap with this number counts from 0. Nobody uses the number now.
 pub fn forget_live_bytes(heap: usize) {
-    SLOTS.lock.lock();
-    // SAFETY: the lock is held.
-    for slot in unsafe { &*SLOTS.slots.get() } {
-        slot.live[heap].store(0, Ordering::Relaxed);
-    }
-    SLOTS.lock.unlock();
+    with_slots(|slots| slots.iter().for_each(|slot| slot.live[heap].store(0, Ordering::Relaxed)));
 }
 
 /// To be called once before the first heap is used.
@@ -214,6 +213,8 @@ fn find_slot() -> *const Slot {
 #[cold]
 #[inline(never)]
 fn wait_for_fork(depth: &AtomicU32) {
+    // A signal handler of this thread that forks must not find the lock held.
+    let _signals = BlockedSignals::begin();
     loop {
         fence(Ordering::SeqCst);
         if MODE.load(Ordering::Relaxed) != STOP {
@@ -226,7 +227,7 @@ fn wait_for_fork(depth: &AtomicU32) {
     }
 }
 
-/// Stops operations until [`resume`]; this thread counts as inside one. False: some operation did not end within the bound, and the heap may be in the middle of it.
+/// Stops operations until [`resume`]; this thread, whose signals are blocked, counts as inside one. False: some operation did not end within the bound, and the heap may be in the middle of it.
 pub fn stop() -> bool {
     let own = if std::ptr::eq(CURRENT.get(), &NONE) { find_slot() } else { CURRENT.get() };
     FORKING.lock();

@@ -32,6 +32,8 @@ pub const COPY_FAILED: u32 = 3;
 pub const UNUSED: u32 = 4;
 
 static PAGE: OnceLock<usize> = OnceLock::new();
+/// See [`place_by`].
+static PLACE: OnceLock<fn() -> bool> = OnceLock::new();
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// A new gate, [`GONE`] at first. There are as many as reservations.
@@ -46,9 +48,41 @@ pub fn new_gate() -> Result<&'static Gate> {
     Ok(unsafe { &*(page as *const Gate).add(index) })
 }
 
+/// Bytes of the gates.
+const GATES: usize = 4096;
+
+/// Notes that this process is the parent of the fork that it is about to make. In its child the note is wiped.
+pub fn set_parent() {
+    if let Some(word) = parent_word() {
+        word.store(1, Ordering::Release);
+    }
+}
+
+/// Whether this process has called [`set_parent`], and not only one of its parents.
+pub fn is_parent() -> bool {
+    parent_word().is_some_and(|word| word.load(Ordering::Acquire) != 0)
+}
+
+fn parent_word() -> Option<&'static AtomicU32> {
+    // SAFETY: behind the gates, in pages that are never unmapped; nobody reaches it but by this function.
+    PAGE.get().map(|page| unsafe { &*((*page + GATES) as *const AtomicU32) })
+}
+
+/// Has `function` asked for the memory where it is [`GONE`]: in a child that has not come to its handler of fork it may be at hand. The first
+/// word counts.
+pub fn place_by(function: fn() -> bool) {
+    PLACE.get_or_init(|| function);
+}
+
+/// Whether the memory is there now, where it was [`GONE`].
+#[cold]
+pub fn place() -> bool {
+    PLACE.get().is_some_and(|function| function())
+}
+
 fn page() -> Result<usize> {
-    const LENGTH: usize = 4096;
-    const { assert!(RESERVATIONS * size_of::<Gate>() <= LENGTH) };
+    const LENGTH: usize = 2 * GATES;
+    const { assert!(RESERVATIONS * size_of::<Gate>() <= GATES) };
     if let Some(page) = PAGE.get() {
         return Ok(*page);
     }

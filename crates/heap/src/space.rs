@@ -8,7 +8,7 @@ use crate::error::{HeapError, Result};
 use crate::freed::FreedRanges;
 use crate::limits::{CHUNK, PURGE_BATCH, PURGE_PIECE, UNIT};
 use crate::options::HeapOptions;
-use crate::presence::{self, COPY_FAILED, Gate, PRIVATE, SHARED};
+use crate::presence::{self, COPY_FAILED, GONE, Gate, PRIVATE, SHARED};
 use crate::range::{Backing, Range, give_back, unmap};
 use crate::runs::FreeRuns;
 use parking_lot::{Mutex, MutexGuard};
@@ -175,6 +175,7 @@ impl Space {
                 let error = std::io::Error::from_raw_os_error(self.copy_error.load(Ordering::Relaxed));
                 Err(HeapError::ForkCopy { error })
             }
+            GONE if presence::place() => self.backing(),
             // GONE. A heap that exists never finds its reservation unused.
             _ => Err(HeapError::Forked),
         }

@@ -5,6 +5,7 @@
 //! thread may block the signals: a [`Guard`] is only had where that is not so. Looking takes three system calls. Where
 //! every change by way of the C library is seen (see [`watch`]), [`Guard::at_hand`] remembers what was found.
 
+mod fork_window;
 mod handler;
 mod instructions;
 mod program;
@@ -16,6 +17,7 @@ use handler::{SIGNALS, install, is_ours};
 use instructions::*;
 use std::mem::MaybeUninit;
 
+pub use fork_window::{ForkWindow, Place, place_by};
 pub(crate) use program::take_over_in_child;
 pub use program::{SetAction, change as change_action, set_by};
 pub use watch::{changes_are_seen, mask_has_changed};

@@ -31,6 +31,7 @@ mod scratch;
 mod segments;
 mod shared_mapping;
 mod shared_ranges;
+mod signals;
 mod transfer;
 mod watch_list;
 
@@ -50,3 +51,4 @@ pub use remote::{CrossMemory, RemoteMemory, Source};
 pub use resource_limits::file_size_limit;
 pub use segments::part_of;
 pub use shared_ranges::{HEAP_FILE, SharedRanges};
+pub use signals::BlockedSignals;

@@ -46,11 +46,13 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     Ok(engine.insert(nic).clone())
 }
 
-static HEAP: Mutex<Option<&'static HeapRef>> = Mutex::new(None);
+static HEAP: OnceLock<&'static HeapRef> = OnceLock::new();
+/// Held while the heap is made.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// The registered heap of this process, if it was made.
 pub(crate) fn made_heap() -> Option<&'static HeapRef> {
-    *HEAP.lock()
+    HEAP.get().copied()
 }
 
 /// Bytes of addresses that the heap reserves.
@@ -61,13 +63,16 @@ const RANGE: &str = "PAGEWIRE_HEAP_RANGE";
 /// # Errors
 /// `Heap`; `Environment`: what `PAGEWIRE_HEAP_RANGE` says.
 pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
-    let mut heap = HEAP.lock();
-    if let Some(heap) = *heap {
+    if let Some(heap) = made_heap() {
+        return Ok(heap);
+    }
+    let _making = MAKING.lock();
+    if let Some(heap) = made_heap() {
         return Ok(heap);
     }
     let made = make_heap(false)?;
     publish(made, nic)?;
-    Ok(heap.insert(made))
+    Ok(HEAP.get_or_init(|| made))
 }
 
 /// The registered heap without an engine, which learns of it by [`publish_heap`]. `fork_copies`: a forked child gets a copy of it.
@@ -75,10 +80,10 @@ pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
 /// # Errors
 /// As those of [`heap`].
 pub(crate) fn heap_before_engine(fork_copies: bool) -> Result<&'static HeapRef> {
-    let mut heap = HEAP.lock();
-    match *heap {
+    let _making = MAKING.lock();
+    match made_heap() {
         Some(heap) => Ok(heap),
-        None => Ok(heap.insert(make_heap(fork_copies)?)),
+        None => make_heap(fork_copies).map(|made| *HEAP.get_or_init(|| made)),
     }
 }
 

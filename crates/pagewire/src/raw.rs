@@ -116,6 +116,19 @@ pub fn heap() -> Result<&'static HeapRef> {
     Ok(heap)
 }
 
+/// The registered heap of this process, if it was made: by [`heap`], or because it is the program's malloc(3).
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// let heap = pagewire::raw::heap()?;
+/// assert_eq!(pagewire::raw::made_heap().map(|heap| heap.range()), Some(heap.range()));
+/// # Ok(())
+/// # }
+/// ```
+pub fn made_heap() -> Option<&'static HeapRef> {
+    engine::made_heap()
+}
+
 /// [`heap`] for a process whose malloc(3) it is to be: without an engine, and a forked child gets a copy. What is exported of it by
 /// [`Node::export_raw`] ends with its free all the same.
 ///

@@ -3,7 +3,7 @@
 use super::instructions::{
     pagewire_guard_begin, pagewire_guard_end, pagewire_guard_ended, pagewire_guard_mend, touches,
 };
-use super::{program, watch};
+use super::{fork_window, program, watch};
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -41,7 +41,7 @@ pub fn for_program(action: &libc::sigaction) -> libc::sigaction {
     ours
 }
 
-fn current(signal: i32) -> io::Result<libc::sigaction> {
+pub fn current(signal: i32) -> io::Result<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: with no new action sigaction(2) only fills `action`.
     if unsafe { program::real(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
@@ -65,6 +65,10 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     // SAFETY: the kernel gives an SA_SIGINFO handler a valid ucontext_t, whose registers are loaded again when the
     // handler returns (sigaction(2)). The symbols are labels; only their addresses are used.
     unsafe {
+        // First of all: what the rest of this looks at may be what the child does not have yet.
+        if signal == libc::SIGSEGV && !is_sent(signal, info) && fork_window::place((*info).si_addr() as usize) {
+            return;
+        }
         let context = context.cast::<libc::ucontext_t>();
         let counter = program_counter(context);
         if has_our_word(info) {

@@ -85,6 +85,13 @@ pub fn set_default(place: usize) {
     });
 }
 
+/// Keeps a handler that somebody has set past the C library, before ours takes its place for the time of a fork.
+pub fn keep_foreign(signal: c_int, action: &sigaction) {
+    if let Some(place) = SIGNALS.iter().position(|known| *known == signal) {
+        locked(|| keep(place, action));
+    }
+}
+
 /// Keeps what was there and runs `install`, which puts ours in its place.
 pub fn stand_in(
     before: impl Fn(c_int) -> Option<sigaction>,
