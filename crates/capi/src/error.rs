@@ -329,6 +329,7 @@ fn of_failure(failure: &Failure) -> pw_error {
             Rule::Release => pw_error::PW_RELEASE,
         },
         Failure::PeerLost { .. } => pw_error::PW_PEER_LOST,
+        Failure::Forked { .. } => pw_error::PW_FORKED,
         Failure::Unexpected { .. } => pw_error::PW_UNEXPECTED,
         Failure::Cancelled { .. } => pw_error::PW_CANCELLED,
         Failure::TimedOut { .. } => pw_error::PW_TIMEOUT,

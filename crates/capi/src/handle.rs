@@ -135,7 +135,9 @@ fn not_here<T: Object>(found: u64) -> Refusal {
     let name = T::NAME;
     Refusal::new(
         pw_error::PW_FORKED,
-        format!("this process was forked from the one that has the {name}, which stays the parent's: make one here"),
+        format!(
+            "this process was forked from the one that has the {name}, which stays the parent's: make one here"
+        ),
     )
 }
 

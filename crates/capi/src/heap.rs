@@ -125,7 +125,9 @@ fn of_heap(object: NonNull<u8>) -> Result<&'static HeapRef> {
         Some(heap) if matches!(heap.file(), Err(HeapError::Private)) => Ok(heap),
         Some(_) => Err(Refusal::new(
             pw_error::PW_FORKED,
-            format!("{object:?} is in the registered heap of the process that this one was forked from, and stays there"),
+            format!(
+                "{object:?} is in the registered heap of the process that this one was forked from, and stays there"
+            ),
         )),
         None => Err(Refusal::argument(format!(
             "{object:?} is not in the registered heap: it is no object of pw_malloc()"

@@ -41,7 +41,9 @@ impl Deferred for OnQueuePair {
             Failure::TimedOut { .. } => DeferredEnd::TimedOut,
             Failure::Declined { .. } => DeferredEnd::Declined,
             Failure::Refused { .. } => DeferredEnd::TooShort,
-            Failure::PeerLost { .. } | Failure::Unexpected { .. } => DeferredEnd::Lost,
+            Failure::PeerLost { .. } | Failure::Forked { .. } | Failure::Unexpected { .. } => {
+                DeferredEnd::Lost
+            }
         });
     }
 }

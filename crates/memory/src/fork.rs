@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// Descriptors that forked children do not keep.
-const MAX_KEPT: usize = 1024;
+const MAX_KEPT: usize = 4096;
 
 static REGISTERED: Once = Once::new();
 
@@ -55,39 +55,59 @@ impl Owner {
     }
 }
 
-/// A value that only the process which made it may use. A forked child gets `None`, and its drop leaves the value as it is: locks
-/// may be held by threads that the child does not have, and what the value names outside of the process is the parent's.
+/// A value that only the process which made it drops. A forked child leaves it as it is: locks may be held by threads that the child
+/// does not have, and what the value names outside of the process is the parent's.
 #[derive(Debug)]
-pub struct Owned<T> {
+pub struct DroppedByOwner<T> {
     owner: Owner,
     value: ManuallyDrop<T>,
 }
 
-impl<T> Owned<T> {
+impl<T> DroppedByOwner<T> {
     /// A value of the process that calls.
     pub fn new(value: T) -> Self {
-        Owned { owner: Owner::this_process(), value: ManuallyDrop::new(value) }
-    }
-
-    /// The value. `None`: this process was forked from the owner.
-    #[inline]
-    pub fn get(&self) -> Option<&T> {
-        self.owner.is_this_process().then_some(&*self.value)
-    }
-
-    /// The value, to be changed. `None`: this process was forked from the owner.
-    #[inline]
-    pub fn get_mut(&mut self) -> Option<&mut T> {
-        if self.owner.is_this_process() { Some(&mut *self.value) } else { None }
+        DroppedByOwner { owner: Owner::this_process(), value: ManuallyDrop::new(value) }
     }
 }
 
-impl<T> Drop for Owned<T> {
+impl<T> std::ops::Deref for DroppedByOwner<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Drop for DroppedByOwner<T> {
     fn drop(&mut self) {
         if self.owner.is_this_process() {
             // SAFETY: dropped once, here, and not used any more.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
+    }
+}
+
+/// A value that only the process which made it uses or drops: a forked child gets `None`.
+#[derive(Debug)]
+pub struct Owned<T>(DroppedByOwner<T>);
+
+impl<T> Owned<T> {
+    /// A value of the process that calls.
+    pub fn new(value: T) -> Self {
+        Owned(DroppedByOwner::new(value))
+    }
+
+    /// The value. `None`: this process was forked from the owner.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.0.owner.is_this_process().then_some(&*self.0.value)
+    }
+
+    /// The value, to be changed. `None`: this process was forked from the owner.
+    #[inline]
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        if self.0.owner.is_this_process() { Some(&mut *self.0.value) } else { None }
     }
 }
 

@@ -379,6 +379,7 @@ impl Node {
         bytes: impl RangeBounds<u64>,
         page: PageAttributes,
     ) -> Result<()> {
+        self.services().check_owner()?;
         let services = self.services();
         let none = || pagewire_nic::Error::NotFound("the token is of another node, or was unexported before");
         let export = services.exported(token).ok_or_else(|| refused("attributes of pages")(none()))?;
