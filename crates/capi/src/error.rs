@@ -55,7 +55,8 @@ pub enum pw_error {
     PW_ENGINE = 20,
     /// The operating system refused.
     PW_SYSTEM = 21,
-    /// This process was forked from the one that has the object.
+    /// This process was forked from the one that has the object. Each call on an object of the parent ends at once with it, and does
+    /// nothing; so do those that free. A forked child makes a node of its own by pw_node_alone().
     PW_FORKED = 22,
     /// There is no memory.
     PW_NO_MEMORY = 23,
@@ -103,6 +104,14 @@ impl Refusal {
         Refusal { code, sentence: sentence.into() }
     }
 
+    /// That of a forked child, for an object of its parent. `object`: what it is.
+    pub fn forked(object: &str) -> Refusal {
+        let sentence = format!(
+            "this process was forked from the one that has the {object}, which stays the parent's: make one here"
+        );
+        Refusal::new(pw_error::PW_FORKED, sentence)
+    }
+
     /// An argument cannot be.
     pub fn argument(sentence: impl Into<String>) -> Self {
         Refusal::new(pw_error::PW_ARGUMENT, sentence)
@@ -145,7 +154,10 @@ pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
     let what = (!what.is_null()).then(|| unsafe { CStr::from_ptr(what) }.to_string_lossy());
     // SAFETY: the message is a string of this thread.
     let message = unsafe { CStr::from_ptr(pw_error_message()) }.to_string_lossy();
-    eprintln!("{}: {message}", what.as_deref().unwrap_or("pagewire"));
+    let line = format!("{}: {message}\n", what.as_deref().unwrap_or("pagewire"));
+    // Not by `eprintln!`: a thread that a forked child does not have may hold its lock. Whoever has closed the descriptor wants no line.
+    // SAFETY: write(2) of so many bytes.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
     // SAFETY: exit(3) takes any number; handlers of the program run.
     unsafe { libc::exit(1) }
 }
@@ -329,6 +341,7 @@ fn of_failure(failure: &Failure) -> pw_error {
             Rule::Release => pw_error::PW_RELEASE,
         },
         Failure::PeerLost { .. } => pw_error::PW_PEER_LOST,
+        Failure::Forked { .. } => pw_error::PW_FORKED,
         Failure::Unexpected { .. } => pw_error::PW_UNEXPECTED,
         Failure::Cancelled { .. } => pw_error::PW_CANCELLED,
         Failure::TimedOut { .. } => pw_error::PW_TIMEOUT,

@@ -4,16 +4,16 @@ use crate::boundary::{Result, call, place, quick, quick_give};
 use crate::error::{Refusal, pw_error};
 use crate::node::share_engine;
 use pagewire::raw;
-use pagewire_heap::HeapRef;
+use pagewire_heap::{HeapError, HeapRef};
 use pagewire_memory::Uncancelled;
+use pagewire_memory::fork::OncePerProcess;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
 /// What malloc(3) promises.
 const ALIGNMENT: usize = 16;
 
-static HEAP: OnceLock<&'static HeapRef> = OnceLock::new();
+static HEAP: OncePerProcess<&'static HeapRef> = OncePerProcess::new();
 
 /// The heap; the first call makes it, and the engine with it.
 fn heap() -> Result<&'static HeapRef> {
@@ -24,7 +24,7 @@ fn heap() -> Result<&'static HeapRef> {
     let _uncancelled = Uncancelled::begin();
     share_engine();
     let made = raw::heap()?;
-    Ok(HEAP.get_or_init(|| made))
+    Ok(HEAP.get_or_set(made))
 }
 
 /// Bytes of the registered heap, as they were at about one moment.
@@ -115,11 +115,24 @@ pub unsafe extern "C" fn pw_free(pointer: *mut c_void) -> pw_error {
     })
 }
 
-/// The heap, if an address is in it.
+/// The heap, if an address is in it. A forked child may have a copy of its parent's.
 fn of_heap(object: NonNull<u8>) -> Result<&'static HeapRef> {
-    HEAP.get().copied().filter(|heap| heap.contains(object.as_ptr())).ok_or_else(|| {
-        Refusal::argument(format!("{object:?} is not in the registered heap: it is no object of pw_malloc()"))
-    })
+    let contains = |heap: &&'static HeapRef| heap.contains(object.as_ptr());
+    if let Some(heap) = HEAP.get().copied().filter(contains) {
+        return Ok(heap);
+    }
+    match HEAP.of_parents().copied().find(contains) {
+        Some(heap) if matches!(heap.file(), Err(HeapError::Private)) => Ok(heap),
+        Some(_) => Err(Refusal::new(
+            pw_error::PW_FORKED,
+            format!(
+                "{object:?} is in the registered heap of the process that this one was forked from, and stays there"
+            ),
+        )),
+        None => Err(Refusal::argument(format!(
+            "{object:?} is not in the registered heap: it is no object of pw_malloc()"
+        ))),
+    }
 }
 
 /// Whether an address is in the registered heap, so that peers of this host can reach it by plain copies once it is exported.

@@ -1,6 +1,6 @@
 //! Conditional writes of verbs programs, on queue pairs of their own, and counts of accesses to their regions: `pagewire_verbs.h`, which is written by hand as it needs infiniband/verbs.h.
 
-use crate::boundary::{call, place};
+use crate::boundary::{Result, call, place};
 use crate::conditional::{hand_over_release, peer_of, pw_peer};
 use crate::error::{Refusal, pw_error};
 use crate::node::{node_of, pw_node};
@@ -10,10 +10,19 @@ use pagewire::raw::{Deferred, Posted};
 use pagewire_verbs::abi::{ibv_mr, ibv_qp, ibv_send_wr};
 use pagewire_verbs::deferred::{self, DeferredEnd, DeferredWrite};
 use pagewire_verbs::watch;
-use pagewire_verbs::{Watched, watch_region};
+use pagewire_verbs::{Watched, is_region_of_parent, watch_region};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Refuses a region of the parent of this forked process.
+///
+/// # Safety
+/// NULL, or a region that is not deregistered meanwhile.
+pub unsafe fn check_region(mr: *const ibv_mr) -> Result<()> {
+    // SAFETY: the caller's promise.
+    if unsafe { is_region_of_parent(mr) } { Err(Refusal::forked("memory region")) } else { Ok(()) }
+}
 
 /// A held WRITE of a program's queue pair.
 struct OnQueuePair(DeferredWrite);
@@ -41,7 +50,9 @@ impl Deferred for OnQueuePair {
             Failure::TimedOut { .. } => DeferredEnd::TimedOut,
             Failure::Declined { .. } => DeferredEnd::Declined,
             Failure::Refused { .. } => DeferredEnd::TooShort,
-            Failure::PeerLost { .. } | Failure::Unexpected { .. } => DeferredEnd::Lost,
+            Failure::PeerLost { .. } | Failure::Forked { .. } | Failure::Unexpected { .. } => {
+                DeferredEnd::Lost
+            }
         });
     }
 }
@@ -59,6 +70,10 @@ pub unsafe extern "C" fn pw_post_held_write(
     call(|| {
         // SAFETY: a pointer of this library, and a peer (pagewire_verbs.h).
         let (node, peer) = unsafe { (node_of(node)?, peer_of(peer)?) };
+        // SAFETY: NULL, or a queue pair (pagewire_verbs.h).
+        if unsafe { deferred::is_queue_pair_of_parent(qp) } {
+            return Err(Refusal::forked("queue pair"));
+        }
         // SAFETY: a queue pair and a request, whose bytes are the write's until its completion (pagewire_verbs.h).
         let write = unsafe { DeferredWrite::new(qp, wr) }.map_err(Refusal::argument)?;
         let patience = (nanoseconds != u64::MAX).then(|| Duration::from_nanos(nanoseconds));
@@ -128,6 +143,8 @@ pub unsafe extern "C" fn pw_watch_region(mr: *mut ibv_mr, accesses: u32) -> pw_e
         }
         let watched =
             Watched { writes: accesses & PW_WATCH_WRITES != 0, reads: accesses & PW_WATCH_READS != 0 };
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        unsafe { check_region(mr) }?;
         // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
         let outcome = unsafe { watch_region(mr, watched) };
         outcome

@@ -5,6 +5,7 @@ use crate::boundary::{call, optional, path_of};
 use crate::checkpoint::{pw_saved, write_saved};
 use crate::error::{Refusal, of_save, pw_error};
 use crate::handle::object;
+use crate::verbs::check_region;
 use pagewire_active::{AccessLog, PageSetting};
 use pagewire_verbs::abi::ibv_mr;
 use pagewire_verbs::checkpoint::{self, RefusedSave};
@@ -46,6 +47,8 @@ pub unsafe extern "C" fn pw_checkpoint_region(
         // SAFETY: NULL, or a string (pagewire_verbs.h).
         let file = if file.is_null() { None } else { Some(unsafe { path_of(file, "file") }?) };
         // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        unsafe { check_region(mr) }?;
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
         let done = unsafe { checkpoint_region(mr, file.as_deref()) }?;
         // SAFETY: the caller's place for it (pagewire_verbs.h).
         unsafe { write_saved(to, done) };
@@ -65,6 +68,8 @@ pub unsafe extern "C" fn pw_restore_region(
         let to = optional(restored, "restored")?;
         // SAFETY: NULL, or a string (pagewire_verbs.h).
         let file = unsafe { path_of(file, "file") }?;
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        unsafe { check_region(mr) }?;
         // SAFETY: NULL, or a region that nobody uses meanwhile (pagewire_verbs.h).
         let number = unsafe { restore_region(mr, &file, (number > 0).then_some(number)) }?;
         if let Some(to) = to {
@@ -109,6 +114,8 @@ pub unsafe extern "C" fn pw_set_region_attributes(
     call(|| {
         // SAFETY: a pointer of this library (pagewire_verbs.h).
         let log = if log.is_null() { None } else { Some(unsafe { object::<AccessLog>(log) }?) };
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        unsafe { check_region(mr) }?;
         let end = if length == PW_TO_END {
             // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h); a program may read it.
             unsafe { mr.as_ref() }.map_or(offset, |mr| mr.length as u64)

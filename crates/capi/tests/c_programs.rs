@@ -11,6 +11,8 @@ mod not_checked;
 
 #[path = "c_programs/checkpoints.rs"]
 mod checkpoints;
+#[path = "c_programs/forks.rs"]
+mod forks;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -17,7 +17,8 @@ use crate::network::{Network, STUCK};
 use crate::nonce::random;
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
-use pagewire_memory::{HostMemory, HostProcess, Uncancelled, fork, swaps_at_a_limit};
+use pagewire_memory::fork::Owner;
+use pagewire_memory::{HostMemory, HostProcess, Uncancelled, swaps_at_a_limit};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -47,7 +48,7 @@ const AFTER_ERROR: Duration = Duration::from_millis(10);
 /// The fabric of one Linux process.
 pub struct HostFabric {
     memory: Arc<HostMemory>,
-    generation: u64,
+    owner: Owner,
     shown: Arc<Shown>,
     /// What a thread sleeps on: `kick`, `neighbours`, `network` and `link_changes`.
     sleep: Descriptor,
@@ -151,7 +152,7 @@ impl HostFabric {
         };
         Ok(HostFabric {
             memory,
-            generation: fork::generation(),
+            owner: Owner::this_process(),
             shown,
             sleep,
             kick,
@@ -180,7 +181,7 @@ impl HostFabric {
     /// Whether this process is a forked child of the one that made the fabric. Then it holds nothing of it: no descriptor
     /// and no shared memory; nothing of the fabric may be called any more.
     pub fn is_forked_child(&self) -> bool {
-        self.generation != fork::generation()
+        !self.owner.is_this_process()
     }
 
     /// What was counted since the start.

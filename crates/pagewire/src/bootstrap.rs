@@ -38,6 +38,7 @@ mod pmix_ffi;
 mod rendezvous;
 mod settings;
 
+use pagewire_memory::fork::Owned;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -64,7 +65,8 @@ pub struct Job {
     size: usize,
     started_by: String,
     timeout: Duration,
-    state: Mutex<State>,
+    /// A forked child shares sockets, locks and the process number at the launcher with its parent: it acts for it by none of them.
+    state: Owned<Mutex<State>>,
 }
 
 struct State {
@@ -184,7 +186,7 @@ impl Job {
 
     fn of(joined: Joined, timeout: Duration) -> Self {
         let Joined { rank, size, started_by, exchange } = joined;
-        let state = Mutex::new(State { exchange, operations: 0, failure: None });
+        let state = Owned::new(Mutex::new(State { exchange, operations: 0, failure: None }));
         Self { rank, size, started_by, timeout, state }
     }
 
@@ -289,7 +291,7 @@ impl Job {
 
     fn run(&self, kind: OperationKind, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         // A panic inside an exchange leaves it half done, so the poison is a failure, too.
-        let mut state = self.state.lock().expect("no exchange panics");
+        let mut state = self.state.get().ok_or(JobError::Forked)?.lock().expect("no exchange panics");
         if let Some(failure) = &state.failure {
             return Err(JobError::Ended(Box::new(failure.clone())));
         }
@@ -379,7 +381,7 @@ mod tests {
             }
         }
         let job = alone();
-        job.state.lock().expect("state").exchange = Box::new(Failing);
+        job.state.get().expect("own job").lock().expect("state").exchange = Box::new(Failing);
         let first = job.barrier().expect_err("fails");
         assert_eq!(job.all_gather(b""), Err(JobError::Ended(Box::new(first))));
     }

@@ -5,6 +5,7 @@ use crate::error::{Failure, Result, refused, system};
 use crate::limits::{COMPLETIONS, MESSAGES, POLL, POLL_LINGER, SPIN};
 use crate::pending::{Pending, Sleep};
 use crate::readiness::Readiness;
+use pagewire_memory::fork::Owner;
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
@@ -43,6 +44,8 @@ pub(crate) struct Completions {
     polled: AtomicBool,
     /// The one that polls for sleepers.
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Only this process polls: in a forked child whatever is waited for has ended, by `Forked`.
+    owner: Owner,
 }
 
 /// What wakes the thread that polls for sleepers.
@@ -107,6 +110,7 @@ impl Completions {
             order: Mutex::default(),
             polled: AtomicBool::new(false),
             thread: Mutex::default(),
+            owner: Owner::this_process(),
         });
         let weak = Arc::downgrade(&completions);
         let thread = pagewire_fabric::spawn(thread, move || serve(&wakeup, &weak))
@@ -129,6 +133,16 @@ impl Completions {
         self.by_queue_pair.write().remove(&queue_pair);
     }
 
+    /// Whether this process was forked from the one that polls.
+    pub fn is_forked(&self) -> bool {
+        !self.owner.is_this_process()
+    }
+
+    /// Whether an operation has ended. In a forked child all have.
+    fn is_ended<P: ?Sized>(&self, pending: &Pending<P>) -> bool {
+        pending.is_ended() || self.is_forked()
+    }
+
     /// Hands over what is complete, and gives how much. With nothing there the calling thread does the engine's work for a moment.
     pub fn poll(&self) -> usize {
         self.polled.store(true, Ordering::Relaxed);
@@ -137,6 +151,9 @@ impl Completions {
 
     /// As [`poll`](Self::poll), of a thread that will not go on polling. `None`: another thread polls.
     pub fn try_poll(&self) -> Option<usize> {
+        if self.is_forked() {
+            return None;
+        }
         // One thread at a time, so that the order stays.
         self.order.try_lock().map(|order| self.poll_in_order(order))
     }
@@ -166,7 +183,7 @@ impl Completions {
     /// Waits until an operation has ended: polls for a while, then sleeps.
     pub fn wait_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
         let start = Instant::now();
-        while !pending.is_ended() {
+        while !self.is_ended(pending) {
             self.poll();
             if start.elapsed() >= SPIN {
                 return self.sleep_until_ended(pending);
@@ -179,7 +196,7 @@ impl Completions {
         // One for each thread: whoever asks again and again is woken once.
         thread_local!(static UNPARK: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
         let start = Instant::now();
-        while !pending.is_ended() {
+        while !self.is_ended(pending) {
             self.poll();
             let Some(left) = patience.checked_sub(start.elapsed()) else { return pending.is_ended() };
             if start.elapsed() < SPIN {
@@ -195,20 +212,23 @@ impl Completions {
     /// Sleeps until an operation has ended.
     pub fn sleep_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
         self.sleep(pending, &Waker::from(Arc::new(Unpark(std::thread::current()))));
-        while !pending.is_ended() {
+        while !self.is_ended(pending) {
             std::thread::park();
         }
     }
 
     /// The program polls no more: the own thread takes what comes.
     pub fn stop_polling(&self) {
-        if self.polled.swap(false, Ordering::Relaxed) {
+        if !self.is_forked() && self.polled.swap(false, Ordering::Relaxed) {
             self.wakeup.changed.notify_all();
         }
     }
 
     /// Has somebody woken when an operation ends.
     pub fn sleep<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) -> Sleep {
+        if self.is_forked() {
+            return Sleep::Ended;
+        }
         let sleep = pending.wake(waker);
         if sleep == Sleep::Added {
             self.add_sleepers(1);
@@ -239,6 +259,9 @@ impl Completions {
 
     /// So many more sleep until operations end, or fewer.
     pub fn add_sleepers(&self, more: isize) {
+        if self.is_forked() {
+            return;
+        }
         self.wakeup.state.lock().sleepers += more;
         if more > 0 {
             self.wakeup.changed.notify_all();
@@ -282,7 +305,9 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        self.wakeup.close();
+        if !self.is_forked() {
+            self.wakeup.close();
+        }
     }
 }
 

@@ -126,6 +126,9 @@ impl Conditional {
 
     /// Announces what peers have opened, or withdraws that.
     pub fn announce_opened(&self) {
+        if self.services.is_forked() {
+            return;
+        }
         let Some(readiness) = self.services.readiness() else { return };
         let releases = self.releases.lock();
         let is_ready = releases.has_opened();
@@ -184,12 +187,18 @@ impl Conditional {
 
     /// Has a held write end after some time, if nothing else ends it before.
     pub fn end_after(&self, held: &HeldBy, time: Duration) {
+        if self.services.is_forked() {
+            return;
+        }
         self.writes.lock().set_deadline(&held.key, held.serial, self.now().saturating_add(time));
         self.services.look_at_timers();
     }
 
     /// Ends a held write. One that has started ends as it ends.
     pub fn cancel(&self, held: &HeldBy) {
+        if self.services.is_forked() {
+            return;
+        }
         let Some(write) = self.writes.lock().take(&held.key, held.serial, self.now()) else { return };
         let peer = held.key.0.socket();
         self.withdraw(&held.key.0, write, Failure::Cancelled { operation: WRITE, peer });
@@ -197,6 +206,9 @@ impl Conditional {
 
     /// Ends the write of a tag, if one is held.
     pub fn cancel_tag(&self, key: Key) {
+        if self.services.is_forked() {
+            return;
+        }
         let serial = self.writes.lock().serial(&key);
         if let Some(serial) = serial {
             self.cancel(&HeldBy { key, serial });
@@ -318,17 +330,26 @@ impl Conditional {
 
     /// Gives up a place among those that are woken.
     pub fn forget_waker(&self, place: u64) {
+        if self.services.is_forked() {
+            return;
+        }
         self.waiting_tasks.lock().wakers.remove(&place);
     }
 
     /// An opening is answered by other means than a release, or will not be.
     pub fn close_opening(&self, opening: &Opening) {
+        if self.services.is_forked() {
+            return;
+        }
         self.releases.lock().close(&opening.peer, opening.serial);
         self.announce_opened();
     }
 
     /// Declines what a peer has opened: it will not be released.
     pub fn decline(&self, opening: &Opening) {
+        if self.services.is_forked() {
+            return;
+        }
         self.close_opening(opening);
         self.send_message(
             opening.peer,
@@ -338,6 +359,9 @@ impl Conditional {
 
     /// Opens a read: this process has space for a write of the peer's data.
     pub fn open_read(&self, peer: Peer, tag: Tag, length: u64) {
+        if self.services.is_forked() {
+            return;
+        }
         let mut newest = self.serial.lock();
         *newest += 1;
         self.send_message(

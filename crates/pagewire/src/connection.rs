@@ -17,6 +17,7 @@ use crate::readiness::Readiness;
 use crate::services::Services;
 use crate::token::NodeAddress;
 use crate::waiting;
+use pagewire_memory::fork::DroppedByOwner;
 use pagewire_nic::attributes::{QueuePairChange, State};
 use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
 use parking_lot::{Mutex, MutexGuard};
@@ -35,7 +36,7 @@ pub(crate) struct Connection {
     pub peer: NodeAddress,
     services: Arc<Services>,
     listener: Arc<ListenerHandle>,
-    queues: Mutex<Queues>,
+    queues: DroppedByOwner<Mutex<Queues>>,
 }
 
 struct Queues {
@@ -106,7 +107,7 @@ impl Connection {
             peer,
             services: services.clone(),
             listener: listener.clone(),
-            queues: Mutex::new(Queues {
+            queues: DroppedByOwner::new(Mutex::new(Queues {
                 link: Link::Idle,
                 posted: VecDeque::new(),
                 first: 0,
@@ -119,7 +120,7 @@ impl Connection {
                 loss: None,
                 connector: None,
                 of_handlers: None,
-            }),
+            })),
         })
     }
 
@@ -146,7 +147,7 @@ impl Connection {
 
     /// The peer's region whose READs wait for handlers. `None`: it was never connected.
     pub fn flush_region(&self) -> Option<FlushRegion> {
-        self.queues.lock().flush
+        if self.is_forked() { None } else { self.queues.lock().flush }
     }
 
     /// Whether it is of no use any more.
@@ -192,6 +193,9 @@ impl Connection {
 
     /// Starts operations, in this order.
     pub fn start(self: &Arc<Self>, operations: impl IntoIterator<Item = Arc<AnyPending>>) {
+        if self.is_forked() {
+            return;
+        }
         let mut queues = self.queues.lock();
         queues.waiting.extend(operations);
         let mut ended = self.post(&mut queues);
@@ -217,6 +221,9 @@ impl Connection {
 
     /// Whether memory of the peer is mapped here.
     pub fn maps(&self, address: u64, length: u64) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         let queue_pair = match &self.queues.lock().link {
             Link::Up { queue_pair, .. } => queue_pair.clone(),
             _ => return false,
@@ -402,7 +409,9 @@ impl Connection {
 
     /// Ends operations that the engine has nothing of.
     pub fn finish(&self, ended: Ended) {
-        self.end(self.queues.lock(), ended);
+        if !self.is_forked() {
+            self.end(self.queues.lock(), ended);
+        }
     }
 
     /// Operations that wait for space or for a connection.
@@ -412,6 +421,9 @@ impl Connection {
 
     /// The first failure since this was last asked for of an operation that was dropped before its result was taken.
     pub fn take_unnoticed(&self) -> Option<Failure> {
+        if self.is_forked() {
+            return Some(Failure::Forked { operation: "flush" });
+        }
         self.queues.lock().unnoticed.take()
     }
 
@@ -492,6 +504,9 @@ impl Connection {
 
     /// Everything that was started and has not ended. For a handler: what is not behind a flush of handlers, which may wait for it.
     pub fn unfinished(&self) -> Vec<Arc<AnyPending>> {
+        if self.is_forked() {
+            return Vec::new();
+        }
         let queues = self.queues.lock();
         let all = queues.unfinished().cloned();
         match waiting::current() {
@@ -502,7 +517,9 @@ impl Connection {
 
     /// Its connections of handlers, behind itself.
     pub fn with_those_of_handlers(self: Arc<Self>) -> Vec<Arc<Connection>> {
-        let next = |connection: &Arc<Connection>| connection.queues.lock().of_handlers.clone();
+        let next = |connection: &Arc<Connection>| {
+            if connection.is_forked() { None } else { connection.queues.lock().of_handlers.clone() }
+        };
         std::iter::successors(Some(self), next).collect()
     }
 
@@ -510,7 +527,7 @@ impl Connection {
     /// connection as long, and waits here for the end of what was started before the flush, so that the order stays.
     pub fn of_this_thread(self: &Arc<Self>) -> Arc<Connection> {
         let mut connection = self.clone();
-        if waiting::current().is_none() {
+        if waiting::current().is_none() || self.is_forked() {
             return connection;
         }
         for _ in 0..HANDLER_CONNECTIONS {
@@ -539,7 +556,9 @@ impl Connection {
 
     /// Notes the failure of an operation that was dropped.
     pub fn note_unnoticed(&self, failure: Failure) {
-        self.queues.lock().note_unnoticed(failure);
+        if !self.is_forked() {
+            self.queues.lock().note_unnoticed(failure);
+        }
     }
 
     /// What the engine says of the connection. `None`: there is none now.

@@ -3,9 +3,9 @@
 use crate::error::{Error, Result, system};
 use pagewire_fabric::HostFabric;
 use pagewire_heap::{HeapError, HeapOptions, HeapRef};
+use pagewire_memory::fork::{OncePerProcess, PerProcess};
 use pagewire_memory::guard;
 use pagewire_nic::{Nic, Options, PathChoice};
-use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,8 @@ use std::sync::{Arc, OnceLock};
 /// The world around the engine.
 pub(crate) type Host = HostFabric;
 
-static ENGINE: Mutex<Option<Arc<Nic<Host>>>> = Mutex::new(None);
+/// A forked child starts one of its own.
+static ENGINE: PerProcess<Option<Arc<Nic<Host>>>> = PerProcess::new();
 
 /// Gives the engine that the process has for other interfaces, and starts it if need be.
 pub type EngineSource = fn() -> io::Result<Arc<Nic<HostFabric>>>;
@@ -29,7 +30,7 @@ pub fn set_engine_source(source: EngineSource) {
 pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     let mut engine = ENGINE.lock();
     if let Some(running) = &*engine {
-        return if running.fabric().is_forked_child() { Err(Error::Forked) } else { Ok(running.clone()) };
+        return Ok(running.clone());
     }
     if let Some(source) = SOURCE.get() {
         let shared = source().map_err(system("the engine cannot start"))?;
@@ -46,13 +47,25 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     Ok(engine.insert(nic).clone())
 }
 
-static HEAP: OnceLock<&'static HeapRef> = OnceLock::new();
 /// Held while the heap is made.
-static MAKING: Mutex<()> = Mutex::new(());
+static MAKING: PerProcess<()> = PerProcess::new();
 
-/// The registered heap of this process, if it was made.
+static HEAP: OncePerProcess<&'static HeapRef> = OncePerProcess::new();
+
+/// The registered heap of this process, if it was made. That of a forked child may be a copy of its parent's.
 pub(crate) fn made_heap() -> Option<&'static HeapRef> {
-    HEAP.get().copied()
+    HEAP.get().copied().or_else(copied_heap)
+}
+
+/// The copy of the parent's heap, in a forked child that has one. It has no memory file that peers could map: what is exported of it is
+/// accessed as other memory is.
+fn copied_heap() -> Option<&'static HeapRef> {
+    HEAP.of_parents().copied().find(|heap| is_copy(heap))
+}
+
+/// Whether a heap is a copy of the parent's.
+pub(crate) fn is_copy(heap: &HeapRef) -> bool {
+    matches!(heap.file(), Err(HeapError::Private))
 }
 
 /// Bytes of addresses that the heap reserves.
@@ -63,16 +76,19 @@ const RANGE: &str = "PAGEWIRE_HEAP_RANGE";
 /// # Errors
 /// `Heap`; `Environment`: what `PAGEWIRE_HEAP_RANGE` says.
 pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
-    if let Some(heap) = made_heap() {
+    if let Some(heap) = HEAP.get() {
         return Ok(heap);
     }
     let _making = MAKING.lock();
-    if let Some(heap) = made_heap() {
-        return Ok(heap);
-    }
-    let made = make_heap(false)?;
-    publish(made, nic)?;
-    Ok(HEAP.get_or_init(|| made))
+    let made = match made_heap() {
+        Some(made) => made,
+        None => {
+            let made = make_heap(false)?;
+            publish(made, nic)?;
+            made
+        }
+    };
+    Ok(HEAP.get_or_set(made))
 }
 
 /// The registered heap without an engine, which learns of it by [`publish_heap`]. `fork_copies`: a forked child gets a copy of it.
@@ -83,16 +99,16 @@ pub(crate) fn heap_before_engine(fork_copies: bool) -> Result<&'static HeapRef> 
     let _making = MAKING.lock();
     match made_heap() {
         Some(heap) => Ok(heap),
-        None => make_heap(fork_copies).map(|made| *HEAP.get_or_init(|| made)),
+        None => Ok(HEAP.get_or_set(make_heap(fork_copies)?)),
     }
 }
 
-/// Has peers of this host map the heap, if there is one.
+/// Has peers of this host map the heap, if there is one with a memory file: the copy of a forked child has none.
 ///
 /// # Errors
-/// `Heap`: in a forked child, which has no memory file.
+/// `Heap`.
 pub(crate) fn publish_heap(nic: &Nic<Host>) -> Result<()> {
-    made_heap().map_or(Ok(()), |heap| publish(heap, nic))
+    made_heap().filter(|heap| !is_copy(heap)).map_or(Ok(()), |heap| publish(heap, nic))
 }
 
 fn publish(heap: &'static HeapRef, nic: &Nic<Host>) -> Result<()> {

@@ -43,7 +43,7 @@ pub enum Error {
     Failed(#[from] Failure),
     /// The job could not be joined, or an operation of all its processes failed.
     #[error(transparent)]
-    Job(#[from] JobError),
+    Job(JobError),
     /// Bytes that should be a token are none.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -74,10 +74,8 @@ pub enum Error {
     /// The operating system refused.
     #[error("{what}: {why}")]
     System { what: String, why: std::io::Error },
-    /// This process was forked from the one that made the node.
-    #[error(
-        "this process was forked from one that has nodes, which stay the parent's: start a program (exec) that makes its own"
-    )]
+    /// This process was forked from the one that made the object. A forked child makes a node of its own.
+    #[error("{FORKED}")]
     Forked,
     /// There is no memory for a region or a buffer.
     #[error("there is no memory for {0} bytes")]
@@ -91,6 +89,19 @@ pub enum Error {
     /// The environment asks for something that cannot be.
     #[error("{variable} is {why}")]
     Environment { variable: &'static str, why: String },
+}
+
+/// What a forked child is told of an object of its parent.
+const FORKED: &str =
+    "this process was forked from the one that has the object, which stays the parent's: make a node here";
+
+impl From<JobError> for Error {
+    fn from(error: JobError) -> Self {
+        match error {
+            JobError::Forked => Error::Forked,
+            error => Error::Job(error),
+        }
+    }
 }
 
 impl fmt::Debug for Error {
@@ -263,6 +274,9 @@ pub enum Failure {
     /// The peer does not want it; `is_full`: or has no space for it. It wrote nothing.
     #[error("{operation} was declined by {peer}{}", if *is_full { ", which has too many of them" } else { "" })]
     Declined { operation: &'static str, peer: SocketAddr, is_full: bool },
+    /// This process was forked from the one that has the region, the node or the operation. Nothing was done.
+    #[error("{operation}: {FORKED}")]
+    Forked { operation: &'static str },
     /// The engine gave up for a reason that this interface should not cause.
     #[error("{operation} on the region of {peer} ended with {status}")]
     Unexpected { operation: &'static str, peer: SocketAddr, status: String },

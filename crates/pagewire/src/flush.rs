@@ -30,6 +30,8 @@ use std::task::{Context, Poll};
 pub struct Flush {
     connections: Vec<Arc<Connection>>,
     unfinished: Vec<(Arc<Connection>, Arc<AnyPending>)>,
+    /// The node is the parent\'s.
+    is_forked: bool,
 }
 
 impl Flush {
@@ -40,7 +42,12 @@ impl Flush {
         };
         // The last ones end last, and are looked at first.
         let unfinished = connections.iter().flat_map(of).collect();
-        Flush { connections, unfinished }
+        Flush { connections, unfinished, is_forked: false }
+    }
+
+    /// That of a forked child, of a node of its parent: it ends at once.
+    pub(crate) fn forked() -> Self {
+        Flush { connections: Vec::new(), unfinished: Vec::new(), is_forked: true }
     }
 
     /// Waits until everything has ended.
@@ -83,6 +90,10 @@ impl Flush {
     /// ```
     pub fn is_done(&mut self) -> bool {
         if let Some((connection, pending)) = self.unfinished.last() {
+            if connection.is_forked() {
+                self.unfinished.clear();
+                return true;
+            }
             if !pending.is_ended() {
                 connection.completions().poll();
             }
@@ -95,6 +106,9 @@ impl Flush {
 
     /// All failures are taken, also those behind the first.
     fn result(&self) -> Result<(), Failure> {
+        if self.is_forked {
+            return Err(Failure::Forked { operation: "flush" });
+        }
         let failures: Vec<_> =
             self.connections.iter().filter_map(|connection| connection.take_unnoticed()).collect();
         failures.into_iter().next().map_or(Ok(()), Err)

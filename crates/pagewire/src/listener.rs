@@ -5,12 +5,14 @@ use crate::error::{Result, system};
 use crate::handshake::{MAX_MESSAGE, Responder, accept, frame, keep_alive};
 use crate::limits::{MAX_PEERS, PENDING_HANDSHAKES};
 use crate::services::Services;
+use pagewire_memory::fork::KeptFromChildren;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -41,6 +43,13 @@ struct Orders {
     stop: bool,
 }
 
+/// A connection that is read. A forked child does not keep it: a peer notices the end of this process, whatever its children do.
+struct Watched {
+    /// Before the stream: see [`KeptFromChildren`].
+    _kept: KeptFromChildren,
+    stream: Stream,
+}
+
 /// A TCP connection.
 enum Stream {
     /// Of somebody who has not said what they want.
@@ -53,10 +62,12 @@ enum Stream {
 
 struct Listener {
     handle: Arc<ListenerHandle>,
+    /// Before the listener: see [`KeptFromChildren`].
+    _kept: KeptFromChildren,
     listener: TcpListener,
     ready: OwnedFd,
     /// In the order in which they came.
-    streams: BTreeMap<u64, Stream>,
+    streams: BTreeMap<u64, Watched>,
     next: u64,
 }
 
@@ -74,6 +85,7 @@ impl ListenerHandle {
         let handle = Arc::new(ListenerHandle { wakeup, orders: Mutex::default(), thread: Mutex::default() });
         let thread = Listener {
             handle: handle.clone(),
+            _kept: KeptFromChildren::new(listener.as_fd()),
             listener,
             ready,
             streams: BTreeMap::new(),
@@ -164,12 +176,12 @@ impl Listener {
 
     /// Has the oldest stranger go where there are too many.
     fn bound_strangers(&mut self) {
-        let is_stranger = |(_, stream): &(&u64, &Stream)| matches!(stream, Stream::Stranger { .. });
+        let is_stranger = |(_, stream): &(&u64, &Watched)| matches!(stream.stream, Stream::Stranger { .. });
         let mut strangers = self.streams.iter().filter(is_stranger).map(|(number, _)| *number);
         let oldest = strangers.next();
         if strangers.count() + 1 >= PENDING_HANDSHAKES {
             if let Some(stranger) = oldest.and_then(|number| self.streams.remove(&number)) {
-                self.close(stranger);
+                self.close(stranger.stream);
             }
         }
     }
@@ -192,7 +204,7 @@ impl Listener {
                 .map_err(Into::into)
         });
         match watched {
-            Ok(()) => drop(self.streams.insert(number, stream)),
+            Ok(()) => self.keep(number, stream),
             Err(error) => {
                 log::warn!("a connection cannot be watched: {error}");
                 stream.close();
@@ -201,13 +213,18 @@ impl Listener {
     }
 
     /// Something came from a stream, or its end.
+    fn keep(&mut self, number: u64, stream: Stream) {
+        let kept = KeptFromChildren::new(stream.socket().as_fd());
+        self.streams.insert(number, Watched { _kept: kept, stream });
+    }
+
     fn read(&mut self, services: &Services, number: u64) {
-        let Some(stream) = self.streams.remove(&number) else { return };
+        let Some(Watched { stream, .. }) = self.streams.remove(&number) else { return };
         let mut bytes = [0; MAX_MESSAGE + 1];
         let count = match stream.socket().read(&mut bytes) {
             Ok(count) => count,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                self.streams.insert(number, stream);
+                self.keep(number, stream);
                 return;
             }
             Err(_) => 0,
@@ -216,10 +233,8 @@ impl Listener {
             Stream::Stranger { stream, mut received } if count > 0 => {
                 received.extend_from_slice(&bytes[..count]);
                 match self.answer(services, &stream, &received) {
-                    Reply::More => drop(self.streams.insert(number, Stream::Stranger { stream, received })),
-                    Reply::Accepted(responder) => {
-                        self.streams.insert(number, Stream::Requester { stream, responder });
-                    }
+                    Reply::More => self.keep(number, Stream::Stranger { stream, received }),
+                    Reply::Accepted(responder) => self.keep(number, Stream::Requester { stream, responder }),
                     Reply::Ended => self.close(Stream::Stranger { stream, received }),
                 }
             }
@@ -238,7 +253,7 @@ impl Listener {
             return Reply::More;
         }
         let requesters =
-            self.streams.values().filter(|stream| matches!(stream, Stream::Requester { .. })).count();
+            self.streams.values().filter(|stream| matches!(stream.stream, Stream::Requester { .. })).count();
         let Some((responder, answer)) = accept(services, &received[1..], requesters >= MAX_PEERS) else {
             return Reply::Ended;
         };
@@ -266,8 +281,8 @@ enum Reply {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        for stream in std::mem::take(&mut self.streams).into_values() {
-            self.close(stream);
+        for watched in std::mem::take(&mut self.streams).into_values() {
+            self.close(watched.stream);
         }
     }
 }

@@ -186,6 +186,7 @@ impl MappedFile {
     /// # Errors
     /// `System`: the device refuses.
     pub fn sync(&self) -> Result<(), Error> {
+        self.exported.check_owner()?;
         self.exported.memory().map.flush().map_err(system("a mapped file cannot be written back"))
     }
 }

@@ -365,6 +365,7 @@ impl Node {
     /// # Errors
     /// `System`: it cannot be opened or mapped.
     pub fn map_file(&self, path: impl AsRef<Path>) -> Result<MappedFile> {
+        self.services.check_owner()?;
         MappedFile::open(&self.services, path.as_ref())
     }
 
@@ -385,6 +386,7 @@ impl Node {
     /// # Errors
     /// `System`: it cannot be opened, made that long or mapped.
     pub fn map_file_writable(&self, path: impl AsRef<Path>, length: Option<u64>) -> Result<MappedFile> {
+        self.services.check_owner()?;
         MappedFile::open_writable(&self.services, path.as_ref(), length)
     }
 
@@ -405,6 +407,7 @@ impl Node {
     /// # Errors
     /// `System`: it cannot be mapped, as one that is not open for this.
     pub fn map_open_file(&self, file: &File, writable: bool) -> Result<MappedFile> {
+        self.services.check_owner()?;
         MappedFile::map(&self.services, file, writable).map_err(system("a file cannot be mapped"))
     }
 
@@ -429,10 +432,12 @@ impl Node {
     /// # Errors
     /// `Heap` and `Environment`: it could not be made. With a small `ulimit -v`, `PAGEWIRE_HEAP_RANGE` makes the range smaller.
     pub fn heap(&self) -> Result<HeapRef> {
+        self.services.check_owner()?;
         Ok(heap(&self.services.nic)?.clone())
     }
 
     fn block_of<T>(&self, count: usize) -> Result<Block> {
+        self.services.check_owner()?;
         let length = count.checked_mul(size_of::<T>()).ok_or(Error::NoMemory(u64::MAX))?;
         Block::zeroed(heap(&self.services.nic)?, length)
     }
@@ -478,6 +483,7 @@ impl Node {
     /// # Errors
     /// `Engine`: the token is none of this node's, or was unexported before; or a stopped peer is within an access, which cannot be ended.
     pub fn unexport(&self, token: &Token) -> Result<()> {
+        self.services.check_owner()?;
         match self.services.exported(token) {
             Some(export) => self.services.revoke(&export),
             None => {
@@ -529,6 +535,9 @@ impl Node {
     /// # }
     /// ```
     pub fn start_flush(&self) -> Flush {
+        if self.services.is_forked() {
+            return Flush::forked();
+        }
         let all = self.peers.all().into_iter();
         Flush::new(all.flat_map(|connection| connection.with_those_of_handlers()).collect())
     }
@@ -589,7 +598,9 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if self.services.is_forked() {
-            // The threads, queue pairs and connections are the parent's.
+            // The threads, queue pairs and connections are the parent's: none of them is dropped here, whoever else has dropped them.
+            std::mem::forget((self.services.clone(), self.conditional.clone()));
+            std::mem::forget((self.listener.clone(), self.peers.clone()));
             return;
         }
         self.conditional.close();

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::error::{Failure, OperationError};
 use crate::pending::{Abandoned, AnyPending, Pending, Sleep};
+use pagewire_memory::fork::Owner;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -34,7 +35,7 @@ pub struct Operation<B>(Progress<B>);
 
 enum Progress<B> {
     /// It was executed as it was started, and nobody else knows it. Its result, until that is taken.
-    Executed(Option<B>),
+    Executed(Option<B>, Owner),
     Started(Started<B>),
 }
 
@@ -42,7 +43,7 @@ impl<B> Unpin for Operation<B> {}
 
 impl<B: Send + 'static> Operation<B> {
     pub(crate) fn executed(result: B) -> Self {
-        Operation(Progress::Executed(Some(result)))
+        Operation(Progress::Executed(Some(result), Owner::this_process()))
     }
 
     pub(crate) fn started(started: Started<B>) -> Self {
@@ -67,7 +68,7 @@ impl<B: Send + 'static> Operation<B> {
     /// The operation's, with the buffer.
     pub fn wait(self) -> Result<B, OperationError<B>> {
         match self.0 {
-            Progress::Executed(result) => Ok(result.unwrap_or_else(taken)),
+            Progress::Executed(result, owner) => executed(result, owner),
             Progress::Started(started) => started.wait(),
         }
     }
@@ -112,7 +113,7 @@ impl<B: Send + 'static> Operation<B> {
     /// ```
     pub fn ends_within(&self, patience: Duration) -> bool {
         match &self.0 {
-            Progress::Executed(_) => true,
+            Progress::Executed(..) => true,
             Progress::Started(started) => started.ends_within(patience),
         }
     }
@@ -135,7 +136,7 @@ impl<B: Send + 'static> Operation<B> {
     /// ```
     pub fn is_done(&self) -> bool {
         match &self.0 {
-            Progress::Executed(_) => true,
+            Progress::Executed(..) => true,
             Progress::Started(started) => started.is_done(),
         }
     }
@@ -165,6 +166,16 @@ impl<B: Send + 'static> Operation<B> {
     pub fn try_wait(self) -> Result<Result<B, OperationError<B>>, Self> {
         if self.is_done() { Ok(self.wait()) } else { Err(self) }
     }
+}
+
+/// What an operation gives that was done as it was started.
+#[inline]
+fn executed<B>(result: Option<B>, owner: Owner) -> Result<B, OperationError<B>> {
+    let buffer = result.unwrap_or_else(taken);
+    if owner.is_this_process() {
+        return Ok(buffer);
+    }
+    Err(OperationError { buffer, failure: Failure::Forked { operation: "an operation" } })
 }
 
 fn taken<B>() -> B {
@@ -197,7 +208,7 @@ impl<B: Send + 'static> Started<B> {
     }
 
     fn is_done(&self) -> bool {
-        self.pending.is_ended() || {
+        self.is_ended() || {
             self.connection.completions().poll();
             self.pending.is_ended()
         }
@@ -213,12 +224,14 @@ impl<B: Send + 'static> Started<B> {
 
     /// Whether it has ended, by what is known already.
     pub fn is_ended(&self) -> bool {
-        self.pending.is_ended()
+        self.pending.is_ended() || self.connection.is_forked()
     }
 
     /// Its buffer, of an operation that nothing was done for.
     pub fn refuse(self, failure: Failure) -> OperationError<B> {
-        self.pending.end(Some(failure), None);
+        if !self.is_ended() {
+            self.pending.end(Some(failure), None);
+        }
         match self.into_result() {
             Err(error) => error,
             Ok(_) => unreachable!("it has just failed"),
@@ -234,6 +247,13 @@ impl<B: Send + 'static> Started<B> {
     /// Takes the result of an operation that has ended. `None`: it was taken before.
     pub fn result(&self) -> Option<Result<B, OperationError<B>>> {
         let buffer = self.pending.take_payload()?;
+        if self.connection.is_forked() {
+            // What the parent makes of it is not known here.
+            return Some(Err(OperationError {
+                buffer,
+                failure: Failure::Forked { operation: self.pending.name },
+            }));
+        }
         Some(match self.pending.take_failure() {
             None => Ok((self.finish)(self.pending.word.load(Ordering::Acquire), buffer)),
             Some(failure) => Err(OperationError { buffer, failure }),
@@ -243,6 +263,9 @@ impl<B: Send + 'static> Started<B> {
 
 impl<B> Drop for Started<B> {
     fn drop(&mut self) {
+        if self.connection.is_forked() {
+            return;
+        }
         match self.pending.abandon() {
             Abandoned::Ended(None) => {}
             Abandoned::Ended(Some(failure)) => self.connection.note_unnoticed(failure),
@@ -257,7 +280,7 @@ impl<B: Send + 'static> Future for Operation<B> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let started = match &mut self.get_mut().0 {
-            Progress::Executed(result) => return Poll::Ready(Ok(result.take().unwrap_or_else(taken))),
+            Progress::Executed(result, owner) => return Poll::Ready(executed(result.take(), *owner)),
             Progress::Started(started) => started,
         };
         if !started.is_done() {

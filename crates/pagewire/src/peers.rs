@@ -25,8 +25,9 @@ impl Peers {
     /// The connection to a peer, which may have to be made yet: the first operation has that done. One that is down is made anew.
     ///
     /// # Errors
-    /// `Limit`: there are too many.
+    /// `Limit`: there are too many; `Forked`.
     pub fn connection(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
+        self.services.check_owner()?;
         let mut connections = self.connections.lock();
         if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
             return Ok(known.clone());

@@ -18,13 +18,13 @@ use crate::signal::Signal;
 use crate::token::Token;
 use pagewire_fabric::HostFabric;
 use pagewire_heap::{ExportOwner, HeapRef};
+use pagewire_memory::fork::{OncePerProcess, PerProcess};
 use pagewire_nic::{Nic, PageAttributes};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Pause between two tries to end an export while a stopped peer is within an access.
@@ -108,7 +108,7 @@ impl RawBuffer {
 /// ```
 ///
 /// # Errors
-/// `Heap`, `Engine`, `System` and `Environment`: it could not be made; `Forked`: it stayed with the parent.
+/// `Heap`, `Engine`, `System` and `Environment`: it could not be made.
 pub fn heap() -> Result<&'static HeapRef> {
     let nic = engine::engine()?;
     let heap = engine::heap(&nic)?;
@@ -158,7 +158,7 @@ pub fn publish_heap(nic: &Nic<HostFabric>) -> Result<()> {
 }
 
 /// Exported parts of objects of the heap, by {address, number of the export}.
-static IN_HEAP: Mutex<BTreeMap<(usize, u64), InHeap>> = Mutex::new(BTreeMap::new());
+static IN_HEAP: PerProcess<BTreeMap<(usize, u64), InHeap>> = PerProcess::new();
 
 /// Whether there ever was one.
 static HAS_EXPORTS: AtomicBool = AtomicBool::new(false);
@@ -199,15 +199,16 @@ impl ExportOwner for Revoker {
 
 /// Has the free of an exported object revoke its tokens.
 fn own_exports(heap: &HeapRef) -> Result<()> {
-    static IS_OWNED: OnceLock<()> = OnceLock::new();
-    static OWNING: Mutex<()> = Mutex::new(());
-    if IS_OWNED.get().is_some() {
+    static IS_OWNED: OncePerProcess<()> = OncePerProcess::new();
+    static OWNING: PerProcess<()> = PerProcess::new();
+    // The copy of a parent's heap has the parent's owner, and notes no exports.
+    if IS_OWNED.get().is_some() || engine::is_copy(heap) {
         return Ok(());
     }
     let _owning = OWNING.lock();
     if IS_OWNED.get().is_none() {
         heap.set_export_owner(Arc::new(Revoker))?;
-        IS_OWNED.get_or_init(|| ());
+        IS_OWNED.get_or_set(());
     }
     Ok(())
 }
@@ -314,7 +315,8 @@ impl Node {
         let export = services.export(start as u64, length as u64, rights)?;
         export.mark_raw();
         let token = export.token;
-        if length > 0 && engine::made_heap().is_some_and(|heap| heap.contains(address.as_ptr())) {
+        let is_noted = |heap: &HeapRef| heap.contains(address.as_ptr()) && !engine::is_copy(heap);
+        if length > 0 && engine::made_heap().is_some_and(is_noted) {
             static NUMBER: AtomicU64 = AtomicU64::new(0);
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let entry = InHeap { services: Arc::downgrade(services), export: export.clone() };
@@ -390,6 +392,7 @@ impl Node {
         bytes: impl RangeBounds<u64>,
         page: PageAttributes,
     ) -> Result<()> {
+        self.services().check_owner()?;
         let services = self.services();
         let none = || pagewire_nic::Error::NotFound("the token is of another node, or was unexported before");
         let export = services.exported(token).ok_or_else(|| refused("attributes of pages")(none()))?;

@@ -129,6 +129,11 @@ impl<M> Exported<M> {
         }
     }
 
+    /// Refuses what a forked child asks for.
+    pub fn check_owner(&self) -> Result<()> {
+        self.services.check_owner()
+    }
+
     pub fn memory(&self) -> &M {
         match &self.memory {
             Some(memory) => memory,
@@ -143,6 +148,7 @@ impl<M> Exported<M> {
         bytes: impl RangeBounds<u64>,
         rights: Rights,
     ) -> Result<Token> {
+        self.services.check_owner()?;
         let Range { start, end } = range_of(&bytes, length);
         if start > end || end > length {
             return Err(Error::Range { offset: start, count: end.saturating_sub(start), length });
@@ -168,6 +174,7 @@ impl<M> Exported<M> {
         bytes: Range<u64>,
         page: PageAttributes,
     ) -> Result<()> {
+        self.services.check_owner()?;
         let what = "attributes of pages";
         let mut attributes = self.attributes.lock();
         let (table, is_new) = match &*attributes {
@@ -208,12 +215,12 @@ pub(crate) fn range_of(bytes: &impl RangeBounds<u64>, length: u64) -> Range<u64>
 
 impl<M> Drop for Exported<M> {
     fn drop(&mut self) {
-        let mut stays = false;
+        // Without exports, too, the memory is the parent's.
+        let mut stays = self.services.is_forked();
         for export in self.exports.get_mut().drain(..) {
             match self.services.revoke(&export) {
                 Ok(()) => {}
-                // The exports and the memory are the parent's.
-                Err(Error::Forked) => stays = true,
+                Err(Error::Forked) => {}
                 Err(error) => {
                     // A stopped peer may be inside: the memory must stay.
                     log::warn!("a region of memory stays: {error}");
@@ -370,6 +377,7 @@ impl<T, K: Kind> Region<T, K> {
 
 impl<T, K> Region<T, K> {
     fn range(&self, index: usize, count: usize) -> Result<usize> {
+        self.exported.services.check_owner()?;
         let (size, length) = (size_of::<T>(), self.exported.memory().length());
         let fits =
             index.checked_add(count).and_then(|end| end.checked_mul(size)).is_some_and(|end| end <= length);
@@ -406,6 +414,7 @@ impl<T, K: Kind> Region<T, K> {
     }
 
     fn byte_range(&self, offset: u64, count: usize) -> Result<usize> {
+        self.exported.services.check_owner()?;
         let length = self.bytes();
         let fits = offset.checked_add(count as u64).is_some_and(|end| end <= length);
         let start = usize::try_from(offset).ok().filter(|_| fits);
@@ -540,6 +549,7 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// # Errors
     /// `Range` and `Alignment`.
     pub fn signal(&self, offset: u64) -> Result<Signal<'_>> {
+        self.exported.services.check_owner()?;
         let block = self.exported.memory();
         Signal::at(&self.exported.services.completions, block.words(), block.length() as u64, offset)
     }
@@ -617,6 +627,7 @@ impl Region<u64, Atomic> {
     /// # Errors
     /// `Range`.
     pub fn signal(&self, index: usize) -> Result<Signal<'_>> {
+        self.exported.services.check_owner()?;
         let block = self.block();
         Signal::at(
             &self.exported.services.completions,

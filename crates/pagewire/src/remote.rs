@@ -768,11 +768,8 @@ impl RemoteRegion {
     ) -> Arc<Pending<Mutex<Option<B>>>> {
         let pending = Arc::new(Pending::new(name, buffer));
         let failure = match plan(&pending.word) {
+            _ if self.connection.is_forked() => Some(Failure::Forked { operation: name }),
             Ok(steps) if steps.is_empty() => None,
-            Ok(_) if self.connection.is_forked() => {
-                let why = "this process was forked, and its connections are the parent's".to_owned();
-                Some(Failure::PeerLost { operation: name, peer: self.connection.peer.socket(), why })
-            }
             Ok(steps) => {
                 *pending.steps.lock() = Steps::new(steps, executed);
                 return pending;

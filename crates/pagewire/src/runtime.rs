@@ -44,6 +44,7 @@ pub(crate) fn is_readable(descriptor: impl AsFd) -> io::Result<()> {
 
 /// Looks at signals for a while at each poll, then sleeps between looks, until `holds` does.
 pub(crate) async fn wait_for<R: Runtime>(completions: &Completions, mut holds: impl FnMut() -> bool) {
+    assert!(!completions.is_forked(), "a signal of the parent is waited for in a forked child");
     let start = Instant::now();
     while !holds() {
         // What this process has started goes on meanwhile.

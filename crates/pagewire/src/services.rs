@@ -133,6 +133,7 @@ impl Services {
 
     /// Where messages of peers come. The first call makes it.
     pub fn inbox(&self) -> Result<Arc<Inbox>> {
+        self.check_owner()?;
         let mut inbox = self.inbox.lock();
         if let Some(inbox) = &*inbox {
             return Ok(inbox.clone());
@@ -180,6 +181,7 @@ impl Services {
     /// # Errors
     /// `System`: there is no descriptor for that.
     pub fn announce_readiness(&self) -> Result<&Arc<Readiness>> {
+        self.check_owner()?;
         if self.readiness.get().is_none() && self.readiness.set(Arc::new(Readiness::new()?)).is_ok() {
             // The thread that polls for sleepers polls for the one in poll(2), from now on.
             self.completions.add_sleepers(1);
@@ -218,12 +220,20 @@ impl Services {
     }
 
     fn known_inbox(&self) -> Option<Arc<Inbox>> {
-        self.inbox.lock().clone()
+        if self.is_forked() { None } else { self.inbox.lock().clone() }
     }
 
     /// Whether this process was forked from the one that has the node.
     pub fn is_forked(&self) -> bool {
         self.nic.fabric().is_forked_child()
+    }
+
+    /// Refuses what a forked child asks for. To be called before any lock is taken: a thread that the child does not have may hold it.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_owner(&self) -> Result<()> {
+        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// The key of all memory of this process, for its own side of operations.
@@ -233,9 +243,7 @@ impl Services {
 
     /// Registers memory for peers, with a key of its own.
     pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Arc<Export>> {
-        if self.is_forked() {
-            return Err(Error::Forked);
-        }
+        self.check_owner()?;
         let region = self
             .domain
             .register(address, length, address, rights.of_region())
@@ -260,9 +268,7 @@ impl Services {
 
     /// Ends an export.
     pub fn revoke(&self, export: &Arc<Export>) -> Result<()> {
-        if self.is_forked() {
-            return Err(Error::Forked);
-        }
+        self.check_owner()?;
         export.end()?;
         let mut exports = self.exports.lock();
         // Its key may have been given to another one meanwhile.

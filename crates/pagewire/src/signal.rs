@@ -197,6 +197,7 @@ pub fn wait_all(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) {
 impl Completions {
     /// Polls for a while, then sleeps between looks, until `holds` does. False: it did not within the time.
     fn wait_for(&self, patience: Option<Duration>, mut holds: impl FnMut() -> bool) -> bool {
+        assert!(!self.is_forked(), "a signal of the parent is waited for in a forked child");
         let start = Instant::now();
         loop {
             if holds() {

@@ -59,6 +59,15 @@ impl DeferredEnd {
     }
 }
 
+/// Whether a queue pair is one of the parent of this forked process.
+///
+/// # Safety
+/// NULL, or a queue pair that is not destroyed meanwhile.
+pub unsafe fn is_queue_pair_of_parent(qp: *const ibv_qp) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { QueuePairObject::is_of_parent(qp) }
+}
+
 impl DeferredWrite {
     /// The write of a work request, whose remote address and key are not looked at.
     ///

@@ -54,7 +54,8 @@ mod work_requests;
 
 pub use process::{call_on_start, shared_nic};
 pub use protection::{
-    RegionAttributesError, checkpoint_region, restore_region, set_region_attributes, watch_region,
+    RegionAttributesError, checkpoint_region, is_region_of_parent, restore_region, set_region_attributes,
+    watch_region,
 };
 pub use settings::Watched;
 pub use watch::OwnAttributesError;

@@ -35,6 +35,15 @@ pub unsafe trait Object: Sized {
         if object.epoch() == epoch() { Ok(object) } else { Err(Errno(EIO)) }
     }
 
+    /// Whether a program's pointer names an object of the parent of this forked process.
+    ///
+    /// # Safety
+    /// As for [`of`](Self::of).
+    unsafe fn is_of_parent(public: *const Self::Public) -> bool {
+        // SAFETY: the caller's promise.
+        matches!(unsafe { Self::of(public) }, Err(Errno(EIO)))
+    }
+
     /// Takes the object back, to be freed.
     ///
     /// # Safety

@@ -135,6 +135,15 @@ pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> std::result::Re
     watch::watch(region, memory, watched)
 }
 
+/// Whether a region is one of the parent of this forked process.
+///
+/// # Safety
+/// NULL, or a region that is not deregistered meanwhile.
+pub unsafe fn is_region_of_parent(mr: *const ibv_mr) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { MemoryRegionObject::is_of_parent(mr) }
+}
+
 /// A region, and where its bytes begin and how many they are.
 type RegionAndBytes<'r> = (&'r Arc<MemoryRegion<Host>>, (u64, u64));
 

@@ -11,15 +11,17 @@
 //! A job begins where no member lives. It removes what an earlier one left. The directory belongs to the user, and nobody else
 //! may write to it, because the files are trusted. The last process that leaves removes all files but `job`.
 //!
-//! A forked child inherits the lock of `member.R`. So a process counts as living until its children have ended, too.
+//! A forked child does not keep the lock of `member.R`: a process counts as living until it ends, whatever its children do.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use pagewire_memory::fork::KeptFromChildren;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -38,7 +40,8 @@ const LEAVE_TIME: Duration = Duration::from_secs(1);
 pub(super) fn join(path: &Path, job: &str, rank: Option<usize>, size: usize, wait: Wait) -> Result<Joined> {
     let directory = Directory::open(path)?;
     let (rank, life) = directory.enter(job, rank, size, wait)?;
-    let exchange = Member { directory, rank, size, life: Some(life) };
+    let life = Some((KeptFromChildren::new(life.as_fd()), life));
+    let exchange = Member { directory, rank, size, life };
     exchange.wait_for_all(wait)?;
     let started_by = format!("PAGEWIRE_JOB_FILE={} (files in this directory)", path.display());
     Ok(Joined { rank, size, started_by, exchange: Box::new(exchange) })
@@ -64,7 +67,7 @@ struct Member {
     rank: usize,
     size: usize,
     /// The locked file `member.R`.
-    life: Option<File>,
+    life: Option<(KeptFromChildren, File)>,
 }
 
 fn member_name(rank: usize) -> String {

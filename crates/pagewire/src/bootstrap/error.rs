@@ -107,6 +107,9 @@ pub enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
+    /// This process was forked from the one that has joined the job.
+    #[error("this process was forked from the one that has joined the job, which stays the parent's")]
+    Forked,
     /// A variable of the environment has a value that means nothing.
     #[error("{name} is {value:?}: {rule}")]
     BadVariable {

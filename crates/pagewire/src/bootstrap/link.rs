@@ -4,9 +4,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pagewire_memory::fork::KeptFromChildren;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -69,6 +71,8 @@ impl Incoming {
 #[derive(Debug)]
 pub struct Link {
     rank: usize,
+    /// A forked child could write to the socket, and would keep the connection when its parent dies. Dropped before the socket.
+    _kept: KeptFromChildren,
     stream: TcpStream,
     /// The longest body that this rank may send.
     max_body: usize,
@@ -88,7 +92,14 @@ impl Link {
     pub fn new(rank: usize, stream: TcpStream, max_body: usize) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { rank, stream, max_body, outgoing: None, receiving: Receiving::Nothing })
+        Ok(Self {
+            rank,
+            _kept: KeptFromChildren::new(stream.as_fd()),
+            stream,
+            max_body,
+            outgoing: None,
+            receiving: Receiving::Nothing,
+        })
     }
 
     pub fn rank(&self) -> usize {

@@ -3,6 +3,7 @@
 //! The tables are those of all conditional writes. Only the post and the end differ: the completion is the other layer's.
 
 use super::{Conditional, Ending, HeldOperation, Message, Rule, WRITE, Work};
+use crate::conditional::held::not_connected;
 use crate::conditional::message::Release;
 use crate::conditional::released::Released;
 use crate::conditional::tag::Tag;
@@ -137,12 +138,7 @@ impl Node {
         }
         let conditional = &self.conditional;
         let connected = conditional.services.inbox().and_then(|_| conditional.peers.connect(peer.0));
-        let lost = |error: crate::Error| Failure::PeerLost {
-            operation: WRITE,
-            peer: socket,
-            why: error.to_string(),
-        };
-        let connection = connected.map_err(lost)?;
+        let connection = connected.map_err(|error| not_connected(&error, socket))?;
         conditional.has_deferred.store(true, Ordering::Relaxed);
         let held = conditional.hold(peer, tag, (connection, Work::Deferred(write)), true)?;
         match patience {

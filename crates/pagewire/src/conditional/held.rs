@@ -3,7 +3,7 @@
 use crate::buffer::Buffer;
 use crate::completions::Completions;
 use crate::conditional::{Conditional, HeldBy, Tag, WRITE, Work};
-use crate::error::{Failure, OperationError, Rule, Side};
+use crate::error::{Error, Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
 use crate::node::Node;
 use crate::operation::Started;
@@ -11,6 +11,7 @@ use crate::pending::{Pending, Sleep};
 use crate::token::Peer;
 use pagewire_nic::ScatterGather;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -72,7 +73,7 @@ pub(super) fn hold<B: Buffer>(
     let connection = match connected {
         Ok(connection) => connection,
         Err(error) => {
-            let failure = Failure::PeerLost { operation: WRITE, peer: socket, why: error.to_string() };
+            let failure = not_connected(&error, socket);
             return Err(OperationError { buffer, failure });
         }
     };
@@ -106,6 +107,14 @@ pub struct HeldWrite<B> {
     operation: Started<B>,
     held: HeldBy,
     conditional: Arc<Conditional>,
+}
+
+/// Why a write is not held whose peer is not connected to.
+pub(super) fn not_connected(error: &Error, peer: SocketAddr) -> Failure {
+    match error {
+        Error::Forked => Failure::Forked { operation: WRITE },
+        error => Failure::PeerLost { operation: WRITE, peer, why: error.to_string() },
+    }
 }
 
 impl<B> Unpin for HeldWrite<B> {}
@@ -320,7 +329,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     /// ```
     pub fn wait(self) -> WriteOutcome<B> {
         let (pending, start) = (self.operation.any_pending(), Instant::now());
-        while !pending.is_ended() {
+        while !self.operation.is_ended() {
             self.poll_once();
             if start.elapsed() >= SPIN {
                 self.conditional.services.stop_polling_messages();

@@ -3,7 +3,7 @@
 use crate::buffer::Buffer;
 use crate::conditional::held::{HeldWrite, hold};
 use crate::conditional::releases::Opening;
-use crate::conditional::{Conditional, Direction, ReleaseEnd, Tag};
+use crate::conditional::{Conditional, Direction, RELEASE, ReleaseEnd, Tag};
 use crate::error::{Failure, OperationError, Result};
 use crate::node::Node;
 use crate::region::Region;
@@ -94,6 +94,7 @@ impl Node {
         tag: Tag,
         region: &Region<T>,
     ) -> Result<Released> {
+        self.services.check_owner()?;
         self.conditional.open_read(peer, tag, region.bytes());
         let token = region.export(Rights::WRITE)?;
         let export = self.services.exported(&token);
@@ -181,7 +182,7 @@ impl Node {
     /// `Engine`, `System` and `Heap`: messages cannot be taken.
     pub async fn opened(&self) -> Result<OpenedByPeer> {
         self.services.inbox()?;
-        Ok(self.opened_by_peer(NextOpening { node: &self.conditional, place: None }.await))
+        Ok(self.opened_by_peer(NextOpening { node: &self.conditional, place: None }.await?))
     }
 
     fn opened_by_peer(&self, opening: Opening) -> OpenedByPeer {
@@ -197,11 +198,12 @@ struct NextOpening<'n> {
 }
 
 impl Future for NextOpening<'_> {
-    type Output = Opening;
+    type Output = Result<Opening>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Opening> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Opening>> {
         let node = self.node;
-        node.poll_opened(&mut self.place, context.waker())
+        node.services.check_owner()?;
+        node.poll_opened(&mut self.place, context.waker()).map(Ok)
     }
 }
 
@@ -442,6 +444,7 @@ impl Released {
     /// `Cancelled`: the peer has cancelled it, or its time had run out; `TimedOut`: no write with the tag came; `Refused`: the token does not take
     /// the write; `Declined`: the peer keeps too many releases; `PeerLost`. `System`: messages cannot be taken.
     pub fn wait(self) -> Result<u64> {
+        self.services.check_owner()?;
         if !self.end.is_ended() {
             self.services.inbox()?.completions().wait_until_ended(&*self.end);
         }
@@ -466,6 +469,7 @@ impl Released {
     /// # Errors
     /// `Engine`, `System` and `Heap`: messages cannot be taken.
     pub fn ends_within(&self, patience: Duration) -> Result<bool> {
+        self.services.check_owner()?;
         Ok(self.end.is_ended() || self.services.inbox()?.completions().ends_within(&*self.end, patience))
     }
 
@@ -488,13 +492,16 @@ impl Released {
     /// # }
     /// ```
     pub fn is_done(&self) -> bool {
-        self.end.is_ended() || {
+        self.end.is_ended() || self.services.is_forked() || {
             self.services.poll_messages();
             self.end.is_ended()
         }
     }
 
     fn result(&self) -> Result<u64, Failure> {
+        if self.services.is_forked() {
+            return Err(Failure::Forked { operation: RELEASE });
+        }
         if let Some(export) = &self.export {
             if let Err(error) = self.services.revoke(export) {
                 log::warn!("an export stays: {error}");
@@ -509,6 +516,9 @@ impl Released {
 
 impl Drop for Released {
     fn drop(&mut self) {
+        if self.services.is_forked() {
+            return;
+        }
         // Nobody asks for its failure: the write is the peer's.
         let _ = self.end.abandon();
     }
