@@ -530,7 +530,7 @@ impl Node {
     /// ```
     pub fn start_flush(&self) -> Flush {
         let all = self.peers.all().into_iter();
-        Flush::new(all.flat_map(|connection| connection.with_those_of_handlers()).collect())
+        Flush::new(all.flat_map(|connection| connection.with_flushes()).collect())
     }
 
     /// A descriptor that poll(2) reports as readable while something is ready: an operation, a conditional write or a release that ended after this

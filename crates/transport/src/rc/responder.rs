@@ -13,7 +13,7 @@ use super::gap::Gap;
 use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
 use crate::stash::Stash;
 use crate::{Disposition, DropCause, Event, Payload, Psn, Time, TransportOps, packets_for};
-use outputs::{NO_CREDITS, Output, ReadResponses, acknowledgement};
+use outputs::{ExecutedRead, NO_CREDITS, Output, ReadResponses, acknowledgement};
 
 #[derive(Debug, Default)]
 pub(super) struct Responder {
@@ -33,6 +33,10 @@ pub(super) struct Responder {
     outputs: VecDeque<Output>,
     /// READs and atomics among them.
     reads: u8,
+    /// The latest READs, the oldest first: as many as a peer may ask for again.
+    executed_reads: VecDeque<ExecutedRead>,
+    /// Read responses with PSNs before this one have left before, or were for no READ.
+    answered: Psn,
     /// Answers to repeated READs and atomics; they go first, being older.
     replays: VecDeque<Output>,
     /// Results of the latest atomics, for repetitions.
@@ -358,8 +362,9 @@ impl Responder {
             }
             Answer::Read { remote, length } => {
                 let packets = packets_for(length, shared.link.response_mtu);
-                let responses =
-                    ReadResponses { psn, packets, remote, length, first: true, message, repeated: 0 };
+                let of = ExecutedRead { psn, packets, length };
+                self.note_read(of);
+                let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
                 self.outputs.push_back(Output::Read(responses));
                 self.reads += 1;
                 (1, packets)
@@ -379,6 +384,20 @@ impl Responder {
             self.ask_for_repetition(shared);
         }
         packets
+    }
+
+    /// Keeps which READ was executed: what the peer asks for again may be a piece of it. Twice as many are kept as may be outstanding, because a
+    /// READ of which the rest goes out as a repetition is outstanding no more.
+    fn note_read(&mut self, read: ExecutedRead) {
+        let unanswered = |output: &Output| matches!(output, Output::Read(_));
+        if !self.outputs.iter().chain(&self.replays).any(unanswered) {
+            // Half the PSNs further on it would count as the future.
+            self.answered = read.psn;
+        }
+        if self.executed_reads.len() >= 2 * usize::from(self.max_dest_rd_atomic.max(1)) {
+            self.executed_reads.pop_front();
+        }
+        self.executed_reads.push_back(read);
     }
 
     /// Keeps the result of an atomic for repetitions, as many as the peer may have outstanding (section

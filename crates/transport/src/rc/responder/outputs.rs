@@ -7,7 +7,7 @@ use pagewire_wire::{
 use super::Responder;
 use crate::rc::execute::refusal;
 use crate::rc::{Shared, State, Step};
-use crate::{Event, Outcome, Psn, RemoteAddress, Source, TransportOps, packets_for};
+use crate::{Event, Outcome, Psn, ReadPart, RemoteAddress, Source, TransportOps, packets_for};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
@@ -52,8 +52,25 @@ pub(super) struct ReadResponses {
     pub(super) length: u32,
     pub(super) first: bool,
     pub(super) message: u32,
-    /// Of the PSNs left, those from the first on that have been sent before.
-    pub(super) repeated: u32,
+    /// The READ that they are responses to, or to a piece of which.
+    pub(super) of: ExecutedRead,
+}
+
+/// A READ that was executed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExecutedRead {
+    pub(super) psn: Psn,
+    pub(super) packets: u32,
+    /// Bytes.
+    pub(super) length: u32,
+}
+
+impl ExecutedRead {
+    /// Whether so many responses from `psn` on are all of this READ.
+    pub(super) fn has(&self, psn: Psn, packets: u32) -> bool {
+        let offset = psn.since(self.psn);
+        offset < self.packets && packets <= self.packets - offset
+    }
 }
 
 impl Responder {
@@ -135,7 +152,7 @@ impl Responder {
         shared: &mut Shared,
         ops: &mut E,
     ) -> Step {
-        let ReadResponses { psn, packets, remote, length, first, message, repeated } = responses;
+        let ReadResponses { psn, packets, remote, length, first, message, of } = responses;
         let last = packets == 1;
         let code = match (first, last) {
             (true, true) => Code::ReadResponseOnly,
@@ -151,7 +168,10 @@ impl Responder {
         let source = if piece == 0 {
             Source::None
         } else {
-            Source::Remote { remote, length: piece, repeated: repeated > 0 }
+            let before = psn.since(of.psn) * shared.link.response_mtu;
+            let after = of.length.saturating_sub(before.saturating_add(piece));
+            let repeated = psn.is_before(self.answered);
+            Source::Remote { remote, length: piece, part: ReadPart { read: of.psn, before, after, repeated } }
         };
         let burst = if first || shared.link.lossless { 1 } else { (packets - 1).min(most).max(1) };
         let sent = match ops.transmit(&header, source, burst) {
@@ -173,6 +193,7 @@ impl Responder {
             }
         };
         shared.counters.responses_sent += u64::from(sent);
+        self.answered = self.answered.later(psn.plus(sent));
         self.responded(&responses, sent, piece * sent, replay);
         Step::Sent(sent)
     }
@@ -194,7 +215,7 @@ impl Responder {
                 length: responses.length - bytes,
                 first: false,
                 message: responses.message,
-                repeated: responses.repeated.saturating_sub(packets),
+                of: responses.of,
             };
         }
     }
