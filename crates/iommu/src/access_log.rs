@@ -134,6 +134,16 @@ impl<W: SharedWords> AccessLog<W> {
         self.words.load(CLOSED_WORD) != 0
     }
 
+    /// Whether some ring is damaged, or was.
+    pub fn has_any_damage(&self) -> bool {
+        self.words.load(DAMAGED_WORD) != 0
+    }
+
+    /// Whether the reader sleeps, or is about to.
+    pub fn is_asleep(&self) -> bool {
+        self.words.load(SLEEPS_WORD) != 0
+    }
+
     /// Ends the reader's sleep.
     pub fn wake(&self) {
         self.words.store(PUBLISH, SLEEPS_WORD, 0);

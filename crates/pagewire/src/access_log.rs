@@ -3,6 +3,7 @@
 use crate::engine::Host;
 use crate::error::{Result, refused};
 use crate::node::Node;
+pub use crate::sources::{Source, Sources};
 pub use pagewire_nic::{
     AccessLogInit, LoggedOperation, Next, PageAttributes, PageFlags, Receipt, RecordFlags, RecordHeader,
 };
@@ -47,6 +48,11 @@ impl AccessLog {
     /// most.
     pub fn sleep(&self, records: u64, at_most: Duration) {
         self.0.sleep(records, at_most);
+    }
+
+    /// Whether a thread [sleeps](Self::sleep) until there are records.
+    pub fn is_asleep(&self) -> bool {
+        self.0.is_asleep()
     }
 
     /// Ends a sleep.

@@ -11,7 +11,8 @@ use crate::engine::Host;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::handshake::{Connected, FlushRegion, connect, discard};
 use crate::limits::{
-    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH, SWAP_TRIES, WORK_PAUSE,
+    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH, SWAP_TRIES,
+    WORK_PAUSE,
 };
 use crate::listener::{ListenerHandle, Watcher};
 use crate::pending::{AnyPending, Pending, Step, Wakers};
@@ -153,6 +154,11 @@ impl Connection {
         self.queues.lock().flush
     }
 
+    /// Whether it is up, as far as this side knows.
+    pub fn is_up(&self) -> bool {
+        matches!(self.queues.lock().link, Link::Up { .. })
+    }
+
     /// Whether it is of no use any more.
     pub fn is_down(&self) -> bool {
         matches!(self.queues.lock().link, Link::Down { .. })
@@ -237,9 +243,7 @@ impl Connection {
         }
         let queues = self.queues.lock();
         match &queues.link {
-            Link::Up { queue_pair, .. } if queues.is_quiet() => {
-                queue_pair.with_words(remote, length, work)
-            }
+            Link::Up { queue_pair, .. } if queues.is_quiet() => queue_pair.with_words(remote, length, work),
             _ => false,
         }
     }

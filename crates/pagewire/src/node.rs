@@ -146,6 +146,11 @@ impl Node {
         Peer(self.services.address)
     }
 
+    /// The nodes of the job, by rank.
+    pub(crate) fn ranks(&self) -> &[NodeAddress] {
+        &self.ranks
+    }
+
     /// The node of a rank of the job.
     ///
     /// ```

@@ -376,6 +376,23 @@ impl RemoteRegion {
         all
     }
 
+    /// Whether there is a connection to the owner, as far as this process knows. Without one the next operation makes it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::alone()?;
+    /// let table = node.zeroed::<u64>(8)?;
+    /// let remote = node.open(&table.export(Rights::WRITE)?)?;
+    /// remote.put_value(0, 1u64).wait()?;
+    /// assert!(remote.is_connected());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_up()
+    }
+
     /// Ends when the owner's handlers have returned for all accesses to this peer that were started before: the completion `handled`
     /// (PAPERS AA-6). `user_domain`: only for those that the log of this domain has.
     ///

@@ -184,9 +184,8 @@ impl<F: Fabric> Intercepted<F> {
 
     /// The response with a PSN, if it was read before and has not left.
     pub fn take_response(&mut self, psn: u32, remote: RemoteAddress, length: u32) -> Option<Response> {
-        let is_it = |kept: &Response| {
-            kept.psn == psn && kept.remote == remote && kept.bytes.len() == length as usize
-        };
+        let is_it =
+            |kept: &Response| kept.psn == psn && kept.remote == remote && kept.bytes.len() == length as usize;
         let place = self.responses.iter().position(is_it)?;
         Some(self.responses.remove(place))
     }
@@ -268,7 +267,9 @@ impl<F: Fabric> Intercepted<F> {
             return Err(Withheld::Refused(Cause::LogDamaged));
         }
         // A flush has told the caller of a ring that was damaged: this is another one.
-        self.sources.retain(|source| !source.ring.is_damaged());
+        if log.log.has_any_damage() {
+            self.sources.retain(|source| !source.ring.is_damaged());
+        }
         let known = self.sources.iter().position(|source| Arc::ptr_eq(&source.log, &log));
         let place = match known {
             Some(place) => place,

@@ -180,11 +180,9 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             (LoggedOperation::Write, at.key, self.qpc.intercepted.open_sequence());
         let piece = LoggedPiece { operation, sequence, flags, key, segment, attributes };
         self.qpc.intercepted.log(by, &piece, &bytes, |reaches_memory| match reaches_memory {
-            true => Ok(by.services.fabric.memory().write(
-                &bytes,
-                &[segment],
-                is_last && length == rest.length,
-            )?),
+            true => {
+                Ok(by.services.fabric.memory().write(&bytes, &[segment], is_last && length == rest.length)?)
+            }
             false => Ok(()),
         })?;
         Ok(length)

@@ -83,7 +83,8 @@ impl Responder {
         if self.has_room_to_replay(shared) {
             self.forget_rest(psn, packets);
             // A READ that is forgotten is long done: whatever comes of it has been sent.
-            let of = self.executed_read(psn, packets).unwrap_or(ExecutedRead { psn, packets, length });
+            let of =
+                self.executed_read(psn, packets).unwrap_or(ExecutedRead { psn, packets, length, to_come: 0 });
             let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
             self.replays.push_back(Output::Read(responses));
         }

@@ -60,9 +60,12 @@ pub(super) struct ReadResponses {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExecutedRead {
     pub(super) psn: Psn,
+    /// Of the requests that have come.
     pub(super) packets: u32,
-    /// Bytes.
+    /// Bytes, of all its requests.
     pub(super) length: u32,
+    /// Bytes that requests to come ask for.
+    pub(super) to_come: u32,
 }
 
 impl ExecutedRead {
