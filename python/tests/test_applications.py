@@ -134,6 +134,9 @@ class Statistics(Alone):
             self.assertEqual([page for page, _ in statistics.hottest(9)], [0, 1])
             self.assertEqual(len(statistics.hottest(1)), 1)
             self.assertEqual(list(statistics.sources().values()), [total])
+            source = self.node.source(*statistics.sources())
+            self.assertEqual(source, pagewire.Source(self.node.identity, 0, None, None))
+            self.assertRaises(pagewire.Error, self.node.source, 2**40)
             counters = self.node.open(statistics.export(), pagewire.ACCESS_COUNTS)
             pages = counters[:]
             self.assertEqual((len(pages), pages["atomics"].tolist()), (4, [1, 0, 0, 0]))

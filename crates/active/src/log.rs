@@ -47,7 +47,7 @@ impl LogOptions {
 /// When a thread that sleeps is woken: what comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Events {
-    /// A source has so many records. A source that has less than a quarter of its space left wakes the thread, too.
+    /// A source has so many records. A source that has less than a quarter of its space left wakes the thread, too, and so does a flush of handlers.
     pub threshold: u64,
     /// So much time has passed.
     pub interval: Duration,
@@ -196,6 +196,10 @@ impl Shared {
 
     pub fn wake(&self) {
         self.raw.wake();
+    }
+
+    pub fn is_slept_for(&self) -> bool {
+        self.raw.is_asleep()
     }
 }
 

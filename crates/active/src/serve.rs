@@ -66,6 +66,11 @@ impl Serving {
         }
     }
 
+    /// Whether the thread sleeps: it has found no record for a while.
+    pub fn is_asleep(&self) -> bool {
+        self.log.is_slept_for()
+    }
+
     /// Whether the calling thread is the one that serves: a handler calls.
     pub fn is_in_handler(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())

@@ -6,7 +6,7 @@ use crate::access::Access;
 use crate::attributes::{AttributesOf, AttributesOfTokens, PageSetting};
 use crate::log::{AccessLog, LogOptions, Logs};
 use crate::serve::Serving;
-use pagewire::access_log::LoggedOperation;
+use pagewire::access_log::{LoggedOperation, Source, Sources};
 use pagewire::{Atomic, Kind, Node, Region, RemoteRegion, Result, Rights, Token};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -126,7 +126,8 @@ impl StatisticsOptions<'_> {
         let StatisticsOptions { node, address, bytes, mut pages, counts } = self;
         let count = bytes.div_ceil(PAGE) as usize;
         let words = node.words(count * WORDS)?;
-        let counters = Arc::new(Counters { address, pages: count, words, sums: Mutex::default() });
+        let (sums, peers) = (Mutex::default(), node.sources());
+        let counters = Arc::new(Counters { address, pages: count, words, sums, peers });
         // The order of counts is of no importance.
         let options = LogOptions { is_ordered: false, ..LogOptions::new(LOG_BYTES) };
         let log = node.access_log_with(&options)?;
@@ -180,19 +181,23 @@ struct Counters {
     /// [`WORDS`] for each page.
     words: Region<u64, Atomic>,
     sums: Mutex<Sums>,
+    peers: Sources,
 }
 
 #[derive(Default)]
 struct Sums {
     total: Counts,
-    sources: HashMap<u64, Source>,
+    sources: HashMap<u64, SourceCounts>,
 }
 
 #[derive(Default)]
-struct Source {
+struct SourceCounts {
+    /// `None`: nobody is known by its number.
+    peer: Option<Source>,
     counts: Counts,
-    /// The message of the last record, and its last page: the next record of the message may go on in it.
-    last: Option<(u32, usize)>,
+    /// Of puts and of gets, whose records may come by turns: the message of the last record, and its last page. The next record of the message may go on
+    /// in it.
+    last: [Option<(u32, usize)>; 2],
 }
 
 impl Statistics {
@@ -235,13 +240,29 @@ impl Statistics {
         pages
     }
 
-    /// What each source did: a connection of a peer, by the number that [`Access::source`] gives. One that was connected anew is another.
+    /// What each peer did, by the number of a source of its, which is one of its connections: see [`Node::sources`]. They are in the order of these
+    /// numbers.
     pub fn sources(&self) -> Vec<(u64, Counts)> {
         self.catch_up();
         let sums = self.counters.sums.lock();
-        let mut sources: Vec<_> = sums.sources.iter().map(|(source, of)| (*source, of.counts)).collect();
-        sources.sort_unstable_by_key(|(source, _)| *source);
-        sources
+        let mut numbers: Vec<_> = sums.sources.iter().collect();
+        // The latest connections have the highest numbers, mostly.
+        numbers.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(**number));
+        let mut peers: Vec<(Option<Source>, u64, Counts)> = Vec::new();
+        let mut known = HashMap::new();
+        for (number, SourceCounts { peer, counts, .. }) in numbers {
+            match peer.and_then(|peer| known.get(&peer).copied()) {
+                Some(place) => {
+                    let (_, _, sum): &mut (_, _, Counts) = &mut peers[place];
+                    sum.add(*counts);
+                }
+                None => {
+                    known.extend(peer.map(|peer| (peer, peers.len())));
+                    peers.push((*peer, *number, *counts));
+                }
+            }
+        }
+        peers.into_iter().rev().map(|(_, number, counts)| (number, counts)).collect()
     }
 
     /// Sets all counters to zero, and gives the total that there was. What ends at its caller later is counted anew.
@@ -282,16 +303,20 @@ impl Counters {
         let mut sums = self.sums.lock();
         let sum = Counts::of(access, access.length() as u64, u64::from(access.is_first()));
         sums.total.add(sum);
-        let source = sums.sources.entry(access.source()).or_default();
+        let source = sums.sources.entry(access.source()).or_insert_with(|| SourceCounts {
+            peer: self.peers.find(access.source()),
+            ..SourceCounts::default()
+        });
         source.counts.add(sum);
-        let went_on = source.last.filter(|(message, _)| *message == access.message() && !access.is_first());
+        let former = &mut source.last[usize::from(access.operation() == LoggedOperation::Read)];
+        let went_on = former.filter(|(message, _)| *message == access.message() && !access.is_first());
         let last = (end.max(first.saturating_add(1)) - 1) / PAGE;
         for page in first / PAGE..=last {
             let bytes = end.min((page + 1).saturating_mul(PAGE)).saturating_sub(first.max(page * PAGE));
             let is_new = went_on.is_none_or(|(_, last)| last as u64 != page);
             self.add(page as usize, Counts::of(access, bytes, u64::from(is_new)));
         }
-        source.last = Some((access.message(), last as usize));
+        *former = Some((access.message(), last as usize));
     }
 
     fn add(&self, page: usize, counts: Counts) {

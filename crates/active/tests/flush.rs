@@ -4,14 +4,19 @@ mod other;
 
 use other::on_each_path;
 use pagewire::{Failure, Node, Region, RemoteRegion, Rights, Rule};
-use pagewire_active::{AccessLog, AttributesOf, Logs};
+use pagewire_active::{Access, AccessLog, AttributesOf, Events, Logs};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 
 /// How long nothing happens that is not to happen.
 const SOON: Duration = Duration::from_millis(200);
+
+/// What is to happen happens by then.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct World {
     table: Region<u64>,
@@ -58,6 +63,47 @@ fn a_flush_covers_former_connections() {
         assert_eq!(seen, [Some(1), Some(2), Some(3)]);
         flushes.into_iter().for_each(|flush| drop(flush.wait().unwrap()));
         assert_eq!(table.get(0).unwrap(), 0);
+    });
+}
+
+/// PAPERS AA-6: a flush begins the handling, whatever count or time a thread that serves the log sleeps for.
+#[test]
+fn a_flush_wakes_a_thread_that_waits_for_more() {
+    on_each_path("a_flush_wakes_a_thread_that_waits_for_more", || {
+        let World { remote, log, caller: _caller, .. } = &world();
+        let events = Events { threshold: 1000, interval: Duration::from_secs(3600) };
+        let handled = Arc::new(AtomicU64::new(0));
+        let counted = handled.clone();
+        let count = move |_: Access<'_>| _ = counted.fetch_add(1, Ordering::AcqRel);
+        let serving = log.serve_events(&events, count).unwrap();
+        for round in 1..=20u64 {
+            let start = Instant::now();
+            while round % 2 == 0 && !serving.is_asleep() {
+                assert!(start.elapsed() < PATIENCE, "it does not sleep");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            remote.put_value(0, round).wait().unwrap();
+            assert!(remote.flush_handled(None).ends_within(PATIENCE), "round {round}");
+            assert_eq!(handled.load(Ordering::Acquire), round);
+        }
+    });
+}
+
+#[test]
+fn a_get_behind_a_flush_does_not_wait_for_handlers() {
+    on_each_path("a_get_behind_a_flush_does_not_wait_for_handlers", || {
+        let World { remote, log, .. } = &world();
+        // More flushes than there are connections for them, from before the put has ended.
+        let put = remote.put_value(0, 1u64);
+        let flushes: Vec<_> = (0..7).map(|_| remote.flush_handled(None)).collect();
+        for value in 1..=100u64 {
+            remote.put_value(2 * PAGE, value).wait().unwrap();
+            assert_eq!(remote.get::<u64>(2 * PAGE, 1).unwrap().wait().unwrap(), [value]);
+        }
+        put.wait().unwrap();
+        assert!(!flushes.iter().any(|flush| flush.is_done()), "nobody has read the log");
+        assert_eq!(log.poll(|_| ()), 1);
+        flushes.into_iter().for_each(|flush| drop(flush.wait().unwrap()));
     });
 }
 

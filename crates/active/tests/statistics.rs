@@ -2,7 +2,8 @@
 
 mod other;
 
-use other::on_each_path;
+use other::{on_a_lossy_network, on_each_path};
+use pagewire::access_log::Source;
 use pagewire::{Node, Region, RemoteRegion, Rights};
 use pagewire_active::{Counts, RemoteStatistics, Statistics};
 
@@ -118,5 +119,87 @@ fn what_is_refused_is_counted_and_does_not_move() {
         fresh.put_value(0, 1u64).wait().unwrap();
         // Gets are refused, and not counted: they need no record then.
         assert_eq!(statistics.total(), Counts { puts: 1, bytes_in: 8, ..Counts::default() });
+    });
+}
+
+/// Accesses of any length, to the same pages, that begin and end anywhere: each counts once, and so does each byte.
+#[test]
+fn counts_equal_accesses_on_a_lossy_network() {
+    on_a_lossy_network("counts_equal_accesses_on_a_lossy_network", || {
+        const PAGES: u64 = 100;
+        let world = world(PAGES);
+        let statistics = Statistics::of(&world.owner, &world.table).start().unwrap();
+        let mut random = 1u64;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            (random >> 33) % below
+        };
+        let mut sum = Counts::default();
+        let mut model = vec![Counts::default(); PAGES as usize];
+        for round in 0..400 {
+            let remote = &world.remotes[draw(2) as usize];
+            let at = draw(PAGES * PAGE - 8) & !7;
+            let longest = if draw(2) == 0 { 64 } else { PAGES * PAGE };
+            let mut length = 8 * (1 + draw((PAGES * PAGE - at).min(longest) / 8));
+            let mut counts = Counts::default();
+            match round % 5 {
+                0 | 1 => {
+                    remote.get::<u8>(at, length as usize).unwrap().wait().unwrap();
+                    counts.gets = 1;
+                }
+                2 | 3 => {
+                    remote.put(at, vec![round as u8; length as usize]).wait().unwrap();
+                    counts.puts = 1;
+                }
+                _ => {
+                    remote.fetch_add(at, 1).wait().unwrap();
+                    (length, counts.atomics) = (8, 1);
+                }
+            }
+            let add = |to: &mut Counts, bytes: u64| {
+                to.gets += counts.gets;
+                to.puts += counts.puts;
+                to.atomics += counts.atomics;
+                *(if counts.gets > 0 { &mut to.bytes_out } else { &mut to.bytes_in }) += bytes;
+            };
+            add(&mut sum, length);
+            for page in at / PAGE..=(at + length - 1) / PAGE {
+                let bytes = (at + length).min((page + 1) * PAGE) - at.max(page * PAGE);
+                add(&mut model[page as usize], bytes);
+            }
+        }
+        assert_eq!(statistics.total(), sum);
+        for (page, counts) in model.iter().enumerate() {
+            assert_eq!(statistics.page(page), *counts, "page {page}");
+        }
+        assert_eq!(statistics.sources().len(), 2);
+    });
+}
+
+/// A peer is one source, by whichever connections it came, and has a name.
+#[test]
+fn sources_are_peers() {
+    on_each_path("sources_are_peers", || {
+        let world = world(2);
+        let statistics = Statistics::of(&world.owner, &world.table).start().unwrap();
+        for round in 0..4 {
+            for (caller, remote) in world.callers.iter().zip(&world.remotes) {
+                remote.put_value(0, 1u64).wait().unwrap();
+                if round % 2 == 1 {
+                    // Outside of the exported bytes: a refusal.
+                    let key = world.table.export(Rights::READ).unwrap();
+                    assert!(caller.open(&key).unwrap().put_value(0, 1u64).wait().is_err());
+                }
+            }
+        }
+        let sources = statistics.sources();
+        assert_eq!(sources.len(), 2, "{sources:?}");
+        let names = world.owner.sources();
+        let mut found: Vec<_> = sources.iter().map(|(number, _)| names.find(*number)).collect();
+        for caller in &world.callers {
+            let source = Some(Source::Node { peer: caller.identity(), rank: None });
+            found.remove(found.iter().position(|found| *found == source).unwrap());
+        }
+        assert!(sources.iter().all(|(_, counts)| counts.puts == 4), "{sources:?}");
     });
 }

@@ -67,6 +67,14 @@ public:
             pw_node_leave(node_);
     }
 
+    /** Who a source of an access log or of statistics is, by its number. */
+    pw_source source(std::uint64_t number) const
+    {
+        pw_source found;
+        check(pw_source_find(node_, number, &found));
+        return found;
+    }
+
     std::size_t rank() const { return pw_rank(node_); }
     std::size_t size() const { return pw_size(node_); }
     void barrier() { check(pw_barrier(node_)); }

@@ -70,7 +70,7 @@ pub const PW_TO_END: u64 = u64::MAX;
 /// All logs of a peer (pw_flush_handled).
 pub const PW_ALL_DOMAINS: u32 = u32::MAX;
 
-/// When a thread that sleeps is woken: what comes first. A source that has less than a quarter of its space left wakes it, too.
+/// When a thread that sleeps is woken: what comes first. A source that has less than a quarter of its space left wakes it, too, and so does a flush of handlers.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct pw_events {
@@ -429,7 +429,8 @@ unsafe fn flush(remote: *mut pw_remote, domain: u32) -> Result<Running> {
 }
 
 /// Waits until the owner's handlers have returned for all accesses to this peer that were started before. domain: only those that are in one log of the owner
-/// (pw_log_domain() there), or PW_ALL_DOMAINS. It ends at once where nothing was logged. While a handler does not return it does not end, either: see
+/// (pw_log_domain() there), or PW_ALL_DOMAINS. It has them begin at once, whatever number of records or time their thread waits for (pw_events). It ends at once
+/// where nothing was logged. What is started behind it does not wait for it. While a handler does not return it does not end, either: see
 /// pw_flush_handled_start() for a bound. A handler that waits so for its own log waits for itself.
 ///
 /// PW_ARGUMENT, PW_PEER_LOST.

@@ -237,9 +237,9 @@ pub unsafe extern "C" fn pw_counting_hottest(
     call(|| unsafe { self::list(counting, (list, most), count, hottest) })
 }
 
-/// What each source did: a connection of a peer. One that was connected anew is another.
+/// What each peer did, by the number of a source of its, which is one of its connections: see pw_source_find().
 ///
-/// list: most places, NULL if most is 0. *count gets how many sources there are, which may be more. PW_ARGUMENT, PW_HANDLE.
+/// list: most places, NULL if most is 0. *count gets how many peers there are, which may be more. PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_counting_sources(
     counting: *mut pw_counting,

@@ -52,7 +52,7 @@ pub struct pw_access {
     pub address: *mut c_void,
     /// Bytes that were accessed.
     pub length: u64,
-    /// Who accesses: a number that no other source of the log has at the same time.
+    /// Who accesses: a number that no other source of the log has at the same time. pw_source_find() names the peer.
     pub source: u64,
     /// When it began, in nanoseconds of the clock CLOCK_MONOTONIC.
     pub stamp: u64,
@@ -71,8 +71,8 @@ pub struct pw_access {
 /// A function that handles accesses. context is what was given along with it. The access is valid until it returns.
 ///
 /// It may call the library: put, get, flush, atomics. While it waits, its log goes on being read, as far as four times its bytes. Two owners whose handlers
-/// wait for each other get PW_PEER_LOST after 10 seconds. Operations of one node to one peer are in order: what a handler starts waits behind a pw_flush_handled() of the same
-/// node to the same peer. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
+/// wait for each other get PW_PEER_LOST after 10 seconds. Operations of one node to one peer are in order, but for pw_flush_handled(): nothing that is
+/// started later waits behind it. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
 /// pagewire.hpp catches exceptions.
 pub type pw_handler = Option<unsafe extern "C" fn(context: *mut c_void, access: *const pw_access)>;
 

@@ -49,6 +49,7 @@ pub mod process;
 mod raw_memory;
 pub mod remote;
 pub mod signal;
+pub mod source;
 pub mod stream;
 pub mod table;
 pub mod transactions;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 23] = [
     "version",
     "error",
     "node",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 22] = [
     "table",
     "durable_table",
     "counting",
+    "source",
     "checkpoint",
     "process",
     "parity",

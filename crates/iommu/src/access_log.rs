@@ -55,6 +55,8 @@ const RESERVED: usize = 1;
 const TAIL: usize = 2;
 /// Records published since the beginning.
 const PUBLISHED: usize = 3;
+/// Words up to which a flush waits: the reader does not sleep before it has read them.
+const AWAITED: usize = 4;
 /// Words whose space is free again.
 const HEAD: usize = 8;
 /// Words whose records were handled.
@@ -132,14 +134,33 @@ impl<W: SharedWords> AccessLog<W> {
         self.words.load(CLOSED_WORD) != 0
     }
 
+    /// Whether some ring is damaged, or was.
+    pub fn has_any_damage(&self) -> bool {
+        self.words.load(DAMAGED_WORD) != 0
+    }
+
+    /// Whether the reader sleeps, or is about to.
+    pub fn is_asleep(&self) -> bool {
+        self.words.load(SLEEPS_WORD) != 0
+    }
+
     /// Ends the reader's sleep.
     pub fn wake(&self) {
         self.words.store(PUBLISH, SLEEPS_WORD, 0);
         self.words.wake_sleepers(SLEEPS_WORD);
     }
 
-    /// Sleeps until a source has `records` that were not read or little space left, or somebody [wakes](Self::wake) the reader, for so long at
-    /// most (PAPERS AA-5).
+    /// Has the reader read a ring up to there at once, however many records it sleeps for (PAPERS AA-6).
+    fn await_handling(&self, place: usize, tail: u64) {
+        let awaited = self.row(place) + AWAITED;
+        if self.words.load(awaited) < tail {
+            self.words.store(SOURCE, awaited, tail);
+        }
+        self.wake_if_asleep();
+    }
+
+    /// Sleeps until a source has `records` that were not read or little space left, a flush waits for it, or somebody [wakes](Self::wake) the
+    /// reader, for so long at most (PAPERS AA-5).
     pub fn sleep(&self, records: u64, at_most: Duration) {
         self.words.store(READ, WAKE_AFTER_WORD, records.max(1));
         self.words.store(READ, SLEEPS_WORD, 1);
@@ -155,7 +176,9 @@ impl<W: SharedWords> AccessLog<W> {
         let load = |word| self.words.load(self.row(place) + word);
         let records = load(PUBLISHED).saturating_sub(load(READ_RECORDS));
         let used = load(TAIL).saturating_sub(load(HEAD));
-        records >= self.words.load(WAKE_AFTER_WORD) || records > 0 && used > self.ring as u64 / 4 * 3
+        let is_awaited = || load(AWAITED) > load(HEAD);
+        let is_urgent = || used > self.ring as u64 / 4 * 3 || is_awaited();
+        records >= self.words.load(WAKE_AFTER_WORD) || records > 0 && is_urgent()
     }
 
     /// A source has ended without having said so: a queue pair, whose accesses have ended.
@@ -177,7 +200,8 @@ impl<W: SharedWords> AccessLog<W> {
         (0..self.used()).filter_map(flushed).collect()
     }
 
-    /// Whether handlers have handled what a ring had when it was [flushed](Self::flush), with the access within which its source has died.
+    /// Whether handlers have handled what a ring had when it was [flushed](Self::flush), with the access within which its source has died. Where they
+    /// have not, a reader that sleeps is woken.
     pub fn flush_state(&self, flushed: &Flushed) -> FlushState {
         let load = |word| self.words.load(self.row(flushed.place) + word);
         let owner = load(OWNER);
@@ -189,7 +213,10 @@ impl<W: SharedWords> AccessLog<W> {
         match (load(DAMAGED) != 0, load(HANDLED) >= flushed.tail && !may_write) {
             (true, _) => FlushState::Lost,
             (false, true) => FlushState::Handled,
-            (false, false) => FlushState::Waits,
+            (false, false) => {
+                self.await_handling(flushed.place, flushed.tail);
+                FlushState::Waits
+            }
         }
     }
 

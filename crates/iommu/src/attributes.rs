@@ -108,6 +108,15 @@ impl PageAttributes {
         };
         Effect { is_allowed, reaches_memory, logging }
     }
+
+    /// The log that gets the records of such accesses: that of a user domain, or the fault log (`Some(None)`). `None`: there are no records.
+    fn log_of(self, kind: AccessKind) -> Option<Option<u16>> {
+        match self.effect(kind).logging {
+            Logging::None => None,
+            Logging::Fault => Some(None),
+            Logging::Metadata | Logging::Data => Some(Some(self.user_domain)),
+        }
+    }
 }
 
 /// The attributes of the pages of a range of addresses. Pages begin where the range does.
@@ -194,6 +203,27 @@ impl<W: SharedWords> AttributeTable<W> {
     /// Cuts an access to bytes of the range into runs of pages with equal attributes, in the order of their addresses.
     pub fn runs(&self, address: u64, length: u64) -> Runs<'_, W> {
         Runs { table: self, at: address, end: address.saturating_add(length) }
+    }
+
+    /// Whether a piece of an access is the first that its log gets of the access, and whether it is the last. `attributes`: those of the piece;
+    /// `whole`: the access. What lies nearest is looked at first: few pages in a row have different logs.
+    pub fn ends(
+        &self,
+        kind: AccessKind,
+        attributes: PageAttributes,
+        piece: Range<u64>,
+        whole: Range<u64>,
+    ) -> (bool, bool) {
+        let log = attributes.log_of(kind);
+        let logs_there = |at: u64| self.at(at).log_of(kind) == log;
+        let in_page = |at: u64| at.wrapping_sub(self.range.start) % PAGE;
+        let page_before = |at: u64| at.checked_sub(in_page(at) + 1);
+        let page_behind = |at: u64| at.checked_add(PAGE - in_page(at));
+        let before = std::iter::successors(piece.start.checked_sub(1), |at| page_before(*at));
+        let behind = std::iter::successors(Some(piece.end), |at| page_behind(*at));
+        let is_first = !before.take_while(|at| *at >= whole.start).any(logs_there);
+        let is_last = !behind.take_while(|at| *at < whole.end).any(logs_there);
+        (is_first, is_last)
     }
 }
 

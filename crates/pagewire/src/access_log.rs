@@ -4,6 +4,7 @@ use crate::engine::Host;
 use crate::error::{Result, refused};
 use crate::node::Node;
 use pagewire_memory::fork::Owned;
+pub use crate::sources::{Source, Sources};
 pub use pagewire_nic::{
     AccessLogInit, LoggedOperation, Next, PageAttributes, PageFlags, Receipt, RecordFlags, RecordHeader,
 };
@@ -60,6 +61,11 @@ impl AccessLog {
         if let Some(log) = self.log.get() {
             log.sleep(records, at_most);
         }
+    }
+
+    /// Whether a thread [sleeps](Self::sleep) until there are records.
+    pub fn is_asleep(&self) -> bool {
+        self.log.get().is_some_and(|log| log.is_asleep())
     }
 
     /// Ends a sleep.

@@ -3,13 +3,15 @@
 //! A request that the peer refuses ends alone, with the requests of its operation behind it ([`RefusalScope::Request`](pagewire_nic::RefusalScope)).
 //! Where the peer is lost nobody knows what was executed: all that the engine had ends with that.
 
+mod flushes;
+
 use crate::completions::{Completes, Completions};
 use crate::engine::Host;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::handshake::{Connected, FlushRegion, connect, discard};
 use crate::limits::{
-    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, HANDLER_CONNECTIONS,
-    SEND_DEPTH, SWAP_TRIES, WORK_PAUSE,
+    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH, SWAP_TRIES,
+    WORK_PAUSE,
 };
 use crate::listener::{ListenerHandle, Watcher};
 use crate::pending::{AnyPending, Pending, Step, Steps, Wakers};
@@ -28,8 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The name of an operation that waits for handlers.
-pub(crate) const FLUSH: &str = "flush of handlers";
+pub(crate) use flushes::FLUSH;
+use flushes::Flushes;
 
 /// The connection to one peer, of requests of this side.
 pub(crate) struct Connection {
@@ -61,8 +63,7 @@ struct Queues {
     loss: Option<String>,
     /// The thread that connects, or did.
     connector: Option<JoinHandle<()>>,
-    /// The connection of what handlers start while a flush of handlers waits here.
-    of_handlers: Option<Arc<Connection>>,
+    flushes: Flushes,
 }
 
 enum Link {
@@ -119,7 +120,7 @@ impl Connection {
                 is_polled: false,
                 loss: None,
                 connector: None,
-                of_handlers: None,
+                flushes: Flushes::default(),
             })),
         })
     }
@@ -148,6 +149,11 @@ impl Connection {
     /// The peer's region whose READs wait for handlers. `None`: it was never connected.
     pub fn flush_region(&self) -> Option<FlushRegion> {
         if self.is_forked() { None } else { self.queues.lock().flush }
+    }
+
+    /// Whether it is up, as far as this side knows.
+    pub fn is_up(&self) -> bool {
+        !self.is_forked() && matches!(self.queues.lock().link, Link::Up { .. })
     }
 
     /// Whether it is of no use any more.
@@ -212,7 +218,7 @@ impl Connection {
         }
         let queues = self.queues.lock();
         let Link::Up { queue_pair, .. } = &queues.link else { return Executed::default() };
-        if !queues.is_quiet() || queues.is_bypassed() {
+        if !queues.is_quiet() {
             return Executed::default();
         }
         let done = steps.iter().take_while(|step| execute_step(queue_pair, step, word)).count();
@@ -240,9 +246,7 @@ impl Connection {
         }
         let queues = self.queues.lock();
         match &queues.link {
-            Link::Up { queue_pair, .. } if queues.is_quiet() && !queues.is_bypassed() => {
-                queue_pair.with_words(remote, length, work)
-            }
+            Link::Up { queue_pair, .. } if queues.is_quiet() => queue_pair.with_words(remote, length, work),
             _ => false,
         }
     }
@@ -377,7 +381,11 @@ impl Connection {
     }
 
     /// Ends operations. Who asks whether they have ended behind the lock finds what they ended with.
-    fn end(&self, mut queues: MutexGuard<'_, Queues>, ended: Ended) {
+    fn end(&self, mut queues: MutexGuard<'_, Queues>, mut ended: Ended) {
+        if let Link::Down { why } = &queues.link {
+            let why = why.clone();
+            ended.extend(queues.flushes.take_held().map(|flush| self.lost(flush, &why)));
+        }
         let mut wakers = Wakers::new();
         let mut sleepers = 0;
         for (pending, failure) in ended {
@@ -395,7 +403,7 @@ impl Connection {
                 || matches!(queues.link, Link::Failing { .. }));
         let change =
             isize::from(needs_polling) - isize::from(std::mem::replace(&mut queues.is_polled, needs_polling));
-        let loss = queues.loss.take();
+        let (loss, ready) = (queues.loss.take(), queues.flushes.take_ready());
         drop(queues);
         let change = change - sleepers;
         if change != 0 {
@@ -404,6 +412,9 @@ impl Connection {
         wakers.into_iter().for_each(std::task::Waker::wake);
         if let (Some(why), Some(events)) = (loss, self.services.peer_events()) {
             events.lose(&self.peer, &why);
+        }
+        for (connection, flush) in ready {
+            connection.start([flush]);
         }
     }
 
@@ -502,58 +513,6 @@ impl Connection {
         self.end(queues, ended);
     }
 
-    /// Everything that was started and has not ended. For a handler: what is not behind a flush of handlers, which may wait for it.
-    pub fn unfinished(&self) -> Vec<Arc<AnyPending>> {
-        if self.is_forked() {
-            return Vec::new();
-        }
-        let queues = self.queues.lock();
-        let all = queues.unfinished().cloned();
-        match waiting::current() {
-            Some(_) => all.take_while(|pending| pending.name != FLUSH).collect(),
-            None => all.collect(),
-        }
-    }
-
-    /// Its connections of handlers, behind itself.
-    pub fn with_those_of_handlers(self: Arc<Self>) -> Vec<Arc<Connection>> {
-        let next = |connection: &Arc<Connection>| {
-            if connection.is_forked() { None } else { connection.queues.lock().of_handlers.clone() }
-        };
-        std::iter::successors(Some(self), next).collect()
-    }
-
-    /// The connection for what the calling thread starts. A handler does not wait behind a flush of handlers, which may wait for it: it has another
-    /// connection as long, and waits here for the end of what was started before the flush, so that the order stays.
-    pub fn of_this_thread(self: &Arc<Self>) -> Arc<Connection> {
-        let mut connection = self.clone();
-        if waiting::current().is_none() || self.is_forked() {
-            return connection;
-        }
-        for _ in 0..HANDLER_CONNECTIONS {
-            let Some((next, before)) = connection.bypass() else { break };
-            before.into_iter().for_each(|pending| connection.wait_until_ended(&*pending));
-            connection = next;
-        }
-        connection
-    }
-
-    /// The connection for what a handler starts, if it is another one, and what that is in order behind.
-    fn bypass(&self) -> Option<(Arc<Connection>, Vec<Arc<AnyPending>>)> {
-        let mut queues = self.queues.lock();
-        let is_flush = |pending: &&Arc<AnyPending>| pending.name == FLUSH;
-        let before: Vec<_> = match queues.unfinished().any(|pending| is_flush(&pending)) {
-            true => queues.unfinished().take_while(|pending| !is_flush(pending)).cloned().collect(),
-            // What the handler has started there is not done yet.
-            false if queues.is_bypassed() => Vec::new(),
-            false => return None,
-        };
-        let known = queues.of_handlers.take().filter(|known| !known.is_down());
-        let next = known.unwrap_or_else(|| Connection::new(&self.services, &self.listener, self.peer));
-        queues.of_handlers = Some(next.clone());
-        Some((next, before))
-    }
-
     /// Notes the failure of an operation that was dropped.
     pub fn note_unnoticed(&self, failure: Failure) {
         if !self.is_forked() {
@@ -583,11 +542,9 @@ impl Connection {
         let mut queues = self.queues.lock();
         let why = "this process has left".to_owned();
         let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
-        let (connector, of_handlers) = (queues.connector.take(), queues.of_handlers.take());
+        let (connector, of_flushes) = (queues.connector.take(), queues.flushes.take_connections());
         drop(queues);
-        if let Some(of_handlers) = of_handlers {
-            of_handlers.close();
-        }
+        of_flushes.iter().for_each(|connection| connection.close());
         if let Some(connector) =
             connector.filter(|thread| thread.thread().id() != std::thread::current().id())
         {
@@ -605,6 +562,7 @@ impl Connection {
         let mut queues = self.queues.lock();
         let posted = std::mem::take(&mut queues.posted);
         let mut all: Vec<Arc<AnyPending>> = std::mem::take(&mut queues.waiting).into();
+        all.extend(queues.flushes.take_held());
         if is_destroyed {
             all.extend(posted);
         } else {
@@ -778,25 +736,6 @@ impl Watcher for Connection {
 }
 
 impl Queues {
-    /// Nothing was started that has not ended.
-    fn is_quiet(&self) -> bool {
-        self.posted.is_empty() && self.waiting.is_empty()
-    }
-
-    /// Everything that was started and has not ended.
-    fn unfinished(&self) -> impl Iterator<Item = &Arc<AnyPending>> {
-        self.posted.iter().chain(&self.waiting)
-    }
-
-    /// Whether the calling thread is a handler, and handlers have started something by a connection of their own that has not ended.
-    fn is_bypassed(&self) -> bool {
-        let Some(of_handlers) = &self.of_handlers else { return false };
-        waiting::current().is_some() && {
-            let queues = of_handlers.queues.lock();
-            !queues.is_quiet() || queues.is_bypassed()
-        }
-    }
-
     /// The queue pair has failed. `lost`: why the peer is lost.
     fn fail(&mut self, lost: String) {
         if let Link::Up { queue_pair, stream } = &self.link {

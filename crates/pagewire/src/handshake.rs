@@ -5,6 +5,7 @@ use crate::error::{Error, Result, refused};
 use crate::inbox::Inbox;
 use crate::limits::{CONNECT_PATIENCE, DESTROY_TRIES, KEEP_ALIVE, SEND_DEPTH};
 use crate::services::{Services, random};
+use crate::sources::KnownPeers;
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
@@ -285,6 +286,7 @@ pub(crate) fn accept(
 pub(crate) struct Responder {
     queue_pair: Arc<QueuePair<Host>>,
     inbox: Arc<Inbox>,
+    known_peers: Arc<KnownPeers>,
 }
 
 impl Responder {
@@ -292,6 +294,7 @@ impl Responder {
     pub fn discard_soon(self) {
         self.inbox.completions().drain();
         self.inbox.leave(self.queue_pair.number());
+        self.known_peers.leave(self.queue_pair.number());
         discard_soon(self.queue_pair);
     }
 }
@@ -305,9 +308,10 @@ fn respond(
     let inbox = services.inbox()?;
     let queue_pair = queue_pair(services, Some(&inbox))?;
     inbox.enter(queue_pair.number(), from);
+    services.known_peers.enter(queue_pair.number(), from);
     // Nobody else knows the nonce.
     queue_pair.set_caller(from.nonce);
-    let responder = Responder { queue_pair, inbox };
+    let responder = Responder { queue_pair, inbox, known_peers: services.known_peers.clone() };
     let connected = Endpoint::new(services, &responder.queue_pair).and_then(|own| {
         own.connect(services, &responder.queue_pair, other)?;
         Ok(own)

@@ -87,6 +87,7 @@ mod rights;
 mod runtime;
 mod services;
 mod signal;
+mod sources;
 mod token;
 #[cfg(feature = "tokio")]
 pub mod tokio;

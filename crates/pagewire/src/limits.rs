@@ -9,9 +9,8 @@ pub const MAX_PEERS: usize = 4096;
 /// Work requests to one peer that the engine has at a time. Operations beyond that wait in the node, in order.
 pub const SEND_DEPTH: u32 = 256;
 
-/// Connections to one peer for what handlers start while flushes of handlers wait, beside the one of everything else. With one flush more waiting,
-/// it is in order behind that.
-pub const HANDLER_CONNECTIONS: usize = 4;
+/// Connections to one peer for flushes of handlers that wait, beside the one of everything else. One flush more is in order behind another one.
+pub const FLUSH_CONNECTIONS: usize = 4;
 
 /// Completions that fit between two polls: all that [`MAX_PEERS`] and [`SEND_DEPTH`] allow.
 pub const COMPLETIONS: u32 = MAX_PEERS as u32 * SEND_DEPTH;

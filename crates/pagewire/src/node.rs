@@ -146,6 +146,11 @@ impl Node {
         Peer(self.services.address)
     }
 
+    /// The nodes of the job, by rank.
+    pub(crate) fn ranks(&self) -> &[NodeAddress] {
+        &self.ranks
+    }
+
     /// The node of a rank of the job.
     ///
     /// ```
@@ -539,7 +544,7 @@ impl Node {
             return Flush::forked();
         }
         let all = self.peers.all().into_iter();
-        Flush::new(all.flat_map(|connection| connection.with_those_of_handlers()).collect())
+        Flush::new(all.flat_map(|connection| connection.with_flushes()).collect())
     }
 
     /// A descriptor that poll(2) reports as readable while something is ready: an operation, a conditional write or a release that ended after this

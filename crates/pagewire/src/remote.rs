@@ -363,7 +363,7 @@ impl RemoteRegion {
         transfers: impl IntoIterator<Item = (u64, B)>,
     ) -> Vec<Operation<B>> {
         let (mut all, mut good) = (Vec::new(), Vec::new());
-        let connection = self.connection.of_this_thread();
+        let connection = &self.connection;
         for (offset, buffer) in transfers {
             let local = buffer.bytes();
             let planned = self.plan(name, buffer, |_| Ok(smallvec![step(self, offset, local)?]), 0);
@@ -376,10 +376,28 @@ impl RemoteRegion {
         all
     }
 
+    /// Whether there is a connection to the owner, as far as this process knows. Without one the next operation makes it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::alone()?;
+    /// let table = node.zeroed::<u64>(8)?;
+    /// let remote = node.open(&table.export(Rights::WRITE)?)?;
+    /// remote.put_value(0, 1u64).wait()?;
+    /// assert!(remote.is_connected());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_up()
+    }
+
     /// Ends when the owner's handlers have returned for all accesses to this peer that were started before: the completion `handled`
     /// (PAPERS AA-6). `user_domain`: only for those that the log of this domain has.
     ///
-    /// It ends at once where nothing was logged. While a handler does not return it does not end, either: bound the time of the wait.
+    /// It has the logs handled at once, whatever number of records or time their readers wait for. It ends at once where nothing was logged. While a handler does not
+    /// return it does not end, either: bound the time of the wait. What is started behind it does not wait for it.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -403,7 +421,12 @@ impl RemoteRegion {
             let read = SendOperation::Read { address, key: flush.key };
             Ok(smallvec![self.step(read, local.0 as u64, local.1)])
         };
-        self.start(FLUSH, buffer, |_, buffer| buffer, plan)
+        let planned = self.plan(FLUSH, buffer, plan, 0);
+        let connection = match planned.is_ended() {
+            true => self.connection.clone(),
+            false => self.connection.start_flush(planned.clone()),
+        };
+        Operation::started(Started::new(connection, planned, |_, buffer| buffer))
     }
 
     /// Changes a signal.
@@ -651,7 +674,7 @@ impl RemoteRegion {
     /// # }
     /// ```
     pub fn start_flush(&self) -> Flush {
-        Flush::new(self.connection.clone().with_those_of_handlers())
+        Flush::new(self.connection.clone().with_flushes())
     }
 
     /// The steps of a transfer of pieces, each made by `step`.
@@ -753,9 +776,8 @@ impl RemoteRegion {
         if planned.is_ended() {
             return Operation::started(Started::new(self.connection.clone(), planned, finish));
         }
-        let connection = self.connection.of_this_thread();
-        connection.start([planned.clone() as Arc<AnyPending>]);
-        Operation::started(Started::new(connection, planned, finish))
+        self.connection.start([planned.clone() as Arc<AnyPending>]);
+        Operation::started(Started::new(self.connection.clone(), planned, finish))
     }
 
     /// An operation that is ready to be started, or has ended because it is refused or has nothing to do. `executed`: so many of its steps were.

@@ -8,6 +8,7 @@ use crate::inbox::{Inbox, PeerEvents};
 use crate::pending::Pending;
 use crate::readiness::Readiness;
 use crate::rights::Rights;
+use crate::sources::KnownPeers;
 use crate::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
@@ -43,6 +44,8 @@ pub(crate) struct Services {
     peer_events: OnceLock<Weak<dyn PeerEvents>>,
     readiness: OnceLock<Arc<Readiness>>,
     flush: Mutex<Option<Arc<MemoryRegion<Host>>>>,
+    /// Who accesses this node.
+    pub known_peers: Arc<KnownPeers>,
 }
 
 /// Memory that is registered for peers.
@@ -128,6 +131,7 @@ impl Services {
             peer_events: OnceLock::new(),
             readiness: OnceLock::new(),
             flush: Mutex::default(),
+            known_peers: Arc::default(),
         }))
     }
 

@@ -7,6 +7,7 @@
 //!
 //! How a packet that arrived ended is its [`Disposition`].
 
+use crate::Psn;
 use pagewire_wire::{Header, Nak, VendorPacket};
 
 /// Nanoseconds on a clock that never goes back.
@@ -227,9 +228,21 @@ pub enum Source {
     Remote {
         remote: RemoteAddress,
         length: u32,
-        /// They have been sent before, and the peer asks once more.
-        repeated: bool,
+        part: ReadPart,
     },
+}
+
+/// Which part of a READ a response carries. A requester may ask for a READ again in pieces, so the opcode does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadPart {
+    /// PSN of the READ's first response, which names the READ.
+    pub read: Psn,
+    /// Bytes of the READ before this response.
+    pub before: u32,
+    /// Bytes of the READ after this response.
+    pub after: u32,
+    /// A response with this PSN has left before.
+    pub repeated: bool,
 }
 
 impl Source {

@@ -124,7 +124,7 @@ struct Tally {
     /// Pages that have no counts of their own, as there are too many.
     uncounted_pages: bool,
     /// By source: the last page of its message.
-    last: HashMap<u64, u64>,
+    last: HashMap<(u64, bool), u64>,
     uncertain: u64,
     data: Vec<u8>,
 }
@@ -595,7 +595,8 @@ impl Tally {
         }
         let is_first = flags.contains(RecordFlags::FIRST);
         self.all.add(operation, length.into(), is_first);
-        let before = if is_first { None } else { self.last.get(&source).copied() };
+        let by = (source, is_read);
+        let before = if is_first { None } else { self.last.get(&by).copied() };
         let end = address.saturating_add(length.into());
         let mut at = address;
         while at < end {
@@ -605,9 +606,9 @@ impl Tally {
             at = next;
         }
         if flags.contains(RecordFlags::LAST) || length == 0 {
-            self.last.remove(&source);
+            self.last.remove(&by);
         } else {
-            self.last.insert(source, (end - 1) / PAGE);
+            self.last.insert(by, (end - 1) / PAGE);
         }
     }
 

@@ -129,6 +129,9 @@ const EXTENSIONS: [Option<Extensions>; 256] = {
         let opcode = Opcode(code as u8);
         let low = code as u8 & 0x1f;
         table[code] = match opcode.transport() {
+            Transport::Rc if code == Opcode::PARTIAL_READ.0 as usize => {
+                Some(Extensions::RETH.union(Extensions::IMM_DT))
+            }
             Transport::Rc => RC[low as usize],
             Transport::Uc if low <= WriteOnlyImmediate as u8 => RC[low as usize],
             Transport::Ud if low == SendOnly as u8 || low == SendOnlyImmediate as u8 => {
@@ -171,6 +174,9 @@ impl Opcode {
     pub const HOLD: Opcode = Opcode(0xc2);
     /// Pagewire: the page is there now; see [`Resume`](crate::Resume).
     pub const RESUME: Opcode = Opcode(0xc3);
+    /// Pagewire: an RDMA READ Request of RC that the next request goes on with. Behind the RETH stands how many bytes of the READ that and later
+    /// ones ask for, where others have immediate data.
+    pub const PARTIAL_READ: Opcode = Opcode(0xcc);
     /// Pagewire: whether packets get through; see [`Echo`](crate::Echo). No header for queue pairs: fabrics exchange it.
     pub const ECHO: Opcode = Opcode(0xc4);
     /// Pagewire: a request was refused, and the stream goes on behind it; see [`Skip`](crate::Skip).
@@ -202,6 +208,7 @@ impl Opcode {
             3 => Transport::Ud,
             4 => Transport::Cnp,
             5 => Transport::Xrc,
+            _ if self.0 == Opcode::PARTIAL_READ.0 => Transport::Rc,
             _ => Transport::Manufacturer,
         }
     }
@@ -346,6 +353,7 @@ impl fmt::Display for Opcode {
             Opcode::RESUME => f.write_str("Pagewire RESUME"),
             Opcode::ECHO => f.write_str("Pagewire ECHO"),
             Opcode::SKIP => f.write_str("Pagewire SKIP"),
+            Opcode::PARTIAL_READ => f.write_str("Pagewire PARTIAL_READ"),
             opcode => match opcode.operation() {
                 Some(operation) => write!(f, "{} {}", opcode.transport().name(), operation.name()),
                 None => write!(f, "{} opcode {:#04x}", opcode.transport().name(), opcode.0),

@@ -494,7 +494,9 @@ fn opcodes_are_first_middle_last_or_only() {
         let count = parts.into_iter().filter(|&part| part).count();
         assert_eq!(count, usize::from(opcode.operation().is_some()), "{opcode}");
         if let Some(operation) = opcode.operation() {
-            assert_eq!(Opcode::new(opcode.transport(), operation), opcode);
+            if opcode != Opcode::PARTIAL_READ {
+                assert_eq!(Opcode::new(opcode.transport(), operation), opcode);
+            }
             for (part, word) in parts.into_iter().zip(["First", "Middle", "Last"]) {
                 assert_eq!(part, operation.name().contains(word), "{opcode}");
             }

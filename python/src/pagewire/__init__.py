@@ -41,6 +41,7 @@ from ._node import Node, Signal, Statistics, heap_statistics, is_registered, pur
 from ._operation import Operation
 from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote
+from ._source import Source
 from ._stream import Listener, Stream
 from ._token import Token
 from ._transactions import Cell, Store, StoreToken, Transaction, TransactionClient
@@ -95,6 +96,7 @@ __all__ = [
     "Scheme",
     "Serving",
     "Signal",
+    "Source",
     "Statistics",
     "Store",
     "StoreToken",

@@ -47,7 +47,7 @@ class Access:
         self.address = int(ffi.cast("uintptr_t", access.address))
         #: Bytes that were accessed.
         self.length = int(access.length)
-        #: Who accesses: a number that no other source of the log has at the same time.
+        #: Who accesses: a number that no other source of the log has at the same time. See Node.source().
         self.source = int(access.source)
         #: When it began, in nanoseconds of time.monotonic_ns().
         self.stamp = int(access.stamp)

@@ -308,7 +308,7 @@ class AccessStatistics(_Application):
         return self._list(lib.pw_counting_hottest, min(_count(most, "pages"), 1 << 20))[0]
 
     def sources(self) -> dict[int, AccessCounts]:
-        """What each source did: a connection of a peer. One that was connected anew is another."""
+        """What each peer did, by the number of a source of its: see `Node.source()`."""
         most = 16
         while True:
             found, count = self._list(lib.pw_counting_sources, most)

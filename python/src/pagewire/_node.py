@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _access, _conditional, _stream
-from ._access import AccessLog, Faults, Pages
+from ._access import AccessLog, Faults, Pages, _count
 from ._applications import AccessStatistics, Checkpoint, Durable, HashTable, LoggedProcess, Scheme
 from ._batch import Batch, Batches, PutHandler
 from ._built_in import BuiltIns, RemoteBuiltIns
@@ -23,6 +23,7 @@ from ._library import HEADER, ffi, lib
 from ._operation import Operation, Orphans
 from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote, address_of
+from ._source import Source, find_source
 from ._stream import Listener, Stream
 from ._token import Token, c_token
 from ._transactions import Store, TransactionClient
@@ -372,6 +373,10 @@ class Node:
     def peer(self, rank: int) -> Peer:
         """The node of a rank of the job."""
         return peer_by(lambda place: lib.pw_peer_of_rank(self._open(), rank, place))
+
+    def source(self, number: int) -> Source:
+        """Who a source is, by the number that an `Access` and `AccessStatistics.sources()` give. The last 65,536 connections that have ended are known, too."""
+        return find_source(self._open(), _count(number, "sources"))
 
     def open_write(self, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
         """Opens a conditional write of an array: it is held until the peer releases it, which says where the bytes go. The array must not be

@@ -40,7 +40,7 @@ use pagewire::{Failure, Node, Operation, Region, RemoteRegion, Rights, Token};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Bytes of the window that puts of data name.
@@ -117,8 +117,9 @@ impl Endpoint {
     fn connect_until(self, node: &Node, peer: &Token, until: Option<Instant>) -> io::Result<Stream> {
         const WRONG: &str = "the token is of no stream: take that of the peer's Endpoint";
         let remote = open_marked(node, peer, WINDOW + CONTROL, (MARK_PLACE, MARK), WRONG, until)?;
-        let writer = Writer::new(remote.clone(), self.chunk);
-        let reader = Reader::new(self.window, self.log, remote);
+        let lost = Arc::new(OnceLock::new());
+        let writer = Writer::new(remote.clone(), self.chunk, lost.clone());
+        let reader = Reader::new(self.window, self.log, remote, lost);
         Ok(Stream { shared: Arc::new(Ends { reader: Mutex::new(reader), writer: Mutex::new(writer) }) })
     }
 }
@@ -132,7 +133,8 @@ struct Ends {
 ///
 /// - `write` returns when the bytes have been started on their way; `flush` when they are in the peer's log.
 /// - `read` gives 0 when the peer has [finished](Self::finish), or has dropped its last clone.
-/// - A peer that dies is an error (`ConnectionReset`) of both, behind the bytes that it had written.
+/// - A peer that dies is an error (`ConnectionReset`) of both, behind the bytes that it had written. Once a read has given it, or the connection
+///   is known to have ended, no write begins any more.
 /// - A peer that has dropped its end is an error (`BrokenPipe`) of whoever writes.
 #[derive(Clone)]
 pub struct Stream {
@@ -259,11 +261,34 @@ struct Writer {
     in_flight: VecDeque<Operation<Vec<u8>>>,
     is_finished: bool,
     failure: Option<Failure>,
+    /// Why the peer is lost, if the reader has found that out.
+    lost: Arc<OnceLock<Failure>>,
 }
 
 impl Writer {
-    fn new(remote: RemoteRegion, chunk: usize) -> Self {
-        Writer { remote, position: 0, chunk, in_flight: VecDeque::new(), is_finished: false, failure: None }
+    fn new(remote: RemoteRegion, chunk: usize, lost: Arc<OnceLock<Failure>>) -> Self {
+        let in_flight = VecDeque::new();
+        Writer { remote, position: 0, chunk, in_flight, is_finished: false, failure: None, lost }
+    }
+
+    /// Whether the peer is there, as far as this side can know before it writes.
+    fn check_peer(&mut self, until: Option<Instant>) -> io::Result<()> {
+        if let Some(lost) = self.lost.get() {
+            return Err(broken(self.failure.get_or_insert(lost.clone())));
+        }
+        if self.remote.is_connected() {
+            return Ok(());
+        }
+        // The connection has ended: whoever answers by another one is there.
+        let question = self.remote.get_into(MARK_PLACE, vec![0u64]);
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| !question.ends_within(left)) {
+            return Err(late("the peer does not answer in time"));
+        }
+        match question.wait() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(broken(self.failure.get_or_insert(error.failure))),
+        }
     }
 
     /// Waits until no more than `most` puts are under way, or it is so late.
@@ -289,6 +314,7 @@ impl Writer {
             return Ok(0);
         }
         self.wait(IN_FLIGHT - 1, until)?;
+        self.check_peer(until)?;
         let at = self.position % WINDOW;
         let length = bytes.len().min(self.chunk).min((WINDOW - at) as usize);
         self.in_flight.push_back(self.remote.put(at, bytes[..length].to_vec()));
@@ -326,6 +352,8 @@ struct Reader {
     probe: Probe,
     /// The peer is gone, and may have left records.
     is_lost: bool,
+    /// Why, for the writer.
+    lost: Arc<OnceLock<Failure>>,
     patience: Option<Duration>,
     incoming: Incoming,
     /// Exported as long as the peer may write.
@@ -362,7 +390,7 @@ impl Incoming {
 }
 
 impl Reader {
-    fn new(window: Region<u8>, log: AccessLog, remote: RemoteRegion) -> Self {
+    fn new(window: Region<u8>, log: AccessLog, remote: RemoteRegion, lost: Arc<OnceLock<Failure>>) -> Self {
         let incoming = Incoming {
             address: window.address(),
             bytes: VecDeque::new(),
@@ -371,7 +399,7 @@ impl Reader {
             is_damaged: false,
         };
         let probe = Probe::new(remote, MARK_PLACE);
-        Reader { log, probe, is_lost: false, patience: None, incoming, _window: window }
+        Reader { log, probe, is_lost: false, lost, patience: None, incoming, _window: window }
     }
 
     fn read(&mut self, bytes: &mut [u8], patience: Option<Duration>) -> io::Result<usize> {
@@ -400,7 +428,9 @@ impl Reader {
             }
             // What a peer wrote before it died is read first: nothing has come since it was known.
             match self.probe.failure() {
-                Some(failure) if self.is_lost && found == Found::Nothing => return Err(broken(failure)),
+                Some(failure) if self.is_lost && found == Found::Nothing => {
+                    return Err(broken(self.lost.get_or_init(|| failure.clone())));
+                }
                 failure => self.is_lost = failure.is_some(),
             }
             let left = patience.map_or(NAP, |patience| patience.saturating_sub(begin.elapsed()));

@@ -143,9 +143,37 @@ fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
         }
         let error = stream.read(&mut bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
+        // No write begins from then on.
+        let error = stream.write(&[0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
         let error = stream.write_all(&[0; 1 << 20]).and_then(|()| stream.flush()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
         assert!(start.elapsed() < Duration::from_secs(60), "{path}: {:?}", start.elapsed());
+    }
+}
+
+/// A process that only writes: once its connection has ended, no write begins.
+#[test]
+fn a_write_behind_the_death_of_the_peer_is_refused() {
+    const TEST: &str = "stream::a_write_behind_the_death_of_the_peer_is_refused";
+    if role().is_some() {
+        let node = Node::alone().unwrap();
+        let _stream = connect_back(&node, 1 << 14);
+        say("connected");
+        hear();
+        return;
+    }
+    for path in PATHS {
+        let mut other = Other::start_with(TEST, "victim", &[("PAGEWIRE_PATH", path)]);
+        let node = Node::alone().unwrap();
+        let mut stream = connect_to(&mut other, &node, 1 << 14);
+        other.expect("connected");
+        stream.write_all(&[1; 100]).and_then(|()| stream.flush()).unwrap();
+        assert!(other.kill());
+        // What is known of the peer is known by now, or is found out by the first write.
+        std::thread::sleep(Duration::from_millis(500));
+        let error = stream.write(&[0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}: {error}");
     }
 }
 

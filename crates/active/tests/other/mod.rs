@@ -164,14 +164,27 @@ pub fn on_each_path(name: &str, test: fn()) {
         return test();
     }
     for path in ["local", "udp"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(ROLE, name)
-            .env("PAGEWIRE_PATH", path)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
+        run_with(name, &[("PAGEWIRE_PATH", path)]);
     }
+}
+
+/// Runs a test in another process whose network loses, doubles and reorders packets.
+pub fn on_a_lossy_network(name: &str, test: fn()) {
+    if std::env::var_os(ROLE).is_some() {
+        return test();
+    }
+    let faults = "drop=0.02,duplicate=0.02,reorder=0.02";
+    run_with(name, &[("PAGEWIRE_PATH", "udp"), ("PAGEWIRE_FAULTS", faults)]);
+}
+
+fn run_with(name: &str, variables: &[(&str, &str)]) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(ROLE, name)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{variables:?}: {text}\n{errors}");
 }

@@ -46,6 +46,9 @@ static void counts(pw::node &node, pw::token &token, pw::remote &remote)
     remote.get(0, &word, sizeof word).wait();
     REQUIRE(counting.total().puts == 1 && counting.total().gets == 1 && counting.page(1).bytes_in == 8);
     REQUIRE(counting.hottest(5).size() == 2 && counting.sources().size() == 1);
+    const pw_source source = node.source(counting.sources()[0].number);
+    REQUIRE(source.kind == PW_SOURCE_NODE && source.rank == 0);
+    REQUIRE(refused([&] { (void)node.source(1ull << 40); }) == PW_ARGUMENT);
     auto counters = node.open(counting.export_counters());
     pw::access_counts of[2];
     counters.get(0, of, sizeof of).wait();

@@ -2,8 +2,8 @@
 
 use super::record::{HEADER_WORDS, RecordFlags, RecordHeader, record_words};
 use super::{
-    AccessLog, DAMAGED, HANDLED, HEAD, PUBLISH, PUBLISHED, PUBLISHING, RECORD, RESERVED, RESERVING,
-    SLEEPS_WORD, TAIL, TAKEN,
+    AccessLog, DAMAGED, HANDLED, HEAD, LOST, OWNER, PUBLISH, PUBLISHED, PUBLISHING, RECORD, RESERVED,
+    RESERVING, SLEEPS_WORD, TAIL, TAKEN,
 };
 use crate::words::SharedWords;
 
@@ -70,6 +70,16 @@ impl<W: SharedWords> LogSource<W> {
         if self.log.words.load(SLEEPS_WORD) != 0 && self.log.is_worth_waking(self.place) {
             self.log.wake();
         }
+    }
+
+    /// Whether its source was told that it is damaged: it may have another ring.
+    pub fn is_lost(&self) -> bool {
+        self.log.words.load(self.word(OWNER)) == LOST
+    }
+
+    /// Has the reader read all that was published at once, if it sleeps: a flush waits.
+    pub fn await_handling(&self) {
+        self.log.await_handling(self.place, self.tail);
     }
 
     /// Whether the handlers have handled all that was published, or nobody reads it any more.

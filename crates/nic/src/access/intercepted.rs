@@ -12,9 +12,10 @@ use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
     FlushState, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader,
 };
+use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{AccessKind, AttributeTable, Logging, PageAttributes, Refusal};
 use pagewire_memory::{AtomicOperation, Segment};
-use pagewire_transport::{Reason, RemoteAddress};
+use pagewire_transport::{Psn, ReadPart, Reason, RemoteAddress};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,24 +26,26 @@ pub struct Intercepted<F: Fabric> {
     /// Messages so far.
     sequence: u32,
     open: Option<OpenMessage>,
-    /// READs whose responses have not all been sent, or were abandoned. The oldest comes first.
-    reads: VecDeque<OpenRead>,
+    /// The latest READs. The oldest comes first.
+    reads: VecDeque<LoggedRead>,
     sources: SmallVec<[Source<F>; 1]>,
     /// What the first request waits for, if it is a flush.
     flush: Option<LogFlush<F>>,
-    /// A response that was read, and has not left.
-    pub response: Option<Response>,
-    /// The response that is sent has been sent before.
-    pub responds_again: bool,
+    /// Responses that were read, and have not left: of a READ, and of one that was asked for again.
+    responses: SmallVec<[Response; 1]>,
+    /// What the response that is sent carries.
+    pub part: ReadPart,
 }
 
 /// READs that are remembered: more than may be outstanding on a queue pair (max_dest_rd_atomic has 8 bits).
-const MAX_OPEN_READS: usize = 256;
+const MAX_READS: usize = 256;
 
-/// A READ that was permitted. Requests behind it are executed before its responses are sent.
-struct OpenRead {
-    remote: RemoteAddress,
-    length: u32,
+/// Responses that are kept. Two may wait; what else is there was given up.
+const MAX_RESPONSES: usize = 4;
+
+/// A READ of which a response was logged.
+struct LoggedRead {
+    psn: Psn,
     sequence: u32,
 }
 
@@ -58,8 +61,10 @@ struct OpenMessage {
 
 /// A response, which is what was logged of it.
 pub struct Response {
+    pub psn: u32,
     /// The number of the READ.
     pub sequence: u32,
+    pub part: ReadPart,
     pub remote: RemoteAddress,
     pub bytes: Vec<u8>,
     /// Where they were read, in this process.
@@ -72,6 +77,35 @@ pub struct Response {
 struct Source<F: Fabric> {
     log: Arc<SharedLog<F>>,
     ring: LogSource<F::Words>,
+}
+
+/// Bytes of an access before a piece of it and behind.
+#[derive(Clone, Copy)]
+pub struct Around {
+    pub before: u64,
+    pub behind: u64,
+}
+
+impl Around {
+    /// The flags of a piece's record: whether its log gets the first of the access with it, and the last.
+    pub fn flags<W: SharedWords>(
+        self,
+        table: Option<&AttributeTable<W>>,
+        kind: AccessKind,
+        attributes: PageAttributes,
+        at: Segment,
+    ) -> RecordFlags {
+        let end = at.address.saturating_add(at.length);
+        let whole = at.address.saturating_sub(self.before)..end.saturating_add(self.behind);
+        let (is_first, is_last) = match table {
+            Some(table) => table.ends(kind, attributes, at.address..end, whole),
+            None => (self.before == 0, self.behind == 0),
+        };
+        let mut flags = RecordFlags::empty();
+        flags.set(RecordFlags::FIRST, is_first);
+        flags.set(RecordFlags::LAST, is_last);
+        flags
+    }
 }
 
 /// A piece of an access, on pages with equal attributes.
@@ -132,27 +166,36 @@ impl<F: Fabric> Intercepted<F> {
         self.sequence
     }
 
-    /// A READ is permitted. It leaves a WRITE alone that has begun: a READ may be repeated within one.
-    pub fn note_read(&mut self, sequence: u32, remote: RemoteAddress, length: u32) {
-        if self.reads.len() == MAX_OPEN_READS {
-            self.reads.pop_front();
+    /// The number of the READ that has a part, which is logged.
+    pub fn sequence_of_read(&mut self, part: ReadPart) -> u32 {
+        let known = self.reads.iter().position(|read| read.psn == part.read);
+        // PSNs come again: what has never been sent is the beginning of another READ.
+        let is_new = part.before == 0 && !part.repeated;
+        match known {
+            Some(place) if !is_new => return self.reads[place].sequence,
+            Some(place) => _ = self.reads.remove(place),
+            None if self.reads.len() == MAX_READS => _ = self.reads.pop_front(),
+            None => {}
         }
-        self.reads.push_back(OpenRead { remote, length, sequence });
+        let sequence = self.next_sequence();
+        self.reads.push_back(LoggedRead { psn: part.read, sequence });
+        sequence
     }
 
-    /// The number of the READ that asked for some bytes. `is_last`: they are its last.
-    pub fn sequence_of_read(&mut self, remote: RemoteAddress, length: u64, is_last: bool) -> u32 {
-        let has = |read: &OpenRead| {
-            let before = remote.address.wrapping_sub(read.remote.address);
-            let end = before.checked_add(length);
-            read.remote.key == remote.key && end.is_some_and(|end| end <= read.length.into())
-        };
-        let Some(place) = self.reads.iter().position(has) else { return self.sequence };
-        let sequence = self.reads[place].sequence;
-        if is_last {
-            self.reads.remove(place);
+    /// The response with a PSN, if it was read before and has not left.
+    pub fn take_response(&mut self, psn: u32, remote: RemoteAddress, length: u32) -> Option<Response> {
+        let is_it =
+            |kept: &Response| kept.psn == psn && kept.remote == remote && kept.bytes.len() == length as usize;
+        let place = self.responses.iter().position(is_it)?;
+        Some(self.responses.remove(place))
+    }
+
+    /// Keeps a response that has to wait.
+    pub fn keep_response(&mut self, response: Response) {
+        if self.responses.len() == MAX_RESPONSES {
+            self.responses.remove(0);
         }
-        sequence
+        self.responses.push(response);
     }
 
     /// The number of the WRITE or atomic that is executed.
@@ -183,9 +226,11 @@ impl<F: Fabric> Intercepted<F> {
         if handled <= length { handled } else { 0 }
     }
 
-    /// Whether a message begins at an address.
-    pub fn begins_at(&self, at: u64) -> bool {
-        self.open.is_some_and(|open| open.remote.address == at)
+    /// What is around a piece of the WRITE that goes to `at`.
+    pub fn around(&self, at: u64, length: u64) -> Around {
+        let Some(open) = self.open else { return Around { before: 0, behind: 0 } };
+        let before = at.wrapping_sub(open.remote.address);
+        Around { before, behind: u64::from(open.length).saturating_sub(before.saturating_add(length)) }
     }
 
     /// So many bytes more of the message were handled. `is_last`: they are its last.
@@ -220,6 +265,10 @@ impl<F: Fabric> Intercepted<F> {
         // The initiator may have a ring of its own there.
         if log.log.has_damaged(by.number.into()) {
             return Err(Withheld::Refused(Cause::LogDamaged));
+        }
+        // A flush has told the caller of a ring that was damaged: this is another one.
+        if log.log.has_any_damage() {
+            self.sources.retain(|source| !source.ring.is_damaged());
         }
         let known = self.sources.iter().position(|source| Arc::ptr_eq(&source.log, &log));
         let place = match known {

@@ -102,6 +102,11 @@ impl<F: Fabric> AccessLog<F> {
         self.shared.log.sleep(records, at_most);
     }
 
+    /// Whether a thread [sleeps](Self::sleep) until there are records.
+    pub fn is_asleep(&self) -> bool {
+        self.shared.log.is_asleep()
+    }
+
     /// Ends a sleep.
     pub fn wake(&self) {
         self.shared.log.wake();

@@ -58,6 +58,13 @@ impl<F: Fabric> Nic<F> {
         self.queue_pairs.all().iter().map(|queue_pair| queue_pair.report_until(deadline)).collect()
     }
 
+    /// The GID of the peer of a queue pair, and the number of its queue pair. `None`: there is no such queue pair, or it is not connected.
+    pub fn peer_of(&self, number: u32) -> Option<([u8; 16], u32)> {
+        let attributes = *self.queue_pairs.get(number)?.attributes.lock();
+        let peer = (attributes.address.destination_gid, attributes.destination);
+        (attributes.destination != 0).then_some(peer)
+    }
+
     /// What was counted of accesses that met absent pages.
     pub fn page_faults(&self) -> FaultReport {
         self.services.page_faults.report()

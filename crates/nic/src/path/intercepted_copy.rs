@@ -5,7 +5,7 @@
 //! as packets to the owner.
 
 use crate::access::AccessRequest;
-use crate::access::intercepted::{LoggedPiece, operands_of};
+use crate::access::intercepted::{Around, LoggedPiece, operands_of};
 use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
 use crate::words::limits::RECORD_BYTES;
 use crate::words::outcome::{Cause, Outcome, Withheld};
@@ -132,10 +132,14 @@ impl<F: Fabric> PeerLogs<F> {
         self.open = None;
     }
 
-    /// Whether the handlers of the peer have handled all that this side has logged: in the log of a user domain, or in all.
+    /// Whether the handlers of the peer have handled all that this side has logged: in the log of a user domain, or in all. Where they have not,
+    /// they are to begin.
     fn is_handled(&self, user_domain: Option<u16>) -> bool {
         let concerned = |log: &&PeerLog<F>| user_domain.is_none_or(|domain| log.user_domain == domain);
-        self.sources.iter().filter(concerned).all(|log| log.ring.is_handled())
+        let mut waits = self.sources.iter().filter(concerned).filter(|log| !log.ring.is_handled()).peekable();
+        let is_handled = waits.peek().is_none();
+        waits.for_each(|log| log.ring.await_handling());
+        is_handled
     }
 }
 
@@ -260,7 +264,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let (done, whole) = (self.done(), message.whole);
         let rest = whole.part(done, whole.length - done);
         let table = self.peer_logs.table.as_ref().map(|(_, table)| table);
-        let run = table.and_then(|table| table.runs(rest.address, rest.length).next());
+        let run = table.and_then(|table| table.runs(rest.address, rest.length.min(RECORD_BYTES)).next());
         let (run, attributes) = run.ok_or(AS_PACKETS)?;
         let effect = attributes.effect(message.operation.kind());
         if !effect.is_allowed || effect.logging == Logging::Fault {
@@ -278,11 +282,11 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             // It is kept, and executed when it is the first one.
             return Err(Withheld::Wait(Reason::NoClaim));
         }
-        let mut flags = RecordFlags::empty();
-        flags.set(RecordFlags::FIRST, done == 0);
-        flags.set(RecordFlags::LAST, length == rest.length);
+        let table = self.peer_logs.table.as_ref().map(|(_, table)| table);
+        let (around, there) = (Around { before: done, behind: rest.length - length }, rest.part(0, length));
+        let flags = around.flags(table, message.operation.kind(), attributes, there);
         let Message { hint, need, key, operation, sequence, .. } = *message;
-        let plan = Plan { hint, need, there: [rest.part(0, length)] };
+        let plan = Plan { hint, need, there: [there] };
         Ok(Piece { plan, key, operation, sequence, flags, attributes, effect })
     }
 
@@ -363,7 +367,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         };
         let sources = &mut self.peer_logs.sources;
         if sources[place].ring.is_damaged() {
-            // The owner says so.
+            // The owner says so, and has another ring from then on.
+            if sources[place].ring.is_lost() {
+                sources.swap_remove(place);
+            }
             return Err(AS_PACKETS);
         }
         if sources[place].ring.is_closed() {

@@ -603,8 +603,8 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             Source::Work { id, offset, length, copied } => {
                 self.transmit_work(header, id, offset..offset + length, copied)
             }
-            Source::Remote { remote, length, repeated } => {
-                self.qpc.intercepted.responds_again = repeated;
+            Source::Remote { remote, length, part } => {
+                self.qpc.intercepted.part = part;
                 let source = PayloadMemory {
                     domain: self.queue_pair.domain.number(),
                     pieces: &piece(remote, length),

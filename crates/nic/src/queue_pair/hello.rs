@@ -100,7 +100,8 @@ impl<F: Fabric> QpContext<F> {
             capabilities: Capabilities::SELECTIVE_ACK
                 | Capabilities::HOLD
                 | Capabilities::RESUME
-                | Capabilities::REMAINING_LENGTH,
+                | Capabilities::REMAINING_LENGTH
+                | Capabilities::PARTIAL_READ,
             direct_port: fabric.direct_port(),
             instance: fabric.instance(),
             connection: self.hello.connection,
@@ -110,7 +111,8 @@ impl<F: Fabric> QpContext<F> {
     /// Does as the peer's HELLO says it can, once there is a connection.
     pub(crate) fn believe_hello(&mut self) {
         let Some(peer) = self.hello.peer else { return };
-        let needed = Capabilities::SELECTIVE_ACK | Capabilities::REMAINING_LENGTH;
+        let needed =
+            Capabilities::SELECTIVE_ACK | Capabilities::REMAINING_LENGTH | Capabilities::PARTIAL_READ;
         let selective = peer.capabilities.contains(needed);
         match &mut self.connection {
             Connection::Rc(rc) => {

@@ -18,9 +18,9 @@ const COUNTED: u64 = 12;
 /// The ring of a source is shorter than what is posted at once.
 const RING: usize = 8192;
 const WRITES: u64 = 60;
-const AT_ONCE: u64 = 4;
+pub const AT_ONCE: u64 = 4;
 /// Virtual nanoseconds without progress that are too many.
-const PATIENCE: u64 = 20_000_000_000;
+pub const PATIENCE: u64 = 20_000_000_000;
 
 /// A WRITE: where to, how long, and which byte it is full of.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ struct Write {
     fill: u8,
 }
 
-fn post(side: &Side, wr_id: u64, length: u64, slot: u64, operation: SendOperation) {
+pub fn post(side: &Side, wr_id: u64, length: u64, slot: u64, operation: SendOperation) {
     let address = MEMORY + slot * (SPAN / AT_ONCE);
     let pieces = [ScatterGather { address, length: length as u32, key: side.region.lkey() }];
     let request = SendRequest {
@@ -101,12 +101,12 @@ impl Checker {
 }
 
 /// A caller and an owner that are connected.
-fn pair(world: &World, path: PathChoice) -> (Side, Side) {
+pub fn pair(world: &World, path: PathChoice) -> (Side, Side) {
     let hosts = [world.host(), world.host()];
     let host = |at: usize| if path == PathChoice::Udp { hosts[at] } else { hosts[0] };
     let (caller, owner) = (side(world, host(0), path, 1), side(world, host(1), path, 1));
     let ends = [(caller.process, &caller.queue_pairs[0]), (owner.process, &owner.queue_pairs[0])];
-    connect(world, ends[0], ends[1], Rights::REMOTE_WRITE | Rights::REMOTE_READ);
+    connect(world, ends[0], ends[1], Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC);
     (caller, owner)
 }
 

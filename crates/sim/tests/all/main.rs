@@ -1,5 +1,6 @@
 //! All tests of simulated worlds, in one program: building one is cheaper than building many.
 
+mod access_counts;
 mod access_logs;
 mod at_rest;
 mod crashes;

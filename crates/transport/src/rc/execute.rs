@@ -15,10 +15,19 @@ use crate::{
 pub(super) enum Answer {
     /// The bytes of so many packets are in place: an acknowledgement, if it was asked for.
     Placed(u32),
-    /// READ responses.
-    Read { remote: RemoteAddress, length: u32 },
+    /// READ responses. Requests behind it ask for `after` bytes more of the same READ.
+    Read { remote: RemoteAddress, length: u32, after: u32 },
     /// An atomic response.
     Atomic { original: u64 },
+}
+
+/// What an executor is told of READs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reads {
+    /// Another READ or atomic may be outstanding.
+    pub(super) may_read: bool,
+    /// Bytes that a request has to ask for and to leave if it goes on with the READ of the one before.
+    pub(super) to_come: u32,
 }
 
 /// Why a request packet was not executed.
@@ -71,13 +80,13 @@ impl Executor {
         self.messages
     }
 
-    /// Executes a packet, and those of its burst that go with it. `may_read`: another READ or atomic may be outstanding.
+    /// Executes a packet, and those of its burst that go with it.
     pub(super) fn execute<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         link: &Link,
-        may_read: bool,
+        reads: Reads,
         ops: &mut E,
     ) -> Result<Answer, Stop> {
         let Some(code) = header.bth.opcode.operation() else { return Err(Stop::INVALID) };
@@ -87,8 +96,10 @@ impl Executor {
                 self.count_messages(placed.messages);
                 Ok(Answer::Placed(placed.packets))
             }
-            (None, Code::ReadRequest) => self.read(header, payload, may_read, ops),
-            (None, Code::CompareSwap | Code::FetchAdd) => self.atomic(header, payload, code, may_read, ops),
+            (None, Code::ReadRequest) => self.read(header, payload, reads, ops),
+            (None, Code::CompareSwap | Code::FetchAdd) => {
+                self.atomic(header, payload, code, reads.may_read, ops)
+            }
             // Responses.
             (None, _) => Err(Stop::INVALID),
         }
@@ -98,21 +109,26 @@ impl Executor {
         &mut self,
         header: &Header,
         payload: Payload<'_>,
-        may_read: bool,
+        reads: Reads,
         ops: &mut E,
     ) -> Result<Answer, Stop> {
         let (Message::None, Some(reth)) = (self.placer.message, header.reth) else {
             return Err(Stop::INVALID);
         };
-        if !payload.is_empty() || reth.length > limits::MAX_MESSAGE || !self.placer.rights.read || !may_read {
+        let after = header.immediate.unwrap_or(0);
+        let is_too_long = reth.length.checked_add(after).is_none_or(|all| all > limits::MAX_MESSAGE);
+        if !payload.is_empty() || is_too_long || !self.placer.rights.read || !reads.may_read {
             return Err(Stop::INVALID);
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         if reth.length > 0 {
-            done(ops.check_remote(remote, reth.length, Right::RemoteRead))?;
+            // A READ is permitted or refused as a whole.
+            let goes_on = reads.to_come > 0 && reads.to_come == reth.length + after;
+            let checked = if goes_on { 0 } else { after };
+            done(ops.check_remote(remote, reth.length + checked, Right::RemoteRead))?;
         }
         self.finish_message();
-        Ok(Answer::Read { remote, length: reth.length })
+        Ok(Answer::Read { remote, length: reth.length, after })
     }
 
     fn atomic<E: TransportOps>(

@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 
 use pagewire_wire::{Header, Nak, Syndrome};
 
-use super::execute::{Answer, Executor, Stop};
+use super::execute::{Answer, Executor, Reads, Stop};
 use super::gap::Gap;
 use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
 use crate::stash::Stash;
 use crate::{Disposition, DropCause, Payload, Psn, Time, TransportOps, packets_for};
-use outputs::{NO_CREDITS, Output, ReadResponses, acknowledgement};
+use outputs::{ExecutedRead, NO_CREDITS, Output, ReadResponses, acknowledgement};
 use refusal::Refused;
 
 #[derive(Debug, Default)]
@@ -35,6 +35,10 @@ pub(super) struct Responder {
     outputs: VecDeque<Output>,
     /// READs and atomics among them.
     reads: u8,
+    /// The latest READs, the oldest first: as many as a peer may ask for again.
+    executed_reads: VecDeque<ExecutedRead>,
+    /// Read responses with PSNs before this one have left before, or were for no READ.
+    answered: Psn,
     /// Answers to repeated READs and atomics; they go first, being older.
     replays: VecDeque<Output>,
     /// Results of the latest atomics, for repetitions.
@@ -329,8 +333,8 @@ impl Responder {
         // follows.
         let alone = header.bth.opcode.is_only() && !shared.fills_gaps();
         let payload = if alone { payload.first(1) } else { payload };
-        let may_read = self.reads < self.max_dest_rd_atomic;
-        match self.executor.execute(header, payload, &shared.link, may_read, ops) {
+        let reads = Reads { may_read: self.reads < self.max_dest_rd_atomic, to_come: self.read_to_come() };
+        match self.executor.execute(header, payload, &shared.link, reads, ops) {
             Ok(answer) => Disposition::Executed(self.complete(answer, header.bth.acknowledge, shared)),
             Err(Stop::Wait(reason)) => Disposition::Held { reason, again: false },
             Err(Stop::NotReady) => {
@@ -370,10 +374,10 @@ impl Responder {
                 }
                 (packets, packets)
             }
-            Answer::Read { remote, length } => {
+            Answer::Read { remote, length, after } => {
                 let packets = packets_for(length, shared.link.response_mtu);
-                let responses =
-                    ReadResponses { psn, packets, remote, length, first: true, message, repeated: 0 };
+                let of = self.note_read(psn, packets, (length, after));
+                let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
                 self.outputs.push_back(Output::Read(responses));
                 self.reads += 1;
                 (1, packets)
@@ -393,6 +397,33 @@ impl Responder {
             self.ask_for_repetition(shared);
         }
         packets
+    }
+
+    /// Keeps which READ was executed: what the peer asks for again may be a piece of it. Twice as many are kept as may be outstanding, because a
+    /// READ of which the rest goes out as a repetition is outstanding no more. A request may go on with the READ of the one before.
+    fn note_read(&mut self, psn: Psn, packets: u32, (length, after): (u32, u32)) -> ExecutedRead {
+        let goes_on = self.read_to_come() == length + after;
+        if let Some(read) = self.executed_reads.back_mut().filter(|read| goes_on && read.to_come > 0) {
+            (read.packets, read.to_come) = (read.packets + packets, after);
+            return *read;
+        }
+        let unanswered = |output: &Output| matches!(output, Output::Read(_));
+        if !self.outputs.iter().chain(&self.replays).any(unanswered) {
+            // Half the PSNs further on it would count as the future.
+            self.answered = psn;
+        }
+        if self.executed_reads.len() >= 2 * usize::from(self.max_dest_rd_atomic.max(1)) {
+            self.executed_reads.pop_front();
+        }
+        let read = ExecutedRead { psn, packets, length: length + after, to_come: after };
+        self.executed_reads.push_back(read);
+        read
+    }
+
+    /// Bytes that the expected request and those behind it ask for if it goes on with a READ; 0: it does not.
+    fn read_to_come(&self) -> u32 {
+        let last = self.executed_reads.back().filter(|read| read.psn.plus(read.packets) == self.expected);
+        last.map_or(0, |read| read.to_come)
     }
 
     /// Keeps the result of an atomic for repetitions, as many as the peer may have outstanding (section

@@ -33,6 +33,8 @@ bitflags::bitflags! {
         /// Takes the length in the RETH of a WRITE ONLY for that of all that is left of the WRITE, this packet included: the
         /// first packet then has the whole range checked before anything is written.
         const REMAINING_LENGTH = 1 << 4;
+        /// Understands [`PARTIAL_READ`](crate::Opcode::PARTIAL_READ).
+        const PARTIAL_READ = 1 << 5;
         const _ = !0;
     }
 }

@@ -76,6 +76,8 @@ static void countings_come_and_go(void)
         break;
     case 5:
         DO(pw_counting_sources(of, at, most, said));
+        pw_source source;
+        DO(pw_source_find(NODE, number(1), one_in(8) ? NULL : &source));
         break;
     case 6:
         DO(pw_counting_export(of, one_in(16) ? NULL : &tokens[1 + below(TOKENS - 1)]));

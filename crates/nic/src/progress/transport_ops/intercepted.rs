@@ -3,7 +3,7 @@
 use super::{PayloadMemory, QpTransportOps, piece, rights_of};
 use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
-use crate::access::intercepted::{Accessor, LoggedPiece, Response, operands_of};
+use crate::access::intercepted::{Accessor, Around, LoggedPiece, Response, operands_of};
 use crate::path::receiver_read::{Into, ReceiverRead};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
@@ -14,7 +14,7 @@ use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flush
 use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
-use pagewire_wire::{Header, Operation};
+use pagewire_wire::Header;
 use std::borrow::Cow;
 
 /// Memory of an access, and the attributes of its pages.
@@ -95,12 +95,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             }
         }
         match permitted {
-            Ok(()) => {
-                if kind == AccessKind::Read {
-                    self.qpc.intercepted.note_read(sequence, remote, length);
-                }
-                Outcome::Done(())
-            }
+            Ok(()) => Outcome::Done(()),
             Err(withheld) => self.withheld(withheld, Denial::RemoteAccess),
         }
     }
@@ -177,20 +172,17 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let by = accessor(self.queue_pair);
         let intercepted = &mut self.qpc.intercepted;
         let (attributes, length) = intercepted.first_piece(by, table, AccessKind::Write, rest)?;
-        let mut flags = RecordFlags::empty();
-        flags.set(RecordFlags::FIRST, intercepted.begins_at(at.address.wrapping_add(offset)));
-        flags.set(RecordFlags::LAST, is_last && length == rest.length);
         let segment = Segment { address: rest.address, length };
+        let around = intercepted.around(at.address.wrapping_add(offset), length);
+        let flags = around.flags(table, AccessKind::Write, attributes, segment);
         let bytes = self.payload_bytes(payload, offset, length)?;
         let (operation, key, sequence) =
             (LoggedOperation::Write, at.key, self.qpc.intercepted.open_sequence());
         let piece = LoggedPiece { operation, sequence, flags, key, segment, attributes };
         self.qpc.intercepted.log(by, &piece, &bytes, |reaches_memory| match reaches_memory {
-            true => Ok(by.services.fabric.memory().write(
-                &bytes,
-                &[segment],
-                flags.contains(RecordFlags::LAST),
-            )?),
+            true => {
+                Ok(by.services.fabric.memory().write(&bytes, &[segment], is_last && length == rest.length)?)
+            }
             false => Ok(()),
         })?;
         Ok(length)
@@ -233,9 +225,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     pub(super) fn read_intercepted(&mut self, header: &Header, source: &PayloadMemory<'_>) -> Outcome<u32> {
         let [at] = *source.pieces else { return Outcome::Denied(source.denial) };
         let remote = RemoteAddress { address: at.address, key: at.key };
-        let kept = self.qpc.intercepted.response.take();
-        let kept = kept.filter(|kept| kept.remote == remote && kept.bytes.len() == at.length as usize);
-        let response = match kept {
+        let response = match self.qpc.intercepted.take_response(header.bth.psn, remote, at.length) {
             Some(kept) => Ok(kept),
             None => self.read_response(header, remote, source),
         };
@@ -243,12 +233,12 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             Ok(response) => response,
             Err(outcome) => return outcome,
         };
-        let outcome = match self.log_response(header, &mut response) {
+        let outcome = match self.log_response(&mut response) {
             Ok(()) => self.emit(header, &response.bytes),
             Err(withheld) => self.withheld(withheld, source.denial),
         };
         if matches!(outcome, Outcome::Wait(_)) {
-            self.qpc.intercepted.response = Some(response);
+            self.qpc.intercepted.keep_response(response);
         }
         outcome
     }
@@ -264,25 +254,26 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         if self.queue_pair.services.fabric.memory().read(&[segment], &mut bytes).is_err() {
             return Err(Outcome::Denied(source.denial));
         }
-        let (_, is_last) = ends_of(header);
-        let sequence = self.qpc.intercepted.sequence_of_read(remote, segment.length, is_last);
-        Ok(Response { sequence, remote, bytes, segment, region: self.session.region(), logged: 0 })
+        let (psn, part) = (header.bth.psn, self.qpc.intercepted.part);
+        let sequence = self.qpc.intercepted.sequence_of_read(part);
+        Ok(Response { psn, sequence, part, remote, bytes, segment, region: self.session.region(), logged: 0 })
     }
 
-    fn log_response(&mut self, header: &Header, response: &mut Response) -> Result<(), Withheld> {
+    fn log_response(&mut self, response: &mut Response) -> Result<(), Withheld> {
         let by = accessor(self.queue_pair);
         let table = response.region.and_then(|region| by.services.interception.table(region));
-        let (first, last) = ends_of(header);
         let length = response.segment.length;
         while response.logged < length {
             let rest = response.segment.part(response.logged, length - response.logged);
             let (attributes, size) =
                 self.qpc.intercepted.first_piece(by, table.as_ref(), AccessKind::Read, rest)?;
-            let mut flags = RecordFlags::empty();
-            flags.set(RecordFlags::FIRST, first && response.logged == 0);
-            flags.set(RecordFlags::LAST, last && size == rest.length);
-            flags.set(RecordFlags::REPEATED, self.qpc.intercepted.responds_again);
             let segment = Segment { address: rest.address, length: size };
+            let around = Around {
+                before: u64::from(response.part.before) + response.logged,
+                behind: u64::from(response.part.after) + (rest.length - size),
+            };
+            let mut flags = around.flags(table.as_ref(), AccessKind::Read, attributes, segment);
+            flags.set(RecordFlags::REPEATED, response.part.repeated);
             let (operation, key, sequence) = (LoggedOperation::Read, response.remote.key, response.sequence);
             let piece = LoggedPiece { operation, sequence, flags, key, segment, attributes };
             let data = &response.bytes[response.logged as usize..(response.logged + size) as usize];
@@ -339,16 +330,6 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 /// Who accesses by a queue pair.
 fn accessor<F: Fabric>(queue_pair: &QueuePair<F>) -> Accessor<'_, F> {
     Accessor { services: &queue_pair.services, number: queue_pair.number }
-}
-
-/// Whether a response is the first of its READ, and whether it is the last.
-fn ends_of(header: &Header) -> (bool, bool) {
-    match header.bth.opcode.operation() {
-        Some(Operation::ReadResponseOnly) => (true, true),
-        Some(Operation::ReadResponseFirst) => (true, false),
-        Some(Operation::ReadResponseLast) => (false, true),
-        _ => (false, false),
-    }
 }
 
 /// The pieces of a sender's memory that hold some bytes of a packet.

@@ -1,6 +1,6 @@
 //! The packets of a work request.
 
-use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
+use pagewire_wire::{AtomicEth, Header, Opcode, Operation as Code, Reth};
 
 use super::Entry;
 use crate::message::{Place, piece, send_code, write_code};
@@ -18,6 +18,12 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
             let skipped = offset * mtu;
             let length = (u64::from(count) * u64::from(mtu)).min(u64::from(work.length - skipped)) as u32;
             let mut header = shared.header(Code::ReadRequest, psn);
+            let after = work.length - skipped - length;
+            if after > 0 && shared.fills_gaps() {
+                // The READ is one for whoever counts at the peer.
+                header.bth.opcode = Opcode::PARTIAL_READ;
+                header.immediate = Some(after);
+            }
             header.reth = Some(Reth {
                 address: remote.address.wrapping_add(u64::from(skipped)),
                 key: remote.key,

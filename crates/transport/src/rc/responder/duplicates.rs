@@ -3,7 +3,7 @@
 use pagewire_wire::{Header, Operation as Code};
 
 use super::Responder;
-use super::outputs::{Output, ReadResponses};
+use super::outputs::{ExecutedRead, Output, ReadResponses};
 use crate::rc::Shared;
 use crate::{Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for};
 
@@ -63,8 +63,8 @@ impl Responder {
         }
         let on_its_way = self.outputs.iter().chain(&self.replays).any(|output| match output {
             Output::Read(responses) => {
-                let offset = psn.since(responses.psn);
-                offset < responses.packets && packets <= responses.packets - offset
+                let left = ExecutedRead { psn: responses.psn, packets: responses.packets, ..responses.of };
+                left.has(psn, packets)
             }
             _ => false,
         });
@@ -81,26 +81,31 @@ impl Responder {
         }
         let (length, message) = (reth.length, self.executor.message());
         if self.has_room_to_replay(shared) {
-            let repeated = self.forget_rest(psn, packets).unwrap_or(packets);
-            let responses = ReadResponses { psn, packets, remote, length, first: true, message, repeated };
+            self.forget_rest(psn, packets);
+            // A READ that is forgotten is long done: whatever comes of it has been sent.
+            let of =
+                self.executed_read(psn, packets).unwrap_or(ExecutedRead { psn, packets, length, to_come: 0 });
+            let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
             self.replays.push_back(Output::Read(responses));
         }
         Disposition::Duplicate
     }
 
     /// What is left of a READ's first responses need not go out where a repetition brings all of it: the requester would
-    /// have the READ before this side was done with it, and might ask for one more than there may be. Gives how many
-    /// responses were sent before such a rest.
-    fn forget_rest(&mut self, psn: Psn, packets: u32) -> Option<u32> {
-        let Some(Output::Read(rest)) = self.outputs.front() else { return None };
+    /// have the READ before this side was done with it, and might ask for one more than there may be.
+    fn forget_rest(&mut self, psn: Psn, packets: u32) {
+        let Some(Output::Read(rest)) = self.outputs.front() else { return };
         let offset = rest.psn.since(psn);
         let is_covered = !rest.first && offset < packets && rest.packets <= packets - offset;
-        if !is_covered {
-            return None;
+        if is_covered {
+            self.outputs.pop_front();
+            self.reads = self.reads.saturating_sub(1);
         }
-        self.outputs.pop_front();
-        self.reads = self.reads.saturating_sub(1);
-        Some(offset)
+    }
+
+    /// The READ that has so many responses from `psn` on, if it is one of the latest.
+    fn executed_read(&self, psn: Psn, packets: u32) -> Option<ExecutedRead> {
+        self.executed_reads.iter().rev().find(|read| read.has(psn, packets)).copied()
     }
 
     /// Whether there is room for the answer to a repeated request. Without, the peer will ask again.

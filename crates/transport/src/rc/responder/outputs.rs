@@ -7,7 +7,7 @@ use pagewire_wire::{
 use super::Responder;
 use crate::rc::execute::refusal;
 use crate::rc::{RefusalScope, Shared, State, Step};
-use crate::{Event, Outcome, Psn, RemoteAddress, Source, TransportOps, packets_for};
+use crate::{Event, Outcome, Psn, ReadPart, RemoteAddress, Source, TransportOps, packets_for};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
@@ -65,8 +65,28 @@ pub(super) struct ReadResponses {
     pub(super) length: u32,
     pub(super) first: bool,
     pub(super) message: u32,
-    /// Of the PSNs left, those from the first on that have been sent before.
-    pub(super) repeated: u32,
+    /// The READ that they are responses to, or to a piece of which.
+    pub(super) of: ExecutedRead,
+}
+
+/// A READ that was executed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExecutedRead {
+    pub(super) psn: Psn,
+    /// Of the requests that have come.
+    pub(super) packets: u32,
+    /// Bytes, of all its requests.
+    pub(super) length: u32,
+    /// Bytes that requests to come ask for.
+    pub(super) to_come: u32,
+}
+
+impl ExecutedRead {
+    /// Whether so many responses from `psn` on are all of this READ.
+    pub(super) fn has(&self, psn: Psn, packets: u32) -> bool {
+        let offset = psn.since(self.psn);
+        offset < self.packets && packets <= self.packets - offset
+    }
 }
 
 impl Responder {
@@ -175,7 +195,7 @@ impl Responder {
         shared: &mut Shared,
         ops: &mut E,
     ) -> Step {
-        let ReadResponses { psn, packets, remote, length, first, message, repeated } = responses;
+        let ReadResponses { psn, packets, remote, length, first, message, of } = responses;
         let last = packets == 1;
         let code = match (first, last) {
             (true, true) => Code::ReadResponseOnly,
@@ -191,7 +211,10 @@ impl Responder {
         let source = if piece == 0 {
             Source::None
         } else {
-            Source::Remote { remote, length: piece, repeated: repeated > 0 }
+            let before = psn.since(of.psn) * shared.link.response_mtu;
+            let after = of.length.saturating_sub(before.saturating_add(piece));
+            let repeated = psn.is_before(self.answered);
+            Source::Remote { remote, length: piece, part: ReadPart { read: of.psn, before, after, repeated } }
         };
         let burst = if first || shared.link.lossless { 1 } else { (packets - 1).min(most).max(1) };
         let sent = match ops.transmit(&header, source, burst) {
@@ -211,6 +234,7 @@ impl Responder {
             }
         };
         shared.counters.responses_sent += u64::from(sent);
+        self.answered = self.answered.later(psn.plus(sent));
         self.responded(&responses, sent, piece * sent, replay);
         Step::Sent(sent)
     }
@@ -232,7 +256,7 @@ impl Responder {
                 length: responses.length - bytes,
                 first: false,
                 message: responses.message,
-                repeated: responses.repeated.saturating_sub(packets),
+                of: responses.of,
             };
         }
     }

@@ -502,10 +502,12 @@ pub fn source_in_burst(first: Source, index: u32) -> Source {
         Source::Work { id, offset, length, copied } => {
             Source::Work { id, offset: offset + index * length, length, copied }
         }
-        Source::Remote { remote, length, repeated } => {
+        Source::Remote { remote, length, part } => {
             let skipped = u64::from(index) * u64::from(length);
             let address = remote.address.wrapping_add(skipped);
-            Source::Remote { remote: RemoteAddress { address, ..remote }, length, repeated }
+            let skipped = skipped as u32;
+            let part = ReadPart { before: part.before + skipped, after: part.after - skipped, ..part };
+            Source::Remote { remote: RemoteAddress { address, ..remote }, length, part }
         }
     }
 }
