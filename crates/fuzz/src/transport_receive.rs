@@ -206,6 +206,11 @@ impl TransportOps for Model {
     fn fail_receive(&mut self, _status: Status) {
         assert!(std::mem::take(&mut self.begun));
     }
+    fn keep_short_receive(&mut self) -> bool {
+        assert!(self.begun);
+        self.begun = self.chance(2);
+        self.begun
+    }
     fn check_remote(&mut self, _remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
         assert!(length > 0);
         self.answer(())

@@ -52,6 +52,8 @@ pub(crate) struct Placer {
     /// The peer is a Pagewire, or may be one: in a WRITE ONLY the length is that of all that is left of the WRITE
     /// (`Capabilities::REMAINING_LENGTH`).
     pub(crate) takes_remaining_length: bool,
+    /// UC: a message that is longer than its receive is dropped, and nothing else is concerned.
+    drops_long_messages: bool,
     /// What has come for the program.
     pub(crate) received: ReceivedData,
 }
@@ -81,6 +83,11 @@ pub(crate) struct Placed {
 impl Placer {
     pub(crate) fn new(rights: RemoteRights) -> Placer {
         Placer { rights, ..Placer::default() }
+    }
+
+    /// UC: a message that is longer than its receive is dropped.
+    pub(crate) fn dropping_long_messages(self) -> Placer {
+        Placer { drops_long_messages: true, ..self }
     }
 
     /// Whether no message is coming in, and no receive is taken for the next.
@@ -205,6 +212,10 @@ impl Placer {
             }
         };
         match outcome {
+            Outcome::Denied(Denial::LocalLength) if remote.is_none() && self.drops_long_messages => {
+                self.begun = ops.keep_short_receive();
+                Err(Stop::Denied(Denial::LocalLength))
+            }
             Outcome::Denied(denial) if remote.is_none() && !denial.is_of_sender() => {
                 Err(self.fail_receive(denied_status(denial), denial, ops))
             }

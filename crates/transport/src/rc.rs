@@ -344,6 +344,14 @@ impl RcConnection {
         self.shared.state == State::Dead && self.responder.has_refused()
     }
 
+    /// The peer is this queue pair itself, and the refusal that has ended the connection is of a request of its own: that ends with its cause.
+    #[cold]
+    pub fn end_own_request<E: TransportOps>(&mut self, now: Time, ops: &mut E) {
+        if let Some((psn, nak)) = self.responder.refusal() {
+            self.requester.end_refused(now, psn, nak, &mut self.shared, ops);
+        }
+    }
+
     /// A request while the refusal of another one waits behind responses.
     #[cold]
     fn ask_while_refusing<E: TransportOps>(&mut self, header: &Header, ops: &mut E) -> Disposition {

@@ -430,6 +430,9 @@ pub trait TransportOps {
     fn finish_receive(&mut self, arrival: Arrival);
     /// Ends the current receive with an error.
     fn fail_receive(&mut self, status: Status);
+    /// A message of UC is longer than the current receive, and is dropped. True: the receive stays current, for the next message. False: it has
+    /// ended with an error, as one of a shared receive queue does, which others wait for.
+    fn keep_short_receive(&mut self) -> bool;
     /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
     /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). `rest`: bytes of the

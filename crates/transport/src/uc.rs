@@ -76,7 +76,7 @@ impl UcConnection {
             destination: settings.destination,
             partition: settings.partition,
             expected: Psn::new(settings.receive_psn),
-            placer: Placer::new(settings.remote_rights),
+            placer: Placer::new(settings.remote_rights).dropping_long_messages(),
             meter: Meter::new(settings.link.request_mtu),
             ..UcConnection::default()
         }

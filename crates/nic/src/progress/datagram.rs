@@ -266,13 +266,13 @@ impl<F: Fabric> QueuePair<F> {
             }
             return Disposition::Held { reason, again: false };
         }
+        if outcome == Outcome::Denied(Denial::LocalLength) {
+            return self.drop_long_datagram(qpc);
+        }
         let Some(receive) = qpc.receive.take() else { return self.drop_packet(DropCause::NoReceive) };
         let byte_length = GLOBAL_ROUTE as u32 + accepted.length;
-        if let Outcome::Denied(denial) = outcome {
-            let status = match denial {
-                Denial::LocalLength => Status::LocalLength,
-                _ => Status::LocalProtection,
-            };
+        if let Outcome::Denied(_) = outcome {
+            let status = Status::LocalProtection;
             self.complete_receive(self.completion(receive.wr_id, Opcode::Receive, status));
             session.release();
             self.enter_error(qpc);
@@ -288,5 +288,18 @@ impl<F: Fabric> QueuePair<F> {
             ..self.completion(receive.wr_id, Opcode::Receive, Status::Success)
         });
         Disposition::Executed(1)
+    }
+
+    /// A datagram is longer than its receive. It is dropped, and the receive stays for the next one (error class D of the InfiniBand
+    /// specification, volume 1, section 9.9.3). One of a shared receive queue ends with an error (class E). Other peers are not concerned.
+    #[cold]
+    fn drop_long_datagram(&self, qpc: &mut QpContext<F>) -> Disposition {
+        if self.srq.is_some() {
+            if let Some(receive) = qpc.receive.take() {
+                let status = Status::LocalLength;
+                self.complete_receive(self.completion(receive.wr_id, Opcode::Receive, status));
+            }
+        }
+        self.drop_packet(DropCause::NoAccess)
     }
 }

@@ -297,10 +297,13 @@ impl<F: Fabric> QueuePair<F> {
             self.enter_send_queue_error(qpc);
             return;
         }
-        let refused = match &mut qpc.connection {
+        let mut refused = match &mut qpc.connection {
             Connection::Rc(rc) if rc.repeats_refusal() => std::mem::take(&mut qpc.connection),
             _ => Connection::None,
         };
+        if let Connection::Rc(refused) = &mut refused {
+            self.end_own_request(qpc, refused);
+        }
         self.enter_error(qpc);
         if let Connection::Rc(refused) = refused {
             qpc.refused = Some(refused);
@@ -309,6 +312,22 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(event) = failure.event {
             self.raise(event);
         }
+    }
+
+    /// A queue pair that is connected to itself has refused a request of its own: that ends with its cause, before all others are flushed.
+    #[cold]
+    fn end_own_request(&self, qpc: &mut QpContext<F>, refused: &mut RcConnection) {
+        let route = qpc.attributes.address.route(self.domain.context().device());
+        let is_own = qpc.attributes.destination == self.number
+            && route.is_ok_and(|route| route.source == route.destination);
+        if !is_own {
+            return;
+        }
+        let now = Time(self.services.fabric.now());
+        let mut session = AccessSession::new(&self.services);
+        let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
+        refused.end_own_request(now, &mut ops);
+        ops.finish();
     }
 
     /// The connection has ended at this side: what the peer had sent before still counts for it.

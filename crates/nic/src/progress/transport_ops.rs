@@ -719,6 +719,14 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         queue_pair.complete_receive(queue_pair.completion(receive.wr_id, Opcode::Receive, status));
     }
 
+    fn keep_short_receive(&mut self) -> bool {
+        let keeps = self.queue_pair.srq.is_none();
+        if !keeps {
+            self.fail_receive(Status::LocalLength);
+        }
+        keeps
+    }
+
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
         let view = self.queue_pair.services.regions.view();
         let domain = self.queue_pair.domain.number();

@@ -4,6 +4,7 @@
 use crate::support::*;
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
+use std::time::Instant;
 
 /// What a case must come to.
 #[derive(Debug, PartialEq, Eq)]
@@ -657,4 +658,38 @@ fn sends_carry_data_and_completions_come_in_order() {
         }
         outcome
     });
+}
+
+/// A queue pair that is connected to itself has no right for what it asks of itself.
+#[test]
+fn failing_own_right_of_a_queue_pair_connected_to_itself_is_the_cause() {
+    if !own_network::is_here() {
+        return;
+    }
+    for path in [PathChoice::Local, PathChoice::Udp] {
+        for wrong in [SendOperation::Write { address: 0, key: 7 }, SendOperation::Read { address: 0, key: 7 }] {
+            let side = Side::new(path);
+            let queue_pair = side.queue_pair(QueuePairType::Rc, all_rights());
+            to_rtr(&side, &queue_pair, queue_pair.number());
+            to_rts(&queue_pair, TIMERS);
+            let (source, target) = (side.buffer(8, all_rights()), side.buffer(8, all_rights()));
+            let good = SendOperation::Write { address: target.address, key: target.region.rkey() };
+            for (wr_id, operation) in [(1, good), (2, wrong), (3, good)] {
+                post_to(&queue_pair, wr_id, operation, Data::Segments(&[source.piece(0, 8)])).unwrap();
+            }
+            queue_pair.doorbell();
+            let start = Instant::now();
+            let mut done = Vec::new();
+            while done.len() < 3 && start.elapsed() < PATIENCE {
+                side.nic.progress();
+                side.poll(&side.send_cq, &mut done);
+            }
+            let done: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
+            assert_eq!(
+                done,
+                [(1, Status::Success), (2, Status::RemoteAccess), (3, Status::Flushed)],
+                "{path:?} {wrong:?}"
+            );
+        }
+    }
 }

@@ -183,3 +183,68 @@ fn datagrams_for_others_do_not_wait_for_a_stopped_process() {
     // The handshake ends after 5 s.
     assert!(start.elapsed() < PATIENCE / 5, "after {:?}", start.elapsed());
 }
+
+/// A UC message that is longer than its receive is dropped, the receive takes the next one, and the queue pair goes on.
+#[test]
+fn long_message_is_dropped() {
+    if !own_network::is_here() {
+        return;
+    }
+    for path in PATHS {
+        let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
+        let (source, target) = (pair.a.buffer(64, all_rights()), pair.b.buffer(64, all_rights()));
+        until_heard(&mut pair, &source, &target);
+        pair.received.clear();
+        let sent = pair.sent.len();
+        // Of those that it was heard by some may be left.
+        for (wr_id, length) in [(1, 64), (2, 8)] {
+            pair.receive(7, &[target.piece(0, 16)]);
+            pair.post(wr_id, SendOperation::Send, &[source.piece(0, length)]).unwrap();
+        }
+        pair.until(sent + 2, 1);
+        assert!(pair.received.iter().all(|done| done.status == Status::Success), "{path:?}");
+        assert!(!pair.received.is_empty(), "{path:?}");
+        assert_eq!(pair.qb.state(), State::ReadyToSend, "{path:?}");
+    }
+}
+
+/// A datagram that is longer than its receive.
+#[test]
+fn long_datagram_is_dropped() {
+    if !own_network::is_here() {
+        return;
+    }
+    for path in PATHS {
+        let [a, b] = [(); 2].map(|()| Side::new(path));
+        let [qa, qb] = [&a, &b].map(|side| {
+            let queue_pair = side.queue_pair(QueuePairType::Ud, Rights::empty());
+            let to = |state, send_psn| QueuePairChange { state: Some(state), send_psn, ..Default::default() };
+            queue_pair.modify(&to(State::ReadyToReceive, None)).unwrap();
+            queue_pair.modify(&to(State::ReadyToSend, Some(0))).unwrap();
+            queue_pair
+        });
+        let (source, target) = (a.buffer(64, all_rights()), b.buffer(64, all_rights()));
+        let address = a.domain.create_ah(&a.vector()).unwrap();
+        qb.post_receive(&ReceiveRequest { wr_id: 5, segments: &[target.piece(0, 48)] }).unwrap();
+        for length in [64, 9, 8] {
+            let destination = Destination { address: &address, queue_pair: qb.number(), queue_key: 0x1111 };
+            let data = Data::Segments(&[source.piece(0, length)]);
+            let (operation, destination) = (SendOperation::Send, Some(destination));
+            let (wr_id, signaled, fence, solicited) = (u64::from(length), true, false, false);
+            qa.post_send(&SendRequest { wr_id, data, operation, signaled, fence, solicited, destination })
+                .unwrap();
+            qa.doorbell();
+        }
+        let start = Instant::now();
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        while (sent.len() < 3 || received.is_empty()) && start.elapsed() < PATIENCE {
+            a.nic.progress();
+            b.nic.progress();
+            a.poll(&a.send_cq, &mut sent);
+            b.poll(&b.recv_cq, &mut received);
+        }
+        let received: Vec<_> = received.iter().map(|done| (done.wr_id, done.status)).collect();
+        assert_eq!(received, [(5, Status::Success)], "{path:?}");
+        assert_eq!(qb.state(), State::ReadyToSend, "{path:?}");
+    }
+}

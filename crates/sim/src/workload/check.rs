@@ -69,7 +69,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let link = &self.connections[connection];
         let possible = match completion.status {
             Status::Flushed => true,
-            // The refusal, or the receiver's silence after it was lost or after the other end was stopped.
+            // The refusal, or the receiver's silence after the other end was stopped, or where it is no Pagewire and the refusal was lost.
             Status::RemoteAccess | Status::RetryExceeded => link.kind == QueuePairType::Rc && !failed,
             _ => false,
         };
@@ -80,7 +80,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let refusal = posted.stale && link.ends[1 - side].stopped.is_none() && !failed;
         let told = completion.status == Status::RemoteAccess || link.ends[side].stopped.is_some();
         let peer_alive = self.stage.is_alive(link.ends[1 - side].party);
-        if refusal && self.plan.exact && !told && peer_alive && completion.status != Status::Flushed {
+        // A Pagewire repeats a refusal that was lost.
+        let repeats = self.plan.exact || link.ends.iter().all(|end| !self.parties[end.party].standard);
+        if refusal && repeats && !told && peer_alive && completion.status != Status::Flushed {
             return Err(self.violation(format!("{completion:?}, though the key was dead")));
         }
         self.report.errors += 1;

@@ -160,6 +160,10 @@ pub struct Transfer {
     pub word: [u64; 2],
     /// The owner has seen the signal.
     pub is_seen: bool,
+    /// Its bytes go by a key that no region has.
+    pub is_refused: bool,
+    /// The first of its requests has ended, refused.
+    pub failed: bool,
 }
 
 impl Transfer {

@@ -121,8 +121,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         completion: &Completion,
     ) -> Result<(), Violation> {
         if completion.status != Status::Success {
-            // Between Pagewires that live RC gives nothing up, and nothing here is refused.
-            return Err(self.native_violation(native, format!("side {side} has {completion:?}")));
+            return self.native_failed(native, side, completion);
         }
         if completion.wr_id >= RECEIVES {
             return self.message_came(native, side, completion);
@@ -136,6 +135,22 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 Err(self.native_violation(native, format!("request {} completed twice", completion.wr_id)))
             }
         }
+    }
+
+    /// A request has failed. Between Pagewires that live RC gives nothing up: only what is refused fails, alone.
+    fn native_failed(
+        &mut self,
+        native: &mut Native<F>,
+        side: usize,
+        completion: &Completion,
+    ) -> Result<(), Violation> {
+        let of = native.requests[side].remove(&completion.wr_id);
+        if let Some(Of::Transfer { id, is_last }) = of {
+            if self.transfer_failed(native, id, completion.status)? {
+                return if is_last { self.refused_ended(native, id) } else { Ok(()) };
+            }
+        }
+        Err(self.native_violation(native, format!("side {side} has {completion:?} of {of:?}")))
     }
 
     fn native_violation(&self, native: &Native<F>, what: String) -> Violation {

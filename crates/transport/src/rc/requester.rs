@@ -21,6 +21,7 @@ use crate::{
 };
 use packets::request;
 use skip::Skipped;
+pub(super) use skip::status_of;
 
 /// A posted work request, and which PSNs are its own once it has started.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,8 @@
 //! The requester's other half: acknowledgements, NAKs, and the responses to READs and atomics.
 
-use pagewire_wire::{Header, Hold, HoldFlags, Nak, Operation as Code, Resume, SelectiveAck, Syndrome};
+use pagewire_wire::{Header, Hold, HoldFlags, Operation as Code, Resume, SelectiveAck, Syndrome};
 
-use super::requester::{Doubt, Requester};
+use super::requester::{Doubt, Requester, status_of};
 use super::retry::pace;
 use super::{Shared, State};
 use crate::message::denied_status;
@@ -61,15 +61,12 @@ impl Requester {
                 if missing {
                     return self.responses_missing(psn, now, shared, ops);
                 }
-                match nak {
-                    Nak::PsnSequence => {
+                match status_of(nak) {
+                    None => {
                         shared.counters.sequence_naks_received += 1;
                         self.sequence_error(psn, now, shared, ops);
                     }
-                    Nak::InvalidRequest => self.end_oldest(now, Status::RemoteInvalidRequest, shared, ops),
-                    Nak::RemoteAccess => self.end_oldest(now, Status::RemoteAccess, shared, ops),
-                    Nak::RemoteOperational => self.end_oldest(now, Status::RemoteOperation, shared, ops),
-                    Nak::InvalidRd | Nak::Reserved(_) => self.fail(Status::BadResponse, shared, ops),
+                    Some(status) => self.end_oldest(now, status, shared, ops),
                 }
             }
             Syndrome::Reserved(_) => {}
@@ -305,7 +302,7 @@ impl Requester {
 
     /// Every request before `to` was executed: completes what can be. True: a READ or atomic before
     /// `to` still lacks responses.
-    fn acknowledge<E: TransportOps>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) -> bool {
+    pub(super) fn acknowledge<E: TransportOps>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) -> bool {
         self.executed = self.executed.later(to);
         let mut done = None;
         let mut at = self.unacked;

@@ -227,3 +227,25 @@ fn refusals_survive_any_network() {
         assert_alive(&pair);
     }
 }
+
+/// The response to a READ is lost, and its region goes before the READ is repeated: it is refused, not lost.
+#[test]
+fn repeated_read_of_a_region_that_has_gone_is_refused() {
+    for refusal in [RefusalScope::Connection, RefusalScope::Request] {
+        let rc = |number, psn| RcSettings { refusal, ..settings(lossy(1024), number, psn) };
+        let mut pair = Pair::with(rc(0x22, 0), requester(0x100), rc(0x11, 0), requester(0x200), 1).selective();
+        pair.filter = Some(Box::new(|from, _| from == 0));
+        pair.post_zeroed(0, read(GONE, 3000));
+        pair.post_zeroed(0, write(0, 8));
+        pair.run(1_000_000);
+        pair.filter = None;
+        pair.ends[1].host.gone_from = BASE + GONE;
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0)[0], Status::RemoteAccess, "{refusal:?}");
+        assert!(!pair.ends[1].connection.is_dead(), "the requester alone ends, where a refusal ends connections");
+        assert_eq!(pair.ends[0].connection.is_dead(), refusal == RefusalScope::Connection);
+        if refusal == RefusalScope::Request {
+            assert_eq!(statuses(&pair, 0), [Status::RemoteAccess, Status::Success]);
+        }
+    }
+}

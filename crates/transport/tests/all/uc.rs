@@ -155,17 +155,40 @@ fn without_a_receive_the_message_is_dropped_alone() {
 }
 
 #[test]
-fn a_short_receive_ends_the_connection() {
+fn long_message_is_dropped() {
+    for shares_receives in [false, true] {
+        let mut uc = Uc::new(lossy(1024), 0, 1);
+        uc.to.shares_receives = shares_receives;
+        uc.to.post_receive(2000);
+        uc.to.post_receive(2000);
+        uc.post(send(3000), vec![1; 3000]);
+        uc.post(send(10), vec![2; 10]);
+        for (header, payload) in uc.send() {
+            uc.deliver(&header, &payload);
+        }
+        let failed = usize::from(shares_receives);
+        assert_eq!(uc.to.received.len(), 1 + failed);
+        if shares_receives {
+            assert_eq!(uc.to.received[0].result, Err(Status::LocalLength));
+        }
+        assert_eq!(uc.to.received[failed].bytes, [2; 10]);
+        assert_eq!(uc.to.receives_posted(), 1 - failed);
+        assert_eq!(uc.to.events, [Event::CommunicationEstablished]);
+        assert!(!uc.receiver.is_dead());
+        assert!(uc.from.completions.iter().all(|completion| completion.1 == Status::Success));
+    }
+}
+
+#[test]
+fn unreachable_receive_ends_the_connection() {
     let mut uc = Uc::new(lossy(1024), 0, 1);
-    uc.to.post_receive(2000);
-    uc.to.post_receive(2000);
+    uc.to.post_receive(4000);
+    uc.to.deny_receive = Some(Denial::LocalProtection);
     uc.post(send(3000), vec![1; 3000]);
-    uc.post(send(10), vec![1; 10]);
     for (header, payload) in uc.send() {
         uc.deliver(&header, &payload);
     }
-    assert_eq!(uc.to.received.len(), 1);
-    assert_eq!(uc.to.received[0].result, Err(Status::LocalLength));
+    assert_eq!(uc.to.received[0].result, Err(Status::LocalProtection));
     assert_eq!(uc.to.events, [Event::CommunicationEstablished, Event::RequestError]);
     assert!(uc.receiver.is_dead());
     assert!(uc.from.completions.iter().all(|completion| completion.1 == Status::Success));

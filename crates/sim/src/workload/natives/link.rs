@@ -9,7 +9,9 @@ use crate::workload::post::INLINE;
 use crate::workload::{Stage, Violation, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
-use pagewire_nic::{Data, Error, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation, SendRequest};
+use pagewire_nic::{
+    Data, Error, QueuePairInit, ReceiveRequest, RefusalScope, ScatterGather, SendOperation, SendRequest,
+};
 
 impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Makes the queue pairs of a native connection, and fills its memory. A party that ends meanwhile is no violation.
@@ -70,6 +72,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             },
             signal_all: false,
         })?;
+        queue_pair.set_refusal_scope(RefusalScope::Request);
         Ok(Side { party, queue_pair, queue, address, key })
     }
 
@@ -168,8 +171,19 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         native: &mut Native<F>,
         side: usize,
-        (operation, data): (SendOperation, Data<'_>),
+        posted: (SendOperation, Data<'_>),
         of: Of,
+    ) -> Result<(), Violation> {
+        self.post_native_as(native, side, posted, (of, false))
+    }
+
+    /// Posts a request of a side, which may be linked to the one before it.
+    pub(super) fn post_native_as(
+        &mut self,
+        native: &mut Native<F>,
+        side: usize,
+        (operation, data): (SendOperation, Data<'_>),
+        (of, is_linked): (Of, bool),
     ) -> Result<(), Violation> {
         let wr_id = native.number();
         let Some(link) = &native.link else { return Ok(()) };
@@ -182,7 +196,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             solicited: false,
             destination: None,
         };
-        let posted = link.sides[side].queue_pair.post_send(&request);
+        let queue_pair = &link.sides[side].queue_pair;
+        let posted = match is_linked {
+            true => queue_pair.post_linked(&request),
+            false => queue_pair.post_send(&request),
+        };
         link.sides[side].queue_pair.doorbell();
         let party = link.sides[side].party;
         native.requests[side].insert(wr_id, of);

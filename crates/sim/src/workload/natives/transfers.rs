@@ -4,7 +4,7 @@ use crate::workload::driver::Workload;
 use crate::workload::native::{CALLER, DATA, Kind, Native, OWNER, Of, SLOT, Transfer, WORD};
 use crate::workload::{Stage, Violation, pattern};
 use pagewire_fabric::Fabric;
-use pagewire_nic::{Data, ScatterGather, SendOperation};
+use pagewire_nic::{Data, ScatterGather, SendOperation, Status};
 
 fn word_of(slot: &[u8]) -> u64 {
     let mut word = [0; 8];
@@ -30,7 +30,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             2 => Kind::Set(before.wrapping_add(random.u64(1..))),
             _ => Kind::Add,
         };
+        let is_refused = random.u32(0..4) == 0;
         let after = match kind {
+            _ if is_refused => before,
             Kind::Put | Kind::Get => before,
             Kind::Set(value) => value,
             Kind::Add => before.wrapping_add(1),
@@ -44,8 +46,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         // A get comes to memory that holds something else.
         let first = if kind == Kind::Get { pattern::of(!id, length as usize) } else { bytes.clone() };
         self.fill_slot(native, CALLER, (own, 0), &first);
-        let transfer =
-            Transfer { kind, slots: [own, there], offset, bytes, word: [before, after], is_seen: false };
+        let (slots, word) = ([own, there], [before, after]);
+        let transfer = Transfer { kind, slots, offset, bytes, word, is_seen: false, is_refused, failed: false };
         self.post_transfer(native, id, &transfer)?;
         native.transfers.insert(id, transfer);
         Ok(true)
@@ -61,6 +63,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let ((here, local), (target, key)) =
             (self.place_of(native, CALLER, own), self.place_of(native, OWNER, there));
         let address = target + offset;
+        // No region has this key: it was revoked, or made up.
+        let good_key = key;
+        let key = if transfer.is_refused { !key } else { key };
         let operation = match kind {
             Kind::Get => SendOperation::Read { address, key },
             _ => SendOperation::Write { address, key },
@@ -68,6 +73,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let whole = [ScatterGather { address: here, length: bytes.len() as u32, key: local }];
         let is_last = matches!(kind, Kind::Put | Kind::Get);
         self.post_native(native, CALLER, (operation, Data::Segments(&whole)), Of::Transfer { id, is_last })?;
+        let key = good_key;
         let (address, last) = (target + WORD, Of::Transfer { id, is_last: true });
         let word = [ScatterGather { address: here + WORD, length: 8, key: local }];
         match kind {
@@ -75,11 +81,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             Kind::Set(value) => {
                 let value = value.to_ne_bytes();
                 let set = SendOperation::Write { address, key };
-                self.post_native(native, CALLER, (set, Data::Inline(&[&value])), last)
+                self.post_native_as(native, CALLER, (set, Data::Inline(&[&value])), (last, true))
             }
             Kind::Add => {
                 let add = SendOperation::FetchAdd { address, key, add: 1 };
-                self.post_native(native, CALLER, (add, Data::Segments(&word)), last)
+                self.post_native_as(native, CALLER, (add, Data::Segments(&word)), (last, true))
             }
         }
     }
@@ -106,11 +112,42 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(())
     }
 
+    /// A request of a transfer has ended with an error: the key is wrong, or the request is linked to one whose key is. True: this may be.
+    pub(super) fn transfer_failed(
+        &mut self,
+        native: &mut Native<F>,
+        id: u64,
+        status: Status,
+    ) -> Result<bool, Violation> {
+        let Some(transfer) = native.transfers.get_mut(&id).filter(|transfer| transfer.is_refused) else {
+            return Ok(false);
+        };
+        let is_first = !std::mem::replace(&mut transfer.failed, true);
+        Ok(status == if is_first { Status::RemoteAccess } else { Status::Flushed })
+    }
+
+    /// A transfer that was refused has ended: it has changed nothing, and its signal never shows.
+    pub(super) fn refused_ended(&mut self, native: &mut Native<F>, id: u64) -> Result<(), Violation> {
+        let Some(transfer) = native.transfers.remove(&id) else {
+            return Err(self.native_violation(native, format!("transfer {id} has ended twice")));
+        };
+        let [own, there] = transfer.slots;
+        let memory = self.slot(native, OWNER, there);
+        self.same(native, &memory, &native.shadow[there], "what a refused transfer was to change")?;
+        native.slots[CALLER].give_back(own);
+        native.slots[OWNER].give_back(there);
+        self.report.natives += 1;
+        Ok(())
+    }
+
     /// The last request of a transfer is complete: its bytes are visible.
     pub(super) fn transfer_ended(&mut self, native: &mut Native<F>, id: u64) -> Result<(), Violation> {
         let Some(transfer) = native.transfers.remove(&id) else {
             return Err(self.native_violation(native, format!("transfer {id} has ended twice")));
         };
+        if transfer.is_refused {
+            return Err(self.native_violation(native, format!("transfer {id} was done by a wrong key")));
+        }
         let [own, there] = transfer.slots;
         let memory = self.slot(native, OWNER, there);
         let wanted = transfer.result(&native.shadow[there]);

@@ -3,7 +3,7 @@
 //! The PSNs of the request, and of those that are linked to it, are skipped: SKIP tells the responder where the stream goes on. SKIP is not
 //! acknowledged. While it is lost, the responder's answers name a PSN that is over, and it is sent again.
 
-use pagewire_wire::{Opcode, Skip, VendorPacket};
+use pagewire_wire::{Nak, Opcode, Skip, VendorPacket};
 
 use super::{Entry, Requester};
 use crate::rc::{RefusalScope, Shared};
@@ -60,6 +60,27 @@ impl Requester {
             self.skip_to(resume, now, shared);
         }
         self.complete_blocked(now, shared, ops);
+    }
+
+    /// The request with a PSN was refused by this queue pair itself, whose connection has ended. Those before it were executed.
+    #[cold]
+    pub(in crate::rc) fn end_refused<E: TransportOps>(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        nak: Nak,
+        shared: &mut Shared,
+        ops: &mut E,
+    ) {
+        if psn.since(self.unacked) >= self.next.since(self.unacked) {
+            return;
+        }
+        // A READ before it whose responses are still on their way is flushed, and it with that.
+        if !self.acknowledge(psn, now, shared, ops) {
+            if let Some(status) = status_of(nak) {
+                self.fail(status, shared, ops);
+            }
+        }
     }
 
     /// Takes the oldest work request out; gives the PSN behind those that were sent of it, if it was begun.
@@ -156,6 +177,17 @@ impl Requester {
     #[inline]
     pub(in crate::rc) fn owes_skip(&self) -> bool {
         self.skipped.is_some_and(|skipped| skipped.is_due)
+    }
+}
+
+/// How a request ends that gets this NAK. `None`: it does not end.
+pub(in crate::rc) fn status_of(nak: Nak) -> Option<Status> {
+    match nak {
+        Nak::PsnSequence => None,
+        Nak::InvalidRequest => Some(Status::RemoteInvalidRequest),
+        Nak::RemoteAccess => Some(Status::RemoteAccess),
+        Nak::RemoteOperational => Some(Status::RemoteOperation),
+        Nak::InvalidRd | Nak::Reserved(_) => Some(Status::BadResponse),
     }
 }
 

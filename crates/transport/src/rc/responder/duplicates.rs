@@ -5,7 +5,8 @@ use pagewire_wire::{Header, Operation as Code};
 use super::Responder;
 use super::outputs::{ExecutedRead, Output, ReadResponses};
 use crate::rc::Shared;
-use crate::{Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for};
+use crate::rc::execute::refusal;
+use crate::{Denial, Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for};
 
 impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
@@ -75,8 +76,10 @@ impl Responder {
             match ops.check_remote(remote, reth.length, Right::RemoteRead) {
                 Outcome::Done(()) => {}
                 Outcome::Wait(reason) => return Disposition::Held { reason, again: false },
-                // A late copy of a READ that is long done: its region may have gone since. A NAK would end a connection that is well.
-                Outcome::Denied(_) => return Disposition::Dropped(DropCause::Stale),
+                Outcome::Denied(denial) => {
+                    self.deny_again(psn, denial, shared);
+                    return Disposition::Duplicate;
+                }
             }
         }
         let (length, message) = (reth.length, self.executor.message());
@@ -89,6 +92,17 @@ impl Responder {
             self.replays.push_back(Output::Read(responses));
         }
         Disposition::Duplicate
+    }
+
+    /// Queues a NAK for a READ that was executed before, and whose region has gone since. Whoever misses its responses ends it by that. It may
+    /// be a late copy of a READ that is long done: then nobody does, as the PSN is not outstanding. So this side goes on in any case.
+    #[cold]
+    pub(super) fn deny_again(&mut self, psn: Psn, denial: Denial, shared: &Shared) {
+        let is_queued = self.replays.iter().any(|output| matches!(output, Output::Denied { psn: at, .. } if *at == psn));
+        if !is_queued && self.has_room_to_replay(shared) {
+            let (nak, message) = (refusal(denial).0, self.executor.message());
+            self.replays.push_back(Output::Denied { psn, nak, message });
+        }
     }
 
     /// What is left of a READ's first responses need not go out where a repetition brings all of it: the requester would

@@ -32,6 +32,12 @@ pub(super) enum Output {
         syndrome: Syndrome,
         message: u32,
     },
+    /// What a READ that was executed before, and is asked for again, gets where its region has gone.
+    Denied {
+        psn: Psn,
+        nak: Nak,
+        message: u32,
+    },
     /// The last word of this connection, or until the requester goes on.
     Refusal {
         psn: Psn,
@@ -49,6 +55,7 @@ impl Output {
             | Output::Ack { psn, .. }
             | Output::Atomic { psn, .. }
             | Output::Retry { psn, .. }
+            | Output::Denied { psn, .. }
             | Output::Refusal { psn, .. } => psn,
         }
     }
@@ -128,7 +135,7 @@ impl Responder {
             }
             Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, ops),
             Output::Retry { psn, syndrome, message } => acknowledge(psn, syndrome, message, shared, ops),
-            Output::Refusal { psn, nak, message, .. } => {
+            Output::Denied { psn, nak, message } | Output::Refusal { psn, nak, message, .. } => {
                 acknowledge(psn, Syndrome::Nak(nak), message, shared, ops)
             }
             Output::Atomic { psn, original, message } => {
@@ -220,10 +227,9 @@ impl Responder {
         let sent = match ops.transmit(&header, source, burst) {
             Outcome::Done(sent) => sent,
             Outcome::Wait(_) => return Step::Wait,
-            Outcome::Denied(_) if replay => {
-                // As in `duplicate_read`.
+            Outcome::Denied(denial) if replay => {
                 self.replays.pop_front();
-                shared.counters.stale += 1;
+                self.deny_again(psn, denial, shared);
                 return Step::Sent(1);
             }
             Outcome::Denied(denial) => {

@@ -66,6 +66,11 @@ impl Responder {
         self.refused.is_some()
     }
 
+    /// The PSN that it has refused, and why.
+    pub(in crate::rc) fn refusal(&self) -> Option<(Psn, Nak)> {
+        self.refused.map(|refused| (refused.psn, refused.nak))
+    }
+
     /// The refusal, if somebody has asked for it again.
     pub(super) fn refusal_to_repeat(&self) -> Option<Refused> {
         self.refused.filter(|_| self.refusal_due)

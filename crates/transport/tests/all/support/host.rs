@@ -80,6 +80,8 @@ pub struct Host {
     pub absent_from: u64,
     /// A receive may be begun again from its start.
     pub restarts: bool,
+    /// A receive that is too short ends, as one of a shared receive queue does.
+    pub shares_receives: bool,
     /// Packets of each row that was to be sent.
     pub bursts: Vec<u32>,
 }
@@ -120,6 +122,7 @@ impl Host {
             busy: false,
             absent_from: u64::MAX,
             restarts: false,
+            shares_receives: false,
             bursts: Vec::new(),
         }
     }
@@ -394,6 +397,13 @@ impl TransportOps for Host {
     fn fail_receive(&mut self, status: Status) {
         let current = self.current.take().expect("a receive was begun");
         self.received.push(Received { result: Err(status), bytes: current.bytes });
+    }
+
+    fn keep_short_receive(&mut self) -> bool {
+        if self.shares_receives {
+            self.fail_receive(Status::LocalLength);
+        }
+        !self.shares_receives
     }
 
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
