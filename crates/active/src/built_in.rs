@@ -142,7 +142,9 @@ impl Drop for BuiltIns {
     fn drop(&mut self) {
         // Callers that have the memory mapped run none any more, either.
         let ended = self.exporter.as_ref().map_or(Ok(()), |node| node.unexport(&self.tokens[1]));
-        if let Err(error) = ended {
+        if let Err(error) = ended
+            && !matches!(error, Error::Forked)
+        {
             log::warn!("the memory of built-in handlers stays open to callers that map it: {error}");
         }
     }

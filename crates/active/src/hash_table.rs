@@ -210,6 +210,7 @@ impl HashTable {
     /// # Errors
     /// `System`: the rank is this process's own, or no member's; the ticket is none. As those of [`join_durable`](Self::join_durable).
     pub fn readmit(&mut self, rank: usize, ticket: &[u8]) -> Result<u64> {
+        self.own.check_owner()?;
         let files = self.own.files_of(rank);
         let Some(Some(member)) = self.members.get_mut(rank) else {
             return Err(not_durable("a rank to readmit is that of another member"));
@@ -224,6 +225,7 @@ impl HashTable {
     /// # Errors
     /// `System`: the table is not durable; the file cannot be written, and the logs have all that they had.
     pub fn checkpoint(&self) -> Result<()> {
+        self.own.check_owner()?;
         self.own.checkpoint()
     }
 
@@ -235,6 +237,7 @@ impl HashTable {
     /// the same owner since the last flush may be lost, so do everything since then again.
     #[inline]
     pub fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
+        self.own.check_owner()?;
         check(key, value)?;
         match self.member_of(key) {
             Some(member) => member.insert(key, value, &self.own),
@@ -252,6 +255,7 @@ impl HashTable {
     /// # Errors
     /// As those of [`insert`](Self::insert). Some may be inserted.
     pub fn insert_batch<'v>(&self, elements: impl IntoIterator<Item = (u64, &'v [u8])>) -> Result<()> {
+        self.own.check_owner()?;
         let mut batches = vec![Vec::new(); self.members.len()];
         for (key, value) in elements {
             check(key, value)?;
@@ -282,6 +286,7 @@ impl HashTable {
     /// Those of gets.
     #[inline]
     pub fn lookup(&self, key: u64) -> Result<Option<Vec<u8>>> {
+        self.own.check_owner()?;
         match self.member_of(key) {
             Some(member) => member.lookup(key),
             None => self.own.lookup(key),
@@ -293,6 +298,7 @@ impl HashTable {
     /// # Errors
     /// `System`: the key is 0. Those of puts.
     pub fn delete(&self, key: u64) -> Result<()> {
+        self.own.check_owner()?;
         check(key, &[])?;
         match self.member_of(key) {
             Some(member) => member.delete(key, &self.own),
@@ -307,6 +313,7 @@ impl HashTable {
     /// of the volume of this process, and `System` of another one: it was full and could not grow since the last flush. Then elements are not there that
     /// this process or another one has inserted into that volume.
     pub fn flush(&self) -> Result<()> {
+        self.own.check_owner()?;
         // All of them, so that one owner that is lost keeps nothing of the others.
         let flushed = self.members.iter().flatten().map(|member| member.flush(&self.own));
         flushed.fold(Ok(()), Result::and)?;
@@ -319,6 +326,7 @@ impl HashTable {
     /// # Errors
     /// `NoMemory`, `Heap`: there is none for it, and it stays as it was.
     pub fn resize(&self, cells: usize) -> Result<()> {
+        self.own.check_owner()?;
         self.own.resize(cells)
     }
 
@@ -327,6 +335,7 @@ impl HashTable {
     /// # Errors
     /// Those of [`checkpoint`](Self::checkpoint), which a durable table makes then. The elements may be back when the volume is loaded again.
     pub fn clear(&self) -> Result<()> {
+        self.own.check_owner()?;
         self.own.clear()
     }
 

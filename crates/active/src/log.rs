@@ -147,11 +147,17 @@ pub(crate) enum Found {
 impl Shared {
     /// Hands one record to a handler, after which it counts as handled, also where the handler panics.
     pub fn handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+        if self.raw.check_owner().is_err() {
+            return Found::Nothing;
+        }
         self.handle_with(&self.data.lock(), handler)
     }
 
     /// [`handle_one`](Self::handle_one), unless another thread is at it.
     fn try_handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+        if self.raw.check_owner().is_err() {
+            return Found::Nothing;
+        }
         match self.data.try_lock() {
             Some(data) => self.handle_with(&data, handler),
             None => Found::InFlight,
@@ -263,6 +269,7 @@ impl AccessLog {
         events: &Events,
         handler: impl FnMut(Access<'_>) + Send + 'static,
     ) -> Result<Serving> {
+        self.shared.raw.check_owner()?;
         Serving::start(self.shared.clone(), handler, Some(*events))
     }
 
@@ -271,6 +278,7 @@ impl AccessLog {
     /// # Errors
     /// As those of [`serve`](Self::serve).
     pub fn serve_polling(&self, handler: impl FnMut(Access<'_>) + Send + 'static) -> Result<Serving> {
+        self.shared.raw.check_owner()?;
         Serving::start(self.shared.clone(), handler, None)
     }
 }

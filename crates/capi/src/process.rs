@@ -200,11 +200,14 @@ pub unsafe extern "C" fn pw_process_ticket(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_process_connect(process: *mut pw_process, ticket: *const pw_ticket) -> pw_error {
     call(|| {
-        let at = place(ticket.cast_mut(), "ticket")?;
-        // SAFETY: a ticket (pagewire.h), aligned and not NULL.
-        let ticket = Ticket::from_bytes(&unsafe { at.read() }.bytes)?;
+        let connect = |process: &mut _| {
+            let at = place(ticket.cast_mut(), "ticket")?;
+            // SAFETY: a ticket (pagewire.h), aligned and not NULL.
+            let ticket = Ticket::from_bytes(&unsafe { at.read() }.bytes)?;
+            Ok(LoggedProcess::connect(process, &ticket)?)
+        };
         // SAFETY: a pointer of this library (pagewire.h).
-        unsafe { with(process, |process| Ok(process.connect(&ticket)?)) }
+        unsafe { with(process, connect) }
     })
 }
 

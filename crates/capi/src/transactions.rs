@@ -237,10 +237,7 @@ pub unsafe extern "C" fn pw_store_replace(
 ) -> pw_error {
     call(|| {
         // SAFETY: a token, and a pointer of this library (pagewire.h).
-        unsafe {
-            let tokens = tokens_of(token, 1)?;
-            served(store, |store| Ok(store.replace(position, &tokens[0])?))
-        }
+        unsafe { served(store, |store| Ok(store.replace(position, &tokens_of(token, 1)?[0])?)) }
     })
 }
 

@@ -1,7 +1,7 @@
 //! Access logs of a node: what peers did to pages with attributes (PAPERS AA-3 to AA-5).
 
 use crate::engine::Host;
-use crate::error::{Result, refused};
+use crate::error::{Error, Result, refused};
 use crate::node::Node;
 use pagewire_memory::fork::Owned;
 pub use crate::sources::{Source, Sources};
@@ -38,6 +38,24 @@ impl Node {
 }
 
 impl AccessLog {
+    /// Refuses a forked child, which finds a log of its parent [`Empty`](Next::Empty).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, access_log::AccessLogInit};
+    /// # let node = Node::alone()?;
+    /// let log = node.make_access_log(&AccessLogInit { sources: 4, bytes: 1 << 16, is_ordered: true })?;
+    /// log.check_owner()?; // this process has made it
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_owner(&self) -> Result<()> {
+        self.log.get().map(drop).ok_or(Error::Forked)
+    }
+
     /// The user domain of pages whose accesses are logged here.
     pub fn user_domain(&self) -> u16 {
         self.user_domain

@@ -174,6 +174,21 @@ impl Node {
         &self.services
     }
 
+    /// Refuses a forked child: the node stays its parent's.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// pagewire::Node::alone()?.check_owner()?; // this process has made it
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_owner(&self) -> Result<()> {
+        self.services.check_owner()
+    }
+
     /// The number of this process in its job, from 0 on.
     ///
     /// ```

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._errors import check
+from ._errors import check, silent_in_child
 from ._library import ffi, lib
 from ._operation import Operation
 from ._token import c_token
@@ -206,7 +206,8 @@ _servings: weakref.WeakSet[Serving] = weakref.WeakSet()
 def _end_servings() -> None:
     """Their threads must not call handlers when the interpreter ends."""
     for serving in list(_servings):
-        serving.end()
+        with silent_in_child():
+            serving.end()
 
 
 class AccessLog:

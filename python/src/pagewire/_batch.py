@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ._access import _count
 from ._applications import _Application
-from ._errors import check
+from ._errors import check, silent_in_child
 from ._library import ffi, lib
 from ._remote import address_of
 from ._token import Token, c_token
@@ -168,7 +168,8 @@ _served: weakref.WeakSet[Batches] = weakref.WeakSet()
 def _close_served() -> None:
     """Their threads must not call handlers when the interpreter ends."""
     for batches in list(_served):
-        batches.close()
+        with silent_in_child():
+            batches.close()
 
 
 class Batch(_Application):

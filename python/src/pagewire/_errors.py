@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import enum
+from contextlib import contextmanager
+from typing import Iterator
 
 from ._library import ffi, lib
 
@@ -62,3 +64,13 @@ def check(code: int) -> None:
     """Raises what a call has given, unless that is PW_OK."""
     if code != 0:
         raise last_error(code)
+
+
+@contextmanager
+def silent_in_child() -> Iterator[None]:
+    """For what ends objects by itself: in a forked child they stay the parent's, and nobody is told."""
+    try:
+        yield
+    except Error as error:
+        if error.code != ErrorCode.FORKED:
+            raise

@@ -17,7 +17,7 @@ from ._applications import AccessStatistics, Checkpoint, Durable, HashTable, Log
 from ._batch import Batch, Batches, PutHandler
 from ._built_in import BuiltIns, RemoteBuiltIns
 from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
-from ._errors import TimeoutError, check, last_error
+from ._errors import TimeoutError, check, last_error, silent_in_child
 from ._global import GlobalMemory
 from ._library import HEADER, ffi, lib
 from ._operation import Operation, Orphans
@@ -99,12 +99,17 @@ class Node:
     @property
     def rank(self) -> int:
         """The number of this process in its job, from 0 on."""
+        _ = self.size
         return int(lib.pw_rank(self._open()))
 
     @property
     def size(self) -> int:
         """Processes of the job."""
-        return int(lib.pw_size(self._open()))
+        size = int(lib.pw_size(self._open()))
+        if size == 0:
+            # The node is one, so it is another process's.
+            raise last_error(lib.PW_FORKED)
+        return size
 
     def _open(self) -> Any:
         if self._handle is None:
@@ -429,8 +434,9 @@ class Node:
         # At the end of the program a thread may be within a call still, and never return.
         if handle is None or self._uses.is_busy or any(application._uses.is_busy for application in self._applications):
             return
-        for application in list(self._applications):
-            application.close()
+        with silent_in_child():
+            for application in list(self._applications):
+                application.close()
         lib.pw_node_leave(handle)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from contextlib import contextmanager
 from typing import Iterator
 
@@ -11,6 +13,10 @@ class Uses:
     """`with uses:` around each call. `with uses.none():` around what frees the handle."""
 
     def __init__(self) -> None:
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
         self._waiting = 0
@@ -44,3 +50,15 @@ class Uses:
     def is_busy(self) -> bool:
         """Whether a call is under way."""
         return self._count > 0
+
+
+_all: weakref.WeakSet[Uses] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    """A forked child has none of the threads that were within calls, or held the locks."""
+    for uses in list(_all):
+        uses._begin()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)

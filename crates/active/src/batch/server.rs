@@ -10,7 +10,7 @@ use crate::message::kind::BATCH;
 use crate::message::{Entries, MAX_WORDS, parse};
 use crate::serve::{Reported, Serving};
 use pagewire::access_log::LoggedOperation;
-use pagewire::{Node, Region, Result, Rights};
+use pagewire::{Error, Node, Region, Result, Rights};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -179,7 +179,9 @@ impl Drop for Batches {
     fn drop(&mut self) {
         // Its pages would refuse puts for ever.
         if let Some(pages) = self.redirected.as_deref().and_then(|memory| memory.pages()) {
-            if let Err(error) = pages.set() {
+            if let Err(error) = pages.set()
+                && !matches!(error, Error::Forked)
+            {
                 log::warn!("the pages that redirected puts to batches refuse them from here on: {error}");
             }
         }

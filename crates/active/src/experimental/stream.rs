@@ -37,7 +37,8 @@ use crate::attributes::AttributesOf;
 use crate::experimental::probe::Probe;
 use crate::log::{AccessLog, Found, LogOptions, Logs};
 use pagewire::{Failure, Node, Operation, Region, RemoteRegion, Rights, Token};
-use parking_lot::Mutex;
+use pagewire_memory::fork::Owner;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -120,13 +121,20 @@ impl Endpoint {
         let lost = Arc::new(OnceLock::new());
         let writer = Writer::new(remote.clone(), self.chunk, lost.clone());
         let reader = Reader::new(self.window, self.log, remote, lost);
-        Ok(Stream { shared: Arc::new(Ends { reader: Mutex::new(reader), writer: Mutex::new(writer) }) })
+        Ok(Stream {
+            shared: Arc::new(Ends {
+                reader: Mutex::new(reader),
+                writer: Mutex::new(writer),
+                owner: Owner::this_process(),
+            }),
+        })
     }
 }
 
 struct Ends {
     reader: Mutex<Reader>,
     writer: Mutex<Writer>,
+    owner: Owner,
 }
 
 /// A stream of bytes to and from another process. Clones are the same stream, so one thread reads while another one writes.
@@ -156,7 +164,7 @@ impl Stream {
     /// As those of `write`. `TimedOut`: the peer has not taken all; it still may.
     pub fn finish_within(&self, patience: Option<Duration>) -> io::Result<()> {
         let until = until(patience);
-        let mut writer = self.shared.writer.lock();
+        let mut writer = self.shared.writer()?;
         writer.finish()?;
         writer.wait(0, until)
     }
@@ -166,7 +174,7 @@ impl Stream {
     /// # Errors
     /// As those of `write`. `TimedOut`: the peer has not taken all; it still may.
     pub fn flush_within(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.shared.writer.lock().wait(0, until(patience))
+        self.shared.writer()?.wait(0, until(patience))
     }
 
     /// Writes some bytes, and gives how many, as `write`. It waits for so long at most; `None`: without a bound.
@@ -174,7 +182,7 @@ impl Stream {
     /// # Errors
     /// As those of `write`. `TimedOut`: the peer does not read, and nothing was written.
     pub fn write_within(&self, bytes: &[u8], patience: Option<Duration>) -> io::Result<usize> {
-        self.shared.writer.lock().write(bytes, until(patience))
+        self.shared.writer()?.write(bytes, until(patience))
     }
 
     /// Reads some bytes, and gives how many, as `read`. It waits for so long at most, whatever [`set_read_timeout`](Self::set_read_timeout) has said;
@@ -183,18 +191,20 @@ impl Stream {
     /// # Errors
     /// As those of `read`. `TimedOut`: no byte has come.
     pub fn read_within(&self, bytes: &mut [u8], patience: Option<Duration>) -> io::Result<usize> {
-        self.shared.reader.lock().read(bytes, patience)
+        self.shared.reader()?.read(bytes, patience)
     }
 
     /// How long a read waits for the next byte; `None`, as at first: without a bound. A read that ends by it is `TimedOut`.
     pub fn set_read_timeout(&self, patience: Option<Duration>) {
-        self.shared.reader.lock().patience = patience;
+        if let Ok(mut reader) = self.shared.reader() {
+            reader.patience = patience;
+        };
     }
 }
 
 impl Read for &Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let mut reader = self.shared.reader.lock();
+        let mut reader = self.shared.reader()?;
         let patience = reader.patience;
         reader.read(bytes, patience)
     }
@@ -202,7 +212,7 @@ impl Read for &Stream {
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.shared.writer.lock().write(bytes, None)
+        self.shared.writer()?.write(bytes, None)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -226,9 +236,30 @@ impl Write for Stream {
     }
 }
 
+impl Ends {
+    /// The sending end. A forked child is refused, as another thread of its parent may hold the lock.
+    fn writer(&self) -> io::Result<MutexGuard<'_, Writer>> {
+        self.check_owner()?;
+        Ok(self.writer.lock())
+    }
+
+    /// The receiving end.
+    fn reader(&self) -> io::Result<MutexGuard<'_, Reader>> {
+        self.check_owner()?;
+        Ok(self.reader.lock())
+    }
+
+    fn check_owner(&self) -> io::Result<()> {
+        if self.owner.is_this_process() { Ok(()) } else { Err(engine(pagewire::Error::Forked)) }
+    }
+}
+
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.writer.get_mut().close();
+        // The stream of a forked child is its parent's.
+        if self.owner.is_this_process() {
+            self.writer.get_mut().close();
+        }
     }
 }
 

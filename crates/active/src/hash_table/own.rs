@@ -161,6 +161,11 @@ pub(super) struct Kept<'d> {
 }
 
 impl OwnVolume {
+    /// Refuses a forked child, before it takes a lock.
+    pub fn check_owner(&self) -> Result<()> {
+        self.served.node.check_owner()
+    }
+
     pub fn begin(
         node: &Arc<Node>,
         shape: Shape,

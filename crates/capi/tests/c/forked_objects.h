@@ -111,8 +111,15 @@ static void make_handled(void)
     MUST(pw_batch_put(object_pw_batch, 0, "12345678", 8));
 }
 
+static void *accept_stream(void *listener)
+{
+    MUST(pw_stream_accept(listener, PATIENCE, &accepted));
+    return NULL;
+}
+
 static void make_applications(void)
 {
+    pthread_t accepting;
     pw_memory all = {memory, 8192, NULL};
     pw_process_options options = {.rank = 0, .size = 1, .bytes = 4096, .checkpoints = PW_NO_SYNC};
     pw_table_options table = {.cells = 100};
@@ -130,8 +137,9 @@ static void make_applications(void)
     MUST(pw_global_make(node, 1, &object_pw_global));
     MUST(pw_stream_listen(second, 8192, &object_pw_listener));
     MUST(pw_listener_token(object_pw_listener, &token));
+    MUST(pthread_create(&accepting, NULL, accept_stream, object_pw_listener));
     MUST(pw_stream_connect(node, &token, 8192, PATIENCE, &object_pw_stream));
-    MUST(pw_stream_accept(object_pw_listener, PATIENCE, &accepted));
+    MUST(pthread_join(accepting, NULL));
     MUST(pw_store_make(second, &store, &object_pw_store));
     MUST(pw_store_export(object_pw_store, &of_store));
     MUST(pw_store_serve(object_pw_store, 0, &of_store, 1));
@@ -192,7 +200,7 @@ static void use_applications(void)
     MUST(pw_stream_send(object_pw_stream, "hello", 5, PATIENCE, NULL));
     MUST(pw_stream_receive(accepted, value, 5, PATIENCE, &count));
     MUST(pw_checkpoint_save(object_pw_checkpoint, NULL, 0, NULL));
-    MUST(pw_batch_wait(object_pw_batch));
+    MUST(pw_batch_flush_handled(object_pw_batch));
     MUST(memcmp(memory + ROOM / 2 + 8192, "12345678", 8));
     MUST(pw_transaction_start(object_pw_transaction_client, false));
     MUST(pw_transaction_get(object_pw_transaction_client, 0, 1, value, 8, NULL));

@@ -7,6 +7,7 @@ use super::words::{Message, Page, Rank};
 use crate::experimental::mailbox::{Incoming, Mailbox, Sender};
 use crate::log::Found;
 use pagewire::{Error, Node, Result, Token};
+use pagewire_memory::fork::Owner;
 use pagewire_memory::{FAULTED_WORDS, FaultedPages};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -37,6 +38,7 @@ pub struct GlobalMemory {
     threads: Vec<JoinHandle<()>>,
     rank: usize,
     words_each: usize,
+    owner: Owner,
 }
 
 /// An access to a page, as a handler at its home sees it: once for each time that the page comes to a process.
@@ -171,7 +173,8 @@ impl GlobalMemory {
             begun: Instant::now(),
         });
         let words_each = pages_each * FAULTED_WORDS;
-        let mut made = GlobalMemory { shared, threads: Vec::new(), rank, words_each };
+        let mut made =
+            GlobalMemory { shared, threads: Vec::new(), rank, words_each, owner: Owner::this_process() };
         made.start("pagewire-faults", Shared::serve_faults)?;
         made.start("pagewire-pages", Shared::serve_messages)?;
         Ok(made)
@@ -244,6 +247,12 @@ impl GlobalMemory {
 
 impl Drop for GlobalMemory {
     fn drop(&mut self) {
+        if !self.owner.is_this_process() {
+            // A forked child has neither the threads nor the memory.
+            std::mem::forget(self.shared.clone());
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
         self.shared.ends.store(true, Ordering::Release);
         self.shared.mailbox.wake();
         for thread in self.threads.drain(..) {

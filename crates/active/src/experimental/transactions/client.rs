@@ -6,7 +6,7 @@ use super::words::Session;
 use super::work::Work;
 use crate::experimental::mailbox::{Mailbox, Sender};
 use pagewire::{Error, Node, Peer, RemoteRegion, Result, Token};
-use parking_lot::Mutex;
+use pagewire_memory::fork::{Owner, PerProcess};
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
@@ -43,7 +43,7 @@ impl Pause {
 }
 
 /// The stores of which nodes have clients: a store tells clients apart by the connections of their nodes.
-static IN_USE: Mutex<BTreeSet<Use>> = Mutex::new(BTreeSet::new());
+static IN_USE: PerProcess<BTreeSet<Use>> = PerProcess::new();
 
 /// A node, and the mailbox of a store.
 type Use = ([u8; Peer::LEN], [u8; Token::LEN]);
@@ -84,6 +84,7 @@ pub struct Client {
     pub(super) session: Session,
     /// Of the attempt.
     pub(super) number: u64,
+    owner: Owner,
     _uses: Uses,
 }
 
@@ -110,7 +111,12 @@ impl Client {
         std::hash::Hash::hash(&mailbox.token().to_bytes(), &mut session);
         std::hash::Hash::hash(&now(), &mut session);
         let session = Session(std::hash::Hasher::finish(&session));
-        Ok(Client { mailbox, stores, session, number: 0, _uses: uses })
+        Ok(Client { mailbox, stores, session, number: 0, owner: Owner::this_process(), _uses: uses })
+    }
+
+    /// Refuses a forked child.
+    pub(super) fn check_owner(&self) -> Result<()> {
+        if self.owner.is_this_process() { Ok(()) } else { Err(Error::Forked) }
     }
 
     /// Starts a transaction.

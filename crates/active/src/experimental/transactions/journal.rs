@@ -3,6 +3,7 @@
 
 use super::wire::{Records, decode_journal, encode_header, encode_record};
 use super::words::{OwnerId, Record};
+use pagewire_memory::fork::Owner;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -28,10 +29,15 @@ pub struct Journal {
     file: File,
     length: u64,
     compact_at: u64,
+    owner: Owner,
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        // A forked child shares the lock with its parent.
+        if !self.owner.is_this_process() {
+            return;
+        }
         // A child that has not executed its program yet has the file open, too, and the lock would stay until it does.
         if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
             log::debug!("{} stays locked: {error}", self.path.display());
@@ -55,7 +61,14 @@ impl Journal {
         file.set_len(length)?;
         file.seek(SeekFrom::End(0))?;
         Ok((
-            Journal { path: path.to_owned(), store, file, length, compact_at: length + COMPACT_AFTER },
+            Journal {
+                path: path.to_owned(),
+                store,
+                file,
+                length,
+                compact_at: length + COMPACT_AFTER,
+                owner: Owner::this_process(),
+            },
             records,
         ))
     }

@@ -9,6 +9,7 @@ use crate::experimental::mailbox::{Incoming, Mailbox, Sender};
 use crate::log::Found;
 use pagewire::access_log::LoggedOperation;
 use pagewire::{Error, Node, Region, Result, Rights, Token, TokenError};
+use pagewire_memory::fork;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -206,7 +207,7 @@ impl Store {
         let run = move || serve(&self.mailbox, &served, &until);
         let thread = std::thread::Builder::new().name("pagewire-cells".into()).spawn(run);
         let thread = thread.map_err(|why| Error::System { what: "a thread for a store".into(), why })?;
-        Ok(ServedStore { live, ends, thread: Some(thread) })
+        Ok(ServedStore { live, ends, thread: Some(thread), owner: fork::Owner::this_process() })
     }
 }
 
@@ -215,6 +216,7 @@ pub struct ServedStore {
     live: Arc<Mutex<Live>>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    owner: fork::Owner,
 }
 
 impl ServedStore {
@@ -254,6 +256,10 @@ impl ServedStore {
 
 impl Drop for ServedStore {
     fn drop(&mut self) {
+        // A forked child does not have the thread.
+        if !self.owner.is_this_process() {
+            return;
+        }
         self.ends.store(true, Ordering::Release);
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             log::error!("the thread of a store panicked");

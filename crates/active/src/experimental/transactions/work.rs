@@ -35,6 +35,10 @@ impl Work {
 
     /// Gives it up, unless it has ended.
     pub fn abort(&mut self, client: &mut Client) {
+        // The parent goes on with it.
+        if client.check_owner().is_err() {
+            return;
+        }
         let requests = self.coordinator.abort();
         self.send(client, requests);
     }
@@ -85,6 +89,7 @@ impl Work {
     }
 
     pub fn commit(&mut self, client: &mut Client) -> Result<(), TransactionError> {
+        client.check_owner()?;
         self.go_on()?;
         // A store that votes must not give up reads while puts to another one are still on their way.
         for (store, put) in std::mem::take(&mut self.puts) {
@@ -131,6 +136,7 @@ impl Work {
     }
 
     fn begin(&mut self, client: &mut Client, store: usize, cell: u32) -> Result<(), TransactionError> {
+        client.check_owner()?;
         let stores = client.stores.len();
         let cells = client.stores.get(store).map_or(0, |store| store.token.count());
         if cell >= cells {

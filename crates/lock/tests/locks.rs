@@ -1,0 +1,173 @@
+//! What the locks promise, between threads and in a forked child.
+
+use pagewire_lock::{Condvar, Mutex, ReentrantMutex, RwLock, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+const THREADS: usize = 4;
+const ROUNDS: usize = 20_000;
+
+#[test]
+fn one_thread_has_the_mutex() {
+    static SUM: Mutex<usize> = Mutex::new(0);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    *SUM.lock() += 1;
+                }
+            });
+        }
+    });
+    assert_eq!(*SUM.lock(), THREADS * ROUNDS);
+}
+
+#[test]
+fn waiter_gets_the_mutex_of_a_thread_that_takes_it_again_and_again() {
+    let (mutex, ends) = (Mutex::new(()), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                let held = mutex.lock();
+                thread::sleep(Duration::from_micros(50));
+                drop(held);
+            }
+        });
+        for _ in 0..20 {
+            drop(mutex.lock());
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn held_mutex_is_not_had_in_time() {
+    let mutex = Mutex::new(7);
+    let held = mutex.lock();
+    assert!(mutex.try_lock().is_none() && mutex.is_locked());
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none()));
+    });
+    drop(held);
+    assert_eq!(mutex.try_lock_for(Duration::from_millis(1)).as_deref(), Some(&7));
+}
+
+#[test]
+fn holder_takes_a_reentrant_mutex_again() {
+    let mutex = ReentrantMutex::new(7);
+    let (one, two) = (mutex.lock(), mutex.lock());
+    assert_eq!((*one, *two), (7, 7));
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(mutex.try_lock().is_none()));
+    });
+    drop((one, two));
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(mutex.try_lock().is_some()));
+    });
+}
+
+#[test]
+fn readers_see_no_half_of_a_write() {
+    let pair = RwLock::new((0, 0));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    if round % 16 == 0 {
+                        let mut pair = pair.write();
+                        pair.0 += 1;
+                        pair.1 += 1;
+                        let pair = RwLockWriteGuard::downgrade(pair);
+                        assert_eq!(pair.0, pair.1);
+                    } else {
+                        let pair = pair.read();
+                        assert_eq!(pair.0, pair.1);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(pair.read().0, THREADS * ROUNDS.div_ceil(16));
+    let (one, two) = (pair.read(), pair.try_read());
+    assert!(two.is_some() && pair.try_write().is_none());
+    drop((one, two));
+    assert!(pair.try_write().is_some());
+}
+
+#[test]
+fn notified_thread_goes_on() {
+    let (ready, changed) = (Mutex::new(0), Condvar::new());
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut ready = ready.lock();
+                while *ready == 0 {
+                    changed.wait(&mut ready);
+                }
+                *ready -= 1;
+                changed.notify_one();
+            });
+        }
+        *ready.lock() = THREADS;
+        changed.notify_all();
+    });
+    let mut left = ready.lock();
+    assert_eq!(*left, 0);
+    assert!(changed.wait_for(&mut left, Duration::from_millis(1)).timed_out());
+}
+
+/// Threads of the parent sleep at locks and condition variables; the child, which does not have them, uses locks of its own.
+#[test]
+fn child_has_locks_though_threads_of_its_parent_sleep() {
+    let (held, changed, ends) = (Mutex::new(false), Condvar::new(), Mutex::new(()));
+    let (sleeps, slept) = channel();
+    let forked = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let ended = ends.lock();
+        for _ in 0..THREADS {
+            let sleeps = sleeps.clone();
+            let (held, changed, ends) = (&held, &changed, &ends);
+            scope.spawn(move || {
+                let mut is_over = held.lock();
+                sleeps.send(()).unwrap();
+                while !*is_over {
+                    changed.wait(&mut is_over);
+                }
+            });
+            scope.spawn(move || drop(ends.lock()));
+        }
+        (0..THREADS).for_each(|_| slept.recv().unwrap());
+        for _ in 0..20 {
+            // SAFETY: the child uses memory of its own, starts a thread, and ends by _exit(2).
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0);
+            if child == 0 {
+                // SAFETY: alarm(2) has no preconditions.
+                unsafe { libc::alarm(60) };
+                let (sum, added) = (Mutex::new(0), Condvar::new());
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        *sum.lock() = 7;
+                        added.notify_all();
+                    });
+                    let mut sum = sum.lock();
+                    while *sum == 0 {
+                        added.wait(&mut sum);
+                    }
+                });
+                // SAFETY: _exit(2) has no preconditions.
+                unsafe { libc::_exit(i32::from(*sum.lock() != 7)) };
+            }
+            let mut status = -1;
+            // SAFETY: waitpid(2) of our own child, with a place for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            forked.fetch_add(u32::from(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0), Ordering::Relaxed);
+        }
+        *held.lock() = true;
+        changed.notify_all();
+        drop(ended);
+    });
+    assert_eq!(forked.into_inner(), 20);
+}
