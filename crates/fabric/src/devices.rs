@@ -1,12 +1,10 @@
 //! The network devices of this host, and its addresses.
 
+use crate::interfaces::{control_socket, interface_addresses, question};
 use crate::limits::ADDRESSES_TIME;
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
-use nix::sys::socket::{AddressFamily, SockaddrLike};
+use nix::net::if_::if_nametoindex;
 use pagewire_memory::Uncancelled;
 use parking_lot::Mutex;
-use rustix::net::{SocketFlags, SocketType, socket_with};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -65,27 +63,25 @@ pub fn all_network_devices() -> io::Result<Vec<NetworkDevice>> {
     let default = default_route_device();
     let unusable =
         unusable_addresses(&std::fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default());
-    for entry in getifaddrs()? {
+    for entry in interface_addresses()? {
         // A device may go between the two calls.
-        let Ok(index) = if_nametoindex(entry.interface_name.as_str()) else { continue };
+        let Ok(index) = if_nametoindex(entry.name.as_str()) else { continue };
         let device = devices.entry(index).or_insert_with(|| NetworkDevice {
             mtu: 0,
             speed: None,
             addresses: Vec::new(),
             mac: [0; 6],
-            is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
-            has_carrier: entry.flags.contains(InterfaceFlags::IFF_RUNNING),
-            is_loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
-            has_default_route: default.as_deref() == Some(entry.interface_name.as_str()),
-            name: entry.interface_name,
+            is_up: entry.is_up,
+            has_carrier: entry.has_carrier,
+            is_loopback: entry.is_loopback,
+            has_default_route: default.as_deref() == Some(entry.name.as_str()),
+            name: entry.name,
             index,
         });
-        let Some(address) = entry.address else { continue };
-        if let Some(link) = address.as_link_addr() {
-            device.mac = link.addr().unwrap_or_default();
-        } else if let Some(address) = ip_of(&address).filter(|ip| !unusable.contains(&(index, *ip))) {
-            device.addresses.push(address);
+        if let Some(mac) = entry.mac {
+            device.mac = mac;
         }
+        device.addresses.extend(entry.address.filter(|ip| !unusable.contains(&(index, *ip))));
     }
     let mut devices: Vec<NetworkDevice> = devices.into_values().collect();
     let mut gone = Vec::new();
@@ -133,14 +129,6 @@ fn unusable_addresses(list: &str) -> HashSet<(u32, IpAddr)> {
         .collect()
 }
 
-fn ip_of(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
-    match address.family()? {
-        AddressFamily::Inet => Some(IpAddr::V4(address.as_sockaddr_in()?.ip())),
-        AddressFamily::Inet6 => Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())),
-        _ => None,
-    }
-}
-
 /// The device of the default route, IPv4's if there is one. /proc/self/net follows the process's network namespace, which
 /// sysfs need not.
 fn default_route_device() -> Option<String> {
@@ -163,24 +151,14 @@ fn default_route_device() -> Option<String> {
 }
 
 fn mtu_of(name: &str) -> io::Result<u32> {
-    let socket = socket_with(rustix::net::AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .or_else(|_| {
-            socket_with(rustix::net::AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        })?;
-    // SAFETY: zero is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let socket = control_socket()?;
+    let mut question = question(name)?;
     // SAFETY: SIOCGIFMTU takes a named ifreq and fills ifru_mtu (netdevice(7)).
     unsafe {
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) != 0 {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut question) != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(u32::try_from(request.ifr_ifru.ifru_mtu).unwrap_or(0))
+        Ok(u32::try_from(question.ifr_ifru.ifru_mtu).unwrap_or(0))
     }
 }
 
@@ -199,9 +177,9 @@ fn speed_of(device: &NetworkDevice) -> Option<u32> {
 pub struct Addresses(Mutex<Option<(u64, HashSet<IpAddr>)>>);
 
 /// The addresses of this network namespace, now.
-fn all_addresses() -> nix::Result<HashSet<IpAddr>> {
+fn all_addresses() -> io::Result<HashSet<IpAddr>> {
     let _uncancelled = Uncancelled::begin();
-    Ok(getifaddrs()?.filter_map(|entry| ip_of(&entry.address?)).collect())
+    Ok(interface_addresses()?.into_iter().filter_map(|entry| entry.address).collect())
 }
 
 impl Addresses {

@@ -13,6 +13,7 @@ mod faults;
 mod forward;
 mod handshake;
 mod host;
+mod interfaces;
 pub mod limits;
 mod link_changes;
 pub mod lock;

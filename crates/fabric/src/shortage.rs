@@ -1,9 +1,11 @@
 //! Which limit or filter is in the way where a thread, a process, memory or a descriptor cannot be had, and how to mend that.
 //!
 //! The kernel answers EAGAIN, ENOMEM or EMFILE, and names no limit. What is said here is read from the limits themselves
-//! (getrlimit(2), cgroups), once something has been refused.
+//! (getrlimit(2), cgroups), once something has been refused. Likewise of families of sockets that a filter forbids.
 
 use crate::seccomp::refused_calls;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::process::{Resource, getrlimit, getuid};
 use std::fs;
 use std::io;
@@ -29,11 +31,34 @@ pub fn shortage(error: &io::Error) -> Option<String> {
         }
         libc::ENOMEM => [data(), address_space()].into_iter().flatten().collect(),
         libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EAFNOSUPPORT => {
-            refused_calls().into_iter().collect()
+            [families(), refused_calls()].into_iter().flatten().collect()
         }
         _ => Vec::new(),
     };
     (!found.is_empty()).then(|| found.join("; "))
+}
+
+/// The families of sockets that the engine needs and this process may not have.
+fn families() -> Option<String> {
+    let is_refused = |family| {
+        let opened = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        matches!(opened, Err(Errno::AFNOSUPPORT | Errno::PERM | Errno::ACCESS))
+    };
+    let mut refused = Vec::new();
+    if is_refused(AddressFamily::UNIX) {
+        refused.push("AF_UNIX");
+    }
+    // One of the two will do.
+    if is_refused(AddressFamily::INET) && is_refused(AddressFamily::INET6) {
+        refused.push("AF_INET or AF_INET6");
+    }
+    (!refused.is_empty()).then(|| {
+        let names = refused.join(" and ");
+        format!(
+            "this process may have no sockets of {names}: a service manager (RestrictAddressFamilies=) or a seccomp filter forbids \
+             them; allow {names}"
+        )
+    })
 }
 
 fn descriptors() -> Option<String> {

@@ -4,10 +4,11 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer};
 use crate::device_files::kernel::uverbs_number;
 use crate::held::{HeldOverForks, Order};
-use crate::messages::tell_no_device;
+use crate::messages::{tell, tell_no_device};
 use crate::object::put;
 use crate::process::check_environment;
 use libc::{c_char, c_int};
+use pagewire_fabric::Explained;
 use pagewire_nic::device::{self, Device};
 use std::sync::{Arc, Weak};
 
@@ -87,7 +88,8 @@ fn fill<const N: usize>(array: &mut [c_char; N], text: &str) {
 
 /// The devices that exist now; those that were seen before keep their identity.
 fn present() -> Result<Vec<Arc<DeviceObject>>> {
-    let devices = device::devices()?;
+    let devices = device::devices()
+        .inspect_err(|error| tell(&format!("the network devices cannot be listed: {}", Explained(error))))?;
     let mut known = KNOWN.lock();
     known.retain(|device| device.strong_count() > 0);
     let mut present = Vec::new();

@@ -130,6 +130,6 @@ fn every_name_of_libibverbs_gives_the_engine() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {}\n{said}", output.status);
-        assert!(said.contains("a process has one engine"), "{name}: {said}");
+        assert_eq!(said.contains("a process has one engine"), name != "loading-rpath", "{name}: {said}");
     }
 }

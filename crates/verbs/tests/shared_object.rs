@@ -526,3 +526,29 @@ fn a_wrong_setting_is_told() {
         assert_eq!(told.matches(mend).count(), 1, "{told}");
     }
 }
+
+#[test]
+fn each_of_a_thousand_threads_gets_queue_pairs() {
+    for path in ["local", "udp"] {
+        run_on(path, "crowd");
+    }
+}
+
+#[test]
+fn a_forbidden_family_of_sockets_is_replaced_or_named() {
+    let compiled = program("families", "families");
+    let run = |path: &str, family: &str| {
+        let mut command = Command::new(compiled.get_program());
+        let output =
+            command.env("LD_LIBRARY_PATH", library()).env("PAGEWIRE_PATH", path).arg(family).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{family} on path {path}: {}\n{said}", output.status);
+        said
+    };
+    for path in ["local", "udp"] {
+        assert_eq!(run(path, "netlink"), "");
+        let said = run(path, "unix");
+        assert!(said.contains("may have no sockets of AF_UNIX") && said.lines().count() == 1, "{said}");
+    }
+}
