@@ -626,6 +626,9 @@ impl Requester {
         let longest = self.read_chunk;
         let wanted = if shared.link.lossless {
             longest
+        } else if shared.greeting && !shared.fills_gaps() {
+            // The peer may be a Pagewire that counts its READs, and cannot be told yet that requests are of one.
+            limits::LOSSY_SPAN
         } else {
             let least = limits::LEAST_READ_CHUNK / shared.link.response_mtu.max(1);
             longest.min(self.window.packets().max(least))
