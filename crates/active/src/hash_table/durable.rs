@@ -11,8 +11,10 @@
 mod image;
 mod log_file;
 
+use super::swap::{Swap, SwapRecord};
 use image::Header;
-use log_file::{LogFile, Logged};
+use log_file::LogFile;
+pub(super) use log_file::{Logged, fingerprint};
 use pagewire::{Error, Result};
 use pagewire_memory::FileWords;
 use rustix::fs::{FlockOperation, fallocate, flock};
@@ -98,21 +100,20 @@ impl Files {
         Ok(logs)
     }
 
-    fn remove_logs_before(&self, generation: u64) -> Result<()> {
+    pub fn remove_logs_before(&self, generation: u64) -> Result<()> {
         let logs = self.logs()?;
         let mut old = logs.iter().filter(|(of, _)| *of < generation);
         old.try_for_each(|(_, path)| std::fs::remove_file(path).map_err(failed("cannot remove", path)))
     }
 
-    /// Makes a checkpoint of the elements that `walk` hands over, and removes the logs of before.
+    /// Makes a checkpoint of the elements that `walk` hands over. The logs of before are not needed any more.
     pub fn save(
         &self,
         (generation, size): (u64, usize),
         walk: impl FnOnce(&mut image::Sink<'_>) -> Result<()>,
     ) -> Result<()> {
         let header = Header { generation, rank: self.rank as u32, size: size as u32 };
-        image::write(&self.path("checkpoint"), header, self.durability.syncs, walk)?;
-        self.remove_logs_before(generation)
+        image::write(&self.path("checkpoint"), header, self.durability.syncs, walk)
     }
 }
 
@@ -166,15 +167,13 @@ impl Ownership {
     }
 
     /// Hands over all changes of the volume as it was, and gives the generation that begins now.
-    pub fn rebuild(
-        &self,
-        size: usize,
-        mut change: impl FnMut(u64, Option<&[u8]>) -> Result<()>,
-    ) -> Result<u64> {
+    pub fn rebuild(&self, size: usize, mut change: impl FnMut(&Logged) -> Result<()>) -> Result<u64> {
         let files = &self.files;
         let (logs, mut changes) = (files.logs()?, Vec::new());
         let path = files.path("checkpoint");
-        let header = image::read(&path, |key, value| change(key, Some(value)))?;
+        let header = image::read(&path, |key, value| {
+            change(&Logged { stamp: 0, key, value: Some(value.to_vec()), expected: None })
+        })?;
         if let Some(header) = header
             && (header.rank as usize, header.size as usize) != (files.rank, size)
         {
@@ -201,7 +200,7 @@ impl Ownership {
             }
         }
         changes.sort_by_key(|change: &Logged| change.stamp);
-        changes.iter().try_for_each(|Logged { key, value, .. }| change(*key, value.as_deref()))?;
+        changes.iter().try_for_each(change)?;
         Ok(next)
     }
 }
@@ -266,6 +265,7 @@ pub(super) struct LogWriter {
     segment: Option<LogFile>,
     /// Of all files of this writer.
     bytes: u64,
+    has_begun: bool,
     records: Vec<u64>,
 }
 
@@ -279,7 +279,7 @@ pub(super) enum Appended {
 
 impl LogWriter {
     pub fn new(files: Files, generation: u64) -> Self {
-        LogWriter { files, generation, segment: None, bytes: 0, records: Vec::new() }
+        LogWriter { files, generation, segment: None, bytes: 0, has_begun: false, records: Vec::new() }
     }
 
     pub fn files(&self) -> &Files {
@@ -290,13 +290,25 @@ impl LogWriter {
         self.generation
     }
 
+    /// Whether a file was begun since this was last asked: the disk has taken one.
+    pub fn take_begun(&mut self) -> bool {
+        std::mem::take(&mut self.has_begun)
+    }
+
     /// Appends changes, all or none. `owner`: who may have been replaced since; `None`: this process is it.
     #[inline]
     pub fn append(&mut self, changes: &[Change<'_>], owner: Option<&Owner>) -> Result<Appended> {
         self.records.clear();
         log_file::write_records(changes, &mut self.records);
-        if !self.segment.as_ref().is_some_and(|segment| segment.has_space(&self.records))
-            && self.begin_segment(owner)? == Appended::Full
+        self.append_records(0, owner)
+    }
+
+    /// Appends the records that were made, and keeps so many words behind them.
+    #[inline]
+    fn append_records(&mut self, kept: usize, owner: Option<&Owner>) -> Result<Appended> {
+        let words = self.records.len() + kept;
+        if !self.segment.as_ref().is_some_and(|segment| segment.has_space(words))
+            && self.begin_segment(words, owner)? == Appended::Full
         {
             return Ok(Appended::Full);
         }
@@ -307,10 +319,10 @@ impl LogWriter {
     }
 
     #[cold]
-    fn begin_segment(&mut self, owner: Option<&Owner>) -> Result<Appended> {
+    fn begin_segment(&mut self, words: usize, owner: Option<&Owner>) -> Result<Appended> {
         static SEGMENTS: AtomicU64 = AtomicU64::new(0);
         let most = usize::try_from(self.files.durability.log_bytes).unwrap_or(SEGMENT).min(SEGMENT);
-        let bytes = most.max(self.records.len() * 8);
+        let bytes = most.max(words * 8);
         if self.bytes > 0 && self.bytes + bytes as u64 > self.files.durability.log_bytes {
             return Ok(Appended::Full);
         }
@@ -325,7 +337,30 @@ impl LogWriter {
         owner.map_or(Ok(()), Owner::check)?;
         self.bytes += bytes as u64;
         self.segment = Some(segment);
+        self.has_begun = true;
         Ok(Appended::Done)
+    }
+}
+
+/// The log of a volume, for a swap of its owner or of another process.
+pub(super) struct LoggedSwap<'l> {
+    pub log: &'l mut LogWriter,
+    /// As in [`LogWriter::append`].
+    pub owner: Option<&'l Owner>,
+}
+
+impl SwapRecord for LoggedSwap<'_> {
+    fn begin(&mut self, swap: &Swap<'_>) -> Result<Appended> {
+        self.log.records.clear();
+        log_file::write_swap(swap, &mut self.log.records);
+        // The record of its outcome never lacks space.
+        self.log.append_records(log_file::HEAD, self.owner)
+    }
+
+    fn end(&mut self, swap: &Swap<'_>, is_done: bool) -> Result<()> {
+        self.log.records.clear();
+        log_file::write_outcome(swap.key, is_done, &mut self.log.records);
+        self.log.append_records(0, self.owner).map(drop)
     }
 }
 
@@ -336,9 +371,57 @@ fn boot() -> Result<u64> {
     Ok(u64::from(crc32fast::hash(&id)) | 1 << 32)
 }
 
+/// An error of a file. Where the disk is what refuses, it says how that is mended.
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let what = format!("a durable hash table: {what} {}", path.display());
-    move |why| Error::System { what, why }
+    move |why| {
+        let why = match advice(&why) {
+            Some(advice) => io::Error::new(why.kind(), format!("{why}: {advice}")),
+            None => why,
+        };
+        Error::System { what, why }
+    }
+}
+
+/// How a disk that takes no more bytes is made to. `None`: something else is wrong.
+fn advice(why: &io::Error) -> Option<&'static str> {
+    Some(match why.kind() {
+        io::ErrorKind::StorageFull => {
+            "the disk is full; nothing that was flushed is lost, and lookups go on: free space there, and do this again"
+        }
+        io::ErrorKind::QuotaExceeded => {
+            "the disk quota is used up; nothing that was flushed is lost, and lookups go on: free space there, and do this again"
+        }
+        io::ErrorKind::FileTooLarge => {
+            "nothing that was flushed is lost, and lookups go on: raise the limit, and start the process again"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "nothing that was flushed is lost, and lookups go on: mount the file system for writing, and do this again"
+        }
+        _ => return None,
+    })
+}
+
+/// Whether an error says that files take no more bytes, so that elements can be looked up, and not be changed.
+pub(super) fn is_unwritable(error: &Error) -> bool {
+    let Error::System { why, .. } = error else { return false };
+    let is_of_device = why.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    is_of_device || why.kind() == io::ErrorKind::PermissionDenied || advice(why).is_some()
+}
+
+/// Whether a file may have so many bytes.
+///
+/// # Errors
+/// `FileTooLarge`: RLIMIT_FSIZE is less, and the kernel would answer a write with SIGXFSZ.
+fn check_file_size(bytes: u64) -> io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit.filter(|limit| *limit < bytes) {
+        Some(limit) => {
+            let why = format!("RLIMIT_FSIZE (ulimit -f) is {limit} bytes, and the file has more");
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
+        }
+        None => Ok(()),
+    }
 }
 
 fn damaged_file(path: &Path, at: u64) -> Error {

@@ -13,7 +13,7 @@ fn durable(folder: &Path) -> Arc<OwnVolume> {
     let durability = Durability { syncs: false, ..Durability::new(folder) };
     let kept = Kept { durability: &durability, rank: 0, size: 1 };
     let service = Service::Events(Events::default());
-    OwnVolume::begin(&node, TableOptions::new(10).shape(), service, Some(kept)).unwrap()
+    OwnVolume::begin(&node, TableOptions::new(10).shape(), service, 1, Some(kept)).unwrap()
 }
 
 /// A volume as another node sees it.
