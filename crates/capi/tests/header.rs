@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 23] = [
     "version",
     "error",
     "node",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 22] = [
     "handler",
     "access_log",
     "table",
+    "table_elements",
     "durable_table",
     "counting",
     "checkpoint",

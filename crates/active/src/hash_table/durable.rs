@@ -20,7 +20,7 @@ use pagewire_memory::FileWords;
 use rustix::fs::{FlockOperation, fallocate, flock};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -154,14 +154,29 @@ impl Ownership {
         std::fs::create_dir_all(folder).map_err(failed("cannot make the folder", folder))?;
         let path = files.path("owner");
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.map_err(failed("cannot open", &path))?;
+        let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                return Ownership::take_to_read(files, &path, error);
+            }
+            opened => opened.map_err(failed("cannot open", &path))?,
+        };
         lock(&file, &path)?;
         let has_space = fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, OWNER_FILE);
         has_space.map_err(|why| failed("cannot keep space for", &path)(why.into()))?;
         let words = FileWords::map(&file).map_err(failed("cannot map", &path))?;
         let incarnation = words[0].fetch_add(1, Ordering::SeqCst) + 1;
         let of_file = file.metadata().map_err(failed("cannot read", &path))?;
+        let ticket = OwnerTicket { device: of_file.dev(), inode: of_file.ino(), incarnation };
+        Ok(Ownership { _file: file, ticket, files })
+    }
+
+    /// As [`take`](Self::take), where the file system takes no changes, as `error` says. Whoever had the volume before has ended, or changes it no more.
+    fn take_to_read(files: Files, path: &Path, error: io::Error) -> Result<Ownership> {
+        let Ok(file) = File::open(path) else { return Err(failed("cannot open", path)(error)) };
+        lock(&file, path)?;
+        let incarnation = word_of(&file).map_err(failed("cannot read", path))?;
+        let of_file = file.metadata().map_err(failed("cannot read", path))?;
         let ticket = OwnerTicket { device: of_file.dev(), inode: of_file.ino(), incarnation };
         Ok(Ownership { _file: file, ticket, files })
     }
@@ -205,6 +220,13 @@ impl Ownership {
     }
 }
 
+/// The first word of a file.
+fn word_of(file: &File) -> io::Result<u64> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, 0)?;
+    Ok(u64::from_ne_bytes(word))
+}
+
 fn lock(file: &File, path: &Path) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -225,24 +247,53 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 
 /// The file of the owner of a volume, as another process sees it, which has the volume mapped.
 pub(super) struct Owner {
-    words: FileWords,
+    words: OwnerWords,
     incarnation: u64,
     path: PathBuf,
     pub files: Files,
+}
+
+/// The words of the file of an owner.
+enum OwnerWords {
+    Mapped(FileWords),
+    /// Its file system takes no changes.
+    ReadOnly(File),
+}
+
+impl OwnerWords {
+    fn open(path: &Path) -> io::Result<(File, OwnerWords)> {
+        match File::options().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                let file = File::open(path)?;
+                Ok((file.try_clone()?, OwnerWords::ReadOnly(file)))
+            }
+            opened => {
+                let file = opened?;
+                let words = FileWords::map(&file)?;
+                Ok((file, OwnerWords::Mapped(words)))
+            }
+        }
+    }
+
+    #[inline]
+    fn incarnation(&self) -> Option<u64> {
+        match self {
+            OwnerWords::Mapped(words) => words.first().map(|word| word.load(Ordering::SeqCst)),
+            OwnerWords::ReadOnly(file) => word_of(file).ok(),
+        }
+    }
 }
 
 impl Owner {
     /// Opens the file that the ticket of the owner names.
     pub fn open(files: Files, ticket: OwnerTicket) -> Result<Owner> {
         let path = files.path("owner");
-        let file =
-            File::options().read(true).write(true).open(&path).map_err(failed("cannot open", &path))?;
+        let (file, words) = OwnerWords::open(&path).map_err(failed("cannot open", &path))?;
         let of_file = file.metadata().map_err(failed("cannot read", &path))?;
         if (of_file.dev(), of_file.ino()) != (ticket.device, ticket.inode) {
             let why = "the owner of the volume names another file: all processes of a host name one folder, or all take `Scheme::Handler`";
             return Err(failed("cannot use", &path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        let words = FileWords::map(&file).map_err(failed("cannot map", &path))?;
         let owner = Owner { words, incarnation: ticket.incarnation, path, files };
         owner.check()?;
         Ok(owner)
@@ -251,7 +302,7 @@ impl Owner {
     /// Whether the process that has the volume is the one that this process knows.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        match self.words.first().map(|word| word.load(Ordering::SeqCst)) {
+        match self.words.incarnation() {
             Some(incarnation) if incarnation == self.incarnation => Ok(()),
             _ => Err(replaced(&self.path)),
         }

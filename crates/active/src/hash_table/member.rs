@@ -403,7 +403,7 @@ impl Member {
             return Ok(());
         }
         let why = format!(
-            "{} elements of this process or others had no space, and it could not grow; its process has logged why",
+            "{} elements of this process or others had no space in its memory or on its disk; its process has logged why",
             refused - known
         );
         Err(failed(&why))

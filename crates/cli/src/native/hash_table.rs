@@ -136,7 +136,7 @@ fn measure_once(
     load: &Load,
     round: u32,
 ) -> Result<f64> {
-    table.clear_volume()?;
+    table.clear()?;
     node.barrier()?;
     let inserts = if node.rank() < load.handlers { 0 } else { load.inserts };
     let keys = || Keys::of(node.rank(), round).take(inserts as usize);

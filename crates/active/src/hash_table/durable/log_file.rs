@@ -136,7 +136,15 @@ impl LogFile {
 
 /// Closes a log for whoever appends to it, and adds its changes.
 pub fn close_and_read(path: &Path, boot: u64, changes: &mut Vec<Logged>) -> Result<()> {
-    let file = File::options().read(true).write(true).open(path).map_err(failed("cannot open", path))?;
+    let file = match File::options().read(true).write(true).open(path) {
+        // Nobody can append to it either.
+        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+            let bytes = std::fs::read(path).map_err(failed("cannot read", path))?;
+            let words: Vec<AtomicU64> = to_words(&bytes[..bytes.len() / 8 * 8]).map(AtomicU64::new).collect();
+            return if words.len() < HEADER { Ok(()) } else { read_log(path, &words, boot, changes) };
+        }
+        opened => opened.map_err(failed("cannot open", path))?,
+    };
     let words = match FileWords::map(&file) {
         Ok(words) if words.len() >= HEADER => words,
         // Its maker was killed before the file had its space.
@@ -144,6 +152,11 @@ pub fn close_and_read(path: &Path, boot: u64, changes: &mut Vec<Logged>) -> Resu
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(()),
         Err(error) => return Err(failed("cannot map", path)(error)),
     };
+    read_log(path, &words, boot, changes)
+}
+
+/// Closes the words of a log, and adds its changes.
+fn read_log(path: &Path, words: &[AtomicU64], boot: u64, changes: &mut Vec<Logged>) -> Result<()> {
     // Also where its maker has not come so far that it says what it is: it appends behind that.
     let tail = words[TAIL].fetch_or(CLOSED, Ordering::SeqCst) & !CLOSED;
     if tail == 0 {
