@@ -161,6 +161,14 @@ fn elements_are_looped_over_cleared_and_compared() {
 }
 
 #[test]
+fn accesses_to_lost_memory_say_so() {
+    let program = compiled("tests/c/lost_memory.c");
+    for said in run_job(&program) {
+        assert_eq!(said, "done\n".repeat(3));
+    }
+}
+
+#[test]
 fn applications_do_what_the_guide_says() {
     let table = compiled("examples/hash_table.c");
     run(&table, &shown("hash-table", "hash_table"));
