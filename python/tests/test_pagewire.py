@@ -305,6 +305,8 @@ class Errors(Alone):
         with self.assertRaises(pagewire.Error) as raised:
             self.remote[0]
         self.assertEqual(raised.exception.code, ErrorCode.KEY)
+        with self.assertRaises(pagewire.Error):
+            self.node.unexport(self.token)
 
     def test_truncated_memory_says_so(self) -> None:
         with tempfile.TemporaryFile() as file:
@@ -330,8 +332,6 @@ class Errors(Alone):
             with self.assertRaisesRegex(pagewire.Error, "Scheme.NEAREST") as raised:
                 self.node.hash_table(10, scheme=pagewire.Scheme.BY_OPERATIONS, durable=pagewire.Durable(folder))
             self.assertNotRegex(str(raised.exception), "`|::|pw_|PW_")
-        with self.assertRaises(pagewire.Error):
-            self.node.unexport(self.token)
 
     def test_tokens_that_are_none(self) -> None:
         with self.assertRaisesRegex(ValueError, "a token has 56 bytes"):

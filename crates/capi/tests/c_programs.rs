@@ -161,6 +161,14 @@ fn elements_are_looped_over_cleared_and_compared() {
 }
 
 #[test]
+fn space_is_used_again_while_others_read() {
+    let program = compiled("tests/c/table_churn.c");
+    for said in run_job(&program) {
+        assert_eq!(said, "done\n".repeat(3));
+    }
+}
+
+#[test]
 fn accesses_to_lost_memory_say_so() {
     let program = compiled("tests/c/lost_memory.c");
     for said in run_job(&program) {
