@@ -59,6 +59,29 @@ class HashTables(Alone):
             self.assertEqual((volume.elements, volume.cells, volume.malformed), (len(values), 1000, 0))
             self.assertEqual(table[200], values[200])
 
+    def test_loop_clear_and_compare_and_set(self) -> None:
+        for scheme in pagewire.Scheme:
+            table = self.node.hash_table(10, scheme=scheme)
+            values = {key: bytes([key % 256]) * (key % 90) for key in range(1, 1500)}
+            table.insert_batch(values)
+            table.flush()
+            found = list(table.items())
+            self.assertEqual((len(found), dict(found)), (len(values), values))
+            self.assertEqual((sorted(table), len(list(table.values()))), (sorted(values), len(values)))
+            for key, value in table.items():
+                # It may be changed in the midst of a loop.
+                table[key + 10000] = value
+                del table[key]
+            self.assertFalse(table.compare_and_set(1, b"", b"one"))
+            self.assertTrue(table.compare_and_set(1, None, b""))
+            self.assertFalse(table.compare_and_set(1, None, b"one"))
+            self.assertTrue(table.compare_and_set(1, b"", b"one" * 100))
+            self.assertTrue(table.compare_and_set(1, b"one" * 100, None))
+            self.assertNotIn(1, table)
+            table.clear()
+            self.assertEqual((list(table.items()), table.volume().elements), ([], 0))
+            table.close()
+
     def test_schemes(self) -> None:
         for scheme in pagewire.Scheme:
             table = self.node.hash_table(10, spare=4, value_bytes=100, scheme=scheme)
@@ -111,7 +134,8 @@ class HashTables(Alone):
         self.assertRaises(TypeError, table.insert, "a", b"")
         self.assertRaises(TypeError, table.insert, 1, "text")
         self.assertRaises(TypeError, table.insert_batch, [(1, None)])
-        self.assertRaises(TypeError, iter, table)
+        self.assertRaises(TypeError, table.compare_and_set, 1, "text", None)
+        self.assertRaises(ValueError, table.compare_and_set, 0, None, b"")
         table.close()
         table.close()
         self.assertRaises(ValueError, table.lookup, 1)

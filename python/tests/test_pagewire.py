@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import mmap
 import os
 import signal
 import subprocess
@@ -306,6 +307,31 @@ class Errors(Alone):
         self.assertEqual(raised.exception.code, ErrorCode.KEY)
         with self.assertRaises(pagewire.Error):
             self.node.unexport(self.token)
+
+    def test_truncated_memory_says_so(self) -> None:
+        with tempfile.TemporaryFile() as file:
+            file.truncate(1 << 16)
+            memory = mmap.mmap(file.fileno(), 1 << 16)
+            token = self.node.export(memory, read=True, write=True)
+            remote = self.node.open(token, np.uint8)
+            remote[0] = 7
+            file.truncate(1 << 12)
+            for access in (lambda: remote[1 << 15], lambda: remote[4090:4100], lambda: remote.put(1 << 12, np.zeros(9)).wait()):
+                with self.assertRaisesRegex(pagewire.Error, "truncated") as raised:
+                    access()
+                self.assertEqual(raised.exception.code, ErrorCode.MEMORY)
+            self.assertEqual(remote[0], 7)
+            self.node.unexport(token)
+
+    def test_errors_name_calls_of_python(self) -> None:
+        # Of the heap, which the crate in Rust and the environment make.
+        with self.assertRaises(pagewire.Error) as raised:
+            self.node.hash_table(1 << 40)
+        self.assertNotRegex(str(raised.exception), "`|::|pw_")
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(pagewire.Error, "Scheme.NEAREST") as raised:
+                self.node.hash_table(10, scheme=pagewire.Scheme.BY_OPERATIONS, durable=pagewire.Durable(folder))
+            self.assertNotRegex(str(raised.exception), "`|::|pw_|PW_")
 
     def test_tokens_that_are_none(self) -> None:
         with self.assertRaisesRegex(ValueError, "a token has 56 bytes"):

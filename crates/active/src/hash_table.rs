@@ -24,24 +24,29 @@
 //! What a member has flushed stays when that member ends. The elements of a volume lie in the memory of its owner, and end with it, but for
 //! a table that is [durable](HashTable::join_durable): there they are in files, and a process that [restarts](HashTable::restart) has them.
 
+mod compaction;
 mod durable;
+mod elements;
 #[cfg(test)]
 mod linking;
 mod member;
 mod messages;
 mod own;
+mod swap;
 mod ticket;
 mod volume;
 
 pub use durable::Durability;
+pub use elements::{Element, Elements, TableCursor};
 pub use volume::MAX_VALUE;
 
 use crate::log::Events;
 use member::Member;
 use messages::MAX_KEYS;
-use own::{Kept, OwnVolume};
+use own::{Kept, OwnVolume, is_swap};
 use pagewire::{Node, Result};
 use std::sync::Arc;
+use swap::Swap;
 use ticket::Ticket;
 use volume::{Shape, hash};
 
@@ -117,6 +122,8 @@ pub struct VolumeStatistics {
 /// A hash table from keys of 8 bytes, which are not 0, to values of any size up to [`MAX_VALUE`].
 pub struct HashTable {
     own: Arc<OwnVolume>,
+    /// Of this process among the members.
+    rank: usize,
     /// By rank; `None`: this process.
     members: Vec<Option<Member>>,
 }
@@ -135,7 +142,7 @@ impl HashTable {
     /// # Errors
     /// As those of [`join`](Self::join).
     pub fn join_served(node: &Arc<Node>, options: &TableOptions, service: Service) -> Result<HashTable> {
-        let own = OwnVolume::begin(node, options.shape(), service, None)?;
+        let own = OwnVolume::begin(node, options.shape(), service, node.size(), None)?;
         let tickets = node.all_gather_bytes(&own.ticket().to_bytes())?;
         HashTable::open(node, options, own, (node.rank(), &tickets))
     }
@@ -153,7 +160,7 @@ impl HashTable {
     ) -> Result<HashTable> {
         refuse_operations(options)?;
         let kept = Kept { durability, rank: node.rank(), size: node.size() };
-        let own = OwnVolume::begin(node, options.shape(), service, Some(kept))?;
+        let own = OwnVolume::begin(node, options.shape(), service, node.size(), Some(kept))?;
         let tickets = node.all_gather_bytes(&own.ticket().to_bytes())?;
         HashTable::open(node, options, own, (node.rank(), &tickets))
     }
@@ -178,7 +185,7 @@ impl HashTable {
             return Err(not_durable("a rank to restart is less than the count of the tickets"));
         }
         let kept = Kept { durability, rank, size: tickets.len() };
-        let own = OwnVolume::begin(node, options.shape(), service, Some(kept))?;
+        let own = OwnVolume::begin(node, options.shape(), service, tickets.len(), Some(kept))?;
         HashTable::open(node, options, own, (rank, tickets))
     }
 
@@ -196,7 +203,7 @@ impl HashTable {
             }
         };
         let members = tickets.iter().enumerate().map(open).collect::<Result<_>>()?;
-        Ok(HashTable { own, members })
+        Ok(HashTable { own, rank: own_rank, members })
     }
 
     /// Where the volume of this process is: plain bytes, for a member that [restarts](Self::restart), or for [`readmit`](Self::readmit).
@@ -330,13 +337,102 @@ impl HashTable {
         self.own.resize(cells)
     }
 
-    /// Empties the volume of this process. Others must not write to it meanwhile: what they do may stay or not.
+    /// Removes all elements, of all volumes, behind everything that this process did before. One process calls this, and others need not.
+    ///
+    /// Each volume is emptied at one instant, but not all at the same one: what others insert meanwhile may stay or not. When this returns all are emptied,
+    /// as if each element had been deleted and flushed.
     ///
     /// # Errors
-    /// Those of [`checkpoint`](Self::checkpoint), which a durable table makes then. The elements may be back when the volume is loaded again.
+    /// As those of [`flush`](Self::flush); those of [`checkpoint`](Self::checkpoint), which the owner of a durable volume makes first. Some volumes may be
+    /// emptied, and others have all their elements.
     pub fn clear(&self) -> Result<()> {
         self.own.check_owner()?;
+        // All of them, so that one owner that is lost keeps nothing of the others.
+        let cleared = self.members.iter().flatten().map(|member| member.clear(self.rank, &self.own));
+        cleared.fold(Ok(()), Result::and).and(self.own.clear())
+    }
+
+    /// Removes all elements of the volume of this process, at one instant.
+    ///
+    /// # Errors
+    /// A peer is stopped within an access; those of [`checkpoint`](Self::checkpoint), which a durable table makes first. Nothing is removed then.
+    pub fn clear_volume(&self) -> Result<()> {
+        self.own.check_owner()?;
         self.own.clear()
+    }
+
+    /// Sets the value of a key to `new` if it is `expected`, and says whether it was. `None` stands for no value: so this inserts a key that is not there,
+    /// replaces or deletes a value. It is atomic against all that is done to the key, by whomever, and it has happened when this returns, behind everything
+    /// that this process did to the same key before.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire_active::{HashTable, TableOptions};
+    /// # let node = std::sync::Arc::new(pagewire::Node::alone()?);
+    /// # let table = HashTable::join(&node, &TableOptions::new(10))?;
+    /// assert!(table.compare_and_set(7, None, Some(b"mine"))?, "the first one to come");
+    /// assert!(!table.compare_and_set(7, None, Some(b"mine, too"))?);
+    /// assert!(table.compare_and_set(7, Some(b"mine"), None)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `System`: the key is 0, or both values together are longer than [`MAX_VALUE`]; else as those of [`insert`](Self::insert). Where an owner is lost
+    /// meanwhile it may have happened.
+    pub fn compare_and_set(&self, key: u64, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        check(key, &[])?;
+        let swap = Swap { key, expected, new };
+        if !is_swap(&swap) {
+            return Err(refused_element(&format!("both values together have more than {MAX_VALUE} bytes")));
+        }
+        match self.member_of(key) {
+            Some(member) => member.compare_and_set(self.rank, &swap, &self.own),
+            None => self.own.compare_and_set(&swap),
+        }
+    }
+
+    /// All elements, in any order. Each element that is there during the whole loop comes exactly once, with a value that it has had meanwhile. One that is
+    /// inserted or deleted meanwhile comes once or not at all. The loop holds nothing: anything may be done to the table in its midst.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire_active::{HashTable, TableOptions};
+    /// # let node = std::sync::Arc::new(pagewire::Node::alone()?);
+    /// # let table = HashTable::join(&node, &TableOptions::new(10))?;
+    /// # table.insert(7, b"seven")?;
+    /// for element in table.elements() {
+    ///     let (key, value) = element?;
+    ///     println!("{key}: {} bytes", value.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// An error is that of a [lookup](Self::lookup), and ends the loop.
+    pub fn elements(&self) -> Elements<'_> {
+        Elements::new(self)
+    }
+
+    /// The next elements of a [loop](Self::elements), some at a time, and moves its cursor behind them. None: there are no more.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup). The cursor stays.
+    pub fn next_elements(&self, cursor: &mut TableCursor) -> Result<Vec<Element>> {
+        while let Some(member) = self.members.get(cursor.rank) {
+            let part = match member {
+                Some(member) => member.part(cursor.hash)?,
+                None => self.own.part(cursor.hash)?,
+            };
+            *cursor = match part.next {
+                Some(hash) => TableCursor { hash, ..*cursor },
+                None => TableCursor { rank: cursor.rank + 1, hash: 0 },
+            };
+            if !part.elements.is_empty() {
+                return Ok(part.elements);
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// Walks the chains of the volume of this process.
@@ -372,15 +468,17 @@ fn not_durable(why: &str) -> pagewire::Error {
 }
 
 fn check(key: u64, value: &[u8]) -> Result<()> {
-    let refuse = |why: String| {
-        let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-        Err(pagewire::Error::System { what: "an element of a hash table".into(), why })
-    };
     if key == 0 {
-        return refuse("the key is 0, which marks an empty cell: take another one".into());
+        return Err(refused_element("the key is 0, which marks an empty cell: take another one"));
     }
     if value.len() > MAX_VALUE {
-        return refuse(format!("its value has {} bytes, and {MAX_VALUE} are the most", value.len()));
+        let why = format!("its value has {} bytes, and {MAX_VALUE} are the most", value.len());
+        return Err(refused_element(&why));
     }
     Ok(())
+}
+
+fn refused_element(why: &str) -> pagewire::Error {
+    let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+    pagewire::Error::System { what: "an element of a hash table".into(), why }
 }

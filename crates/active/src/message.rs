@@ -20,6 +20,10 @@ pub(crate) mod kind {
     pub const CHECKPOINT: u32 = 4;
     /// The puts of a batch.
     pub const BATCH: u32 = 5;
+    /// A hash table: to set a value if the present one is expected, and to answer.
+    pub const SWAP: u32 = 6;
+    /// A hash table: to remove all elements of the volume, and to answer.
+    pub const CLEAR: u32 = 7;
 }
 
 /// The first word of a message.

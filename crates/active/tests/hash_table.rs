@@ -239,6 +239,7 @@ fn what_nothing_names_takes_no_memory() {
     let statistics = table.statistics().unwrap();
     assert_eq!((statistics.elements, statistics.cells), (19_999, 10));
     table.clear().unwrap();
+    assert_eq!((table.statistics().unwrap().elements, table.elements().count()), (0, 0));
     table.resize(100).unwrap();
     for round in 0..20_000u64 {
         table.insert(1 + round % 50, &[round as u8; 100]).unwrap();
@@ -246,4 +247,47 @@ fn what_nothing_names_takes_no_memory() {
     let statistics = table.statistics().unwrap();
     assert!(statistics.elements == 50 && statistics.cells < 1000, "{statistics:?}");
     assert!(table.resize(usize::MAX).is_err() && table.lookup(1).unwrap().is_some());
+}
+
+/// In a heap that has no space for a second volume, the space of deleted elements and of overwritten values is used again, by elements of other keys and lengths.
+#[test]
+fn deleted_space_is_used_again_without_a_second_volume() {
+    const CHILD: &str = "PAGEWIRE_TABLE_IS_FULL";
+    if std::env::var_os(CHILD).is_none() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "deleted_space_is_used_again_without_a_second_volume", "--nocapture"]);
+        let output =
+            command.env(CHILD, "1").env("PAGEWIRE_HEAP_RANGE", (384 << 20).to_string()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let node = Arc::new(Node::alone().unwrap());
+    let table = HashTable::join(&node, &TableOptions::new(100)).unwrap();
+    let value = |key: u64, length: u64| vec![key as u8; length as usize];
+    let full = (1..).find(|key| table.insert(*key, &value(*key, 2000)).is_err()).unwrap();
+    table.flush().unwrap_or_else(|error| panic!("the caller was told: {error}"));
+    assert!(full > 1000, "{full}");
+    let mut there = (1..full).map(|key| (key, 2000)).collect::<std::collections::BTreeMap<_, _>>();
+    let mut next = full;
+    for (round, length) in [(0, 2000), (1, 1000), (2, 3000), (3, 500)] {
+        // Half of the elements go, and others take nine tenths of their space.
+        let gone: Vec<u64> = there.keys().copied().filter(|key| key % 2 == round % 2).collect();
+        let bytes: u64 = gone.iter().map(|key| there.remove(key).unwrap()).sum();
+        gone.iter().for_each(|key| table.delete(*key).unwrap());
+        for _ in 0..bytes * 9 / 10 / length {
+            table
+                .insert(next, &value(next, length))
+                .unwrap_or_else(|error| panic!("{round} {next}: {error}"));
+            there.insert(next, length);
+            next += 1;
+        }
+        for (key, length) in &there {
+            assert!(
+                table.lookup(*key).unwrap().is_some_and(|found| found == value(*key, *length)),
+                "{round} {key}"
+            );
+        }
+        assert_eq!(table.statistics().unwrap().elements, there.len());
+    }
 }

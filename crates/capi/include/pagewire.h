@@ -21,6 +21,16 @@
 #define PW_VERSION 256
 
 /**
+ * For pw_error_message_for(): names of calls as C++ has them.
+ */
+#define PW_CPP 1
+
+/**
+ * For pw_error_message_for(): names of calls as Python has them.
+ */
+#define PW_PYTHON 2
+
+/**
  * Who has the token may get.
  */
 #define PW_READ 1
@@ -886,6 +896,26 @@ typedef struct {
 } pw_volume;
 
 /**
+ * What a loop hands the elements of a table to. The element and its bytes are good until it returns. It may call everything but pw_table_free() for the
+ * table. Another value than 0 ends the loop.
+ */
+typedef int (*pw_element_function)(void *context, const pw_element *element);
+
+/**
+ * Where a loop over the elements of a table is. All 0: at the beginning.
+ */
+typedef struct {
+    /**
+     * The rank of the process whose elements come next.
+     */
+    size_t rank;
+    /**
+     * The hash of the key from which on they come.
+     */
+    uint64_t hash;
+} pw_table_cursor;
+
+/**
  * Where the volumes of a table lie when their processes do not run.
  */
 typedef struct {
@@ -1318,6 +1348,11 @@ const char *pw_version_text(void);
  * It is valid until the next call of this thread that is refused.
  */
 const char *pw_error_message(void);
+
+/**
+ * As pw_error_message(), with the names of calls that another language has for them: PW_CPP or PW_PYTHON. It is for the packages of these languages.
+ */
+const char *pw_error_message_for(uint32_t language);
 
 /**
  * The name of a code, as "PW_BOUNDS". It is static. A number that is no code: "unknown".
@@ -2061,6 +2096,52 @@ pw_error pw_table_resize(pw_table *table,
  * PW_ARGUMENT, PW_HANDLE; PW_SYSTEM: a process has written over it.
  */
 pw_error pw_table_volume(pw_table *table, pw_volume *volume);
+
+/**
+ * Hands over all elements of a table, in any order. Each element that is there during the whole loop comes exactly once, with a value that it has had
+ * meanwhile. One that is inserted or deleted meanwhile comes once or not at all. The loop holds nothing that others wait for.
+ *
+ * each: is called by this thread, with the context. PW_ARGUMENT, PW_HANDLE; as pw_table_lookup(), and then not all elements came.
+ */
+pw_error pw_table_for_each(pw_table *table,
+                           pw_element_function each,
+                           void *context);
+
+/**
+ * Hands over the next elements of a loop, some at a time, and moves its cursor behind them: for loops that are not one call, of which pw_table_for_each() says
+ * what they give.
+ *
+ * *count: gets how many they are, 0 if there are no more. each: its value is not looked at. PW_ARGUMENT, PW_HANDLE; as pw_table_lookup(), and the cursor stays.
+ */
+pw_error pw_table_next(pw_table *table,
+                       pw_table_cursor *cursor,
+                       pw_element_function each,
+                       void *context,
+                       size_t *count);
+
+/**
+ * Removes all elements of a table, of the volumes of all processes, behind everything that this process did before. One process calls this, and others
+ * need not. Each volume is emptied at one instant, but not all at the same one: what others insert meanwhile may stay or not. When this returns all are emptied.
+ *
+ * As pw_table_flush(); as pw_table_checkpoint(), which the owner of a durable volume makes first. Then some volumes are emptied, and others have all their elements.
+ */
+pw_error pw_table_clear(pw_table *table);
+
+/**
+ * Sets the value of a key if it is the expected one. It is atomic against all that is done to the key, by whomever, and it has happened when this returns,
+ * behind everything that this process did to the same key before.
+ *
+ * expected: of expected_length bytes. value: the new one, of length bytes. A length of PW_ABSENT stands for no value, so this inserts a key that is not there,
+ * replaces or deletes a value. *was_set: gets 1, or 0 if the value is another one than expected. PW_ARGUMENT; PW_SYSTEM: the key is 0, or both values together
+ * are too long; else as pw_table_insert(). Where a process is lost meanwhile it may have happened.
+ */
+pw_error pw_table_compare_and_set(pw_table *table,
+                                  uint64_t key,
+                                  const void *expected,
+                                  uint64_t expected_length,
+                                  const void *value,
+                                  uint64_t length,
+                                  int *was_set);
 
 /**
  * As pw_table_join(), with volumes that outlive their processes. A volume that a process of the same rank has left in the folder is this process's, with all its

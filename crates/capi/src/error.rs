@@ -1,5 +1,6 @@
 //! Codes of errors, and the sentence that each thread keeps of its last one.
 
+use crate::language::{Language, in_language};
 use pagewire::bootstrap::JobError;
 use pagewire::{Error, Failure, OperationError, Rule};
 use pagewire_active::experimental::transactions::TransactionError;
@@ -120,25 +121,62 @@ impl Refusal {
     /// Keeps the sentence for this thread, and gives the code.
     pub fn record(self) -> pw_error {
         // A NUL would end the sentence; no sentence of ours has one, but names in the environment are the user's.
-        let text = self.sentence.replace('\0', "?");
+        let sentence = self.sentence.replace('\0', "?");
         // A thread that ends has nobody to read it.
         let _ = MESSAGE.try_with(|message| {
-            message.replace(CString::new(text).ok());
+            message.replace(Message { sentence, texts: Default::default() });
         });
         self.code
     }
 }
 
-thread_local! {
-    static MESSAGE: RefCell<Option<CString>> = const { RefCell::new(None) };
+/// The last refusal of a thread.
+#[derive(Default)]
+struct Message {
+    sentence: String,
+    /// As each language has it that has asked.
+    texts: [Option<CString>; Language::COUNT],
 }
+
+impl Message {
+    fn text(&mut self, language: Language) -> *const c_char {
+        let text = self.texts[language as usize]
+            .get_or_insert_with(|| CString::new(in_language(&self.sentence, language)).unwrap_or_default());
+        text.as_ptr()
+    }
+}
+
+thread_local! {
+    static MESSAGE: RefCell<Message> = RefCell::default();
+}
+
+/// For pw_error_message_for(): names of calls as C++ has them.
+pub const PW_CPP: u32 = 1;
+/// For pw_error_message_for(): names of calls as Python has them.
+pub const PW_PYTHON: u32 = 2;
+
+const _: () = assert!(PW_CPP == Language::Cpp as u32 && PW_PYTHON == Language::Python as u32);
 
 /// The last refusal of a call of this thread, in a sentence: what was refused, by which side, by which rule. Empty: nothing was refused.
 /// It is valid until the next call of this thread that is refused.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_error_message() -> *const c_char {
-    let last = MESSAGE.try_with(|message| message.borrow().as_deref().map(CStr::as_ptr));
-    last.unwrap_or(Some(c"the thread ends".as_ptr())).unwrap_or(c"".as_ptr())
+    message(Language::C)
+}
+
+/// As pw_error_message(), with the names of calls that another language has for them: PW_CPP or PW_PYTHON. It is for the packages of these languages.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_error_message_for(language: u32) -> *const c_char {
+    message(match language {
+        PW_CPP => Language::Cpp,
+        PW_PYTHON => Language::Python,
+        _ => Language::C,
+    })
+}
+
+fn message(language: Language) -> *const c_char {
+    let last = MESSAGE.try_with(|message| message.borrow_mut().text(language));
+    last.unwrap_or(c"the thread ends".as_ptr())
 }
 
 /// The name of a code, as "PW_BOUNDS". It is static. A number that is no code: "unknown".
@@ -364,6 +402,20 @@ mod tests {
         assert_eq!(Refusal::argument("the first\0rule").record(), pw_error::PW_ARGUMENT);
         std::thread::spawn(|| assert_eq!(message(), "")).join().unwrap();
         assert_eq!(message(), "the first?rule");
+    }
+
+    #[test]
+    fn a_sentence_is_read_in_each_language() {
+        Refusal::argument("set `HeapOptions::range`, or call `replay`").record();
+        let read = |text: *const c_char| {
+            // SAFETY: the message is a string of this thread.
+            unsafe { CStr::from_ptr(text) }.to_str().unwrap()
+        };
+        let first = pw_error_message();
+        assert_eq!(read(first), "set PAGEWIRE_HEAP_RANGE, or call pw_process_replay()");
+        assert_eq!(read(pw_error_message_for(PW_PYTHON)), "set PAGEWIRE_HEAP_RANGE, or call replay()");
+        assert_eq!(pw_error_message(), first, "it stays until the next refusal");
+        assert_eq!(pw_error_message_for(0), first);
     }
 
     #[test]

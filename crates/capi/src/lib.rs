@@ -9,6 +9,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`version`], [`error`] | which library this is; codes and sentences |
+//! | [`language`] | the names of calls in sentences, as each language has them |
 //! | [`boundary`] | no panic crosses it, every refusal becomes a code |
 //! | [`handle`] | what stands behind opaque pointers |
 //! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
@@ -16,6 +17,7 @@
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
+//! | [`table_elements`] | a loop over the elements of a hash table, and what is done to all of them or to an expected one |
 //! | [`durable_table`] | hash tables that outlive their processes |
 //! | [`parity`] | checkpoints of several processes, whose XOR another one keeps |
 //! | [`built_in`], [`batch`] | handlers that need no code of the owner; puts that go together |
@@ -41,6 +43,7 @@ pub mod global_space;
 pub mod handle;
 pub mod handler;
 pub mod heap;
+pub mod language;
 pub mod malloc;
 pub mod node;
 pub mod operation;
@@ -52,6 +55,7 @@ pub mod signal;
 pub mod source;
 pub mod stream;
 pub mod table;
+pub mod table_elements;
 pub mod transactions;
 pub mod verbs;
 pub mod verbs_regions;

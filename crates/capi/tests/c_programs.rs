@@ -155,6 +155,30 @@ fn shown(page: &str, name: &str) -> String {
 }
 
 #[test]
+fn elements_are_looped_over_cleared_and_compared() {
+    let program = compiled("tests/c/table_elements.c");
+    for said in run_job(&program) {
+        assert_eq!(said, "done\n".repeat(3));
+    }
+}
+
+#[test]
+fn space_is_used_again_while_others_read() {
+    let program = compiled("tests/c/table_churn.c");
+    for said in run_job(&program) {
+        assert_eq!(said, "done\n".repeat(3));
+    }
+}
+
+#[test]
+fn accesses_to_lost_memory_say_so() {
+    let program = compiled("tests/c/lost_memory.c");
+    for said in run_job(&program) {
+        assert_eq!(said, "done\n".repeat(3));
+    }
+}
+
+#[test]
 fn applications_do_what_the_guide_says() {
     let table = compiled("examples/hash_table.c");
     run(&table, &shown("hash-table", "hash_table"));

@@ -19,6 +19,7 @@ const SOURCES: [&str; 23] = [
     "handler",
     "access_log",
     "table",
+    "table_elements",
     "durable_table",
     "counting",
     "source",

@@ -222,6 +222,7 @@ impl Server {
             Ask::List => Reply::Files { files: self.files.iter().map(ServedFile::entry).collect() },
             Ask::Open { name, upload } => {
                 let (index, file) = self.file(&name)?;
+                file.check_length()?;
                 let token = self.published_at(at)?.regions[index].1;
                 Reply::Opened(Opened {
                     entry: file.entry(),

@@ -45,12 +45,13 @@ fn json(path: &str, directory: &Path, words: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Runs what must fail with a status of 1 and a text.
-fn fails(path: &str, directory: &Path, words: &[&str], wanted: &str) {
+/// Runs what must fail with a status of 1 and a text. Returns all that it says.
+fn fails(path: &str, directory: &Path, words: &[&str], wanted: &str) -> String {
     let output = run(path, directory, words);
     let told = text(&output);
     assert!(output.status.code() == Some(1) && told.contains(wanted), "{words:?}: {}: {told}", output.status);
     assert!(!told.contains("panicked"), "{told}");
+    told
 }
 
 /// A server, which ends with the test.
@@ -216,7 +217,8 @@ fn a_transfer_goes_on_where_it_was() {
         // Other bytes than those of the server: nobody takes them for the file, nor tries to go on with them twice.
         fs::write(&partial, &contents(LENGTH, 2)[..done]).unwrap();
         let words = ["get", "--force", "--json", server.place()];
-        fails(path, here.path(), &words, "bytes are not those of the server");
+        let text = fails(path, here.path(), &words, "bytes are not those of the server");
+        assert!(text.contains(".part were corrupted") && text.contains("run the command again"), "{text}");
         assert!(!partial.exists() && fs::read(&output).unwrap() == contents(LENGTH, 1));
         assert_eq!(json(path, here.path(), &words)["resumed"], 0);
 
@@ -331,19 +333,43 @@ fn memory_is_served_as_files_are() {
 fn a_file_that_is_truncated_harms_nobody_else() {
     let (there, here) = (directory(), directory());
     let source = new_file(there.path(), "a.bin", &contents(LENGTH, 1));
-    let server = Server::start("auto", there.path(), &["a.bin"]);
+    new_file(there.path(), "b.bin", &contents(LENGTH, 2));
+    let server = Server::start("auto", there.path(), &["a.bin", "b.bin"]);
     let open = Ask::Open { name: "a.bin".to_owned(), upload: None };
     let Reply::Opened(opened) = server.client().ask(open).unwrap() else { panic!() };
     let node = Node::alone().unwrap();
     let region = node.open(&opened.token().unwrap()).unwrap();
     File::options().write(true).open(&source).unwrap().set_len(1 << 20).unwrap();
     let error = region.get::<u8>(2 << 20, 4096).unwrap().wait().unwrap_err();
-    assert!(matches!(error.failure, Failure::Refused { rule: Rule::Memory | Rule::Key, .. }), "{error}");
+    assert!(matches!(error.failure, Failure::Refused { rule: Rule::Memory, .. }), "{error}");
     let asked = server.client().ask(Ask::Checksum { name: "a.bin".to_owned(), length: LENGTH as u64 });
-    assert!(format!("{:#}", asked.unwrap_err()).contains("has 1048576 bytes"));
-    // What is left of it is had.
-    json("auto", here.path(), &["get", "--json", server.place()]);
-    assert!(fs::read(here.path().join("a.bin")).unwrap() == contents(LENGTH, 1)[..1 << 20]);
+    assert!(format!("{:#}", asked.unwrap_err()).contains("became shorter"));
+    // A part is not taken for the file.
+    let text = fails("auto", here.path(), &["get", server.place()], "a.bin became shorter");
+    assert!(text.contains(&format!("1048576 of its {LENGTH} bytes")), "{text}");
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 0, "nothing is left here");
+    // Others have their files, and so has whoever opened this one before: what is left of it.
+    json("auto", here.path(), &["get", "--json", &server.place().replace("a.bin", "b.bin")]);
+    let left = region.get::<u8>(0, 1 << 20).unwrap().wait().unwrap();
+    assert!(left == contents(LENGTH, 1)[..1 << 20]);
+}
+
+/// The file becomes shorter while a client gets it, at any moment: the client says so, and takes no zeros for bytes.
+#[test]
+fn truncation_midway_is_an_error_of_the_client() {
+    for path in PATHS {
+        let (there, here) = (directory(), directory());
+        let source = there.path().join("a.bin");
+        File::create(&source).unwrap().set_len(1 << 31).unwrap();
+        let server = Server::start(path, there.path(), &["a.bin"]);
+        let partial = partial(&here.path().join("a.bin"), &source);
+        let child = begin_get(path, here.path(), &server, &partial);
+        File::options().write(true).open(&source).unwrap().set_len((1 << 20) + 5).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = text(&output);
+        assert!(output.status.code() == Some(1) && text.contains("a.bin became shorter"), "{path}: {text}");
+        assert!(!here.path().join("a.bin").exists());
+    }
 }
 
 #[test]

@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// A region whose memory is a file: pages come in when peers access them, and what peers write goes to the file.
 ///
 /// It has as many bytes as the file had when it was mapped. Others may change the file at any time, and peers then read the new bytes. If it
-/// is truncated, an access behind its new end fails at the caller with [`Rule::Memory`](crate::Rule::Memory) or
-/// [`Rule::Key`](crate::Rule::Key). A program that replaces the handler of SIGBUS takes that protection away.
+/// is truncated, an access behind its new end fails at the caller with [`Rule::Memory`](crate::Rule::Memory). A program that replaces the handler
+/// of SIGBUS takes that protection away.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

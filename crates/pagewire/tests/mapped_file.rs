@@ -51,7 +51,7 @@ fn a_file_that_is_truncated_is_an_error_at_the_caller() {
         for (offset, count) in [(2 << 20, 1), (2 << 20, 1 << 20), ((1 << 20) - 8, 16), (0, LENGTH)] {
             let error = remote.get::<u8>(offset, count).unwrap().wait().unwrap_err();
             match error.failure {
-                Failure::Refused { side: Side::Target, rule: Rule::Memory | Rule::Key, .. } => {}
+                Failure::Refused { side: Side::Target, rule: Rule::Memory, .. } => {}
                 other => panic!("{offset} {count}: {other}"),
             }
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -111,6 +111,20 @@ class _Application:
         self.close()
 
 
+def _bytes_or_none(value: bytes | None) -> tuple[Any, int]:
+    if value is None:
+        return ffi.NULL, ABSENT
+    buffer = ffi.from_buffer(value)
+    return buffer, len(buffer)
+
+
+# What it cannot keep is missing in the list, which items() reports.
+@ffi.callback("int(void *, const pw_element *)", error=1)  # type: ignore[untyped-decorator, unused-ignore]
+def _take_element(context: Any, element: Any) -> int:
+    ffi.from_handle(context).append((int(element.key), bytes(ffi.buffer(element.value, element.length))))
+    return 0
+
+
 class HashTable(_Application):
     """A hash table over the processes of a job, from keys of 8 bytes, which are not 0, to bytes. Each process has a part of it, its volume; the hash of a key
     says in whose volume it is. `table[7] = b"seven"`, `table[7]` and `del table[7]` are insert(), lookup() and delete().
@@ -185,6 +199,42 @@ class HashTable(_Application):
         """Deletes the value of a key, if there is one."""
         self._call(lib.pw_table_delete, _key(key))
 
+    def clear(self) -> None:
+        """Removes all elements, of the volumes of all processes, behind everything that this process did before. One process calls this, and others need not:
+        what they insert meanwhile may stay or not."""
+        self._call(lib.pw_table_clear)
+
+    def compare_and_set(self, key: int, expected: bytes | None, value: bytes | None) -> bool:
+        """Sets the value of a key if it is the expected one, and says whether it was. None: no value. It is atomic against all that is done to the key, by
+        whomever, and has happened when this returns."""
+        was_set = ffi.new("int *")
+        old = _bytes_or_none(expected)
+        new = _bytes_or_none(value)
+        self._call(lib.pw_table_compare_and_set, _key(key), *old, *new, was_set)
+        return bool(was_set[0])
+
+    def items(self) -> Iterator[tuple[int, bytes]]:
+        """All keys and their values, in any order. Each element that is there during the whole loop comes exactly once, with a value that it has had meanwhile; one
+        that is inserted or deleted meanwhile comes once or not at all. Anything may be done to the table in its midst."""
+        cursor, count = ffi.new("pw_table_cursor *"), ffi.new("size_t *")
+        while True:
+            part: list[tuple[int, bytes]] = []
+            context = ffi.new_handle(part)
+            self._call(lib.pw_table_next, cursor, _take_element, context, count)
+            if count[0] == 0:
+                return
+            if len(part) < count[0]:
+                raise MemoryError("there is no memory for the elements of the hash table")
+            yield from part
+
+    def keys(self) -> Iterator[int]:
+        """All keys: see items()."""
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[bytes]:
+        """The values of all keys: see items()."""
+        return (value for _, value in self.items())
+
     def flush(self) -> None:
         """Waits until everything that this process has inserted and deleted is done at its owners."""
         self._call(lib.pw_table_flush)
@@ -232,8 +282,8 @@ class HashTable(_Application):
     def __contains__(self, key: int) -> bool:
         return self.lookup(key) is not None
 
-    # Else Python would ask for the keys 0, 1, 2, ...
-    __iter__ = None
+    def __iter__(self) -> Iterator[int]:
+        return self.keys()
 
 
 class AccessCounts(NamedTuple):

@@ -1,5 +1,9 @@
 #define PW_VERSION 256
 
+#define PW_CPP 1
+
+#define PW_PYTHON 2
+
 #define PW_READ 1
 
 #define PW_WRITE 2
@@ -295,6 +299,13 @@ typedef struct {
     uint64_t checkpoints;
 } pw_volume;
 
+typedef int (*pw_element_function)(void *context, const pw_element *element);
+
+typedef struct {
+    size_t rank;
+    uint64_t hash;
+} pw_table_cursor;
+
 typedef struct {
     const char *folder;
     uint64_t log_bytes;
@@ -434,6 +445,8 @@ uint32_t pw_version(void);
 const char *pw_version_text(void);
 
 const char *pw_error_message(void);
+
+const char *pw_error_message_for(uint32_t language);
 
 const char *pw_error_name(int32_t code);
 
@@ -662,6 +675,24 @@ pw_error pw_table_flush(pw_table *table);
 pw_error pw_table_resize(pw_table *table, size_t cells);
 
 pw_error pw_table_volume(pw_table *table, pw_volume *volume);
+
+pw_error pw_table_for_each(pw_table *table, pw_element_function each, void *context);
+
+pw_error pw_table_next(pw_table *table,
+                       pw_table_cursor *cursor,
+                       pw_element_function each,
+                       void *context,
+                       size_t *count);
+
+pw_error pw_table_clear(pw_table *table);
+
+pw_error pw_table_compare_and_set(pw_table *table,
+                                  uint64_t key,
+                                  const void *expected,
+                                  uint64_t expected_length,
+                                  const void *value,
+                                  uint64_t length,
+                                  int *was_set);
 
 pw_error pw_table_join_durable(pw_node *node,
                                const pw_table_options *options,

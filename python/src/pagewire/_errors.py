@@ -56,7 +56,7 @@ _CLASSES = {
 
 def last_error(code: int) -> Error:
     """The error of the call of this thread that has just given this code."""
-    sentence = ffi.string(lib.pw_error_message()).decode(errors="replace")
+    sentence = ffi.string(lib.pw_error_message_for(lib.PW_PYTHON)).decode(errors="replace")
     return _CLASSES.get(code, Error)(code, sentence)
 
 

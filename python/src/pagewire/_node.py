@@ -187,7 +187,7 @@ class Node:
         count = int(np.prod(np.atleast_1d(np.asarray(shape, dtype=object))))
         memory = lib.pw_calloc(max(count, 1), max(kind.itemsize, 1))
         if memory == ffi.NULL:
-            raise MemoryError(ffi.string(lib.pw_error_message()).decode(errors="replace"))
+            raise MemoryError(ffi.string(lib.pw_error_message_for(lib.PW_PYTHON)).decode(errors="replace"))
         length = count * kind.itemsize
         owned = ffi.gc(ffi.cast("char *", memory), lib.pw_free, length)
         # The array holds the buffer, and that the memory.

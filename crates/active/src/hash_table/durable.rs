@@ -11,14 +11,16 @@
 mod image;
 mod log_file;
 
+use super::swap::{Swap, SwapRecord};
 use image::Header;
-use log_file::{LogFile, Logged};
+use log_file::LogFile;
+pub(super) use log_file::{Logged, fingerprint};
 use pagewire::{Error, Result};
 use pagewire_memory::FileWords;
 use rustix::fs::{FlockOperation, fallocate, flock};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -98,21 +100,20 @@ impl Files {
         Ok(logs)
     }
 
-    fn remove_logs_before(&self, generation: u64) -> Result<()> {
+    pub fn remove_logs_before(&self, generation: u64) -> Result<()> {
         let logs = self.logs()?;
         let mut old = logs.iter().filter(|(of, _)| *of < generation);
         old.try_for_each(|(_, path)| std::fs::remove_file(path).map_err(failed("cannot remove", path)))
     }
 
-    /// Makes a checkpoint of the elements that `walk` hands over, and removes the logs of before.
+    /// Makes a checkpoint of the elements that `walk` hands over. The logs of before are not needed any more.
     pub fn save(
         &self,
         (generation, size): (u64, usize),
         walk: impl FnOnce(&mut image::Sink<'_>) -> Result<()>,
     ) -> Result<()> {
         let header = Header { generation, rank: self.rank as u32, size: size as u32 };
-        image::write(&self.path("checkpoint"), header, self.durability.syncs, walk)?;
-        self.remove_logs_before(generation)
+        image::write(&self.path("checkpoint"), header, self.durability.syncs, walk)
     }
 }
 
@@ -153,8 +154,13 @@ impl Ownership {
         std::fs::create_dir_all(folder).map_err(failed("cannot make the folder", folder))?;
         let path = files.path("owner");
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.map_err(failed("cannot open", &path))?;
+        let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                return Ownership::take_to_read(files, &path, error);
+            }
+            opened => opened.map_err(failed("cannot open", &path))?,
+        };
         lock(&file, &path)?;
         let has_space = fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, OWNER_FILE);
         has_space.map_err(|why| failed("cannot keep space for", &path)(why.into()))?;
@@ -165,16 +171,24 @@ impl Ownership {
         Ok(Ownership { _file: file, ticket, files })
     }
 
+    /// As [`take`](Self::take), where the file system takes no changes, as `error` says. Whoever had the volume before has ended, or changes it no more.
+    fn take_to_read(files: Files, path: &Path, error: io::Error) -> Result<Ownership> {
+        let Ok(file) = File::open(path) else { return Err(failed("cannot open", path)(error)) };
+        lock(&file, path)?;
+        let incarnation = word_of(&file).map_err(failed("cannot read", path))?;
+        let of_file = file.metadata().map_err(failed("cannot read", path))?;
+        let ticket = OwnerTicket { device: of_file.dev(), inode: of_file.ino(), incarnation };
+        Ok(Ownership { _file: file, ticket, files })
+    }
+
     /// Hands over all changes of the volume as it was, and gives the generation that begins now.
-    pub fn rebuild(
-        &self,
-        size: usize,
-        mut change: impl FnMut(u64, Option<&[u8]>) -> Result<()>,
-    ) -> Result<u64> {
+    pub fn rebuild(&self, size: usize, mut change: impl FnMut(&Logged) -> Result<()>) -> Result<u64> {
         let files = &self.files;
         let (logs, mut changes) = (files.logs()?, Vec::new());
         let path = files.path("checkpoint");
-        let header = image::read(&path, |key, value| change(key, Some(value)))?;
+        let header = image::read(&path, |key, value| {
+            change(&Logged { stamp: 0, key, value: Some(value.to_vec()), expected: None })
+        })?;
         if let Some(header) = header
             && (header.rank as usize, header.size as usize) != (files.rank, size)
         {
@@ -201,9 +215,16 @@ impl Ownership {
             }
         }
         changes.sort_by_key(|change: &Logged| change.stamp);
-        changes.iter().try_for_each(|Logged { key, value, .. }| change(*key, value.as_deref()))?;
+        changes.iter().try_for_each(change)?;
         Ok(next)
     }
+}
+
+/// The first word of a file.
+fn word_of(file: &File) -> io::Result<u64> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, 0)?;
+    Ok(u64::from_ne_bytes(word))
 }
 
 fn lock(file: &File, path: &Path) -> Result<()> {
@@ -226,24 +247,53 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 
 /// The file of the owner of a volume, as another process sees it, which has the volume mapped.
 pub(super) struct Owner {
-    words: FileWords,
+    words: OwnerWords,
     incarnation: u64,
     path: PathBuf,
     pub files: Files,
+}
+
+/// The words of the file of an owner.
+enum OwnerWords {
+    Mapped(FileWords),
+    /// Its file system takes no changes.
+    ReadOnly(File),
+}
+
+impl OwnerWords {
+    fn open(path: &Path) -> io::Result<(File, OwnerWords)> {
+        match File::options().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                let file = File::open(path)?;
+                Ok((file.try_clone()?, OwnerWords::ReadOnly(file)))
+            }
+            opened => {
+                let file = opened?;
+                let words = FileWords::map(&file)?;
+                Ok((file, OwnerWords::Mapped(words)))
+            }
+        }
+    }
+
+    #[inline]
+    fn incarnation(&self) -> Option<u64> {
+        match self {
+            OwnerWords::Mapped(words) => words.first().map(|word| word.load(Ordering::SeqCst)),
+            OwnerWords::ReadOnly(file) => word_of(file).ok(),
+        }
+    }
 }
 
 impl Owner {
     /// Opens the file that the ticket of the owner names.
     pub fn open(files: Files, ticket: OwnerTicket) -> Result<Owner> {
         let path = files.path("owner");
-        let file =
-            File::options().read(true).write(true).open(&path).map_err(failed("cannot open", &path))?;
+        let (file, words) = OwnerWords::open(&path).map_err(failed("cannot open", &path))?;
         let of_file = file.metadata().map_err(failed("cannot read", &path))?;
         if (of_file.dev(), of_file.ino()) != (ticket.device, ticket.inode) {
             let why = "the owner of the volume names another file: all processes of a host name one folder, or all take `Scheme::Handler`";
             return Err(failed("cannot use", &path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        let words = FileWords::map(&file).map_err(failed("cannot map", &path))?;
         let owner = Owner { words, incarnation: ticket.incarnation, path, files };
         owner.check()?;
         Ok(owner)
@@ -252,7 +302,7 @@ impl Owner {
     /// Whether the process that has the volume is the one that this process knows.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        match self.words.first().map(|word| word.load(Ordering::SeqCst)) {
+        match self.words.incarnation() {
             Some(incarnation) if incarnation == self.incarnation => Ok(()),
             _ => Err(replaced(&self.path)),
         }
@@ -266,6 +316,7 @@ pub(super) struct LogWriter {
     segment: Option<LogFile>,
     /// Of all files of this writer.
     bytes: u64,
+    has_begun: bool,
     records: Vec<u64>,
 }
 
@@ -279,7 +330,7 @@ pub(super) enum Appended {
 
 impl LogWriter {
     pub fn new(files: Files, generation: u64) -> Self {
-        LogWriter { files, generation, segment: None, bytes: 0, records: Vec::new() }
+        LogWriter { files, generation, segment: None, bytes: 0, has_begun: false, records: Vec::new() }
     }
 
     pub fn files(&self) -> &Files {
@@ -290,13 +341,25 @@ impl LogWriter {
         self.generation
     }
 
+    /// Whether a file was begun since this was last asked: the disk has taken one.
+    pub fn take_begun(&mut self) -> bool {
+        std::mem::take(&mut self.has_begun)
+    }
+
     /// Appends changes, all or none. `owner`: who may have been replaced since; `None`: this process is it.
     #[inline]
     pub fn append(&mut self, changes: &[Change<'_>], owner: Option<&Owner>) -> Result<Appended> {
         self.records.clear();
         log_file::write_records(changes, &mut self.records);
-        if !self.segment.as_ref().is_some_and(|segment| segment.has_space(&self.records))
-            && self.begin_segment(owner)? == Appended::Full
+        self.append_records(0, owner)
+    }
+
+    /// Appends the records that were made, and keeps so many words behind them.
+    #[inline]
+    fn append_records(&mut self, kept: usize, owner: Option<&Owner>) -> Result<Appended> {
+        let words = self.records.len() + kept;
+        if !self.segment.as_ref().is_some_and(|segment| segment.has_space(words))
+            && self.begin_segment(words, owner)? == Appended::Full
         {
             return Ok(Appended::Full);
         }
@@ -307,10 +370,10 @@ impl LogWriter {
     }
 
     #[cold]
-    fn begin_segment(&mut self, owner: Option<&Owner>) -> Result<Appended> {
+    fn begin_segment(&mut self, words: usize, owner: Option<&Owner>) -> Result<Appended> {
         static SEGMENTS: AtomicU64 = AtomicU64::new(0);
         let most = usize::try_from(self.files.durability.log_bytes).unwrap_or(SEGMENT).min(SEGMENT);
-        let bytes = most.max(self.records.len() * 8);
+        let bytes = most.max(words * 8);
         if self.bytes > 0 && self.bytes + bytes as u64 > self.files.durability.log_bytes {
             return Ok(Appended::Full);
         }
@@ -325,7 +388,30 @@ impl LogWriter {
         owner.map_or(Ok(()), Owner::check)?;
         self.bytes += bytes as u64;
         self.segment = Some(segment);
+        self.has_begun = true;
         Ok(Appended::Done)
+    }
+}
+
+/// The log of a volume, for a swap of its owner or of another process.
+pub(super) struct LoggedSwap<'l> {
+    pub log: &'l mut LogWriter,
+    /// As in [`LogWriter::append`].
+    pub owner: Option<&'l Owner>,
+}
+
+impl SwapRecord for LoggedSwap<'_> {
+    fn begin(&mut self, swap: &Swap<'_>) -> Result<Appended> {
+        self.log.records.clear();
+        log_file::write_swap(swap, &mut self.log.records);
+        // The record of its outcome never lacks space.
+        self.log.append_records(log_file::HEAD, self.owner)
+    }
+
+    fn end(&mut self, swap: &Swap<'_>, is_done: bool) -> Result<()> {
+        self.log.records.clear();
+        log_file::write_outcome(swap.key, is_done, &mut self.log.records);
+        self.log.append_records(0, self.owner).map(drop)
     }
 }
 
@@ -336,9 +422,57 @@ fn boot() -> Result<u64> {
     Ok(u64::from(crc32fast::hash(&id)) | 1 << 32)
 }
 
+/// An error of a file. Where the disk is what refuses, it says how that is mended.
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let what = format!("a durable hash table: {what} {}", path.display());
-    move |why| Error::System { what, why }
+    move |why| {
+        let why = match advice(&why) {
+            Some(advice) => io::Error::new(why.kind(), format!("{why}: {advice}")),
+            None => why,
+        };
+        Error::System { what, why }
+    }
+}
+
+/// How a disk that takes no more bytes is made to. `None`: something else is wrong.
+fn advice(why: &io::Error) -> Option<&'static str> {
+    Some(match why.kind() {
+        io::ErrorKind::StorageFull => {
+            "the disk is full; nothing that was flushed is lost, and lookups go on: free space there, and do this again"
+        }
+        io::ErrorKind::QuotaExceeded => {
+            "the disk quota is used up; nothing that was flushed is lost, and lookups go on: free space there, and do this again"
+        }
+        io::ErrorKind::FileTooLarge => {
+            "nothing that was flushed is lost, and lookups go on: raise the limit, and start the process again"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "nothing that was flushed is lost, and lookups go on: mount the file system for writing, and do this again"
+        }
+        _ => return None,
+    })
+}
+
+/// Whether an error says that files take no more bytes, so that elements can be looked up, and not be changed.
+pub(super) fn is_unwritable(error: &Error) -> bool {
+    let Error::System { why, .. } = error else { return false };
+    let is_of_device = why.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    is_of_device || why.kind() == io::ErrorKind::PermissionDenied || advice(why).is_some()
+}
+
+/// Whether a file may have so many bytes.
+///
+/// # Errors
+/// `FileTooLarge`: RLIMIT_FSIZE is less, and the kernel would answer a write with SIGXFSZ.
+fn check_file_size(bytes: u64) -> io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit.filter(|limit| *limit < bytes) {
+        Some(limit) => {
+            let why = format!("RLIMIT_FSIZE (ulimit -f) is {limit} bytes, and the file has more");
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
+        }
+        None => Ok(()),
+    }
 }
 
 fn damaged_file(path: &Path, at: u64) -> Error {

@@ -1,11 +1,14 @@
 //! The volume of another process: where it is, and how it is changed.
 
-use super::durable::{self, Appended, Change, Files, LogWriter, Owner};
-use super::messages::{self, MAX_KEYS};
-use super::own::{COUNT, FAILED_CHECKPOINTS, GENERATION, OwnVolume, POINTER, REFUSED, TOKEN};
+use super::durable::{self, Appended, Change, Files, LogWriter, LoggedSwap, Owner};
+use super::elements::Part;
+use super::messages::{self, Answer, MAX_KEYS, Reply};
+use super::own::{ANSWER, COUNT, FAILED_CHECKPOINTS, GENERATION, OwnVolume, POINTER, REFUSED, TOKEN};
+use super::swap::{Swap, Swapped};
 use super::ticket::Ticket;
 use super::volume::{Shape, Words, Written};
 use super::{Scheme, not_durable};
+use crate::clock::now;
 use pagewire::{Error, Failure, Node, Operation, RemoteRegion, Result, Rule, Token};
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
@@ -38,6 +41,8 @@ pub(super) struct Member {
     flushed: AtomicU64,
     /// A message since the last flush may not have arrived.
     has_lost: AtomicBool,
+    /// The number of the last question to the owner. Held by whoever asks: an answer has one place.
+    asked: Mutex<u64>,
     /// Held by a flush, so that none succeeds while another one finds that a message was lost.
     flushing: Mutex<()>,
     /// The table is durable, and this process has the volume mapped, so that it logs what it changes.
@@ -76,6 +81,12 @@ fn lost() -> Error {
     Error::System { what: "the volume of another process of a hash table".into(), why }
 }
 
+/// The owner has not done what was asked for.
+fn failed(why: &str) -> Error {
+    let why = io::Error::new(io::ErrorKind::StorageFull, why);
+    Error::System { what: "the volume of another process of a hash table".into(), why }
+}
+
 impl Member {
     /// `ticket`: of the owner. `files`: of the volume, if the table is durable.
     pub fn open(node: &Arc<Node>, ticket: &Ticket, files: Option<Files>, scheme: Scheme) -> Result<Member> {
@@ -110,6 +121,7 @@ impl Member {
             sent,
             flushed,
             has_lost: AtomicBool::new(false),
+            asked: Mutex::default(),
             flushing: Mutex::default(),
             owner,
             is_durable,
@@ -264,6 +276,78 @@ impl Member {
         self.send(messages::delete(key), own)
     }
 
+    /// A part of the elements, from a hash on.
+    pub fn part(&self, from: u64) -> Result<Part> {
+        if let Some(owner) = &self.owner {
+            owner.check()?;
+        }
+        if self.scheme != Scheme::Operations && self.is_durable == self.owner.is_some() {
+            let volume = self.volume.read();
+            if let Some(part) = volume.region.with_words(|words| volume.shape.part(words, from)) {
+                return part;
+            }
+        }
+        self.on_volume(|volume| volume.shape.part(&volume.region, from))
+    }
+
+    /// Sets a value if the present one is expected: whether it was. `rank`: of this process.
+    pub fn compare_and_set(&self, rank: usize, swap: &Swap<'_>, own: &OwnVolume) -> Result<bool> {
+        let swapped = match self.scheme {
+            Scheme::Operations => {
+                self.on_volume(|volume| volume.shape.compare_and_set(&volume.region, swap, &mut ()))?
+            }
+            _ if self.is_mapped() => self.swap_mapped(swap, own)?,
+            _ => Swapped::Full,
+        };
+        match swapped {
+            Swapped::Done => Ok(true),
+            Swapped::Different => Ok(false),
+            // The owner has space, or makes some.
+            Swapped::Full | Swapped::LogFull => {
+                self.ask(rank, |reply| messages::swap(reply, swap), own).map(|answer| answer == Answer::Done)
+            }
+        }
+    }
+
+    /// Makes a swap where the volume lies. `Full`: the owner is to make it.
+    fn swap_mapped(&self, swap: &Swap<'_>, own: &OwnVolume) -> Result<Swapped> {
+        loop {
+            let (swapped, count, generation) = {
+                let volume = self.volume.read();
+                (volume.swap(swap, self.owner.as_ref()), volume.count, volume.generation)
+            };
+            match swapped.transpose()? {
+                Some(Swapped::LogFull) => self.request_checkpoint(generation, count, own)?,
+                Some(swapped) => return Ok(swapped),
+                None if self.reopen_if_replaced(count)? => {}
+                // An operation of another thread is under way, or the memory is not mapped any more.
+                None => return Ok(Swapped::Full),
+            }
+        }
+    }
+
+    /// Removes all elements of the volume at once. `rank`: of this process.
+    pub fn clear(&self, rank: usize, own: &OwnVolume) -> Result<()> {
+        self.ask(rank, messages::clear, own).map(drop)
+    }
+
+    /// Has the owner do something behind all that this process did before, and gives its answer.
+    fn ask(&self, rank: usize, message: impl FnOnce(Reply) -> Vec<u64>, own: &OwnVolume) -> Result<Answer> {
+        let mut asked = self.asked.lock();
+        // Of a process that had the rank before there may be an answer.
+        *asked = now().max(*asked + 1);
+        self.send(message(Reply { rank: rank as u32, number: *asked }), own)?;
+        self.flush_messages(own)?;
+        let [number, answer] = self.pointer.load_all::<ANSWER>(POINTER + ANSWER * rank)?;
+        match Answer::of_word(answer) {
+            Some(Answer::Failed) if number == *asked => {
+                Err(failed("it could not; its process has logged why"))
+            }
+            Some(answer) if number == *asked => Ok(answer),
+            _ => Err(lost()),
+        }
+    }
+
     /// Has the owner do what a message asks for. An error may be of an earlier message: the new one was sent all the same.
     fn send(&self, message: Vec<u64>, own: &OwnVolume) -> Result<()> {
         let outcome = self.start(message, own);
@@ -290,6 +374,11 @@ impl Member {
 
     /// Waits until the owner has done what all messages ask for.
     pub fn flush(&self, own: &OwnVolume) -> Result<()> {
+        self.flush_messages(own)?;
+        self.check_refused()
+    }
+
+    fn flush_messages(&self, own: &OwnVolume) -> Result<()> {
         let flushing = self.flushing.lock();
         let sent = self.sent.load(Ordering::Acquire);
         let in_flight = std::mem::take(&mut *self.in_flight.lock());
@@ -303,7 +392,7 @@ impl Member {
         }
         self.flushed.fetch_max(sent, Ordering::AcqRel);
         drop(flushing);
-        self.check_refused()
+        Ok(())
     }
 
     /// Whether the owner had space for all elements that it was to insert since the last look.
@@ -314,11 +403,10 @@ impl Member {
             return Ok(());
         }
         let why = format!(
-            "{} elements of this process or others had no space, and it could not grow; its process has logged why",
+            "{} elements of this process or others had no space in its memory or on its disk; its process has logged why",
             refused - known
         );
-        let why = io::Error::new(io::ErrorKind::StorageFull, why);
-        Err(Error::System { what: "the volume of another process of a hash table".into(), why })
+        Err(failed(&why))
     }
 
     /// Works on the volume by operations, again if another one takes its place meanwhile.
@@ -371,6 +459,17 @@ impl RemoteVolume {
                 Appended::Done => self.shape.apply(words, changes.iter().copied()).map(Changed::Count),
                 Appended::Full => Ok(Changed::LogFull(log.generation())),
             }
+        })
+    }
+
+    /// Makes a swap. `None`: nothing was done.
+    fn swap(&self, swap: &Swap<'_>, owner: Option<&Owner>) -> Option<Result<Swapped>> {
+        self.region.with_words(|words| match &self.log {
+            Some(log) => {
+                let mut logged = LoggedSwap { log: &mut log.lock(), owner };
+                self.shape.compare_and_set(words, swap, &mut logged)
+            }
+            None => self.shape.compare_and_set(words, swap, &mut ()),
         })
     }
 

@@ -1,7 +1,8 @@
 //! What members of a hash table put to the mailbox of another one (`message.rs`): keys alone, or entries of a key and its value.
 
+use super::swap::Swap;
 use crate::bytes::to_words;
-use crate::message::kind::{CHECKPOINT, DELETE, KEYS, VALUES};
+use crate::message::kind::{CHECKPOINT, CLEAR, DELETE, KEYS, SWAP, VALUES};
 use crate::message::{Entries, head, parse, push_entry, split, words_of_entry};
 
 pub(super) use crate::message::MAX_WORDS;
@@ -17,7 +18,39 @@ pub(super) enum Message<'m> {
     Delete(u64),
     /// To make a checkpoint, if this generation of logs is still the present one.
     Checkpoint(u64),
+    /// To set a value if the present one is expected, and to answer.
+    Swap(Reply, Swap<'m>),
+    /// To remove all elements, and to answer.
+    Clear(Reply),
 }
+
+/// Where the answer to a message goes: the member that asks, and which of its questions it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub rank: u32,
+    pub number: u64,
+}
+
+/// The answer to a question, as the owner of a volume publishes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It was done.
+    Done = 1,
+    /// The value is another one than the expected one.
+    Different = 2,
+    /// The owner could not, and has logged why.
+    Failed = 3,
+}
+
+impl Answer {
+    pub fn of_word(word: u64) -> Option<Self> {
+        [Answer::Done, Answer::Different, Answer::Failed].into_iter().find(|answer| *answer as u64 == word)
+    }
+}
+
+/// In a swap: there is an expected value, and a new one.
+const EXPECTED: u64 = 1;
+const NEW: u64 = 2;
 
 /// Keys as they lie in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +80,20 @@ pub(super) fn delete(key: u64) -> Vec<u64> {
 /// A message that asks for a checkpoint.
 pub(super) fn checkpoint(generation: u64) -> Vec<u64> {
     vec![head(CHECKPOINT, 1), generation]
+}
+
+/// A message that asks for a swap.
+pub(super) fn swap(reply: Reply, swap: &Swap<'_>) -> Vec<u64> {
+    let flags = swap.expected.map_or(0, |_| EXPECTED) | swap.new.map_or(0, |_| NEW);
+    let mut message = vec![head(SWAP, reply.rank as usize), reply.number, flags];
+    push_entry(&mut message, swap.key, swap.expected.unwrap_or_default());
+    push_entry(&mut message, swap.key, swap.new.unwrap_or_default());
+    message
+}
+
+/// A message that asks for all elements to be removed.
+pub(super) fn clear(reply: Reply) -> Vec<u64> {
+    vec![head(CLEAR, reply.rank as usize), reply.number]
 }
 
 /// A message of one value, which may be longer than others.
@@ -84,9 +131,21 @@ impl<'m> Message<'m> {
             DELETE => split(rest).map(|(key, _)| Message::Delete(key)),
             CHECKPOINT => split(rest).map(|(generation, _)| Message::Checkpoint(generation)),
             VALUES => Entries::parse(count, rest).map(Message::Values),
+            SWAP => parse_swap(count, rest),
+            CLEAR => split(rest).map(|(number, _)| Message::Clear(Reply { rank: count as u32, number })),
             _ => None,
         }
     }
+}
+
+fn parse_swap(rank: usize, rest: &[u8]) -> Option<Message<'_>> {
+    let (number, rest) = split(rest)?;
+    let (flags, rest) = split(rest)?;
+    let entries = Entries::parse(2, rest)?;
+    let mut entries = entries.iter();
+    let ((key, expected), (_, new)) = (entries.next()?, entries.next()?);
+    let (expected, new) = ((flags & EXPECTED != 0).then_some(expected), (flags & NEW != 0).then_some(new));
+    Some(Message::Swap(Reply { rank: rank as u32, number }, Swap { key, expected, new }))
 }
 
 #[cfg(test)]
@@ -106,6 +165,16 @@ mod tests {
         assert_eq!(Message::parse(delete(5).as_bytes()), Some(Message::Delete(5)));
         assert_eq!(Message::parse(checkpoint(6).as_bytes()), Some(Message::Checkpoint(6)));
         assert_eq!(Message::parse(&two.as_bytes()[..23]), None, "it is cut");
+        let reply = Reply { rank: 3, number: 1 << 40 };
+        assert_eq!(Message::parse(clear(reply).as_bytes()), Some(Message::Clear(reply)));
+        for (expected, new) in
+            [(None, Some(&b"nine bytes"[..])), (Some(&b""[..]), None), (Some(b"1"), Some(b"2"))]
+        {
+            let asked = Swap { key: 9, expected, new };
+            let message = swap(reply, &asked);
+            assert_eq!(Message::parse(message.as_bytes()), Some(Message::Swap(reply, asked)));
+            assert_eq!(Message::parse(&message.as_bytes()[..message.len() * 8 - 1]), None, "it is cut");
+        }
         let batch = [head(crate::message::kind::BATCH, 1), 6, 0];
         assert_eq!(Message::parse(batch.as_bytes()), None, "it is for another mailbox");
     }

@@ -1,7 +1,13 @@
 //! The volume of this process, and the handler that changes it for others.
 
-use super::durable::{self, Appended, Change, Durability, Files, LogWriter, Ownership};
-use super::messages::Message;
+use super::compaction::Live;
+use super::durable::{
+    self, Appended, Change, Durability, Files, LogWriter, Logged, LoggedSwap, Ownership, fingerprint,
+    is_unwritable,
+};
+use super::elements::Part;
+use super::messages::{Answer, Message, Reply};
+use super::swap::{Swap, Swapped};
 use super::ticket::Ticket;
 use super::volume::{MAX_VALUE, Shape, Written};
 use super::{Service, VolumeStatistics};
@@ -14,24 +20,27 @@ use crate::serve::Serving;
 use pagewire::{Atomic, Error, Node, Operation, Region, Result, Rights, Token};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of the log for each other process.
 const LOG_BYTES: usize = 1 << 20;
 
-/// Bytes of the mailbox: the longest message, of a value with its head, key and length. Puts go to the log, so that none of its pages is ever touched.
-const MAILBOX: usize = (MAX_VALUE + 24).next_multiple_of(PAGE);
+/// Bytes of the mailbox: the longest message, of a swap with its head, number, flags, and a key and a length of each value, which are filled up to words. Puts go to the log, so that none of its pages is ever touched.
+const MAILBOX: usize = (MAX_VALUE + 80).next_multiple_of(PAGE);
 
 const PAGE: usize = 4096;
 
 /// Words of the pointer, by which others find the volume: how often it was replaced, twice, and odd while it is; elements of all callers that it had
-/// no space for; checkpoints that callers asked for and that failed; the generation of its logs; its token.
+/// no space for; checkpoints that callers asked for and that failed; the generation of its logs; its token. Answers to members stand behind them.
 pub(super) const COUNT: usize = 0;
 pub(super) const REFUSED: usize = 1;
 pub(super) const FAILED_CHECKPOINTS: usize = 2;
 pub(super) const GENERATION: usize = 3;
 pub(super) const TOKEN: usize = 4;
 pub(super) const POINTER: usize = TOKEN + Token::LEN / 8;
+
+/// Words of the answer to a member: the number of its last question, and the answer.
+pub(super) const ANSWER: usize = 2;
 
 pub(super) struct OwnVolume {
     // Ends before the log does.
@@ -67,6 +76,8 @@ struct Durable {
     /// The present generation. One checkpoint at a time is made.
     generation: Mutex<u64>,
     checkpoints: AtomicU64,
+    /// The last checkpoint could not be written, so that the logs have all since the one before.
+    is_overdue: AtomicBool,
 }
 
 struct Volume {
@@ -111,21 +122,15 @@ impl Volume {
         self.shape.insert(self.region.words(), key, value)
     }
 
-    /// Elements, and words that the bytes of their values take.
-    fn live(&self) -> Result<(usize, usize)> {
-        let (mut elements, mut words) = (0, 0);
-        self.shape.walk(self.region.words(), |_, value| {
-            elements += 1;
-            words += Shape::words_of(value);
-            Ok(())
-        })?;
-        Ok((elements, words))
+    /// What of it is in use.
+    fn live(&self) -> Result<Live> {
+        self.shape.live(self.region.words())
     }
 
     /// The shape of the volume that takes the place of this one, which is full and is to take a value of so many bytes: what nothing names any
     /// more is left out, and what is more than half full without that is doubled.
     fn next_shape(&self, value: usize) -> Result<Shape> {
-        let (elements, words) = self.live()?;
+        let Live { elements, words, .. } = self.live()?;
         let words = words + value.div_ceil(8);
         let Shape { cells, spare, value_words } = self.shape;
         let is_crowded = elements + 1 > spare / 2;
@@ -136,6 +141,45 @@ impl Volume {
         };
         let value_words = if words > value_words / 2 { words.saturating_mul(2).max(64) } else { value_words };
         Ok(Shape { cells, spare, value_words })
+    }
+
+    /// Makes space for a value of so many bytes: where it lies, if nothing has to grow, or there are words for that. Else in a larger volume; and where there
+    /// is no memory for one, where it lies, as long as that leaves space.
+    fn make_space(&mut self, node: &Node, value: usize) -> Result<()> {
+        let shape = self.next_shape(value)?;
+        if self.has_words_for(&shape) {
+            return self.rebuild(shape);
+        }
+        match self.copy(node, shape) {
+            Ok(larger) => *self = larger,
+            Err(Error::NoMemory(_) | Error::Heap(_)) if self.live()?.leaves_space(&self.shape, value) => {
+                self.rebuild(self.shape)?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Takes another shape: elsewhere, so that memory is given back, or where it lies, if there is no memory for a second volume.
+    fn reshape(&mut self, node: &Node, shape: Shape) -> Result<()> {
+        match self.copy(node, shape) {
+            Ok(other) => *self = other,
+            Err(Error::NoMemory(_) | Error::Heap(_)) if self.has_words_for(&shape) => self.rebuild(shape)?,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn has_words_for(&self, shape: &Shape) -> bool {
+        shape.words().is_some_and(|words| words <= self.region.words().len())
+    }
+
+    /// Makes it anew where it lies. Nobody else may have it.
+    fn rebuild(&mut self, shape: Shape) -> Result<()> {
+        self.shape.rebuild(self.region.words(), shape)?;
+        self.shape = shape;
+        self.resizes += 1;
+        Ok(())
     }
 
     /// A volume of another shape, which has space for them, with the elements of this one. Nobody else may change this one.
@@ -170,11 +214,12 @@ impl OwnVolume {
         node: &Arc<Node>,
         shape: Shape,
         service: Service,
+        members: usize,
         kept: Option<Kept<'_>>,
     ) -> Result<Arc<OwnVolume>> {
         let mut volume = Volume::make(node, shape)?;
         let durable = kept.map(|kept| Durable::begin(node, &mut volume, &kept)).transpose()?;
-        let pointer = node.words(POINTER)?;
+        let pointer = node.words(POINTER + ANSWER * members)?;
         let mailbox = node.zeroed::<u64>(MAILBOX / 8)?;
         let log = node.access_log(LOG_BYTES)?;
         mailbox.attributes(..).redirect_puts().to(&log)?;
@@ -252,6 +297,17 @@ impl OwnVolume {
         self.served.delete(key)
     }
 
+    /// Sets a value if the present one is expected: whether it was.
+    pub fn compare_and_set(&self, swap: &Swap<'_>) -> Result<bool> {
+        self.served.compare_and_set(swap)
+    }
+
+    /// A part of the elements, from a hash on.
+    pub fn part(&self, from: u64) -> Result<Part> {
+        let volume = self.served.volume.read();
+        volume.shape.part(volume.region.words(), from)
+    }
+
     /// Why elements were not inserted since this was last asked.
     pub fn failure(&self) -> Result<()> {
         self.served.failure.lock().take().map_or(Ok(()), Err)
@@ -259,19 +315,16 @@ impl OwnVolume {
 
     pub fn resize(&self, cells: usize) -> Result<()> {
         let mut volume = self.served.volume.write();
-        let (elements, words) = volume.live()?;
+        let Live { elements, words, .. } = volume.live()?;
         // All elements find a cell, also where all of them collide.
         let spare = cells.max(elements.saturating_mul(2)).max(8);
         let value_words = volume.shape.value_words.min(words.saturating_mul(2).max(64));
-        self.served.replace(&mut volume, Shape { cells: cells.max(1), spare, value_words })
+        let shape = Shape { cells: cells.max(1), spare, value_words };
+        self.served.alone(&mut volume, |volume| volume.reshape(&self.served.node, shape))
     }
 
     pub fn clear(&self) -> Result<()> {
-        {
-            let volume = self.served.volume.write();
-            volume.shape.clear(volume.region.words());
-        }
-        self.served.durable.as_ref().map_or(Ok(()), |durable| self.served.checkpoint(durable, None))
+        self.served.clear()
     }
 
     pub fn checkpoint(&self) -> Result<()> {
@@ -286,7 +339,7 @@ impl OwnVolume {
         let checkpoints = durable.as_ref().map_or(0, |durable| durable.checkpoints.load(Ordering::Relaxed));
         let volume = volume.read();
         Ok(VolumeStatistics {
-            elements: volume.live()?.0,
+            elements: volume.live()?.elements,
             cells: volume.shape.cells,
             spare_taken: volume.shape.spare_taken(volume.region.words())?,
             resizes: volume.resizes,
@@ -314,31 +367,51 @@ impl Durable {
     /// Takes a volume over, and puts what it had into a new one.
     fn begin(node: &Node, volume: &mut Volume, kept: &Kept<'_>) -> Result<Durable> {
         let ownership = Ownership::take(Files::new(kept.durability, kept.rank)?)?;
-        let generation = ownership.rebuild(kept.size, |key, value| {
-            let Some(value) = value else {
-                return volume.shape.delete(volume.region.words(), key).map(|_| ());
-            };
-            while volume.insert(key, value)? == Written::Full {
-                *volume = volume.copy(node, volume.next_shape(value.len())?)?;
-            }
-            Ok(())
-        })?;
+        let generation = ownership.rebuild(kept.size, |change| make_again(node, volume, change))?;
         let log = Mutex::new(LogWriter::new(ownership.files.clone(), generation));
         let (generation, checkpoints) = (Mutex::new(generation), AtomicU64::new(0));
-        let durable = Durable { ownership, size: kept.size, log, generation, checkpoints };
-        durable.save(volume, *durable.generation.lock())?;
-        Ok(durable)
+        let is_overdue = AtomicBool::new(false);
+        let durable = Durable { ownership, size: kept.size, log, generation, checkpoints, is_overdue };
+        let saved = durable.save(volume, *durable.generation.lock());
+        match saved {
+            // The files that it was loaded from have all of it. Whoever changes an element learns that the disk takes nothing.
+            Err(error) if is_unwritable(&error) => {
+                log::warn!("a hash table has no new checkpoint, and can be read: {error}");
+                Ok(durable)
+            }
+            saved => saved.map(|()| durable),
+        }
     }
 
     /// Writes a checkpoint that has all of what the logs before a generation have. Elements may change meanwhile: the logs of the generation have that.
     fn save(&self, volume: &Volume, generation: u64) -> Result<()> {
         let words = volume.region.words();
-        self.ownership.files.save((generation, self.size), |sink| {
+        let saved = self.ownership.files.save((generation, self.size), |sink| {
             volume.shape.walk(words, |key, value| sink(key, &volume.shape.bytes(words, value)?))
-        })?;
+        });
+        self.is_overdue.store(saved.is_err(), Ordering::Relaxed);
+        saved?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        self.ownership.files.remove_logs_before(generation)
     }
+}
+
+/// Makes a change of the files again.
+fn make_again(node: &Node, volume: &mut Volume, change: &Logged) -> Result<()> {
+    let Logged { key, value, expected, .. } = change;
+    if let Some(expected) = expected {
+        let found = volume.shape.lookup(volume.region.words(), *key)?;
+        if fingerprint(found.as_deref()) != *expected {
+            return Ok(());
+        }
+    }
+    let Some(value) = value else {
+        return volume.shape.delete(volume.region.words(), *key).map(|_| ());
+    };
+    while volume.insert(*key, value)? == Written::Full {
+        volume.make_space(node, value.len())?;
+    }
+    Ok(())
 }
 
 impl Served {
@@ -348,6 +421,9 @@ impl Served {
         loop {
             let (made, resizes) = self.log_and_apply(durable, rest)?;
             rest = &rest[made..];
+            if durable.is_overdue.load(Ordering::Relaxed) {
+                self.catch_up(durable);
+            }
             let Some((_, value)) = rest.first() else { return Ok(()) };
             self.grow(resizes, value.map_or(0, <[u8]>::len))?;
         }
@@ -379,18 +455,84 @@ impl Served {
         }
         let mut volume = self.volume.write();
         // Behind this nobody is within a change of the generation, and nobody begins one.
-        let again = volume.region.export(Rights::all())?;
-        let count = self.begin_publishing();
-        let revoked = volume.replace_token(&self.node, again);
-        if revoked.is_ok() {
-            *generation += 1;
-            *durable.log.lock() = LogWriter::new(durable.ownership.files.clone(), *generation);
-            self.publish_generation(*generation);
-        }
-        self.publish_token(&volume.token, count);
-        revoked?;
+        self.alone(&mut volume, |_| {
+            self.begin_generation(durable, &mut generation);
+            Ok(())
+        })?;
         let volume = RwLockWriteGuard::downgrade(volume);
         durable.save(&volume, *generation)
+    }
+
+    /// Has all changes go to new logs from now on. Nobody else has the volume meanwhile.
+    fn begin_generation(&self, durable: &Durable, generation: &mut u64) {
+        *generation += 1;
+        *durable.log.lock() = LogWriter::new(durable.ownership.files.clone(), *generation);
+        self.publish_generation(*generation);
+    }
+
+    /// Writes the checkpoint that could not be written before, once the disk has taken a log again.
+    #[cold]
+    fn catch_up(&self, durable: &Durable) {
+        if !durable.log.lock().take_begun() {
+            return;
+        }
+        let generation = durable.generation.lock();
+        // The logs of the generation have what changes meanwhile, and what has changed since it began.
+        let saved = durable.save(&self.volume.read(), *generation);
+        if let Err(error) = saved {
+            log::warn!(
+                "a hash table has no new checkpoint, and its logs have all since the one before: {error}"
+            );
+        }
+    }
+
+    /// Removes all elements at once.
+    fn clear(&self) -> Result<()> {
+        let Some(durable) = &self.durable else {
+            return self.alone(&mut self.volume.write(), |volume| {
+                volume.shape.clear(volume.region.words());
+                Ok(())
+            });
+        };
+        let mut generation = durable.generation.lock();
+        self.alone(&mut self.volume.write(), |volume| {
+            // From here on the files have no element, whoever is killed.
+            durable.ownership.files.save((*generation + 1, durable.size), |_| Ok(()))?;
+            volume.shape.clear(volume.region.words());
+            self.begin_generation(durable, &mut generation);
+            Ok(())
+        })?;
+        durable.is_overdue.store(false, Ordering::Relaxed);
+        durable.checkpoints.fetch_add(1, Ordering::Relaxed);
+        durable.ownership.files.remove_logs_before(*generation)
+    }
+
+    /// Sets a value if the present one is expected: whether it was.
+    fn compare_and_set(&self, swap: &Swap<'_>) -> Result<bool> {
+        loop {
+            let (swapped, resizes, generation) = {
+                let volume = self.volume.read();
+                let words = volume.region.words();
+                let (swapped, generation) = match &self.durable {
+                    None => (volume.shape.compare_and_set(words, swap, &mut ())?, 0),
+                    Some(durable) => {
+                        let mut log = durable.log.lock();
+                        let mut logged = LoggedSwap { log: &mut log, owner: None };
+                        let swapped = volume.shape.compare_and_set(words, swap, &mut logged)?;
+                        (swapped, log.generation())
+                    }
+                };
+                (swapped, volume.resizes, generation)
+            };
+            match (swapped, &self.durable) {
+                (Swapped::Done, _) => return Ok(true),
+                (Swapped::Different, _) => return Ok(false),
+                (Swapped::LogFull, Some(durable)) => self.checkpoint(durable, Some(generation))?,
+                (Swapped::Full | Swapped::LogFull, _) => {
+                    self.grow(resizes, swap.new.map_or(0, <[u8]>::len))?;
+                }
+            }
+        }
     }
 
     #[inline]
@@ -418,8 +560,7 @@ impl Served {
         if volume.resizes != resizes {
             return Ok(());
         }
-        let shape = volume.next_shape(value)?;
-        self.replace(&mut volume, shape)
+        self.alone(&mut volume, |volume| volume.make_space(&self.node, value))
     }
 
     fn delete(&self, key: u64) -> Result<()> {
@@ -430,13 +571,15 @@ impl Served {
         volume.shape.delete(volume.region.words(), key).map(|_| ())
     }
 
-    /// Has a volume of another shape take the place of the present one, which nobody may change any more.
-    fn replace(&self, volume: &mut Volume, shape: Shape) -> Result<()> {
+    /// Does something to the volume while nobody else has it, and gives it another token.
+    ///
+    /// # Errors
+    /// A peer is stopped within an access, and nothing was done; those of `work`.
+    fn alone(&self, volume: &mut Volume, work: impl FnOnce(&mut Volume) -> Result<()>) -> Result<()> {
         // If it stays as it was: nobody has this token yet.
         let again = volume.region.export(Rights::all())?;
         let count = self.begin_publishing();
-        let copied = volume.replace_token(&self.node, again).and_then(|()| volume.copy(&self.node, shape));
-        let outcome = copied.map(|new| *volume = new);
+        let outcome = volume.replace_token(&self.node, again).and_then(|()| work(volume));
         self.publish_token(&volume.token, count);
         outcome
     }
@@ -488,6 +631,12 @@ impl Served {
             }
             Some(Message::Delete(key)) if key != 0 => keep(self.delete(key)),
             Some(Message::Checkpoint(of)) if self.durable.is_some() => self.obey_checkpoint(of),
+            Some(Message::Swap(reply, swap)) if self.can_answer(reply) && is_swap(&swap) => {
+                self.answer(reply, self.compare_and_set(&swap));
+            }
+            Some(Message::Clear(reply)) if self.can_answer(reply) => {
+                self.answer(reply, self.clear().map(|()| true));
+            }
             _ => {
                 self.malformed.fetch_add(1, Ordering::Relaxed);
             }
@@ -495,6 +644,27 @@ impl Served {
         if refused > 0 {
             self.pointer.words()[REFUSED].fetch_add(refused, Ordering::AcqRel);
         }
+    }
+
+    /// Whether a member has a place for answers here.
+    fn can_answer(&self, reply: Reply) -> bool {
+        self.pointer.words().len() >= POINTER + ANSWER * (reply.rank as usize + 1)
+    }
+
+    /// Publishes the answer to a member, which reads it behind its flush.
+    fn answer(&self, reply: Reply, outcome: Result<bool>) {
+        let answer = match outcome {
+            Ok(true) => Answer::Done,
+            Ok(false) => Answer::Different,
+            Err(error) => {
+                log::error!("a hash table did not do what another process asked for: {error}");
+                Answer::Failed
+            }
+        };
+        let at = POINTER + ANSWER * reply.rank as usize;
+        let words = self.pointer.words();
+        words[at + 1].store(answer as u64, Ordering::Release);
+        words[at].store(reply.number, Ordering::Release);
     }
 
     fn obey_checkpoint(&self, of: u64) {
@@ -509,6 +679,12 @@ impl Served {
 /// Whether a volume takes a key and its value, which another process may have made up.
 fn is_element((key, value): (u64, &[u8])) -> bool {
     key != 0 && value.len() <= MAX_VALUE
+}
+
+/// Whether a volume takes a swap, which another process may have made up.
+pub(super) fn is_swap(swap: &Swap<'_>) -> bool {
+    let bytes = [swap.expected, swap.new].map(|value| value.map_or(0, <[u8]>::len));
+    swap.key != 0 && bytes[0] + bytes[1] <= MAX_VALUE
 }
 
 #[cfg(test)]

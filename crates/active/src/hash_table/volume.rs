@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of a cell.
 pub(super) const CELL: usize = 3;
-const VALUE: usize = 1;
+pub(super) const VALUE: usize = 1;
 const NEXT: usize = 2;
 
 /// Words of the header, of which each that changes has a cache line.
-const HEADER: usize = 24;
+pub(super) const HEADER: usize = 24;
 /// The first of three: cells, spare cells, words of values.
 const COUNTS: usize = 0;
-const NEXT_SPARE: usize = 8;
-const NEXT_VALUE: usize = 16;
+pub(super) const NEXT_SPARE: usize = 8;
+pub(super) const NEXT_VALUE: usize = 16;
 
 /// In the word of a value: its bytes lie in the volume, and the word has their place and count. Else it has up to 7 bytes itself, and in its highest
 /// byte how many, plus 1.
-const IN_VOLUME: u64 = 1 << 63;
+pub(super) const IN_VOLUME: u64 = 1 << 63;
 /// Bits of the place, in words.
 const PLACE_BITS: u32 = 36;
 /// Bytes that a value has at most.
@@ -31,8 +31,8 @@ pub const MAX_VALUE: usize = (1 << 27) - 1;
 /// Bytes of values that lie in their word.
 const SHORT: usize = 7;
 /// The word of a value that was deleted, and of none that has come yet.
-const DELETED: u64 = 1;
-const PENDING: u64 = 0;
+pub(super) const DELETED: u64 = 1;
+pub(super) const PENDING: u64 = 0;
 
 /// Words of a volume: those of this process, those of a peer that are mapped here, or those of any peer by operations.
 pub(super) trait Words {
@@ -182,11 +182,11 @@ impl Shape {
         words[NEXT_SPARE..].iter().for_each(|word| word.store(0, Ordering::Release));
     }
 
-    /// By the header of a volume of so many bytes.
+    /// By the header of a volume, of which there are so many bytes at least.
     pub fn of<W: Words + ?Sized>(words: &W, length: u64) -> Result<Shape> {
         let [cells, spare, value_words] = words.load_all::<3>(COUNTS)?.map(|count| count as usize);
         let shape = Shape { cells, spare, value_words };
-        let is_whole = shape.words().is_some_and(|words| words as u64 * 8 == length);
+        let is_whole = shape.words().is_some_and(|words| words as u64 * 8 <= length);
         if is_whole { Ok(shape) } else { Err(damaged()) }
     }
 
@@ -201,12 +201,17 @@ impl Shape {
     }
 
     /// Where the cell lies that `link`, the last word of another one, names. `None`: it is the last of its chain.
-    fn linked(&self, link: u64) -> Result<Option<usize>> {
+    pub fn linked(&self, link: u64) -> Result<Option<usize>> {
         let Some(number) = link.checked_sub(1) else { return Ok(None) };
         if number >= self.spare as u64 {
             return Err(damaged());
         }
         Ok(Some(self.spare_at(number as usize)))
+    }
+
+    /// Where the cell lies that a key belongs to.
+    pub fn cell_of_key(&self, key: u64) -> usize {
+        self.cell_of(hash(key))
     }
 
     /// A look at the words that a write of a key begins with, so that they are on their way.
@@ -219,12 +224,21 @@ impl Shape {
 
     /// Writes a value's word to the cell of a key, which is appended to its chain if it is new.
     #[inline]
-    fn write<W: Words + ?Sized>(&self, words: &W, key: u64, value: u64) -> Result<Written> {
+    pub fn write<W: Words + ?Sized>(&self, words: &W, key: u64, value: u64) -> Result<Written> {
+        match self.cell(words, key, value)? {
+            Some((_, true)) => Ok(Written::Done),
+            Some((at, false)) => words.store(at + VALUE, value).map(|()| Written::Done),
+            None => Ok(Written::Full),
+        }
+    }
+
+    /// Where the cell of a key lies, which is appended to its chain if it is new, and whether it was appended with the word `value`. `None`: no spare cell is left.
+    #[inline]
+    pub fn cell<W: Words + ?Sized>(&self, words: &W, key: u64, value: u64) -> Result<Option<(usize, bool)>> {
         let mut at = self.cell_of(hash(key));
         let found = words.compare_swap(at, 0, key)?;
         if found == 0 || found == key {
-            words.store(at + VALUE, value)?;
-            return Ok(Written::Done);
+            return Ok(Some((at, false)));
         }
         let mut own = None;
         for _ in 0..=self.spare {
@@ -235,7 +249,7 @@ impl Shape {
                     None => {
                         let number = words.fetch_add(NEXT_SPARE, 1)?;
                         if number >= self.spare as u64 {
-                            return Ok(Written::Full);
+                            return Ok(None);
                         }
                         words.store_all(self.spare_at(number as usize), &[key, value, 0])?;
                         *own.insert(number)
@@ -243,13 +257,12 @@ impl Shape {
                 };
                 link = words.compare_swap(at + NEXT, 0, number + 1)?;
                 if link == 0 {
-                    return Ok(Written::Done);
+                    return Ok(Some((self.spare_at(number as usize), true)));
                 }
             }
             at = self.linked(link)?.ok_or_else(damaged)?;
             if words.load(at)? == key {
-                words.store(at + VALUE, value)?;
-                return Ok(Written::Done);
+                return Ok(Some((at, false)));
             }
         }
         Err(damaged())
@@ -271,7 +284,7 @@ impl Shape {
     }
 
     /// Where the cell of a key lies, and the word of its value.
-    fn find<W: Words + ?Sized>(&self, words: &W, key: u64) -> Result<Option<(usize, u64)>> {
+    pub fn find<W: Words + ?Sized>(&self, words: &W, key: u64) -> Result<Option<(usize, u64)>> {
         let mut at = self.cell_of(hash(key));
         for _ in 0..=self.spare {
             let [found, value, link] = words.load_all::<CELL>(at)?;
@@ -326,7 +339,7 @@ impl Shape {
     }
 
     /// The word that names a value, whose bytes are written where they do not fit in it. `None`: there is no space for them.
-    fn keep<W: Words + ?Sized>(&self, words: &W, value: &[u8]) -> Result<Option<u64>> {
+    pub fn keep<W: Words + ?Sized>(&self, words: &W, value: &[u8]) -> Result<Option<u64>> {
         if value.len() <= SHORT {
             let mut bytes = [0; 8];
             bytes[..value.len()].copy_from_slice(value);
@@ -343,12 +356,32 @@ impl Shape {
         Ok(Some(IN_VOLUME | (value.len() as u64) << PLACE_BITS | first))
     }
 
+    /// Words of the volume that a value of so many bytes takes.
+    pub fn words_for(bytes: usize) -> usize {
+        if bytes <= SHORT { 0 } else { bytes.div_ceil(8) }
+    }
+
     /// Words of the volume that the bytes of a value take, which its word names.
     pub fn words_of(value: u64) -> usize {
         if value & IN_VOLUME == 0 { 0 } else { ((value & !IN_VOLUME) >> PLACE_BITS).div_ceil(8) as usize }
     }
 
-    fn value_at(&self, place: u64) -> usize {
+    /// Where the bytes of a value lie, which its word names, in words from the first one of all values.
+    pub fn place_of(value: u64) -> u64 {
+        value & ((1 << PLACE_BITS) - 1)
+    }
+
+    /// The place and the count of the bytes of a value that lies in the volume.
+    pub fn located(&self, value: u64) -> Result<(u64, u64)> {
+        let (place, length) = (Shape::place_of(value), (value & !IN_VOLUME) >> PLACE_BITS);
+        match place.checked_add(length.div_ceil(8)).is_some_and(|end| end <= self.value_words as u64) {
+            true => Ok((place, length)),
+            false => Err(damaged()),
+        }
+    }
+
+    /// Where the bytes of a value lie.
+    pub fn value_at(&self, place: u64) -> usize {
         self.spare_at(self.spare) + place as usize
     }
 
@@ -359,12 +392,8 @@ impl Shape {
             let length = usize::from(bytes[7]).checked_sub(1).filter(|length| *length <= SHORT);
             return Ok(bytes[..length.ok_or_else(damaged)?].to_vec());
         }
-        let (place, length) = (value & ((1 << PLACE_BITS) - 1), (value & !IN_VOLUME) >> PLACE_BITS);
-        let count = length.div_ceil(8);
-        if place.checked_add(count).is_none_or(|end| end > self.value_words as u64) {
-            return Err(damaged());
-        }
-        let mut packed = vec![0; count as usize];
+        let (place, length) = self.located(value)?;
+        let mut packed = vec![0; length.div_ceil(8) as usize];
         words.read(self.value_at(place), &mut packed)?;
         let mut bytes: Vec<u8> = packed.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.truncate(length as usize);
@@ -406,7 +435,7 @@ pub(super) fn hash(key: u64) -> u64 {
 }
 
 /// A process has written to a volume what no member of the table writes.
-fn damaged() -> Error {
+pub(super) fn damaged() -> Error {
     let why = std::io::Error::new(
         std::io::ErrorKind::InvalidData,
         "its chains are damaged: a process wrote over them",

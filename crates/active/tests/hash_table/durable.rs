@@ -98,6 +98,7 @@ impl Member {
 
     fn make_one(&self, index: u64) -> Result<()> {
         match change(self.rank, index) {
+            (key, value) if index % 5 == 0 => self.swap(key, value.as_deref())?,
             (key, Some(value)) => self.table.insert(key, &value)?,
             (key, None) => self.table.delete(key)?,
         }
@@ -105,6 +106,16 @@ impl Member {
             self.table.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// Sets a value by compare-and-set. A message of before may come between.
+    fn swap(&self, key: u64, value: Option<&[u8]>) -> Result<()> {
+        loop {
+            let present = self.table.lookup(key)?;
+            if self.table.compare_and_set(key, present.as_deref(), value)? {
+                return Ok(());
+            }
+        }
     }
 
     /// An owner was lost: another one takes its place.

@@ -27,7 +27,7 @@ private:
 inline void check(pw_error code)
 {
     if (code != PW_OK)
-        throw error(code, pw_error_message());
+        throw error(code, pw_error_message_for(PW_CPP));
 }
 
 namespace detail {

@@ -6,9 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pw {
@@ -76,6 +79,95 @@ public:
     void erase(std::uint64_t key) { check(pw_table_delete(joined_.get(), key)); }
     /** Waits until everything that this process has inserted and deleted is done at its owners. */
     void flush() { check(pw_table_flush(joined_.get())); }
+    /** Removes all elements, of the volumes of all processes. One process calls this, and others need not. pagewire.h says more. */
+    void clear() { check(pw_table_clear(joined_.get())); }
+
+    /**
+     * Sets the value of a key if it is the expected one, and says whether it was. nullopt stands for no value. It is atomic against all that is done to the
+     * key, by whomever, and has happened when this returns.
+     */
+    bool compare_and_set(std::uint64_t key, std::optional<std::string_view> expected, std::optional<std::string_view> value)
+    {
+        const auto length = [](const auto &of) { return of ? static_cast<std::uint64_t>(of->size()) : PW_ABSENT; };
+        const auto bytes = [](const auto &of) { return of ? of->data() : nullptr; };
+        int was_set;
+        check(pw_table_compare_and_set(joined_.get(), key, bytes(expected), length(expected), bytes(value), length(value), &was_set));
+        return was_set != 0;
+    }
+
+    /**
+     * Goes over all elements, in any order: for (const auto &[key, value] : table). Each element that is there during the whole loop comes exactly once.
+     * Anything may be done to the table in its midst. A step throws pw::error, as lookup() does.
+     */
+    class iterator {
+    public:
+        using iterator_category = std::input_iterator_tag;
+        using value_type = std::pair<std::uint64_t, std::string>;
+        using difference_type = std::ptrdiff_t;
+        using pointer = const value_type *;
+        using reference = const value_type &;
+
+        /** The end of all loops. */
+        iterator() noexcept = default;
+
+        reference operator*() const { return part_[at_]; }
+        pointer operator->() const { return &part_[at_]; }
+        iterator &operator++()
+        {
+            if (++at_ >= part_.size())
+                read();
+            return *this;
+        }
+        void operator++(int) { ++*this; }
+        friend bool operator==(const iterator &one, const iterator &other) noexcept { return one.table_ == other.table_; }
+        friend bool operator!=(const iterator &one, const iterator &other) noexcept { return !(one == other); }
+
+    private:
+        friend class hash_table;
+
+        explicit iterator(pw_table *table) : table_(table) { read(); }
+
+        /** What pw_table_next() hands elements to. No exception leaves it. */
+        struct collector {
+            std::vector<value_type> part;
+            std::exception_ptr thrown;
+
+            static int take(void *context, const pw_element *given) noexcept
+            {
+                auto &to = *static_cast<collector *>(context);
+                try {
+                    to.part.emplace_back(given->key, std::string(static_cast<const char *>(given->value), given->length));
+                } catch (...) {
+                    to.thrown = std::current_exception();
+                }
+                return 0;
+            }
+        };
+
+        void read()
+        {
+            collector next;
+            std::size_t count;
+            check(pw_table_next(table_, &cursor_, collector::take, &next, &count));
+            if (next.thrown)
+                std::rethrow_exception(next.thrown);
+            part_ = std::move(next.part);
+            at_ = 0;
+            if (count == 0)
+                table_ = nullptr;
+        }
+
+        pw_table *table_ = nullptr;
+        pw_table_cursor cursor_ = {};
+        std::vector<value_type> part_;
+        std::size_t at_ = 0;
+    };
+
+    /** The first element. */
+    iterator begin() const { return iterator(joined_.get()); }
+    /** The end of a loop. */
+    iterator end() const noexcept { return {}; }
+
     /** Gives the volume of this process so many cells. */
     void resize(std::size_t cells) { check(pw_table_resize(joined_.get(), cells)); }
 

@@ -45,7 +45,7 @@ public:
     {
         void *memory = pw_aligned_alloc(Kokkos::Impl::MEMORY_ALIGNMENT, bytes);
         if (!memory)
-            throw error(PW_HEAP, ("View \"" + std::string(label) + "\": " + pw_error_message()).c_str());
+            throw error(PW_HEAP, ("View \"" + std::string(label) + "\": " + pw_error_message_for(PW_CPP)).c_str());
         if (Kokkos::Profiling::profileLibraryLoaded())
             Kokkos::Profiling::allocateData(handle(), label, memory, reported ? reported : bytes);
         return memory;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
@@ -34,7 +35,20 @@ static void tables(pw::node &node)
     REQUIRE(table.volume().elements == 3 && table.volume().cells == 300);
     REQUIRE(refused([&] { table.insert(0, "none"); }) == PW_SYSTEM);
     REQUIRE(refused([&] { node.join_table({0}); }) == PW_ARGUMENT);
+    std::map<std::uint64_t, std::string> found;
+    for (const auto &[key, value] : table)
+        REQUIRE(found.emplace(key, value).second);
+    REQUIRE((found == std::map<std::uint64_t, std::string>{{8, longer}, {9, "nine"}, {10, ""}}));
+    REQUIRE(table.compare_and_set(7, std::nullopt, "one") && !table.compare_and_set(7, std::nullopt, "two"));
+    REQUIRE(table.compare_and_set(7, "one", longer) && !table.compare_and_set(7, "one", "three") && table.lookup(7) == longer);
+    REQUIRE(table.compare_and_set(7, longer, std::nullopt) && !table.lookup(7) && !table.compare_and_set(7, "", std::nullopt));
+    for (const auto &element : table)
+        table.insert(element.first + 1000, element.second);
+    table.clear();
+    REQUIRE(table.begin() == table.end() && table.volume().elements == 0);
+    table.insert(9, "nine");
     auto moved = std::move(table);
+    REQUIRE(refused([&] { table.begin(); }) == PW_ARGUMENT);
     REQUIRE(refused([&] { table.flush(); }) == PW_ARGUMENT && moved.lookup(9));
 }
 

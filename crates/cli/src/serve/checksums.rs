@@ -93,6 +93,9 @@ impl Checksums {
     /// If the file has fewer bytes, or there can be no thread.
     pub(super) fn start(&self, file: &ServedFile, length: u64) -> Result<Arc<Job>> {
         let has = file.entry().length;
+        if length > has {
+            file.check_length()?;
+        }
         ensure!(length <= has, "{} has {has} bytes, and not {length}", file.name);
         let key = (file.identity()?, length);
         if let Some((of, sum)) = lock(&self.known).get(&file.name) {
@@ -145,7 +148,8 @@ fn sum(file: &File, length: u64, goes_on: impl Fn(u64) -> bool) -> Result<String
     while at < length {
         ensure!(goes_on(at), "nobody waits for it");
         let count = (length - at).min(CHECKSUM_PIECE as u64) as usize;
-        file.read_exact_at(&mut buffer[..count], at).context("the file was truncated, or cannot be read")?;
+        file.read_exact_at(&mut buffer[..count], at)
+            .context("the file became shorter meanwhile, or cannot be read")?;
         hash.update(&buffer[..count]);
         at += count as u64;
     }

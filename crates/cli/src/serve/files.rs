@@ -107,6 +107,21 @@ impl ServedFile {
         Entry { name: self.name.clone(), length: self.mapped.min(now), writable: self.writable }
     }
 
+    /// Whether all bytes are there that clients have a token of.
+    ///
+    /// # Errors
+    /// The file became shorter since it is served.
+    pub(super) fn check_length(&self) -> Result<()> {
+        let left = self.entry().length;
+        ensure!(
+            left == self.mapped,
+            "{} became shorter since it is served: {left} of its {} bytes are left. Serve it again, as it is now",
+            self.name,
+            self.mapped
+        );
+        Ok(())
+    }
+
     /// See [`identity`].
     pub(super) fn identity(&self) -> Result<String> {
         Ok(identity(&self.file)?)

@@ -4,7 +4,7 @@ use super::hasher::Hasher;
 use super::pieces::transfer;
 use super::{Done, Remote, Transfers, checksum, seconds};
 use crate::arguments::GetArguments;
-use crate::directory::{Client, Place, is_good_name};
+use crate::directory::{Ask, Client, Opened, Place, Reply, is_good_name};
 use crate::interrupt::Interrupted;
 use anyhow::{Context, Error, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
@@ -76,13 +76,19 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
         }
         (sum, expected.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let kept = |error| partial.explain(error, length);
+    let kept = |error: Error| partial.explain(with_reason(error, place), length);
     let (sum, expected) = (sum.map_err(kept)?, expected.map_err(kept)?);
     if sum != expected {
         partial.remove()?;
-        bail!(
-            "its bytes are not those of the server (SHA-256 {sum}, there {expected}): the file was changed meanwhile. Run the command again"
-        );
+        let differ = format!("its bytes are not those of the server (SHA-256 {sum}, there {expected})");
+        let is_unchanged = opened_again(place)?.identity == remote.opened.identity;
+        if is_unchanged && resumed > 0 {
+            bail!(
+                "{differ}: the {resumed} bytes of an earlier run in {} were corrupted, as the file at the server is unchanged. They are removed: run the command again to get all of it",
+                partial.path.display()
+            );
+        }
+        bail!("{differ}: the file was changed meanwhile. Run the command again");
     }
     if !partial.rename(output, force)? {
         bail!(exists());
@@ -97,6 +103,26 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
         path: remote.path()?,
         sha256: sum,
     })
+}
+
+/// What the server says of a file now.
+fn opened_again(place: &Place) -> Result<Opened> {
+    let name = place.name.clone().context("no name is given")?;
+    match Client::connect(place)?.ask(Ask::Open { name, upload: None })? {
+        Reply::Opened(opened) => Ok(opened),
+        _ => bail!("the server answers something else than was asked for"),
+    }
+}
+
+/// An error of a transfer, and what the server says against another one: it knows whether the file became shorter.
+fn with_reason(error: Error, place: &Place) -> Error {
+    if error.is::<Interrupted>() {
+        return error;
+    }
+    match opened_again(place) {
+        Ok(_) => error,
+        Err(reason) => error.context(format!("{reason:#}")),
+    }
 }
 
 /// Gets what the partial file has not, and gives the checksum of all.

@@ -393,7 +393,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
                     memory.read(segments, into).map_err(Withheld::from)
                 });
                 match outcome {
-                    Outcome::Denied(_) => Outcome::Denied(denial),
+                    Outcome::Denied(_) => Outcome::Denied(self.unmapped(denial)),
                     other => other,
                 }
             }
@@ -401,7 +401,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
                 let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
                 match memory.read(segments, &mut bytes) {
                     Ok(()) => self.emit(header, &bytes),
-                    Err(_) => Outcome::Denied(denial),
+                    Err(_) => Outcome::Denied(self.unmapped(denial)),
                 }
             }
         }
@@ -464,7 +464,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             };
             return match services.fabric.memory().write(bytes, &[segment], last) {
                 Ok(()) => Outcome::Done(1),
-                Err(_) => Outcome::Denied(denial),
+                Err(_) => Outcome::Denied(self.unmapped(denial)),
             };
         }
         let access = match services.begin(&request, waits) {
@@ -501,7 +501,21 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         match withheld {
             Withheld::Wait(reason) => self.wait(reason),
             Withheld::Refused(Cause::LogDamaged) => Outcome::Denied(Denial::Operational),
+            Withheld::Refused(Cause::NotMapped) => Outcome::Denied(self.unmapped(denial)),
             Withheld::Refused(_) => Outcome::Denied(denial),
+        }
+    }
+
+    /// How an access to memory that a key names, and that is not mapped or not so, is refused. Verbs programs get the remote access error that
+    /// pagewire(7) promises. A node of the native interface learns that the key is valid and the memory is gone.
+    #[cold]
+    fn unmapped(&self, denial: Denial) -> Denial {
+        let queue_pair = self.queue_pair;
+        match denial {
+            Denial::RemoteAccess if queue_pair.services.interception.connects_nodes(queue_pair.number) => {
+                Denial::Operational
+            }
+            denial => denial,
         }
     }
 
@@ -771,7 +785,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         };
         match outcome {
             Ok(original) => Outcome::Done(original),
-            Err(_) => Outcome::Denied(Denial::RemoteAccess),
+            Err(error) => self.withheld(error.into(), Denial::RemoteAccess),
         }
     }
 

@@ -35,6 +35,11 @@ impl Callers {
         }
     }
 
+    /// Whether a queue pair belongs to a caller.
+    pub fn has(&self, number: u32) -> bool {
+        self.live.contains_key(&number)
+    }
+
     /// All queue pairs of the caller that has this one.
     pub fn siblings(&self, number: u32) -> Vec<u32> {
         let of_caller = self.live.get(&number).and_then(|caller| self.members.get(caller));
@@ -75,6 +80,7 @@ mod tests {
         callers.end(20, is_logged);
         callers.enter(21, 77, is_logged);
         assert_eq!(callers.siblings(21), [1, 21]);
+        assert!(callers.has(21) && !callers.has(1) && !callers.has(5));
         assert_eq!(callers.siblings(5), [5], "one without a caller is alone");
         // The number is given again, to another caller: both may have left something by it.
         callers.enter(1, 78, is_logged);

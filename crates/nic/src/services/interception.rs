@@ -216,6 +216,12 @@ impl<F: Fabric> Interception<F> {
         self.callers.write().enter(number, caller, is_logged);
     }
 
+    /// Whether a queue pair connects two nodes of the native interface: those have callers.
+    #[cold]
+    pub fn connects_nodes(&self, number: u32) -> bool {
+        self.callers.read().has(number)
+    }
+
     /// Whether READs of a region wait for handlers.
     pub fn is_flush(&self, place: u32) -> bool {
         self.flushes.read().contains(&place)

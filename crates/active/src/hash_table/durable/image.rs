@@ -3,7 +3,7 @@
 //! `what it is | generation | rank and count of the processes | elements: key, length, bytes | 0, count | checksum of all`. Words are little-endian.
 
 use super::super::volume::MAX_VALUE;
-use super::{damaged_file, failed};
+use super::{check_file_size, damaged_file, failed};
 use pagewire::Result;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -35,11 +35,32 @@ pub fn write(
     walk: impl FnOnce(&mut Sink<'_>) -> Result<()>,
 ) -> Result<()> {
     let beside = path.with_extension("new");
+    let written = write_beside(&beside, header, syncs, walk)
+        .and_then(|()| std::fs::rename(&beside, path).map_err(failed("cannot rename the new file to", path)));
+    if written.is_err() {
+        // The one before stands. What this one has of the disk is for others, where it can be removed.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written?;
+    if syncs && let Some(folder) = path.parent() {
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("cannot sync", folder))?;
+    }
+    Ok(())
+}
+
+fn write_beside(
+    beside: &Path,
+    header: Header,
+    syncs: bool,
+    walk: impl FnOnce(&mut Sink<'_>) -> Result<()>,
+) -> Result<()> {
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let file = file.map_err(failed("cannot make", &beside))?;
-    let mut writer = Summed { inner: BufWriter::with_capacity(BUFFER, &file), sum: crc32fast::Hasher::new() };
-    let cannot_write = || failed("cannot write", &beside);
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(beside);
+    let file = file.map_err(failed("cannot make", beside))?;
+    let bounded = Bounded { file: &file, length: 0 };
+    let mut writer =
+        Summed { inner: BufWriter::with_capacity(BUFFER, bounded), sum: crc32fast::Hasher::new() };
+    let cannot_write = || failed("cannot write", beside);
     let processes = u64::from(header.rank) << 32 | u64::from(header.size);
     writer.words(&[MAGIC, header.generation, processes]).map_err(cannot_write())?;
     let mut count = 0;
@@ -55,11 +76,26 @@ pub fn write(
     if syncs {
         file.sync_all().map_err(cannot_write())?;
     }
-    std::fs::rename(&beside, path).map_err(failed("cannot rename the new file to", path))?;
-    if syncs && let Some(folder) = path.parent() {
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("cannot sync", folder))?;
-    }
     Ok(())
+}
+
+/// A file that gets no more bytes than RLIMIT_FSIZE permits: the kernel would answer with SIGXFSZ, which ends the process.
+struct Bounded<'f> {
+    file: &'f File,
+    length: u64,
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        check_file_size(self.length + bytes.len() as u64)?;
+        let count = self.file.write(bytes)?;
+        self.length += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// Reads a checkpoint, and hands over its elements. `None`: there is none. An error: what was handed over counts for nothing.

@@ -13,7 +13,7 @@ fn durable(folder: &Path) -> Arc<OwnVolume> {
     let durability = Durability { syncs: false, ..Durability::new(folder) };
     let kept = Kept { durability: &durability, rank: 0, size: 1 };
     let service = Service::Events(Events::default());
-    OwnVolume::begin(&node, TableOptions::new(10).shape(), service, Some(kept)).unwrap()
+    OwnVolume::begin(&node, TableOptions::new(10).shape(), service, 1, Some(kept)).unwrap()
 }
 
 /// A volume as another node sees it.
@@ -122,4 +122,81 @@ fn messages_that_were_lost_are_not_flushed() {
     assert_eq!(unflushed, 99);
     member.flush(&caller).unwrap();
     assert_eq!(own.lookup(1).unwrap().unwrap(), b"one");
+}
+
+/// A checkpoint that the disk has no space for harms nobody: the files of before stay, and the next one is written once there is space.
+#[test]
+fn a_table_on_a_full_disk_is_read_and_then_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let fill = || std::os::unix::fs::symlink("/dev/full", folder.path().join("volume-0.new")).unwrap();
+    let all_are_there = |own: &OwnVolume| {
+        (1..=300).for_each(|key| assert_eq!(own.lookup(key).unwrap().unwrap(), [key as u8; 100], "{key}"));
+    };
+    let own = durable(folder.path());
+    (1..=300).for_each(|key| own.insert(key, &[key as u8; 100]).unwrap());
+    fill();
+    let error = own.checkpoint().unwrap_err().to_string();
+    assert!(error.contains("volume-0.new") && error.contains("the disk is full"), "{error}");
+    assert!(!folder.path().join("volume-0.new").is_symlink(), "what could not be written takes no space");
+    all_are_there(&own);
+    fill();
+    assert!(own.clear().unwrap_err().to_string().contains("the disk is full"));
+    all_are_there(&own);
+    drop(own);
+
+    fill();
+    let own = durable(folder.path());
+    all_are_there(&own);
+    assert_eq!(own.statistics().unwrap().checkpoints, 0);
+    drop(own);
+    fill();
+    let own = durable(folder.path());
+    own.insert(301, b"behind").unwrap();
+    assert_eq!(own.statistics().unwrap().checkpoints, 1, "the one that was overdue");
+    own.delete(301).unwrap();
+    drop(own);
+    let own = durable(folder.path());
+    all_are_there(&own);
+    assert_eq!(own.lookup(301).unwrap(), None);
+    own.clear().unwrap();
+    drop(own);
+    assert_eq!(durable(folder.path()).statistics().unwrap().elements, 0);
+}
+
+/// Swaps by the owner, by who has the volume mapped and by messages are in the logs, with their outcomes.
+#[test]
+fn swaps_outlive_their_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = durable(folder.path());
+    let [mapped, asking] = [Scheme::Nearest, Scheme::Handler].map(|scheme| member(&own, scheme));
+    let swap = |by: usize, key: u64, expected: Option<&[u8]>, new: Option<&[u8]>| {
+        let swap = Swap { key, expected, new };
+        match by {
+            0 => own.compare_and_set(&swap).unwrap(),
+            1 => mapped.compare_and_set(0, &swap, &own).unwrap(),
+            _ => asking.compare_and_set(0, &swap, &own).unwrap(),
+        }
+    };
+    let long = [7; 200];
+    for by in 0..3 {
+        for key in (1 + 100 * by as u64..).take(60) {
+            assert!(swap(by, key, None, Some(b"first")), "{by} {key}");
+            assert!(!swap((by + 1) % 3, key, None, Some(b"second")));
+            assert!(swap((by + 1) % 3, key, Some(b"first"), Some(&long)));
+            assert!(!swap((by + 2) % 3, key, Some(b"first"), None));
+            if key % 2 == 0 {
+                assert!(swap((by + 2) % 3, key, Some(&long), None));
+            }
+        }
+    }
+    let stranger = Reply { rank: 1, number: 1 };
+    own.served.obey(messages::clear(stranger).as_bytes());
+    let statistics = own.statistics().unwrap();
+    assert_eq!((statistics.elements, statistics.malformed), (90, 1), "one that has no place for an answer");
+    drop((mapped, asking, own));
+    let own = durable(folder.path());
+    for key in [0, 100, 200].into_iter().flat_map(|by| 1 + by..61 + by) {
+        let expected = (key % 2 == 1).then(|| long.to_vec());
+        assert_eq!(own.lookup(key).unwrap(), expected, "{key}");
+    }
 }

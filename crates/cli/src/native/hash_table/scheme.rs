@@ -143,7 +143,7 @@ impl Table {
 
     pub fn clear(&self) -> Result<()> {
         match self {
-            Table::Product(table) => table.clear()?,
+            Table::Product(table) => table.clear_volume()?,
             Table::Compared { table, .. } => table.clear(),
         }
         Ok(())

@@ -298,7 +298,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let (segment, table) = match self.begin_intercepted(&target, true) {
             Ok(begun) => begun,
             Err(Outcome::Wait(reason)) => return Outcome::Wait(reason),
-            Err(_) => return Outcome::Denied(denial),
+            Err(Outcome::Denied(denial)) => return Outcome::Denied(denial),
+            Err(Outcome::Done(_)) => return Outcome::Denied(denial),
         };
         if segment.address % 8 != 0 {
             return Outcome::Denied(Denial::InvalidRequest);
