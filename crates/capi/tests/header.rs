@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 23] = [
     "version",
     "error",
     "node",
     "export",
     "heap",
+    "mapped_file",
     "remote",
     "operation",
     "signal",
