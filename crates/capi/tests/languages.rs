@@ -160,10 +160,11 @@ fn c_plus_plus() -> BTreeSet<String> {
     for file in files(&folder, "hpp") {
         let (mut of, mut is_public, mut is_internal) = (None::<String>, false, false);
         for line in read(file).lines() {
-            if line.starts_with("namespace ") {
-                is_internal = line.contains("detail") || line.contains("Kokkos");
-            } else if line.starts_with("} // namespace") {
+            let is_inner = line.contains("detail") || line.contains("Kokkos");
+            if line.starts_with("namespace pw") || line.starts_with("} // namespace") && is_inner {
                 is_internal = false;
+            } else if line.starts_with("namespace ") {
+                is_internal |= is_inner;
             }
             let item = line
                 .strip_prefix("template <")
