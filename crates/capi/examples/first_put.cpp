@@ -3,7 +3,7 @@
  *
  *     c++ -std=c++17 first_put.cpp -o first_put $(pkg-config --cflags --libs pagewire)
  *     ./first_put
- *     mpirun -n 4 ./first_put
+ *     mpirun -n 4 --oversubscribe ./first_put
  */
 #include <pagewire.hpp>
 

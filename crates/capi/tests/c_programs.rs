@@ -357,6 +357,11 @@ fn misuse_has_codes_and_sentences() {
 }
 
 #[test]
+fn names_from_before_the_first_release_compile() {
+    run(&compiled("tests/c/renamed.c"), "");
+}
+
+#[test]
 fn conditional_writes_end_once() {
     run(&compiled("tests/c/conditional.c"), "");
 }
