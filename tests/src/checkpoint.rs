@@ -117,13 +117,14 @@ pub fn a_program_without_verbs_is_told(ground: &Ground) -> Result<()> {
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
     let saved = folder.path().join("saved");
     let option = saved.to_str().context("a name")?;
-    let ended =
-        finish(host.command(&ground.stage.command), &["run", "--checkpoint", option, "--", "true"])?;
+    let ended = finish(host.command(&ground.stage.command), &["run", "--checkpoint", option, "--", "true"])?;
     ensure!(ended.success() && ended.output.contains("no region was saved to"), "{}", ended.output);
     // A folder that another process has made meanwhile speaks for itself.
     let makes = format!("import os; os.mkdir('{option}/program.1')");
-    let quiet =
-        finish(host.command(&ground.stage.command), &["run", "--checkpoint", option, "--", "python3", "-c", &makes])?;
+    let quiet = finish(
+        host.command(&ground.stage.command),
+        &["run", "--checkpoint", option, "--", "python3", "-c", &makes],
+    )?;
     ensure!(quiet.success() && !quiet.output.contains("no region was saved"), "{}", quiet.output);
     Ok(())
 }
