@@ -118,6 +118,11 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
         trial(pool, "watch::top_shows_hot_pages", watch::top_shows_hot_pages),
         trial(pool, "watch::counts_outlive_a_signal", checkpoint::counts_outlive_a_signal),
+        trial(
+            pool,
+            "checkpoint::a_program_without_verbs_is_told",
+            checkpoint::a_program_without_verbs_is_told,
+        ),
         trial(pool, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
         trial(pool, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
         trial(pool, "wire::packets_are_right", wire::packets_are_right),

@@ -1,4 +1,4 @@
-"""Your first put, in Python. Alone, or as a job: mpirun -n 4 python first_put.py"""
+"""Your first put, in Python. Alone, or as a job: mpirun -n 4 --oversubscribe python first_put.py"""
 
 import asyncio
 

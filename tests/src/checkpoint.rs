@@ -107,6 +107,28 @@ pub fn a_program_is_saved(ground: &Ground, setting: Setting) -> Result<()> {
     Ok(())
 }
 
+/// A program that registers nothing with verbs is told that nothing was saved, and who has a peer that registers is not.
+///
+/// # Errors
+/// If not.
+pub fn a_program_without_verbs_is_told(ground: &Ground) -> Result<()> {
+    let host = ground.ends(Setting::Local).0;
+    let folder = tempfile::tempdir()?;
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
+    let saved = folder.path().join("saved");
+    let option = saved.to_str().context("a name")?;
+    let ended = finish(host.command(&ground.stage.command), &["run", "--checkpoint", option, "--", "true"])?;
+    ensure!(ended.success() && ended.output.contains("no region was saved to"), "{}", ended.output);
+    // A folder that another process has made meanwhile speaks for itself.
+    let makes = format!("import os; os.mkdir('{option}/program.1')");
+    let quiet = finish(
+        host.command(&ground.stage.command),
+        &["run", "--checkpoint", option, "--", "python3", "-c", &makes],
+    )?;
+    ensure!(quiet.success() && !quiet.output.contains("no region was saved"), "{}", quiet.output);
+    Ok(())
+}
+
 /// The counts of a program that SIGKILL has ended are printed.
 ///
 /// # Errors

@@ -43,7 +43,8 @@ fn a_stopped_owner_delays_nobody() {
     owner.signal("-CONT");
     owner.tell("go");
     assert_eq!(owner.expect("found"), format!("{} {}", PUTS + 3, PUTS * (PUTS + 1) / 2));
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    // Who waited for the owner would wait for ever.
+    assert!(took < Duration::from_secs(60), "{took:?}");
     owner.tell("end");
 }
 

@@ -3,7 +3,7 @@
  *
  *     cc first_put.c -o first_put $(pkg-config --cflags --libs pagewire)
  *     ./first_put
- *     mpirun -n 4 ./first_put
+ *     mpirun -n 4 --oversubscribe ./first_put
  */
 #include <pagewire.h>
 #include <stdio.h>

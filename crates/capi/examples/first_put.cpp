@@ -3,7 +3,7 @@
  *
  *     c++ -std=c++17 first_put.cpp -o first_put $(pkg-config --cflags --libs pagewire)
  *     ./first_put
- *     mpirun -n 4 ./first_put
+ *     mpirun -n 4 --oversubscribe ./first_put
  */
 #include <pagewire.hpp>
 
@@ -21,8 +21,8 @@ try {
     auto remote = node.open(tables[next]);
 
     std::vector<double> values(10, 0.5 + double(node.rank()));
-    auto put = remote.put(80, values.data(), values.size() * sizeof(double)); // starts now
-    put.wait(); // the values are there
+    auto put = remote.put(80, std::move(values)); // starts now, and has the values
+    values = put.wait(); // they are there, and here again
     auto before = node.open(signals[next]).fetch_add(0, 1).wait();
     node.wait_until_at_least(arrived[0], 1);
 

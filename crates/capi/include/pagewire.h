@@ -51,6 +51,16 @@
 #define PW_TOKEN_SIZE 56
 
 /**
+ * Peers may read the file.
+ */
+#define PW_FILE_READ_ONLY 0
+
+/**
+ * Peers may read and write the file.
+ */
+#define PW_FILE_WRITABLE 1
+
+/**
  * A signal is set to its value.
  */
 #define PW_SET 0
@@ -561,6 +571,11 @@ typedef struct pw_listener pw_listener;
  * What peers did to pages that name it.
  */
 typedef struct pw_log pw_log;
+
+/**
+ * A file whose pages peers access.
+ */
+typedef struct pw_mapped_file pw_mapped_file;
 
 /**
  * This process as others of its job see it.
@@ -1378,7 +1393,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
- * PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
+ * PW_IN_USE: an application of it is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
  * of one, a global memory, a listener, a stream, a store or a client of stores: free that before.
  * PW_ARGUMENT, PW_HANDLE.
  */
@@ -1522,6 +1537,54 @@ pw_error pw_heap_retain(uint64_t bytes);
  * PW_HEAP: the heap cannot be made, or is the parent's.
  */
 pw_error pw_heap_purge(void);
+
+/**
+ * Maps a file, of any size: nothing is read in, pages come when peers access them, and what peers write goes to the file. *file is NULL after an error. The
+ * node stays until pw_mapped_file_close().
+ *
+ * mode: PW_FILE_READ_ONLY or PW_FILE_WRITABLE. length: PW_TO_END for as many bytes as the file has; else of a writable one: the file is made if there is none,
+ * and has so many bytes then. Others may change the file at any time, and peers then read the new bytes. An access behind the new end of a file that was
+ * truncated gives its caller PW_MEMORY or PW_KEY.
+ *
+ * PW_ARGUMENT; PW_SYSTEM: the file cannot be opened, made that long or mapped, or is no regular file.
+ */
+pw_error pw_map_file(pw_node *node,
+                     const char *path,
+                     uint32_t mode,
+                     uint64_t length,
+                     pw_mapped_file **file);
+
+/**
+ * Bytes of a mapped file: as many as it had when it was mapped. 0 too if the pointer is none: pw_error_message() says so.
+ */
+uint64_t pw_mapped_file_length(const pw_mapped_file *file);
+
+/**
+ * Makes a token for length bytes of a mapped file from offset on, in constant time. length: PW_TO_END for the rest. rights: as for pw_export().
+ *
+ * The token ends with pw_unexport() or pw_mapped_file_close(). PW_ARGUMENT, PW_HANDLE; PW_BOUNDS: the bytes are not in it; PW_ENGINE: the rights are more than
+ * PW_READ, and the file is not writable, or there are too many exports.
+ */
+pw_error pw_mapped_file_export(pw_mapped_file *file,
+                               uint64_t offset,
+                               uint64_t length,
+                               uint32_t rights,
+                               pw_token *token);
+
+/**
+ * Waits until what peers have written to a mapped file is on its device.
+ *
+ * PW_SYSTEM: the device refuses; PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_mapped_file_sync(pw_mapped_file *file);
+
+/**
+ * Ends the tokens of a mapped file, and its mapping; the pointer is not valid any more. When it returns, no access by the tokens is under way. NULL: nothing
+ * is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_mapped_file_close(pw_mapped_file *file);
 
 /**
  * Opens the memory that a token names: connects to its owner if the node is not connected to it. *remote is NULL after an error.

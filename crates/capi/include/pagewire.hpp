@@ -9,14 +9,17 @@
 
 #include <pagewire/access_log.hpp>
 #include <pagewire/batch.hpp>
+#include <pagewire/buffer.hpp>
 #include <pagewire/built_in.hpp>
 #include <pagewire/checkpoint.hpp>
+#include <pagewire/conditional.hpp>
 #include <pagewire/counting.hpp>
 #include <pagewire/error.hpp>
 #include <pagewire/global_memory.hpp>
 #include <pagewire/hash_table.hpp>
 #include <pagewire/heap.hpp>
 #include <pagewire/logged_process.hpp>
+#include <pagewire/mapped_file.hpp>
 #include <pagewire/parity.hpp>
 #include <pagewire/remote.hpp>
 #include <pagewire/stream.hpp>
@@ -122,6 +125,81 @@ public:
         pw_remote *opened;
         check(pw_open(node_, &given, &opened));
         return remote(opened);
+    }
+
+    /** Maps a file, which peers may read. Nothing is read in. Throws PW_SYSTEM. */
+    mapped_file map_file(const std::string &path) { return mapped(path, PW_FILE_READ_ONLY, PW_TO_END); }
+
+    /** Maps a file, which peers may read and write. length: it is made if there is none, and has so many bytes then. */
+    mapped_file map_file_writable(const std::string &path, std::optional<std::uint64_t> length = std::nullopt)
+    {
+        return mapped(path, PW_FILE_WRITABLE, length.value_or(PW_TO_END));
+    }
+
+    /** This node, as others name it. */
+    peer identity() const
+    {
+        peer found;
+        check(pw_identity(node_, &found));
+        return found;
+    }
+
+    /** The node of a rank of the job. */
+    peer peer_of(std::size_t rank) const
+    {
+        peer found;
+        check(pw_peer_of_rank(node_, rank, &found));
+        return found;
+    }
+
+    /** Starts a conditional write of bytes that the caller keeps: it is held until the peer accepts it, and says where the bytes go. */
+    held_write conditional_write(const peer &to, std::uint64_t tag, borrowed_bytes<const void> bytes)
+    {
+        pw_operation *started = nullptr;
+        check(pw_open_write(node_, &to, tag, bytes.data, bytes.length, &started));
+        return held_write(started);
+    }
+
+    /** conditional_write() of the elements of a container, which the operation takes, and gives back. */
+    template <class Container, detail::if_owned<Container> = 0>
+    owning_operation<Container, held_write> conditional_write(const peer &to, std::uint64_t tag, Container &&values)
+    {
+        return owning_operation<Container, held_write>::start(std::move(values),
+                                                              [&](auto &kept) { return conditional_write(to, tag, borrowed(kept)); });
+    }
+
+    /** Say who keeps the elements: std::move(values), or pw::borrowed(values). */
+    template <class Container, detail::if_unclear<Container> = 0>
+    held_write conditional_write(const peer &to, std::uint64_t tag, Container &&say_std_move_or_pw_borrowed) = delete;
+
+    /** Asks a peer for data, which come as its conditional write to the first bytes of a token's memory, of this node. */
+    acceptance conditional_read(const peer &from, std::uint64_t tag, const token &into)
+    {
+        return acceptance::started(
+            [&](std::uint64_t *written, pw_operation **to) { return pw_open_read(node_, &from, tag, &into, written, to); });
+    }
+
+    /** Accepts the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of a token's memory, of this node. */
+    acceptance accept_conditional_write(const peer &from, std::uint64_t tag, const token &into)
+    {
+        return acceptance::started(
+            [&](std::uint64_t *written, pw_operation **to) { return pw_release(node_, &from, tag, &into, written, to); });
+    }
+
+    /** accept_conditional_write() of whichever peer holds one of the tag, or will first. */
+    acceptance accept_any_conditional_write(std::uint64_t tag, const token &into)
+    {
+        return acceptance::started(
+            [&](std::uint64_t *written, pw_operation **to) { return pw_release(node_, nullptr, tag, &into, written, to); });
+    }
+
+    /** Waits for a conditional write or read of a peer, without a bound if none is given. Throws PW_TIMEOUT. */
+    conditional_request next_conditional_request(std::optional<std::chrono::nanoseconds> bound = std::nullopt)
+    {
+        pw_opening info;
+        pw_opened *opened;
+        check(pw_next_opened(node_, bound ? detail::nanoseconds(*bound) : PW_FOREVER, &info, &opened));
+        return conditional_request(info, opened);
     }
 
     /** Makes an access log with so many bytes for each source, a connection of a peer. sources: at once, 0 for 256. */
@@ -344,6 +422,13 @@ public:
 
 private:
     explicit node(pw_node *made) noexcept : node_(made) {}
+
+    mapped_file mapped(const std::string &path, std::uint32_t mode, std::uint64_t length)
+    {
+        pw_mapped_file *made;
+        check(pw_map_file(node_, path.c_str(), mode, length, &made));
+        return mapped_file(made);
+    }
 
     pw_node *node_;
 };

@@ -49,11 +49,7 @@ pub unsafe extern "C" fn pw_export(
         })?;
         bytes(start.as_ptr(), length, "address")?;
         let to = place(token, "token")?;
-        let rights =
-            u8::try_from(rights).ok().and_then(Rights::from_bits).filter(|rights| !rights.is_empty());
-        let rights = rights.ok_or_else(|| {
-            Refusal::argument("'rights' must be PW_READ, PW_WRITE or PW_ATOMIC, or several of them by OR")
-        })?;
+        let rights = rights_of(rights)?;
         // SAFETY: the caller of C knows from when to when peers access the bytes (pagewire.h).
         let made = unsafe { node.export_raw(start, length, rights) }?;
         // SAFETY: the caller's place for a token (pagewire.h).
@@ -71,6 +67,14 @@ pub unsafe extern "C" fn pw_unexport(node: *mut pw_node, token: *const pw_token)
         // SAFETY: a pointer of this library, and a token (pagewire.h).
         let (node, token) = unsafe { (node_of(node)?, token_of(token)?) };
         Ok(node.unexport_raw(&token)?)
+    })
+}
+
+/// PW_READ, PW_WRITE, PW_ATOMIC, or several of them.
+pub(crate) fn rights_of(rights: u32) -> Result<Rights> {
+    let known = u8::try_from(rights).ok().and_then(Rights::from_bits).filter(|rights| !rights.is_empty());
+    known.ok_or_else(|| {
+        Refusal::argument("'rights' must be PW_READ, PW_WRITE or PW_ATOMIC, or several of them by OR")
     })
 }
 

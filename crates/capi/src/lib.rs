@@ -13,6 +13,7 @@
 //! | [`boundary`] | no panic crosses it, every refusal becomes a code |
 //! | [`handle`] | what stands behind opaque pointers |
 //! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
+//! | [`mapped_file`] | files whose pages peers access |
 //! | [`malloc`] | malloc(3) of unmodified programs from that heap |
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
@@ -45,6 +46,7 @@ pub mod handler;
 pub mod heap;
 pub mod language;
 pub mod malloc;
+pub mod mapped_file;
 pub mod node;
 pub mod operation;
 pub mod parity;

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn pw_node_alone_for(header: u32, node: *mut *mut pw_node)
 /// Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
 /// fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
 ///
-/// PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
+/// PW_IN_USE: an application of it is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
 /// of one, a global memory, a listener, a stream, a store or a client of stores: free that before.
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
         // SAFETY: a pointer of this library (pagewire.h).
         let holders = Arc::strong_count(unsafe { object::<Arc<Node>>(node) }?);
         if holders > 1 {
-            let sentence = "pw_node_leave: an application of the node is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, \
+            let sentence = "pw_node_leave: an application of the node is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, \
                 batches, a parity, a member of one, a global memory, a listener, a stream, a store or a client of stores: free that before";
             return Err(Refusal::new(pw_error::PW_IN_USE, sentence));
         }

@@ -9,6 +9,8 @@ mod library;
 #[path = "../../../tests/src/not_checked.rs"]
 mod not_checked;
 
+#[path = "c_programs/buffers.rs"]
+mod buffers;
 #[path = "c_programs/checkpoints.rs"]
 mod checkpoints;
 #[path = "c_programs/forks.rs"]
@@ -89,6 +91,16 @@ fn said(output: &Output) -> String {
 fn run(program: &Path, expected: &str) {
     for path in ["local", "udp"] {
         assert_eq!(said(&output(Command::new(program).env("PAGEWIRE_PATH", path))), expected, "{path}");
+    }
+}
+
+/// Runs a program alone on both paths, each time with a name in an empty folder, or with the folder. It prints nothing.
+fn run_in_folder(program: &Path, name: &str) {
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(program);
+        command.arg(folder.path().join(name)).env("PAGEWIRE_PATH", path);
+        assert_eq!(said(&output(&mut command)), "", "{path}");
     }
 }
 
@@ -368,6 +380,11 @@ fn kokkos_views_are_measured_beside_copies() {
 #[test]
 fn misuse_has_codes_and_sentences() {
     run(&compiled("tests/c/misuse.c"), "");
+}
+
+#[test]
+fn names_from_before_the_first_release_compile() {
+    run(&compiled("tests/c/renamed.c"), "");
 }
 
 #[test]

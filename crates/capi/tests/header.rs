@@ -12,6 +12,7 @@ const SOURCES: [&str; 23] = [
     "node",
     "export",
     "heap",
+    "mapped_file",
     "remote",
     "operation",
     "signal",

@@ -7,6 +7,7 @@ use pagewire_nic::{PageIn, PathChoice};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The environment variable by which the engine is told the path.
 pub const PATH_VARIABLE: &str = "PAGEWIRE_PATH";
@@ -86,6 +87,10 @@ impl Launch {
         set(command, "PAGEWIRE_WATCH", self.watch.as_deref().map(Path::new));
         let checkpoint = self.checkpoint.as_ref().map(CheckpointChoice::to_word);
         set(command, "PAGEWIRE_CHECKPOINT", checkpoint.as_deref().map(Path::new));
+        // The program replaces this process: its engine says at the end that nothing was saved since now.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let started = checkpoint.map(|_| format!("{}:{since}", std::process::id()));
+        set(command, "PAGEWIRE_CHECKPOINT_STARTED", started.as_deref().map(Path::new));
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());
     }
 }

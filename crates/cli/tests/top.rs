@@ -279,8 +279,17 @@ fn a_pause_asks_nobody_and_a_process_that_is_stopped_keeps_no_key_waiting() {
     let before = times();
     shown.side.write_all(b"?").unwrap();
     shown.wait_for("choose");
-    // Many intervals.
-    std::thread::sleep(Duration::from_secs(1));
+    // Many intervals: another display, which does not pause, has asked ten times.
+    let mut beside = OnTerminal::start(&["--interval", "0.1"], &[]);
+    let other = beside.child.id();
+    let by_another = || asked.lock().unwrap().iter().filter(|pid| **pid == other).count();
+    let begun = Instant::now();
+    while by_another() < 10 {
+        beside.read();
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    beside.side.write_all(b"q").unwrap();
+    assert_eq!(beside.finish(), Some(0));
     // One question may have been on its way.
     assert!(times() <= before + 1);
     shown.side.write_all(b"p").unwrap();

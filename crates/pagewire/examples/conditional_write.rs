@@ -1,7 +1,7 @@
 //! Each process sends its rank to the next one by a conditional write, and takes that of the one before: nobody knows the other's memory
 //! beforehand.
 //!
-//! `mpirun -n 4 conditional_write`, `srun --mpi=pmix -n 4 conditional_write`, or alone.
+//! `mpirun -n 4 --oversubscribe conditional_write`, `srun --mpi=pmix -n 4 conditional_write`, or alone.
 
 use pagewire::{Node, Rights};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A ring: each process of the job puts its rank to the next one, and waits for that of the one before.
 //!
-//! `mpirun -n 4 first_put`, `srun --mpi=pmix -n 4 first_put`, or alone.
+//! `mpirun -n 4 --oversubscribe first_put`, `srun --mpi=pmix -n 4 first_put`, or alone.
 
 use pagewire::{Node, Rights};
 

@@ -116,7 +116,8 @@ fn ring() {
 fn killed() {
     const KILLED: usize = 2;
     let node = Node::from_env().expect("join");
-    let table = node.zeroed::<u64>(SIZE).expect("a region");
+    // A word that is put to, and two that survivors add to.
+    let table = node.zeroed::<u64>(3).expect("a region");
     let tokens = node.all_gather(&table.export(Rights::all()).expect("an export")).expect("all tokens");
     let remotes: Vec<_> = tokens.iter().map(|token| node.open(token).expect("open")).collect();
     let own = node.rank();
@@ -138,8 +139,11 @@ fn killed() {
     let survivors = SIZE as u64 - 1;
     table.signal(8).expect("a signal").wait_until(|count| count == survivors);
     say(&format!("[survived {own}]"));
-    // Until all have seen it; a barrier would wait for the dead one.
-    thread::sleep(Duration::from_secs(2));
+    // Until all have seen it; a barrier would wait for the dead one. Who has all counts has gone already, and needs none.
+    for remote in remotes.iter().enumerate().filter(|(rank, _)| *rank != KILLED).map(|(_, remote)| remote) {
+        let _gone = remote.fetch_add(16, 1).wait();
+    }
+    table.signal(16).expect("a signal").wait_until(|count| count == survivors);
 }
 
 /// Prints a line in one piece: launchers mix the output of their processes.

@@ -8,6 +8,7 @@
 
 mod region;
 mod server;
+mod unused;
 
 use crate::engine::Host;
 use crate::limits::{

@@ -37,6 +37,7 @@ from ._conditional import HeldWrite, Opened, Peer
 from ._errors import BoundsError, ConflictError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._global import GlobalCounts, GlobalMemory
 from ._library import library_path, version
+from ._mapped_file import MappedFile
 from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap, retain_heap
 from ._operation import Operation
 from ._parity import Parity, ParityMember, Rebuilt
@@ -78,6 +79,7 @@ __all__ = [
     "Listener",
     "LocalWrites",
     "LoggedProcess",
+    "MappedFile",
     "Node",
     "Opened",
     "Operation",

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ._errors import check, silent_in_child
+from ._integers import count as _count
 from ._library import ffi, lib
 from ._operation import Operation
 from ._token import c_token
@@ -238,6 +239,8 @@ class AccessLog:
 
         An exception of the handler is counted and given to threading.excepthook, and the log goes on; but KeyboardInterrupt is raised.
         """
+        if most is not None:
+            most = _count(most, "records")
         handled = failed = 0
         call = _Call(handler)
         call.is_polling = True
@@ -369,16 +372,6 @@ class Pages:
         if stop < start:
             raise ValueError(f"bytes {start} to {stop}: the end is before the beginning")
         return Attributes(self._node, self._token, start, stop - start)
-
-
-def _count(value: Any, what: str) -> int:
-    try:
-        number = int(value.__index__())
-    except AttributeError:
-        raise TypeError(f"a number of {what} is an integer, not {value!r}") from None
-    if not 0 <= number < TO_END:
-        raise ValueError(f"{number} {what}: a number from 0 to 2^64 - 2 is needed")
-    return number
 
 
 def take_faults(node: Node) -> Faults:

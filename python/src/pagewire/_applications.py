@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._access import _count
 from ._errors import check
+from ._integers import count as _count
+from ._integers import unsigned
 from ._library import ffi, lib
 from ._remote import Remote, address_of
 from ._token import Token, c_token
@@ -501,12 +502,9 @@ def _path(path: str | os.PathLike[str]) -> bytes:
 
 
 def _key(key: Any) -> int:
-    try:
-        number = int(key.__index__())
-    except AttributeError:
-        raise TypeError(f"a key is an integer, not {key!r}") from None
-    if not 0 < number < 1 << 64:
-        raise ValueError(f"the key {number}: a number from 1 to 2^64 - 1 is needed")
+    number = unsigned(key, "a key")
+    if number == 0:
+        raise ValueError("the key 0 names no element")
     return number
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._access import _count
 from ._applications import _Application
 from ._errors import check, silent_in_child
+from ._integers import count as _count
 from ._library import ffi, lib
 from ._remote import address_of
 from ._token import Token, c_token

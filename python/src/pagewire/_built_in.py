@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from numpy.typing import NDArray
 
-from ._access import _count
 from ._applications import _Application
 from ._errors import check
+from ._integers import count as _count
+from ._integers import word
 from ._library import ffi, lib
 from ._remote import address_of
 from ._token import Token
@@ -100,7 +100,7 @@ class Chain:
 
     def fetch_add(self, at: At, add: int) -> Chain:
         """Adds to a word of 8 bytes, modulo 2^64. Its word is what that was."""
-        return self._then(lib.PW_STEP_FETCH_ADD, at, add=operator.index(add) % 2**64)
+        return self._then(lib.PW_STEP_FETCH_ADD, at, add=word(add, "what is added"))
 
     def compare_swap(
         self, at: At, compare: Any, swap: Any, *, compared: Any | None = None, swapped: Any | None = None
@@ -128,7 +128,7 @@ class Chain:
 
     def append(self, area: int, values: Any) -> Chain:
         """Takes space in an area (BuiltIns.begin_area()), and writes bytes there. Its word is their offset, a multiple of 8."""
-        return self._then(lib.PW_STEP_APPEND, area, data=_plain(values))
+        return self._then(lib.PW_STEP_APPEND, _count(area, "bytes"), data=_plain(values))
 
 
 def _plain(values: Any) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ._errors import check
+from ._integers import unsigned
 from ._library import ffi, lib
 from ._operation import SLICE, Operation
 from ._remote import address_of
@@ -141,19 +142,19 @@ def released(node: Node, kept: Any, start: Any) -> Operation[int]:
 
 
 def open_write(node: Node, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
-    array, to_peer = np.ascontiguousarray(values), c_peer(peer)
+    array, to_peer, tag = np.ascontiguousarray(values), c_peer(peer), unsigned(tag, "a tag")
     start = lambda to: lib.pw_open_write(node._open(), to_peer, tag, address_of(array), array.nbytes, to)
     return held(node, array, start)
 
 
 def release(node: Node, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
     of = ffi.NULL if peer is None else c_peer(peer)
-    named = c_token(token)
+    named, tag = c_token(token), unsigned(tag, "a tag")
     return released(node, token, lambda at, to: lib.pw_release(node._open(), of, tag, named, at, to))
 
 
 def open_read(node: Node, peer: bytes, tag: int, token: bytes) -> Operation[int]:
-    of, named = c_peer(peer), c_token(token)
+    of, named, tag = c_peer(peer), c_token(token), unsigned(tag, "a tag")
     return released(node, token, lambda at, to: lib.pw_open_read(node._open(), of, tag, named, at, to))
 
 

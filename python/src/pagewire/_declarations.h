@@ -12,6 +12,10 @@
 
 #define PW_TOKEN_SIZE 56
 
+#define PW_FILE_READ_ONLY 0
+
+#define PW_FILE_WRITABLE 1
+
 #define PW_SET 0
 
 #define PW_ADD 1
@@ -189,6 +193,8 @@ typedef struct pw_global pw_global;
 typedef struct pw_listener pw_listener;
 
 typedef struct pw_log pw_log;
+
+typedef struct pw_mapped_file pw_mapped_file;
 
 typedef struct pw_node pw_node;
 
@@ -493,6 +499,20 @@ pw_error pw_heap_statistics(pw_statistics *statistics);
 pw_error pw_heap_retain(uint64_t bytes);
 
 pw_error pw_heap_purge(void);
+
+pw_error pw_map_file(pw_node *node, const char *path, uint32_t mode, uint64_t length, pw_mapped_file **file);
+
+uint64_t pw_mapped_file_length(const pw_mapped_file *file);
+
+pw_error pw_mapped_file_export(pw_mapped_file *file,
+                               uint64_t offset,
+                               uint64_t length,
+                               uint32_t rights,
+                               pw_token *token);
+
+pw_error pw_mapped_file_sync(pw_mapped_file *file);
+
+pw_error pw_mapped_file_close(pw_mapped_file *file);
 
 pw_error pw_open(pw_node *node, const pw_token *token, pw_remote **remote);
 

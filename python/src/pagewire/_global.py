@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._access import _count
 from ._applications import _Application
+from ._integers import count as _count
 from ._library import ffi, lib
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from dataclasses import dataclass
@@ -19,7 +20,10 @@ from ._built_in import BuiltIns, RemoteBuiltIns
 from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error, silent_in_child
 from ._global import GlobalMemory
+from ._integers import count, unsigned
+from ._integers import index as index_of
 from ._library import HEADER, ffi, lib
+from ._mapped_file import MappedFile
 from ._operation import Operation, Orphans
 from ._parity import Parity, ParityMember, Rebuilt
 from ._remote import Remote, address_of
@@ -60,9 +64,7 @@ def retain_heap(size: int) -> None:
     """Says how many bytes of freed memory stay resident for the next arrays: 64 MiB unless it was said.
 
     What is more goes back to the system about a second after it was freed."""
-    if not 0 <= size < 1 << 64:
-        raise ValueError(f"{size} bytes cannot stay resident: a number from 0 to 2^64 - 1 is needed")
-    check(lib.pw_heap_retain(size))
+    check(lib.pw_heap_retain(unsigned(size, "what stays resident")))
 
 
 def is_registered(array: NDArray[Any]) -> bool:
@@ -132,7 +134,7 @@ class Node:
     def broadcast(self, root: int, data: bytes) -> bytes:
         """Gives the bytes of the process `root` to all. All processes give as many; only root's count."""
         place = ffi.new("char[]", bytes(data) if data else 1)
-        self._with_all(lib.pw_broadcast, root, place, len(data))
+        self._with_all(lib.pw_broadcast, count(root, "ranks"), place, len(data))
         return bytes(ffi.buffer(place, len(data)))
 
     def _with_all(self, call: Any, *arguments: Any) -> None:
@@ -184,14 +186,15 @@ class Node:
         kind = np.dtype(dtype)
         if kind.hasobject:
             raise TypeError("arrays of Python objects are not plain bytes")
-        count = int(np.prod(np.atleast_1d(np.asarray(shape, dtype=object))))
-        memory = lib.pw_calloc(max(count, 1), max(kind.itemsize, 1))
+        shape = tuple(count(extent, "elements") for extent in ((shape,) if hasattr(shape, "__index__") else shape))
+        elements = count(math.prod(shape), "elements")
+        memory = lib.pw_calloc(max(elements, 1), max(kind.itemsize, 1))
         if memory == ffi.NULL:
             raise MemoryError(ffi.string(lib.pw_error_message_for(lib.PW_PYTHON)).decode(errors="replace"))
-        length = count * kind.itemsize
+        length = elements * kind.itemsize
         owned = ffi.gc(ffi.cast("char *", memory), lib.pw_free, length)
         # The array holds the buffer, and that the memory.
-        return np.frombuffer(ffi.buffer(owned, length), kind, count).reshape(shape)
+        return np.frombuffer(ffi.buffer(owned, length), kind, elements).reshape(shape)
 
     def export(
         self, array: Any, *, read: bool = False, write: bool = False, atomic: bool = False
@@ -216,6 +219,10 @@ class Node:
         """Ends what a token gives. When it returns, no access by the token is under way."""
         check(lib.pw_unexport(self._open(), c_token(token)))
         self._exported.pop(Token(token), None)
+
+    def map_file(self, path: str | os.PathLike[str], *, writable: bool = False, length: int | None = None) -> MappedFile:
+        """Maps a file, of any size, for peers to read. writable=True: and to write. length: the file is made if there is none, and has so many bytes then."""
+        return MappedFile(self, path, writable, length)
 
     def open(self, token: bytes, dtype: DTypeLike = np.uint8) -> Remote:
         """Opens the memory that a token names, as elements of a type."""
@@ -377,11 +384,11 @@ class Node:
 
     def peer(self, rank: int) -> Peer:
         """The node of a rank of the job."""
-        return peer_by(lambda place: lib.pw_peer_of_rank(self._open(), rank, place))
+        return peer_by(lambda place: lib.pw_peer_of_rank(self._open(), count(rank, "ranks"), place))
 
     def source(self, number: int) -> Source:
         """Who a source is, by the number that an `Access` and `AccessStatistics.sources()` give. The last 65,536 connections that have ended are known, too."""
-        return find_source(self._open(), _count(number, "sources"))
+        return find_source(self._open(), count(number, "sources"))
 
     def open_write(self, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
         """Opens a conditional write of an array: it is held until the peer releases it, which says where the bytes go. The array must not be
@@ -450,6 +457,7 @@ class Signal:
         # The element itself, as an array: it holds the memory, and knows its bounds.
         if not array.flags.c_contiguous:
             raise ValueError("the array has gaps: take the signal from the array that it is a view of")
+        index = index_of(index, "the index of a signal")
         if not 0 <= index < array.size:
             raise IndexError(f"element {index} of an array of {array.size}")
         self._element = array.reshape(-1)[index : index + 1]
@@ -464,7 +472,7 @@ class Signal:
 
         Raises TimeoutError.
         """
-        bound = nanoseconds(timeout)
+        bound, at_least = nanoseconds(timeout), unsigned(at_least, "what a signal is waited for")
         seen = ffi.new("uint64_t *")
         word = ffi.cast("uint64_t *", self._element.ctypes.data)
         node = self._node._open()

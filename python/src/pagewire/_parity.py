@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 
 from numpy.typing import NDArray
 
-from ._access import _count
 from ._applications import _Application
 from ._conditional import in_slices, nanoseconds
 from ._errors import check
+from ._integers import count as _count
 from ._library import ffi, lib
 from ._remote import address_of
 from ._token import Token, c_token

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ._access import flush_handled
 from ._errors import BoundsError, check
+from ._integers import count as count_of
+from ._integers import index as index_of
+from ._integers import word
 from ._library import ffi, lib
 from ._operation import Operation
 
@@ -52,16 +55,20 @@ class Remote:
 
     def _offset(self, index: int) -> int:
         """The first byte of an element. Behind the end it is refused by the library, whose sentence says the bounds."""
+        index = index_of(index, "the index of an element")
         if index < 0:
             length = len(self)
             if index < -length:
                 raise BoundsError(lib.PW_BOUNDS, f"element {index} of a remote that has {length}")
             index += length
-        return index * self.dtype.itemsize
+        offset = index * self.dtype.itemsize
+        if offset >= 2**64:
+            raise BoundsError(lib.PW_BOUNDS, f"element {index} of a remote that has {len(self)}")
+        return offset
 
     def __getitem__(self, key: int | slice) -> Any:
         if not isinstance(key, slice):
-            return self.get(_index(key), 1).wait()[0]
+            return self.get(index_of(key, "an index"), 1).wait()[0]
         start, stop, step = self._range(key)
         array = np.empty(len(range(start, stop, step)), self.dtype)
         if len(array) > 0:
@@ -70,7 +77,7 @@ class Remote:
 
     def __setitem__(self, key: int | slice, values: ArrayLike) -> None:
         if not isinstance(key, slice):
-            self.put(_index(key), np.asarray(values, self.dtype).reshape(1)).wait()
+            self.put(index_of(key, "an index"), np.asarray(values, self.dtype).reshape(1)).wait()
             return
         start, stop, step = self._range(key)
         count = len(range(start, stop, step))
@@ -105,7 +112,7 @@ class Remote:
 
     def get(self, index: int, count: int) -> Operation[Array]:
         """Starts a get of `count` elements from `index` on, which are its result."""
-        return self.get_into(index, np.empty(count, self.dtype))
+        return self.get_into(index, np.empty(count_of(count, "elements"), self.dtype))
 
     def get_into(self, index: int, array: Array) -> Operation[Array]:
         """Starts a get of as many elements as a contiguous array of this type has, from `index` on. The array is its result."""
@@ -122,11 +129,32 @@ class Remote:
         if (add is None) == (set is None):
             raise TypeError("a signal is either added to (add=) or set (set=)")
         change, value = (lib.PW_ADD, add) if add is not None else (lib.PW_SET, set)
-        signal = ffi.new("pw_signal *", {"offset": offset, "value": _word(value), "change": change})
+        signal = ffi.new("pw_signal *", {"offset": count_of(offset, "bytes"), "value": word(value, "a signal"), "change": change})
         array = np.ascontiguousarray(values, self.dtype)
         first = self._offset(index)
         start = lambda to: lib.pw_put_signal_start(self._handle, first, address_of(array), array.nbytes, signal, to)
         return Operation(start, (self, array), _nothing, self._node._orphans)
+
+    def put_scattered(self, pieces: Iterable[tuple[int, int]], values: ArrayLike) -> Operation[None]:
+        """Starts a put of pieces of values, one behind the other in them. pieces: the first element of each here, and how many it has."""
+        array = np.ascontiguousarray(values, self.dtype)
+        places, number = self._pieces(pieces)
+        start = lambda to: lib.pw_put_scattered_start(self._handle, places, number, address_of(array), array.nbytes, to)
+        return Operation(start, (self, array), _nothing, self._node._orphans)
+
+    def get_scattered(self, pieces: Iterable[tuple[int, int]]) -> Operation[Array]:
+        """Starts a get of pieces, which are its result, one behind the other. pieces: as those of put_scattered()."""
+        places, number = self._pieces(pieces)
+        size = sum(int(places[at].length) for at in range(number))
+        array = np.empty(size // self.dtype.itemsize, self.dtype)
+        start = lambda to: lib.pw_get_scattered_start(self._handle, places, number, address_of(array), array.nbytes, to)
+        return Operation(start, (self, array), lambda: array, self._node._orphans)
+
+    def _pieces(self, pieces: Iterable[tuple[int, int]]) -> tuple[Any, int]:
+        """Pieces of elements, in bytes, as the library takes them, and their number."""
+        size = self.dtype.itemsize
+        found = [(self._offset(first), count_of(count_of(number, "elements") * size, "bytes")) for first, number in pieces]
+        return ffi.new("pw_piece[]", [{"offset": offset, "length": length} for offset, length in found]), len(found)
 
     def fetch_add(self, index: int, add: int) -> Operation[int]:
         """Starts an addition to an element, which must be an integer of 8 bytes. Its result is what the element was."""
@@ -145,7 +173,7 @@ class Remote:
             raise TypeError(f"atomics need elements of type uint64 or int64, not {self.dtype}")
         before = ffi.new("uint64_t *")
         is_signed = self.dtype.kind == "i"
-        arguments = [_word(word) for word in words]
+        arguments = [word(operand, "an operand of an atomic", is_signed) for operand in words]
         offset = self._offset(index)
         start = lambda to: call(self._handle, offset, *arguments, before, to)
         result = lambda: int(ffi.cast("int64_t", before[0])) if is_signed else int(before[0])
@@ -174,18 +202,6 @@ class Remote:
 
     def __del__(self) -> None:
         lib.pw_close(getattr(self, "_handle", ffi.NULL))
-
-
-def _index(key: Any) -> int:
-    try:
-        return int(key.__index__())
-    except AttributeError:
-        raise TypeError(f"an element is named by an integer or a slice, not by {key!r}") from None
-
-
-def _word(value: Any) -> int:
-    """An integer as the 64 bits of a word."""
-    return int(value) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def _nothing() -> None:

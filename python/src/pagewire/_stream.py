@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._access import _count
 from ._applications import _Application
 from ._conditional import in_slices, nanoseconds
 from ._errors import TimeoutError, check
+from ._integers import count as _count
 from ._library import ffi, lib
 from ._token import Token, c_token
 
@@ -93,9 +93,10 @@ class Stream(_Application):
 
         Raises TimeoutError.
         """
-        place = ffi.new("char[]", max(_count(size, "bytes"), 1))
-        count = self._receive(place, size, timeout)
-        return bytes(ffi.buffer(place, count))
+        most = _count(size, "bytes")
+        place = ffi.new("char[]", max(most, 1))
+        received = self._receive(place, most, timeout)
+        return bytes(ffi.buffer(place, received))
 
     def receive_into(self, buffer: Any, timeout: float | None = None) -> int:
         """Receives into an array, or another buffer that can be written; gives how many bytes. 0: the peer has sent its last one.

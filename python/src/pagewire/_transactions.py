@@ -6,9 +6,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, TypeVar
 
-from ._access import _count
 from ._applications import ABSENT, _Application, _path
 from ._errors import ConflictError, check
+from ._integers import count as _count
+from ._integers import unsigned
 from ._library import ffi, lib
 
 if TYPE_CHECKING:
@@ -45,10 +46,7 @@ class Cell(NamedTuple):
 
 
 def _cell_number(cell: int) -> int:
-    number = _count(cell, "cells")
-    if number >= 1 << 32:
-        raise ValueError(f"the cell {number}: a number from 0 to 2^32 - 1 is needed")
-    return number
+    return unsigned(cell, "a number of cells", bits=32)
 
 
 class Store(_Application):

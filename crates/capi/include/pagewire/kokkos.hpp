@@ -94,16 +94,20 @@ template <class View> token export_view(node &owner, const View &view, rights gi
     return owner.export_memory(static_cast<void *>(view.data()), view_bytes(view), given);
 }
 
-/** Starts a put of the elements of a View, which stay as they are until it has ended. */
-template <class View> operation put_view(remote &to, std::uint64_t offset, const View &view)
+/** Starts a put of the elements of a View, which stay as they are until it has ended. The operation has a View of them, too. */
+template <class View> owning_operation<View> put_view(remote &to, std::uint64_t offset, const View &view)
 {
-    return to.put(offset, view.data(), view_bytes(view));
+    return owning_operation<View>::start(View(view), [&](const View &kept) {
+        return to.put(offset, borrowed(static_cast<const void *>(kept.data()), view_bytes(kept)));
+    });
 }
 
-/** Starts a get into the elements of a View, which nobody uses until it has ended. */
-template <class View> operation get_view(remote &from, std::uint64_t offset, const View &view)
+/** Starts a get into the elements of a View, which nobody uses until it has ended. The operation has a View of them, too. */
+template <class View> owning_operation<View> get_view(remote &from, std::uint64_t offset, const View &view)
 {
-    return from.get(offset, view.data(), view_bytes(view));
+    return owning_operation<View>::start(View(view), [&](const View &kept) {
+        return from.get(offset, borrowed(static_cast<void *>(kept.data()), view_bytes(kept)));
+    });
 }
 
 } // namespace pw

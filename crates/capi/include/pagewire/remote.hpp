@@ -2,6 +2,7 @@
 #ifndef PAGEWIRE_REMOTE_HPP
 #define PAGEWIRE_REMOTE_HPP
 
+#include <pagewire/buffer.hpp>
 #include <pagewire/error.hpp>
 
 #include <chrono>
@@ -44,9 +45,10 @@ public:
     operation(operation &&other) noexcept : started_(std::exchange(other.started_, nullptr)) {}
     operation &operator=(operation other) noexcept
     {
-        std::swap(started_, other.started_);
+        swap(other);
         return *this;
     }
+    void swap(operation &other) noexcept { std::swap(started_, other.started_); }
     ~operation()
     {
         if (started_) {
@@ -81,6 +83,9 @@ public:
     /** Has the number 1 written to an eventfd(2) when it has ended. */
     void notify(int descriptor) { check(pw_notify(started_, descriptor)); }
 
+    /** The object of pagewire.h. */
+    pw_operation *get() const noexcept { return started_; }
+
 private:
     pw_operation *started_;
 };
@@ -91,6 +96,13 @@ public:
     atomic_operation(std::unique_ptr<std::uint64_t> before, pw_operation *started) noexcept
         : before_(std::move(before)), operation_(started)
     {
+    }
+    atomic_operation(atomic_operation &&) noexcept = default;
+    atomic_operation &operator=(atomic_operation other) noexcept
+    {
+        std::swap(before_, other.before_);
+        operation_.swap(other.operation_);
+        return *this;
     }
 
     /** Waits until it has ended, and gives what the word was. */
@@ -117,39 +129,153 @@ public:
     /** Bytes of it. */
     std::uint64_t length() const { return pw_remote_length(opened_.get()); }
 
-    /** Starts a put of bytes, which stay as they are until it has ended. */
+    /** Starts a put of bytes that the caller keeps: pw::borrowed(values). */
+    operation put(std::uint64_t offset, borrowed_bytes<const void> bytes)
+    {
+        return started([&](pw_operation **to) { return pw_put_start(opened_.get(), offset, bytes.data, bytes.length, to); });
+    }
+
+    /** Starts a put of the elements of a container, which the operation takes, and gives back: std::move(values). */
+    template <class Container, detail::if_owned<Container> = 0> owning_operation<Container> put(std::uint64_t offset, Container &&values)
+    {
+        return owning_operation<Container>::start(std::move(values), [&](auto &kept) { return put(offset, borrowed(kept)); });
+    }
+
+    /** Say who keeps the elements: std::move(values), or pw::borrowed(values). */
+    template <class Container, detail::if_unclear<Container> = 0>
+    operation put(std::uint64_t offset, Container &&say_std_move_or_pw_borrowed) = delete;
+
+    /** Puts bytes, and waits for the end, as an address does not say who keeps them. wait() tells a failure. */
     operation put(std::uint64_t offset, const void *bytes, std::size_t length)
     {
-        return started([&](pw_operation **to) { return pw_put_start(opened_.get(), offset, bytes, length, to); });
+        return ended(put(offset, borrowed(bytes, length)));
     }
 
-    /** Starts a get of bytes, which nobody uses until it has ended. */
-    operation get(std::uint64_t offset, void *bytes, std::size_t length)
+    /** Starts a get into bytes that the caller keeps, and nobody uses until it has ended. */
+    operation get(std::uint64_t offset, borrowed_bytes<void> bytes)
     {
-        return started([&](pw_operation **to) { return pw_get_start(opened_.get(), offset, bytes, length, to); });
+        return started([&](pw_operation **to) { return pw_get_start(opened_.get(), offset, bytes.data, bytes.length, to); });
     }
 
-    /** Starts a put with a signal behind it: who sees the signal changed sees the bytes. */
+    /** Starts a get into the elements of a container, which the operation takes, and gives back. */
+    template <class Container, detail::if_owned<Container> = 0> owning_operation<Container> get(std::uint64_t offset, Container &&into)
+    {
+        return owning_operation<Container>::start(std::move(into), [&](auto &kept) { return get(offset, borrowed(kept)); });
+    }
+
+    /** Say who keeps the elements: std::move(values), or pw::borrowed(values). */
+    template <class Container, detail::if_unclear<Container> = 0>
+    operation get(std::uint64_t offset, Container &&say_std_move_or_pw_borrowed) = delete;
+
+    /** Starts a get of so many elements, which wait() gives. */
+    template <class T> owning_operation<std::vector<T>> get(std::uint64_t offset, std::size_t count)
+    {
+        return get(offset, std::vector<T>(count));
+    }
+
+    /** Gets bytes, and waits for the end, as an address does not say who keeps them. wait() tells a failure. */
+    operation get(std::uint64_t offset, void *bytes, std::size_t length) { return ended(get(offset, borrowed(bytes, length))); }
+
+    /** Starts a put with a signal behind it: who sees the signal changed sees the bytes. The caller keeps the bytes. */
+    operation put_signal(std::uint64_t offset, borrowed_bytes<const void> bytes, const signal &change)
+    {
+        return started([&](pw_operation **to) {
+            return pw_put_signal_start(opened_.get(), offset, bytes.data, bytes.length, &change, to);
+        });
+    }
+
+    /** put_signal() of the elements of a container, which the operation takes. */
+    template <class Container, detail::if_owned<Container> = 0>
+    owning_operation<Container> put_signal(std::uint64_t offset, Container &&values, const signal &change)
+    {
+        return owning_operation<Container>::start(std::move(values), [&](auto &kept) { return put_signal(offset, borrowed(kept), change); });
+    }
+
+    /** Say who keeps the elements: std::move(values), or pw::borrowed(values). */
+    template <class Container, detail::if_unclear<Container> = 0>
+    operation put_signal(std::uint64_t offset, Container &&say_std_move_or_pw_borrowed, const signal &change) = delete;
+
+    /** put_signal() that waits for the end, as an address does not say who keeps the bytes. wait() tells a failure. */
     operation put_signal(std::uint64_t offset, const void *bytes, std::size_t length, const signal &change)
     {
-        return started(
-            [&](pw_operation **to) { return pw_put_signal_start(opened_.get(), offset, bytes, length, &change, to); });
+        return ended(put_signal(offset, borrowed(bytes, length), change));
     }
 
-    /** Starts a put of pieces of bytes, each to its offset. */
+    /** Starts a put of pieces of bytes, each to its offset. The caller keeps the bytes. */
+    operation put_scattered(const std::vector<pw_piece> &pieces, borrowed_bytes<const void> bytes)
+    {
+        return started([&](pw_operation **to) {
+            return pw_put_scattered_start(opened_.get(), pieces.data(), pieces.size(), bytes.data, bytes.length, to);
+        });
+    }
+
+    /** put_scattered() of the elements of a container, which the operation takes. */
+    template <class Container, detail::if_owned<Container> = 0>
+    owning_operation<Container> put_scattered(const std::vector<pw_piece> &pieces, Container &&values)
+    {
+        return owning_operation<Container>::start(std::move(values), [&](auto &kept) { return put_scattered(pieces, borrowed(kept)); });
+    }
+
+    /** Say who keeps the elements: std::move(values), or pw::borrowed(values). */
+    template <class Container, detail::if_unclear<Container> = 0>
+    operation put_scattered(const std::vector<pw_piece> &pieces, Container &&say_std_move_or_pw_borrowed) = delete;
+
+    /** put_scattered() that waits for the end, as an address does not say who keeps the bytes. wait() tells a failure. */
     operation put_scattered(const std::vector<pw_piece> &pieces, const void *bytes, std::size_t length)
     {
+        return ended(put_scattered(pieces, borrowed(bytes, length)));
+    }
+
+    /** Starts a get of pieces into bytes that the caller keeps, each from its offset. */
+    operation get_scattered(const std::vector<pw_piece> &pieces, borrowed_bytes<void> bytes)
+    {
         return started([&](pw_operation **to) {
-            return pw_put_scattered_start(opened_.get(), pieces.data(), pieces.size(), bytes, length, to);
+            return pw_get_scattered_start(opened_.get(), pieces.data(), pieces.size(), bytes.data, bytes.length, to);
         });
     }
 
-    /** Starts a get of pieces into bytes, each from its offset. */
+    /** get_scattered() into the elements of a container, which the operation takes, and gives back. */
+    template <class Container, detail::if_owned<Container> = 0>
+    owning_operation<Container> get_scattered(const std::vector<pw_piece> &pieces, Container &&into)
+    {
+        return owning_operation<Container>::start(std::move(into), [&](auto &kept) { return get_scattered(pieces, borrowed(kept)); });
+    }
+
+    /** Say who keeps the elements: std::move(values), or pw::borrowed(values). */
+    template <class Container, detail::if_unclear<Container> = 0>
+    operation get_scattered(const std::vector<pw_piece> &pieces, Container &&say_std_move_or_pw_borrowed) = delete;
+
+    /** get_scattered() that waits for the end, as an address does not say who keeps the bytes. wait() tells a failure. */
     operation get_scattered(const std::vector<pw_piece> &pieces, void *bytes, std::size_t length)
     {
-        return started([&](pw_operation **to) {
-            return pw_get_scattered_start(opened_.get(), pieces.data(), pieces.size(), bytes, length, to);
-        });
+        return ended(get_scattered(pieces, borrowed(bytes, length)));
+    }
+
+    /** Puts bytes in pieces, the first at offset, each stride bytes behind the one before, and waits for the end: a column of a matrix. */
+    void put_strided(std::uint64_t offset, std::uint64_t stride, std::size_t piece, borrowed_bytes<const void> bytes)
+    {
+        check(pw_put_strided(opened_.get(), offset, stride, piece, bytes.data, bytes.length));
+    }
+
+    /** put_strided() of the elements of a container, each of which is a piece. */
+    template <class Container> std::enable_if_t<detail::is_container<const Container>::value>
+    put_strided(std::uint64_t offset, std::uint64_t stride, const Container &values)
+    {
+        put_strided(offset, stride, sizeof *values.data(), borrowed(values));
+    }
+
+    /** Gets pieces into bytes, one behind the other, and waits for the end. As put_strided(). */
+    void get_strided(std::uint64_t offset, std::uint64_t stride, std::size_t piece, borrowed_bytes<void> bytes)
+    {
+        check(pw_get_strided(opened_.get(), offset, stride, piece, bytes.data, bytes.length));
+    }
+
+    /** Gets so many elements, the first at offset, each stride bytes behind the one before. */
+    template <class T> std::vector<T> get_strided(std::uint64_t offset, std::uint64_t stride, std::size_t count)
+    {
+        std::vector<T> values(count);
+        get_strided(offset, stride, sizeof(T), borrowed(values));
+        return values;
     }
 
     /** Puts a value, and waits until it is visible there. */
@@ -216,6 +342,12 @@ private:
         pw_operation *started = nullptr;
         check(start(&started));
         return operation(started);
+    }
+
+    static operation ended(operation given)
+    {
+        pw_wait(given.get());
+        return given;
     }
 
     template <class Start> static atomic_operation atomic(Start start)

@@ -179,10 +179,9 @@ fn transfers_of_every_form_give_back_what_they_claim() {
     // Refused for the second region, behind a claim on the first.
     second.region.deregister().unwrap();
     assert!(post_to(&connected.qa, 2, write(key), datas[2]).unwrap());
+    // A claim that was not given back would make it busy.
     for region in [&ours.region, &theirs.region] {
-        let start = Instant::now();
         region.deregister().unwrap();
-        assert!(start.elapsed().as_millis() < 1000, "not after what was waited for in vain");
     }
 }
 
