@@ -41,6 +41,11 @@
 #define PW_TOKEN_SIZE 56
 
 /**
+ * The colour of a process that is in no part.
+ */
+#define PW_NO_PART UINT64_MAX
+
+/**
  * A signal is set to its value.
  */
 #define PW_SET 0
@@ -69,6 +74,16 @@
  * The word is the value or less.
  */
 #define PW_AT_MOST 3
+
+/**
+ * The word is more than the value.
+ */
+#define PW_GREATER 4
+
+/**
+ * The word is less than the value.
+ */
+#define PW_LESS 5
 
 /**
  * A time without a bound.
@@ -359,7 +374,7 @@ typedef enum {
      */
     PW_OK = 0,
     /**
-     * The operation has not ended (pw_test).
+     * The operation has not ended (pw_test), or one of the job that must end first (pw_barrier_for).
      */
     PW_UNFINISHED = 1,
     /**
@@ -383,7 +398,7 @@ typedef enum {
      */
     PW_RIGHTS = 6,
     /**
-     * Atomics and signals need offsets and addresses that are multiples of 8.
+     * Atomics and signals need offsets and addresses that are multiples of 8; atomics of 4 bytes, of 4.
      */
     PW_ALIGNMENT = 7,
     /**
@@ -578,6 +593,11 @@ typedef struct pw_parity pw_parity;
 typedef struct pw_parity_member pw_parity_member;
 
 /**
+ * Some processes of a job, as one of them sees it.
+ */
+typedef struct pw_part pw_part;
+
+/**
  * A process of several, each of which has memory that the others put to and get from, and any one of which may die.
  *
  * Its program must repeat its work when it begins again from a checkpoint: what it does depends on its memory, its note and what it gets, and on nothing else.
@@ -694,6 +714,28 @@ typedef struct {
      */
     size_t length;
 } pw_piece;
+
+/**
+ * What a word of this process is to be, for waits for several.
+ */
+typedef struct {
+    /**
+     * The word, aligned to 8 bytes. NULL: the wish is passed over.
+     */
+    uint64_t *word;
+    /**
+     * What it is compared with.
+     */
+    uint64_t value;
+    /**
+     * Gets the word as the wait saw it last.
+     */
+    uint64_t seen;
+    /**
+     * PW_EQUAL, PW_NOT_EQUAL, PW_GREATER, PW_AT_LEAST, PW_LESS or PW_AT_MOST.
+     */
+    uint32_t wish;
+} pw_signal_wish;
 
 /**
  * Names the node of a process. It is plain bytes: send them by any means.
@@ -1344,7 +1386,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
  * PW_IN_USE: an application of it is open, as a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
- * of one, a global memory, a listener, a stream, a store or a client of stores: free that before.
+ * of one, a part of the job, a global memory, a listener, a stream, a store or a client of stores: free that before.
  * PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
@@ -1368,6 +1410,16 @@ size_t pw_size(const pw_node *node);
 pw_error pw_barrier(pw_node *node);
 
 /**
+ * pw_barrier() for so many nanoseconds at most, or PW_FOREVER. 0 begins it, and looks.
+ *
+ * PW_TIMEOUT: the barrier stays begun; for the other processes this one has come. The next pw_barrier() or pw_barrier_for() of this process is no new
+ * barrier, but waits on for this one. Until it has ended, each other call of the job gives PW_UNFINISHED and does nothing. PAGEWIRE_JOB_TIMEOUT counts
+ * from the beginning of the barrier, and ends it and the job. PW_JOB; PW_UNFINISHED: an all-gather is under way that was late.
+ */
+pw_error pw_barrier_for(pw_node *node,
+                        uint64_t nanoseconds);
+
+/**
  * Gives size bytes to all processes of the job, and takes theirs: all gets size bytes of each, by rank. All processes call it with the same
  * size. It is for tokens and the like, not for bulk data.
  *
@@ -1377,6 +1429,28 @@ pw_error pw_all_gather(pw_node *node,
                        const void *mine,
                        size_t size,
                        void *all);
+
+/**
+ * pw_all_gather() for so many nanoseconds at most, or PW_FOREVER.
+ *
+ * PW_TIMEOUT: it stays begun, as pw_barrier_for() says, and is continued by a call with the same bytes. As pw_all_gather().
+ */
+pw_error pw_all_gather_for(pw_node *node,
+                           const void *mine,
+                           size_t size,
+                           void *all,
+                           uint64_t nanoseconds);
+
+/**
+ * A descriptor that poll(2), select(2) or epoll(7) reports as readable while something of the node is ready: an operation, a conditional write or a release that
+ * ended after this call and whose result was not taken, or something that a peer has opened. Read nothing from it, and do not close it: pw_wait(), pw_test(),
+ * pw_wait_any() and pw_wait() of what that names, and pw_next_opened() take what is ready, and make it unreadable. Signals are not among that, as peers
+ * write them without any notice. It is valid until pw_node_leave().
+ *
+ * descriptor: gets it, the same one each time. PW_SYSTEM: there is no descriptor left. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_node_descriptor(pw_node *node,
+                            int *descriptor);
 
 /**
  * Gives size bytes of the process root to all. All processes call it with the same root and size.
@@ -1487,6 +1561,79 @@ pw_error pw_heap_retain(uint64_t bytes);
  * PW_HEAP: the heap cannot be made, or is the parent's.
  */
 pw_error pw_heap_purge(void);
+
+/**
+ * Splits the job: processes that give one colour are a part, in which they are ranked by key, and by rank where that is equal. All processes of the job
+ * call it. pw_part_free() frees the part; pw_node_leave() is PW_IN_USE before that.
+ *
+ * colour: any number, or PW_NO_PART for a process that is in no part. part: gets the part; NULL with PW_NO_PART, and after an error.
+ *
+ * PW_JOB: a process does not come, or is lost. PW_NO_MEMORY, PW_HEAP, PW_UNFINISHED (pw_barrier_for()).
+ */
+pw_error pw_split(pw_node *node,
+                  uint64_t colour,
+                  int64_t key,
+                  pw_part **part);
+
+/**
+ * Splits a part. All its processes call it. As pw_split().
+ */
+pw_error pw_part_split(pw_part *whole, uint64_t colour, int64_t key, pw_part **part);
+
+/**
+ * Frees a part; the pointer is not valid any more. Calls of its other processes that count on this one fail with PW_JOB. NULL: nothing is done.
+ *
+ * PW_HANDLE: it was freed before. That is noticed as long as its place is not used for another part.
+ */
+pw_error pw_part_free(pw_part *part);
+
+/**
+ * The number of this process in the part, from 0 on. 0 too if the part is none: pw_error_message() says so.
+ */
+size_t pw_part_rank(const pw_part *part);
+
+/**
+ * Processes of the part, 1 or more. 0: the part is none, and pw_error_message() says so.
+ */
+size_t pw_part_size(const pw_part *part);
+
+/**
+ * The rank in the job of a rank of the part.
+ *
+ * job_rank: gets it. PW_JOB: the part has no such rank.
+ */
+pw_error pw_part_job_rank(const pw_part *part, size_t rank, size_t *job_rank);
+
+/**
+ * Waits until all processes of the part have called it, for PAGEWIRE_JOB_TIMEOUT seconds at most.
+ *
+ * PW_JOB: a process of the part does not come, or is lost. That ends the part: each later call of it gives PW_JOB. The job goes on.
+ */
+pw_error pw_part_barrier(pw_part *part);
+
+/**
+ * pw_part_barrier() for so many nanoseconds at most, or PW_FOREVER. A late one stays begun, as pw_barrier_for() says.
+ *
+ * PW_TIMEOUT, PW_UNFINISHED, PW_JOB.
+ */
+pw_error pw_part_barrier_for(pw_part *part, uint64_t nanoseconds);
+
+/**
+ * Gives size bytes to all processes of the part, and takes theirs, by rank of the part. As pw_all_gather().
+ *
+ * mine: size bytes. all: size * pw_part_size(part) bytes. PW_JOB: a process is lost, or gave another count of bytes.
+ */
+pw_error pw_part_all_gather(pw_part *part, const void *mine, size_t size, void *all);
+
+/**
+ * pw_part_all_gather() for so many nanoseconds at most, or PW_FOREVER. As pw_all_gather_for().
+ */
+pw_error pw_part_all_gather_for(pw_part *part, const void *mine, size_t size, void *all, uint64_t nanoseconds);
+
+/**
+ * Gives size bytes of the process root of the part to all of it. As pw_broadcast().
+ */
+pw_error pw_part_broadcast(pw_part *part, size_t root, void *data, size_t size);
 
 /**
  * Opens the memory that a token names: connects to its owner if the node is not connected to it. *remote is NULL after an error.
@@ -1684,6 +1831,258 @@ pw_error pw_swap_start(pw_remote *remote, uint64_t offset, uint64_t swap, uint64
 pw_error pw_flush(pw_remote *remote);
 
 /**
+ * Keeps the bits of the word of 8 bytes at offset that are in bits. before: gets what it was; NULL if nobody asks. It repeats until nobody came between, as pw_swap().
+ *
+ * As pw_fetch_add().
+ */
+pw_error pw_fetch_and(pw_remote *remote,
+                      uint64_t offset,
+                      uint64_t bits,
+                      uint64_t *before);
+
+/**
+ * Starts pw_fetch_and(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_and_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * Sets the bits of the word of 8 bytes at offset that are in bits. As pw_fetch_and().
+ */
+pw_error pw_fetch_or(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+/**
+ * Starts pw_fetch_or(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_or_start(pw_remote *remote,
+                           uint64_t offset,
+                           uint64_t bits,
+                           uint64_t *before,
+                           pw_operation **operation);
+
+/**
+ * Inverts the bits of the word of 8 bytes at offset that are in bits. As pw_fetch_and().
+ */
+pw_error pw_fetch_xor(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+/**
+ * Starts pw_fetch_xor(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_xor_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * Sets the word of 8 bytes at offset to value if that is less. As pw_fetch_and().
+ */
+pw_error pw_fetch_min(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+/**
+ * Starts pw_fetch_min(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * Sets the word of 8 bytes at offset to value if that is more. As pw_fetch_and().
+ */
+pw_error pw_fetch_max(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+/**
+ * Starts pw_fetch_max(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * pw_fetch_min() of numbers with a sign. As pw_fetch_and().
+ */
+pw_error pw_fetch_min_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+/**
+ * Starts pw_fetch_min_signed(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+/**
+ * pw_fetch_max() of numbers with a sign. As pw_fetch_and().
+ */
+pw_error pw_fetch_max_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+/**
+ * Starts pw_fetch_max_signed(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+/**
+ * Adds to the 4 bytes at offset, and wraps around. before: gets what they were; NULL if nobody asks. It repeats until nobody came between, as pw_swap().
+ *
+ * offset: a multiple of 4. The word of 8 bytes that has them, at an address there that is a multiple of 8, must be inside the memory of the token. So it is for
+ * all of it if it begins and ends at multiples of 8.
+ *
+ * PW_BOUNDS, also where the word of 8 bytes leaves the memory; PW_RIGHTS, PW_ALIGNMENT, PW_KEY, PW_MEMORY, PW_PEER_LOST.
+ */
+pw_error pw_fetch_add_32(pw_remote *remote,
+                         uint64_t offset,
+                         uint32_t add,
+                         uint32_t *before);
+
+/**
+ * Starts pw_fetch_add_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_add_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t add,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset to swap if they are compare. As pw_fetch_add_32().
+ */
+pw_error pw_compare_swap_32(pw_remote *remote, uint64_t offset, uint32_t compare, uint32_t swap, uint32_t *before);
+
+/**
+ * Starts pw_compare_swap_32(). As pw_fetch_add_start().
+ */
+pw_error pw_compare_swap_32_start(pw_remote *remote,
+                                  uint64_t offset,
+                                  uint32_t compare,
+                                  uint32_t swap,
+                                  uint32_t *before,
+                                  pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset. As pw_fetch_add_32().
+ */
+pw_error pw_swap_32(pw_remote *remote, uint64_t offset, uint32_t swap, uint32_t *before);
+
+/**
+ * Starts pw_swap_32(). As pw_fetch_add_start().
+ */
+pw_error pw_swap_32_start(pw_remote *remote,
+                          uint64_t offset,
+                          uint32_t swap,
+                          uint32_t *before,
+                          pw_operation **operation);
+
+/**
+ * Keeps the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_and_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+/**
+ * Starts pw_fetch_and_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_and_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_or_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+/**
+ * Starts pw_fetch_or_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_or_32_start(pw_remote *remote,
+                              uint64_t offset,
+                              uint32_t bits,
+                              uint32_t *before,
+                              pw_operation **operation);
+
+/**
+ * Inverts the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_xor_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+/**
+ * Starts pw_fetch_xor_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_xor_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset to value if that is less. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_min_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+/**
+ * Starts pw_fetch_min_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset to value if that is more. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_max_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+/**
+ * Starts pw_fetch_max_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * pw_fetch_min_32() of numbers with a sign. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_min_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+/**
+ * Starts pw_fetch_min_signed_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
+/**
+ * pw_fetch_max_32() of numbers with a sign. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_max_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+/**
+ * Starts pw_fetch_max_signed_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
+/**
  * Waits until the operation has ended: the bytes are visible at the target, or at the caller for a get. It may be called again, and gives
  * the same. pw_operation_free() frees the operation.
  *
@@ -1722,11 +2121,50 @@ pw_error pw_notify(pw_operation *operation,
 pw_error pw_operation_free(pw_operation *operation);
 
 /**
+ * Waits until one of several operations has ended, done or not: pw_wait() of it then gives its result at once. They may be of several nodes, and
+ * conditional writes and releases among them.
+ *
+ * operations: count of them; NULL in a place is passed over, so that a program puts it where an operation was that it has freed. nanoseconds: for how
+ * long at most, or PW_FOREVER; 0 looks once. index: gets the first place of one that has ended; count if no place has an operation.
+ *
+ * PW_UNFINISHED: none has ended in time. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_wait_any(pw_operation *const *operations,
+                     size_t count,
+                     uint64_t nanoseconds,
+                     size_t *index);
+
+/**
+ * Waits until at least one of several operations has ended, and names all that have. As pw_wait_any().
+ *
+ * indices: gets the places, in order: space for count. found: gets how many these are; 0 if no place has an operation, and after PW_UNFINISHED.
+ *
+ * PW_UNFINISHED: none has ended in time. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_wait_some(pw_operation *const *operations,
+                      size_t count,
+                      uint64_t nanoseconds,
+                      size_t *indices,
+                      size_t *found);
+
+/**
+ * Waits until all of several operations have ended. NULL in a place is passed over.
+ *
+ * nanoseconds: for how long at most, or PW_FOREVER; 0 looks once.
+ *
+ * PW_UNFINISHED: one has not ended in time. The failure of the first one in the list that has failed, once all have ended; pw_wait() gives that of each.
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_wait_all(pw_operation *const *operations,
+                     size_t count,
+                     uint64_t nanoseconds);
+
+/**
  * Waits until a word of this process, which peers change behind their puts, is as wished. Bytes that were put before the signal are visible
  * then.
  *
- * word: aligned to 8 bytes. wish: PW_EQUAL, PW_NOT_EQUAL, PW_AT_LEAST or PW_AT_MOST value. nanoseconds: for how long at most, or PW_FOREVER;
- * 0 looks once. seen: gets the word, also after PW_TIMEOUT; NULL if nobody asks.
+ * word: aligned to 8 bytes. wish: PW_EQUAL, PW_NOT_EQUAL, PW_GREATER, PW_AT_LEAST, PW_LESS or PW_AT_MOST value, of numbers without a sign. nanoseconds: for
+ * how long at most, or PW_FOREVER; 0 looks once. seen: gets the word, also after PW_TIMEOUT; NULL if nobody asks.
  *
  * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
  */
@@ -1736,6 +2174,41 @@ pw_error pw_signal_wait(pw_node *node,
                         uint64_t value,
                         uint64_t nanoseconds,
                         uint64_t *seen);
+
+/**
+ * Waits until one of several words of this process is as wished, each with its own wish. As pw_signal_wait().
+ *
+ * wishes: count of them; seen of each is written, also after PW_TIMEOUT. nanoseconds: for how long at most, or PW_FOREVER; 0 looks once. index: gets the
+ * first place of one that is as wished; count if all are passed over.
+ *
+ * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
+ */
+pw_error pw_signal_wait_any(pw_node *node,
+                            pw_signal_wish *wishes,
+                            size_t count,
+                            uint64_t nanoseconds,
+                            size_t *index);
+
+/**
+ * Waits until at least one of several words is as wished, and names all that are. As pw_signal_wait_any().
+ *
+ * indices: gets the places, in order: space for count. found: gets how many these are; 0 if all are passed over, and after PW_TIMEOUT.
+ *
+ * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
+ */
+pw_error pw_signal_wait_some(pw_node *node,
+                             pw_signal_wish *wishes,
+                             size_t count,
+                             uint64_t nanoseconds,
+                             size_t *indices,
+                             size_t *found);
+
+/**
+ * Waits until all of several words are as wished at once. As pw_signal_wait_any().
+ *
+ * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
+ */
+pw_error pw_signal_wait_all(pw_node *node, pw_signal_wish *wishes, size_t count, uint64_t nanoseconds);
 
 /**
  * The node of a rank of the job, below pw_size().

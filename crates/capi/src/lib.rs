@@ -13,7 +13,9 @@
 //! | [`handle`] | what stands behind opaque pointers |
 //! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
 //! | [`malloc`] | malloc(3) of unmodified programs from that heap |
-//! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
+//! | [`remote`], [`atomics`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
+//! | [`waits`] | waits for several operations |
+//! | [`part`] | parts of a job, by colour |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
 //! | [`durable_table`] | hash tables that outlive their processes |
@@ -28,6 +30,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod access_log;
+pub mod atomics;
 pub mod batch;
 pub mod boundary;
 pub mod built_in;
@@ -45,6 +48,7 @@ pub mod malloc;
 pub mod node;
 pub mod operation;
 pub mod parity;
+pub mod part;
 pub mod process;
 mod raw_memory;
 pub mod remote;
@@ -55,6 +59,7 @@ pub mod transactions;
 pub mod verbs;
 pub mod verbs_regions;
 pub mod version;
+pub mod waits;
 
 // Its symbols are the other half of the shared object.
 use pagewire_verbs as _;

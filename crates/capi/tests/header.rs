@@ -6,14 +6,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 25] = [
     "version",
     "error",
     "node",
     "export",
     "heap",
+    "part",
     "remote",
+    "atomics",
     "operation",
+    "waits",
     "signal",
     "conditional",
     "handler",

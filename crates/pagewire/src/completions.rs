@@ -5,6 +5,7 @@ use crate::error::{Failure, Result, refused, system};
 use crate::limits::{COMPLETIONS, MESSAGES, POLL, POLL_LINGER, SPIN};
 use crate::pending::{Pending, Sleep};
 use crate::readiness::Readiness;
+use crate::ticks::Ticks;
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
@@ -43,6 +44,8 @@ pub(crate) struct Completions {
     polled: AtomicBool,
     /// The one that polls for sleepers.
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Wakes tasks that wait for signals.
+    pub ticks: Ticks,
 }
 
 /// What wakes the thread that polls for sleepers.
@@ -107,6 +110,7 @@ impl Completions {
             order: Mutex::default(),
             polled: AtomicBool::new(false),
             thread: Mutex::default(),
+            ticks: Ticks::default(),
         });
         let weak = Arc::downgrade(&completions);
         let thread = pagewire_fabric::spawn(thread, move || serve(&wakeup, &weak))
@@ -264,6 +268,7 @@ impl Completions {
 
     /// Forgets all queue pairs, and destroys the queue.
     pub fn close(&self) {
+        self.ticks.close();
         self.wakeup.close();
         // It arms the queue, and takes events. A waker that runs in it may have dropped the node.
         let thread = self.thread.lock().take();

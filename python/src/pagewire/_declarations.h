@@ -8,6 +8,7 @@
 
 #define PW_TOKEN_SIZE 56
 
+
 #define PW_SET 0
 
 #define PW_ADD 1
@@ -19,6 +20,10 @@
 #define PW_AT_LEAST 2
 
 #define PW_AT_MOST 3
+
+#define PW_GREATER 4
+
+#define PW_LESS 5
 
 
 #define PW_PEER_SIZE 56
@@ -196,6 +201,8 @@ typedef struct pw_parity pw_parity;
 
 typedef struct pw_parity_member pw_parity_member;
 
+typedef struct pw_part pw_part;
+
 typedef struct pw_process pw_process;
 
 typedef struct pw_remote pw_remote;
@@ -235,6 +242,13 @@ typedef struct {
     uint64_t offset;
     size_t length;
 } pw_piece;
+
+typedef struct {
+    uint64_t *word;
+    uint64_t value;
+    uint64_t seen;
+    uint32_t wish;
+} pw_signal_wish;
 
 typedef struct {
     uint8_t bytes[PW_PEER_SIZE];
@@ -451,7 +465,13 @@ size_t pw_size(const pw_node *node);
 
 pw_error pw_barrier(pw_node *node);
 
+pw_error pw_barrier_for(pw_node *node, uint64_t nanoseconds);
+
 pw_error pw_all_gather(pw_node *node, const void *mine, size_t size, void *all);
+
+pw_error pw_all_gather_for(pw_node *node, const void *mine, size_t size, void *all, uint64_t nanoseconds);
+
+pw_error pw_node_descriptor(pw_node *node, int *descriptor);
 
 pw_error pw_broadcast(pw_node *node, size_t root, void *data, size_t size);
 
@@ -480,6 +500,28 @@ pw_error pw_heap_statistics(pw_statistics *statistics);
 pw_error pw_heap_retain(uint64_t bytes);
 
 pw_error pw_heap_purge(void);
+
+pw_error pw_split(pw_node *node, uint64_t colour, int64_t key, pw_part **part);
+
+pw_error pw_part_split(pw_part *whole, uint64_t colour, int64_t key, pw_part **part);
+
+pw_error pw_part_free(pw_part *part);
+
+size_t pw_part_rank(const pw_part *part);
+
+size_t pw_part_size(const pw_part *part);
+
+pw_error pw_part_job_rank(const pw_part *part, size_t rank, size_t *job_rank);
+
+pw_error pw_part_barrier(pw_part *part);
+
+pw_error pw_part_barrier_for(pw_part *part, uint64_t nanoseconds);
+
+pw_error pw_part_all_gather(pw_part *part, const void *mine, size_t size, void *all);
+
+pw_error pw_part_all_gather_for(pw_part *part, const void *mine, size_t size, void *all, uint64_t nanoseconds);
+
+pw_error pw_part_broadcast(pw_part *part, size_t root, void *data, size_t size);
 
 pw_error pw_open(pw_node *node, const pw_token *token, pw_remote **remote);
 
@@ -556,6 +598,143 @@ pw_error pw_swap_start(pw_remote *remote, uint64_t offset, uint64_t swap, uint64
 
 pw_error pw_flush(pw_remote *remote);
 
+pw_error pw_fetch_and(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+pw_error pw_fetch_and_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_or(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+pw_error pw_fetch_or_start(pw_remote *remote,
+                           uint64_t offset,
+                           uint64_t bits,
+                           uint64_t *before,
+                           pw_operation **operation);
+
+pw_error pw_fetch_xor(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+pw_error pw_fetch_xor_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_min(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+pw_error pw_fetch_min_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_max(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+pw_error pw_fetch_max_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_min_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+pw_error pw_fetch_min_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+pw_error pw_fetch_max_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+pw_error pw_fetch_max_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+pw_error pw_fetch_add_32(pw_remote *remote, uint64_t offset, uint32_t add, uint32_t *before);
+
+pw_error pw_fetch_add_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t add,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_compare_swap_32(pw_remote *remote, uint64_t offset, uint32_t compare, uint32_t swap, uint32_t *before);
+
+pw_error pw_compare_swap_32_start(pw_remote *remote,
+                                  uint64_t offset,
+                                  uint32_t compare,
+                                  uint32_t swap,
+                                  uint32_t *before,
+                                  pw_operation **operation);
+
+pw_error pw_swap_32(pw_remote *remote, uint64_t offset, uint32_t swap, uint32_t *before);
+
+pw_error pw_swap_32_start(pw_remote *remote,
+                          uint64_t offset,
+                          uint32_t swap,
+                          uint32_t *before,
+                          pw_operation **operation);
+
+pw_error pw_fetch_and_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+pw_error pw_fetch_and_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_or_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+pw_error pw_fetch_or_32_start(pw_remote *remote,
+                              uint64_t offset,
+                              uint32_t bits,
+                              uint32_t *before,
+                              pw_operation **operation);
+
+pw_error pw_fetch_xor_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+pw_error pw_fetch_xor_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_min_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+pw_error pw_fetch_min_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_max_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+pw_error pw_fetch_max_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_min_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+pw_error pw_fetch_min_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
+pw_error pw_fetch_max_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+pw_error pw_fetch_max_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
 pw_error pw_wait(pw_operation *operation);
 
 pw_error pw_wait_for(pw_operation *operation, uint64_t nanoseconds);
@@ -566,12 +745,33 @@ pw_error pw_notify(pw_operation *operation, int descriptor);
 
 pw_error pw_operation_free(pw_operation *operation);
 
+pw_error pw_wait_any(pw_operation *const *operations, size_t count, uint64_t nanoseconds, size_t *index);
+
+pw_error pw_wait_some(pw_operation *const *operations,
+                      size_t count,
+                      uint64_t nanoseconds,
+                      size_t *indices,
+                      size_t *found);
+
+pw_error pw_wait_all(pw_operation *const *operations, size_t count, uint64_t nanoseconds);
+
 pw_error pw_signal_wait(pw_node *node,
                         uint64_t *word,
                         uint32_t wish,
                         uint64_t value,
                         uint64_t nanoseconds,
                         uint64_t *seen);
+
+pw_error pw_signal_wait_any(pw_node *node, pw_signal_wish *wishes, size_t count, uint64_t nanoseconds, size_t *index);
+
+pw_error pw_signal_wait_some(pw_node *node,
+                             pw_signal_wish *wishes,
+                             size_t count,
+                             uint64_t nanoseconds,
+                             size_t *indices,
+                             size_t *found);
+
+pw_error pw_signal_wait_all(pw_node *node, pw_signal_wish *wishes, size_t count, uint64_t nanoseconds);
 
 pw_error pw_peer_of_rank(pw_node *node, size_t rank, pw_peer *peer);
 
