@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=bytes)
 
+# PW_NO_PART (pagewire.h).
+NO_PART = 2**64 - 1
+
 
 def gather(mine: B, size: int, call: Any) -> list[B]:
     """What all processes give, by a call that takes bytes, how many, and the place of all."""
@@ -29,8 +32,8 @@ def gather(mine: B, size: int, call: Any) -> list[B]:
 def colour_of(colour: int | None) -> int:
     """A colour as the library takes it."""
     if colour is None:
-        return int(lib.PW_NO_PART)
-    if not 0 <= colour < lib.PW_NO_PART:
+        return NO_PART
+    if not 0 <= colour < NO_PART:
         raise OverflowError(f"a colour is a number from 0 to 2^64 - 2, not {colour}")
     return colour
 

@@ -165,7 +165,7 @@ class Remote:
 
     def _atomic(self, name: str, index: int, *words: int) -> Operation[int]:
         if self.dtype.str not in ("<u8", "<i8", "<u4", "<i4"):
-            raise TypeError(f"atomics need elements of type uint64, int64, uint32 or int32, not {self.dtype}")
+            raise TypeError(f"atomics need elements of type uint64 or int64, uint32 or int32, not {self.dtype}")
         bits, is_signed = 8 * self.dtype.itemsize, self.dtype.kind == "i"
         is_compared = name in ("fetch_min", "fetch_max")
         half = "_32" if bits == 32 else ""
