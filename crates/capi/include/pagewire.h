@@ -61,6 +61,11 @@
 #define PW_FILE_WRITABLE 1
 
 /**
+ * The colour of a process that is in no part.
+ */
+#define PW_NO_PART UINT64_MAX
+
+/**
  * A signal is set to its value.
  */
 #define PW_SET 0
@@ -89,6 +94,16 @@
  * The word is the value or less.
  */
 #define PW_AT_MOST 3
+
+/**
+ * The word is more than the value.
+ */
+#define PW_GREATER 4
+
+/**
+ * The word is less than the value.
+ */
+#define PW_LESS 5
 
 /**
  * A time without a bound.
@@ -251,6 +266,21 @@
 #define PW_COUNT_GETS 2
 
 /**
+ * The source is a node: peer names it.
+ */
+#define PW_SOURCE_NODE 1
+
+/**
+ * The source is a queue pair of the verbs: gid and queue_pair name it.
+ */
+#define PW_SOURCE_QUEUE_PAIR 2
+
+/**
+ * The source belongs to no job, or to another one.
+ */
+#define PW_NO_RANK UINT64_MAX
+
+/**
  * A checkpoint is on the disk when it is saved.
  */
 #define PW_SYNC 0
@@ -379,7 +409,7 @@ typedef enum {
      */
     PW_OK = 0,
     /**
-     * The operation has not ended (pw_test).
+     * The operation has not ended (pw_test), or one of the job that must end first (pw_barrier_for).
      */
     PW_UNFINISHED = 1,
     /**
@@ -403,7 +433,7 @@ typedef enum {
      */
     PW_RIGHTS = 6,
     /**
-     * Atomics and signals need offsets and addresses that are multiples of 8.
+     * Atomics and signals need offsets and addresses that are multiples of 8; atomics of 4 bytes, of 4.
      */
     PW_ALIGNMENT = 7,
     /**
@@ -463,7 +493,8 @@ typedef enum {
      */
     PW_SYSTEM = 21,
     /**
-     * This process was forked from the one that has the object.
+     * This process was forked from the one that has the object. Each call on an object of the parent ends at once with it, and does
+     * nothing; so do those that free. A forked child makes a node of its own by pw_node_alone().
      */
     PW_FORKED = 22,
     /**
@@ -603,6 +634,11 @@ typedef struct pw_parity pw_parity;
 typedef struct pw_parity_member pw_parity_member;
 
 /**
+ * Some processes of a job, as one of them sees it.
+ */
+typedef struct pw_part pw_part;
+
+/**
  * A process of several, each of which has memory that the others put to and get from, and any one of which may die.
  *
  * Its program must repeat its work when it begins again from a checkpoint: what it does depends on its memory, its note and what it gets, and on nothing else.
@@ -721,6 +757,28 @@ typedef struct {
 } pw_piece;
 
 /**
+ * What a word of this process is to be, for waits for several.
+ */
+typedef struct {
+    /**
+     * The word, aligned to 8 bytes. NULL: the wish is passed over.
+     */
+    uint64_t *word;
+    /**
+     * What it is compared with.
+     */
+    uint64_t value;
+    /**
+     * Gets the word as the wait saw it last.
+     */
+    uint64_t seen;
+    /**
+     * PW_EQUAL, PW_NOT_EQUAL, PW_GREATER, PW_AT_LEAST, PW_LESS or PW_AT_MOST.
+     */
+    uint32_t wish;
+} pw_signal_wish;
+
+/**
  * Names the node of a process. It is plain bytes: send them by any means.
  */
 typedef struct {
@@ -773,7 +831,7 @@ typedef struct {
      */
     uint64_t length;
     /**
-     * Who accesses: a number that no other source of the log has at the same time.
+     * Who accesses: a number that no other source of the log has at the same time. pw_source_find() names the peer.
      */
     uint64_t source;
     /**
@@ -806,8 +864,8 @@ typedef struct {
  * A function that handles accesses. context is what was given along with it. The access is valid until it returns.
  *
  * It may call the library: put, get, flush, atomics. While it waits, its log goes on being read, as far as four times its bytes. Two owners whose handlers
- * wait for each other get PW_PEER_LOST after 10 seconds. Operations of one node to one peer are in order: what a handler starts waits behind a pw_flush_handled() of the same
- * node to the same peer. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
+ * wait for each other get PW_PEER_LOST after 10 seconds. Operations of one node to one peer are in order, but for pw_flush_handled(): nothing that is
+ * started later waits behind it. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
  * pagewire.hpp catches exceptions.
  */
 typedef void (*pw_handler)(void *context, const pw_access *access);
@@ -827,7 +885,7 @@ typedef struct {
 } pw_counts;
 
 /**
- * When a thread that sleeps is woken: what comes first. A source that has less than a quarter of its space left wakes it, too.
+ * When a thread that sleeps is woken: what comes first. A source that has less than a quarter of its space left wakes it, too, and so does a flush of handlers.
  */
 typedef struct {
     /**
@@ -1009,6 +1067,32 @@ typedef struct {
      */
     pw_access_counts counts;
 } pw_numbered_counts;
+
+/**
+ * Who made an access.
+ */
+typedef struct {
+    /**
+     * The node. Zeros if the source is none.
+     */
+    pw_peer peer;
+    /**
+     * The GID of the port of a queue pair. Zeros if the source is none.
+     */
+    uint8_t gid[16];
+    /**
+     * The rank in the job of this node, or PW_NO_RANK.
+     */
+    uint64_t rank;
+    /**
+     * The number of the queue pair at its port. 0 if the source is none.
+     */
+    uint32_t queue_pair;
+    /**
+     * PW_SOURCE_NODE or PW_SOURCE_QUEUE_PAIR.
+     */
+    uint32_t kind;
+} pw_source;
 
 /**
  * Memory that is saved and restored.
@@ -1394,7 +1478,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
  * PW_IN_USE: an application of it is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
- * of one, a global memory, a listener, a stream, a store or a client of stores: free that before.
+ * of one, a part of the job, a global memory, a listener, a stream, a store or a client of stores: free that before.
  * PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_node_leave(pw_node *node);
@@ -1418,6 +1502,16 @@ size_t pw_size(const pw_node *node);
 pw_error pw_barrier(pw_node *node);
 
 /**
+ * pw_barrier() for so many nanoseconds at most, or PW_FOREVER. 0 begins it, and looks.
+ *
+ * PW_TIMEOUT: the barrier stays begun; for the other processes this one has come. The next pw_barrier() or pw_barrier_for() of this process is no new
+ * barrier, but waits on for this one. Until it has ended, each other call of the job gives PW_UNFINISHED and does nothing. PAGEWIRE_JOB_TIMEOUT counts
+ * from the beginning of the barrier, and ends it and the job. PW_JOB; PW_UNFINISHED: an all-gather is under way that was late.
+ */
+pw_error pw_barrier_for(pw_node *node,
+                        uint64_t nanoseconds);
+
+/**
  * Gives size bytes to all processes of the job, and takes theirs: all gets size bytes of each, by rank. All processes call it with the same
  * size. It is for tokens and the like, not for bulk data.
  *
@@ -1427,6 +1521,28 @@ pw_error pw_all_gather(pw_node *node,
                        const void *mine,
                        size_t size,
                        void *all);
+
+/**
+ * pw_all_gather() for so many nanoseconds at most, or PW_FOREVER.
+ *
+ * PW_TIMEOUT: it stays begun, as pw_barrier_for() says, and is continued by a call with the same bytes. As pw_all_gather().
+ */
+pw_error pw_all_gather_for(pw_node *node,
+                           const void *mine,
+                           size_t size,
+                           void *all,
+                           uint64_t nanoseconds);
+
+/**
+ * A descriptor that poll(2), select(2) or epoll(7) reports as readable while something of the node is ready: an operation, a conditional write or a release that
+ * ended after this call and whose result was not taken, or something that a peer has opened. Read nothing from it, and do not close it: pw_wait(), pw_test(),
+ * pw_wait_any() and pw_wait() of what that names, and pw_next_opened() take what is ready, and make it unreadable. Signals are not among that, as peers
+ * write them without any notice. It is valid until pw_node_leave().
+ *
+ * descriptor: gets it, the same one each time. PW_SYSTEM: there is no descriptor left. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_node_descriptor(pw_node *node,
+                            int *descriptor);
 
 /**
  * Gives size bytes of the process root to all. All processes call it with the same root and size.
@@ -1585,6 +1701,79 @@ pw_error pw_mapped_file_sync(pw_mapped_file *file);
  * PW_HANDLE.
  */
 pw_error pw_mapped_file_close(pw_mapped_file *file);
+
+/**
+ * Splits the job: processes that give one colour are a part, in which they are ranked by key, and by rank where that is equal. All processes of the job
+ * call it. pw_part_free() frees the part; pw_node_leave() is PW_IN_USE before that.
+ *
+ * colour: any number, or PW_NO_PART for a process that is in no part. part: gets the part; NULL with PW_NO_PART, and after an error.
+ *
+ * PW_JOB: a process does not come, or is lost. PW_NO_MEMORY, PW_HEAP, PW_UNFINISHED (pw_barrier_for()).
+ */
+pw_error pw_split(pw_node *node,
+                  uint64_t colour,
+                  int64_t key,
+                  pw_part **part);
+
+/**
+ * Splits a part. All its processes call it. As pw_split().
+ */
+pw_error pw_part_split(pw_part *whole, uint64_t colour, int64_t key, pw_part **part);
+
+/**
+ * Frees a part; the pointer is not valid any more. Calls of its other processes that count on this one fail with PW_JOB. NULL: nothing is done.
+ *
+ * PW_HANDLE: it was freed before. That is noticed as long as its place is not used for another part.
+ */
+pw_error pw_part_free(pw_part *part);
+
+/**
+ * The number of this process in the part, from 0 on. 0 too if the part is none: pw_error_message() says so.
+ */
+size_t pw_part_rank(const pw_part *part);
+
+/**
+ * Processes of the part, 1 or more. 0: the part is none, and pw_error_message() says so.
+ */
+size_t pw_part_size(const pw_part *part);
+
+/**
+ * The rank in the job of a rank of the part.
+ *
+ * job_rank: gets it. PW_JOB: the part has no such rank.
+ */
+pw_error pw_part_job_rank(const pw_part *part, size_t rank, size_t *job_rank);
+
+/**
+ * Waits until all processes of the part have called it, for PAGEWIRE_JOB_TIMEOUT seconds at most.
+ *
+ * PW_JOB: a process of the part does not come, or is lost. That ends the part: each later call of it gives PW_JOB. The job goes on.
+ */
+pw_error pw_part_barrier(pw_part *part);
+
+/**
+ * pw_part_barrier() for so many nanoseconds at most, or PW_FOREVER. A late one stays begun, as pw_barrier_for() says.
+ *
+ * PW_TIMEOUT, PW_UNFINISHED, PW_JOB.
+ */
+pw_error pw_part_barrier_for(pw_part *part, uint64_t nanoseconds);
+
+/**
+ * Gives size bytes to all processes of the part, and takes theirs, by rank of the part. As pw_all_gather().
+ *
+ * mine: size bytes. all: size * pw_part_size(part) bytes. PW_JOB: a process is lost, or gave another count of bytes.
+ */
+pw_error pw_part_all_gather(pw_part *part, const void *mine, size_t size, void *all);
+
+/**
+ * pw_part_all_gather() for so many nanoseconds at most, or PW_FOREVER. As pw_all_gather_for().
+ */
+pw_error pw_part_all_gather_for(pw_part *part, const void *mine, size_t size, void *all, uint64_t nanoseconds);
+
+/**
+ * Gives size bytes of the process root of the part to all of it. As pw_broadcast().
+ */
+pw_error pw_part_broadcast(pw_part *part, size_t root, void *data, size_t size);
 
 /**
  * Opens the memory that a token names: connects to its owner if the node is not connected to it. *remote is NULL after an error.
@@ -1782,6 +1971,258 @@ pw_error pw_swap_start(pw_remote *remote, uint64_t offset, uint64_t swap, uint64
 pw_error pw_flush(pw_remote *remote);
 
 /**
+ * Keeps the bits of the word of 8 bytes at offset that are in bits. before: gets what it was; NULL if nobody asks. It repeats until nobody came between, as pw_swap().
+ *
+ * As pw_fetch_add().
+ */
+pw_error pw_fetch_and(pw_remote *remote,
+                      uint64_t offset,
+                      uint64_t bits,
+                      uint64_t *before);
+
+/**
+ * Starts pw_fetch_and(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_and_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * Sets the bits of the word of 8 bytes at offset that are in bits. As pw_fetch_and().
+ */
+pw_error pw_fetch_or(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+/**
+ * Starts pw_fetch_or(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_or_start(pw_remote *remote,
+                           uint64_t offset,
+                           uint64_t bits,
+                           uint64_t *before,
+                           pw_operation **operation);
+
+/**
+ * Inverts the bits of the word of 8 bytes at offset that are in bits. As pw_fetch_and().
+ */
+pw_error pw_fetch_xor(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+/**
+ * Starts pw_fetch_xor(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_xor_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * Sets the word of 8 bytes at offset to value if that is less. As pw_fetch_and().
+ */
+pw_error pw_fetch_min(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+/**
+ * Starts pw_fetch_min(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * Sets the word of 8 bytes at offset to value if that is more. As pw_fetch_and().
+ */
+pw_error pw_fetch_max(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+/**
+ * Starts pw_fetch_max(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * pw_fetch_min() of numbers with a sign. As pw_fetch_and().
+ */
+pw_error pw_fetch_min_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+/**
+ * Starts pw_fetch_min_signed(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+/**
+ * pw_fetch_max() of numbers with a sign. As pw_fetch_and().
+ */
+pw_error pw_fetch_max_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+/**
+ * Starts pw_fetch_max_signed(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+/**
+ * Adds to the 4 bytes at offset, and wraps around. before: gets what they were; NULL if nobody asks. It repeats until nobody came between, as pw_swap().
+ *
+ * offset: a multiple of 4. The word of 8 bytes that has them, at an address there that is a multiple of 8, must be inside the memory of the token. So it is for
+ * all of it if it begins and ends at multiples of 8.
+ *
+ * PW_BOUNDS, also where the word of 8 bytes leaves the memory; PW_RIGHTS, PW_ALIGNMENT, PW_KEY, PW_MEMORY, PW_PEER_LOST.
+ */
+pw_error pw_fetch_add_32(pw_remote *remote,
+                         uint64_t offset,
+                         uint32_t add,
+                         uint32_t *before);
+
+/**
+ * Starts pw_fetch_add_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_add_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t add,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset to swap if they are compare. As pw_fetch_add_32().
+ */
+pw_error pw_compare_swap_32(pw_remote *remote, uint64_t offset, uint32_t compare, uint32_t swap, uint32_t *before);
+
+/**
+ * Starts pw_compare_swap_32(). As pw_fetch_add_start().
+ */
+pw_error pw_compare_swap_32_start(pw_remote *remote,
+                                  uint64_t offset,
+                                  uint32_t compare,
+                                  uint32_t swap,
+                                  uint32_t *before,
+                                  pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset. As pw_fetch_add_32().
+ */
+pw_error pw_swap_32(pw_remote *remote, uint64_t offset, uint32_t swap, uint32_t *before);
+
+/**
+ * Starts pw_swap_32(). As pw_fetch_add_start().
+ */
+pw_error pw_swap_32_start(pw_remote *remote,
+                          uint64_t offset,
+                          uint32_t swap,
+                          uint32_t *before,
+                          pw_operation **operation);
+
+/**
+ * Keeps the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_and_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+/**
+ * Starts pw_fetch_and_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_and_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_or_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+/**
+ * Starts pw_fetch_or_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_or_32_start(pw_remote *remote,
+                              uint64_t offset,
+                              uint32_t bits,
+                              uint32_t *before,
+                              pw_operation **operation);
+
+/**
+ * Inverts the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_xor_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+/**
+ * Starts pw_fetch_xor_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_xor_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset to value if that is less. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_min_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+/**
+ * Starts pw_fetch_min_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the 4 bytes at offset to value if that is more. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_max_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+/**
+ * Starts pw_fetch_max_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+/**
+ * pw_fetch_min_32() of numbers with a sign. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_min_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+/**
+ * Starts pw_fetch_min_signed_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_min_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
+/**
+ * pw_fetch_max_32() of numbers with a sign. As pw_fetch_add_32().
+ */
+pw_error pw_fetch_max_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+/**
+ * Starts pw_fetch_max_signed_32(). As pw_fetch_add_start().
+ */
+pw_error pw_fetch_max_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
+/**
  * Waits until the operation has ended: the bytes are visible at the target, or at the caller for a get. It may be called again, and gives
  * the same. pw_operation_free() frees the operation.
  *
@@ -1820,11 +2261,50 @@ pw_error pw_notify(pw_operation *operation,
 pw_error pw_operation_free(pw_operation *operation);
 
 /**
+ * Waits until one of several operations has ended, done or not: pw_wait() of it then gives its result at once. They may be of several nodes, and
+ * conditional writes and releases among them.
+ *
+ * operations: count of them; NULL in a place is passed over, so that a program puts it where an operation was that it has freed. nanoseconds: for how
+ * long at most, or PW_FOREVER; 0 looks once. index: gets the first place of one that has ended; count if no place has an operation.
+ *
+ * PW_UNFINISHED: none has ended in time. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_wait_any(pw_operation *const *operations,
+                     size_t count,
+                     uint64_t nanoseconds,
+                     size_t *index);
+
+/**
+ * Waits until at least one of several operations has ended, and names all that have. As pw_wait_any().
+ *
+ * indices: gets the places, in order: space for count. found: gets how many these are; 0 if no place has an operation, and after PW_UNFINISHED.
+ *
+ * PW_UNFINISHED: none has ended in time. PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_wait_some(pw_operation *const *operations,
+                      size_t count,
+                      uint64_t nanoseconds,
+                      size_t *indices,
+                      size_t *found);
+
+/**
+ * Waits until all of several operations have ended. NULL in a place is passed over.
+ *
+ * nanoseconds: for how long at most, or PW_FOREVER; 0 looks once.
+ *
+ * PW_UNFINISHED: one has not ended in time. The failure of the first one in the list that has failed, once all have ended; pw_wait() gives that of each.
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_wait_all(pw_operation *const *operations,
+                     size_t count,
+                     uint64_t nanoseconds);
+
+/**
  * Waits until a word of this process, which peers change behind their puts, is as wished. Bytes that were put before the signal are visible
  * then.
  *
- * word: aligned to 8 bytes. wish: PW_EQUAL, PW_NOT_EQUAL, PW_AT_LEAST or PW_AT_MOST value. nanoseconds: for how long at most, or PW_FOREVER;
- * 0 looks once. seen: gets the word, also after PW_TIMEOUT; NULL if nobody asks.
+ * word: aligned to 8 bytes. wish: PW_EQUAL, PW_NOT_EQUAL, PW_GREATER, PW_AT_LEAST, PW_LESS or PW_AT_MOST value, of numbers without a sign. nanoseconds: for
+ * how long at most, or PW_FOREVER; 0 looks once. seen: gets the word, also after PW_TIMEOUT; NULL if nobody asks.
  *
  * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
  */
@@ -1834,6 +2314,41 @@ pw_error pw_signal_wait(pw_node *node,
                         uint64_t value,
                         uint64_t nanoseconds,
                         uint64_t *seen);
+
+/**
+ * Waits until one of several words of this process is as wished, each with its own wish. As pw_signal_wait().
+ *
+ * wishes: count of them; seen of each is written, also after PW_TIMEOUT. nanoseconds: for how long at most, or PW_FOREVER; 0 looks once. index: gets the
+ * first place of one that is as wished; count if all are passed over.
+ *
+ * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
+ */
+pw_error pw_signal_wait_any(pw_node *node,
+                            pw_signal_wish *wishes,
+                            size_t count,
+                            uint64_t nanoseconds,
+                            size_t *index);
+
+/**
+ * Waits until at least one of several words is as wished, and names all that are. As pw_signal_wait_any().
+ *
+ * indices: gets the places, in order: space for count. found: gets how many these are; 0 if all are passed over, and after PW_TIMEOUT.
+ *
+ * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
+ */
+pw_error pw_signal_wait_some(pw_node *node,
+                             pw_signal_wish *wishes,
+                             size_t count,
+                             uint64_t nanoseconds,
+                             size_t *indices,
+                             size_t *found);
+
+/**
+ * Waits until all of several words are as wished at once. As pw_signal_wait_any().
+ *
+ * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
+ */
+pw_error pw_signal_wait_all(pw_node *node, pw_signal_wish *wishes, size_t count, uint64_t nanoseconds);
 
 /**
  * The node of a rank of the job, below pw_size().
@@ -2065,7 +2580,8 @@ pw_error pw_take_faults(pw_node *node,
 
 /**
  * Waits until the owner's handlers have returned for all accesses to this peer that were started before. domain: only those that are in one log of the owner
- * (pw_log_domain() there), or PW_ALL_DOMAINS. It ends at once where nothing was logged. While a handler does not return it does not end, either: see
+ * (pw_log_domain() there), or PW_ALL_DOMAINS. It has them begin at once, whatever number of records or time their thread waits for (pw_events). It ends at once
+ * where nothing was logged. What is started behind it does not wait for it. While a handler does not return it does not end, either: see
  * pw_flush_handled_start() for a bound. A handler that waits so for its own log waits for itself.
  *
  * PW_ARGUMENT, PW_PEER_LOST.
@@ -2315,9 +2831,9 @@ pw_error pw_counting_reset(pw_counting *counting, pw_access_counts *counts);
 pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
 
 /**
- * What each source did: a connection of a peer. One that was connected anew is another.
+ * What each peer did, by the number of a source of its, which is one of its connections: see pw_source_find().
  *
- * list: most places, NULL if most is 0. *count gets how many sources there are, which may be more. PW_ARGUMENT, PW_HANDLE.
+ * list: most places, NULL if most is 0. *count gets how many peers there are, which may be more. PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_counting_sources(pw_counting *counting,
                              pw_numbered_counts *list,
@@ -2332,6 +2848,16 @@ pw_error pw_counting_sources(pw_counting *counting,
  */
 pw_error pw_counting_export(pw_counting *counting,
                             pw_token *token);
+
+/**
+ * Says who a source is, by the number that a pw_access or pw_counting_sources() gives. The last 65,536 connections that have ended are known, too.
+ * A handler may call it.
+ *
+ * PW_ARGUMENT: nobody is known by this number, or no more; found is NULL. PW_HANDLE.
+ */
+pw_error pw_source_find(pw_node *node,
+                        uint64_t source,
+                        pw_source *found);
 
 /**
  * Opens a file of checkpoints of some memory, and makes it if there is none. One process at a time has it open. *checkpoint is NULL after an error. The node

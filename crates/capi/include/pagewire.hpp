@@ -21,9 +21,11 @@
 #include <pagewire/logged_process.hpp>
 #include <pagewire/mapped_file.hpp>
 #include <pagewire/parity.hpp>
+#include <pagewire/part.hpp>
 #include <pagewire/remote.hpp>
 #include <pagewire/stream.hpp>
 #include <pagewire/transactions.hpp>
+#include <pagewire/waits.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -82,6 +84,41 @@ public:
     std::size_t size() const { return pw_size(node_); }
     void barrier() { check(pw_barrier(node_)); }
     void flush() { check(pw_flush_all(node_)); }
+
+    /** barrier() with a bound. False: not all have called it in time; it stays begun, and the next barrier waits on for it (pw_barrier_for()). */
+    bool barrier_for(std::chrono::nanoseconds bound) { return detail::in_time(pw_barrier_for(node_, detail::nanoseconds(bound))); }
+
+    /** all_gather() with a bound. None: not all have called it in time; it stays begun, and is continued by a call with the same value. */
+    template <class T> std::optional<std::vector<T>> all_gather_for(const T &mine, std::chrono::nanoseconds bound)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes can be gathered");
+        std::vector<T> all(size());
+        if (!detail::in_time(pw_all_gather_for(node_, &mine, sizeof mine, all.data(), detail::nanoseconds(bound))))
+            return std::nullopt;
+        return all;
+    }
+
+    /**
+     * Splits the job: processes that give one colour are a part, in which they are ranked by key, and by rank where that is equal. None: this process
+     * has given no colour. All processes of the job call it.
+     */
+    std::optional<part> split(std::optional<std::uint64_t> colour, std::int64_t key = 0)
+    {
+        pw_part *made;
+        check(pw_split(node_, colour.value_or(PW_NO_PART), key, &made));
+        return made ? std::optional<part>(part(made)) : std::nullopt;
+    }
+
+    /**
+     * A descriptor that poll(2) reports as readable while something of the node is ready whose result was not taken. Read nothing from it, and do not
+     * close it: pw_node_descriptor() says what takes it.
+     */
+    int descriptor()
+    {
+        int found;
+        check(pw_node_descriptor(node_, &found));
+        return found;
+    }
 
     /** Gives a plain value to all processes, and takes theirs, by rank. */
     template <class T> std::vector<T> all_gather(const T &mine)
@@ -394,6 +431,46 @@ public:
         char text[512];
         check(pw_explain(node_, &given, text, sizeof text));
         return text;
+    }
+
+    /** Waits until a word that peers change is as wished, and gives it. Throws PW_TIMEOUT. A bound of zero looks once. */
+    std::uint64_t signal_wait(std::uint64_t &word, comparison wish, std::uint64_t value, std::chrono::nanoseconds bound = forever)
+    {
+        std::uint64_t seen;
+        check(pw_signal_wait(node_, &word, static_cast<std::uint32_t>(wish), value, detail::nanoseconds(bound), &seen));
+        return seen;
+    }
+
+    /** Waits until one of several words is as wished, and gives its place. None: no one is in time, or there are none. */
+    std::optional<std::size_t> signal_wait_any(std::vector<signal_wish> &wishes, std::chrono::nanoseconds bound = forever)
+    {
+        auto given = detail::wishes_of(wishes);
+        std::size_t index;
+        bool met = detail::in_time(pw_signal_wait_any(node_, given.data(), given.size(), detail::nanoseconds(bound), &index));
+        detail::tell(wishes, given);
+        return met && index < given.size() ? std::optional<std::size_t>(index) : std::nullopt;
+    }
+
+    /** Waits until at least one of several words is as wished, and gives the places of all that are. Empty: no one is in time. */
+    std::vector<std::size_t> signal_wait_some(std::vector<signal_wish> &wishes, std::chrono::nanoseconds bound = forever)
+    {
+        auto given = detail::wishes_of(wishes);
+        std::vector<std::size_t> indices(given.size() + 1);
+        std::size_t found;
+        detail::in_time(
+            pw_signal_wait_some(node_, given.data(), given.size(), detail::nanoseconds(bound), indices.data(), &found));
+        detail::tell(wishes, given);
+        indices.resize(found);
+        return indices;
+    }
+
+    /** Waits until all of several words are as wished at once. False: they are not in time. */
+    bool signal_wait_all(std::vector<signal_wish> &wishes, std::chrono::nanoseconds bound = forever)
+    {
+        auto given = detail::wishes_of(wishes);
+        bool met = detail::in_time(pw_signal_wait_all(node_, given.data(), given.size(), detail::nanoseconds(bound)));
+        detail::tell(wishes, given);
+        return met;
     }
 
     /** Waits until a word that peers change is at least a value, and gives it. */

@@ -14,7 +14,7 @@ use std::ffi::{CStr, CString, c_char};
 pub enum pw_error {
     /// It was done.
     PW_OK = 0,
-    /// The operation has not ended (pw_test).
+    /// The operation has not ended (pw_test), or one of the job that must end first (pw_barrier_for).
     PW_UNFINISHED = 1,
     /// An argument is NULL, or cannot be.
     PW_ARGUMENT = 2,
@@ -26,7 +26,7 @@ pub enum pw_error {
     PW_BOUNDS = 5,
     /// The token does not give the right.
     PW_RIGHTS = 6,
-    /// Atomics and signals need offsets and addresses that are multiples of 8.
+    /// Atomics and signals need offsets and addresses that are multiples of 8; atomics of 4 bytes, of 4.
     PW_ALIGNMENT = 7,
     /// The pieces and the buffer have different lengths.
     PW_PIECES = 8,
@@ -249,6 +249,8 @@ impl From<Error> for Refusal {
             Error::Job(JobError::BadVariable { .. } | JobError::MissingVariable { .. }) => {
                 pw_error::PW_ENVIRONMENT
             }
+            Error::Job(JobError::TimedOut { .. }) => pw_error::PW_TIMEOUT,
+            Error::Job(JobError::Unfinished { .. }) => pw_error::PW_UNFINISHED,
             Error::Job(_) => pw_error::PW_JOB,
             Error::Token(_) => pw_error::PW_TOKEN,
             Error::Connect { .. } => pw_error::PW_CONNECT,
@@ -366,9 +368,9 @@ impl From<pagewire_heap::HeapError> for Refusal {
 fn of_failure(failure: &Failure) -> pw_error {
     match failure {
         Failure::Refused { rule, .. } => match rule {
-            Rule::Bounds { .. } => pw_error::PW_BOUNDS,
+            Rule::Bounds { .. } | Rule::HalfOutside { .. } => pw_error::PW_BOUNDS,
             Rule::Rights(_) => pw_error::PW_RIGHTS,
-            Rule::Alignment { .. } => pw_error::PW_ALIGNMENT,
+            Rule::Alignment { .. } | Rule::HalfAlignment { .. } => pw_error::PW_ALIGNMENT,
             Rule::Pieces { .. } => pw_error::PW_PIECES,
             Rule::Length(_) => pw_error::PW_LENGTH,
             Rule::Key => pw_error::PW_KEY,

@@ -15,7 +15,9 @@
 //! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
 //! | [`mapped_file`] | files whose pages peers access |
 //! | [`malloc`] | malloc(3) of unmodified programs from that heap |
-//! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
+//! | [`remote`], [`atomics`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
+//! | [`waits`] | waits for several operations |
+//! | [`part`] | parts of a job, by colour |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
 //! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
 //! | [`table_elements`] | a loop over the elements of a hash table, and what is done to all of them or to an expected one |
@@ -31,6 +33,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod access_log;
+pub mod atomics;
 pub mod batch;
 pub mod boundary;
 pub mod built_in;
@@ -50,6 +53,7 @@ pub mod mapped_file;
 pub mod node;
 pub mod operation;
 pub mod parity;
+pub mod part;
 pub mod process;
 mod raw_memory;
 pub mod remote;
@@ -62,6 +66,7 @@ pub mod transactions;
 pub mod verbs;
 pub mod verbs_regions;
 pub mod version;
+pub mod waits;
 
 // Its symbols are the other half of the shared object.
 use pagewire_verbs as _;

@@ -6,8 +6,10 @@ use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::version;
 use pagewire::Node;
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// This process as others of its job see it.
 pub struct pw_node {
@@ -61,7 +63,7 @@ pub unsafe extern "C" fn pw_node_alone_for(header: u32, node: *mut *mut pw_node)
 /// fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
 ///
 /// PW_IN_USE: an application of it is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
-/// of one, a global memory, a listener, a stream, a store or a client of stores: free that before.
+/// of one, a part of the job, a global memory, a listener, a stream, a store or a client of stores: free that before.
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
@@ -70,7 +72,7 @@ pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
         let holders = Arc::strong_count(unsafe { object::<Arc<Node>>(node) }?);
         if holders > 1 {
             let sentence = "pw_node_leave: an application of the node is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, \
-                batches, a parity, a member of one, a global memory, a listener, a stream, a store or a client of stores: free that before";
+                batches, a parity, a member of one, a part of the job, a global memory, a listener, a stream, a store or a client of stores: free that before";
             return Err(Refusal::new(pw_error::PW_IN_USE, sentence));
         }
         // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
@@ -103,6 +105,17 @@ pub unsafe extern "C" fn pw_barrier(node: *mut pw_node) -> pw_error {
     call(|| Ok(unsafe { object::<Arc<Node>>(node) }?.barrier()?))
 }
 
+/// pw_barrier() for so many nanoseconds at most, or PW_FOREVER. 0 begins it, and looks.
+///
+/// PW_TIMEOUT: the barrier stays begun; for the other processes this one has come. The next pw_barrier() or pw_barrier_for() of this process is no new
+/// barrier, but waits on for this one. Until it has ended, each other call of the job gives PW_UNFINISHED and does nothing. PAGEWIRE_JOB_TIMEOUT counts
+/// from the beginning of the barrier, and ends it and the job. PW_JOB; PW_UNFINISHED: an all-gather is under way that was late.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_barrier_for(node: *mut pw_node, nanoseconds: u64) -> pw_error {
+    // SAFETY: a pointer of this library (pagewire.h).
+    call(|| Ok(unsafe { object::<Arc<Node>>(node) }?.barrier_for(Duration::from_nanos(nanoseconds))?))
+}
+
 /// Gives size bytes to all processes of the job, and takes theirs: all gets size bytes of each, by rank. All processes call it with the same
 /// size. It is for tokens and the like, not for bulk data.
 ///
@@ -117,19 +130,72 @@ pub unsafe extern "C" fn pw_all_gather(
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let node = unsafe { object::<Arc<Node>>(node) }?;
-        let length = size.saturating_mul(node.size());
-        let from = bytes(mine.cast(), size, "mine")?;
-        let to = bytes(all.cast(), length, "all")?;
-        // SAFETY: `mine` has so many bytes (pagewire.h).
-        let mine = unsafe { std::slice::from_raw_parts(from.as_ptr(), size) };
-        let gathered = node.all_gather_bytes(mine)?;
-        if let Some((rank, other)) = gathered.iter().enumerate().find(|(_, other)| other.len() != size) {
-            return Err(other_length("pw_all_gather", rank, other.len(), size));
-        }
-        for (rank, bytes) in gathered.iter().enumerate() {
-            // SAFETY: `all` has `size` bytes for each process (pagewire.h), and nobody else uses them now.
-            unsafe { to.as_ptr().add(rank * size).copy_from(bytes.as_ptr(), size) };
-        }
+        let gather = |mine: &[u8]| node.all_gather_bytes(mine);
+        // SAFETY: `size` bytes at `mine`, and for each process at `all` (pagewire.h).
+        unsafe { all_gather("pw_all_gather", node.size(), (mine, size, all), gather) }
+    })
+}
+
+/// pw_all_gather() for so many nanoseconds at most, or PW_FOREVER.
+///
+/// PW_TIMEOUT: it stays begun, as pw_barrier_for() says, and is continued by a call with the same bytes. As pw_all_gather().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_all_gather_for(
+    node: *mut pw_node,
+    mine: *const c_void,
+    size: usize,
+    all: *mut c_void,
+    nanoseconds: u64,
+) -> pw_error {
+    call(|| {
+        // SAFETY: a pointer of this library (pagewire.h).
+        let node = unsafe { object::<Arc<Node>>(node) }?;
+        let gather = |mine: &[u8]| node.all_gather_bytes_for(mine, Duration::from_nanos(nanoseconds));
+        // SAFETY: `size` bytes at `mine`, and for each process at `all` (pagewire.h).
+        unsafe { all_gather("pw_all_gather_for", node.size(), (mine, size, all), gather) }
+    })
+}
+
+/// Gathers `size` bytes of each process.
+///
+/// # Safety
+/// `size` bytes at `mine`, and `size` for each process at `all`, which nobody else uses.
+pub(crate) unsafe fn all_gather(
+    name: &str,
+    processes: usize,
+    (mine, size, all): (*const c_void, usize, *mut c_void),
+    gather: impl FnOnce(&[u8]) -> pagewire::Result<Vec<Vec<u8>>>,
+) -> Result<()> {
+    let from = bytes(mine.cast(), size, "mine")?;
+    let to = bytes(all.cast(), size.saturating_mul(processes), "all")?;
+    // SAFETY: the caller's promise.
+    let mine = unsafe { std::slice::from_raw_parts(from.as_ptr(), size) };
+    let gathered = gather(mine)?;
+    if let Some((rank, other)) = gathered.iter().enumerate().find(|(_, other)| other.len() != size) {
+        return Err(other_length(name, rank, other.len(), size));
+    }
+    for (rank, bytes) in gathered.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { to.as_ptr().add(rank * size).copy_from(bytes.as_ptr(), size) };
+    }
+    Ok(())
+}
+
+/// A descriptor that poll(2), select(2) or epoll(7) reports as readable while something of the node is ready: an operation, a conditional write or a release that
+/// ended after this call and whose result was not taken, or something that a peer has opened. Read nothing from it, and do not close it: pw_wait(), pw_test(),
+/// pw_wait_any() and pw_wait() of what that names, and pw_next_opened() take what is ready, and make it unreadable. Signals are not among that, as peers
+/// write them without any notice. It is valid until pw_node_leave().
+///
+/// descriptor: gets it, the same one each time. PW_SYSTEM: there is no descriptor left. PW_ARGUMENT, PW_HANDLE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_node_descriptor(node: *mut pw_node, descriptor: *mut c_int) -> pw_error {
+    call(|| {
+        let to = place(descriptor, "descriptor")?;
+        // SAFETY: a pointer of this library (pagewire.h).
+        let node = unsafe { object::<Arc<Node>>(node) }?;
+        let found = node.descriptor()?.as_raw_fd();
+        // SAFETY: the caller's place for it (pagewire.h).
+        unsafe { to.write(found) };
         Ok(())
     })
 }
@@ -219,7 +285,7 @@ impl FloorBoundary for String {
     }
 }
 
-fn other_length(call: &str, rank: usize, theirs: usize, own: usize) -> Refusal {
+pub(crate) fn other_length(call: &str, rank: usize, theirs: usize, own: usize) -> Refusal {
     Refusal::new(
         pw_error::PW_JOB,
         format!(

@@ -4,7 +4,7 @@ use crate::boundary::{Result, call, place, quick};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use pagewire::raw::RawBuffer;
-use pagewire::{Canceller, HeldWrite, Operation, Released};
+use pagewire::{Canceller, HeldWrite, Operation, Released, Waitable};
 use parking_lot::Mutex;
 use std::ffi::c_int;
 use std::pin::Pin;
@@ -20,12 +20,13 @@ pub struct pw_operation {
 
 /// What stands behind a pw_operation.
 pub struct Started {
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// Of a conditional write: other threads end it by this while one waits.
     pub canceller: Option<Canceller>,
 }
 
-enum State {
+/// What is known of an operation.
+pub enum State {
     Running(Running),
     Ended(Result<()>),
 }
@@ -35,6 +36,9 @@ pub enum Running {
     Buffer(Operation<RawBuffer>),
     Signal(Operation<()>),
     Word(Operation<u64>, WordPlace),
+    SignedWord(Operation<i64>, WordPlace<i64>),
+    Half(Operation<u32>, WordPlace<u32>),
+    SignedHalf(Operation<i32>, WordPlace<i32>),
     /// A flush of handlers.
     Flushed(Operation<Vec<u64>>),
     Held(HeldWrite<RawBuffer>),
@@ -43,18 +47,18 @@ pub enum Running {
 
 /// Where the word of an atomic goes, if anywhere.
 #[derive(Clone, Copy)]
-pub struct WordPlace(Option<NonNull<u64>>);
+pub struct WordPlace<W = u64>(Option<NonNull<W>>);
 
 // SAFETY: an address; whoever takes the result of the operation writes there, and the caller has promised that it may be (pagewire.h).
-unsafe impl Send for WordPlace {}
+unsafe impl<W> Send for WordPlace<W> {}
 
-impl WordPlace {
+impl<W> WordPlace<W> {
     /// A place for the word, or NULL.
-    pub fn new(word: *mut u64) -> Result<Self> {
+    pub fn new(word: *mut W) -> Result<Self> {
         if word.is_null() { Ok(WordPlace(None)) } else { Ok(WordPlace(Some(place(word, "before")?))) }
     }
 
-    fn write(self, word: u64) {
+    fn write(self, word: W) {
         if let Some(place) = self.0 {
             // SAFETY: the caller's place, aligned, valid until the result is taken (pagewire.h).
             unsafe { place.write(word) };
@@ -80,6 +84,9 @@ impl Running {
             Running::Buffer(operation) => drop(operation.wait()?),
             Running::Signal(operation) => operation.wait()?,
             Running::Word(operation, place) => place.write(operation.wait()?),
+            Running::SignedWord(operation, place) => place.write(operation.wait()?),
+            Running::Half(operation, place) => place.write(operation.wait()?),
+            Running::SignedHalf(operation, place) => place.write(operation.wait()?),
             Running::Flushed(operation) => drop(operation.wait()?),
             Running::Held(held) => drop(held.wait().into_result()?),
             Running::Released(released, place) => place.write(released.wait()?),
@@ -93,6 +100,9 @@ impl Running {
             Running::Buffer(operation) => operation.ends_within(patience),
             Running::Signal(operation) => operation.ends_within(patience),
             Running::Word(operation, _) => operation.ends_within(patience),
+            Running::SignedWord(operation, _) => operation.ends_within(patience),
+            Running::Half(operation, _) => operation.ends_within(patience),
+            Running::SignedHalf(operation, _) => operation.ends_within(patience),
             Running::Flushed(operation) => operation.ends_within(patience),
             Running::Held(held) => held.ends_within(patience),
             Running::Released(released, _) => released.ends_within(patience)?,
@@ -104,9 +114,27 @@ impl Running {
             Running::Buffer(operation) => operation.is_done(),
             Running::Signal(operation) => operation.is_done(),
             Running::Word(operation, _) => operation.is_done(),
+            Running::SignedWord(operation, _) => operation.is_done(),
+            Running::Half(operation, _) => operation.is_done(),
+            Running::SignedHalf(operation, _) => operation.is_done(),
             Running::Flushed(operation) => operation.is_done(),
             Running::Held(held) => held.is_done(),
             Running::Released(released, _) => released.is_done(),
+        }
+    }
+
+    /// For waits for several.
+    pub fn waitable(&self) -> &dyn Waitable {
+        match self {
+            Running::Buffer(operation) => operation,
+            Running::Signal(operation) => operation,
+            Running::Word(operation, _) => operation,
+            Running::SignedWord(operation, _) => operation,
+            Running::Half(operation, _) => operation,
+            Running::SignedHalf(operation, _) => operation,
+            Running::Flushed(operation) => operation,
+            Running::Held(held) => held,
+            Running::Released(released, _) => released,
         }
     }
 
@@ -120,12 +148,10 @@ impl Running {
             Running::Flushed(operation) => {
                 Pin::new(operation).poll(context).map(|end| end.map(drop).map_err(Refusal::from))
             }
-            Running::Word(operation, place) => {
-                let place = *place;
-                Pin::new(operation)
-                    .poll(context)
-                    .map(|end| end.map(|word| place.write(word)).map_err(Refusal::from))
-            }
+            Running::Word(operation, place) => poll_word(operation, *place, context),
+            Running::SignedWord(operation, place) => poll_word(operation, *place, context),
+            Running::Half(operation, place) => poll_word(operation, *place, context),
+            Running::SignedHalf(operation, place) => poll_word(operation, *place, context),
             Running::Held(held) => Pin::new(held)
                 .poll(context)
                 .map(|outcome| outcome.into_result().map(drop).map_err(Refusal::from)),
@@ -137,6 +163,15 @@ impl Running {
             }
         }
     }
+}
+
+fn poll_word<W: Send + 'static>(
+    operation: &mut Operation<W>,
+    place: WordPlace<W>,
+    context: &mut Context<'_>,
+) -> Poll<Result<()>> {
+    let end = Pin::new(operation).poll(context);
+    end.map(|end| end.map(|word| place.write(word)).map_err(Refusal::from))
 }
 
 /// Gives C an operation. Without a place for it nobody asks for its result, which a flush tells then.
@@ -165,9 +200,25 @@ impl Started {
         *state = State::Ended(result.clone());
         result
     }
+
+    /// [`wait`](Self::wait) for so long at most. `None`: it has not ended.
+    pub fn wait_within(&self, patience: Duration) -> Option<Result<()>> {
+        let start = Instant::now();
+        // Another thread may wait for it.
+        let state = self.state.try_lock_for(patience)?;
+        if let State::Running(running) = &*state {
+            match running.ends_within(patience.saturating_sub(start.elapsed())) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(refusal) => return Some(Err(refusal)),
+            }
+        }
+        drop(state);
+        Some(self.wait())
+    }
 }
 
-fn unfinished() -> Refusal {
+pub(crate) fn unfinished() -> Refusal {
     Refusal::new(pw_error::PW_UNFINISHED, "the operation has not ended yet")
 }
 
@@ -193,16 +244,7 @@ pub unsafe extern "C" fn pw_wait_for(operation: *mut pw_operation, nanoseconds: 
     quick(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let started = unsafe { object::<Started>(operation) }?;
-        let (patience, start) = (Duration::from_nanos(nanoseconds), Instant::now());
-        // Another thread may wait for it.
-        let state = started.state.try_lock_for(patience).ok_or_else(unfinished)?;
-        if let State::Running(running) = &*state {
-            if !running.ends_within(patience.saturating_sub(start.elapsed()))? {
-                return Err(unfinished());
-            }
-        }
-        drop(state);
-        started.wait()
+        started.wait_within(Duration::from_nanos(nanoseconds)).unwrap_or_else(|| Err(unfinished()))
     })
 }
 

@@ -378,6 +378,22 @@ fn kokkos_views_are_measured_beside_copies() {
 }
 
 #[test]
+fn waits_for_several_have_codes() {
+    run(&compiled("tests/c/waits.c"), "waits: all is so\n");
+    if let Some(program) = compiled_plus_plus("tests/cpp/waits.cpp") {
+        run(&program, "waits.cpp: all is so\n");
+    }
+}
+
+#[test]
+fn parts_of_a_job_exchange() {
+    let expected: String = (0..4).map(|rank| format!("process {rank}: all is so\n")).collect();
+    for said in run_job_of(4, &compiled("tests/c/parts.c")) {
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
 fn misuse_has_codes_and_sentences() {
     run(&compiled("tests/c/misuse.c"), "");
 }

@@ -6,15 +6,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 23] = [
+const SOURCES: [&str; 28] = [
     "version",
     "error",
     "node",
     "export",
     "heap",
     "mapped_file",
+    "part",
     "remote",
+    "atomics",
     "operation",
+    "waits",
     "signal",
     "conditional",
     "handler",

@@ -1,5 +1,5 @@
-//! For tasks of async-io (feature `async-io`), as smol and async-std have them: waiting for the descriptor of a node, and for signals.
-//! Operations need no runtime.
+//! For tasks of async-io (feature `async-io`), as smol and async-std have them: waiting for the descriptor of a node.
+//! Operations and signals need no runtime.
 //!
 //! ```
 //! use pagewire::{Node, Rights, async_io::Ready};
@@ -10,7 +10,7 @@
 //!     let remote = node.open(&table.export(Rights::all())?)?;
 //!     let ready = Ready::of(&node)?;
 //!     let put = remote.put_signal(0, vec![5u64], remote.signal(120).add(1));
-//!     pagewire::async_io::wait_until(&table.signal(120)?, |count| count == 1).await;
+//!     table.signal(120)?.reaches(|count| count == 1).await;
 //!     ready.wait().await?; // The put has ended, and its result was not taken.
 //!     assert_eq!(put.await?, [5]);
 //!     Ok(())
@@ -18,10 +18,9 @@
 //! async_io::block_on(run()).unwrap();
 //! ```
 
-use ::async_io::{Async, Timer};
+use ::async_io::Async;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 /// This runtime.
 struct Own;
@@ -35,10 +34,6 @@ impl crate::runtime::Runtime for Own {
 
     async fn readable(watched: &Self::Watched<'_>) -> io::Result<()> {
         watched.read_with(|descriptor| crate::runtime::is_readable(descriptor)).await
-    }
-
-    async fn sleep(time: Duration) {
-        Timer::after(time).await;
     }
 }
 

@@ -18,7 +18,8 @@
 //! | `PAGEWIRE_JOB_TIMEOUT` | seconds that an operation waits for other processes (300) |
 //!
 //! All processes call the same operations in the same order. An operation waits for all processes, at most for the timeout.
-//! After a failure, the processes no longer agree on what comes next. So every later operation returns [`JobError::Ended`].
+//! After a failure, the processes no longer agree on what comes next. So every later operation returns [`JobError::Ended`]. A time of the
+//! caller's own that is over is no failure: see [`Job::barrier_for`].
 //!
 //! A process gives at most 16 MiB to one operation, and all processes together 256 MiB. A PMIx server keeps what it gets
 //! until the job ends. So a process gives it at most 64 MiB in a job. Beyond a bound, operations return
@@ -29,7 +30,7 @@
 
 mod directory;
 mod error;
-mod limits;
+pub(crate) mod limits;
 mod link;
 mod message;
 mod pmix;
@@ -37,6 +38,7 @@ mod pmix;
 mod pmix_ffi;
 mod rendezvous;
 mod settings;
+mod timed;
 
 use pagewire_memory::fork::Owned;
 use std::fmt;
@@ -46,6 +48,7 @@ use std::time::{Duration, Instant};
 pub use error::{JobError, Operation, OperationKind, Ranks, Refusal, Result};
 use limits::{MAX_CONTRIBUTION, MAX_GATHERED};
 use settings::{Lookup, Settings, Start};
+use timed::Unfinished;
 
 /// The processes that were started together, as one of them sees it.
 ///
@@ -70,15 +73,18 @@ pub struct Job {
 }
 
 struct State {
-    exchange: Box<dyn Exchange>,
+    /// `None`: a thread has it for an operation that was not waited for to its end.
+    exchange: Option<Box<dyn Exchange>>,
     /// Operations that have begun.
     operations: u64,
+    /// The one that a thread makes.
+    unfinished: Option<Unfinished>,
     /// The first failure, which ended the job.
     failure: Option<JobError>,
 }
 
 /// What a form of bootstrap does. All operations are exchanges of bytes between all processes.
-trait Exchange: Send {
+pub(crate) trait Exchange: Send {
     /// Gives `bytes`, and returns the bytes of every rank in order.
     ///
     /// In a broadcast and a barrier, only the root's bytes must be right in the result. The result always has one entry a rank.
@@ -86,16 +92,16 @@ trait Exchange: Send {
 }
 
 /// A form of bootstrap that has joined its job.
-struct Joined {
-    rank: usize,
-    size: usize,
-    started_by: String,
-    exchange: Box<dyn Exchange>,
+pub(crate) struct Joined {
+    pub rank: usize,
+    pub size: usize,
+    pub started_by: String,
+    pub exchange: Box<dyn Exchange>,
 }
 
 /// How long an operation waits for other processes.
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+pub(crate) struct Wait {
     timeout: Duration,
     deadline: Instant,
 }
@@ -105,19 +111,19 @@ impl Wait {
         Self { timeout, deadline: Instant::now() + timeout }
     }
 
-    fn longer(self, more: Duration) -> Self {
+    pub(crate) fn longer(self, more: Duration) -> Self {
         Self { timeout: self.timeout, deadline: self.deadline + more }
     }
 
-    fn left(self) -> Duration {
+    pub(crate) fn left(self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    fn is_over(self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         self.left().is_zero()
     }
 
-    fn absent(self, operation: Operation, ranks: Ranks, place: &str) -> JobError {
+    pub(crate) fn absent(self, operation: Operation, ranks: Ranks, place: &str) -> JobError {
         JobError::Absent { operation, ranks, place: place.to_string(), seconds: self.timeout.as_secs() }
     }
 }
@@ -184,9 +190,10 @@ impl Job {
         Self::of(alone("the program asked for it"), Duration::ZERO)
     }
 
-    fn of(joined: Joined, timeout: Duration) -> Self {
+    pub(crate) fn of(joined: Joined, timeout: Duration) -> Self {
         let Joined { rank, size, started_by, exchange } = joined;
-        let state = Owned::new(Mutex::new(State { exchange, operations: 0, failure: None }));
+        let state = State { exchange: Some(exchange), operations: 0, unfinished: None, failure: None };
+        let state = Owned::new(Mutex::new(state));
         Self { rank, size, started_by, timeout, state }
     }
 
@@ -246,7 +253,24 @@ impl Job {
     /// # Errors
     /// [`JobError::TooLarge`], [`JobError::Absent`], [`JobError::Lost`], and others by the form of the job.
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.run(OperationKind::AllGather, bytes)
+        self.run(OperationKind::AllGather, bytes, None)
+    }
+
+    /// [`Job::all_gather`] for so long at most. [`Job::barrier_for`] says what a late one leaves; it is continued with the same bytes.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use pagewire::bootstrap::Job;
+    /// # let job = Job::alone();
+    /// assert_eq!(job.all_gather_for(b"mine", std::time::Duration::from_secs(60))?, [b"mine"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`JobError::TimedOut`], [`JobError::Unfinished`], and those of [`Job::all_gather`].
+    pub fn all_gather_for(&self, bytes: &[u8], time: Duration) -> Result<Vec<Vec<u8>>> {
+        self.run(OperationKind::AllGather, bytes, Some(time))
     }
 
     /// Returns the bytes that `root` gives. What other ranks give is ignored.
@@ -268,7 +292,7 @@ impl Job {
             return Err(JobError::NoSuchRank { root, size: self.size });
         }
         let bytes = if root == self.rank { bytes } else { &[] };
-        let mut all = self.run(OperationKind::Broadcast { root }, bytes)?;
+        let mut all = self.run(OperationKind::Broadcast { root }, bytes, None)?;
         Ok(all.swap_remove(root))
     }
 
@@ -286,24 +310,89 @@ impl Job {
     /// # Errors
     /// Those of [`Job::all_gather`].
     pub fn barrier(&self) -> Result<()> {
-        self.run(OperationKind::Barrier, &[]).map(drop)
+        self.run(OperationKind::Barrier, &[], None).map(drop)
     }
 
-    fn run(&self, kind: OperationKind, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// [`Job::barrier`] for so long at most. A time of zero begins it, and looks.
+    ///
+    /// After [`JobError::TimedOut`] the barrier stays begun: for the other processes this one has come. The next `barrier` or `barrier_for` of this
+    /// process is no new one, but waits on for this one. Until it has ended, each other operation gives [`JobError::Unfinished`] and does nothing.
+    /// The timeout of the job counts from the beginning of the barrier, and ends it and the job.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use pagewire::bootstrap::{Job, JobError};
+    /// # let job = Job::alone();
+    /// while let Err(error) = job.barrier_for(std::time::Duration::from_secs(1)) {
+    ///     let JobError::TimedOut { .. } = error else { return Err(error.into()) };
+    ///     println!("some process has not come yet");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`JobError::TimedOut`], [`JobError::Unfinished`], and those of [`Job::all_gather`].
+    pub fn barrier_for(&self, time: Duration) -> Result<()> {
+        self.run(OperationKind::Barrier, &[], Some(time)).map(drop)
+    }
+
+    /// Time that an operation waits for the other processes.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn run(&self, kind: OperationKind, bytes: &[u8], time: Option<Duration>) -> Result<Vec<Vec<u8>>> {
         // A panic inside an exchange leaves it half done, so the poison is a failure, too.
         let mut state = self.state.get().ok_or(JobError::Forked)?.lock().expect("no exchange panics");
         if let Some(failure) = &state.failure {
             return Err(JobError::Ended(Box::new(failure.clone())));
         }
-        let operation = Operation { kind, number: state.operations + 1 };
-        if bytes.len() > MAX_CONTRIBUTION {
-            // Nothing was given yet: the job goes on, and this process may call again with less.
-            return Err(too_large(operation, "this process", bytes.len(), MAX_CONTRIBUTION));
+        if state.unfinished.is_none() {
+            let operation = Operation { kind, number: state.operations + 1 };
+            if bytes.len() > MAX_CONTRIBUTION {
+                // Nothing was given yet: the job goes on, and this process may call again with less.
+                return Err(too_large(operation, "this process", bytes.len(), MAX_CONTRIBUTION));
+            }
+            state.operations += 1;
+            let mut exchange = state.exchange.take().expect("no operation is under way");
+            let wait = Wait::new(self.timeout);
+            if time.is_none() || self.size == 1 {
+                let result = exchange.exchange(operation, bytes, wait);
+                state.exchange = Some(exchange);
+                return state.ended(result);
+            }
+            match Unfinished::begin(exchange, operation, bytes, wait) {
+                Ok(begun) => state.unfinished = Some(begun),
+                Err(failure) => return state.ended(Err(failure)),
+            }
         }
-        state.operations += 1;
-        let result = state.exchange.exchange(operation, bytes, Wait::new(self.timeout));
+        state.wait(kind, bytes, time.unwrap_or(Duration::MAX))
+    }
+}
+
+impl State {
+    /// Waits for the operation that a thread makes.
+    fn wait(&mut self, kind: OperationKind, bytes: &[u8], time: Duration) -> Result<Vec<Vec<u8>>> {
+        let unfinished = self.unfinished.as_ref().expect("an operation was begun");
+        let operation = unfinished.operation;
+        if operation.kind != kind || unfinished.bytes != bytes {
+            return Err(JobError::Unfinished { operation });
+        }
+        match unfinished.end(time) {
+            None => Err(JobError::TimedOut { operation, after: time }),
+            Some(Ok((exchange, result))) => {
+                (self.exchange, self.unfinished) = (Some(exchange), None);
+                self.ended(result)
+            }
+            Some(Err(failure)) => self.ended(Err(failure)),
+        }
+    }
+
+    /// Notes a failure, which ends the job.
+    fn ended<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(failure) = &result {
-            state.failure = Some(failure.clone());
+            self.failure = Some(failure.clone());
         }
         result
     }
@@ -317,12 +406,12 @@ impl fmt::Debug for Job {
     }
 }
 
-fn too_large(operation: Operation, origin: &str, bytes: usize, limit: usize) -> JobError {
+pub(crate) fn too_large(operation: Operation, origin: &str, bytes: usize, limit: usize) -> JobError {
     JobError::TooLarge { operation, origin: origin.to_string(), bytes, limit }
 }
 
 /// Refuses what all processes give together, where it exceeds the bound.
-fn check_sum(operation: Operation, lengths: impl Iterator<Item = usize>) -> Result<usize> {
+pub(crate) fn check_sum(operation: Operation, lengths: impl Iterator<Item = usize>) -> Result<usize> {
     let sum = lengths.fold(0, usize::saturating_add);
     if sum > MAX_GATHERED {
         return Err(too_large(operation, "all processes", sum, MAX_GATHERED));
@@ -372,6 +461,50 @@ mod tests {
         job.all_gather(&vec![0; MAX_CONTRIBUTION]).expect("the limit itself");
     }
 
+    /// Another process comes when it is told to.
+    struct Slow(std::sync::mpsc::Receiver<()>);
+
+    impl Exchange for Slow {
+        fn exchange(&mut self, operation: Operation, bytes: &[u8], wait: Wait) -> Result<Vec<Vec<u8>>> {
+            match self.0.recv_timeout(wait.left()) {
+                Ok(()) => Ok(vec![bytes.to_vec(), b"other".to_vec()]),
+                Err(_) => Err(wait.absent(operation, Ranks::from_iter([1]), "nowhere")),
+            }
+        }
+    }
+
+    fn slow(timeout: Duration) -> (Job, std::sync::mpsc::Sender<()>) {
+        let (come, comes) = std::sync::mpsc::channel();
+        let exchange = Box::new(Slow(comes));
+        (Job::of(Joined { rank: 0, size: 2, started_by: String::new(), exchange }, timeout), come)
+    }
+
+    #[test]
+    fn late_barrier_stays_begun() {
+        let (job, come) = slow(Duration::from_secs(60));
+        let operation = Operation { kind: OperationKind::Barrier, number: 1 };
+        for _ in 0..2 {
+            let after = Duration::from_millis(2);
+            assert_eq!(job.barrier_for(after), Err(JobError::TimedOut { operation, after }));
+            assert_eq!(job.all_gather(b""), Err(JobError::Unfinished { operation }));
+        }
+        come.send(()).expect("the thread waits");
+        job.barrier().expect("the same barrier");
+        come.send(()).expect("the exchange is there");
+        let gathered = job.all_gather_for(b"own", Duration::from_secs(60)).expect("the next operation");
+        assert_eq!(gathered, [b"own".to_vec(), b"other".to_vec()]);
+    }
+
+    #[test]
+    fn timeout_of_the_job_ends_a_late_barrier() {
+        let (job, _come) = slow(Duration::from_millis(5));
+        let late = job.barrier_for(Duration::ZERO);
+        assert!(matches!(late, Err(JobError::TimedOut { .. })), "{late:?}");
+        let failure = job.barrier_for(Duration::from_secs(60)).expect_err("nobody comes");
+        assert!(matches!(failure, JobError::Absent { .. }), "{failure}");
+        assert_eq!(job.barrier(), Err(JobError::Ended(Box::new(failure))));
+    }
+
     #[test]
     fn a_failure_ends_the_job() {
         struct Failing;
@@ -381,7 +514,7 @@ mod tests {
             }
         }
         let job = alone();
-        job.state.get().expect("own job").lock().expect("state").exchange = Box::new(Failing);
+        job.state.get().expect("own job").lock().expect("state").exchange = Some(Box::new(Failing));
         let first = job.barrier().expect_err("fails");
         assert_eq!(job.all_gather(b""), Err(JobError::Ended(Box::new(first))));
     }

@@ -6,6 +6,7 @@ use crate::limits::{COMPLETIONS, MESSAGES, POLL, POLL_LINGER, SPIN};
 use crate::pending::{Pending, Sleep};
 use crate::readiness::Readiness;
 use pagewire_memory::fork::Owner;
+use crate::ticks::Ticks;
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
@@ -46,6 +47,8 @@ pub(crate) struct Completions {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Only this process polls: in a forked child whatever is waited for has ended, by `Forked`.
     owner: Owner,
+    /// Wakes tasks that wait for signals.
+    pub ticks: Ticks,
 }
 
 /// What wakes the thread that polls for sleepers.
@@ -111,6 +114,7 @@ impl Completions {
             polled: AtomicBool::new(false),
             thread: Mutex::default(),
             owner: Owner::this_process(),
+            ticks: Ticks::default(),
         });
         let weak = Arc::downgrade(&completions);
         let thread = pagewire_fabric::spawn(thread, move || serve(&wakeup, &weak))
@@ -287,6 +291,7 @@ impl Completions {
 
     /// Forgets all queue pairs, and destroys the queue.
     pub fn close(&self) {
+        self.ticks.close();
         self.wakeup.close();
         // It arms the queue, and takes events. A waker that runs in it may have dropped the node.
         let thread = self.thread.lock().take();

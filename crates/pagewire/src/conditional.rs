@@ -648,9 +648,9 @@ fn steps(
 ) -> Result<[Step; 2], Rule> {
     let token = release.taken_by(peer, u64::from(local.length))?;
     let operation = SendOperation::Write { address: token.base, key: token.key };
-    let write_step = Step { operation, local, repeats: false };
+    let write_step = Step { operation, local, repeats: None };
     let operation = SendOperation::SendImmediate(release.number);
-    Ok([write_step, Step { operation, local: length, repeats: false }])
+    Ok([write_step, Step { operation, local: length, repeats: None }])
 }
 
 /// Sends a message. What becomes of it is noted by the connection.
@@ -662,7 +662,7 @@ fn send(connection: &Arc<Connection>, message: &Message) {
         key: connection.local_key(),
     };
     let pending = Arc::new(Pending::new("message of a conditional write", bytes));
-    pending.steps.lock().list = smallvec![Step { operation: SendOperation::Send, local, repeats: false }];
+    pending.steps.lock().list = smallvec![Step { operation: SendOperation::Send, local, repeats: None }];
     connection.start([pending.clone() as Arc<AnyPending>]);
     // It goes on, and nobody waits for it. Its failure shows as the loss of the peer.
     if let Abandoned::Unfinished = pending.abandon() {

@@ -289,7 +289,7 @@ impl Connection {
                         break;
                     }
                 }
-                queues.repeating += usize::from(step.repeats);
+                queues.repeating += usize::from(step.repeats.is_some());
                 steps.posted += 1;
                 queues.posted.push_back(pending.clone());
             }
@@ -643,16 +643,13 @@ fn execute_step(queue_pair: &Arc<QueuePair<Host>>, step: &Step, word: &AtomicU64
     // Others may change the word as fast as this reads it: then it goes on as an operation, without the lock.
     for _ in 0..SWAP_TRIES {
         let Some(found) = queue_pair.execute_now(&operation, step.local) else { return false };
-        match &mut operation {
-            SendOperation::CompareSwap { compare, .. } if step.repeats && *compare != found => {
-                *compare = found
-            }
-            SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => {
-                word.store(found, Ordering::Release);
-                return true;
-            }
-            _ => return true,
+        if step.repeats.is_some_and(|change| change.prepare_again(&mut operation, found)) {
+            continue;
         }
+        if matches!(operation, SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. }) {
+            word.store(found, Ordering::Release);
+        }
+        return true;
     }
     false
 }
@@ -691,7 +688,7 @@ impl Completes for Connection {
         let Some(pending) = queues.posted.pop_front() else { return };
         queues.first += 1;
         let mut steps = pending.steps.lock();
-        let repeats = steps.list.get(steps.returned).is_some_and(|step| step.repeats);
+        let repeats = steps.list.get(steps.returned).is_some_and(|step| step.repeats.is_some());
         queues.repeating -= usize::from(repeats);
         steps.returned += 1;
         let mut again = false;

@@ -189,9 +189,17 @@ pub enum Rule {
     /// The token does not give the right.
     #[error("the token does not give the right to {0}")]
     Rights(&'static str),
-    /// Atomics act on aligned words of 8 bytes.
+    /// Atomics and signals act on aligned words of 8 bytes.
     #[error("offset {offset} is at no multiple of 8 bytes, which atomics and signals need")]
     Alignment { offset: u64 },
+    /// Atomics of 4 bytes act on aligned ones.
+    #[error("offset {offset} is at no multiple of 4 bytes, which atomics of 4 bytes need")]
+    HalfAlignment { offset: u64 },
+    /// An atomic of 4 bytes acts on the word of 8 that has them, of which the token names only a part.
+    #[error(
+        "the 4 bytes at {offset} are half of a word of 8, which is not inside the {length} bytes of the token: export memory that begins and ends at multiples of 8 bytes"
+    )]
+    HalfOutside { offset: u64, length: u64 },
     /// Pieces and buffer do not agree.
     #[error("the pieces have {pieces} bytes and the buffer {buffer}: make them equal")]
     Pieces { pieces: u64, buffer: u64 },

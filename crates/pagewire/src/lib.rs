@@ -34,9 +34,10 @@
 //!
 //! | of | a thread waits | polled | a task awaits |
 //! |---|---|---|---|
+//! | any or all of several | [`wait_any`], [`wait_all`], [`wait_some`] | the same with no time | of the executor |
 //! | an operation | [`Operation::wait`] | [`Operation::is_done`], [`Operation::try_wait`] | [`Operation`] |
 //! | a flush | [`RemoteRegion::flush`], [`Node::flush`] | [`Flush::is_done`] | [`Flush`] |
-//! | a signal | [`Signal::wait_until`], [`wait_any`], [`wait_all`] | [`Signal::value`] | the same names in `pagewire::tokio` and `pagewire::async_io` |
+//! | a signal | [`Signal::wait_until`], [`signal_wait_any`], [`signal_wait_all`], [`signal_wait_some`] | [`Signal::value`] | [`Signal::reaches`], [`signal_reaches_any`], [`signal_reaches_all`] |
 //! | a held write | [`HeldWrite::wait`] | [`HeldWrite::is_done`] | [`HeldWrite`] |
 //! | a release | [`Released::wait`] | [`Released::is_done`] | [`Released`] |
 //! | what a peer opens | [`Node::next_opened`] | [`Node::next_opened`] with no time | [`Node::opened`] |
@@ -46,17 +47,18 @@
 //!
 //! | | local path | over UDP |
 //! |---|---|---|
-//! | operations to one peer, but for swaps | executed in the order in which they were started | the same |
+//! | operations to one peer, but for atomics that repeat | executed in the order in which they were started | the same |
 //! | bytes of one put | in any order; the last 8 bytes of a long one go last | in order of their addresses, packet by packet |
 //! | a signal behind its put | changes when all bytes are visible | the same |
 //! | operations to different peers | none | none |
-//! | a swap | is posted again until nobody came between, so later ones may overtake it | the same |
+//! | an atomic that repeats: all but fetch-add and compare-swap of 8 bytes | is posted again until nobody came between, so later ones may overtake it | the same |
 
 #![deny(unsafe_code)]
 
 pub mod access_log;
 #[cfg(feature = "async-io")]
 pub mod async_io;
+mod atomics;
 pub mod bootstrap;
 #[allow(unsafe_code)]
 mod buffer;
@@ -75,6 +77,7 @@ mod mapped_file;
 mod memory;
 mod node;
 mod operation;
+mod part;
 mod peers;
 mod pending;
 #[allow(unsafe_code)]
@@ -87,11 +90,15 @@ mod rights;
 mod runtime;
 mod services;
 mod signal;
+mod signals;
 mod sources;
+mod ticks;
 mod token;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 pub mod waiting;
+mod waits;
+mod word_change;
 
 pub use buffer::{Buffer, BufferMut};
 pub use conditional::{Canceller, Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
@@ -102,11 +109,16 @@ pub use flush::Flush;
 pub use mapped_file::MappedFile;
 pub use node::Node;
 pub use operation::Operation;
+pub use part::Part;
 pub use region::{Atomic, Kind, ReadOnly, Region, Shared};
 pub use remote::{RemoteRegion, RemoteSignal, SignalUpdate};
 pub use rights::Rights;
-pub use signal::{Signal, wait_all, wait_any};
+pub use signal::Signal;
+pub use signals::{
+    signal_reaches_all, signal_reaches_any, signal_wait_all, signal_wait_any, signal_wait_some,
+};
 pub use token::{Peer, Token, TokenError};
+pub use waits::{FOREVER, Waitable, wait_all, wait_any, wait_some};
 
 /// The tables of conditional writes, and their messages: the simulator plays both sides by them, in virtual time.
 #[doc(hidden)]

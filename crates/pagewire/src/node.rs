@@ -8,6 +8,7 @@ use crate::flush::Flush;
 use crate::listener::ListenerHandle;
 use crate::mapped_file::MappedFile;
 use crate::memory::Block;
+use crate::part::{Part, Whole};
 use crate::peers::Peers;
 use crate::region::{Atomic, ReadOnly, Region};
 use crate::remote::RemoteRegion;
@@ -21,6 +22,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// This process as others see it: it has regions, exports them, and opens those of others.
@@ -105,7 +107,7 @@ impl Node {
         Node::of(Job::alone(), Some(address))
     }
 
-    fn of(job: Job, at: Option<IpAddr>) -> Result<Node> {
+    pub(crate) fn of(job: Job, at: Option<IpAddr>) -> Result<Node> {
         let nic = engine()?;
         // The loopback device has no GID where there is another device.
         let (device, gid_index) = choose_device(at.filter(|address| !address.is_loopback()))?;
@@ -251,6 +253,27 @@ impl Node {
         all.iter().map(|bytes| Ok(Token::from_bytes(bytes)?)).collect()
     }
 
+    /// [`all_gather`](Self::all_gather) for so long at most. [`barrier_for`](Self::barrier_for) says what a late one leaves; it is continued with
+    /// the same token.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let tokens = node.all_gather_for(&table.export(Rights::READ)?, std::time::Duration::from_secs(10))?;
+    /// assert_eq!(tokens.len(), node.size());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Job`: [`JobError::TimedOut`](crate::bootstrap::JobError::TimedOut) among others. `Token`.
+    pub fn all_gather_for(&self, token: &Token, time: Duration) -> Result<Vec<Token>> {
+        let all = self.job.all_gather_for(&token.to_bytes(), time)?;
+        all.iter().map(|bytes| Ok(Token::from_bytes(bytes)?)).collect()
+    }
+
     /// Gives bytes to all processes of the job, and takes theirs, by rank. All processes call it. It is no way for bulk data.
     ///
     /// ```
@@ -267,6 +290,23 @@ impl Node {
     /// `Job`.
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         Ok(self.job.all_gather(bytes)?)
+    }
+
+    /// [`all_gather_bytes`](Self::all_gather_bytes) for so long at most, as [`all_gather_for`](Self::all_gather_for).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// assert_eq!(node.all_gather_bytes_for(b"mine", std::time::Duration::from_secs(10))?, [b"mine"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn all_gather_bytes_for(&self, bytes: &[u8], time: Duration) -> Result<Vec<Vec<u8>>> {
+        Ok(self.job.all_gather_for(bytes, time)?)
     }
 
     /// Gives the bytes of the process `root` to all. All processes call it.
@@ -302,6 +342,53 @@ impl Node {
     /// `Job`.
     pub fn barrier(&self) -> Result<()> {
         Ok(self.job.barrier()?)
+    }
+
+    /// [`barrier`](Self::barrier) for so long at most. A time of zero begins it, and looks.
+    ///
+    /// After [`TimedOut`](crate::bootstrap::JobError::TimedOut) the barrier stays begun: for the other processes this one has come. The next barrier
+    /// of this process is no new one, but waits on for this one. Until it has ended, each other operation of the job gives
+    /// [`Unfinished`](crate::bootstrap::JobError::Unfinished) and does nothing. The job's own timeout counts from the beginning.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// use pagewire::{Error, bootstrap::JobError};
+    /// while let Err(error) = node.barrier_for(std::time::Duration::from_secs(1)) {
+    ///     let Error::Job(JobError::TimedOut { .. }) = error else { return Err(error) };
+    ///     println!("some process has not come yet");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn barrier_for(&self, time: Duration) -> Result<()> {
+        Ok(self.job.barrier_for(time)?)
+    }
+
+    /// Splits the job: processes that give the same colour are a part, in which they are ranked by key, and by rank where that is equal. `None`: this
+    /// process is in no part. All processes of the job call it.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::Node;
+    /// # let node = Node::alone()?;
+    /// let colour = node.rank() as u64 / 4; // four processes each
+    /// let part = node.split(Some(colour), 0)?.expect("a colour was given");
+    /// part.barrier()?;
+    /// println!("process {} of {} of part {colour}", part.rank(), part.size());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Job`: a process does not come, or is lost. `NoMemory`, `Heap`: there is no memory for what the members exchange.
+    pub fn split(&self, colour: Option<u64>, key: i64) -> Result<Option<Part>> {
+        let whole = Whole { job: &self.job, services: &self.services, peers: &self.peers };
+        whole.split(colour, key, |rank| rank)
     }
 
     /// A region of `count` zeroed elements that peers may read and write once it is exported.

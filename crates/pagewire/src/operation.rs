@@ -3,13 +3,14 @@
 use crate::connection::Connection;
 use crate::error::{Failure, OperationError};
 use crate::pending::{Abandoned, AnyPending, Pending, Sleep};
+use crate::waits::ends::{Ends, WakerFate};
 use pagewire_memory::fork::Owner;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// An operation that was started: a future of its end, at the completion `remote`: the bytes are visible at the target.
@@ -176,6 +177,41 @@ fn executed<B>(result: Option<B>, owner: Owner) -> Result<B, OperationError<B>> 
         return Ok(buffer);
     }
     Err(OperationError { buffer, failure: Failure::Forked { operation: "an operation" } })
+}
+
+impl<B: Send + 'static> Ends for Operation<B> {
+    fn is_ended(&self) -> bool {
+        match &self.0 {
+            Progress::Executed(..) => true,
+            Progress::Started(started) => started.is_ended(),
+        }
+    }
+
+    fn poll_end(&self) -> bool {
+        self.is_done()
+    }
+
+    fn polled(&self) -> usize {
+        match &self.0 {
+            Progress::Executed(..) => 0,
+            Progress::Started(started) => std::ptr::from_ref(started.connection.completions()).addr(),
+        }
+    }
+
+    fn wake_at_end(&self, waker: &Waker) -> WakerFate {
+        match &self.0 {
+            Progress::Executed(..) => WakerFate::Ended,
+            Progress::Started(started) => {
+                WakerFate::of(started.connection.completions().sleep(&*started.pending, waker))
+            }
+        }
+    }
+}
+
+impl WakerFate {
+    pub(crate) fn of(sleep: Sleep) -> Self {
+        if sleep == Sleep::Ended { WakerFate::Ended } else { WakerFate::WokenAtEnd }
+    }
 }
 
 fn taken<B>() -> B {

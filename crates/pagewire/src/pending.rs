@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::readiness::Readiness;
+use crate::word_change::WordChange;
 use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -14,8 +15,8 @@ use std::task::Waker;
 pub(crate) struct Step {
     pub operation: SendOperation,
     pub local: ScatterGather,
-    /// A compare-swap that comes again with what it found, until that is what it compared with: a swap.
-    pub repeats: bool,
+    /// A compare-swap that comes again with this change of what it found, until nobody came between.
+    pub repeats: Option<WordChange>,
 }
 
 /// The work requests of an operation, which follow each other, and how far they are.
@@ -58,18 +59,15 @@ impl Steps {
         (self.posted, self.returned) = (self.done, self.done);
     }
 
-    /// Begins anew if the step that was done repeats, and found something else than it compared with. Gives whether it does.
+    /// Begins anew if the step that was done repeats, and somebody came between. Gives whether it does.
     pub fn repeat(&mut self, found: u64) -> bool {
-        match self.list.get_mut(self.done) {
-            Some(Step { operation: SendOperation::CompareSwap { compare, .. }, repeats: true, .. })
-                if *compare != found =>
-            {
-                *compare = found;
-                self.rewind();
-                true
-            }
-            _ => false,
+        let again = self.list.get_mut(self.done).is_some_and(|step| {
+            step.repeats.is_some_and(|change| change.prepare_again(&mut step.operation, found))
+        });
+        if again {
+            self.rewind();
         }
+        again
     }
 }
 

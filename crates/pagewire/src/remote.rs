@@ -38,7 +38,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 #[derive(Clone)]
 pub struct RemoteRegion {
     connection: Arc<Connection>,
-    token: Token,
+    pub(crate) token: Token,
 }
 
 /// A word of 8 bytes of a remote region that is changed behind a put.
@@ -130,7 +130,7 @@ impl RemoteSignal {
 type LocalBytes = (*const u8, usize);
 
 /// The work requests of an operation, or the rule that it breaks.
-type Plan = Result<SmallVec<[Step; 2]>, Rule>;
+pub(crate) type Plan = Result<SmallVec<[Step; 2]>, Rule>;
 
 impl RemoteRegion {
     pub(crate) fn new(connection: Arc<Connection>, token: Token) -> Self {
@@ -506,83 +506,6 @@ impl RemoteRegion {
         self.start("get", buffer, |_, buffer| buffer, |_| Ok(smallvec![self.read(offset, local)?]))
     }
 
-    /// Adds to the word of 8 bytes at `offset`, and gives what it was.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_add(8, 5).wait()?, 0);
-    /// assert_eq!(remote.fetch_add(8, 5).wait()?, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn fetch_add(&self, offset: u64, add: u64) -> Operation<u64> {
-        self.atomic("fetch-add", offset, |address, key| SendOperation::FetchAdd { address, key, add })
-    }
-
-    /// Sets the word of 8 bytes at `offset` to `swap` if it is `compare`, and gives what it was.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.compare_swap(8, 0, 7).wait()?, 0); // it was 0, and is 7
-    /// assert_eq!(remote.compare_swap(8, 0, 9).wait()?, 7); // it was 7, and stays
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Operation<u64> {
-        let operation = |address, key| SendOperation::CompareSwap { address, key, compare, swap };
-        self.atomic("compare-swap", offset, operation)
-    }
-
-    /// Sets the word of 8 bytes at `offset`, and gives what it was. It is a compare-swap that comes again until nobody came between, as RDMA
-    /// has no swap: of several that are started to one word, each may be overtaken by a later one.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.swap(8, 7).wait()?, 0);
-    /// assert_eq!(remote.swap(8, 9).wait()?, 7);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn swap(&self, offset: u64, swap: u64) -> Operation<u64> {
-        let operation = |address, key| SendOperation::CompareSwap { address, key, compare: 0, swap };
-        self.start_atomic("swap", offset, operation, |step| Step { repeats: true, ..step })
-    }
-
-    fn atomic(
-        &self,
-        name: &'static str,
-        offset: u64,
-        operation: impl Fn(u64, u32) -> SendOperation,
-    ) -> Operation<u64> {
-        self.start_atomic(name, offset, operation, |step| step)
-    }
-
-    fn start_atomic(
-        &self,
-        name: &'static str,
-        offset: u64,
-        operation: impl Fn(u64, u32) -> SendOperation,
-        adapt: fn(Step) -> Step,
-    ) -> Operation<u64> {
-        let plan = |word: &AtomicU64| {
-            let address = self.check_word(offset, Rights::ATOMIC, name)?;
-            Ok(smallvec![adapt(self.step(operation(address, self.token.key), word.as_ptr() as u64, 8))])
-        };
-        self.start(name, 0, |word, _| word, plan)
-    }
-
     /// Whether this process has the region mapped, so that [`with_words`](Self::with_words) works. Before the first operation to a peer has ended it
     /// does not.
     ///
@@ -724,17 +647,23 @@ impl RemoteRegion {
         Ok(self.step(operation, word.as_ptr() as u64, 8))
     }
 
-    fn step(&self, operation: SendOperation, address: u64, count: usize) -> Step {
+    pub(crate) fn step(&self, operation: SendOperation, address: u64, count: usize) -> Step {
         // `check` has refused more than fits in 32 bits.
         Step {
             operation,
             local: ScatterGather { address, length: count as u32, key: self.connection.local_key() },
-            repeats: false,
+            repeats: None,
         }
     }
 
     /// The address at the owner of `count` bytes at `offset`.
-    fn check(&self, offset: u64, count: u64, needed: Rights, what: &'static str) -> Result<u64, Rule> {
+    pub(crate) fn check(
+        &self,
+        offset: u64,
+        count: u64,
+        needed: Rights,
+        what: &'static str,
+    ) -> Result<u64, Rule> {
         let Token { length, base, rights, .. } = self.token;
         if count > MAX_LENGTH as u64 {
             return Err(Rule::Length(count));
@@ -749,7 +678,7 @@ impl RemoteRegion {
     }
 
     /// The address at the owner of the word of 8 bytes at `offset`.
-    fn check_word(&self, offset: u64, needed: Rights, what: &'static str) -> Result<u64, Rule> {
+    pub(crate) fn check_word(&self, offset: u64, needed: Rights, what: &'static str) -> Result<u64, Rule> {
         let address = self.check(offset, 8, needed, what)?;
         if address % 8 == 0 { Ok(address) } else { Err(Rule::Alignment { offset }) }
     }
@@ -757,7 +686,7 @@ impl RemoteRegion {
     /// Starts an operation, whose plan gets the operation's own word; `finish` makes the result of what that holds at the end.
     ///
     /// What the memory of a local peer lets this thread do is done now, and never becomes an operation of the connection.
-    fn start<B: Send + 'static>(
+    pub(crate) fn start<B: Send + 'static>(
         &self,
         name: &'static str,
         buffer: B,

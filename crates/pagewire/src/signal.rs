@@ -3,7 +3,10 @@
 use crate::completions::Completions;
 use crate::error::{Error, Result};
 use crate::limits::{SIGNAL_SLEEP, SPIN};
+use crate::waits::FOREVER;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// A word of 8 bytes in a region of this process.
@@ -24,7 +27,7 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Copy)]
 pub struct Signal<'r> {
-    completions: &'r Completions,
+    pub(crate) completions: &'r Completions,
     word: &'r AtomicU64,
 }
 
@@ -52,11 +55,6 @@ impl<'r> Signal<'r> {
             count: 8,
             length,
         })
-    }
-
-    #[cfg(any(feature = "tokio", feature = "async-io"))]
-    pub(crate) fn completions(&self) -> &'r Completions {
-        self.completions
     }
 
     /// Its value. What was put before the signal was set to it is visible behind this call.
@@ -113,7 +111,7 @@ impl<'r> Signal<'r> {
             value = self.value();
             wished(value)
         };
-        self.completions.wait_for(None, holds);
+        self.completions.wait_for(FOREVER, holds);
         value
     }
 
@@ -140,63 +138,78 @@ impl<'r> Signal<'r> {
             value = self.value();
             wished(value)
         };
-        if self.completions.wait_for(Some(patience), holds) {
+        if self.completions.wait_for(patience, holds) {
             return Ok(value);
         }
-        Err(Error::Timeout { what: "the signal that was waited for", after: patience })
+        Err(late(patience))
+    }
+
+    /// [`wait_until`](Self::wait_until) for tasks of any executor: a future of the value that is as wished. At first it looks at each poll, later a thread
+    /// of the node wakes the task every [`SIGNAL_SLEEP`](crate::limits::SIGNAL_SLEEP), as nobody else does. Dropping or forgetting the future
+    /// changes nothing.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// # let remote = node.open(&table.export(Rights::all())?)?;
+    /// let run = async {
+    ///     let put = remote.put_signal(0, vec![5u64], remote.signal(8).add(1));
+    ///     assert_eq!(table.signal(8)?.reaches(|count| count >= 1).await, 1);
+    ///     put.await?;
+    ///     pagewire::Result::Ok(table.get(0)?)
+    /// };
+    /// assert_eq!(async_io::block_on(run)?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn reaches(&self, wished: impl Fn(u64) -> bool) -> u64 {
+        let mut value = 0;
+        let holds = || {
+            value = self.value();
+            wished(value)
+        };
+        self.completions.reach(FOREVER, holds).await;
+        value
+    }
+
+    /// [`wait_until_within`](Self::wait_until_within) for tasks, as [`reaches`](Self::reaches).
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(16)?;
+    /// let signal = table.signal(8)?;
+    /// let late = async_io::block_on(signal.reaches_within(std::time::Duration::from_millis(1), |count| count >= 1));
+    /// assert!(matches!(late, Err(pagewire::Error::Timeout { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Timeout`.
+    pub async fn reaches_within(&self, patience: Duration, wished: impl Fn(u64) -> bool) -> Result<u64> {
+        let mut value = 0;
+        let holds = || {
+            value = self.value();
+            wished(value)
+        };
+        if self.completions.reach(patience, holds).await {
+            return Ok(value);
+        }
+        Err(late(patience))
     }
 }
 
-/// Waits until one of the signals is as wished, and gives its place and value. `None`: there are no signals.
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{Node, Rights};
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// # let remote = node.open(&table.export(Rights::all())?)?;
-/// let signals = [table.signal(8)?, table.signal(16)?];
-/// let put = remote.put_signal(0, vec![5u64], remote.signal(16).set(7));
-/// assert_eq!(pagewire::wait_any(&signals, |value| value != 0), Some((1, 7)));
-/// put.wait()?;
-/// # Ok(())
-/// # }
-/// ```
-pub fn wait_any(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
-    let completions = signals.first()?.completions;
-    let mut found = None;
-    completions.wait_for(None, || {
-        found = signals.iter().map(Signal::value).enumerate().find(|(_, value)| wished(*value));
-        found.is_some()
-    });
-    found
-}
-
-/// Waits until each of the signals is as wished at once.
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{Node, Rights};
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// # let remote = node.open(&table.export(Rights::all())?)?;
-/// let puts = [8, 16].map(|at| remote.signal_only(remote.signal(at).add(1)));
-/// pagewire::wait_all(&[table.signal(8)?, table.signal(16)?], |count| count == 1);
-/// for put in puts {
-///     put.wait()?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
-pub fn wait_all(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) {
-    if let Some(first) = signals.first() {
-        first.completions.wait_for(None, || signals.iter().all(|signal| wished(signal.value())));
-    }
+fn late(after: Duration) -> Error {
+    Error::Timeout { what: "the signal that was waited for", after }
 }
 
 impl Completions {
     /// Polls for a while, then sleeps between looks, until `holds` does. False: it did not within the time.
-    fn wait_for(&self, patience: Option<Duration>, mut holds: impl FnMut() -> bool) -> bool {
+    pub(crate) fn wait_for(&self, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
         assert!(!self.is_forked(), "a signal of the parent is waited for in a forked child");
         let start = Instant::now();
         loop {
@@ -204,16 +217,44 @@ impl Completions {
                 return true;
             }
             let waited = start.elapsed();
-            if patience.is_some_and(|patience| waited >= patience) {
+            let Some(left) = patience.checked_sub(waited).filter(|left| !left.is_zero()) else {
                 return false;
-            }
+            };
             // What this process has started goes on meanwhile.
             self.poll();
             if waited >= SPIN {
                 self.stop_polling();
-                // A tenth of what it has waited: whoever comes soon is seen soon.
-                std::thread::sleep((waited / 10).min(SIGNAL_SLEEP));
+                std::thread::sleep(pause(waited).min(left));
             }
         }
     }
+
+    /// [`wait_for`](Self::wait_for) for tasks.
+    pub(crate) async fn reach(&self, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
+        assert!(!self.is_forked(), "a signal of the parent is waited for in a forked child");
+        let start = Instant::now();
+        poll_fn(|context| {
+            if holds() {
+                return Poll::Ready(true);
+            }
+            let waited = start.elapsed();
+            let Some(left) = patience.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                return Poll::Ready(false);
+            };
+            self.poll();
+            if waited < SPIN {
+                context.waker().wake_by_ref();
+            } else {
+                self.stop_polling();
+                self.ticks.wake_after(pause(waited).min(left), context.waker());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// A tenth of what it has waited: whoever comes soon is seen soon.
+fn pause(waited: Duration) -> Duration {
+    (waited / 10).min(SIGNAL_SLEEP)
 }

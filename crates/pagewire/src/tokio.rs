@@ -1,7 +1,6 @@
-//! For tasks of tokio (feature `tokio`): waiting for the descriptor of a node, and for signals. Operations need no runtime.
+//! For tasks of tokio (feature `tokio`): waiting for the descriptor of a node. Operations and signals need no runtime.
 //!
-//! The runtime needs its I/O and time drivers (`enable_all`). Its timers have a grain of a millisecond, and so have waits for signals that take
-//! longer than [`SPIN`](crate::limits::SPIN).
+//! The runtime needs its I/O driver (`enable_io`).
 //!
 //! ```
 //! use pagewire::{Node, Rights, tokio::Ready};
@@ -12,7 +11,7 @@
 //!     let remote = node.open(&table.export(Rights::all())?)?;
 //!     let ready = Ready::of(&node)?;
 //!     let put = remote.put_signal(0, vec![5u64], remote.signal(120).add(1));
-//!     pagewire::tokio::wait_until(&table.signal(120)?, |count| count == 1).await;
+//!     table.signal(120)?.reaches(|count| count == 1).await;
 //!     ready.wait().await?; // The put has ended, and its result was not taken.
 //!     assert_eq!(put.await?, [5]);
 //!     Ok(())
@@ -24,7 +23,6 @@ use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 /// This runtime.
 struct Own;
@@ -41,10 +39,6 @@ impl crate::runtime::Runtime for Own {
     async fn readable(watched: &Self::Watched<'_>) -> io::Result<()> {
         // The runtime is told of changes only, so it is looked at what it says.
         watched.async_io(Interest::READABLE, |descriptor| crate::runtime::is_readable(descriptor)).await
-    }
-
-    async fn sleep(time: Duration) {
-        ::tokio::time::sleep(time).await;
     }
 }
 

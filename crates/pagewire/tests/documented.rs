@@ -15,10 +15,14 @@ const FILES: &[&str] = &[
     "node.rs",
     "operation.rs",
     "raw.rs",
+    "atomics.rs",
+    "part.rs",
     "region.rs",
     "remote.rs",
     "rights.rs",
     "signal.rs",
+    "signals.rs",
+    "waits.rs",
     "token.rs",
 ];
 

@@ -179,7 +179,7 @@ fn waits(pair: &Pair) {
     let signal = pair.table.signal(8 * (TABLE as u64 - 3)).unwrap();
     each(|polls, how| {
         give_up(pair.owner.opened(), polls, how);
-        give_up(async_io::wait_until(&signal, |value| value == 9), polls, how);
+        give_up(signal.reaches(|value| value == 9), polls, how);
     });
     let held = pair.caller.open_write(pair.owner.identity(), 1, vec![1u64]).unwrap();
     let opened = pair.owner.next_opened(Duration::from_secs(20)).unwrap();

@@ -48,7 +48,8 @@ macro_rules! of_runtime {
     ($runtime:ident, $block_on:path, $sleep:path) => {
         mod $runtime {
             use super::*;
-            use pagewire::$runtime::{Ready, wait_all, wait_any, wait_until};
+            use pagewire::$runtime::Ready;
+            use pagewire::{signal_reaches_all, signal_reaches_any};
 
             #[test]
             fn the_descriptor_is_ready_while_a_result_was_not_taken() {
@@ -74,21 +75,21 @@ macro_rules! of_runtime {
                 let (_owner, _caller, table, remote) = pair(8);
                 let signals: Vec<_> = [8, 16].map(|offset| table.signal(offset).unwrap()).into();
                 $block_on(async {
-                    assert!(is_pending(&mut pin!(wait_until(&signals[0], |value| value == 1))));
+                    assert!(is_pending(&mut pin!(signals[0].reaches(|value| value == 1))));
                     let late = async {
                         $sleep(Duration::from_millis(10)).await;
                         remote.put_signal(0, vec![5u64], remote.signal(16).set(1)).await.unwrap();
                     };
-                    let (found, ()) = both(wait_any(&signals, |value| value == 1), late).await;
+                    let (found, ()) = both(signal_reaches_any(&signals, |_, value| value == 1), late).await;
                     assert_eq!((found, table.get(0).unwrap()), (Some((1, 1)), 5));
                     let late = async {
                         $sleep(Duration::from_millis(10)).await;
                         remote.signal_only(remote.signal(8).add(1)).await.unwrap();
                     };
-                    both(wait_all(&signals, |value| value == 1), late).await;
-                    assert_eq!(wait_until(&signals[0], |value| value == 1).await, 1);
-                    assert_eq!(wait_any(&[], |_| true).await, None);
-                    wait_all(&[], |_| false).await;
+                    both(signal_reaches_all(&signals, |_, value| value == 1), late).await;
+                    assert_eq!(signals[0].reaches(|value| value == 1).await, 1);
+                    assert_eq!(signal_reaches_any(&[], |_, _| true).await, None);
+                    signal_reaches_all(&[], |_, _| false).await;
                 });
             }
 

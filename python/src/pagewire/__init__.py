@@ -41,11 +41,13 @@ from ._mapped_file import MappedFile
 from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap, retain_heap
 from ._operation import Operation
 from ._parity import Parity, ParityMember, Rebuilt
+from ._part import Part
 from ._remote import Remote
 from ._source import Source
 from ._stream import Listener, Stream
 from ._token import Token
 from ._transactions import Cell, Store, StoreToken, Transaction, TransactionClient
+from ._waits import Wish, signal_wait_all, signal_wait_any, signal_wait_some, wait_all, wait_any, wait_some
 
 __all__ = [
     "ACCESS_COUNTS",
@@ -87,6 +89,7 @@ __all__ = [
     "Pages",
     "Parity",
     "ParityMember",
+    "Part",
     "Peer",
     "PeerLostError",
     "Place",
@@ -110,10 +113,17 @@ __all__ = [
     "TransactionClient",
     "Volume",
     "VolumeTicket",
+    "Wish",
     "heap_statistics",
     "is_registered",
     "library_path",
     "purge_heap",
     "retain_heap",
+    "signal_wait_all",
+    "signal_wait_any",
+    "signal_wait_some",
     "version",
+    "wait_all",
+    "wait_any",
+    "wait_some",
 ]

@@ -16,6 +16,7 @@
 
 #define PW_FILE_WRITABLE 1
 
+
 #define PW_SET 0
 
 #define PW_ADD 1
@@ -27,6 +28,10 @@
 #define PW_AT_LEAST 2
 
 #define PW_AT_MOST 3
+
+#define PW_GREATER 4
+
+#define PW_LESS 5
 
 
 #define PW_PEER_SIZE 56
@@ -87,6 +92,11 @@
 #define PW_COUNT_PUTS 1
 
 #define PW_COUNT_GETS 2
+
+#define PW_SOURCE_NODE 1
+
+#define PW_SOURCE_QUEUE_PAIR 2
+
 
 #define PW_SYNC 0
 
@@ -206,6 +216,8 @@ typedef struct pw_parity pw_parity;
 
 typedef struct pw_parity_member pw_parity_member;
 
+typedef struct pw_part pw_part;
+
 typedef struct pw_process pw_process;
 
 typedef struct pw_remote pw_remote;
@@ -245,6 +257,13 @@ typedef struct {
     uint64_t offset;
     size_t length;
 } pw_piece;
+
+typedef struct {
+    uint64_t *word;
+    uint64_t value;
+    uint64_t seen;
+    uint32_t wish;
+} pw_signal_wish;
 
 typedef struct {
     uint8_t bytes[PW_PEER_SIZE];
@@ -337,6 +356,14 @@ typedef struct {
     uint64_t number;
     pw_access_counts counts;
 } pw_numbered_counts;
+
+typedef struct {
+    pw_peer peer;
+    uint8_t gid[16];
+    uint64_t rank;
+    uint32_t queue_pair;
+    uint32_t kind;
+} pw_source;
 
 typedef struct {
     void *address;
@@ -470,7 +497,13 @@ size_t pw_size(const pw_node *node);
 
 pw_error pw_barrier(pw_node *node);
 
+pw_error pw_barrier_for(pw_node *node, uint64_t nanoseconds);
+
 pw_error pw_all_gather(pw_node *node, const void *mine, size_t size, void *all);
+
+pw_error pw_all_gather_for(pw_node *node, const void *mine, size_t size, void *all, uint64_t nanoseconds);
+
+pw_error pw_node_descriptor(pw_node *node, int *descriptor);
 
 pw_error pw_broadcast(pw_node *node, size_t root, void *data, size_t size);
 
@@ -513,6 +546,28 @@ pw_error pw_mapped_file_export(pw_mapped_file *file,
 pw_error pw_mapped_file_sync(pw_mapped_file *file);
 
 pw_error pw_mapped_file_close(pw_mapped_file *file);
+
+pw_error pw_split(pw_node *node, uint64_t colour, int64_t key, pw_part **part);
+
+pw_error pw_part_split(pw_part *whole, uint64_t colour, int64_t key, pw_part **part);
+
+pw_error pw_part_free(pw_part *part);
+
+size_t pw_part_rank(const pw_part *part);
+
+size_t pw_part_size(const pw_part *part);
+
+pw_error pw_part_job_rank(const pw_part *part, size_t rank, size_t *job_rank);
+
+pw_error pw_part_barrier(pw_part *part);
+
+pw_error pw_part_barrier_for(pw_part *part, uint64_t nanoseconds);
+
+pw_error pw_part_all_gather(pw_part *part, const void *mine, size_t size, void *all);
+
+pw_error pw_part_all_gather_for(pw_part *part, const void *mine, size_t size, void *all, uint64_t nanoseconds);
+
+pw_error pw_part_broadcast(pw_part *part, size_t root, void *data, size_t size);
 
 pw_error pw_open(pw_node *node, const pw_token *token, pw_remote **remote);
 
@@ -589,6 +644,143 @@ pw_error pw_swap_start(pw_remote *remote, uint64_t offset, uint64_t swap, uint64
 
 pw_error pw_flush(pw_remote *remote);
 
+pw_error pw_fetch_and(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+pw_error pw_fetch_and_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_or(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+pw_error pw_fetch_or_start(pw_remote *remote,
+                           uint64_t offset,
+                           uint64_t bits,
+                           uint64_t *before,
+                           pw_operation **operation);
+
+pw_error pw_fetch_xor(pw_remote *remote, uint64_t offset, uint64_t bits, uint64_t *before);
+
+pw_error pw_fetch_xor_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t bits,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_min(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+pw_error pw_fetch_min_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_max(pw_remote *remote, uint64_t offset, uint64_t value, uint64_t *before);
+
+pw_error pw_fetch_max_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t value,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_fetch_min_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+pw_error pw_fetch_min_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+pw_error pw_fetch_max_signed(pw_remote *remote, uint64_t offset, int64_t value, int64_t *before);
+
+pw_error pw_fetch_max_signed_start(pw_remote *remote,
+                                   uint64_t offset,
+                                   int64_t value,
+                                   int64_t *before,
+                                   pw_operation **operation);
+
+pw_error pw_fetch_add_32(pw_remote *remote, uint64_t offset, uint32_t add, uint32_t *before);
+
+pw_error pw_fetch_add_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t add,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_compare_swap_32(pw_remote *remote, uint64_t offset, uint32_t compare, uint32_t swap, uint32_t *before);
+
+pw_error pw_compare_swap_32_start(pw_remote *remote,
+                                  uint64_t offset,
+                                  uint32_t compare,
+                                  uint32_t swap,
+                                  uint32_t *before,
+                                  pw_operation **operation);
+
+pw_error pw_swap_32(pw_remote *remote, uint64_t offset, uint32_t swap, uint32_t *before);
+
+pw_error pw_swap_32_start(pw_remote *remote,
+                          uint64_t offset,
+                          uint32_t swap,
+                          uint32_t *before,
+                          pw_operation **operation);
+
+pw_error pw_fetch_and_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+pw_error pw_fetch_and_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_or_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+pw_error pw_fetch_or_32_start(pw_remote *remote,
+                              uint64_t offset,
+                              uint32_t bits,
+                              uint32_t *before,
+                              pw_operation **operation);
+
+pw_error pw_fetch_xor_32(pw_remote *remote, uint64_t offset, uint32_t bits, uint32_t *before);
+
+pw_error pw_fetch_xor_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t bits,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_min_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+pw_error pw_fetch_min_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_max_32(pw_remote *remote, uint64_t offset, uint32_t value, uint32_t *before);
+
+pw_error pw_fetch_max_32_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint32_t value,
+                               uint32_t *before,
+                               pw_operation **operation);
+
+pw_error pw_fetch_min_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+pw_error pw_fetch_min_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
+pw_error pw_fetch_max_signed_32(pw_remote *remote, uint64_t offset, int32_t value, int32_t *before);
+
+pw_error pw_fetch_max_signed_32_start(pw_remote *remote,
+                                      uint64_t offset,
+                                      int32_t value,
+                                      int32_t *before,
+                                      pw_operation **operation);
+
 pw_error pw_wait(pw_operation *operation);
 
 pw_error pw_wait_for(pw_operation *operation, uint64_t nanoseconds);
@@ -599,12 +791,33 @@ pw_error pw_notify(pw_operation *operation, int descriptor);
 
 pw_error pw_operation_free(pw_operation *operation);
 
+pw_error pw_wait_any(pw_operation *const *operations, size_t count, uint64_t nanoseconds, size_t *index);
+
+pw_error pw_wait_some(pw_operation *const *operations,
+                      size_t count,
+                      uint64_t nanoseconds,
+                      size_t *indices,
+                      size_t *found);
+
+pw_error pw_wait_all(pw_operation *const *operations, size_t count, uint64_t nanoseconds);
+
 pw_error pw_signal_wait(pw_node *node,
                         uint64_t *word,
                         uint32_t wish,
                         uint64_t value,
                         uint64_t nanoseconds,
                         uint64_t *seen);
+
+pw_error pw_signal_wait_any(pw_node *node, pw_signal_wish *wishes, size_t count, uint64_t nanoseconds, size_t *index);
+
+pw_error pw_signal_wait_some(pw_node *node,
+                             pw_signal_wish *wishes,
+                             size_t count,
+                             uint64_t nanoseconds,
+                             size_t *indices,
+                             size_t *found);
+
+pw_error pw_signal_wait_all(pw_node *node, pw_signal_wish *wishes, size_t count, uint64_t nanoseconds);
 
 pw_error pw_peer_of_rank(pw_node *node, size_t rank, pw_peer *peer);
 
@@ -752,6 +965,8 @@ pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, si
 pw_error pw_counting_sources(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
 
 pw_error pw_counting_export(pw_counting *counting, pw_token *token);
+
+pw_error pw_source_find(pw_node *node, uint64_t source, pw_source *found);
 
 pw_error pw_checkpoint_open(pw_node *node,
                             const char *path,

@@ -41,8 +41,13 @@ def index(value: Any, what: str) -> int:
     return _within(integer(value, what), -(2**63), 2**63 - 1, what)
 
 
-def word(value: Any, what: str, is_signed: bool | None = None) -> int:
-    """The 64 bits of an integer. is_signed: whether its word has a sign; None: nobody knows, and both are taken."""
-    first = 0 if is_signed is False else -(2**63)
-    last = 2**63 - 1 if is_signed else 2**64 - 1
-    return _within(integer(value, what), first, last, what) % 2**64
+def word(value: Any, what: str, is_signed: bool | None = None, bits: int = 64) -> int:
+    """The bits of an integer. is_signed: whether its word has a sign; None: nobody knows, and both are taken."""
+    first = 0 if is_signed is False else -(2 ** (bits - 1))
+    last = 2 ** (bits - 1) - 1 if is_signed else 2**bits - 1
+    return _within(integer(value, what), first, last, what) % 2**bits
+
+
+def signed(value: int, bits: int) -> int:
+    """The integer with a sign that has these bits."""
+    return value - (1 << bits) if value >> (bits - 1) else value

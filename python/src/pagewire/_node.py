@@ -26,12 +26,14 @@ from ._library import HEADER, ffi, lib
 from ._mapped_file import MappedFile
 from ._operation import Operation, Orphans
 from ._parity import Parity, ParityMember, Rebuilt
+from ._part import Part, colour_of, gather
 from ._remote import Remote, address_of
 from ._source import Source, find_source
 from ._stream import Listener, Stream
 from ._token import Token, c_token
 from ._transactions import Store, TransactionClient
 from ._uses import Uses
+from ._waits import Wish, comparison_of
 
 B = TypeVar("B", bound=bytes)
 
@@ -118,18 +120,43 @@ class Node:
             raise ValueError("the node has left its job")
         return self._handle
 
-    def barrier(self) -> None:
-        """Waits until all processes of the job have called it. Ctrl-C ends the wait, and with that the use of the job: others count on it."""
-        self._with_all(lib.pw_barrier)
+    def barrier(self, timeout: float | None = None) -> None:
+        """Waits until all processes of the job have called it. Ctrl-C ends the wait, and with that the use of the job: others count on it. timeout: seconds;
+        0 begins it, and looks.
 
-    def all_gather(self, mine: B) -> list[B]:
-        """Gives a token, or bytes, to all processes of the job, and takes theirs, by rank. All give as many bytes."""
-        size, length = self.size, len(mine)
-        every = ffi.new("char[]", max(size * length, 1))
-        self._with_all(lib.pw_all_gather, ffi.from_buffer(mine), length, every)
-        whole = bytes(ffi.buffer(every, size * length))
-        kind: type[Any] = Token if isinstance(mine, Token) else bytes
-        return [kind(whole[rank * length : (rank + 1) * length]) for rank in range(size)]
+        Raises TimeoutError: the barrier stays begun; for the other processes this one has come. The next barrier() is no new one, but waits on for it. Until it has
+        ended, each other call of the job raises an Error with the code UNFINISHED, and does nothing.
+        """
+        if timeout is None:
+            self._with_all(lib.pw_barrier)
+        else:
+            self._with_all(lib.pw_barrier_for, nanoseconds(timeout))
+
+    def all_gather(self, mine: B, timeout: float | None = None) -> list[B]:
+        """Gives a token, or bytes, to all processes of the job, and takes theirs, by rank. All give as many bytes. timeout: seconds.
+
+        Raises TimeoutError: it stays begun, as a barrier(), and is continued by a call with the same bytes.
+        """
+        if timeout is None:
+            return gather(mine, self.size, lambda *given: self._with_all(lib.pw_all_gather, *given))
+        time = nanoseconds(timeout)
+        return gather(mine, self.size, lambda *given: self._with_all(lib.pw_all_gather_for, *given, time))
+
+    def split(self, colour: int | None, key: int = 0) -> Part | None:
+        """Splits the job: processes that give one colour are a part, in which they are ranked by key, and by rank where that is equal. None for a process that gives
+        no colour. All processes of the job call it."""
+        colour = colour_of(colour)
+        place = ffi.new("pw_part **")
+        self._made_with_others(place, lib.pw_part_free, lambda node: lib.pw_split(node, colour, key, place), place)
+        return Part(self, place[0]) if place[0] != ffi.NULL else None
+
+    def fileno(self) -> int:
+        """A descriptor that select and poll report as readable while something is ready: an operation that ended after this call and whose result was not taken, or
+        something that a peer has opened. So a node goes into `selectors`, and into `loop.add_reader(node, ...)`. Read nothing from it, and do not close it: done(),
+        wait() and next_opened() take what is ready. Signals are not among that."""
+        place = ffi.new("int *")
+        check(lib.pw_node_descriptor(self._open(), place))
+        return int(place[0])
 
     def broadcast(self, root: int, data: bytes) -> bytes:
         """Gives the bytes of the process `root` to all. All processes give as many; only root's count."""
@@ -467,24 +494,55 @@ class Signal:
         """What it is."""
         return int(self._element[0])
 
-    def wait(self, at_least: int, timeout: float | None = None) -> int:
-        """Waits until it is so much or more, and gives it. What was put before the signal is there then. timeout: seconds.
+    def _word(self) -> Any:
+        return ffi.cast("uint64_t *", self._element.ctypes.data)
+
+    def wait(
+        self,
+        at_least: int | None = None,
+        timeout: float | None = None,
+        *,
+        equal: int | None = None,
+        not_equal: int | None = None,
+        greater: int | None = None,
+        less: int | None = None,
+        at_most: int | None = None,
+    ) -> int:
+        """Waits until it is as wished by one of the comparisons, and gives it: `wait(3)` until it is 3 or more, `wait(less=3)`. Numbers are compared without a
+        sign. What was put before the signal is there then. timeout: seconds; 0 looks once.
 
         Raises TimeoutError.
         """
-        bound, at_least = nanoseconds(timeout), unsigned(at_least, "what a signal is waited for")
+        comparison, value = comparison_of(
+            at_least=at_least, equal=equal, not_equal=not_equal, greater=greater, less=less, at_most=at_most
+        )
         seen = ffi.new("uint64_t *")
-        word = ffi.cast("uint64_t *", self._element.ctypes.data)
-        node = self._node._open()
-        in_slices(bound, lambda time: lib.pw_signal_wait(node, word, lib.PW_AT_LEAST, at_least, time, seen))
+        word, node = self._word(), self._node._open()
+        in_slices(nanoseconds(timeout), lambda time: lib.pw_signal_wait(node, word, comparison, value, time, seen))
         return int(seen[0])
 
-    async def reaches(self, at_least: int) -> int:
+    def wish(
+        self,
+        at_least: int | None = None,
+        *,
+        equal: int | None = None,
+        not_equal: int | None = None,
+        greater: int | None = None,
+        less: int | None = None,
+        at_most: int | None = None,
+    ) -> Wish:
+        """What it is to be, for signal_wait_any(), signal_wait_some() and signal_wait_all(). As wait()."""
+        comparison, value = comparison_of(
+            at_least=at_least, equal=equal, not_equal=not_equal, greater=greater, less=less, at_most=at_most
+        )
+        return Wish(self, comparison, value)
+
+    async def reaches(self, at_least: int | None = None, **wished: int) -> int:
         """wait() for coroutines: it looks now and then, at most every millisecond."""
         pause = 0.0
         while True:
             try:
-                return self.wait(at_least, 0)
+                return self.wait(at_least, 0, **wished)
             except TimeoutError:
                 await asyncio.sleep(pause)
                 pause = min(pause + 0.0001, 0.001)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
 from typing import Any, Callable, Generator, Generic, TypeVar
 
-from ._errors import Error, check, last_error
+from ._errors import Error, TimeoutError, check, last_error
 from ._library import ffi, lib
 
 T = TypeVar("T")
@@ -17,12 +18,16 @@ T = TypeVar("T")
 SLICE = 100_000_000
 
 
-def wait_for(handle: Any) -> int:
+def wait_for(handle: Any, timeout: float | None = None) -> int:
     """Waits until an operation has ended, and gives its code. A signal interrupts it."""
+    end = None if timeout is None else time.monotonic() + timeout
     while True:
-        code = lib.pw_wait_for(handle, SLICE)
+        left = SLICE if end is None else min(SLICE, max(0, int((end - time.monotonic()) * 1e9)))
+        code = lib.pw_wait_for(handle, left)
         if code != lib.PW_UNFINISHED:
             return int(code)
+        if end is not None and time.monotonic() >= end:
+            raise TimeoutError(lib.PW_TIMEOUT, "the operation has not ended in time")
 
 
 class Orphans:
@@ -80,11 +85,14 @@ class Operation(Generic[T]):
         """Whether it has ended."""
         return self._handle is None or lib.pw_test(self._handle) != lib.PW_UNFINISHED
 
-    def wait(self) -> T:
-        """Waits until it has ended: the bytes are visible at the target, or here for a get. It may be called again."""
+    def wait(self, timeout: float | None = None) -> T:
+        """Waits until it has ended: the bytes are visible at the target, or here for a get. It may be called again. timeout: seconds; 0 looks once.
+
+        Raises TimeoutError: it has not ended, and goes on.
+        """
         if self._handle is not None:
             # It stays until the result is known: an interrupt may end the call.
-            self._finish(wait_for(self._handle))
+            self._finish(wait_for(self._handle, timeout))
         return self._take()
 
     def _finish(self, code: int) -> None:

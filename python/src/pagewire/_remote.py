@@ -11,7 +11,7 @@ from ._access import flush_handled
 from ._errors import BoundsError, check
 from ._integers import count as count_of
 from ._integers import index as index_of
-from ._integers import word
+from ._integers import signed, word
 from ._library import ffi, lib
 from ._operation import Operation
 
@@ -157,26 +157,55 @@ class Remote:
         return ffi.new("pw_piece[]", [{"offset": offset, "length": length} for offset, length in found]), len(found)
 
     def fetch_add(self, index: int, add: int) -> Operation[int]:
-        """Starts an addition to an element, which must be an integer of 8 bytes. Its result is what the element was."""
-        return self._atomic(lib.pw_fetch_add_start, index, add)
+        """Starts an addition to an element, which must be an integer of 4 or 8 bytes. Its result is what the element was.
+
+        All but fetch_add() and compare_swap() of 8 bytes repeat until nobody came between, so later operations may overtake them. An element of 4 bytes is half of
+        8 bytes, which the token must name: export memory that begins and ends at multiples of 8."""
+        return self._atomic("fetch_add", index, add)
 
     def compare_swap(self, index: int, compare: int, swap: int) -> Operation[int]:
         """Starts a change of an element to `swap` if it is `compare`. Its result is what the element was."""
-        return self._atomic(lib.pw_compare_swap_start, index, compare, swap)
+        return self._atomic("compare_swap", index, compare, swap)
 
     def swap(self, index: int, swap: int) -> Operation[int]:
         """Starts a change of an element to `swap`. Its result is what the element was."""
-        return self._atomic(lib.pw_swap_start, index, swap)
+        return self._atomic("swap", index, swap)
 
-    def _atomic(self, call: Any, index: int, *words: int) -> Operation[int]:
-        if self.dtype not in (np.dtype(np.uint64), np.dtype(np.int64)):
-            raise TypeError(f"atomics need elements of type uint64 or int64, not {self.dtype}")
-        before = ffi.new("uint64_t *")
-        is_signed = self.dtype.kind == "i"
-        arguments = [word(operand, "an operand of an atomic", is_signed) for operand in words]
+    def fetch_and(self, index: int, bits: int) -> Operation[int]:
+        """Starts to keep the bits of an element that are in `bits`. Its result is what the element was."""
+        return self._atomic("fetch_and", index, bits)
+
+    def fetch_or(self, index: int, bits: int) -> Operation[int]:
+        """Starts to set the bits of an element that are in `bits`. Its result is what the element was."""
+        return self._atomic("fetch_or", index, bits)
+
+    def fetch_xor(self, index: int, bits: int) -> Operation[int]:
+        """Starts to invert the bits of an element that are in `bits`. Its result is what the element was."""
+        return self._atomic("fetch_xor", index, bits)
+
+    def fetch_min(self, index: int, value: int) -> Operation[int]:
+        """Starts a change of an element to `value` if that is less. Its result is what the element was."""
+        return self._atomic("fetch_min", index, value)
+
+    def fetch_max(self, index: int, value: int) -> Operation[int]:
+        """Starts a change of an element to `value` if that is more. Its result is what the element was."""
+        return self._atomic("fetch_max", index, value)
+
+    def _atomic(self, name: str, index: int, *words: int) -> Operation[int]:
+        if self.dtype.str not in ("<u8", "<i8", "<u4", "<i4"):
+            raise TypeError(f"atomics need elements of type uint64 or int64, uint32 or int32, not {self.dtype}")
+        bits, is_signed = 8 * self.dtype.itemsize, self.dtype.kind == "i"
+        is_compared = name in ("fetch_min", "fetch_max")
+        half = "_32" if bits == 32 else ""
+        call = getattr(lib, f"pw_{name}{'_signed' if is_signed and is_compared else ''}{half}_start")
+        as_signed = is_signed and is_compared
+        before = ffi.new(f"{'' if as_signed else 'u'}int{bits}_t *")
+        arguments = [word(operand, "an operand of an atomic", is_signed, bits) for operand in words]
+        if as_signed:
+            arguments = [signed(argument, bits) for argument in arguments]
         offset = self._offset(index)
         start = lambda to: call(self._handle, offset, *arguments, before, to)
-        result = lambda: int(ffi.cast("int64_t", before[0])) if is_signed else int(before[0])
+        result = lambda: int(ffi.cast(f"int{bits}_t", before[0])) if is_signed else int(before[0])
         return Operation(start, (self, before), result, self._node._orphans)
 
     def flush(self) -> None:

@@ -30,6 +30,9 @@ inline void check(pw_error code)
         throw error(code, pw_error_message_for(PW_CPP));
 }
 
+/** A time without a bound. */
+constexpr std::chrono::nanoseconds forever = std::chrono::nanoseconds::max();
+
 namespace detail {
 /** Calls what handles. What it throws is counted as a failure and reported; the log goes on. */
 template <class Call> void guard(Call call) noexcept
@@ -54,6 +57,8 @@ template <class Object, auto End> using owned = std::unique_ptr<Object, ends<End
 /** A bound for pagewire.h. One that is over is none that is far away. */
 inline std::uint64_t nanoseconds(std::chrono::nanoseconds bound) noexcept
 {
+    if (bound == std::chrono::nanoseconds::max())
+        return PW_FOREVER;
     return bound.count() > 0 ? static_cast<std::uint64_t>(bound.count()) : 0;
 }
 } // namespace detail

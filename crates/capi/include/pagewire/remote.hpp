@@ -90,10 +90,10 @@ private:
     pw_operation *started_;
 };
 
-/** An atomic that was started. */
-class [[nodiscard]] atomic_operation {
+/** An atomic that was started, on a word of this type. */
+template <class Word> class [[nodiscard]] basic_atomic_operation {
 public:
-    atomic_operation(std::unique_ptr<std::uint64_t> before, pw_operation *started) noexcept
+    basic_atomic_operation(std::unique_ptr<Word> before, pw_operation *started) noexcept
         : before_(std::move(before)), operation_(started)
     {
     }
@@ -106,7 +106,7 @@ public:
     }
 
     /** Waits until it has ended, and gives what the word was. */
-    std::uint64_t wait()
+    Word wait()
     {
         operation_.wait();
         return *before_;
@@ -118,10 +118,16 @@ public:
     /** Has the number 1 written to an eventfd(2) when it has ended. */
     void notify(int descriptor) { operation_.notify(descriptor); }
 
+    /** The object of pagewire.h. */
+    pw_operation *get() const noexcept { return operation_.get(); }
+
 private:
-    std::unique_ptr<std::uint64_t> before_; /* ends behind the operation */
+    std::unique_ptr<Word> before_; /* ends behind the operation */
     operation operation_;
 };
+
+/** An atomic on a word of 8 bytes that was started. */
+using atomic_operation = basic_atomic_operation<std::uint64_t>;
 
 /** Exported memory of a process, opened by its token. */
 class remote {
@@ -320,6 +326,108 @@ public:
             [&](std::uint64_t *before, pw_operation **to) { return pw_swap_start(opened_.get(), offset, swap, before, to); });
     }
 
+    /** Starts to keep the bits of the word of 8 bytes at an offset that are in bits. */
+    atomic_operation fetch_and(std::uint64_t offset, std::uint64_t bits)
+    {
+        return atomic_of<std::uint64_t>(pw_fetch_and_start, offset, bits);
+    }
+
+    /** Starts to set the bits of the word of 8 bytes at an offset that are in bits. */
+    atomic_operation fetch_or(std::uint64_t offset, std::uint64_t bits)
+    {
+        return atomic_of<std::uint64_t>(pw_fetch_or_start, offset, bits);
+    }
+
+    /** Starts to invert the bits of the word of 8 bytes at an offset that are in bits. */
+    atomic_operation fetch_xor(std::uint64_t offset, std::uint64_t bits)
+    {
+        return atomic_of<std::uint64_t>(pw_fetch_xor_start, offset, bits);
+    }
+
+    /** Starts to set the word of 8 bytes at an offset to a value if that is less. */
+    atomic_operation fetch_min(std::uint64_t offset, std::uint64_t value)
+    {
+        return atomic_of<std::uint64_t>(pw_fetch_min_start, offset, value);
+    }
+
+    /** Starts to set the word of 8 bytes at an offset to a value if that is more. */
+    atomic_operation fetch_max(std::uint64_t offset, std::uint64_t value)
+    {
+        return atomic_of<std::uint64_t>(pw_fetch_max_start, offset, value);
+    }
+
+    /** fetch_min() of numbers with a sign. */
+    basic_atomic_operation<std::int64_t> fetch_min_signed(std::uint64_t offset, std::int64_t value)
+    {
+        return atomic_of<std::int64_t>(pw_fetch_min_signed_start, offset, value);
+    }
+
+    /** fetch_max() of numbers with a sign. */
+    basic_atomic_operation<std::int64_t> fetch_max_signed(std::uint64_t offset, std::int64_t value)
+    {
+        return atomic_of<std::int64_t>(pw_fetch_max_signed_start, offset, value);
+    }
+
+    /** Starts an addition to the 4 bytes at an offset. pw_fetch_add_32() says where these may lie. */
+    basic_atomic_operation<std::uint32_t> fetch_add_32(std::uint64_t offset, std::uint32_t add)
+    {
+        return atomic_of<std::uint32_t>(pw_fetch_add_32_start, offset, add);
+    }
+
+    /** Starts a compare-swap of the 4 bytes at an offset. */
+    basic_atomic_operation<std::uint32_t> compare_swap_32(std::uint64_t offset, std::uint32_t compare, std::uint32_t swap)
+    {
+        return atomic_of<std::uint32_t>(pw_compare_swap_32_start, offset, compare, swap);
+    }
+
+    /** Starts a swap of the 4 bytes at an offset. */
+    basic_atomic_operation<std::uint32_t> swap_32(std::uint64_t offset, std::uint32_t swap)
+    {
+        return atomic_of<std::uint32_t>(pw_swap_32_start, offset, swap);
+    }
+
+    /** fetch_and() of the 4 bytes at an offset. */
+    basic_atomic_operation<std::uint32_t> fetch_and_32(std::uint64_t offset, std::uint32_t bits)
+    {
+        return atomic_of<std::uint32_t>(pw_fetch_and_32_start, offset, bits);
+    }
+
+    /** fetch_or() of the 4 bytes at an offset. */
+    basic_atomic_operation<std::uint32_t> fetch_or_32(std::uint64_t offset, std::uint32_t bits)
+    {
+        return atomic_of<std::uint32_t>(pw_fetch_or_32_start, offset, bits);
+    }
+
+    /** fetch_xor() of the 4 bytes at an offset. */
+    basic_atomic_operation<std::uint32_t> fetch_xor_32(std::uint64_t offset, std::uint32_t bits)
+    {
+        return atomic_of<std::uint32_t>(pw_fetch_xor_32_start, offset, bits);
+    }
+
+    /** fetch_min() of the 4 bytes at an offset. */
+    basic_atomic_operation<std::uint32_t> fetch_min_32(std::uint64_t offset, std::uint32_t value)
+    {
+        return atomic_of<std::uint32_t>(pw_fetch_min_32_start, offset, value);
+    }
+
+    /** fetch_max() of the 4 bytes at an offset. */
+    basic_atomic_operation<std::uint32_t> fetch_max_32(std::uint64_t offset, std::uint32_t value)
+    {
+        return atomic_of<std::uint32_t>(pw_fetch_max_32_start, offset, value);
+    }
+
+    /** fetch_min_signed() of the 4 bytes at an offset. */
+    basic_atomic_operation<std::int32_t> fetch_min_signed_32(std::uint64_t offset, std::int32_t value)
+    {
+        return atomic_of<std::int32_t>(pw_fetch_min_signed_32_start, offset, value);
+    }
+
+    /** fetch_max_signed() of the 4 bytes at an offset. */
+    basic_atomic_operation<std::int32_t> fetch_max_signed_32(std::uint64_t offset, std::int32_t value)
+    {
+        return atomic_of<std::int32_t>(pw_fetch_max_signed_32_start, offset, value);
+    }
+
     /** Waits until everything that was started to this peer before has ended. */
     void flush() { check(pw_flush(opened_.get())); }
 
@@ -356,6 +464,15 @@ private:
         pw_operation *started = nullptr;
         check(start(before.get(), &started));
         return atomic_operation(std::move(before), started);
+    }
+
+    template <class Word, class Start, class... Words>
+    basic_atomic_operation<Word> atomic_of(Start start, std::uint64_t offset, Words... words)
+    {
+        auto before = std::make_unique<Word>();
+        pw_operation *started = nullptr;
+        check(start(opened_.get(), offset, words..., before.get(), &started));
+        return basic_atomic_operation<Word>(std::move(before), started);
     }
 
     detail::owned<pw_remote, pw_close> opened_;

@@ -1,6 +1,7 @@
 //! Errors of the bootstrap. Each says what failed, where, and how to mend it.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::limits::MAX_LISTED_RANKS;
 
@@ -241,6 +242,22 @@ pub enum JobError {
         root: usize,
         /// The size of the job.
         size: usize,
+    },
+    /// The caller's own time is over. The operation goes on: the next call of it waits on ([`Job::barrier_for`](super::Job::barrier_for)).
+    #[error("{operation}: it has not ended within {after:?}, and goes on: call it again to wait on")]
+    TimedOut {
+        /// The operation.
+        operation: Operation,
+        /// The time.
+        after: Duration,
+    },
+    /// An operation that its caller did not wait for to its end is still under way, and this is another one.
+    #[error(
+        "{operation} goes on since its time was over: call it again, with the same arguments, before any other operation"
+    )]
+    Unfinished {
+        /// The one that is under way.
+        operation: Operation,
     },
     /// An operation of this job failed before. The processes no longer agree on what comes next, so the job ended with it.
     #[error("the job ended with an earlier failure: {0}")]

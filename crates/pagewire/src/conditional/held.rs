@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::operation::Started;
 use crate::pending::{Pending, Sleep};
 use crate::token::Peer;
+use crate::waits::ends::{Ends, WakerFate};
 use pagewire_nic::ScatterGather;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -390,6 +391,26 @@ impl<B: Send + 'static> HeldWrite<B> {
     fn poll_once(&self) {
         self.conditional.services.poll_messages();
         self.completions().poll();
+    }
+}
+
+impl<B: Send + 'static> Ends for HeldWrite<B> {
+    fn is_ended(&self) -> bool {
+        self.operation.is_ended()
+    }
+
+    fn poll_end(&self) -> bool {
+        self.is_done()
+    }
+
+    fn polled(&self) -> usize {
+        // Not that of operations: messages are polled, too.
+        std::ptr::from_ref(&*self.conditional.services).addr()
+    }
+
+    fn wake_at_end(&self, waker: &Waker) -> WakerFate {
+        self.conditional.services.stop_polling_messages();
+        WakerFate::of(self.completions().sleep(&*self.operation.any_pending(), waker))
     }
 }
 

@@ -10,11 +10,12 @@ use crate::region::Region;
 use crate::rights::Rights;
 use crate::services::{Export, Services};
 use crate::token::{Peer, Token};
+use crate::waits::ends::{Ends, WakerFate};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -521,6 +522,28 @@ impl Drop for Released {
         }
         // Nobody asks for its failure: the write is the peer's.
         let _ = self.end.abandon();
+    }
+}
+
+impl Ends for Released {
+    fn is_ended(&self) -> bool {
+        self.end.is_ended()
+    }
+
+    fn poll_end(&self) -> bool {
+        self.is_done()
+    }
+
+    fn polled(&self) -> usize {
+        std::ptr::from_ref(&*self.services).addr() + 1
+    }
+
+    fn wake_at_end(&self, waker: &Waker) -> WakerFate {
+        match self.services.inbox() {
+            Ok(inbox) => WakerFate::of(inbox.completions().sleep(&*self.end, waker)),
+            // Its own calls say why.
+            Err(_) => WakerFate::NotKept,
+        }
     }
 }
 

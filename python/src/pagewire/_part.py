@@ -1,0 +1,134 @@
+"""Parts of a job, by colour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ._conditional import in_thread, nanoseconds
+from ._errors import check
+from ._library import ffi, lib
+from ._token import Token
+from ._uses import Uses
+
+if TYPE_CHECKING:
+    from ._node import Node
+
+B = TypeVar("B", bound=bytes)
+
+# PW_NO_PART (pagewire.h).
+NO_PART = 2**64 - 1
+
+
+def gather(mine: B, size: int, call: Any) -> list[B]:
+    """What all processes give, by a call that takes bytes, how many, and the place of all."""
+    length = len(mine)
+    every = ffi.new("char[]", max(size * length, 1))
+    call(ffi.from_buffer(mine), length, every)
+    whole = bytes(ffi.buffer(every, size * length))
+    kind: type[Any] = Token if isinstance(mine, Token) else bytes
+    return [kind(whole[rank * length : (rank + 1) * length]) for rank in range(size)]
+
+
+def colour_of(colour: int | None) -> int:
+    """A colour as the library takes it."""
+    if colour is None:
+        return NO_PART
+    if not 0 <= colour < NO_PART:
+        raise OverflowError(f"a colour is a number from 0 to 2^64 - 2, not {colour}")
+    return colour
+
+
+class Part:
+    """Some processes of a job, as one of them sees it: Node.split() makes it. `with` frees it at the end.
+
+    A failure ends the part, and not the job. Calls of its other processes that count on one that has closed it fail.
+    """
+
+    def __init__(self, node: Node, handle: Any) -> None:
+        self._node = node
+        self._handle = handle
+        # Ctrl-C may leave a call in a thread.
+        self._uses = Uses()
+        node._applications.add(self)
+
+    def _open(self) -> Any:
+        if self._handle is None:
+            raise ValueError("the part was closed")
+        return self._handle
+
+    @property
+    def rank(self) -> int:
+        """The number of this process in the part, from 0 on."""
+        return int(lib.pw_part_rank(self._open()))
+
+    @property
+    def size(self) -> int:
+        """Processes of the part."""
+        return int(lib.pw_part_size(self._open()))
+
+    def job_rank(self, rank: int) -> int:
+        """The rank in the job of a rank of the part."""
+        found = ffi.new("size_t *")
+        check(lib.pw_part_job_rank(self._open(), rank, found))
+        return int(found[0])
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Waits until all processes of the part have called it. timeout: seconds; else that of the job.
+
+        Raises TimeoutError: it stays begun, and the next barrier() waits on for it, as Node.barrier() says.
+        """
+        if timeout is None:
+            self._in_thread(lib.pw_part_barrier)
+        else:
+            self._in_thread(lib.pw_part_barrier_for, nanoseconds(timeout))
+
+    def all_gather(self, mine: B, timeout: float | None = None) -> list[B]:
+        """Gives a token, or bytes, to all processes of the part, and takes theirs, by rank. All give as many bytes. timeout: seconds.
+
+        Raises TimeoutError: it stays begun, and is continued by a call with the same bytes.
+        """
+        if timeout is None:
+            return gather(mine, self.size, lambda *given: self._in_thread(lib.pw_part_all_gather, *given))
+        time = nanoseconds(timeout)
+        return gather(mine, self.size, lambda *given: self._in_thread(lib.pw_part_all_gather_for, *given, time))
+
+    def broadcast(self, root: int, data: bytes) -> bytes:
+        """Gives the bytes of the process `root` of the part to all of it. All processes give as many; only root's count."""
+        place = ffi.new("char[]", bytes(data) if data else 1)
+        self._in_thread(lib.pw_part_broadcast, root, place, len(data))
+        return bytes(ffi.buffer(place, len(data)))
+
+    def split(self, colour: int | None, key: int = 0) -> Part | None:
+        """Splits the part, as Node.split() splits the job. All its processes call it."""
+        colour = colour_of(colour)
+        place = ffi.new("pw_part **")
+
+        def call(_: Any) -> int:
+            with self._uses:
+                return int(lib.pw_part_split(self._open(), colour, key, place))
+
+        self._node._made_with_others(place, lib.pw_part_free, call, place)
+        return Part(self._node, place[0]) if place[0] != ffi.NULL else None
+
+    def _in_thread(self, call: Any, *arguments: Any) -> None:
+        """Calls what waits for other processes. Ctrl-C leaves it in a thread, for which close() waits."""
+
+        def run() -> None:
+            with self._uses:
+                check(call(self._open(), *arguments))
+
+        in_thread(run)
+
+    def close(self) -> None:
+        """Frees it. Nothing is done if it was freed before."""
+        with self._uses.none():
+            if self._handle is not None:
+                handle, self._handle = self._handle, None
+                check(lib.pw_part_free(handle))
+        self._node._applications.discard(self)
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
