@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_wire::{
     Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Header, Hello, Hold, HoldFlags, Opcode, Operation,
-    Resume, Reth, SelectiveAck, Syndrome, VendorPacket, packet,
+    Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, packet,
 };
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -381,6 +381,10 @@ impl Attacker {
                 near,
             ),
             5 => (VendorPacket::Resume(Resume { psn: near, block: input.int_in_range(0..=12)? }), near),
+            6 => {
+                let resume = near.wrapping_add(input.int_in_range(0..=12)?) & PSN_MASK;
+                (VendorPacket::Skip(Skip { refused: near, resume }), near)
+            }
             _ => {
                 let hello = Hello {
                     version: Hello::VERSION,

@@ -30,12 +30,14 @@ use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::services::protection::ProtectionDomain;
 use crate::services::ready::Again;
 use crate::services::timers::Schedule;
+use crate::services::tombstones::Tombstone;
 use crate::words::attributes::{Attributes, Capabilities, QueuePairType, State};
 use crate::words::error::{Error, Result};
 use crate::words::limits::REVOCATION_BOUND;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::Rights;
+use pagewire_transport::timers::acknowledgement_timeout;
 use pagewire_transport::{FaultHandling, RefusalScope, WorkId};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -304,7 +306,17 @@ impl<F: Fabric> QueuePair<F> {
 
     /// What was refused is not repeated any more.
     pub(crate) fn end_refusal(&self, qpc: &mut QpContext<F>) {
-        self.repeats_refusal.store(false, Ordering::Release);
+        if !self.repeats_refusal.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let nak = qpc.refused.as_ref().and_then(|refused| refused.refusal_to_keep());
+        if let (Some(nak), Path::Udp { route, .. }) = (nak, qpc.path()) {
+            let attributes = &qpc.attributes;
+            let budget = acknowledgement_timeout(attributes.timeout)
+                .map(|timeout| timeout.saturating_mul(u64::from(attributes.retry_count) + 1));
+            let now = self.services.fabric.now();
+            self.services.tombstones.add(Tombstone::new(self.number, *route, nak, now, budget));
+        }
         qpc.end_refusal();
     }
 

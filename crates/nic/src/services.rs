@@ -18,6 +18,7 @@ pub mod ready;
 pub mod send_budget;
 pub mod thread_domain;
 pub mod timers;
+pub mod tombstones;
 
 use crate::services::arming::Arming;
 use crate::services::cheap_pages::CheapPages;
@@ -29,6 +30,7 @@ use crate::services::interception::Interception;
 use crate::services::ready::{Again, Ready};
 use crate::services::send_budget::SendBudget;
 use crate::services::timers::{Schedule, Timed, Timers};
+use crate::services::tombstones::Tombstones;
 use crate::words::error::{Error, Result};
 use crate::words::limits;
 use crate::words::options::Options;
@@ -80,6 +82,7 @@ pub struct Services<F: Fabric> {
     pub cheap_pages: CheapPages,
     pub interception: Interception<F>,
     pub contexts: Contexts<F>,
+    pub tombstones: Tombstones,
 }
 
 impl<F: Fabric> Services<F> {
@@ -95,6 +98,7 @@ impl<F: Fabric> Services<F> {
             regions,
             own_hazards: Hazards::new(ProcessWords::new(limits::OWN_HAZARDS), 0, limits::OWN_HAZARDS),
             intake: Intake::default(),
+            tombstones: Tombstones::default(),
             ready: Ready::default(),
             timers: Timers::default(),
             arming: Arming::default(),

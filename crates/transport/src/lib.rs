@@ -19,8 +19,8 @@ pub use counters::ProtocolCounters;
 pub use fault_handling::{FaultHandling, UnknownFaultHandling};
 pub use psn::Psn;
 pub use rc::{
-    FastExecution, FastSend, Occasion, Progress, RcConnection, RcSettings, RcUpdate, RefusalScope, RemoteRights,
-    RequesterSettings, SendOnlyRequest,
+    FastExecution, FastSend, Occasion, Progress, RcConnection, RcSettings, RcUpdate, RefusalScope,
+    RemoteRights, RequesterSettings, SendOnlyRequest,
 };
 pub use transport_ops::*;
 pub use uc::{UcConnection, UcSettings};

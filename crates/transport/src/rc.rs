@@ -282,7 +282,9 @@ impl RcConnection {
             Some(Kind::Acknowledgement) | None => false,
         };
         let disposition = match kind {
-            Some(Kind::Request) if self.shared.state == State::Refusing => self.ask_while_refusing(header, ops),
+            Some(Kind::Request) if self.shared.state == State::Refusing => {
+                self.ask_while_refusing(header, ops)
+            }
             _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
             _ if header.bth.opcode == Opcode::CNP => {
                 self.requester.reduce_window();
@@ -362,6 +364,12 @@ impl RcConnection {
         self.faults.hold_due |= self.responder.take_hold();
         // Nothing is kept any more: what has to wait is asked for again.
         if disposition.is_held() { Disposition::Duplicate } else { disposition }
+    }
+
+    /// The NAK that the connection repeats, if the peer is a Pagewire: for the caller to send to it when the connection is gone.
+    pub fn refusal_to_keep(&self) -> Option<Header> {
+        let keeps = self.repeats_refusal() && self.shared.fills_gaps();
+        if keeps { self.responder.refusal_header(&self.shared) } else { None }
     }
 
     /// Takes a packet of the peer while the connection [repeats its refusal](Self::repeats_refusal), and answers it: READs and atomics that were

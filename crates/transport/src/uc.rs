@@ -108,9 +108,7 @@ impl UcConnection {
             VendorPacket::Hello(_)
             | VendorPacket::Hold(_)
             | VendorPacket::Resume(_)
-            | VendorPacket::Skip(_) => {
-                self.counters.stale += 1
-            }
+            | VendorPacket::Skip(_) => self.counters.stale += 1,
         }
     }
 

@@ -41,4 +41,6 @@ pub use icrc::Icrc;
 pub use opcode::{Extensions, Opcode, Operation, Transport};
 pub use packet::Packet;
 pub use reth::Reth;
-pub use vendor::{Capabilities, Echo, Hello, Hold, HoldFlags, Received, Resume, SelectiveAck, Skip, VendorPacket};
+pub use vendor::{
+    Capabilities, Echo, Hello, Hold, HoldFlags, Received, Resume, SelectiveAck, Skip, VendorPacket,
+};

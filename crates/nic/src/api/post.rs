@@ -3,9 +3,7 @@
 use crate::completion::{Opcode, Status};
 use crate::path::initiator_copy::{AtomicTransfer, Transfer};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::request::{
-    Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of,
-};
+use crate::queue_pair::request::{Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of};
 use crate::services::ready::Occasion;
 use crate::words::attributes::{QueuePairType, State};
 use crate::words::error::{Error, Result, invalid_if};

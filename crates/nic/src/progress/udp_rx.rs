@@ -3,10 +3,12 @@
 
 use crate::progress::engine::{Nic, Taken, Touched};
 use crate::progress::packets::Burst;
+use crate::progress::transport_ops::lay;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
+use crate::words::attributes::State;
 use crate::words::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
@@ -50,6 +52,21 @@ impl<F: Fabric> Nic<F> {
             taken if taken < limits::NETWORK_ROUND => Taken::All,
             _ => Taken::More,
         }
+    }
+}
+
+impl<F: Fabric> Nic<F> {
+    /// Repeats the refusal of a queue pair that the program has ended since. False: the packet does not ask for one.
+    #[cold]
+    fn answer_for_ended(&self, header: &Header, source: IpAddr) -> bool {
+        let fabric = self.fabric();
+        let Some((route, nak)) = self.services.tombstones.answer(header, source, fabric.now()) else {
+            return false;
+        };
+        let mut batch = fabric.batch();
+        let laid = lay(&mut batch, &route, &nak, 0, |_| Ok::<(), ()>(()));
+        fabric.flush(batch);
+        laid.is_some()
     }
 }
 
@@ -114,11 +131,15 @@ impl<F: Fabric> UdpRx<'_, F> {
         let Some((queue_pair, needs_progress)) = self.touched.get(&self.nic.queue_pairs, destination) else {
             if destination == mad::QUEUE_PAIR {
                 self.nic.answer_management(&packet.header, payload, datagram);
+            } else {
+                self.nic.answer_for_ended(&packet.header, source);
             }
             return;
         };
         if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
-            if !queue_pair.repeat_refusal(&packet.header, source) {
+            let repeated = queue_pair.repeat_refusal(&packet.header, source)
+                || queue_pair.state() == State::Error && self.nic.answer_for_ended(&packet.header, source);
+            if !repeated {
                 queue_pair.drop_packet(cause);
             }
             return;

@@ -256,6 +256,7 @@ impl<F: Fabric> QpContext<F> {
 
     /// Chooses the path to the peer (INIT to RTR).
     pub fn find_path(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
+        queue_pair.services.tombstones.forget(queue_pair.number);
         if queue_pair.kind == QueuePairType::Ud {
             self.connection = Connection::Ud;
             queue_pair.set_on_network(true);

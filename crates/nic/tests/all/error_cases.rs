@@ -667,7 +667,8 @@ fn failing_own_right_of_a_queue_pair_connected_to_itself_is_the_cause() {
         return;
     }
     for path in [PathChoice::Local, PathChoice::Udp] {
-        for wrong in [SendOperation::Write { address: 0, key: 7 }, SendOperation::Read { address: 0, key: 7 }] {
+        for wrong in [SendOperation::Write { address: 0, key: 7 }, SendOperation::Read { address: 0, key: 7 }]
+        {
             let side = Side::new(path);
             let queue_pair = side.queue_pair(QueuePairType::Rc, all_rights());
             to_rtr(&side, &queue_pair, queue_pair.number());

@@ -261,7 +261,10 @@ impl Responder {
     /// Asks for what was dropped and does not come again, once it is time.
     pub(super) fn expire(&mut self, now: Time, shared: &Shared) {
         // What expired or went on before this may have ended the connection, or refused a request.
-        if shared.state == State::Alive && self.refused.is_none() && self.gap.look(self.expected, self.nak_sent, now) {
+        if shared.state == State::Alive
+            && self.refused.is_none()
+            && self.gap.look(self.expected, self.nak_sent, now)
+        {
             self.ask_for_repetition(shared);
         }
     }

@@ -302,7 +302,13 @@ impl Requester {
 
     /// Every request before `to` was executed: completes what can be. True: a READ or atomic before
     /// `to` still lacks responses.
-    pub(super) fn acknowledge<E: TransportOps>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) -> bool {
+    pub(super) fn acknowledge<E: TransportOps>(
+        &mut self,
+        to: Psn,
+        now: Time,
+        shared: &mut Shared,
+        ops: &mut E,
+    ) -> bool {
         self.executed = self.executed.later(to);
         let mut done = None;
         let mut at = self.unacked;

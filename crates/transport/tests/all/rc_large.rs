@@ -116,12 +116,7 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
         connection
     });
     let mut operations = [Counting::default(), Counting::default()];
-    connections[0].post(Work {
-        id: WorkId(0),
-        operation,
-        length: limits::MAX_MESSAGE,
-        ..Work::default()
-    });
+    connections[0].post(Work { id: WorkId(0), operation, length: limits::MAX_MESSAGE, ..Work::default() });
     while operations[0].completions.is_empty() {
         let mut moved = 0;
         for at in 0..2 {

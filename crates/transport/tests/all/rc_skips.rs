@@ -42,7 +42,9 @@ fn assert_alive(pair: &Pair) {
 fn lost_nak_is_repeated() {
     let atomic = |remote| Operation::Atomic { remote, atomic: Atomic::FetchAdd { add: 1 } };
     for selective in [false, true] {
-        for work in [foreign(put, 3000), foreign(|remote| Operation::Read { remote }, 3000), foreign(atomic, 8)] {
+        for work in
+            [foreign(put, 3000), foreign(|remote| Operation::Read { remote }, 3000), foreign(atomic, 8)]
+        {
             let mut pair = logged(Pair::new(lossy(1024), 1));
             pair = if selective { pair.selective() } else { pair };
             lose(&mut pair, 5, |_, packet| is_nak(packet));
@@ -78,7 +80,9 @@ fn response_before_a_refusal_is_repeated() {
 
 #[test]
 fn refusal_ends_one_request() {
-    for (link, selective) in [(lossy(1024), true), (lossy(1024), false), (local(false), false), (local(true), false)] {
+    for (link, selective) in
+        [(lossy(1024), true), (lossy(1024), false), (local(false), false), (local(true), false)]
+    {
         let mut pair = agreed(link, 1);
         pair = if selective { pair.selective() } else { pair };
         pair.post_zeroed(0, write(0, 3000));
@@ -233,7 +237,8 @@ fn refusals_survive_any_network() {
 fn repeated_read_of_a_region_that_has_gone_is_refused() {
     for refusal in [RefusalScope::Connection, RefusalScope::Request] {
         let rc = |number, psn| RcSettings { refusal, ..settings(lossy(1024), number, psn) };
-        let mut pair = Pair::with(rc(0x22, 0), requester(0x100), rc(0x11, 0), requester(0x200), 1).selective();
+        let mut pair =
+            Pair::with(rc(0x22, 0), requester(0x100), rc(0x11, 0), requester(0x200), 1).selective();
         pair.filter = Some(Box::new(|from, _| from == 0));
         pair.post_zeroed(0, read(GONE, 3000));
         pair.post_zeroed(0, write(0, 8));
@@ -242,7 +247,10 @@ fn repeated_read_of_a_region_that_has_gone_is_refused() {
         pair.ends[1].host.gone_from = BASE + GONE;
         pair.run(FOREVER);
         assert_eq!(statuses(&pair, 0)[0], Status::RemoteAccess, "{refusal:?}");
-        assert!(!pair.ends[1].connection.is_dead(), "the requester alone ends, where a refusal ends connections");
+        assert!(
+            !pair.ends[1].connection.is_dead(),
+            "the requester alone ends, where a refusal ends connections"
+        );
         assert_eq!(pair.ends[0].connection.is_dead(), refusal == RefusalScope::Connection);
         if refusal == RefusalScope::Request {
             assert_eq!(statuses(&pair, 0), [Status::RemoteAccess, Status::Success]);

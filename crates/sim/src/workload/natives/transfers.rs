@@ -47,7 +47,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let first = if kind == Kind::Get { pattern::of(!id, length as usize) } else { bytes.clone() };
         self.fill_slot(native, CALLER, (own, 0), &first);
         let (slots, word) = ([own, there], [before, after]);
-        let transfer = Transfer { kind, slots, offset, bytes, word, is_seen: false, is_refused, failed: false };
+        let transfer =
+            Transfer { kind, slots, offset, bytes, word, is_seen: false, is_refused, failed: false };
         self.post_transfer(native, id, &transfer)?;
         native.transfers.insert(id, transfer);
         Ok(true)

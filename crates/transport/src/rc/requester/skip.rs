@@ -166,7 +166,8 @@ impl Requester {
         let Some(skipped) = self.skipped.as_mut().filter(|skipped| skipped.is_due) else { return true };
         let (refused, resume) = (skipped.refused.value(), skipped.resume.value());
         let header = shared.header_of(Opcode::SKIP, skipped.refused);
-        if let Outcome::Wait(_) = ops.transmit_control(&header, &VendorPacket::Skip(Skip { refused, resume })) {
+        if let Outcome::Wait(_) = ops.transmit_control(&header, &VendorPacket::Skip(Skip { refused, resume }))
+        {
             return false;
         }
         (skipped.is_due, skipped.sent) = (false, Some(now));

@@ -6,7 +6,9 @@ use super::Responder;
 use super::outputs::{ExecutedRead, Output, ReadResponses};
 use crate::rc::Shared;
 use crate::rc::execute::refusal;
-use crate::{Denial, Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for};
+use crate::{
+    Denial, Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for,
+};
 
 impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
@@ -98,7 +100,8 @@ impl Responder {
     /// be a late copy of a READ that is long done: then nobody does, as the PSN is not outstanding. So this side goes on in any case.
     #[cold]
     pub(super) fn deny_again(&mut self, psn: Psn, denial: Denial, shared: &Shared) {
-        let is_queued = self.replays.iter().any(|output| matches!(output, Output::Denied { psn: at, .. } if *at == psn));
+        let is_queued =
+            self.replays.iter().any(|output| matches!(output, Output::Denied { psn: at, .. } if *at == psn));
         if !is_queued && self.has_room_to_replay(shared) {
             let (nak, message) = (refusal(denial).0, self.executor.message());
             self.replays.push_back(Output::Denied { psn, nak, message });

@@ -183,9 +183,7 @@ impl Responder {
     fn repeat_refusal<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
         let Some(refused) = self.refusal_to_repeat() else { return Step::Idle };
         let message = self.executor.message();
-        if let Outcome::Wait(_) =
-            acknowledge(refused.psn, Syndrome::Nak(refused.nak), message, shared, ops)
-        {
+        if let Outcome::Wait(_) = acknowledge(refused.psn, Syndrome::Nak(refused.nak), message, shared, ops) {
             return Step::Wait;
         }
         self.refusal_due = false;

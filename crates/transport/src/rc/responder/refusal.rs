@@ -4,10 +4,10 @@
 //! ([`RefusalScope`]). Then the requester says by SKIP where the stream goes on. SKIP names the PSN at which this side has stopped: one that
 //! is late, or comes twice, names another one and changes nothing.
 
-use pagewire_wire::{Header, Nak, Operation as Code, Skip};
+use pagewire_wire::{Header, Nak, Operation as Code, Skip, Syndrome};
 
 use super::Responder;
-use super::outputs::Output;
+use super::outputs::{Output, acknowledgement};
 use crate::rc::{RefusalScope, Shared, State};
 use crate::{Disposition, Event, Psn, TransportOps, limits};
 
@@ -69,6 +69,12 @@ impl Responder {
     /// The PSN that it has refused, and why.
     pub(in crate::rc) fn refusal(&self) -> Option<(Psn, Nak)> {
         self.refused.map(|refused| (refused.psn, refused.nak))
+    }
+
+    /// The NAK of what it has refused.
+    pub(in crate::rc) fn refusal_header(&self, shared: &Shared) -> Option<Header> {
+        let Refused { psn, nak, .. } = self.refused?;
+        Some(acknowledgement(psn, Syndrome::Nak(nak), self.executor.message(), shared))
     }
 
     /// The refusal, if somebody has asked for it again.
