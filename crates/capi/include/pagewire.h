@@ -443,7 +443,8 @@ typedef enum {
      */
     PW_SYSTEM = 21,
     /**
-     * This process was forked from the one that has the object.
+     * This process was forked from the one that has the object. Each call on an object of the parent ends at once with it, and does
+     * nothing; so do those that free. A forked child makes a node of its own by pw_node_alone().
      */
     PW_FORKED = 22,
     /**
