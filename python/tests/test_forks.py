@@ -101,7 +101,7 @@ class World:
                     "open_batch": lambda: node.open_batch(self.batch_address),
                     "access_statistics": lambda: node.access_statistics(token),
                     "checkpoint": lambda: node.checkpoint("/tmp/pagewire-none", token),
-                    "logged_process": lambda: node.logged_process("/tmp/pagewire-none", 4096, rank=0, size=1),
+                    "logged_process": lambda: node.logged_process("/tmp/pagewire-none", 0, 1, 4096),
                     "parity": lambda: node.parity(2, 4096),
                     "join_parity": lambda: node.join_parity(token, 0),
                     "rebuild_parity": lambda: node.rebuild_parity(token, 0, [token]),
@@ -154,7 +154,7 @@ class World:
                     "volume": self.table.volume,
                     "checkpoint": self.table.checkpoint,
                     "ticket": self.table.ticket,
-                    "readmit": lambda: self.table.readmit(0, bytes(1024)),
+                    "readmit": lambda: self.table.readmit(0, bytes(136)),
                     "close": self.table.close,
                 },
             ),
@@ -181,7 +181,7 @@ WITHOUT_CALL = {
     "Remote": {"nbytes", "token", "dtype", "length"},
     "Operation": {"done"},
     "AccessLog": {"domain"},
-    "Batch": {"unsent", "length", "close", "nbytes"},
+    "Batch": {"MOST_BYTES", "unsent", "length", "close", "nbytes"},
 }
 
 

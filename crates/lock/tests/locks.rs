@@ -163,7 +163,10 @@ fn child_has_locks_though_threads_of_its_parent_sleep() {
             let mut status = -1;
             // SAFETY: waitpid(2) of our own child, with a place for its status.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            forked.fetch_add(u32::from(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0), Ordering::Relaxed);
+            forked.fetch_add(
+                u32::from(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0),
+                Ordering::Relaxed,
+            );
         }
         *held.lock() = true;
         changed.notify_all();
