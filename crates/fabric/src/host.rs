@@ -9,6 +9,7 @@ use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
 };
+use crate::liveness::Liveness;
 use crate::lock::prepare_barrier;
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
@@ -47,6 +48,8 @@ pub struct HostFabric {
     memory: Arc<HostMemory>,
     generation: u64,
     shown: Arc<Shown>,
+    /// By which peers see that this process has ended.
+    liveness: Liveness,
     /// What a thread sleeps on: the three below.
     sleep: Descriptor,
     kick: Arc<Descriptor>,
@@ -118,6 +121,8 @@ impl HostFabric {
             mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, Access::ReadWrite)?,
             swaps_at_a_limit: swaps_at_a_limit(),
         });
+        let liveness = Liveness::default();
+        liveness.hold_by_main_thread(&shown.tables.0);
         let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
         let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?);
@@ -145,6 +150,7 @@ impl HostFabric {
             memory,
             generation: fork::generation(),
             shown,
+            liveness,
             sleep,
             kick,
             neighbours: Mutex::new(neighbours),
@@ -396,6 +402,14 @@ impl Fabric for HostFabric {
         if is_new && self.any_unsteered.swap(false, Ordering::AcqRel) && self.network.is_steering_pending() {
             self.wait_for_steering();
         }
+    }
+
+    fn begin_thread(&self) {
+        self.liveness.hold(&self.shown.tables.0);
+    }
+
+    fn end_thread(&self) {
+        self.liveness.release();
     }
 
     fn tables(&self) -> &MappedWords {

@@ -14,6 +14,7 @@ mod forward;
 mod handshake;
 mod host;
 pub mod limits;
+mod liveness;
 pub mod lock;
 mod names;
 mod neighbours;

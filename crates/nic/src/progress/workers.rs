@@ -196,6 +196,7 @@ impl<F: Fabric> Nic<F> {
     /// leaves the work to the program while that polls.
     pub fn run(&self, stop: &AtomicBool) {
         *self.services.arming.thread.lock() = Some(std::thread::current());
+        self.fabric().begin_thread();
         let mailbox = self.fabric().mailbox().clone();
         let mut watch = PollWatch::new();
         let mut idle = Idle::default();
@@ -246,6 +247,7 @@ impl<F: Fabric> Nic<F> {
             attention::withdraw(&mailbox);
             watch.note(&before, &self.polls_done(self.fabric().now()));
         }
+        self.fabric().end_thread();
         *self.services.arming.thread.lock() = None;
     }
 }
