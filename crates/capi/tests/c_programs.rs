@@ -447,6 +447,68 @@ fn children_find_their_copy_of_the_heap() {
     }
 }
 
+/// By plain stores and loads, which no kernel refuses.
+#[test]
+fn operations_on_the_heap_of_a_dead_peer_are_lost() {
+    let program = compiled("tests/c/dead_heap.c");
+    for operation in ["put", "get", "atomic", "signal"] {
+        let folder = tempfile::tempdir().unwrap();
+        let member = |rank: &str| {
+            let mut command = Command::new(&program);
+            command.arg(operation).env("PAGEWIRE_PATH", "local").env("PAGEWIRE_JOB_FILE", folder.path());
+            command.env("PAGEWIRE_SIZE", "2").env("PAGEWIRE_RANK", rank);
+            command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+        };
+        let [first, mut second] = ["0", "1"].map(member);
+        let said = said(&first.wait_with_output().unwrap());
+        second.wait().unwrap();
+        assert_eq!(said, "", "{operation}");
+    }
+}
+
+/// A hash table takes messages of up to 128 MiB: the least range holds a small one.
+#[test]
+fn the_least_range_holds_a_small_table() {
+    let program = compiled("tests/c/small_table.c");
+    let folder = tempfile::tempdir().unwrap();
+    let member = |rank: &str| {
+        let mut command = Command::new(&program);
+        command.env("PAGEWIRE_HEAP_RANGE", "268435456").env("PAGEWIRE_JOB_FILE", folder.path());
+        command.env("PAGEWIRE_SIZE", "2").env("PAGEWIRE_RANK", rank);
+        command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    for child in ["0", "1"].map(member) {
+        assert_eq!(said(&child.wait_with_output().unwrap()), "");
+    }
+}
+
+/// The guide's first program in a process that may have little memory, or whose heap is to be too small.
+#[test]
+fn a_limit_of_memory_is_named() {
+    let program = compiled("examples/first_put.c");
+    let run = |limit: &str, range: Option<&str>| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -v {limit}; exec {}", program.display())]);
+        range.inspect(|range| _ = shell.env("PAGEWIRE_HEAP_RANGE", range));
+        output(&mut shell)
+    };
+    let errors = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    // KB: no heap of 1 TiB, and hardly the engine.
+    for limit in ["8000000", "200000"] {
+        let refused = run(limit, None);
+        let text = errors(&refused);
+        assert!(!refused.status.success() && text.contains("ulimit -v"), "{limit}: {text}");
+    }
+    let refused = run("8000000", None);
+    assert!(errors(&refused).contains("PAGEWIRE_HEAP_RANGE to fewer bytes"), "{}", errors(&refused));
+    said(&run("8000000", Some("268435456")));
+    for range in ["67108864", "268435457"] {
+        let text = errors(&run("unlimited", Some(range)));
+        let named = ["PAGEWIRE_HEAP_RANGE", range, "268435456 at least"];
+        assert!(named.iter().all(|name| text.contains(name)), "{range}: {text}");
+    }
+}
+
 /// Before a node, with one, and once the program calls the heap itself.
 #[test]
 fn malloc_from_the_heap_is_registered() {

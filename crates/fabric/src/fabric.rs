@@ -250,6 +250,12 @@ pub trait Fabric: Send + Sync + 'static {
     /// The application's memory.
     fn memory(&self) -> &Self::Memory;
 
+    /// The calling thread is the NIC thread from now on.
+    fn begin_thread(&self) {}
+
+    /// It is that no more.
+    fn end_thread(&self) {}
+
     /// Nanoseconds on a clock that never goes back.
     fn now(&self) -> u64;
 

@@ -10,6 +10,7 @@ use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
 };
 use crate::link_changes::LinkChanges;
+use crate::liveness::Liveness;
 use crate::lock::prepare_barrier;
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
@@ -50,6 +51,8 @@ pub struct HostFabric {
     memory: Arc<HostMemory>,
     owner: Owner,
     shown: Arc<Shown>,
+    /// By which peers see that this process has ended.
+    liveness: Liveness,
     /// What a thread sleeps on: `kick`, `neighbours`, `network` and `link_changes`.
     sleep: Descriptor,
     kick: Arc<Descriptor>,
@@ -122,6 +125,8 @@ impl HostFabric {
             mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, Access::ReadWrite)?,
             swaps_at_a_limit: swaps_at_a_limit(),
         });
+        let liveness = Liveness::default();
+        liveness.hold_by_main_thread(&shown.tables.0);
         let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
         let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?);
@@ -154,6 +159,7 @@ impl HostFabric {
             memory,
             owner: Owner::this_process(),
             shown,
+            liveness,
             sleep,
             kick,
             neighbours: Mutex::new(neighbours),
@@ -410,6 +416,14 @@ impl Fabric for HostFabric {
         if is_new && self.any_unsteered.swap(false, Ordering::AcqRel) && self.network.is_steering_pending() {
             self.wait_for_steering();
         }
+    }
+
+    fn begin_thread(&self) {
+        self.liveness.hold(&self.shown.tables.0);
+    }
+
+    fn end_thread(&self) {
+        self.liveness.release();
     }
 
     fn tables(&self) -> &MappedWords {

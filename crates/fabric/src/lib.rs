@@ -16,6 +16,7 @@ mod host;
 mod interfaces;
 pub mod limits;
 mod link_changes;
+mod liveness;
 pub mod lock;
 mod names;
 mod neighbours;

@@ -18,6 +18,7 @@ use crate::trust;
 use crate::words::{Access, MappedWords};
 use crate::{names, sockets};
 use connection::{Connection, Due, End, Pieces, Stage, Traceable, WithFiles, map};
+use pagewire_iommu::layout::LIVENESS;
 use pagewire_memory::HostProcess;
 use parking_lot::RwLock;
 use rustix::event::epoll;
@@ -473,6 +474,11 @@ impl Neighbours {
         // 4,096 exist at once, and a new one costs two processes a handshake: the numbers last for years.
         self.next_channel =
             self.next_channel.checked_add(1).ok_or_else(|| End::Because("channel numbers ran out".into()))?;
+        if peer.process.pid() != std::process::id() as i32 {
+            let word = pieces.tables.address(LIVENESS).cast();
+            // SAFETY: the word lies in the mapping of the peer's tables, which the clone keeps.
+            unsafe { peer.process.watch_word(word, Box::new(pieces.tables.clone())) };
+        }
         let channel = Channel {
             id,
             side,

@@ -113,6 +113,13 @@ impl MappedWords {
         Ok((words, file))
     }
 
+    /// Address of a word.
+    pub(crate) fn address(&self, index: usize) -> *const AtomicU64 {
+        assert!(index < self.length, "no such word");
+        // SAFETY: the mapping has so many words.
+        unsafe { self.start.add(index) }
+    }
+
     /// Maps a file that a peer sent, after a look at it: it must be a memory file of `length` words whose size nobody can
     /// change, so that no access to the mapping can ever raise SIGBUS.
     ///

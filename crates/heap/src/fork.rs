@@ -66,7 +66,9 @@ impl Copied {
     fn has(&self, address: usize) -> bool {
         match &self.content {
             Content::Whole { .. } => self.error.is_none() && self.space.contains(address),
-            Content::ThreadUnits(units) => units.iter().any(|unit| (unit.0..unit.0 + UNIT).contains(&address)),
+            Content::ThreadUnits(units) => {
+                units.iter().any(|unit| (unit.0..unit.0 + UNIT).contains(&address))
+            }
             Content::Inherited(_) => false,
         }
     }
@@ -219,7 +221,11 @@ pub unsafe fn around_fork(fork: impl FnOnce() -> libc::pid_t) -> libc::pid_t {
     unsafe {
         before();
         let child = fork();
-        if child == 0 { in_child() } else { in_parent() }
+        if child == 0 {
+            in_child()
+        } else {
+            in_parent()
+        }
         child
     }
 }

@@ -17,6 +17,10 @@ pub const SHARED_BASE: usize = 2;
 pub const SHARED_LENGTH: usize = 3;
 /// See [`SHARED_BASE`].
 pub const SHARED_FILE: usize = 4;
+/// A robust mutex that a thread of the process holds as long as it lives: the kernel marks its first word when the process ends.
+pub const LIVENESS: usize = 8;
+/// Words of that mutex.
+pub const LIVENESS_WORDS: usize = 8;
 /// Leased blocks of queue pair numbers, each plus one; zero: none.
 pub const BLOCKS: usize = 16;
 /// First region.
@@ -35,4 +39,5 @@ pub const LOG_WORDS: usize = 2;
 /// Words of the whole.
 pub const TABLE_WORDS: usize = LOGS + USER_DOMAINS * LOG_WORDS;
 
+const _: () = assert!(LIVENESS + LIVENESS_WORDS <= BLOCKS);
 const _: () = assert!(BLOCKS + MAX_BLOCKS <= REGIONS);

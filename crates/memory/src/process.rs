@@ -1,17 +1,19 @@
 //! Another process, named so that a reuse of its number is noticed.
 
 use crate::clock::tick;
+use crate::liveness::{Liveness, outlives_main_thread};
 use crate::mappings::{Kind, Mappings};
 use crate::pagemap::{Pagemap, Presence};
 use crate::shared_mapping::SharedMapping;
 use crate::{Absence, Segment, Uncancelled, above_standard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A process whose memory may be touched. Clones name the same one; once one of them is told that it has ended,
@@ -24,7 +26,8 @@ struct Inner {
     pid: i32,
     /// `None`: this process itself, or a kernel without pidfds (before 5.3).
     descriptor: Option<OwnedFd>,
-    gone: AtomicBool,
+    /// Whether it has ended, or has become another program.
+    liveness: Liveness,
     /// The tick at which it was last seen alive.
     seen: AtomicU64,
     pagemap: Pagemap,
@@ -87,7 +90,7 @@ impl HostProcess {
         HostProcess(Arc::new(Inner {
             pid,
             descriptor,
-            gone: AtomicBool::new(false),
+            liveness: Liveness::new(),
             seen: AtomicU64::new(0),
             pagemap: Pagemap::default(),
             mappings: Mappings::default(),
@@ -102,7 +105,7 @@ impl HostProcess {
 
     /// The process has ended, or has become another program: its memory is not touched any more.
     pub fn set_gone(&self) {
-        self.0.gone.store(true, Ordering::Release);
+        self.0.liveness.set_ended();
     }
 
     /// Whether it is the same process still, as of the last tick of the kernel's clock. The kernel gives process numbers
@@ -114,8 +117,29 @@ impl HostProcess {
     /// [`is_alive`](Self::is_alive) for a caller that knows the present tick.
     #[inline]
     pub(crate) fn is_alive_at(&self, now: u64) -> bool {
-        !self.0.gone.load(Ordering::Acquire)
+        (self.0.liveness.is_unmarked() || self.outlives_mark())
             && (now == self.0.seen.load(Ordering::Relaxed) || self.is_alive_still(now))
+    }
+
+    /// The word is marked: whether the process goes on all the same.
+    #[cold]
+    fn outlives_mark(&self) -> bool {
+        if !self.0.liveness.has_ended() && outlives_main_thread(self.0.pid) {
+            self.0.liveness.forget();
+            return true;
+        }
+        self.set_gone();
+        false
+    }
+
+    /// Has every look at the process begin at a word that the kernel marks with [`OWNER_DIED`](crate::OWNER_DIED) when it ends: of a robust mutex that a
+    /// thread of it holds (get_robust_list(2)). The first word counts.
+    ///
+    /// # Safety
+    /// The word is mapped here as long as `keeper` lives.
+    pub unsafe fn watch_word(&self, word: *const AtomicU32, keeper: Box<dyn Any + Send + Sync>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.liveness.watch(word, keeper) };
     }
 
     #[cold]

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result, system};
 use pagewire_fabric::HostFabric;
+use pagewire_heap::limits::{CHUNK, MOST_RANGE};
 use pagewire_heap::{HeapError, HeapOptions, HeapRef};
 use pagewire_memory::fork::{OncePerProcess, PerProcess};
 use pagewire_memory::guard;
@@ -70,6 +71,8 @@ pub(crate) fn is_copy(heap: &HeapRef) -> bool {
 
 /// Bytes of addresses that the heap reserves.
 const RANGE: &str = "PAGEWIRE_HEAP_RANGE";
+/// Bytes of the smallest range that a program may ask for: a small hash table fits, whose owner takes messages of up to 128 MiB.
+const LEAST_RANGE: usize = 256 << 20;
 
 /// The registered heap of this process: the first call makes it, and has peers of this host map it. It lives as long as the process.
 ///
@@ -120,9 +123,13 @@ fn publish(heap: &'static HeapRef, nic: &Nic<Host>) -> Result<()> {
 fn make_heap(fork_copies: bool) -> Result<&'static HeapRef> {
     let options = HeapOptions { range: range()?, fork_copies, ..HeapOptions::default() };
     let made = HeapRef::new(options).map_err(|error| match error {
-        HeapError::AddressSpace { .. } | HeapError::FileSize { .. } => {
-            Error::Environment { variable: RANGE, why: format!("not set, or too large: {error}") }
+        HeapError::AddressSpace { range, limit } => {
+            too_large(range, &format!("RLIMIT_AS (ulimit -v) is {limit} bytes"))
         }
+        HeapError::FileSize { range, limit } => {
+            too_large(range, &format!("RLIMIT_FSIZE (ulimit -f) is {limit} bytes"))
+        }
+        HeapError::Range { range } => wrong_range(&range.to_string()),
         error => error.into(),
     })?;
     Ok(Box::leak(Box::new(made)))
@@ -130,13 +137,32 @@ fn make_heap(fork_copies: bool) -> Result<&'static HeapRef> {
 
 /// Bytes of addresses of the heap.
 fn range() -> Result<usize> {
-    match std::env::var_os(RANGE) {
-        None => Ok(HeapOptions::default().range),
-        Some(value) => (value.to_string_lossy().parse()).map_err(|why| Error::Environment {
+    let Some(value) = std::env::var_os(RANGE) else { return Ok(HeapOptions::default().range) };
+    match value.to_string_lossy().parse::<usize>() {
+        Ok(range) if range >= LEAST_RANGE => Ok(range),
+        Ok(range) => Err(wrong_range(&range.to_string())),
+        Err(why) => Err(Error::Environment {
             variable: RANGE,
             why: format!("{value:?}, which is no number of bytes: {why}"),
         }),
     }
+}
+
+/// A limit of the process is in the way of the range.
+fn too_large(range: usize, limit: &str) -> Error {
+    let value = if std::env::var_os(RANGE).is_some() { "too large" } else { "not set, so too large" };
+    let why = format!(
+        "{value} for this process: {limit}, and the heap takes {range} bytes: raise the limit, or set {RANGE} to fewer bytes, a \
+         multiple of {CHUNK} and {LEAST_RANGE} at least"
+    );
+    Error::Environment { variable: RANGE, why }
+}
+
+fn wrong_range(value: &str) -> Error {
+    let why = format!(
+        "{value}: it must be a multiple of 32 MiB ({CHUNK} bytes), {LEAST_RANGE} at least and {MOST_RANGE} at most"
+    );
+    Error::Environment { variable: RANGE, why }
 }
 
 fn path() -> Result<PathChoice> {

@@ -2,6 +2,7 @@
 
 use crate::bootstrap::JobError;
 use crate::token::TokenError;
+use pagewire_fabric::{Explained, shortage};
 use pagewire_heap::HeapError;
 use pagewire_nic::AttributeError;
 use std::fmt;
@@ -72,13 +73,13 @@ pub enum Error {
     #[error("{what}: {why}")]
     Engine { what: &'static str, why: pagewire_nic::Error },
     /// The operating system refused.
-    #[error("{what}: {why}")]
+    #[error("{what}: {}", Explained(why))]
     System { what: String, why: std::io::Error },
     /// This process was forked from the one that made the object. A forked child makes a node of its own.
     #[error("{FORKED}")]
     Forked,
     /// There is no memory for a region or a buffer.
-    #[error("there is no memory for {0} bytes")]
+    #[error("there is no memory for {0} bytes{limit}", limit = memory_limit())]
     NoMemory(u64),
     /// The registered heap refused.
     #[error("{0}{hint}", hint = heap_hint(_0))]
@@ -111,11 +112,20 @@ impl fmt::Debug for Error {
 }
 
 /// How the one heap of a process is made larger, where its error speaks of options that this interface makes it with.
-fn heap_hint(error: &HeapError) -> &'static str {
+fn heap_hint(error: &HeapError) -> String {
     match error {
-        HeapError::Exhausted { .. } => " (the registered heap of a process: PAGEWIRE_HEAP_RANGE)",
-        _ => "",
+        HeapError::Exhausted { .. } => " (the registered heap of a process: PAGEWIRE_HEAP_RANGE)".to_owned(),
+        HeapError::System { error, .. } => {
+            shortage(error).map_or_else(String::new, |limit| format!(": {limit}"))
+        }
+        _ => String::new(),
     }
+}
+
+/// Which limit keeps this process from memory, if one does.
+fn memory_limit() -> String {
+    let refused = std::io::Error::from_raw_os_error(libc::ENOMEM);
+    shortage(&refused).map_or_else(String::new, |limit| format!(": {limit}"))
 }
 
 /// Says what the engine was asked for when it refused.

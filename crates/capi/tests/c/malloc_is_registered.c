@@ -5,7 +5,7 @@
 
 int main(void)
 {
-	char *large = malloc(100000), *small = malloc(100), *object;
+	char *large = calloc(100000, 1), *small = calloc(100, 1), *object;
 	pw_node *node;
 
 	printf("%d %d, ", pw_is_registered(large), pw_is_registered(small));

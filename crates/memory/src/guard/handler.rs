@@ -66,7 +66,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     // handler returns (sigaction(2)). The symbols are labels; only their addresses are used.
     unsafe {
         // First of all: what the rest of this looks at may be what the child does not have yet.
-        if signal == libc::SIGSEGV && !is_sent(signal, info) && fork_window::place((*info).si_addr() as usize) {
+        if signal == libc::SIGSEGV && !is_sent(signal, info) && fork_window::place((*info).si_addr() as usize)
+        {
             return;
         }
         let context = context.cast::<libc::ucontext_t>();

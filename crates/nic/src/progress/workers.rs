@@ -197,6 +197,7 @@ impl<F: Fabric> Nic<F> {
     pub fn run(&self, stop: &AtomicBool) {
         pagewire_memory::open_all_keys();
         *self.services.arming.thread.lock() = Some(std::thread::current());
+        self.fabric().begin_thread();
         let mailbox = self.fabric().mailbox().clone();
         let mut watch = PollWatch::new();
         let mut idle = Idle::default();
@@ -247,6 +248,7 @@ impl<F: Fabric> Nic<F> {
             attention::withdraw(&mailbox);
             watch.note(&before, &self.polls_done(self.fabric().now()));
         }
+        self.fabric().end_thread();
         *self.services.arming.thread.lock() = None;
     }
 }
