@@ -231,6 +231,21 @@
 #define PW_COUNT_GETS 2
 
 /**
+ * The source is a node: peer names it.
+ */
+#define PW_SOURCE_NODE 1
+
+/**
+ * The source is a queue pair of the verbs: gid and queue_pair name it.
+ */
+#define PW_SOURCE_QUEUE_PAIR 2
+
+/**
+ * The source belongs to no job, or to another one.
+ */
+#define PW_NO_RANK UINT64_MAX
+
+/**
  * A checkpoint is on the disk when it is saved.
  */
 #define PW_SYNC 0
@@ -748,7 +763,7 @@ typedef struct {
      */
     uint64_t length;
     /**
-     * Who accesses: a number that no other source of the log has at the same time.
+     * Who accesses: a number that no other source of the log has at the same time. pw_source_find() names the peer.
      */
     uint64_t source;
     /**
@@ -781,8 +796,8 @@ typedef struct {
  * A function that handles accesses. context is what was given along with it. The access is valid until it returns.
  *
  * It may call the library: put, get, flush, atomics. While it waits, its log goes on being read, as far as four times its bytes. Two owners whose handlers
- * wait for each other get PW_PEER_LOST after 10 seconds. Operations of one node to one peer are in order: what a handler starts waits behind a pw_flush_handled() of the same
- * node to the same peer. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
+ * wait for each other get PW_PEER_LOST after 10 seconds. Operations of one node to one peer are in order, but for pw_flush_handled(): nothing that is
+ * started later waits behind it. An exception of C++, longjmp(3) and pthread_exit(3) must not leave it, as they would end the process;
  * pagewire.hpp catches exceptions.
  */
 typedef void (*pw_handler)(void *context, const pw_access *access);
@@ -802,7 +817,7 @@ typedef struct {
 } pw_counts;
 
 /**
- * When a thread that sleeps is woken: what comes first. A source that has less than a quarter of its space left wakes it, too.
+ * When a thread that sleeps is woken: what comes first. A source that has less than a quarter of its space left wakes it, too, and so does a flush of handlers.
  */
 typedef struct {
     /**
@@ -964,6 +979,32 @@ typedef struct {
      */
     pw_access_counts counts;
 } pw_numbered_counts;
+
+/**
+ * Who made an access.
+ */
+typedef struct {
+    /**
+     * The node. Zeros if the source is none.
+     */
+    pw_peer peer;
+    /**
+     * The GID of the port of a queue pair. Zeros if the source is none.
+     */
+    uint8_t gid[16];
+    /**
+     * The rank in the job of this node, or PW_NO_RANK.
+     */
+    uint64_t rank;
+    /**
+     * The number of the queue pair at its port. 0 if the source is none.
+     */
+    uint32_t queue_pair;
+    /**
+     * PW_SOURCE_NODE or PW_SOURCE_QUEUE_PAIR.
+     */
+    uint32_t kind;
+} pw_source;
 
 /**
  * Memory that is saved and restored.
@@ -1967,7 +2008,8 @@ pw_error pw_take_faults(pw_node *node,
 
 /**
  * Waits until the owner's handlers have returned for all accesses to this peer that were started before. domain: only those that are in one log of the owner
- * (pw_log_domain() there), or PW_ALL_DOMAINS. It ends at once where nothing was logged. While a handler does not return it does not end, either: see
+ * (pw_log_domain() there), or PW_ALL_DOMAINS. It has them begin at once, whatever number of records or time their thread waits for (pw_events). It ends at once
+ * where nothing was logged. What is started behind it does not wait for it. While a handler does not return it does not end, either: see
  * pw_flush_handled_start() for a bound. A handler that waits so for its own log waits for itself.
  *
  * PW_ARGUMENT, PW_PEER_LOST.
@@ -2171,9 +2213,9 @@ pw_error pw_counting_reset(pw_counting *counting, pw_access_counts *counts);
 pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
 
 /**
- * What each source did: a connection of a peer. One that was connected anew is another.
+ * What each peer did, by the number of a source of its, which is one of its connections: see pw_source_find().
  *
- * list: most places, NULL if most is 0. *count gets how many sources there are, which may be more. PW_ARGUMENT, PW_HANDLE.
+ * list: most places, NULL if most is 0. *count gets how many peers there are, which may be more. PW_ARGUMENT, PW_HANDLE.
  */
 pw_error pw_counting_sources(pw_counting *counting,
                              pw_numbered_counts *list,
@@ -2188,6 +2230,16 @@ pw_error pw_counting_sources(pw_counting *counting,
  */
 pw_error pw_counting_export(pw_counting *counting,
                             pw_token *token);
+
+/**
+ * Says who a source is, by the number that a pw_access or pw_counting_sources() gives. The last 65,536 connections that have ended are known, too.
+ * A handler may call it.
+ *
+ * PW_ARGUMENT: nobody is known by this number, or no more; found is NULL. PW_HANDLE.
+ */
+pw_error pw_source_find(pw_node *node,
+                        uint64_t source,
+                        pw_source *found);
 
 /**
  * Opens a file of checkpoints of some memory, and makes it if there is none. One process at a time has it open. *checkpoint is NULL after an error. The node

@@ -80,6 +80,10 @@
 
 #define PW_COUNT_GETS 2
 
+#define PW_SOURCE_NODE 1
+
+#define PW_SOURCE_QUEUE_PAIR 2
+
 #define PW_SYNC 0
 
 #define PW_NO_SYNC 1
@@ -320,6 +324,14 @@ typedef struct {
     uint64_t number;
     pw_access_counts counts;
 } pw_numbered_counts;
+
+typedef struct {
+    pw_peer peer;
+    uint8_t gid[16];
+    uint64_t rank;
+    uint32_t queue_pair;
+    uint32_t kind;
+} pw_source;
 
 typedef struct {
     void *address;
@@ -701,6 +713,8 @@ pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, si
 pw_error pw_counting_sources(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
 
 pw_error pw_counting_export(pw_counting *counting, pw_token *token);
+
+pw_error pw_source_find(pw_node *node, uint64_t source, pw_source *found);
 
 pw_error pw_checkpoint_open(pw_node *node,
                             const char *path,
