@@ -9,6 +9,9 @@ from ._conditional import Peer
 from ._errors import check
 from ._library import ffi, lib
 
+#: PW_NO_RANK of pagewire.h.
+NO_RANK = 2**64 - 1
+
 
 @dataclass(frozen=True)
 class Source:
@@ -28,6 +31,6 @@ def find_source(node: Any, number: int) -> Source:
     place = ffi.new("pw_source *")
     check(lib.pw_source_find(node, number, place))
     if place.kind == lib.PW_SOURCE_NODE:
-        rank = None if place.rank == lib.PW_NO_RANK else int(place.rank)
+        rank = None if place.rank == NO_RANK else int(place.rank)
         return Source(Peer(bytes(ffi.buffer(ffi.addressof(place, "peer")))), rank, None, None)
     return Source(None, None, bytes(place.gid), int(place.queue_pair))

@@ -473,6 +473,25 @@ mod tests {
     use super::*;
     use crate::{FaultHandling, Link, RefusalScope, RemoteRights};
 
+    /// A READ that the requester has cut, and one behind it that asks for the same.
+    #[test]
+    fn requests_of_one_read_are_one() {
+        let mut responder = Responder { max_dest_rd_atomic: 1, ..Responder::default() };
+        let mut note = |packets, (length, after)| {
+            let psn = responder.expected;
+            let read = responder.note_read(psn, packets, (length, after));
+            responder.expected = psn.plus(packets);
+            (read.psn, read.packets, read.length, read.to_come)
+        };
+        let [first, next] = [Psn::new(0), Psn::new(12)];
+        assert_eq!(note(4, (4096, 8192)), (first, 4, 12_288, 8192));
+        assert_eq!(note(4, (4096, 4096)), (first, 8, 12_288, 4096));
+        assert_eq!(note(4, (4096, 0)), (first, 12, 12_288, 0));
+        assert_eq!(note(4, (4096, 0)), (next, 4, 4096, 0));
+        assert!(responder.executed_read(Psn::new(6), 4).is_some_and(|read| read.psn == first));
+        assert!(responder.executed_read(Psn::new(10), 4).is_none(), "they are of two");
+    }
+
     #[test]
     fn a_repeated_atomic_gets_its_own_result_though_its_psn_is_used_again() {
         let mut responder = Responder::new(&RcSettings {

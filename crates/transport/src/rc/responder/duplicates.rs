@@ -121,7 +121,7 @@ impl Responder {
     }
 
     /// The READ that has so many responses from `psn` on, if it is one of the latest.
-    fn executed_read(&self, psn: Psn, packets: u32) -> Option<ExecutedRead> {
+    pub(super) fn executed_read(&self, psn: Psn, packets: u32) -> Option<ExecutedRead> {
         self.executed_reads.iter().rev().find(|read| read.has(psn, packets)).copied()
     }
 
