@@ -289,12 +289,26 @@ impl Client {
         let line = read_line(&mut self.stream, REPLY_BYTES, deadline)
             .with_context(|| format!("the server at {} does not answer", self.server))?;
         match serde_json::from_slice(&line) {
-            Ok(Reply::Refused { why }) => bail!("{}: {}", self.server, crate::report::printable(&why)),
+            Ok(Reply::Refused { why }) => {
+                bail!(ServerRefusal(format!("{}: {}", self.server, crate::report::printable(&why))))
+            }
             Ok(reply) => Ok(reply),
             Err(_) => bail!("what answers at {} is no 'pagewire serve' of this version", self.server),
         }
     }
 }
+
+/// What a server has refused, and why, as it says.
+#[derive(Debug)]
+pub struct ServerRefusal(String);
+
+impl std::fmt::Display for ServerRefusal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ServerRefusal {}
 
 /// A line of at most `most` bytes, by this time.
 ///

@@ -444,7 +444,7 @@ fn advice(why: &io::Error) -> Option<&'static str> {
             "the disk quota is used up; nothing that was flushed is lost, and lookups go on: free space there, and do this again"
         }
         io::ErrorKind::FileTooLarge => {
-            "nothing that was flushed is lost, and lookups go on: raise the limit, and start the process again"
+            "nothing that was flushed is lost, and lookups go on: raise the limit (prlimit(1) does so while the process runs), and do this again"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
             "nothing that was flushed is lost, and lookups go on: mount the file system for writing, and do this again"

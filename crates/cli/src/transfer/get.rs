@@ -4,7 +4,7 @@ use super::hasher::Hasher;
 use super::pieces::transfer;
 use super::{Done, Remote, Transfers, checksum, seconds};
 use crate::arguments::GetArguments;
-use crate::directory::{Ask, Client, Opened, Place, Reply, is_good_name};
+use crate::directory::{Ask, Client, Opened, Place, Reply, ServerRefusal, is_good_name};
 use crate::interrupt::Interrupted;
 use anyhow::{Context, Error, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
@@ -76,7 +76,14 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
         }
         (sum, expected.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let kept = |error: Error| partial.explain(with_reason(error, place), length);
+    let kept = |error: Error| match refusal_now(&error, place) {
+        Some(refusal) => {
+            // Nobody goes on with it. A directory that cannot be changed keeps it.
+            let _ = std::fs::remove_file(&partial.path);
+            error.context(refusal)
+        }
+        None => partial.explain(error, length),
+    };
     let (sum, expected) = (sum.map_err(kept)?, expected.map_err(kept)?);
     if sum != expected {
         partial.remove()?;
@@ -114,15 +121,12 @@ fn opened_again(place: &Place) -> Result<Opened> {
     }
 }
 
-/// An error of a transfer, and what the server says against another one: it knows whether the file became shorter.
-fn with_reason(error: Error, place: &Place) -> Error {
+/// Why the server refuses the file now, where a transfer has failed: it knows whether the file became shorter. `None`: it does not.
+fn refusal_now(error: &Error, place: &Place) -> Option<ServerRefusal> {
     if error.is::<Interrupted>() {
-        return error;
+        return None;
     }
-    match opened_again(place) {
-        Ok(_) => error,
-        Err(reason) => error.context(format!("{reason:#}")),
-    }
+    opened_again(place).err()?.downcast().ok()
 }
 
 /// Gets what the partial file has not, and gives the checksum of all.

@@ -500,22 +500,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     fn withheld<T>(&mut self, withheld: Withheld, denial: Denial) -> Outcome<T> {
         match withheld {
             Withheld::Wait(reason) => self.wait(reason),
-            Withheld::Refused(Cause::LogDamaged) => Outcome::Denied(Denial::Operational),
-            Withheld::Refused(Cause::NotMapped) => Outcome::Denied(self.unmapped(denial)),
-            Withheld::Refused(_) => Outcome::Denied(denial),
-        }
-    }
-
-    /// How an access to memory that a key names, and that is not mapped or not so, is refused. Verbs programs get the remote access error that
-    /// pagewire(7) promises. A node of the native interface learns that the key is valid and the memory is gone.
-    #[cold]
-    fn unmapped(&self, denial: Denial) -> Denial {
-        let queue_pair = self.queue_pair;
-        match denial {
-            Denial::RemoteAccess if queue_pair.services.interception.connects_nodes(queue_pair.number) => {
-                Denial::Operational
-            }
-            denial => denial,
+            Withheld::Refused(cause) => Outcome::Denied(self.denial_of(cause, denial)),
         }
     }
 

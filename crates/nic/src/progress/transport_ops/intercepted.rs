@@ -326,6 +326,29 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             Err(withheld) => self.withheld(withheld, denial),
         }
     }
+
+    /// How an access is refused for a cause, which is of a region if it is nothing else.
+    #[cold]
+    pub(super) fn denial_of(&self, cause: Cause, of_region: Denial) -> Denial {
+        match cause {
+            Cause::LogDamaged => Denial::Operational,
+            Cause::NotMapped => self.unmapped(of_region),
+            _ => of_region,
+        }
+    }
+
+    /// How an access to memory that a key names, and that is not mapped or not so, is refused. Verbs programs get the remote access error that
+    /// pagewire(7) promises. A node of the native interface learns that the key is valid and the memory is gone.
+    #[cold]
+    pub(super) fn unmapped(&self, denial: Denial) -> Denial {
+        let queue_pair = self.queue_pair;
+        match denial {
+            Denial::RemoteAccess if queue_pair.services.interception.connects_nodes(queue_pair.number) => {
+                Denial::Operational
+            }
+            denial => denial,
+        }
+    }
 }
 
 /// Who accesses by a queue pair.
