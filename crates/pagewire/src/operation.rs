@@ -2,8 +2,8 @@
 
 use crate::connection::Connection;
 use crate::error::{Failure, OperationError};
+use crate::operation_end::{OperationEnd, WakerFate};
 use crate::pending::{Abandoned, AnyPending, Pending, Sleep};
-use crate::waits::ends::{Ends, WakerFate};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -168,7 +168,7 @@ impl<B: Send + 'static> Operation<B> {
     }
 }
 
-impl<B: Send + 'static> Ends for Operation<B> {
+impl<B: Send + 'static> OperationEnd for Operation<B> {
     fn is_ended(&self) -> bool {
         match &self.0 {
             Progress::Executed(_) => true,
@@ -194,12 +194,6 @@ impl<B: Send + 'static> Ends for Operation<B> {
                 WakerFate::of(started.connection.completions().sleep(&*started.pending, waker))
             }
         }
-    }
-}
-
-impl WakerFate {
-    pub(crate) fn of(sleep: Sleep) -> Self {
-        if sleep == Sleep::Ended { WakerFate::Ended } else { WakerFate::WokenAtEnd }
     }
 }
 
