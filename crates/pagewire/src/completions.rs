@@ -325,7 +325,7 @@ impl Wakeup {
 }
 
 /// Wakes a thread that waits for an operation.
-struct Unpark(Thread);
+pub(crate) struct Unpark(pub Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {

@@ -77,6 +77,7 @@ mod mapped_file;
 mod memory;
 mod node;
 mod operation;
+mod operation_end;
 mod part;
 mod peers;
 mod pending;
@@ -106,6 +107,7 @@ pub use conditional::{Canceller, Direction, HeldWrite, OpenedByPeer, Released, T
 pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
 pub use flush::Flush;
+pub use limits::FOREVER;
 pub use mapped_file::MappedFile;
 pub use node::Node;
 pub use operation::Operation;
@@ -118,7 +120,7 @@ pub use signals::{
     signal_reaches_all, signal_reaches_any, signal_wait_all, signal_wait_any, signal_wait_some,
 };
 pub use token::{Peer, Token, TokenError};
-pub use waits::{FOREVER, Waitable, wait_all, wait_any, wait_some};
+pub use waits::{Waitable, wait_all, wait_any, wait_some};
 
 /// The tables of conditional writes, and their messages: the simulator plays both sides by them, in virtual time.
 #[doc(hidden)]

@@ -3,6 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// A time without a bound.
+pub const FOREVER: Duration = Duration::MAX;
+
 /// Peers that a node may have operations under way to, and as many that may have such to it.
 pub const MAX_PEERS: usize = 4096;
 

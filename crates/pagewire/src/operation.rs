@@ -2,8 +2,8 @@
 
 use crate::connection::Connection;
 use crate::error::{Failure, OperationError};
+use crate::operation_end::{OperationEnd, WakerFate};
 use crate::pending::{Abandoned, AnyPending, Pending, Sleep};
-use crate::waits::ends::{Ends, WakerFate};
 use pagewire_memory::fork::Owner;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -179,7 +179,7 @@ fn executed<B>(result: Option<B>, owner: Owner) -> Result<B, OperationError<B>> 
     Err(OperationError { buffer, failure: Failure::Forked { operation: "an operation" } })
 }
 
-impl<B: Send + 'static> Ends for Operation<B> {
+impl<B: Send + 'static> OperationEnd for Operation<B> {
     fn is_ended(&self) -> bool {
         match &self.0 {
             Progress::Executed(..) => true,
@@ -205,12 +205,6 @@ impl<B: Send + 'static> Ends for Operation<B> {
                 WakerFate::of(started.connection.completions().sleep(&*started.pending, waker))
             }
         }
-    }
-}
-
-impl WakerFate {
-    pub(crate) fn of(sleep: Sleep) -> Self {
-        if sleep == Sleep::Ended { WakerFate::Ended } else { WakerFate::WokenAtEnd }
     }
 }
 

@@ -2,8 +2,7 @@
 
 use crate::completions::Completions;
 use crate::error::{Error, Result};
-use crate::limits::{SIGNAL_SLEEP, SPIN};
-use crate::waits::FOREVER;
+use crate::limits::{FOREVER, SIGNAL_SLEEP, SPIN};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;

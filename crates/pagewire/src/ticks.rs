@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 /// Wakes tasks after a while. Its thread starts with the first one.
 #[derive(Default)]
-pub(crate) struct Ticks(Arc<Shared>);
+pub(crate) struct Ticks(Arc<TickList>);
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct TickList {
+    state: Mutex<TickState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct TickState {
     due: Vec<(Instant, Waker)>,
     has_thread: bool,
     is_closed: bool,
@@ -41,7 +41,7 @@ impl Ticks {
         self.0.changed.notify_one();
     }
 
-    fn ensure_thread(&self, state: &mut State) -> bool {
+    fn ensure_thread(&self, state: &mut TickState) -> bool {
         if !state.has_thread {
             let shared = self.0.clone();
             match pagewire_fabric::spawn("pagewire-signal", move || shared.serve()) {
@@ -69,7 +69,7 @@ impl Drop for Ticks {
     }
 }
 
-impl Shared {
+impl TickList {
     fn serve(&self) {
         let mut state = self.state.lock();
         while !state.is_closed {

@@ -2,17 +2,15 @@
 //!
 //! Operations of several nodes may stand in one list, with held writes and releases among them. A time of zero looks once.
 
+use crate::completions::Unpark;
 use crate::conditional::{HeldWrite, Released};
 use crate::limits::{SIGNAL_SLEEP, SPIN, WORK_PAUSE};
 use crate::operation::Operation;
+use crate::operation_end::{OperationEnd, WakerFate};
 use crate::waiting;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
-use std::thread::Thread;
+use std::task::Waker;
 use std::time::{Duration, Instant};
-
-/// A time without a bound.
-pub const FOREVER: Duration = Duration::MAX;
 
 /// What has an end: an [`Operation`], a [`HeldWrite`] or a [`Released`]. Programs have no implementations of their own.
 ///
@@ -28,37 +26,7 @@ pub const FOREVER: Duration = Duration::MAX;
 /// # Ok(())
 /// # }
 /// ```
-pub trait Waitable: Ends {}
-
-/// What [`Waitable`] needs.
-pub(crate) mod ends {
-    use std::task::Waker;
-
-    /// What becomes of a waker that is left with something.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum WakerFate {
-        Ended,
-        WokenAtEnd,
-        /// Nothing wakes it: look again soon.
-        NotKept,
-    }
-
-    pub trait Ends {
-        /// Whether it has ended, by what is known already.
-        fn is_ended(&self) -> bool;
-
-        /// Whether it has ended. Polls the engine once where it has not.
-        fn poll_end(&self) -> bool;
-
-        /// What [`poll_end`](Self::poll_end) polls. One call is enough for all with the same number.
-        fn polled(&self) -> usize;
-
-        /// Has somebody woken when it ends.
-        fn wake_at_end(&self, waker: &Waker) -> WakerFate;
-    }
-}
-
-use ends::{Ends, WakerFate};
+pub trait Waitable: OperationEnd {}
 
 impl<B: Send + 'static> Waitable for Operation<B> {}
 impl<B: Send + 'static> Waitable for HeldWrite<B> {}
@@ -186,12 +154,4 @@ fn sleep(operations: &[&dyn Waitable], time: Duration) {
         }
     }
     std::thread::park_timeout(most);
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }

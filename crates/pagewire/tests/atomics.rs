@@ -88,7 +88,9 @@ fn halves_are_changed_side_by_side() {
                 // Several at a time.
                 for _ in 0..EACH / 10 {
                     let started: Vec<_> = (0..10).map(|_| remote.fetch_add_32(offset, 3)).collect();
-                    started.into_iter().for_each(|add| drop(add.wait().unwrap()));
+                    for add in started {
+                        add.wait().unwrap();
+                    }
                 }
             });
         }
@@ -100,7 +102,7 @@ fn halves_are_changed_side_by_side() {
     assert_eq!(table.words()[0].load(Relaxed), expected);
 }
 
-fn rule_of<W: std::fmt::Debug>(operation: Operation<W>) -> Rule {
+fn rule_of<W: std::fmt::Debug + Send + 'static>(operation: Operation<W>) -> Rule {
     match operation.wait().unwrap_err().failure {
         Failure::Refused { rule, side: Side::Caller, .. } => rule,
         other => panic!("{other}"),

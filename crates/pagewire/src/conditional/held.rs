@@ -7,9 +7,9 @@ use crate::error::{Error, Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
 use crate::node::Node;
 use crate::operation::Started;
+use crate::operation_end::{OperationEnd, WakerFate};
 use crate::pending::{Pending, Sleep};
 use crate::token::Peer;
-use crate::waits::ends::{Ends, WakerFate};
 use pagewire_nic::ScatterGather;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -394,7 +394,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     }
 }
 
-impl<B: Send + 'static> Ends for HeldWrite<B> {
+impl<B: Send + 'static> OperationEnd for HeldWrite<B> {
     fn is_ended(&self) -> bool {
         self.operation.is_ended()
     }

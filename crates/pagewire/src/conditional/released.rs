@@ -6,11 +6,11 @@ use crate::conditional::releases::Opening;
 use crate::conditional::{Conditional, Direction, RELEASE, ReleaseEnd, Tag};
 use crate::error::{Failure, OperationError, Result};
 use crate::node::Node;
+use crate::operation_end::{OperationEnd, WakerFate};
 use crate::region::Region;
 use crate::rights::Rights;
 use crate::services::{Export, Services};
 use crate::token::{Peer, Token};
-use crate::waits::ends::{Ends, WakerFate};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -525,7 +525,7 @@ impl Drop for Released {
     }
 }
 
-impl Ends for Released {
+impl OperationEnd for Released {
     fn is_ended(&self) -> bool {
         self.end.is_ended()
     }

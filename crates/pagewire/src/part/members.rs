@@ -135,8 +135,9 @@ impl Members {
         let given = self.publish(round, bytes)?;
         let note = Note::of(round, given.as_ref());
         let sent = self.send(round, 0, note)?;
-        self.finish(round, 0, sent)?;
         self.wait_for_note(round, 0)?;
+        // The leader has the note, though it may have left before it acknowledged it.
+        self.end(round, 0, sent);
         let answer = self.note(round, 0)?;
         let Some(got) = self.start_get(round, 0, &answer)? else {
             return Ok(vec![Vec::new(); self.tokens.len()]);
@@ -147,7 +148,7 @@ impl Members {
         let offset = self.offset_of(0, TAKEN);
         let leader = self.open(round, 0)?;
         let taken = leader.signal_only(leader.signal(offset).set(round.operation.number));
-        self.finish(round, 0, taken)?;
+        self.end(round, 0, taken);
         Ok(all)
     }
 
@@ -179,12 +180,15 @@ impl Members {
         for rank in members.clone() {
             sent.push(self.send(round, rank, answer)?);
         }
+        // All have come, so the operation is done. A member may have left as soon as it saw the answer; the next operation misses it.
         for (rank, sent) in members.clone().zip(sent) {
-            self.finish(round, rank, sent)?;
+            self.end(round, rank, sent);
         }
         if given.is_some() {
             for rank in members {
-                self.wait_for(round, rank, TAKEN)?;
+                if let Err(error) = self.wait_for(round, rank, TAKEN) {
+                    log::debug!("what was given to a part is not waited for: {error}");
+                }
             }
         }
         Ok(all)
@@ -246,6 +250,13 @@ impl Members {
             return Err(round.wait.absent(round.operation, Ranks::from_iter([rank]), PLACE));
         }
         started.wait().map_err(|error| lost(round, rank, error.to_string()))
+    }
+
+    /// Waits for the end of what the other side need not have acknowledged.
+    fn end<B: Send + 'static>(&self, round: Round, rank: usize, started: Started<B>) {
+        if let Err(error) = self.finish(round, rank, started) {
+            log::debug!("a member has left: {error}");
+        }
     }
 
     /// Waits for the note of a member.

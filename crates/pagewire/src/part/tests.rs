@@ -49,7 +49,8 @@ fn part_has_ranks_and_exchanges() {
         for round in 0..20 {
             let bytes = vec![rank as u8; rank * 1000 * (round % 3)];
             let all = part.all_gather_bytes(&bytes).unwrap();
-            let expected: Vec<_> = members.iter().map(|rank| vec![*rank as u8; rank * 1000 * (round % 3)]).collect();
+            let expected: Vec<_> =
+                members.iter().map(|rank| vec![*rank as u8; rank * 1000 * (round % 3)]).collect();
             assert_eq!(all, expected);
             part.barrier().unwrap();
             let root = round % part.size();

@@ -24,7 +24,20 @@ static void job(void)
     char text[300];
     pw_token of;
 
+    pw_part *part = NULL, *inner = NULL;
+    int descriptor;
+
     DO(pw_barrier(NODE));
+    DO(pw_barrier_for(NODE, any()));
+    /* From then on all operations of the node are those of a connection. */
+    DO(pw_node_descriptor(NODE, one_in(64) ? &descriptor : NULL));
+    DO(pw_split(NODE, any(), (int64_t)any(), one_in(8) ? NULL : &part));
+    DO(pw_part_split(part, one_in(4) ? PW_NO_PART : any(), 0, &inner));
+    DO(pw_part_barrier_for(inner, any()));
+    DO(pw_part_all_gather(part, one_in(8) ? NULL : arena, below(sizeof all), all));
+    (void)(pw_part_rank(part) + pw_part_size(part));
+    DO(pw_part_free(inner));
+    DO(pw_part_free(part));
     size_t size = one_in(8) ? SIZE_MAX - below(4096) : below(sizeof all);
     DO(pw_all_gather(NODE, one_in(8) ? NULL : arena, size, one_in(8) ? NULL : all));
     DO(pw_broadcast(NODE, number(1), one_in(8) ? NULL : all, size));
@@ -216,10 +229,49 @@ static void results(void)
         DO(one_in(2) ? pw_flush(REMOTE) : pw_flush_all(NODE));
 }
 
+static void several(void)
+{
+    pw_operation *list[PIECES];
+    pw_signal_wish wishes[PIECES];
+    size_t count = number(PIECES), indices[PIECES], found;
+
+    if (count > PIECES)
+        count = below(PIECES);
+    for (size_t i = 0; i < PIECES; i++) {
+        list[i] = one_in(4) ? NULL : handle((void **)operations, OPERATIONS);
+        wishes[i].word = one_in(4) ? NULL : (uint64_t *)(room + (below(ROOM - 8) & (one_in(8) ? -1ull : -8ull)));
+        wishes[i].value = any();
+        wishes[i].wish = number(5);
+    }
+    DO(pw_wait_any(one_in(8) ? NULL : list, count, below(300000), one_in(8) ? NULL : &found));
+    DO(pw_wait_some(one_in(8) ? NULL : list, count, below(300000), one_in(8) ? NULL : indices, one_in(8) ? NULL : &found));
+    DO(pw_wait_all(one_in(8) ? NULL : list, count, below(300000)));
+    DO(pw_signal_wait_any(NODE, one_in(8) ? NULL : wishes, count, below(100000), one_in(8) ? NULL : &found));
+    DO(pw_signal_wait_some(NODE, wishes, count, below(100000), one_in(8) ? NULL : indices, one_in(8) ? NULL : &found));
+    DO(pw_signal_wait_all(NODE, one_in(8) ? NULL : wishes, count, below(100000)));
+}
+
+static void halves(void)
+{
+    uint64_t at = one_in(8) ? any() : below(ROOM);
+    uint32_t half;
+    int32_t signed_half;
+    uint64_t word;
+    int64_t signed_word;
+
+    DO(pw_fetch_add_32(REMOTE, at, (uint32_t)any(), one_in(8) ? NULL : &half));
+    DO(pw_compare_swap_32(REMOTE, at & -4ull, (uint32_t)any(), 1, one_in(8) ? NULL : &half));
+    DO(pw_fetch_min_signed_32(REMOTE, at & -4ull, (int32_t)any(), one_in(8) ? NULL : &signed_half));
+    DO(pw_fetch_xor(REMOTE, at & -8ull, any(), one_in(8) ? NULL : &word));
+    DO(pw_fetch_max_signed(REMOTE, at, (int64_t)any(), one_in(8) ? NULL : &signed_word));
+}
+
 static void signals(void)
 {
     uint64_t seen, *at = (uint64_t *)(room + (below(ROOM - 8) & (one_in(8) ? -1ull : -8ull)));
 
+    several();
+    halves();
     DO(pw_signal_wait(NODE, one_in(16) ? NULL : at, number(3), any(), below(2) * 100000, one_in(8) ? NULL : &seen));
 }
 
