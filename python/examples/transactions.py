@@ -5,7 +5,7 @@ import threading
 import pagewire
 
 owners = [pagewire.Node.alone(), pagewire.Node.alone()]
-stores = [owner.store(cells=16, value_bytes=8) for owner in owners]
+stores = [owner.transaction_store(cells=16, value_bytes=8) for owner in owners]
 tokens = [store.token for store in stores]  # they go to others by any means
 for position, store in enumerate(stores):
     store.serve(position, tokens)

@@ -144,7 +144,7 @@ class HashTables(Alone):
         self.assertRaises(ValueError, open_still.flush)
 
 
-class Statistics(Alone):
+class HeapUsage(Alone):
     def test_accesses_are_counted(self) -> None:
         with self.node.access_statistics(self.token) as statistics:
             self.remote[512] = 1
@@ -282,7 +282,7 @@ class Guide(unittest.TestCase):
         return rest.split("```", 1)[0]
 
     def test_programs_print_what_the_pages_say(self) -> None:
-        pages = ("hash-table", "hash_table"), ("statistics", "statistics"), ("built-in", "built_in"), ("batches", "batch"), ("parity", "parity"), ("experimental-stream", "stream")
+        pages = ("hash-table", "hash_table"), ("access-statistics", "access_statistics"), ("built-in", "built_in"), ("batches", "batch"), ("parity", "parity"), ("experimental-stream", "stream")
         pages += (("experimental-transactions", "transactions"),)
         for page, name in pages:
             expected = self.block(page, name)
@@ -306,10 +306,10 @@ class Guide(unittest.TestCase):
                 self.assertEqual(self.run_program("durable_table", table, PAGEWIRE_PATH=path), second)
 
     def test_a_process_repeats_its_work(self) -> None:
-        expected = self.block("replay", "replay")
+        expected = self.block("logged-process", "logged_process")
         for path in ("local", "udp"):
             with self.subTest(path=path), tempfile.TemporaryDirectory() as folder:
-                self.assertEqual(self.run_program("replay", folder, PAGEWIRE_PATH=path), expected)
+                self.assertEqual(self.run_program("logged_process", folder, PAGEWIRE_PATH=path), expected)
 
 
 JOB = """

@@ -276,7 +276,7 @@ STORE = """
 import sys
 import pagewire
 
-with pagewire.Node.alone() as node, node.store(4, 8, journal=sys.argv[1]) as store:
+with pagewire.Node.alone() as node, node.transaction_store(4, 8, journal=sys.argv[1]) as store:
     print(store.token.hex(), flush=True)
     store.serve(0, [store.token])
     print("serves", flush=True)
@@ -296,8 +296,8 @@ class Transactions(unittest.TestCase):
         self.assertEqual(caught.exception.code, code)
         self.assertTrue(str(caught.exception))
 
-    def served(self) -> pagewire.Store:
-        store = self.owner.store(4, 16)
+    def served(self) -> pagewire.TransactionStore:
+        store = self.owner.transaction_store(4, 16)
         store.serve(0, [store.token])
         return store
 
@@ -365,11 +365,11 @@ class Transactions(unittest.TestCase):
 
     def test_misuse(self) -> None:
         for cells, size in ((0, 8), (1, 0), (1, 9), (1, 8192)):
-            self.refused(ErrorCode.ARGUMENT, lambda: self.owner.store(cells, size))
-        self.assertRaises(ValueError, self.owner.store, 1 << 32, 8)
-        self.assertRaises(ValueError, pagewire.StoreToken, b"short")
-        self.refused(ErrorCode.TOKEN, lambda: self.node.transactions([bytes(pagewire.StoreToken.SIZE)]))
-        store = self.owner.store(4, 16)
+            self.refused(ErrorCode.ARGUMENT, lambda: self.owner.transaction_store(cells, size))
+        self.assertRaises(ValueError, self.owner.transaction_store, 1 << 32, 8)
+        self.assertRaises(ValueError, pagewire.TransactionStoreToken, b"short")
+        self.refused(ErrorCode.TOKEN, lambda: self.node.transactions([bytes(pagewire.TransactionStoreToken.SIZE)]))
+        store = self.owner.transaction_store(4, 16)
         self.refused(ErrorCode.ARGUMENT, lambda: store[0])
         self.refused(ErrorCode.ARGUMENT, lambda: store.held)
         self.refused(ErrorCode.ARGUMENT, lambda: store.serve(1, [store.token]))

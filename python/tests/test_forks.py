@@ -57,8 +57,8 @@ class World:
         self.chain = self.peer.open_built_ins(self.built_ins.address)
         self.batches = self.node.batches_to_memory(self.token)
         self.batch = self.peer.open_batch(self.batches.address)
-        self.held = self.peer.open_write(self.node.identity, 7, np.zeros(4))
-        self.opened = self.node.next_opened(60)
+        self.held = self.peer.conditional_write(self.node.identity, 7, np.zeros(4))
+        self.opened = self.node.next_conditional_request(60)
         self.is_ending = False
         self.busy = [threading.Thread(target=self._keep_busy) for _ in range(2)]
         for thread in self.busy:
@@ -108,15 +108,15 @@ class World:
                     "global_memory": lambda: node.global_memory(1),
                     "listen": node.listen,
                     "connect": lambda: node.connect(token, timeout=1),
-                    "store": lambda: node.store(4, 8),
+                    "store": lambda: node.transaction_store(4, 8),
                     "explain": lambda: node.explain(token),
                     "signal": lambda: node.signal(values).wait(0),
                     "identity": lambda: node.identity,
                     "peer": lambda: node.peer(0),
-                    "open_write": lambda: node.open_write(self.address, 9, values),
-                    "release": lambda: node.release(self.address, 9, token),
-                    "open_read": lambda: node.open_read(self.address, 9, token),
-                    "next_opened": lambda: node.next_opened(1),
+                    "conditional_write": lambda: node.conditional_write(self.address, 9, values),
+                    "release": lambda: node.accept_conditional_write(self.address, 9, token),
+                    "conditional_read": lambda: node.conditional_read(self.address, 9, token),
+                    "next_conditional_request": lambda: node.next_conditional_request(1),
                     "flush": node.flush,
                     "leave": node.leave,
                 },

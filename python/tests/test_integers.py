@@ -59,12 +59,12 @@ class Integers(unittest.TestCase):
             "Node.global_memory.pages_each": lambda n: node.global_memory(n),
             "Node.listen.buffer": lambda n: node.listen(n),
             "Node.connect.buffer": lambda n: node.connect(self.token, n, 0.1),
-            "Node.store.cells": lambda n: node.store(n, 8),
-            "Node.store.value_bytes": lambda n: node.store(4, n),
+            "Node.transaction_store.cells": lambda n: node.transaction_store(n, 8),
+            "Node.transaction_store.value_bytes": lambda n: node.transaction_store(4, n),
             "Node.peer.rank": lambda n: node.peer(n),
-            "Node.open_write.tag": lambda n: node.open_write(self.peer, n, [1]),
-            "Node.release.tag": lambda n: node.release(None, n, self.token),
-            "Node.open_read.tag": lambda n: node.open_read(self.peer, n, self.token),
+            "Node.conditional_write.tag": lambda n: node.conditional_write(self.peer, n, [1]),
+            "Node.accept_conditional_write.tag": lambda n: node.accept_conditional_write(None, n, self.token),
+            "Node.conditional_read.tag": lambda n: node.conditional_read(self.peer, n, self.token),
             "Node.map_file.length": lambda n: node.map_file(path + ".mapped", writable=True, length=n),
             "Signal.wait.at_least": lambda n: node.signal(self.table).wait(n, 0),
             "Remote.get.count": lambda n: remote.get(0, n),
@@ -98,7 +98,7 @@ class Integers(unittest.TestCase):
         served = node.batches_to_memory(node.zeros(64, np.uint64))
         batch = node.open_batch(served.address)
         parity = node.parity(2, 4096)
-        store = node.store(4, 8)
+        store = node.transaction_store(4, 8)
         store.serve(0, [store.token])
         client = node.transactions([store.token])
         file = node.map_file(path + ".mapped", writable=True, length=4096)
@@ -132,8 +132,8 @@ class Integers(unittest.TestCase):
             "GlobalMemory.home.rank": memory_of_all.home,
             "Batch.put.offset": lambda n: batch.put(n, b"x"),
             "Parity.token.member": parity.token,
-            "Store.serve.position": lambda n: store.serve(n, [store.token]),
-            "Store.replace.position": lambda n: store.replace(n, store.token),
+            "TransactionStore.serve.position": lambda n: store.serve(n, [store.token]),
+            "TransactionStore.replace.position": lambda n: store.replace(n, store.token),
             "Transaction.get.store": lambda n: client.start().get(n, 0),
             "Transaction.get.cell": lambda n: client.start().get(0, n),
             "Transaction.get_versioned.store": lambda n: client.start().get_versioned(n, 0),
@@ -210,7 +210,7 @@ class Integers(unittest.TestCase):
         aliases = {
             "Chain.": "at is tried by Place and read",
             "HashTable.__": "insert, lookup and delete",
-            "Store.__getitem__": "Transaction.get.cell",
+            "TransactionStore.__getitem__": "Transaction.get.cell",
             "Remote.__": "remote[n]",
             "Signal.reaches": "Signal.wait",
         }

@@ -62,7 +62,7 @@ class World:
         self.members: list[Any] = [self.nodes[1].join_parity(self.parity.token(0), 0)]
         self.listener = self.separate_nodes[0].listen()
         self.streams: list[Any] = []
-        self.store = self.separate_nodes[0].store(4, 16)
+        self.store = self.separate_nodes[0].transaction_store(4, 16)
         self.store.serve(0, [self.store.token])
         self.client = self.separate_nodes[1].transactions([self.store.token])
         self.transactions: list[Any] = [self.client.start()]
@@ -204,26 +204,26 @@ class World:
     def signal(self) -> None:
         self.node().signal(self.array(), self.number()).wait(self.number(), self.seconds())
 
-    def open_write(self) -> None:
-        held = self.node().open_write(self.peer(), self.random.choice([self.random.randrange(TAGS), self.number()]), self.array())
+    def conditional_write(self) -> None:
+        held = self.node().conditional_write(self.peer(), self.random.choice([self.random.randrange(TAGS), self.number()]), self.array())
         self.keep(held.within(self.random.choice([0, 0.01, 0.1])))
 
     def release(self) -> None:
-        self.keep(self.node().release(self.peer(), self.random.randrange(TAGS), self.token()))
+        self.keep(self.node().accept_conditional_write(self.peer(), self.random.randrange(TAGS), self.token()))
 
-    def open_read(self) -> None:
-        self.keep(self.node().open_read(self.peer(), self.random.randrange(TAGS), self.token()))
+    def conditional_read(self) -> None:
+        self.keep(self.node().conditional_read(self.peer(), self.random.randrange(TAGS), self.token()))
 
-    def next_opened(self) -> None:
-        self.opened.append(self.node().next_opened(self.seconds()))
+    def next_conditional_request(self) -> None:
+        self.opened.append(self.node().next_conditional_request(self.seconds()))
 
     def answer(self) -> None:
         opened = self.pick(self.opened)
         call = self.random.randrange(3)
         if call == 0:
-            self.keep(opened.release(self.token()))
+            self.keep(opened.accept(self.token()))
         elif call == 1:
-            self.keep(opened.write(self.array()))
+            self.keep(opened.supply(self.array()))
         else:
             opened.decline()
 
@@ -534,7 +534,7 @@ class World:
         elif call == 5:
             self.store[cell], self.store.held, self.store.token
         elif call == 6:
-            bad = draw.choice([b"", None, self.token(), bytes(pagewire.StoreToken.SIZE)])
+            bad = draw.choice([b"", None, self.token(), bytes(pagewire.TransactionStoreToken.SIZE)])
             draw.choice([lambda: self.pick(self.separate_nodes).transactions([bad]), lambda: self.store.replace(0, bad), lambda: self.store.serve(0, [bad])])()
         else:
             transaction.put(store, cell, draw.choice([bytes(16), bytes(16), self.value(), self.array()]))
@@ -553,7 +553,7 @@ def read_only(values: Any) -> Any:
 
 STEPS: list[Callable[[World], None]] = [
     *[World.put, World.get, World.get_into, World.put_signal, World.atomic, World.items] * 3,
-    *[World.open_write, World.release, World.open_read, World.next_opened, World.answer, World.operation] * 2,
+    *[World.conditional_write, World.release, World.conditional_read, World.next_conditional_request, World.answer, World.operation] * 2,
     *[World.zeros, World.export, World.unexport, World.open, World.close, World.signal, World.forget],
     *[World.flush, World.job, World.questions, World.leave],
     *[World.attributes, World.log, World.log, World.flush_handled],

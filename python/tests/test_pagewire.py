@@ -48,19 +48,19 @@ class Waits(Alone):
 
     def test_for_openings(self) -> None:
         self.interrupt_soon()
-        self.assertRaises(Interrupted, self.node.next_opened)
+        self.assertRaises(Interrupted, self.node.next_conditional_request)
 
     def test_for_signals(self) -> None:
         self.interrupt_soon()
         self.assertRaises(Interrupted, self.node.signal(self.table).wait, 1)
 
     def test_for_operations(self) -> None:
-        held = self.node.open_write(self.node.identity, 7, np.arange(5))
+        held = self.node.conditional_write(self.node.identity, 7, np.arange(5))
         self.interrupt_soon()
         self.assertRaises(Interrupted, held.wait)
         # It was interrupted, and not ended.
         self.assertFalse(held.done())
-        self.assertEqual(self.node.release(self.node.identity, 7, self.token).wait(), 40)
+        self.assertEqual(self.node.accept_conditional_write(self.node.identity, 7, self.token).wait(), 40)
         held.wait()
 
     def test_for_the_others_of_a_job(self) -> None:
@@ -86,20 +86,20 @@ pagewire.Node.from_env()
             self.assertIn("KeyboardInterrupt", errors)
 
     def test_times_are_kept(self) -> None:
-        for wait in (self.node.next_opened, lambda time: self.node.signal(self.table).wait(1, time)):
+        for wait in (self.node.next_conditional_request, lambda time: self.node.signal(self.table).wait(1, time)):
             begun = time.monotonic()
             self.assertRaises(pagewire.TimeoutError, wait, 0.25)
             self.assertGreaterEqual(time.monotonic() - begun, 0.25)
 
     def test_a_flush_does_not_wait_for_held_writes(self) -> None:
         values = np.arange(5) + 1
-        del_me = self.node.open_write(self.node.identity, 8, values)
+        del_me = self.node.conditional_write(self.node.identity, 8, values)
         del del_me
         gc.collect()
         self.node.flush()
         self.remote.flush()
         # It is held still, and its buffer is there.
-        self.assertEqual(self.node.release(None, 8, self.token).wait(), 40)
+        self.assertEqual(self.node.accept_conditional_write(None, 8, self.token).wait(), 40)
         self.assertEqual(self.table[:5].tolist(), values.tolist())
 
 
@@ -110,18 +110,18 @@ class Conditional(Alone):
         self.addCleanup(self.writer.leave)
 
     def test_a_write_waits_for_its_release(self) -> None:
-        held = self.writer.open_write(self.node.identity, 7, np.arange(5))
-        opened = self.node.next_opened(20)
+        held = self.writer.conditional_write(self.node.identity, 7, np.arange(5))
+        opened = self.node.next_conditional_request(20)
         self.assertEqual((opened.peer, opened.tag, opened.length), (self.writer.identity, 7, 40))
         self.assertTrue(opened.is_write and not held.done())
-        self.assertEqual(opened.release(self.token).wait(), 40)
+        self.assertEqual(opened.accept(self.token).wait(), 40)
         held.wait()
         self.assertEqual(self.table[:6].tolist(), [0, 1, 2, 3, 4, 0])
 
     def test_coroutines_wait_for_both_ends(self) -> None:
         async def both() -> int:
-            released = self.node.release(None, 8, self.token)
-            held = self.writer.open_write(self.node.identity, 8, np.arange(3) + 7)
+            released = self.node.accept_conditional_write(None, 8, self.token)
+            held = self.writer.conditional_write(self.node.identity, 8, np.arange(3) + 7)
             await held
             return await released
 
@@ -129,36 +129,36 @@ class Conditional(Alone):
         self.assertEqual(self.table[:3].tolist(), [7, 8, 9])
 
     def test_a_read_is_answered(self) -> None:
-        read = self.node.open_read(self.writer.identity, 9, self.token)
-        opened = self.writer.next_opened(20)
+        read = self.node.conditional_read(self.writer.identity, 9, self.token)
+        opened = self.writer.next_conditional_request(20)
         self.assertFalse(opened.is_write)
-        opened.write(np.arange(2) + 3).wait()
+        opened.supply(np.arange(2) + 3).wait()
         self.assertEqual((read.wait(), self.table[0]), (16, 3))
 
     def test_each_end_is_an_error_of_its_own(self) -> None:
-        held = self.writer.open_write(self.node.identity, 1, np.arange(5))
+        held = self.writer.conditional_write(self.node.identity, 1, np.arange(5))
         with self.assertRaises(pagewire.Error) as used:
-            self.writer.open_write(self.node.identity, 1, np.arange(5))
+            self.writer.conditional_write(self.node.identity, 1, np.arange(5))
         self.assertEqual(used.exception.code, ErrorCode.TAG)
         held.cancel()
         with self.assertRaises(pagewire.Error) as cancelled:
             held.wait()
         self.assertEqual(cancelled.exception.code, ErrorCode.CANCELLED)
         with self.assertRaises(pagewire.TimeoutError):
-            self.writer.open_write(self.node.identity, 2, np.arange(5)).within(0.02).wait()
-        held = self.writer.open_write(self.node.identity, 3, np.arange(5))
-        opened = self.node.next_opened(20)
+            self.writer.conditional_write(self.node.identity, 2, np.arange(5)).within(0.02).wait()
+        held = self.writer.conditional_write(self.node.identity, 3, np.arange(5))
+        opened = self.node.next_conditional_request(20)
         while opened.tag != 3:
-            opened = self.node.next_opened(20)
+            opened = self.node.next_conditional_request(20)
         opened.decline()
         with self.assertRaises(pagewire.Error) as declined:
             held.wait()
         self.assertEqual(declined.exception.code, ErrorCode.DECLINED)
         self.assertFalse(self.table.any())
         with self.assertRaises(pagewire.TimeoutError):
-            self.node.next_opened(0)
+            self.node.next_conditional_request(0)
         with self.assertRaises(ValueError):
-            self.writer.open_write(b"short", 1, np.arange(5))
+            self.writer.conditional_write(b"short", 1, np.arange(5))
 
 
 class Arrays(Alone):

@@ -32,7 +32,7 @@ class Pair(unittest.TestCase):
 
 class Operations(Pair):
     def test_any_all_and_some(self) -> None:
-        held = self.caller.open_write(self.node.identity, 7, np.array([5]))
+        held = self.caller.conditional_write(self.node.identity, 7, np.array([5]))
         for wait in (pagewire.wait_any, pagewire.wait_some, pagewire.wait_all):
             self.assertRaises(pagewire.TimeoutError, wait, [held], 0)
             self.assertRaises(pagewire.TimeoutError, wait, [held], SOON)
@@ -45,13 +45,13 @@ class Operations(Pair):
         self.assertEqual(pagewire.wait_all([put, add]), [None, 0])
         self.assertEqual(pagewire.wait_some([held, refused, add]), [1, 2])
         self.assertRaises(pagewire.BoundsError, refused.wait)
-        self.assertEqual(self.node.release(self.caller.identity, 7, self.token).wait(60), 8)
+        self.assertEqual(self.node.accept_conditional_write(self.caller.identity, 7, self.token).wait(60), 8)
         self.assertEqual(pagewire.wait_any([held]), 0)
         self.assertIsNone(held.wait(0))
         self.assertEqual(self.table[:3].tolist(), [5, 1, 4])
 
     def test_lost_peer_ends_the_wait(self) -> None:
-        held = self.caller.open_write(self.node.identity, 7, np.array([5]))
+        held = self.caller.conditional_write(self.node.identity, 7, np.array([5]))
         self.assertRaises(pagewire.TimeoutError, pagewire.wait_any, [held], SOON)
         self.node.leave()
         self.assertEqual(pagewire.wait_any([held], 60), 0)

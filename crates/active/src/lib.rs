@@ -48,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod access_statistics;
 mod assembler;
 mod attributes;
 mod batch;
@@ -58,14 +59,14 @@ mod clock;
 pub mod experimental;
 pub mod hash_table;
 mod log;
+mod logged_process;
 mod memory;
 mod message;
 mod parity;
-mod replay;
 mod serve;
-mod statistics;
 
 pub use access::Access;
+pub use access_statistics::{AccessStatistics, AccessStatisticsOptions, Counts, RemoteAccessStatistics};
 pub use attributes::{AttributesOf, AttributesOfTokens, PageSetting};
 pub use batch::{BATCH_ADDRESS_LEN, Batch, BatchCounts, BatchedPut, Batches, MAX_BATCHED};
 pub use checkpoint::{
@@ -74,9 +75,8 @@ pub use checkpoint::{
 };
 pub use hash_table::{HashTable, TableOptions};
 pub use log::{AccessLog, Events, LogOptions, Logs};
+pub use logged_process::{LoggedProcess, LoggedProcessError, LoggedProcessOptions, Ticket};
 pub use memory::Memory;
 pub use pagewire::access_log::LoggedOperation;
 pub use parity::{Parity, ParityError, ParityMember, Rebuilt};
-pub use replay::{LoggedProcess, ReplayError, ReplayOptions, Ticket};
 pub use serve::{Reported, Serving, Summary};
-pub use statistics::{Counts, RemoteStatistics, Statistics, StatisticsOptions};

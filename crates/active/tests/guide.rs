@@ -25,9 +25,9 @@ fn the_programs_of_the_guide_print_what_the_pages_say() {
         ("hash-table", "hash_table"),
         ("built-in", "built_in"),
         ("batches", "batch"),
-        ("statistics", "statistics"),
+        ("access-statistics", "access_statistics"),
         ("parity", "parity"),
-        ("replay", "replay"),
+        ("logged-process", "logged_process"),
     ];
     for (page, name) in programs {
         let (mut program, expected) = program_of(page, name);

@@ -15,7 +15,7 @@ int main(void)
     int on_stack;
     printf("registered: heap %d, stack %d\n", pw_is_registered(small), pw_is_registered(&on_stack));
 
-    pw_statistics now;
+    pw_heap_usage now;
     if (pw_heap_statistics(&now))
         pw_die("statistics");
     printf("64 MiB more are live, and not resident before they are touched: %d\n",

@@ -22,17 +22,17 @@ static pw_error transfer(pw_transaction_client *client, int64_t amount)
 int main(void)
 {
     pw_node *nodes[3];
-    pw_store *stores[2];
-    pw_store_token tokens[2]; /* they go to others by any means */
-    pw_store_options options = {.cells = 16, .value_bytes = 8};
+    pw_transaction_store *stores[2];
+    pw_transaction_store_token tokens[2]; /* they go to others by any means */
+    pw_transaction_store_options options = {.cells = 16, .value_bytes = 8};
     for (size_t at = 0; at < 3; at++)
         if (pw_node_alone(&nodes[at]))
             pw_die("node");
     for (size_t at = 0; at < 2; at++)
-        if (pw_store_make(nodes[at], &options, &stores[at]) || pw_store_export(stores[at], &tokens[at]))
+        if (pw_transaction_store_make(nodes[at], &options, &stores[at]) || pw_transaction_store_export(stores[at], &tokens[at]))
             pw_die("store");
     for (size_t at = 0; at < 2; at++)
-        if (pw_store_serve(stores[at], at, tokens, 2))
+        if (pw_transaction_store_serve(stores[at], at, tokens, 2))
             pw_die("serve");
 
     pw_transaction_client *client;
@@ -53,12 +53,12 @@ int main(void)
 
     int64_t from, to;
     uint64_t version;
-    if (pw_store_cell(stores[0], 3, &from, sizeof from, &version) || pw_store_cell(stores[1], 5, &to, sizeof to, NULL))
+    if (pw_transaction_store_cell(stores[0], 3, &from, sizeof from, &version) || pw_transaction_store_cell(stores[1], 5, &to, sizeof to, NULL))
         pw_die("cell");
     printf("account 3: %" PRId64 ", account 5: %" PRId64 ", after %" PRIu64 " transactions\n", from, to, version);
     pw_transaction_client_close(client);
     for (size_t at = 0; at < 2; at++)
-        pw_store_free(stores[at]);
+        pw_transaction_store_free(stores[at]);
     for (size_t at = 0; at < 3; at++)
         pw_node_leave(nodes[at]);
     return 0;

@@ -118,12 +118,12 @@
 /**
  * The data are the peer's: release them.
  */
-#define PW_OPENED_WRITE 0
+#define PW_CONDITIONAL_WRITE 0
 
 /**
  * The peer waits for data of this process: write them.
  */
-#define PW_OPENED_READ 1
+#define PW_CONDITIONAL_READ 1
 
 /**
  * It writes: a put, or a part of one.
@@ -398,7 +398,7 @@
 /**
  * Bytes of a token of a store.
  */
-#define PW_STORE_TOKEN_SIZE 116
+#define PW_TRANSACTION_STORE_TOKEN_SIZE 116
 
 /**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
@@ -564,6 +564,11 @@ typedef enum {
 } pw_error;
 
 /**
+ * Counts what peers do by a token.
+ */
+typedef struct pw_access_statistics pw_access_statistics;
+
+/**
  * Puts to one owner that are collected.
  */
 typedef struct pw_batch pw_batch;
@@ -584,9 +589,9 @@ typedef struct pw_built_ins pw_built_ins;
 typedef struct pw_checkpoint pw_checkpoint;
 
 /**
- * Counts what peers do by a token.
+ * What a peer has opened.
  */
-typedef struct pw_counting pw_counting;
+typedef struct pw_conditional_request pw_conditional_request;
 
 /**
  * Experimental: names and promises may change with any release. Memory that all processes of a job load and store: each has the same words at the same indices.
@@ -604,6 +609,14 @@ typedef struct pw_listener pw_listener;
 typedef struct pw_log pw_log;
 
 /**
+ * A process of several, each of which has memory that the others put to and get from, and any one of which may die.
+ *
+ * Its program must repeat its work when it begins again from a checkpoint: what it does depends on its memory, its note and what it gets, and on nothing else.
+ * It reads what others put only behind pw_logged_process_next_epoch(). Calls of several threads wait for each other.
+ */
+typedef struct pw_logged_process pw_logged_process;
+
+/**
  * A file whose pages peers access.
  */
 typedef struct pw_mapped_file pw_mapped_file;
@@ -612,11 +625,6 @@ typedef struct pw_mapped_file pw_mapped_file;
  * This process as others of its job see it.
  */
 typedef struct pw_node pw_node;
-
-/**
- * What a peer has opened.
- */
-typedef struct pw_opened pw_opened;
 
 /**
  * An operation that was started.
@@ -639,14 +647,6 @@ typedef struct pw_parity_member pw_parity_member;
 typedef struct pw_part pw_part;
 
 /**
- * A process of several, each of which has memory that the others put to and get from, and any one of which may die.
- *
- * Its program must repeat its work when it begins again from a checkpoint: what it does depends on its memory, its note and what it gets, and on nothing else.
- * It reads what others put only behind pw_process_next_epoch(). Calls of several threads wait for each other.
- */
-typedef struct pw_process pw_process;
-
-/**
  * Exported memory of a process, opened by its token. Offsets are bytes from its first one.
  */
 typedef struct pw_remote pw_remote;
@@ -660,11 +660,6 @@ typedef struct pw_remote_built_ins pw_remote_built_ins;
  * A thread that serves a log.
  */
 typedef struct pw_serving pw_serving;
-
-/**
- * Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put.
- */
-typedef struct pw_store pw_store;
 
 /**
  * Experimental: names and promises may change with any release. A stream of bytes to and from another process. Operations of a node to a peer are in order: while a stream
@@ -683,6 +678,11 @@ typedef struct pw_table pw_table;
  * Experimental: names and promises may change with any release. Who makes transactions on the cells of stores, one at a time.
  */
 typedef struct pw_transaction_client pw_transaction_client;
+
+/**
+ * Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put.
+ */
+typedef struct pw_transaction_store pw_transaction_store;
 
 /**
  * Names exported memory. It is plain bytes: send them by any means. Who holds them can open it.
@@ -722,7 +722,7 @@ typedef struct {
      * Freed, and not given back to the system yet.
      */
     uint64_t freed;
-} pw_statistics;
+} pw_heap_usage;
 
 /**
  * A word of 8 bytes that is changed behind a put.
@@ -805,10 +805,10 @@ typedef struct {
      */
     uint64_t length;
     /**
-     * PW_OPENED_WRITE or PW_OPENED_READ.
+     * PW_CONDITIONAL_WRITE or PW_CONDITIONAL_READ.
      */
     uint32_t direction;
-} pw_opening;
+} pw_conditional_request_info;
 
 /**
  * An access of a peer, or a part of one: a long access is several records with the same message.
@@ -1168,7 +1168,7 @@ typedef struct {
      * PW_SYNC or PW_NO_SYNC.
      */
     uint32_t checkpoints;
-} pw_process_options;
+} pw_logged_process_options;
 
 /**
  * What one process gives another one, so that it may put to it and get from it: plain bytes, to be sent by any means. It is for one process only.
@@ -1416,7 +1416,7 @@ typedef struct {
      * The file in which what is committed survives the death of the process. NULL: it does not.
      */
     const char *journal;
-} pw_store_options;
+} pw_transaction_store_options;
 
 /**
  * What clients and other stores need to reach a store: plain bytes, to be sent by any means.
@@ -1425,8 +1425,8 @@ typedef struct {
     /**
      * Opaque.
      */
-    uint8_t bytes[PW_STORE_TOKEN_SIZE];
-} pw_store_token;
+    uint8_t bytes[PW_TRANSACTION_STORE_TOKEN_SIZE];
+} pw_transaction_store_token;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1477,7 +1477,7 @@ pw_error pw_node_alone_for(uint32_t header, pw_node **node);
  * Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
  * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
  *
- * PW_IN_USE: an application of it is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
+ * PW_IN_USE: an application of it is open, as a mapped file, a hash table, access statistics, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
  * of one, a part of the job, a global memory, a listener, a stream, a store or a client of stores: free that before.
  * PW_ARGUMENT, PW_HANDLE.
  */
@@ -1536,7 +1536,7 @@ pw_error pw_all_gather_for(pw_node *node,
 /**
  * A descriptor that poll(2), select(2) or epoll(7) reports as readable while something of the node is ready: an operation, a conditional write or a release that
  * ended after this call and whose result was not taken, or something that a peer has opened. Read nothing from it, and do not close it: pw_wait(), pw_test(),
- * pw_wait_any() and pw_wait() of what that names, and pw_next_opened() take what is ready, and make it unreadable. Signals are not among that, as peers
+ * pw_wait_any() and pw_wait() of what that names, and pw_next_conditional_request() take what is ready, and make it unreadable. Signals are not among that, as peers
  * write them without any notice. It is valid until pw_node_leave().
  *
  * descriptor: gets it, the same one each time. PW_SYSTEM: there is no descriptor left. PW_ARGUMENT, PW_HANDLE.
@@ -1637,7 +1637,7 @@ bool pw_is_registered(const void *address);
  *
  * PW_HEAP: the heap cannot be made, or is the parent's.
  */
-pw_error pw_heap_statistics(pw_statistics *statistics);
+pw_error pw_heap_statistics(pw_heap_usage *statistics);
 
 /**
  * Says how many bytes of freed memory of the heap stay resident, for the next objects: 64 MiB unless it was said. What is more goes back to the
@@ -2372,7 +2372,7 @@ pw_error pw_identity(pw_node *node, pw_peer *peer);
 pw_error pw_owner(const pw_token *token, pw_peer *peer);
 
 /**
- * Opens a conditional write of length bytes of buffer: sends a message to the peer, and holds the write until the peer releases it. The buffer must stay,
+ * Starts a conditional write of length bytes of buffer: sends a message to the peer, and holds the write until the peer accepts it. The buffer must stay,
  * and must not be changed, until the operation has ended. A node holds one write of a tag to each peer.
  *
  * pw_wait() and pw_test() give its end: PW_OK: the bytes are visible at the peer; PW_CANCELLED; PW_TIMEOUT; PW_DECLINED; PW_RELEASE: the
@@ -2380,12 +2380,12 @@ pw_error pw_owner(const pw_token *token, pw_peer *peer);
  *
  * PW_PEER_LOST: the peer cannot be connected to, or is no Pagewire; PW_TAG; PW_LENGTH; PW_LIMIT: nothing is held.
  */
-pw_error pw_open_write(pw_node *node,
-                       const pw_peer *peer,
-                       uint64_t tag,
-                       const void *buffer,
-                       size_t length,
-                       pw_operation **operation);
+pw_error pw_conditional_write(pw_node *node,
+                              const pw_peer *peer,
+                              uint64_t tag,
+                              const void *buffer,
+                              size_t length,
+                              pw_operation **operation);
 
 /**
  * Cancels a conditional write, from any thread: when it returns, no byte will be written that was not released before. pw_wait() says how it
@@ -2403,7 +2403,7 @@ pw_error pw_cancel(pw_operation *operation);
 pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
 
 /**
- * Releases the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of the token's memory, which must be of
+ * Accepts the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of the token's memory, which must be of
  * this node. peer: NULL for whichever peer has opened one, or will first.
  *
  * operation: ends with the write; NULL if nobody asks. pw_wait() gives PW_OK; PW_CANCELLED; PW_TIMEOUT: no write came within 60 s;
@@ -2412,57 +2412,63 @@ pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
  *
  * PW_TAG: a release of the tag to this peer is under way; PW_TOKEN; PW_LIMIT.
  */
-pw_error pw_release(pw_node *node,
-                    const pw_peer *peer,
-                    uint64_t tag,
-                    const pw_token *token,
-                    uint64_t *written,
-                    pw_operation **operation);
+pw_error pw_accept_conditional_write(pw_node *node,
+                                     const pw_peer *peer,
+                                     uint64_t tag,
+                                     const pw_token *token,
+                                     uint64_t *written,
+                                     pw_operation **operation);
 
 /**
- * Opens a conditional read: asks a peer for data, which come as its conditional write to the memory of the token. As pw_release().
+ * Starts a conditional read: asks a peer for data, which come as its conditional write to the memory of the token. As pw_accept_conditional_write().
  */
-pw_error pw_open_read(pw_node *node,
-                      const pw_peer *peer,
-                      uint64_t tag,
-                      const pw_token *token,
-                      uint64_t *written,
-                      pw_operation **operation);
+pw_error pw_conditional_read(pw_node *node,
+                             const pw_peer *peer,
+                             uint64_t tag,
+                             const pw_token *token,
+                             uint64_t *written,
+                             pw_operation **operation);
 
 /**
  * Waits for a conditional write or read that a peer opens, for so many nanoseconds at most (PW_FOREVER: without a bound). Each is given to one
- * caller. opening: gets what there is to know of it. opened: is answered by one of the three calls below, and freed by pw_opened_free().
+ * caller. opening: gets what there is to know of it. opened: is answered by one of the three calls below, and freed by pw_conditional_request_free().
  *
  * PW_TIMEOUT.
  */
-pw_error pw_next_opened(pw_node *node,
-                        uint64_t nanoseconds,
-                        pw_opening *opening,
-                        pw_opened **opened);
+pw_error pw_next_conditional_request(pw_node *node,
+                                     uint64_t nanoseconds,
+                                     pw_conditional_request_info *opening,
+                                     pw_conditional_request **opened);
 
 /**
- * Has the peer write to the first bytes of the token's memory. As pw_release().
+ * Has the peer write to the first bytes of the token's memory. As pw_accept_conditional_write().
  */
-pw_error pw_opened_release(pw_opened *opened, const pw_token *token, uint64_t *written, pw_operation **operation);
+pw_error pw_conditional_request_accept(pw_conditional_request *opened,
+                                       const pw_token *token,
+                                       uint64_t *written,
+                                       pw_operation **operation);
 
 /**
- * Writes length bytes of buffer to the memory that the peer has space in. As pw_open_write().
+ * Writes length bytes of buffer to the memory that the peer has space in. As pw_conditional_write().
  */
-pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, pw_operation **operation);
+pw_error pw_conditional_request_supply(pw_conditional_request *opened,
+                                       const void *buffer,
+                                       size_t length,
+                                       pw_operation **operation);
 
 /**
  * Declines what the peer has opened, and frees the opening.
  *
  * PW_HANDLE.
  */
-pw_error pw_opened_decline(pw_opened *opened);
+pw_error pw_conditional_request_decline(pw_conditional_request *opened);
 
 /**
  * Frees an opening; the pointer is not valid any more. One that was not answered can still be answered by its tag. NULL: nothing is done.
  *
  * PW_HANDLE.
  */
-pw_error pw_opened_free(pw_opened *opened);
+pw_error pw_conditional_request_free(pw_conditional_request *opened);
 
 /**
  * Says within a handler that it has failed: the access counts as handled and as failed, and the log goes on. why: a sentence, which is reported on the
@@ -2779,7 +2785,7 @@ pw_error pw_table_readmit(pw_table *table,
 /**
  * Begins to count what peers do by a token of pw_export(), by pages of 4,096 bytes, the first of which begins where the token's bytes do. This sets the
  * attributes of all of its pages (pw_set_attributes), and a checkpoint of the same token sees no puts while it counts. *counting is NULL after an error.
- * The node stays until pw_counting_end().
+ * The node stays until pw_access_statistics_end().
  *
  * counted: PW_COUNT_PUTS, PW_COUNT_GETS, or both by OR; the others cost nothing then. refused: PW_REFUSE_PUTS, PW_REFUSE_GETS, both by OR, or 0: callers get
  * PW_KEY, and it is counted that they tried.
@@ -2787,70 +2793,73 @@ pw_error pw_table_readmit(pw_table *table,
  * PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported, or as pw_log_make(), as it takes a log; PW_HEAP,
  * PW_NO_MEMORY, PW_SYSTEM.
  */
-pw_error pw_counting_start(pw_node *node,
-                           const pw_token *token,
-                           uint32_t counted,
-                           uint32_t refused,
-                           pw_counting **counting);
+pw_error pw_access_statistics_start(pw_node *node,
+                                    const pw_token *token,
+                                    uint32_t counted,
+                                    uint32_t refused,
+                                    pw_access_statistics **counting);
 
 /**
  * Counts no more; the pointer is not valid any more. The attributes stay: what would have been refused is, and nothing else is. NULL: nothing is done.
  *
  * PW_HANDLE.
  */
-pw_error pw_counting_end(pw_counting *counting);
+pw_error pw_access_statistics_end(pw_access_statistics *counting);
 
 /**
  * All that was counted. Whatever had ended at its caller before is in it.
  *
  * PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_counting_total(pw_counting *counting, pw_access_counts *counts);
+pw_error pw_access_statistics_total(pw_access_statistics *counting, pw_access_counts *counts);
 
 /**
  * What was counted of a page, from 0 on: zeros for one that the token does not have. An access of several pages counts in each.
  *
  * PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_counting_page(pw_counting *counting,
-                          uint64_t page,
-                          pw_access_counts *counts);
+pw_error pw_access_statistics_page(pw_access_statistics *counting,
+                                   uint64_t page,
+                                   pw_access_counts *counts);
 
 /**
  * Sets all counters to zero, and gives the total that there was.
  *
  * PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_counting_reset(pw_counting *counting, pw_access_counts *counts);
+pw_error pw_access_statistics_reset(pw_access_statistics *counting, pw_access_counts *counts);
 
 /**
  * The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower.
  *
  * list: most places, NULL if most is 0. *count gets how many there are. PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
+pw_error pw_access_statistics_hottest(pw_access_statistics *counting,
+                                      pw_numbered_counts *list,
+                                      size_t most,
+                                      size_t *count);
 
 /**
  * What each peer did, by the number of a source of its, which is one of its connections: see pw_source_find().
  *
  * list: most places, NULL if most is 0. *count gets how many peers there are, which may be more. PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_counting_sources(pw_counting *counting,
-                             pw_numbered_counts *list,
-                             size_t most,
-                             size_t *count);
+pw_error pw_access_statistics_sources(pw_access_statistics *counting,
+                                      pw_numbered_counts *list,
+                                      size_t most,
+                                      size_t *count);
 
 /**
  * Makes a token by which peers read the counters with pw_open() and pw_get(): a pw_access_counts for each page. They may lag behind by what was not counted
- * yet, and nobody who counts is delayed. It ends with the counting.
+ * yet, and nobody who counts is delayed. It ends with the statistics.
  *
  * PW_ARGUMENT, PW_HANDLE; PW_ENGINE: there are too many exports.
  */
-pw_error pw_counting_export(pw_counting *counting,
-                            pw_token *token);
+pw_error pw_access_statistics_export(pw_access_statistics *counting,
+                                     pw_token *token);
 
 /**
- * Says who a source is, by the number that a pw_access or pw_counting_sources() gives. The last 65,536 connections that have ended are known, too.
+ * Says who a source is, by the number that a pw_access or pw_access_statistics_sources() gives. The last 65,536 connections that have ended are known, too.
  * A handler may call it.
  *
  * PW_ARGUMENT: nobody is known by this number, or no more; found is NULL. PW_HANDLE.
@@ -2946,30 +2955,30 @@ pw_error pw_checkpoint_restore_together(pw_checkpoint *checkpoint,
                                         pw_restored *restored);
 
 /**
- * Begins as a process of several. If the file has a checkpoint of it, that is restored: then pw_process_note() gives its note, and the process connects all
- * others, calls pw_process_replay(), and repeats its work from there. Else its memory is zeros. *process is NULL after an error. The node stays until the
+ * Begins as a process of several. If the file has a checkpoint of it, that is restored: then pw_logged_process_note() gives its note, and the process connects all
+ * others, calls pw_logged_process_replay(), and repeats its work from there. Else its memory is zeros. *process is NULL after an error. The node stays until the
  * process has ended.
  *
  * path: of the file, which is made if there is none. PW_ARGUMENT; PW_IN_USE, PW_FILE, PW_SYSTEM: as pw_checkpoint_open(); PW_REPLAY: the file is of another
  * program; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
  */
-pw_error pw_process_start(pw_node *node,
-                          const char *path,
-                          const pw_process_options *options,
-                          pw_process **process);
+pw_error pw_logged_process_start(pw_node *node,
+                                 const char *path,
+                                 const pw_logged_process_options *options,
+                                 pw_logged_process **process);
 
 /**
  * Ends a process; the pointer is not valid any more, and its memory is gone. What others had logged of it stays with them. NULL: nothing is done.
  *
  * PW_HANDLE.
  */
-pw_error pw_process_end(pw_process *process);
+pw_error pw_logged_process_end(pw_logged_process *process);
 
 /**
- * The memory of a process, until it has ended. What others put is there behind pw_process_next_epoch(). NULL: the process is none, and pw_error_message() says
+ * The memory of a process, until it has ended. What others put is there behind pw_logged_process_next_epoch(). NULL: the process is none, and pw_error_message() says
  * so.
  */
-void *pw_process_memory(pw_process *process);
+void *pw_logged_process_memory(pw_logged_process *process);
 
 /**
  * The note of the checkpoint that the process was restored from. *length gets its bytes, or PW_ABSENT: it was not restored. A note of more than size bytes is
@@ -2977,17 +2986,17 @@ void *pw_process_memory(pw_process *process);
  *
  * note: size bytes, NULL if size is 0. PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_process_note(pw_process *process,
-                         void *note,
-                         size_t size,
-                         uint64_t *length);
+pw_error pw_logged_process_note(pw_logged_process *process,
+                                void *note,
+                                size_t size,
+                                uint64_t *length);
 
 /**
  * Makes a ticket for another process.
  *
  * PW_ARGUMENT: there is no process of this rank; PW_ENGINE: there are too many exports.
  */
-pw_error pw_process_ticket(pw_process *process, size_t peer, pw_ticket *ticket);
+pw_error pw_logged_process_ticket(pw_logged_process *process, size_t peer, pw_ticket *ticket);
 
 /**
  * Connects another process by the ticket that it has made for this one, once in its life. A process that takes the place of one that died makes its tickets when
@@ -2995,41 +3004,41 @@ pw_error pw_process_ticket(pw_process *process, size_t peer, pw_ticket *ticket);
  *
  * PW_TOKEN: it is no ticket for this process; as pw_open(), pw_get() and pw_put().
  */
-pw_error pw_process_connect(pw_process *process,
-                            const pw_ticket *ticket);
+pw_error pw_logged_process_connect(pw_logged_process *process,
+                                   const pw_ticket *ticket);
 
 /**
  * Takes the logs of all others, of a process that was restored: what they had put, what gets had returned, and which puts had arrived.
  *
  * PW_ARGUMENT: a process is not connected; PW_REPLAY: this one was not restored, or a log has lost a get; as pw_get().
  */
-pw_error pw_process_replay(pw_process *process);
+pw_error pw_logged_process_replay(pw_logged_process *process);
 
 /**
  * Whether the process is in an epoch that the others have left: there is no barrier to wait for, and nobody may put to it yet. False too if it is none:
  * pw_error_message() says so.
  */
-bool pw_process_is_replaying(pw_process *process);
+bool pw_logged_process_is_replaying(pw_logged_process *process);
 
 /**
  * A barrier of all processes has been passed: what they had put before is in the memory, in a replay, too. *epoch gets how many were passed; NULL if nobody asks.
  *
- * PW_REPLAY: pw_process_replay() was not called.
+ * PW_REPLAY: pw_logged_process_replay() was not called.
  */
-pw_error pw_process_next_epoch(pw_process *process,
-                               uint64_t *epoch);
+pw_error pw_logged_process_next_epoch(pw_logged_process *process,
+                                      uint64_t *epoch);
 
 /**
  * Puts length bytes into the memory of another process, and logs them here first. In a replay, a put that had arrived is not made again.
  *
- * PW_LIMIT: the log has no space, and the peer must save a checkpoint. PW_PEER_LOST and its like: the put is logged, and pw_process_connect() makes it.
+ * PW_LIMIT: the log has no space, and the peer must save a checkpoint. PW_PEER_LOST and its like: the put is logged, and pw_logged_process_connect() makes it.
  * PW_BOUNDS; PW_ARGUMENT: the peer is not connected; PW_REPLAY.
  */
-pw_error pw_process_put(pw_process *process,
-                        size_t peer,
-                        uint64_t offset,
-                        const void *data,
-                        size_t length);
+pw_error pw_logged_process_put(pw_logged_process *process,
+                               size_t peer,
+                               uint64_t offset,
+                               const void *data,
+                               size_t length);
 
 /**
  * Gets length bytes from the memory of another process, which logs them. In a replay they come from that log.
@@ -3037,11 +3046,11 @@ pw_error pw_process_put(pw_process *process,
  * PW_LIMIT: the log has no space, and this process must save a checkpoint. PW_REPLAY: it does something else than before. PW_PEER_LOST and its like: the get
  * may be made again when another process is in the peer's place. PW_ARGUMENT: the peer is not connected; PW_BOUNDS.
  */
-pw_error pw_process_get(pw_process *process,
-                        size_t peer,
-                        uint64_t offset,
-                        void *data,
-                        size_t length);
+pw_error pw_logged_process_get(pw_logged_process *process,
+                               size_t peer,
+                               uint64_t offset,
+                               void *data,
+                               size_t length);
 
 /**
  * Saves the memory and a note, which says where the work is; then trims the logs of the others. No other process takes part.
@@ -3049,10 +3058,10 @@ pw_error pw_process_get(pw_process *process,
  * note: length bytes, NULL if there are none. number: gets that of the checkpoint; NULL if nobody asks. PW_REPLAY: the process repeats its work still; as
  * pw_checkpoint_save().
  */
-pw_error pw_process_checkpoint(pw_process *process,
-                               const void *note,
-                               size_t length,
-                               uint64_t *number);
+pw_error pw_logged_process_checkpoint(pw_logged_process *process,
+                                      const void *note,
+                                      size_t length,
+                                      uint64_t *number);
 
 /**
  * Makes a parity in memory of this process: of so many members, each of which saves length bytes at most. A thread of the library takes what they save. *parity
@@ -3503,21 +3512,21 @@ pw_error pw_stream_shutdown(pw_stream *stream,
 pw_error pw_stream_close(pw_stream *stream);
 
 /**
- * Experimental. Makes the memory of a store, whose values are zeros. All owners tell each other their tokens (pw_store_export), and call pw_store_serve() then. *store is NULL after an
- * error. The node stays until pw_store_free().
+ * Experimental. Makes the memory of a store, whose values are zeros. All owners tell each other their tokens (pw_transaction_store_export), and call pw_transaction_store_serve() then. *store is NULL after an
+ * error. The node stays until pw_transaction_store_free().
  *
  * PW_ARGUMENT; PW_LIMIT: the cells take more than 1 GiB, with 128 bytes for each beside its value; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
  */
-pw_error pw_store_make(pw_node *node,
-                       const pw_store_options *options,
-                       pw_store **store);
+pw_error pw_transaction_store_make(pw_node *node,
+                                   const pw_transaction_store_options *options,
+                                   pw_transaction_store **store);
 
 /**
  * Gives the token by which clients and other stores reach a store.
  *
  * PW_ARGUMENT, PW_HANDLE.
  */
-pw_error pw_store_export(pw_store *store, pw_store_token *token);
+pw_error pw_transaction_store_export(pw_transaction_store *store, pw_transaction_store_token *token);
 
 /**
  * Takes up what the journal has, and starts the thread that handles accesses.
@@ -3525,43 +3534,45 @@ pw_error pw_store_export(pw_store *store, pw_store_token *token);
  * position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, one stands
  * twice in the list, or the store is served already, or could not be before; PW_TOKEN; PW_FILE: the journal is none, is damaged, or is that of other cells or of another position, and stays as it is; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
  */
-pw_error pw_store_serve(pw_store *store,
-                        size_t position,
-                        const pw_store_token *tokens,
-                        size_t count);
+pw_error pw_transaction_store_serve(pw_transaction_store *store,
+                                    size_t position,
+                                    const pw_transaction_store_token *tokens,
+                                    size_t count);
 
 /**
  * A store that was lost is back, at the position that it had, with another token.
  *
  * PW_LIMIT: there is no such position; PW_ARGUMENT: also, this store is not served; PW_TOKEN, PW_HANDLE.
  */
-pw_error pw_store_replace(pw_store *store, size_t position, const pw_store_token *token);
+pw_error pw_transaction_store_replace(pw_transaction_store *store,
+                                      size_t position,
+                                      const pw_transaction_store_token *token);
 
 /**
  * Gets the committed value of a cell of this process's own store.
  *
  * value: size bytes, as many as a value has. version: gets how many transactions have written it; NULL if nobody asks. PW_ARGUMENT: also, there is no such cell, or the store is not served.
  */
-pw_error pw_store_cell(pw_store *store,
-                       uint32_t cell,
-                       void *value,
-                       size_t size,
-                       uint64_t *version);
+pw_error pw_transaction_store_cell(pw_transaction_store *store,
+                                   uint32_t cell,
+                                   void *value,
+                                   size_t size,
+                                   uint64_t *version);
 
 /**
  * Whether a store is served, and commits. held: gets how many attempts of transactions hold cells now; NULL if nobody asks.
  *
  * PW_SYSTEM: its journal cannot be written, and it commits nothing any more; PW_ARGUMENT: it is not served; PW_HANDLE.
  */
-pw_error pw_store_check(pw_store *store,
-                        size_t *held);
+pw_error pw_transaction_store_check(pw_transaction_store *store,
+                                    size_t *held);
 
 /**
  * Ends a store; the pointer is not valid any more. Transactions of others get PW_PEER_LOST. NULL: nothing is done.
  *
  * PW_HANDLE.
  */
-pw_error pw_store_free(pw_store *store);
+pw_error pw_transaction_store_free(pw_transaction_store *store);
 
 /**
  * Experimental. Connects to stores. *client is NULL after an error. The node stays until pw_transaction_client_close(). Calls of several threads wait for each other. A node has one client
@@ -3571,7 +3582,7 @@ pw_error pw_store_free(pw_store *store);
  * a store is served at another position; PW_TOKEN; as pw_open(), and as pw_log_make(), as it takes a log.
  */
 pw_error pw_transaction_client_open(pw_node *node,
-                                    const pw_store_token *tokens,
+                                    const pw_transaction_store_token *tokens,
                                     size_t count,
                                     pw_transaction_client **client);
 
@@ -3660,3 +3671,6 @@ static inline pw_error pw_node_alone(pw_node **node) { return pw_node_alone_for(
 }
 #endif
 #endif  /* PAGEWIRE_H_INLINE */
+
+/* Names from before the first release. */
+#include <pagewire/renamed.h>

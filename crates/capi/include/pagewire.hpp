@@ -13,7 +13,7 @@
 #include <pagewire/built_in.hpp>
 #include <pagewire/checkpoint.hpp>
 #include <pagewire/conditional.hpp>
-#include <pagewire/counting.hpp>
+#include <pagewire/access_statistics.hpp>
 #include <pagewire/error.hpp>
 #include <pagewire/global_memory.hpp>
 #include <pagewire/hash_table.hpp>
@@ -193,7 +193,7 @@ public:
     held_write conditional_write(const peer &to, std::uint64_t tag, borrowed_bytes<const void> bytes)
     {
         pw_operation *started = nullptr;
-        check(pw_open_write(node_, &to, tag, bytes.data, bytes.length, &started));
+        check(pw_conditional_write(node_, &to, tag, bytes.data, bytes.length, &started));
         return held_write(started);
     }
 
@@ -213,29 +213,29 @@ public:
     acceptance conditional_read(const peer &from, std::uint64_t tag, const token &into)
     {
         return acceptance::started(
-            [&](std::uint64_t *written, pw_operation **to) { return pw_open_read(node_, &from, tag, &into, written, to); });
+            [&](std::uint64_t *written, pw_operation **to) { return pw_conditional_read(node_, &from, tag, &into, written, to); });
     }
 
     /** Accepts the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of a token's memory, of this node. */
     acceptance accept_conditional_write(const peer &from, std::uint64_t tag, const token &into)
     {
         return acceptance::started(
-            [&](std::uint64_t *written, pw_operation **to) { return pw_release(node_, &from, tag, &into, written, to); });
+            [&](std::uint64_t *written, pw_operation **to) { return pw_accept_conditional_write(node_, &from, tag, &into, written, to); });
     }
 
     /** accept_conditional_write() of whichever peer holds one of the tag, or will first. */
     acceptance accept_any_conditional_write(std::uint64_t tag, const token &into)
     {
         return acceptance::started(
-            [&](std::uint64_t *written, pw_operation **to) { return pw_release(node_, nullptr, tag, &into, written, to); });
+            [&](std::uint64_t *written, pw_operation **to) { return pw_accept_conditional_write(node_, nullptr, tag, &into, written, to); });
     }
 
     /** Waits for a conditional write or read of a peer, without a bound if none is given. Throws PW_TIMEOUT. */
     conditional_request next_conditional_request(std::optional<std::chrono::nanoseconds> bound = std::nullopt)
     {
-        pw_opening info;
-        pw_opened *opened;
-        check(pw_next_opened(node_, bound ? detail::nanoseconds(*bound) : PW_FOREVER, &info, &opened));
+        pw_conditional_request_info info;
+        pw_conditional_request *opened;
+        check(pw_next_conditional_request(node_, bound ? detail::nanoseconds(*bound) : PW_FOREVER, &info, &opened));
         return conditional_request(info, opened);
     }
 
@@ -324,11 +324,11 @@ public:
     }
 
     /** Begins to count what peers do by a token. counted: PW_COUNT_PUTS, PW_COUNT_GETS; refused: PW_REFUSE_PUTS, PW_REFUSE_GETS. */
-    [[nodiscard]] counting count(const token &of, std::uint32_t counted = PW_COUNT_PUTS | PW_COUNT_GETS, std::uint32_t refused = 0)
+    [[nodiscard]] access_statistics count_accesses(const token &of, std::uint32_t counted = PW_COUNT_PUTS | PW_COUNT_GETS, std::uint32_t refused = 0)
     {
-        pw_counting *started;
-        check(pw_counting_start(node_, &of, counted, refused, &started));
-        return counting(started);
+        pw_access_statistics *started;
+        check(pw_access_statistics_start(node_, &of, counted, refused, &started));
+        return access_statistics(started);
     }
 
     /** Opens a file of checkpoints of some memory, and makes it if there is none. */
@@ -340,11 +340,11 @@ public:
     }
 
     /** Begins as a process whose puts and gets are logged. If the file has a checkpoint of it, that is restored: then note() is there. */
-    logged_process start_process(const std::string &path, const process_options &options)
+    logged_process start_logged_process(const std::string &path, const logged_process_options &options)
     {
-        pw_process_options given{options.rank, options.size, options.bytes, options.log_bytes, options.checkpoints};
-        pw_process *started;
-        check(pw_process_start(node_, path.c_str(), &given, &started));
+        pw_logged_process_options given{options.rank, options.size, options.bytes, options.log_bytes, options.checkpoints};
+        pw_logged_process *started;
+        check(pw_logged_process_start(node_, path.c_str(), &given, &started));
         return logged_process(started);
     }
 
@@ -399,16 +399,16 @@ public:
     }
 
     /** Experimental. Makes a store of cells, each of which has a value of so many bytes: a multiple of 8. journal: the file in which what is committed survives, or none. */
-    [[nodiscard]] store make_store(std::uint32_t cells, std::size_t value_bytes, const std::string &journal = {})
+    [[nodiscard]] transaction_store make_transaction_store(std::uint32_t cells, std::size_t value_bytes, const std::string &journal = {})
     {
-        pw_store_options given{cells, value_bytes, journal.empty() ? nullptr : journal.c_str()};
-        pw_store *made;
-        check(pw_store_make(node_, &given, &made));
-        return store(made);
+        pw_transaction_store_options given{cells, value_bytes, journal.empty() ? nullptr : journal.c_str()};
+        pw_transaction_store *made;
+        check(pw_transaction_store_make(node_, &given, &made));
+        return transaction_store(made);
     }
 
     /** Experimental. Connects to stores, by the tokens of all of them in the order that all have. */
-    [[nodiscard]] transaction_client open_stores(const std::vector<store_token> &tokens)
+    [[nodiscard]] transaction_client open_stores(const std::vector<transaction_store_token> &tokens)
     {
         pw_transaction_client *opened;
         check(pw_transaction_client_open(node_, tokens.data(), tokens.size(), &opened));

@@ -15,7 +15,7 @@
  *   IBV_WC_SUCCESS          the bytes are at the peer
  *   IBV_WC_REM_ACCESS_ERR   the responder has refused the rkey or the address: the queue pair is in the error state, as after any such WRITE
  *   PW_WC_TOO_SHORT         the released memory is shorter than the write
- *   PW_WC_DECLINED          the peer has declined it (pw_opened_decline()), or holds too many openings
+ *   PW_WC_DECLINED          the peer has declined it (pw_conditional_request_decline()), or holds too many openings
  *   PW_WC_CANCELLED         pw_cancel_held_write(), or the end of the node
  *   PW_WC_TIMED_OUT         its release has not come in time
  *   IBV_WC_WR_FLUSH_ERR     the peer's node is lost, or the queue pair has gone to the error state
@@ -68,7 +68,7 @@ pw_error pw_cancel_held_write(pw_node *node, const pw_peer *peer, uint64_t tag);
  * them. pw_wait() gives PW_OK; PW_CANCELLED: it has ended before; PW_TIMEOUT: no write came within 60 s; PW_RELEASE: length is too short;
  * PW_DECLINED: the peer keeps as many releases as it can; PW_PEER_LOST.
  *
- * pw_next_opened() tells of held writes, too; one that is not declined is to be freed by pw_opened_free() and released by its tag.
+ * pw_next_conditional_request() tells of held writes, too; one that is not declined is to be freed by pw_conditional_request_free() and released by its tag.
  *
  * PW_TAG: a release of the tag to this peer is under way; PW_LIMIT; PW_TOKEN: peer is none.
  */

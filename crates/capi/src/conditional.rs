@@ -7,7 +7,7 @@ use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
 use crate::operation::{Running, Started, WordPlace, hand_over, pw_operation};
 use pagewire::raw::RawBuffer;
-use pagewire::{Direction, OpenedByPeer, Peer, Released};
+use pagewire::{Acceptance, ConditionalRequest, Direction, Peer};
 use std::ffi::c_void;
 use std::time::Duration;
 
@@ -25,36 +25,36 @@ pub struct pw_peer {
 const _: () = assert!(PW_PEER_SIZE == Peer::LEN);
 
 /// The data are the peer's: release them.
-pub const PW_OPENED_WRITE: u32 = 0;
+pub const PW_CONDITIONAL_WRITE: u32 = 0;
 /// The peer waits for data of this process: write them.
-pub const PW_OPENED_READ: u32 = 1;
+pub const PW_CONDITIONAL_READ: u32 = 1;
 
 /// What a peer has opened.
-pub struct pw_opened {
+pub struct pw_conditional_request {
     _opaque: [u8; 0],
 }
 
 /// What there is to know of what a peer has opened.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct pw_opening {
+pub struct pw_conditional_request_info {
     /// Who has opened it.
     pub peer: pw_peer,
     /// Couples it with its answer.
     pub tag: u64,
     /// In bytes: of the peer's data, or space for so many.
     pub length: u64,
-    /// PW_OPENED_WRITE or PW_OPENED_READ.
+    /// PW_CONDITIONAL_WRITE or PW_CONDITIONAL_READ.
     pub direction: u32,
 }
 
-impl Object for OpenedByPeer {
-    type Opaque = pw_opened;
+impl Object for ConditionalRequest {
+    type Opaque = pw_conditional_request;
     const MARK: u64 = u64::from_be_bytes(*b"pw_open!");
     const NAME: &str = "opening";
 
     fn places() -> &'static Places<Self> {
-        static PLACES: Places<OpenedByPeer> = Places::new();
+        static PLACES: Places<ConditionalRequest> = Places::new();
         &PLACES
     }
 }
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn pw_owner(token: *const pw_token, peer: *mut pw_peer) ->
     call(|| unsafe { give_peer(token_of(token)?.owner(), peer) })
 }
 
-/// Opens a conditional write of length bytes of buffer: sends a message to the peer, and holds the write until the peer releases it. The buffer must stay,
+/// Starts a conditional write of length bytes of buffer: sends a message to the peer, and holds the write until the peer accepts it. The buffer must stay,
 /// and must not be changed, until the operation has ended. A node holds one write of a tag to each peer.
 ///
 /// pw_wait() and pw_test() give its end: PW_OK: the bytes are visible at the peer; PW_CANCELLED; PW_TIMEOUT; PW_DECLINED; PW_RELEASE: the
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn pw_owner(token: *const pw_token, peer: *mut pw_peer) ->
 ///
 /// PW_PEER_LOST: the peer cannot be connected to, or is no Pagewire; PW_TAG; PW_LENGTH; PW_LIMIT: nothing is held.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_open_write(
+pub unsafe extern "C" fn pw_conditional_write(
     node: *mut pw_node,
     peer: *const pw_peer,
     tag: u64,
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn pw_open_write(
         let start = bytes(buffer.cast(), length, "buffer")?;
         // SAFETY: the buffer is the operation's until that has ended (pagewire.h).
         let buffer = unsafe { RawBuffer::new(start, length) };
-        hand_over(Running::Held(node.open_write(peer, tag, buffer)?), operation)
+        hand_over(Running::Held(node.conditional_write(peer, tag, buffer)?), operation)
     })
 }
 
@@ -160,10 +160,10 @@ pub unsafe extern "C" fn pw_end_after(operation: *mut pw_operation, nanoseconds:
 }
 
 fn not_conditional() -> Refusal {
-    Refusal::argument("the operation is no conditional write (pw_open_write)")
+    Refusal::argument("the operation is no conditional write (pw_conditional_write)")
 }
 
-/// Releases the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of the token's memory, which must be of
+/// Accepts the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of the token's memory, which must be of
 /// this node. peer: NULL for whichever peer has opened one, or will first.
 ///
 /// operation: ends with the write; NULL if nobody asks. pw_wait() gives PW_OK; PW_CANCELLED; PW_TIMEOUT: no write came within 60 s;
@@ -172,7 +172,7 @@ fn not_conditional() -> Refusal {
 ///
 /// PW_TAG: a release of the tag to this peer is under way; PW_TOKEN; PW_LIMIT.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_release(
+pub unsafe extern "C" fn pw_accept_conditional_write(
     node: *mut pw_node,
     peer: *const pw_peer,
     tag: u64,
@@ -186,8 +186,8 @@ pub unsafe extern "C" fn pw_release(
         // SAFETY: NULL, or a peer (pagewire.h).
         let peer = if peer.is_null() { None } else { Some(unsafe { peer_of(peer) }?) };
         hand_over_release(written, operation, || match peer {
-            Some(peer) => node.release(peer, tag, &token),
-            None => node.release_any(tag, &token),
+            Some(peer) => node.accept_conditional_write(peer, tag, &token),
+            None => node.accept_any_conditional_write(tag, &token),
         })
     })
 }
@@ -196,15 +196,15 @@ pub unsafe extern "C" fn pw_release(
 pub(crate) fn hand_over_release(
     written: *mut u64,
     operation: *mut *mut pw_operation,
-    release: impl FnOnce() -> pagewire::Result<Released>,
+    release: impl FnOnce() -> pagewire::Result<Acceptance>,
 ) -> Result<()> {
     let written = WordPlace::new(written)?;
-    hand_over(Running::Released(release()?, written), operation)
+    hand_over(Running::Acceptance(release()?, written), operation)
 }
 
-/// Opens a conditional read: asks a peer for data, which come as its conditional write to the memory of the token. As pw_release().
+/// Starts a conditional read: asks a peer for data, which come as its conditional write to the memory of the token. As pw_accept_conditional_write().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_open_read(
+pub unsafe extern "C" fn pw_conditional_read(
     node: *mut pw_node,
     peer: *const pw_peer,
     tag: u64,
@@ -215,70 +215,75 @@ pub unsafe extern "C" fn pw_open_read(
     call(|| {
         // SAFETY: a pointer of this library, a peer and a token (pagewire.h).
         let (node, peer, token) = unsafe { (node_of(node)?, peer_of(peer)?, token_of(token)?) };
-        hand_over_release(written, operation, || node.open_read_into(peer, tag, &token))
+        hand_over_release(written, operation, || node.conditional_read_into(peer, tag, &token))
     })
 }
 
 /// Waits for a conditional write or read that a peer opens, for so many nanoseconds at most (PW_FOREVER: without a bound). Each is given to one
-/// caller. opening: gets what there is to know of it. opened: is answered by one of the three calls below, and freed by pw_opened_free().
+/// caller. opening: gets what there is to know of it. opened: is answered by one of the three calls below, and freed by pw_conditional_request_free().
 ///
 /// PW_TIMEOUT.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_next_opened(
+pub unsafe extern "C" fn pw_next_conditional_request(
     node: *mut pw_node,
     nanoseconds: u64,
-    opening: *mut pw_opening,
-    opened: *mut *mut pw_opened,
+    opening: *mut pw_conditional_request_info,
+    opened: *mut *mut pw_conditional_request,
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let node = unsafe { node_of(node) }?;
         let (about, to) = (place(opening, "opening")?, place(opened, "opened")?);
-        let next = node.next_opened(Duration::from_nanos(nanoseconds))?;
+        let next = node.next_conditional_request(Duration::from_nanos(nanoseconds))?;
         let direction = match next.direction() {
-            Direction::Write => PW_OPENED_WRITE,
-            Direction::Read => PW_OPENED_READ,
+            Direction::Write => PW_CONDITIONAL_WRITE,
+            Direction::Read => PW_CONDITIONAL_READ,
         };
         let peer = pw_peer { bytes: next.peer().to_bytes() };
         // SAFETY: the caller's places (pagewire.h), aligned and not NULL.
         unsafe {
-            about.write(pw_opening { peer, tag: next.tag(), length: next.length(), direction });
+            about.write(pw_conditional_request_info {
+                peer,
+                tag: next.tag(),
+                length: next.length(),
+                direction,
+            });
             to.write(hand_out(next));
         }
         Ok(())
     })
 }
 
-/// Has the peer write to the first bytes of the token's memory. As pw_release().
+/// Has the peer write to the first bytes of the token's memory. As pw_accept_conditional_write().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_opened_release(
-    opened: *mut pw_opened,
+pub unsafe extern "C" fn pw_conditional_request_accept(
+    opened: *mut pw_conditional_request,
     token: *const pw_token,
     written: *mut u64,
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library, and a token (pagewire.h).
-        let (opened, token) = unsafe { (object::<OpenedByPeer>(opened)?, token_of(token)?) };
-        hand_over_release(written, operation, || opened.release(&token))
+        let (opened, token) = unsafe { (object::<ConditionalRequest>(opened)?, token_of(token)?) };
+        hand_over_release(written, operation, || opened.accept(&token))
     })
 }
 
-/// Writes length bytes of buffer to the memory that the peer has space in. As pw_open_write().
+/// Writes length bytes of buffer to the memory that the peer has space in. As pw_conditional_write().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_opened_write(
-    opened: *mut pw_opened,
+pub unsafe extern "C" fn pw_conditional_request_supply(
+    opened: *mut pw_conditional_request,
     buffer: *const c_void,
     length: usize,
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
-        let opened = unsafe { object::<OpenedByPeer>(opened) }?;
+        let opened = unsafe { object::<ConditionalRequest>(opened) }?;
         let start = bytes(buffer.cast(), length, "buffer")?;
         // SAFETY: the buffer is the operation's until that has ended (pagewire.h).
         let buffer = unsafe { RawBuffer::new(start, length) };
-        hand_over(Running::Held(opened.write(buffer)?), operation)
+        hand_over(Running::Held(opened.supply(buffer)?), operation)
     })
 }
 
@@ -286,10 +291,10 @@ pub unsafe extern "C" fn pw_opened_write(
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_opened_decline(opened: *mut pw_opened) -> pw_error {
+pub unsafe extern "C" fn pw_conditional_request_decline(opened: *mut pw_conditional_request) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
-        unsafe { take_back::<OpenedByPeer>(opened) }?.decline();
+        unsafe { take_back::<ConditionalRequest>(opened) }?.decline();
         Ok(())
     })
 }
@@ -298,13 +303,13 @@ pub unsafe extern "C" fn pw_opened_decline(opened: *mut pw_opened) -> pw_error {
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_opened_free(opened: *mut pw_opened) -> pw_error {
+pub unsafe extern "C" fn pw_conditional_request_free(opened: *mut pw_conditional_request) -> pw_error {
     if opened.is_null() {
         return pw_error::PW_OK;
     }
     call(|| {
         // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
-        drop(unsafe { take_back::<OpenedByPeer>(opened) }?);
+        drop(unsafe { take_back::<ConditionalRequest>(opened) }?);
         Ok(())
     })
 }

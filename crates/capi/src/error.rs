@@ -4,7 +4,7 @@ use crate::language::{Language, in_language};
 use pagewire::bootstrap::JobError;
 use pagewire::{Error, Failure, OperationError, Rule};
 use pagewire_active::experimental::transactions::TransactionError;
-use pagewire_active::{CheckpointError, ParityError, ReplayError, SaveError};
+use pagewire_active::{CheckpointError, LoggedProcessError, ParityError, SaveError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 
@@ -306,18 +306,18 @@ pub fn of_save(error: &SaveError) -> pw_error {
     }
 }
 
-impl From<ReplayError> for Refusal {
-    fn from(error: ReplayError) -> Self {
+impl From<LoggedProcessError> for Refusal {
+    fn from(error: LoggedProcessError) -> Self {
         let code = match error {
-            ReplayError::Pagewire(error) => return error.into(),
-            ReplayError::Checkpoint(error) => return error.into(),
-            ReplayError::NotConnected { .. } => pw_error::PW_ARGUMENT,
-            ReplayError::Ticket { .. } => pw_error::PW_TOKEN,
-            ReplayError::Full { .. } => pw_error::PW_LIMIT,
-            ReplayError::Diverged { .. }
-            | ReplayError::Lost { .. }
-            | ReplayError::Unlogged { .. }
-            | ReplayError::Order(_) => pw_error::PW_REPLAY,
+            LoggedProcessError::Pagewire(error) => return error.into(),
+            LoggedProcessError::Checkpoint(error) => return error.into(),
+            LoggedProcessError::NotConnected { .. } => pw_error::PW_ARGUMENT,
+            LoggedProcessError::Ticket { .. } => pw_error::PW_TOKEN,
+            LoggedProcessError::Full { .. } => pw_error::PW_LIMIT,
+            LoggedProcessError::Diverged { .. }
+            | LoggedProcessError::Lost { .. }
+            | LoggedProcessError::Unlogged { .. }
+            | LoggedProcessError::Order(_) => pw_error::PW_REPLAY,
         };
         Refusal::new(code, error.to_string())
     }
@@ -414,7 +414,7 @@ mod tests {
             unsafe { CStr::from_ptr(text) }.to_str().unwrap()
         };
         let first = pw_error_message();
-        assert_eq!(read(first), "set PAGEWIRE_HEAP_RANGE, or call pw_process_replay()");
+        assert_eq!(read(first), "set PAGEWIRE_HEAP_RANGE, or call pw_logged_process_replay()");
         assert_eq!(read(pw_error_message_for(PW_PYTHON)), "set PAGEWIRE_HEAP_RANGE, or call replay()");
         assert_eq!(pw_error_message(), first, "it stays until the next refusal");
         assert_eq!(pw_error_message_for(0), first);

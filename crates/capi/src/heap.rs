@@ -30,7 +30,7 @@ fn heap() -> Result<&'static HeapRef> {
 /// Bytes of the registered heap, as they were at about one moment.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct pw_statistics {
+pub struct pw_heap_usage {
     /// In objects.
     pub live: u64,
     /// In pages that hold objects, or that are kept at hand for the next ones.
@@ -146,11 +146,11 @@ pub extern "C" fn pw_is_registered(address: *const c_void) -> bool {
 ///
 /// PW_HEAP: the heap cannot be made, or is the parent's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_heap_statistics(statistics: *mut pw_statistics) -> pw_error {
+pub unsafe extern "C" fn pw_heap_statistics(statistics: *mut pw_heap_usage) -> pw_error {
     call(|| {
         let to = place(statistics, "statistics")?;
         let now = heap()?.statistics()?;
-        let values = pw_statistics {
+        let values = pw_heap_usage {
             live: now.live,
             in_use: now.in_use,
             peak: now.peak,

@@ -25,12 +25,12 @@ const PHRASES: &[Phrase] = &[
     ("`Scheme::Handler`", ["PW_BY_HANDLER", "PW_BY_HANDLER", "Scheme.BY_HANDLER"]),
     ("`Scheme::Nearest`", ["PW_NEAREST", "PW_NEAREST", "Scheme.NEAREST"]),
     ("name their log by `to`, or `to_fault_log`", ["name their log"; 3]),
-    ("call `replay`", ["call pw_process_replay()", "call replay()", "call replay()"]),
-    ("to `connect`", ["to pw_process_connect()", "to connect()", "to connect()"]),
+    ("call `replay`", ["call pw_logged_process_replay()", "call replay()", "call replay()"]),
+    ("to `connect`", ["to pw_logged_process_connect()", "to connect()", "to connect()"]),
     (
         "`put` and `get` of a LoggedProcess",
         [
-            "pw_process_put() and pw_process_get()",
+            "pw_logged_process_put() and pw_logged_process_get()",
             "put() and get() of a pw::logged_process",
             "put() and get() of a LoggedProcess",
         ],
@@ -56,7 +56,7 @@ const PHRASES: &[Phrase] = &[
     ("pw_log_poll:", ["pw_log_poll:", "poll():", "poll():"]),
     ("pw_log_serve_polling()", ["pw_log_serve_polling()", "serve_polling()", "serve_polling()"]),
     ("pw_node_leave:", ["pw_node_leave:", "leave():", "leave():"]),
-    ("pw_store_serve()", ["pw_store_serve()", "serve()", "serve()"]),
+    ("pw_transaction_store_serve()", ["pw_transaction_store_serve()", "serve()", "serve()"]),
     (
         "no object of pw_malloc()",
         ["no object of pw_malloc()", "no object of pw_malloc()", "no array of node.empty() or node.zeros()"],
@@ -151,8 +151,13 @@ mod tests {
     #[test]
     fn sentences_have_calls_of_their_language() {
         // Of verbs programs, and of the wrappers themselves; the names of the calls that all processes make.
-        let of_c =
-            ["pw_checkpoint_region", "pw_handler_failed", "pw_open_write", "pw_all_gather", "pw_broadcast"];
+        let of_c = [
+            "pw_checkpoint_region",
+            "pw_handler_failed",
+            "pw_conditional_write",
+            "pw_all_gather",
+            "pw_broadcast",
+        ];
         let mut files = Vec::new();
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
         files.retain(|file| file.file_stem().is_some_and(|stem| stem != "language"));

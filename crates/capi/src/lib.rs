@@ -19,7 +19,7 @@
 //! | [`waits`] | waits for several operations |
 //! | [`part`] | parts of a job, by colour |
 //! | [`access_log`], [`handler`] | memory that reacts: attributes of pages, access logs, and the functions that handle their records |
-//! | [`table`], [`counting`], [`checkpoint`], [`process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
+//! | [`table`], [`access_statistics`], [`checkpoint`], [`logged_process`] | applications of it: a hash table, access statistics, checkpoints, logged puts and gets |
 //! | [`table_elements`] | a loop over the elements of a hash table, and what is done to all of them or to an expected one |
 //! | [`durable_table`] | hash tables that outlive their processes |
 //! | [`parity`] | checkpoints of several processes, whose XOR another one keeps |
@@ -33,13 +33,13 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod access_log;
+pub mod access_statistics;
 pub mod atomics;
 pub mod batch;
 pub mod boundary;
 pub mod built_in;
 pub mod checkpoint;
 pub mod conditional;
-pub mod counting;
 pub mod durable_table;
 pub mod error;
 pub mod export;
@@ -48,13 +48,13 @@ pub mod handle;
 pub mod handler;
 pub mod heap;
 pub mod language;
+pub mod logged_process;
 pub mod malloc;
 pub mod mapped_file;
 pub mod node;
 pub mod operation;
 pub mod parity;
 pub mod part;
-pub mod process;
 mod raw_memory;
 pub mod remote;
 pub mod signal;

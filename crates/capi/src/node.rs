@@ -62,7 +62,7 @@ pub unsafe extern "C" fn pw_node_alone_for(header: u32, node: *mut *mut pw_node)
 /// Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
 /// fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
 ///
-/// PW_IN_USE: an application of it is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
+/// PW_IN_USE: an application of it is open, as a mapped file, a hash table, access statistics, a checkpoint, a logged process, built-in handlers, batches, a parity, a member
 /// of one, a part of the job, a global memory, a listener, a stream, a store or a client of stores: free that before.
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
         // SAFETY: a pointer of this library (pagewire.h).
         let holders = Arc::strong_count(unsafe { object::<Arc<Node>>(node) }?);
         if holders > 1 {
-            let sentence = "pw_node_leave: an application of the node is open, as a mapped file, a hash table, a counting, a checkpoint, a logged process, built-in handlers, \
+            let sentence = "pw_node_leave: an application of the node is open, as a mapped file, a hash table, access statistics, a checkpoint, a logged process, built-in handlers, \
                 batches, a parity, a member of one, a part of the job, a global memory, a listener, a stream, a store or a client of stores: free that before";
             return Err(Refusal::new(pw_error::PW_IN_USE, sentence));
         }
@@ -183,7 +183,7 @@ pub(crate) unsafe fn all_gather(
 
 /// A descriptor that poll(2), select(2) or epoll(7) reports as readable while something of the node is ready: an operation, a conditional write or a release that
 /// ended after this call and whose result was not taken, or something that a peer has opened. Read nothing from it, and do not close it: pw_wait(), pw_test(),
-/// pw_wait_any() and pw_wait() of what that names, and pw_next_opened() take what is ready, and make it unreadable. Signals are not among that, as peers
+/// pw_wait_any() and pw_wait() of what that names, and pw_next_conditional_request() take what is ready, and make it unreadable. Signals are not among that, as peers
 /// write them without any notice. It is valid until pw_node_leave().
 ///
 /// descriptor: gets it, the same one each time. PW_SYSTEM: there is no descriptor left. PW_ARGUMENT, PW_HANDLE.

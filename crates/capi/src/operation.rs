@@ -4,7 +4,7 @@ use crate::boundary::{Result, call, place, quick};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use pagewire::raw::RawBuffer;
-use pagewire::{Canceller, HeldWrite, Operation, Released, Waitable};
+use pagewire::{Acceptance, Canceller, HeldWrite, Operation, Waitable};
 use parking_lot::Mutex;
 use std::ffi::c_int;
 use std::pin::Pin;
@@ -42,7 +42,7 @@ pub enum Running {
     /// A flush of handlers.
     Flushed(Operation<Vec<u64>>),
     Held(HeldWrite<RawBuffer>),
-    Released(Released, WordPlace),
+    Acceptance(Acceptance, WordPlace),
 }
 
 /// Where the word of an atomic goes, if anywhere.
@@ -89,7 +89,7 @@ impl Running {
             Running::SignedHalf(operation, place) => place.write(operation.wait()?),
             Running::Flushed(operation) => drop(operation.wait()?),
             Running::Held(held) => drop(held.wait().into_result()?),
-            Running::Released(released, place) => place.write(released.wait()?),
+            Running::Acceptance(released, place) => place.write(released.wait()?),
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Running {
             Running::SignedHalf(operation, _) => operation.ends_within(patience),
             Running::Flushed(operation) => operation.ends_within(patience),
             Running::Held(held) => held.ends_within(patience),
-            Running::Released(released, _) => released.ends_within(patience)?,
+            Running::Acceptance(released, _) => released.ends_within(patience)?,
         })
     }
 
@@ -119,7 +119,7 @@ impl Running {
             Running::SignedHalf(operation, _) => operation.is_done(),
             Running::Flushed(operation) => operation.is_done(),
             Running::Held(held) => held.is_done(),
-            Running::Released(released, _) => released.is_done(),
+            Running::Acceptance(released, _) => released.is_done(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Running {
             Running::SignedHalf(operation, _) => operation,
             Running::Flushed(operation) => operation,
             Running::Held(held) => held,
-            Running::Released(released, _) => released,
+            Running::Acceptance(released, _) => released,
         }
     }
 
@@ -155,7 +155,7 @@ impl Running {
             Running::Held(held) => Pin::new(held)
                 .poll(context)
                 .map(|outcome| outcome.into_result().map(drop).map_err(Refusal::from)),
-            Running::Released(released, place) => {
+            Running::Acceptance(released, place) => {
                 let place = *place;
                 Pin::new(released)
                     .poll(context)

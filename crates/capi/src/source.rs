@@ -48,7 +48,7 @@ fn of(source: Source) -> pw_source {
     }
 }
 
-/// Says who a source is, by the number that a pw_access or pw_counting_sources() gives. The last 65,536 connections that have ended are known, too.
+/// Says who a source is, by the number that a pw_access or pw_access_statistics_sources() gives. The last 65,536 connections that have ended are known, too.
 /// A handler may call it.
 ///
 /// PW_ARGUMENT: nobody is known by this number, or no more; found is NULL. PW_HANDLE.

@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put.
-pub struct pw_store {
+pub struct pw_transaction_store {
     _opaque: [u8; 0],
 }
 
@@ -40,7 +40,7 @@ pub struct OwnStore {
 }
 
 impl Object for OwnStore {
-    type Opaque = pw_store;
+    type Opaque = pw_transaction_store;
     const MARK: u64 = u64::from_be_bytes(*b"pw_store");
     const NAME: &str = "store";
 
@@ -75,7 +75,7 @@ const _: () = assert!(PW_MOST_CELL_BYTES == MAX_VALUE);
 /// What a store is made of.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct pw_store_options {
+pub struct pw_transaction_store_options {
     /// Cells, 1 or more.
     pub cells: u32,
     /// Bytes of the value of each: a multiple of 8, at most PW_MOST_CELL_BYTES.
@@ -85,27 +85,27 @@ pub struct pw_store_options {
 }
 
 /// Bytes of a token of a store.
-pub const PW_STORE_TOKEN_SIZE: usize = 116;
+pub const PW_TRANSACTION_STORE_TOKEN_SIZE: usize = 116;
 
 /// What clients and other stores need to reach a store: plain bytes, to be sent by any means.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct pw_store_token {
+pub struct pw_transaction_store_token {
     /// Opaque.
-    pub bytes: [u8; PW_STORE_TOKEN_SIZE],
+    pub bytes: [u8; PW_TRANSACTION_STORE_TOKEN_SIZE],
 }
 
-const _: () = assert!(PW_STORE_TOKEN_SIZE == StoreToken::LEN);
+const _: () = assert!(PW_TRANSACTION_STORE_TOKEN_SIZE == StoreToken::LEN);
 
-/// Experimental. Makes the memory of a store, whose values are zeros. All owners tell each other their tokens (pw_store_export), and call pw_store_serve() then. *store is NULL after an
-/// error. The node stays until pw_store_free().
+/// Experimental. Makes the memory of a store, whose values are zeros. All owners tell each other their tokens (pw_transaction_store_export), and call pw_transaction_store_serve() then. *store is NULL after an
+/// error. The node stays until pw_transaction_store_free().
 ///
 /// PW_ARGUMENT; PW_LIMIT: the cells take more than 1 GiB, with 128 bytes for each beside its value; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_store_make(
+pub unsafe extern "C" fn pw_transaction_store_make(
     node: *mut pw_node,
-    options: *const pw_store_options,
-    store: *mut *mut pw_store,
+    options: *const pw_transaction_store_options,
+    store: *mut *mut pw_transaction_store,
 ) -> pw_error {
     call(|| {
         let to = place(store, "store")?;
@@ -128,8 +128,8 @@ pub unsafe extern "C" fn pw_store_make(
 
 /// # Safety
 /// Its journal is NULL, or a string.
-unsafe fn options_of(given: pw_store_options) -> Result<StoreOptions> {
-    let pw_store_options { cells, value_bytes: value, journal } = given;
+unsafe fn options_of(given: pw_transaction_store_options) -> Result<StoreOptions> {
+    let pw_transaction_store_options { cells, value_bytes: value, journal } = given;
     if cells == 0 {
         return Err(Refusal::argument("'cells' is 0: a store has 1 or more"));
     }
@@ -151,20 +151,23 @@ unsafe fn options_of(given: pw_store_options) -> Result<StoreOptions> {
 ///
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_store_export(store: *mut pw_store, token: *mut pw_store_token) -> pw_error {
+pub unsafe extern "C" fn pw_transaction_store_export(
+    store: *mut pw_transaction_store,
+    token: *mut pw_transaction_store_token,
+) -> pw_error {
     call(|| {
         let to = place(token, "token")?;
         // SAFETY: a pointer of this library (pagewire.h).
         let bytes = unsafe { object::<OwnStore>(store) }?.token.to_bytes();
         // SAFETY: the caller's place (pagewire.h).
-        unsafe { to.write(pw_store_token { bytes }) };
+        unsafe { to.write(pw_transaction_store_token { bytes }) };
         Ok(())
     })
 }
 
 /// # Safety
 /// So many tokens.
-unsafe fn tokens_of(tokens: *const pw_store_token, count: usize) -> Result<Vec<StoreToken>> {
+unsafe fn tokens_of(tokens: *const pw_transaction_store_token, count: usize) -> Result<Vec<StoreToken>> {
     // SAFETY: the caller's promise.
     let tokens = unsafe { array(tokens, count, "tokens") }?;
     tokens.iter().map(|token| Ok(StoreToken::from_bytes(&token.bytes)?)).collect()
@@ -175,10 +178,10 @@ unsafe fn tokens_of(tokens: *const pw_store_token, count: usize) -> Result<Vec<S
 /// position: of this store in the list. tokens: of all stores, count of them, in the order that all have. PW_ARGUMENT: the token at the position is not that of this store, one stands
 /// twice in the list, or the store is served already, or could not be before; PW_TOKEN; PW_FILE: the journal is none, is damaged, or is that of other cells or of another position, and stays as it is; PW_IN_USE: another store has it; PW_SYSTEM: it cannot be read. Behind these free the store, and make another one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_store_serve(
-    store: *mut pw_store,
+pub unsafe extern "C" fn pw_transaction_store_serve(
+    store: *mut pw_transaction_store,
     position: usize,
-    tokens: *const pw_store_token,
+    tokens: *const pw_transaction_store_token,
     count: usize,
 ) -> pw_error {
     call(|| {
@@ -218,11 +221,14 @@ fn refused(error: pagewire::Error) -> Refusal {
 
 /// # Safety
 /// As for [`object`].
-unsafe fn served<R>(store: *mut pw_store, work: impl FnOnce(&ServedStore) -> Result<R>) -> Result<R> {
+unsafe fn served<R>(
+    store: *mut pw_transaction_store,
+    work: impl FnOnce(&ServedStore) -> Result<R>,
+) -> Result<R> {
     // SAFETY: the caller's promise.
     match &*unsafe { object::<OwnStore>(store) }?.state.lock() {
         State::Served(served) => work(served),
-        _ => Err(Refusal::argument("the store is not served: call pw_store_serve() before")),
+        _ => Err(Refusal::argument("the store is not served: call pw_transaction_store_serve() before")),
     }
 }
 
@@ -230,10 +236,10 @@ unsafe fn served<R>(store: *mut pw_store, work: impl FnOnce(&ServedStore) -> Res
 ///
 /// PW_LIMIT: there is no such position; PW_ARGUMENT: also, this store is not served; PW_TOKEN, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_store_replace(
-    store: *mut pw_store,
+pub unsafe extern "C" fn pw_transaction_store_replace(
+    store: *mut pw_transaction_store,
     position: usize,
-    token: *const pw_store_token,
+    token: *const pw_transaction_store_token,
 ) -> pw_error {
     call(|| {
         // SAFETY: a token, and a pointer of this library (pagewire.h).
@@ -245,8 +251,8 @@ pub unsafe extern "C" fn pw_store_replace(
 ///
 /// value: size bytes, as many as a value has. version: gets how many transactions have written it; NULL if nobody asks. PW_ARGUMENT: also, there is no such cell, or the store is not served.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_store_cell(
-    store: *mut pw_store,
+pub unsafe extern "C" fn pw_transaction_store_cell(
+    store: *mut pw_transaction_store,
     cell: u32,
     value: *mut c_void,
     size: usize,
@@ -296,7 +302,10 @@ fn check_size(value: *mut c_void, size: usize, expected: usize) -> Result<*mut u
 ///
 /// PW_SYSTEM: its journal cannot be written, and it commits nothing any more; PW_ARGUMENT: it is not served; PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_store_check(store: *mut pw_store, held: *mut usize) -> pw_error {
+pub unsafe extern "C" fn pw_transaction_store_check(
+    store: *mut pw_transaction_store,
+    held: *mut usize,
+) -> pw_error {
     call(|| {
         let to = optional(held, "held")?;
         // SAFETY: a pointer of this library (pagewire.h).
@@ -321,7 +330,7 @@ pub unsafe extern "C" fn pw_store_check(store: *mut pw_store, held: *mut usize) 
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_store_free(store: *mut pw_store) -> pw_error {
+pub unsafe extern "C" fn pw_transaction_store_free(store: *mut pw_transaction_store) -> pw_error {
     if store.is_null() {
         return pw_error::PW_OK;
     }
@@ -337,7 +346,7 @@ pub unsafe extern "C" fn pw_store_free(store: *mut pw_store) -> pw_error {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_transaction_client_open(
     node: *mut pw_node,
-    tokens: *const pw_store_token,
+    tokens: *const pw_transaction_store_token,
     count: usize,
     client: *mut *mut pw_transaction_client,
 ) -> pw_error {

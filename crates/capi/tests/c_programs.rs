@@ -197,7 +197,7 @@ fn applications_do_what_the_guide_says() {
     for said in run_job(&table) {
         assert_eq!(said.matches("7: seven\n7 is gone, ").count(), 3, "{said}");
     }
-    run(&compiled("examples/statistics.c"), &shown("statistics", "statistics"));
+    run(&compiled("examples/access_statistics.c"), &shown("access-statistics", "access_statistics"));
     run(&compiled("examples/built_in.c"), &shown("built-in", "built_in"));
     run(&compiled("examples/batch.c"), &shown("batches", "batch"));
     let shown = shown("checkpoint", "checkpoint");
@@ -215,7 +215,8 @@ fn applications_do_what_the_guide_says() {
 
 #[test]
 fn a_process_repeats_its_work_as_the_guide_says() {
-    let (program, expected) = (compiled("examples/replay.c"), shown("replay", "replay"));
+    let (program, expected) =
+        (compiled("examples/logged_process.c"), shown("logged-process", "logged_process"));
     for path in ["local", "udp"] {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(&program);

@@ -21,8 +21,7 @@ pub fn refused_calls() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     // 2: SECCOMP_MODE_FILTER (proc_pid_status(5)).
     status.lines().find(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))?;
-    let is_refused =
-        |error: Errno| matches!(error, Errno::PERM | Errno::ACCESS | Errno::NOSYS);
+    let is_refused = |error: Errno| matches!(error, Errno::PERM | Errno::ACCESS | Errno::NOSYS);
     let refused: Vec<&str> =
         CALLS.iter().filter(|(_, call)| call().is_err_and(is_refused)).map(|(name, _)| *name).collect();
     (!refused.is_empty()).then(|| {

@@ -15,11 +15,11 @@ fn main() -> pagewire::Result<()> {
     let before = node.peer((node.rank() + node.size() - 1) % node.size())?;
 
     // The message goes out first: the peer prepares its memory while this process prepares its own.
-    let held = node.open_write(next, TAG, vec![node.rank() as u64; 1000])?;
-    let opened = node.next_opened(Duration::from_secs(60))?;
+    let held = node.conditional_write(next, TAG, vec![node.rank() as u64; 1000])?;
+    let opened = node.next_conditional_request(Duration::from_secs(60))?;
     assert_eq!(opened.peer(), before);
     let inbox = node.zeroed::<u64>(opened.length() as usize / 8)?;
-    let written = opened.release(&inbox.export(Rights::WRITE)?)?.wait()?;
+    let written = opened.accept(&inbox.export(Rights::WRITE)?)?.wait()?;
     held.wait().into_result()?;
 
     println!("{} of {}: {written} bytes from {}", node.rank(), node.size(), inbox.get(999)?);

@@ -3,8 +3,8 @@
 use crate::engine::Host;
 use crate::error::{Error, Result, refused};
 use crate::node::Node;
-use pagewire_memory::fork::Owned;
 pub use crate::sources::{Source, Sources};
+use pagewire_memory::fork::Owned;
 pub use pagewire_nic::{
     AccessLogInit, LoggedOperation, Next, PageAttributes, PageFlags, Receipt, RecordFlags, RecordHeader,
 };

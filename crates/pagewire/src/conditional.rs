@@ -24,7 +24,7 @@ pub use held::{Canceller, HeldWrite, WriteOutcome};
 use message::{Ending, Message, Release};
 use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::{Condvar, Mutex};
-pub use released::{OpenedByPeer, Released};
+pub use released::{Acceptance, ConditionalRequest};
 use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
@@ -289,7 +289,7 @@ impl Conditional {
     ///
     /// # Errors
     /// `Timeout`.
-    pub fn next_opened(&self, patience: Duration) -> Result<Opening> {
+    pub fn next_conditional_request(&self, patience: Duration) -> Result<Opening> {
         let start = Instant::now();
         loop {
             self.services.poll_messages();
@@ -358,7 +358,7 @@ impl Conditional {
     }
 
     /// Opens a read: this process has space for a write of the peer's data.
-    pub fn open_read(&self, peer: Peer, tag: Tag, length: u64) {
+    pub fn conditional_read(&self, peer: Peer, tag: Tag, length: u64) {
         if self.services.is_forked() {
             return;
         }

@@ -39,8 +39,8 @@
 //! | a flush | [`RemoteRegion::flush`], [`Node::flush`] | [`Flush::is_done`] | [`Flush`] |
 //! | a signal | [`Signal::wait_until`], [`signal_wait_any`], [`signal_wait_all`], [`signal_wait_some`] | [`Signal::value`] | [`Signal::reaches`], [`signal_reaches_any`], [`signal_reaches_all`] |
 //! | a held write | [`HeldWrite::wait`] | [`HeldWrite::is_done`] | [`HeldWrite`] |
-//! | a release | [`Released::wait`] | [`Released::is_done`] | [`Released`] |
-//! | what a peer opens | [`Node::next_opened`] | [`Node::next_opened`] with no time | [`Node::opened`] |
+//! | a release | [`Acceptance::wait`] | [`Acceptance::is_done`] | [`Acceptance`] |
+//! | what a peer opens | [`Node::next_conditional_request`] | [`Node::next_conditional_request`] with no time | [`Node::conditional_request`] |
 //! | any of these but signals | poll(2) on [`Node::descriptor`] | | `Ready` in `pagewire::tokio` and `pagewire::async_io` |
 //!
 //! # Order
@@ -102,7 +102,7 @@ mod waits;
 mod word_change;
 
 pub use buffer::{Buffer, BufferMut};
-pub use conditional::{Canceller, Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
+pub use conditional::{Acceptance, Canceller, ConditionalRequest, Direction, HeldWrite, Tag, WriteOutcome};
 #[doc(hidden)]
 pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};

@@ -650,7 +650,7 @@ impl Node {
     }
 
     /// A descriptor that poll(2) reports as readable while something is ready: an operation, a conditional write or a release that ended after this
-    /// call and whose result was not taken, or something that a peer has [opened](Self::next_opened). Read nothing from it: what is taken makes it
+    /// call and whose result was not taken, or something that a peer has [opened](Self::next_conditional_request). Read nothing from it: what is taken makes it
     /// unreadable. Signals are not among that, as peers write them without any notice. Futures need no descriptor: any runtime polls them.
     ///
     /// ```

@@ -3,7 +3,7 @@
 //! Operations of several nodes may stand in one list, with held writes and releases among them. A time of zero looks once.
 
 use crate::completions::Unpark;
-use crate::conditional::{HeldWrite, Released};
+use crate::conditional::{HeldWrite, Acceptance};
 use crate::limits::{SIGNAL_SLEEP, SPIN, WORK_PAUSE};
 use crate::operation::Operation;
 use crate::operation_end::{OperationEnd, WakerFate};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// What has an end: an [`Operation`], a [`HeldWrite`] or a [`Released`]. Programs have no implementations of their own.
+/// What has an end: an [`Operation`], a [`HeldWrite`] or a [`Acceptance`]. Programs have no implementations of their own.
 ///
 /// ```
 /// # fn main() -> pagewire::Result<()> {
@@ -30,7 +30,7 @@ pub trait Waitable: OperationEnd {}
 
 impl<B: Send + 'static> Waitable for Operation<B> {}
 impl<B: Send + 'static> Waitable for HeldWrite<B> {}
-impl Waitable for Released {}
+impl Waitable for Acceptance {}
 
 /// Waits until one of several operations has ended, for `patience` at most, and gives its place. Its result is taken by its own `wait`, which
 /// returns at once. `None`: none has ended in time, or the list is empty. Operations that fail end, too.

@@ -97,10 +97,10 @@ fn ring() {
         assert_eq!(table.get(rank).expect("an element"), rank as u64 + 100);
     }
     let next = node.peer((node.rank() + 1) % SIZE).expect("the next rank");
-    let held = node.open_write(next, 1, vec![own + 7]).expect("a held write");
-    let opened = node.next_opened(PATIENCE).expect("that of the rank before");
+    let held = node.conditional_write(next, 1, vec![own + 7]).expect("a held write");
+    let opened = node.next_conditional_request(PATIENCE).expect("that of the rank before");
     let inbox = node.zeroed::<u64>(1).expect("a region");
-    let released = opened.release(&inbox.export(Rights::WRITE).expect("an export")).expect("a release");
+    let released = opened.accept(&inbox.export(Rights::WRITE).expect("an export")).expect("a release");
     assert_eq!(released.wait().expect("written"), 8);
     held.wait().into_result().expect("written");
     assert_eq!(inbox.get(0).expect("an element"), (own + SIZE as u64 - 1) % SIZE as u64 + 7);

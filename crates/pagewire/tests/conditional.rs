@@ -23,12 +23,12 @@ fn a_write_waits_for_its_release() {
     let (writer, receiver, table, token) = pair(1 << 16);
     for (tag, count) in [(1, 0), (2, 1), (3, 512), (4, 1 << 16)] {
         let values: Vec<u64> = (0..count as u64).map(|value| value + tag).collect();
-        let held = writer.open_write(receiver.identity(), tag, values.clone()).unwrap();
-        let opened = receiver.next_opened(PATIENCE).unwrap();
+        let held = writer.conditional_write(receiver.identity(), tag, values.clone()).unwrap();
+        let opened = receiver.next_conditional_request(PATIENCE).unwrap();
         assert_eq!((opened.peer(), opened.tag()), (writer.identity(), tag));
         assert_eq!((opened.length(), opened.direction()), (8 * count as u64, Direction::Write));
         assert!(!held.is_done(), "nothing was released");
-        let released = opened.release(&token).unwrap();
+        let released = opened.accept(&token).unwrap();
         assert_eq!(released.wait().unwrap(), 8 * count as u64);
         let mut there = vec![0; count];
         table.read(0, &mut there).unwrap();
@@ -40,27 +40,30 @@ fn a_write_waits_for_its_release() {
 #[test]
 fn a_release_waits_for_its_write() {
     let (writer, receiver, table, token) = pair(4);
-    let released = receiver.release(writer.identity(), 9, &token).unwrap();
+    let released = receiver.accept_conditional_write(writer.identity(), 9, &token).unwrap();
     std::thread::sleep(Duration::from_millis(20));
-    let held = writer.open_write(receiver.identity(), 9, vec![5u64, 6]).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 9, vec![5u64, 6]).unwrap();
     assert_eq!(held.wait(), WriteOutcome::Written(vec![5, 6]));
     assert_eq!((released.wait().unwrap(), table.get(1).unwrap()), (16, 6));
     // Its opening was answered before it came.
-    assert!(matches!(receiver.next_opened(Duration::from_millis(1)), Err(Error::Timeout { .. })));
+    assert!(matches!(
+        receiver.next_conditional_request(Duration::from_millis(1)),
+        Err(Error::Timeout { .. })
+    ));
 }
 
 #[test]
 fn a_release_may_name_any_peer() {
     let (writer, receiver, table, token) = pair(4);
     let other = Node::alone().unwrap();
-    let first = receiver.release_any(3, &token).unwrap();
-    let held = writer.open_write(receiver.identity(), 3, vec![1u64]).unwrap();
+    let first = receiver.accept_any_conditional_write(3, &token).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 3, vec![1u64]).unwrap();
     assert_eq!(first.wait().unwrap(), 8);
     assert_eq!(held.wait(), WriteOutcome::Written(vec![1]));
-    let held = other.open_write(receiver.identity(), 3, vec![2u64]).unwrap();
-    let opened = receiver.next_opened(PATIENCE).unwrap();
+    let held = other.conditional_write(receiver.identity(), 3, vec![2u64]).unwrap();
+    let opened = receiver.next_conditional_request(PATIENCE).unwrap();
     assert_eq!(opened.peer(), other.identity());
-    assert_eq!(receiver.release_any(3, &token).unwrap().wait().unwrap(), 8);
+    assert_eq!(receiver.accept_any_conditional_write(3, &token).unwrap().wait().unwrap(), 8);
     assert_eq!(held.wait(), WriteOutcome::Written(vec![2]));
     assert_eq!(table.get(0).unwrap(), 2);
 }
@@ -69,10 +72,10 @@ fn a_release_may_name_any_peer() {
 fn a_read_is_a_conditional_write_of_the_peer() {
     let (owner, reader) = (Node::alone().unwrap(), Node::alone().unwrap());
     let room = reader.zeroed::<u64>(100).unwrap();
-    let read = reader.open_read(owner.identity(), 4, &room).unwrap();
-    let opened = owner.next_opened(PATIENCE).unwrap();
+    let read = reader.conditional_read(owner.identity(), 4, &room).unwrap();
+    let opened = owner.next_conditional_request(PATIENCE).unwrap();
     assert_eq!((opened.tag(), opened.length(), opened.direction()), (4, 800, Direction::Read));
-    let held = opened.write((0..50u64).collect::<Vec<_>>()).unwrap();
+    let held = opened.supply((0..50u64).collect::<Vec<_>>()).unwrap();
     assert_eq!(read.wait().unwrap(), 400);
     assert_eq!(room.get(49).unwrap(), 49);
     assert!(matches!(held.wait(), WriteOutcome::Written(_)));
@@ -82,26 +85,26 @@ fn a_read_is_a_conditional_write_of_the_peer() {
 fn a_held_write_delays_nothing_behind_it() {
     let (writer, receiver, table, token) = pair(4);
     let remote = writer.open(&token).unwrap();
-    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap();
     remote.put(8, vec![7u64]).wait().unwrap();
     writer.flush().unwrap();
     assert_eq!((table.get(0).unwrap(), table.get(1).unwrap()), (0, 7));
-    receiver.release(writer.identity(), 1, &token).unwrap().wait().unwrap();
+    receiver.accept_conditional_write(writer.identity(), 1, &token).unwrap().wait().unwrap();
     assert_eq!(held.wait(), WriteOutcome::Written(vec![1]));
 }
 
 #[test]
 fn a_cancelled_write_writes_nothing() {
     let (writer, receiver, table, token) = pair(4);
-    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
-    let opened = receiver.next_opened(PATIENCE).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    let opened = receiver.next_conditional_request(PATIENCE).unwrap();
     assert!(matches!(held.cancel(), WriteOutcome::Cancelled(buffer, _) if buffer == [1]));
-    let end = opened.release(&token).and_then(Released::wait);
+    let end = opened.accept(&token).and_then(Acceptance::wait);
     assert!(matches!(end, Err(Error::Failed(Failure::Cancelled { .. }))), "{end:?}");
     assert_eq!(table.get(0).unwrap(), 0);
     // The tag is free again, for a write and its own release.
-    let held = writer.open_write(receiver.identity(), 1, vec![2u64]).unwrap();
-    receiver.release(writer.identity(), 1, &token).unwrap().wait().unwrap();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![2u64]).unwrap();
+    receiver.accept_conditional_write(writer.identity(), 1, &token).unwrap().wait().unwrap();
     assert_eq!(held.cancel(), WriteOutcome::Written(vec![2]), "it had been written before");
 }
 
@@ -109,13 +112,15 @@ fn a_cancelled_write_writes_nothing() {
 fn a_write_ends_when_its_time_is_over() {
     let (writer, receiver, table, token) = pair(4);
     let start = Instant::now();
-    let held =
-        writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap().within(Duration::from_millis(30));
+    let held = writer
+        .conditional_write(receiver.identity(), 1, vec![1u64])
+        .unwrap()
+        .within(Duration::from_millis(30));
     assert!(matches!(held.wait(), WriteOutcome::TimedOut(buffer, _) if buffer == [1]));
     assert!(start.elapsed() >= Duration::from_millis(30));
     // It may have been taken before its end was told.
-    if let Ok(opened) = receiver.next_opened(Duration::from_millis(1)) {
-        let end = opened.release(&token).and_then(Released::wait);
+    if let Ok(opened) = receiver.next_conditional_request(Duration::from_millis(1)) {
+        let end = opened.accept(&token).and_then(Acceptance::wait);
         assert!(matches!(end, Err(Error::Failed(Failure::Cancelled { .. }))), "{end:?}");
     }
     assert_eq!(table.get(0).unwrap(), 0);
@@ -124,8 +129,8 @@ fn a_write_ends_when_its_time_is_over() {
 #[test]
 fn a_declined_write_ends() {
     let (writer, receiver, ..) = pair(4);
-    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
-    receiver.next_opened(PATIENCE).unwrap().decline();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    receiver.next_conditional_request(PATIENCE).unwrap().decline();
     assert!(matches!(held.wait(), WriteOutcome::Refused(buffer, Failure::Declined { .. }) if buffer == [1]));
 }
 
@@ -137,8 +142,8 @@ fn what_a_token_does_not_take_is_refused_on_both_sides() {
     let gone = table.export(Rights::WRITE).unwrap();
     receiver.unexport(&gone).unwrap();
     for (tag, token, count) in [(1, read_only, 1), (2, token, 3), (3, others, 1), (4, gone, 1)] {
-        let held = writer.open_write(receiver.identity(), tag, vec![9u64; count]).unwrap();
-        let end = receiver.release(writer.identity(), tag, &token).unwrap().wait();
+        let held = writer.conditional_write(receiver.identity(), tag, vec![9u64; count]).unwrap();
+        let end = receiver.accept_conditional_write(writer.identity(), tag, &token).unwrap().wait();
         assert!(
             matches!(end, Err(Error::Failed(Failure::Refused { rule: Rule::Release, .. }))),
             "{tag} {end:?}"
@@ -153,19 +158,20 @@ fn a_refused_put_ends_no_held_write() {
     let (writer, receiver, table, token) = pair(2);
     let gone = table.export(Rights::WRITE).unwrap();
     let remote = writer.open(&gone).unwrap();
-    let held = writer.open_write(receiver.identity(), 1, vec![3u64]).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![3u64]).unwrap();
     receiver.unexport(&gone).unwrap();
     remote.put(0, vec![1u64]).wait().unwrap_err();
-    let opened = receiver.next_opened(PATIENCE).unwrap();
-    opened.release(&token).unwrap().wait().unwrap();
+    let opened = receiver.next_conditional_request(PATIENCE).unwrap();
+    opened.accept(&token).unwrap().wait().unwrap();
     assert_eq!(held.wait(), WriteOutcome::Written(vec![3]));
 }
 
 #[test]
 fn a_tag_is_used_once_with_a_peer() {
     let (writer, receiver, ..) = pair(2);
-    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
-    let error = writer.open_write(receiver.identity(), 1, vec![2u64]).err().expect("the tag is in use");
+    let held = writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    let error =
+        writer.conditional_write(receiver.identity(), 1, vec![2u64]).err().expect("the tag is in use");
     assert_eq!(error.buffer, [2]);
     assert!(matches!(error.failure, Failure::Refused { rule: Rule::TagInUse(1), .. }));
     assert!(matches!(held.cancel(), WriteOutcome::Cancelled(buffer, _) if buffer == [1]));
@@ -174,18 +180,18 @@ fn a_tag_is_used_once_with_a_peer() {
 #[test]
 fn dropped_writes_are_done_and_forgotten_ones_stay_sound() {
     let (writer, receiver, table, token) = pair(2);
-    drop(writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap());
-    receiver.release(writer.identity(), 1, &token).unwrap().wait().unwrap();
+    drop(writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap());
+    receiver.accept_conditional_write(writer.identity(), 1, &token).unwrap().wait().unwrap();
     assert_eq!(table.get(0).unwrap(), 1);
-    std::mem::forget(writer.open_write(receiver.identity(), 2, vec![2u64]).unwrap());
-    receiver.release(writer.identity(), 2, &token).unwrap().wait().unwrap();
+    std::mem::forget(writer.conditional_write(receiver.identity(), 2, vec![2u64]).unwrap());
+    receiver.accept_conditional_write(writer.identity(), 2, &token).unwrap().wait().unwrap();
     assert_eq!(table.get(0).unwrap(), 2);
 }
 
 #[test]
 fn writes_that_are_left_held_end_with_their_node() {
     let (writer, receiver, ..) = pair(2);
-    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap();
     drop(writer);
     assert!(matches!(held.wait(), WriteOutcome::Cancelled(buffer, _) if buffer == [1]));
 }
@@ -200,8 +206,8 @@ fn receiver_process() {
     let text: String = token.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     println!("token {text}");
     std::io::stdout().flush().unwrap();
-    let opened = node.next_opened(PATIENCE).unwrap();
-    opened.release(&token).unwrap().wait().unwrap();
+    let opened = node.next_conditional_request(PATIENCE).unwrap();
+    opened.accept(&token).unwrap().wait().unwrap();
     println!("written {}", table.get(0).unwrap());
     std::thread::sleep(PATIENCE);
 }
@@ -224,15 +230,15 @@ fn spawn_receiver() -> (Child, Token, impl Iterator<Item = String>) {
 fn a_lost_receiver_ends_what_is_held() {
     let (mut child, token, mut lines) = spawn_receiver();
     let node = Node::alone().unwrap();
-    let first = node.open_write(token.owner(), 1, vec![42u64]).unwrap();
+    let first = node.conditional_write(token.owner(), 1, vec![42u64]).unwrap();
     assert_eq!(first.wait(), WriteOutcome::Written(vec![42]));
     assert!(lines.any(|line| line.contains("written 42")));
-    let held = node.open_write(token.owner(), 2, vec![1u64]).unwrap();
+    let held = node.conditional_write(token.owner(), 2, vec![1u64]).unwrap();
     assert!(!held.is_done());
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(matches!(held.wait(), WriteOutcome::PeerLost(buffer, _) if buffer == [1]));
-    let error = node.open_write(token.owner(), 3, vec![1u64]).err().expect("the peer is gone");
+    let error = node.conditional_write(token.owner(), 3, vec![1u64]).err().expect("the peer is gone");
     assert!(matches!(error.failure, Failure::PeerLost { .. }), "{}", error.failure);
 }
 
@@ -243,22 +249,22 @@ fn a_release_to_a_lost_peer_ends() {
     child.wait().unwrap();
     let node = Node::alone().unwrap();
     let own = node.zeroed::<u64>(1).unwrap().export(Rights::WRITE).unwrap();
-    let end = node.release(token.owner(), 1, &own).unwrap().wait();
+    let end = node.accept_conditional_write(token.owner(), 1, &own).unwrap().wait();
     assert!(matches!(end, Err(Error::Failed(Failure::PeerLost { .. }))), "{end:?}");
 }
 
 #[test]
 fn an_opening_is_released_itself_or_not_at_all() {
     let (writer, receiver, table, token) = pair(4);
-    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
-    let first = receiver.next_opened(PATIENCE).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    let first = receiver.next_conditional_request(PATIENCE).unwrap();
     assert!(matches!(held.cancel(), WriteOutcome::Cancelled(..)));
-    let held = writer.open_write(receiver.identity(), 1, vec![2u64]).unwrap();
-    let second = receiver.next_opened(PATIENCE).unwrap();
-    let end = first.release(&token).and_then(Released::wait);
+    let held = writer.conditional_write(receiver.identity(), 1, vec![2u64]).unwrap();
+    let second = receiver.next_conditional_request(PATIENCE).unwrap();
+    let end = first.accept(&token).and_then(Acceptance::wait);
     assert!(matches!(end, Err(Error::Failed(Failure::Cancelled { .. }))), "{end:?}");
     assert!(!held.is_done() && table.get(0).unwrap() == 0);
-    assert_eq!(second.release(&token).unwrap().wait().unwrap(), 8);
+    assert_eq!(second.accept(&token).unwrap().wait().unwrap(), 8);
     assert_eq!(held.wait(), WriteOutcome::Written(vec![2]));
 }
 
@@ -282,7 +288,7 @@ fn a_peer_that_is_no_pagewire_is_an_error() {
     let checksum = crc32fast::hash(&bytes);
     bytes[12..16].copy_from_slice(&checksum.to_be_bytes());
     let peer = Token::from_bytes(&bytes).unwrap().owner();
-    let error = node.open_write(peer, 1, vec![1u64]).err().expect("it is no Pagewire");
+    let error = node.conditional_write(peer, 1, vec![1u64]).err().expect("it is no Pagewire");
     assert!(error.failure.to_string().contains("no Pagewire"), "{}", error.failure);
     answers.join().unwrap();
 }
@@ -300,11 +306,11 @@ fn one_descriptor_tells_of_all_that_is_ready() {
     let (writer, receiver, _table, token) = pair(4);
     let remote = writer.open(&token).unwrap();
     assert!(!is_ready(&writer, Duration::ZERO) && !is_ready(&receiver, Duration::ZERO));
-    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    let held = writer.conditional_write(receiver.identity(), 1, vec![1u64]).unwrap();
     assert!(is_ready(&receiver, PATIENCE), "something was opened");
-    let opened = receiver.next_opened(PATIENCE).unwrap();
+    let opened = receiver.next_conditional_request(PATIENCE).unwrap();
     assert!(!is_ready(&receiver, Duration::ZERO), "it was taken");
-    let released = opened.release(&token).unwrap();
+    let released = opened.accept(&token).unwrap();
     assert!(is_ready(&receiver, PATIENCE) && is_ready(&writer, PATIENCE));
     released.wait().unwrap();
     held.wait().into_result().unwrap();
@@ -327,10 +333,12 @@ fn many_writes_from_several_threads_end_once_each() {
             let (writer, receiver, table) = (&writer, &receiver, &table);
             scope.spawn(move || {
                 for number in (0..WRITES).map(|number| thread * WRITES + number) {
-                    let held = writer.open_write(receiver.identity(), number, vec![number + 1]).unwrap();
+                    let held =
+                        writer.conditional_write(receiver.identity(), number, vec![number + 1]).unwrap();
                     let part = 8 * number..8 * number + 8;
                     let token = table.export_part(part, Rights::WRITE).unwrap();
-                    let released = receiver.release(writer.identity(), number, &token).unwrap();
+                    let released =
+                        receiver.accept_conditional_write(writer.identity(), number, &token).unwrap();
                     let outcome = if number % 3 == 0 { held.cancel() } else { held.wait() };
                     match (outcome, released.wait()) {
                         (WriteOutcome::Written(_), Ok(8)) => {

@@ -178,11 +178,11 @@ fn flushes(pair: &Pair) {
 fn waits(pair: &Pair) {
     let signal = pair.table.signal(8 * (TABLE as u64 - 3)).unwrap();
     each(|polls, how| {
-        give_up(pair.owner.opened(), polls, how);
+        give_up(pair.owner.conditional_request(), polls, how);
         give_up(signal.reaches(|value| value == 9), polls, how);
     });
-    let held = pair.caller.open_write(pair.owner.identity(), 1, vec![1u64]).unwrap();
-    let opened = pair.owner.next_opened(Duration::from_secs(20)).unwrap();
+    let held = pair.caller.conditional_write(pair.owner.identity(), 1, vec![1u64]).unwrap();
+    let opened = pair.owner.next_conditional_request(Duration::from_secs(20)).unwrap();
     opened.decline();
     assert!(matches!(held.wait(), WriteOutcome::Refused(..)));
 }
@@ -195,9 +195,9 @@ fn conditional(pair: &Pair, count: usize) {
         // Released before it is given up, behind that, and never.
         for order in 0..3 {
             tag += 1;
-            let held = writer.open_write(receiver.identity(), tag, Watched::new(count, SENT)).unwrap();
+            let held = writer.conditional_write(receiver.identity(), tag, Watched::new(count, SENT)).unwrap();
             let canceller = held.canceller();
-            let release = || receiver.release(writer.identity(), tag, &token).unwrap();
+            let release = || receiver.accept_conditional_write(writer.identity(), tag, &token).unwrap();
             let released = (order == 0).then(release);
             give_up(held, polls, how);
             match released.or_else(|| (order == 1).then(release)) {
@@ -217,7 +217,11 @@ fn ends(count: usize) {
         let Pair { owner, caller, table, remote } = Pair::new();
         give_up(remote.get_into(0, Watched::new(count, 0)), polls, how);
         give_up(remote.put(0, Watched::new(count, SENT)), polls, how);
-        give_up(caller.open_write(owner.identity(), 5, Watched::new(count, SENT)).unwrap(), polls, how);
+        give_up(
+            caller.conditional_write(owner.identity(), 5, Watched::new(count, SENT)).unwrap(),
+            polls,
+            how,
+        );
         if polls % 2 == 0 {
             drop((caller, remote));
             check_quarantine("a caller that ends");

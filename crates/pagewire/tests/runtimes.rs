@@ -100,15 +100,15 @@ macro_rules! of_runtime {
                 let token = table.export(Rights::WRITE).unwrap();
                 $block_on(async {
                     // A task that has given up takes nothing.
-                    assert!(is_pending(&mut pin!(receiver.opened())));
+                    assert!(is_pending(&mut pin!(receiver.conditional_request())));
                     let late = async {
                         $sleep(Duration::from_millis(10)).await;
-                        writer.open_write(receiver.identity(), 7, vec![3u64]).unwrap().await
+                        writer.conditional_write(receiver.identity(), 7, vec![3u64]).unwrap().await
                     };
                     let receives = async {
-                        let opened = receiver.opened().await.unwrap();
+                        let opened = receiver.conditional_request().await.unwrap();
                         assert_eq!((opened.tag(), opened.peer()), (7, writer.identity()));
-                        opened.release(&token).unwrap().await.unwrap()
+                        opened.accept(&token).unwrap().await.unwrap()
                     };
                     let (bytes, outcome) = both(receives, late).await;
                     assert_eq!((bytes, outcome), (8, WriteOutcome::Written(vec![3])));

@@ -17,7 +17,7 @@ fn any_and_all_of_operations() {
     let token = table.export(Rights::all()).unwrap();
     let remote = caller.open(&token).unwrap();
     // It ends when it is released.
-    let held = caller.open_write(owner.identity(), 7, vec![5u64]).unwrap();
+    let held = caller.conditional_write(owner.identity(), 7, vec![5u64]).unwrap();
     assert_eq!(wait_any(&[&held], Duration::ZERO), None);
     assert_eq!(wait_any(&[&held], SOON), None);
     assert_eq!(wait_any(&[], FOREVER), None);
@@ -34,7 +34,7 @@ fn any_and_all_of_operations() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| wait_any(&[&held], FOREVER));
         std::thread::sleep(SOON);
-        let released = owner.release(caller.identity(), 7, &token).unwrap();
+        let released = owner.accept_conditional_write(caller.identity(), 7, &token).unwrap();
         assert_eq!(wait_any(&[&released], FOREVER), Some(0));
         assert_eq!((waits.join().unwrap(), released.wait().unwrap()), (Some(0), 8));
     });
@@ -44,7 +44,7 @@ fn any_and_all_of_operations() {
 #[test]
 fn lost_peer_ends_the_wait() {
     let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
-    let held = caller.open_write(owner.identity(), 7, vec![5u64]).unwrap();
+    let held = caller.conditional_write(owner.identity(), 7, vec![5u64]).unwrap();
     assert_eq!(wait_any(&[&held], SOON), None);
     drop(owner);
     assert_eq!(wait_any(&[&held], Duration::from_secs(60)), Some(0));

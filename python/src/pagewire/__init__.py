@@ -33,12 +33,12 @@ from ._applications import (
 )
 from ._batch import Batch, BatchAddress, BatchCounts, BatchedPut, Batches
 from ._built_in import BuiltIns, Chain, ChainAddress, Outcome, Place, RemoteBuiltIns
-from ._conditional import HeldWrite, Opened, Peer
+from ._conditional import HeldWrite, ConditionalRequest, Peer
 from ._errors import BoundsError, ConflictError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._global import GlobalCounts, GlobalMemory
 from ._library import library_path, version
 from ._mapped_file import MappedFile
-from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap, retain_heap
+from ._node import Node, Signal, HeapUsage, heap_statistics, is_registered, purge_heap, retain_heap
 from ._operation import Operation
 from ._parity import Parity, ParityMember, Rebuilt
 from ._part import Part
@@ -46,7 +46,7 @@ from ._remote import Remote
 from ._source import Source
 from ._stream import Listener, Stream
 from ._token import Token
-from ._transactions import Cell, Store, StoreToken, Transaction, TransactionClient
+from ._transactions import Cell, TransactionStore, TransactionStoreToken, Transaction, TransactionClient
 from ._waits import Wish, signal_wait_all, signal_wait_any, signal_wait_some, wait_all, wait_any, wait_some
 
 __all__ = [
@@ -83,7 +83,7 @@ __all__ = [
     "LoggedProcess",
     "MappedFile",
     "Node",
-    "Opened",
+    "ConditionalRequest",
     "Operation",
     "Outcome",
     "Pages",
@@ -102,9 +102,9 @@ __all__ = [
     "Serving",
     "Signal",
     "Source",
-    "Statistics",
-    "Store",
-    "StoreToken",
+    "HeapUsage",
+    "TransactionStore",
+    "TransactionStoreToken",
     "Stream",
     "Ticket",
     "TimeoutError",

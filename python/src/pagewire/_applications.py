@@ -329,12 +329,12 @@ def _counts(of: Any) -> AccessCounts:
 class AccessStatistics(_Application):
     """Counts what peers do by a token, by page and by source, until it is closed. Then what was refused is refused, and nothing else has attributes."""
 
-    _end = staticmethod(lib.pw_counting_end)
+    _end = staticmethod(lib.pw_access_statistics_end)
     _what = "counting"
 
     def __init__(self, node: Node, token: bytes, counted: int, refused: int) -> None:
-        place = ffi.new("pw_counting **")
-        check(lib.pw_counting_start(node._open(), c_token(token), counted, refused, place))
+        place = ffi.new("pw_access_statistics **")
+        check(lib.pw_access_statistics_start(node._open(), c_token(token), counted, refused, place))
         super().__init__(node, place[0])
 
     def _read(self, call: Any, *arguments: int) -> AccessCounts:
@@ -344,25 +344,25 @@ class AccessStatistics(_Application):
 
     def total(self) -> AccessCounts:
         """All that was counted. Whatever had ended at its caller before is in it."""
-        return self._read(lib.pw_counting_total)
+        return self._read(lib.pw_access_statistics_total)
 
     def page(self, page: int) -> AccessCounts:
         """What was counted of a page of 4,096 bytes, from 0 on: zeros for one that the token does not have."""
-        return self._read(lib.pw_counting_page, _count(page, "pages"))
+        return self._read(lib.pw_access_statistics_page, _count(page, "pages"))
 
     def reset(self) -> AccessCounts:
         """Sets all counters to zero, and gives the total that there was."""
-        return self._read(lib.pw_counting_reset)
+        return self._read(lib.pw_access_statistics_reset)
 
     def hottest(self, most: int) -> list[tuple[int, AccessCounts]]:
         """The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower. It gives 2^20 of them at most."""
-        return self._list(lib.pw_counting_hottest, min(_count(most, "pages"), 1 << 20))[0]
+        return self._list(lib.pw_access_statistics_hottest, min(_count(most, "pages"), 1 << 20))[0]
 
     def sources(self) -> dict[int, AccessCounts]:
         """What each peer did, by the number of a source of its: see `Node.source()`."""
         most = 16
         while True:
-            found, count = self._list(lib.pw_counting_sources, most)
+            found, count = self._list(lib.pw_access_statistics_sources, most)
             if count <= most:
                 return dict(found)
             most = count
@@ -376,7 +376,7 @@ class AccessStatistics(_Application):
     def export(self) -> Token:
         """A token by which peers read the counters: `node.open(token, pagewire.ACCESS_COUNTS)[:]`. It ends with the counting."""
         token = ffi.new("pw_token *")
-        self._call(lib.pw_counting_export, token)
+        self._call(lib.pw_access_statistics_export, token)
         return Token(bytes(ffi.buffer(token)))
 
 
@@ -539,20 +539,20 @@ class LoggedProcess(_Application):
         numbers = {"rank": _count(ranks[0], "ranks"), "size": _count(ranks[1], "processes"), "bytes": _count(size, "bytes")}
         checkpoints = lib.PW_SYNC if sync else lib.PW_NO_SYNC
         options = {**numbers, "log_bytes": _count(log_bytes, "bytes"), "checkpoints": checkpoints}
-        place = ffi.new("pw_process **")
-        check(lib.pw_process_start(node._open(), _path(path), ffi.new("pw_process_options *", options), place))
-        super().__init__(node, ffi.gc(place[0], lib.pw_process_end))
+        place = ffi.new("pw_logged_process **")
+        check(lib.pw_logged_process_start(node._open(), _path(path), ffi.new("pw_logged_process_options *", options), place))
+        super().__init__(node, ffi.gc(place[0], lib.pw_logged_process_end))
         self._size = size
 
     @property
     def note(self) -> bytes | None:
         """The note of the checkpoint that it was restored from. None: it was not restored."""
         length = ffi.new("uint64_t *")
-        self._call(lib.pw_process_note, ffi.NULL, 0, length)
+        self._call(lib.pw_logged_process_note, ffi.NULL, 0, length)
         if length[0] == ABSENT:
             return None
         note = ffi.new("char[]", max(int(length[0]), 1))
-        self._call(lib.pw_process_note, note, length[0], length)
+        self._call(lib.pw_logged_process_note, note, length[0], length)
         return bytes(ffi.buffer(note, length[0]))
 
     def memory(self, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
@@ -560,52 +560,52 @@ class LoggedProcess(_Application):
         kind, handle = np.dtype(dtype), self._open()
         if kind.hasobject or kind.itemsize == 0:
             raise TypeError(f"elements of type {kind} are not plain bytes")
-        memory = ffi.gc(ffi.cast("char *", lib.pw_process_memory(handle)), lambda _, handle=handle: None)
+        memory = ffi.gc(ffi.cast("char *", lib.pw_logged_process_memory(handle)), lambda _, handle=handle: None)
         return np.frombuffer(ffi.buffer(memory, self._size), kind, self._size // kind.itemsize)
 
     def ticket(self, peer: int) -> Ticket:
         """Makes a ticket for another process."""
         place = ffi.new("pw_ticket *")
-        self._call(lib.pw_process_ticket, _count(peer, "processes"), place)
+        self._call(lib.pw_logged_process_ticket, _count(peer, "processes"), place)
         return Ticket(bytes(ffi.buffer(place)))
 
     def connect(self, ticket: bytes) -> None:
         """Connects another process by the ticket that it has made for this one, once in its life. A process that takes the place of one that died makes its
         tickets when it is replaying no more: what others had put meanwhile is put when they connect it."""
-        self._call(lib.pw_process_connect, ffi.new("pw_ticket *", {"bytes": Ticket(ticket)}))
+        self._call(lib.pw_logged_process_connect, ffi.new("pw_ticket *", {"bytes": Ticket(ticket)}))
 
     def replay(self) -> None:
         """Takes the logs of all others, of a process that was restored: what they had put, what gets had returned, and which puts had arrived."""
-        self._call(lib.pw_process_replay)
+        self._call(lib.pw_logged_process_replay)
 
     @property
     def is_replaying(self) -> bool:
         """Whether it is in an epoch that the others have left: there is no barrier to wait for, and nobody may put to it yet."""
         with self._uses:
-            return bool(lib.pw_process_is_replaying(self._open()))
+            return bool(lib.pw_logged_process_is_replaying(self._open()))
 
     def next_epoch(self) -> int:
         """A barrier of all processes has been passed: what they had put before is in the memory, in a replay, too. Gives how many were passed."""
         epoch = ffi.new("uint64_t *")
-        self._call(lib.pw_process_next_epoch, epoch)
+        self._call(lib.pw_logged_process_next_epoch, epoch)
         return int(epoch[0])
 
     def put(self, peer: int, offset: int, values: Any) -> None:
         """Puts bytes, or an array, into the memory of another process, and logs them here first. In a replay, a put that had arrived is not made again."""
         buffer = ffi.from_buffer(values)
         arguments = _count(peer, "processes"), _count(offset, "bytes"), buffer, len(buffer)
-        self._call(lib.pw_process_put, *arguments)
+        self._call(lib.pw_logged_process_put, *arguments)
 
     def get(self, peer: int, offset: int, size: int) -> NDArray[np.uint8]:
         """Gets bytes from the memory of another process, which logs them. In a replay they come from that log."""
         self._open()
         count = _count(size, "bytes")
         array = np.empty(count, np.uint8)
-        self._call(lib.pw_process_get, _count(peer, "processes"), _count(offset, "bytes"), address_of(array), count)
+        self._call(lib.pw_logged_process_get, _count(peer, "processes"), _count(offset, "bytes"), address_of(array), count)
         return array
 
     def checkpoint(self, note: bytes = b"") -> int:
         """Saves the memory and a note, which says where the work is; then trims the logs of the others. Gives the number of the checkpoint."""
         kept, number = ffi.from_buffer(note), ffi.new("uint64_t *")
-        self._call(lib.pw_process_checkpoint, kept, len(kept), number)
+        self._call(lib.pw_logged_process_checkpoint, kept, len(kept), number)
         return int(number[0])

@@ -97,37 +97,37 @@ class HeldWrite(Operation[None]):
         return self
 
 
-class Opened:
-    """What a peer has opened. Answer it by release() if the peer's data move, or by write() if those of this process do."""
+class ConditionalRequest:
+    """What a peer has opened. Answer it by accept() if the peer's data move, or by supply() if those of this process do."""
 
     def __init__(self, node: Node, opening: Any, handle: Any) -> None:
         self._node = node
-        self._handle = ffi.gc(handle, lib.pw_opened_free)
+        self._handle = ffi.gc(handle, lib.pw_conditional_request_free)
         self.peer = Peer(bytes(ffi.buffer(ffi.addressof(opening, "peer"))))
         self.tag = int(opening.tag)
         #: Bytes that the peer has, or has room for.
         self.length = int(opening.length)
         #: Whether the peer's data move.
-        self.is_write = opening.direction == lib.PW_OPENED_WRITE
+        self.is_write = opening.direction == lib.PW_CONDITIONAL_WRITE
 
-    def release(self, token: bytes) -> Operation[int]:
+    def accept(self, token: bytes) -> Operation[int]:
         """Has the peer write to the first bytes of the token's memory. The result is how many bytes it has written."""
         return released(
-            self._node, (self, token), lambda at, to: lib.pw_opened_release(self._handle, c_token(token), at, to)
+            self._node, (self, token), lambda at, to: lib.pw_conditional_request_accept(self._handle, c_token(token), at, to)
         )
 
-    def write(self, values: ArrayLike) -> HeldWrite:
+    def supply(self, values: ArrayLike) -> HeldWrite:
         """Writes an array to the memory that the peer has room in."""
         array = np.ascontiguousarray(values)
         return held(
-            self._node, array, lambda to: lib.pw_opened_write(self._handle, address_of(array), array.nbytes, to)
+            self._node, array, lambda to: lib.pw_conditional_request_supply(self._handle, address_of(array), array.nbytes, to)
         )
 
     def decline(self) -> None:
         """Tells the peer that nothing comes of it."""
         handle, self._handle = self._handle, ffi.NULL
         ffi.gc(handle, None)
-        check(lib.pw_opened_decline(handle))
+        check(lib.pw_conditional_request_decline(handle))
 
 
 def held(node: Node, array: Any, start: Any) -> HeldWrite:
@@ -141,25 +141,25 @@ def released(node: Node, kept: Any, start: Any) -> Operation[int]:
     )
 
 
-def open_write(node: Node, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
+def conditional_write(node: Node, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
     array, to_peer, tag = np.ascontiguousarray(values), c_peer(peer), unsigned(tag, "a tag")
-    start = lambda to: lib.pw_open_write(node._open(), to_peer, tag, address_of(array), array.nbytes, to)
+    start = lambda to: lib.pw_conditional_write(node._open(), to_peer, tag, address_of(array), array.nbytes, to)
     return held(node, array, start)
 
 
-def release(node: Node, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
+def accept_conditional_write(node: Node, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
     of = ffi.NULL if peer is None else c_peer(peer)
     named, tag = c_token(token), unsigned(tag, "a tag")
-    return released(node, token, lambda at, to: lib.pw_release(node._open(), of, tag, named, at, to))
+    return released(node, token, lambda at, to: lib.pw_accept_conditional_write(node._open(), of, tag, named, at, to))
 
 
-def open_read(node: Node, peer: bytes, tag: int, token: bytes) -> Operation[int]:
+def conditional_read(node: Node, peer: bytes, tag: int, token: bytes) -> Operation[int]:
     of, named, tag = c_peer(peer), c_token(token), unsigned(tag, "a tag")
-    return released(node, token, lambda at, to: lib.pw_open_read(node._open(), of, tag, named, at, to))
+    return released(node, token, lambda at, to: lib.pw_conditional_read(node._open(), of, tag, named, at, to))
 
 
-def next_opened(node: Node, timeout: float | None) -> Opened:
-    opening, handle = ffi.new("pw_opening *"), ffi.new("pw_opened **")
+def next_conditional_request(node: Node, timeout: float | None) -> ConditionalRequest:
+    opening, handle = ffi.new("pw_conditional_request_info *"), ffi.new("pw_conditional_request **")
     of = node._open()
-    in_slices(nanoseconds(timeout), lambda time: lib.pw_next_opened(of, time, opening, handle))
-    return Opened(node, opening, handle[0])
+    in_slices(nanoseconds(timeout), lambda time: lib.pw_next_conditional_request(of, time, opening, handle))
+    return ConditionalRequest(node, opening, handle[0])

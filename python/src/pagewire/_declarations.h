@@ -36,9 +36,9 @@
 
 #define PW_PEER_SIZE 56
 
-#define PW_OPENED_WRITE 0
+#define PW_CONDITIONAL_WRITE 0
 
-#define PW_OPENED_READ 1
+#define PW_CONDITIONAL_READ 1
 
 #define PW_ACCESS_PUT 1
 
@@ -144,7 +144,7 @@
 
 #define PW_MOST_CELL_BYTES 4096
 
-#define PW_STORE_TOKEN_SIZE 116
+#define PW_TRANSACTION_STORE_TOKEN_SIZE 116
 
 typedef enum {
     PW_OK = 0,
@@ -188,6 +188,8 @@ typedef enum {
     PW_UNDECIDED = 38,
 } pw_error;
 
+typedef struct pw_access_statistics pw_access_statistics;
+
 typedef struct pw_batch pw_batch;
 
 typedef struct pw_batches pw_batches;
@@ -196,7 +198,7 @@ typedef struct pw_built_ins pw_built_ins;
 
 typedef struct pw_checkpoint pw_checkpoint;
 
-typedef struct pw_counting pw_counting;
+typedef struct pw_conditional_request pw_conditional_request;
 
 typedef struct pw_global pw_global;
 
@@ -204,11 +206,11 @@ typedef struct pw_listener pw_listener;
 
 typedef struct pw_log pw_log;
 
+typedef struct pw_logged_process pw_logged_process;
+
 typedef struct pw_mapped_file pw_mapped_file;
 
 typedef struct pw_node pw_node;
-
-typedef struct pw_opened pw_opened;
 
 typedef struct pw_operation pw_operation;
 
@@ -218,21 +220,19 @@ typedef struct pw_parity_member pw_parity_member;
 
 typedef struct pw_part pw_part;
 
-typedef struct pw_process pw_process;
-
 typedef struct pw_remote pw_remote;
 
 typedef struct pw_remote_built_ins pw_remote_built_ins;
 
 typedef struct pw_serving pw_serving;
 
-typedef struct pw_store pw_store;
-
 typedef struct pw_stream pw_stream;
 
 typedef struct pw_table pw_table;
 
 typedef struct pw_transaction_client pw_transaction_client;
+
+typedef struct pw_transaction_store pw_transaction_store;
 
 typedef struct {
     uint8_t bytes[PW_TOKEN_SIZE];
@@ -245,7 +245,7 @@ typedef struct {
     uint64_t resident;
     uint64_t registered;
     uint64_t freed;
-} pw_statistics;
+} pw_heap_usage;
 
 typedef struct {
     uint64_t offset;
@@ -274,7 +274,7 @@ typedef struct {
     uint64_t tag;
     uint64_t length;
     uint32_t direction;
-} pw_opening;
+} pw_conditional_request_info;
 
 typedef struct {
     const void *data;
@@ -388,7 +388,7 @@ typedef struct {
     size_t bytes;
     size_t log_bytes;
     uint32_t checkpoints;
-} pw_process_options;
+} pw_logged_process_options;
 
 typedef struct {
     uint8_t bytes[PW_TICKET_SIZE];
@@ -467,11 +467,11 @@ typedef struct {
     uint32_t cells;
     size_t value_bytes;
     const char *journal;
-} pw_store_options;
+} pw_transaction_store_options;
 
 typedef struct {
-    uint8_t bytes[PW_STORE_TOKEN_SIZE];
-} pw_store_token;
+    uint8_t bytes[PW_TRANSACTION_STORE_TOKEN_SIZE];
+} pw_transaction_store_token;
 
 uint32_t pw_version(void);
 
@@ -527,7 +527,7 @@ pw_error pw_free(void *pointer);
 
 bool pw_is_registered(const void *address);
 
-pw_error pw_heap_statistics(pw_statistics *statistics);
+pw_error pw_heap_statistics(pw_heap_usage *statistics);
 
 pw_error pw_heap_retain(uint64_t bytes);
 
@@ -825,40 +825,49 @@ pw_error pw_identity(pw_node *node, pw_peer *peer);
 
 pw_error pw_owner(const pw_token *token, pw_peer *peer);
 
-pw_error pw_open_write(pw_node *node,
-                       const pw_peer *peer,
-                       uint64_t tag,
-                       const void *buffer,
-                       size_t length,
-                       pw_operation **operation);
+pw_error pw_conditional_write(pw_node *node,
+                              const pw_peer *peer,
+                              uint64_t tag,
+                              const void *buffer,
+                              size_t length,
+                              pw_operation **operation);
 
 pw_error pw_cancel(pw_operation *operation);
 
 pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
 
-pw_error pw_release(pw_node *node,
-                    const pw_peer *peer,
-                    uint64_t tag,
-                    const pw_token *token,
-                    uint64_t *written,
-                    pw_operation **operation);
+pw_error pw_accept_conditional_write(pw_node *node,
+                                     const pw_peer *peer,
+                                     uint64_t tag,
+                                     const pw_token *token,
+                                     uint64_t *written,
+                                     pw_operation **operation);
 
-pw_error pw_open_read(pw_node *node,
-                      const pw_peer *peer,
-                      uint64_t tag,
-                      const pw_token *token,
-                      uint64_t *written,
-                      pw_operation **operation);
+pw_error pw_conditional_read(pw_node *node,
+                             const pw_peer *peer,
+                             uint64_t tag,
+                             const pw_token *token,
+                             uint64_t *written,
+                             pw_operation **operation);
 
-pw_error pw_next_opened(pw_node *node, uint64_t nanoseconds, pw_opening *opening, pw_opened **opened);
+pw_error pw_next_conditional_request(pw_node *node,
+                                     uint64_t nanoseconds,
+                                     pw_conditional_request_info *opening,
+                                     pw_conditional_request **opened);
 
-pw_error pw_opened_release(pw_opened *opened, const pw_token *token, uint64_t *written, pw_operation **operation);
+pw_error pw_conditional_request_accept(pw_conditional_request *opened,
+                                       const pw_token *token,
+                                       uint64_t *written,
+                                       pw_operation **operation);
 
-pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, pw_operation **operation);
+pw_error pw_conditional_request_supply(pw_conditional_request *opened,
+                                       const void *buffer,
+                                       size_t length,
+                                       pw_operation **operation);
 
-pw_error pw_opened_decline(pw_opened *opened);
+pw_error pw_conditional_request_decline(pw_conditional_request *opened);
 
-pw_error pw_opened_free(pw_opened *opened);
+pw_error pw_conditional_request_free(pw_conditional_request *opened);
 
 pw_error pw_handler_failed(const char *why);
 
@@ -946,25 +955,31 @@ pw_error pw_table_checkpoint(pw_table *table);
 
 pw_error pw_table_readmit(pw_table *table, size_t rank, const pw_volume_ticket *ticket, uint64_t *unflushed);
 
-pw_error pw_counting_start(pw_node *node,
-                           const pw_token *token,
-                           uint32_t counted,
-                           uint32_t refused,
-                           pw_counting **counting);
+pw_error pw_access_statistics_start(pw_node *node,
+                                    const pw_token *token,
+                                    uint32_t counted,
+                                    uint32_t refused,
+                                    pw_access_statistics **counting);
 
-pw_error pw_counting_end(pw_counting *counting);
+pw_error pw_access_statistics_end(pw_access_statistics *counting);
 
-pw_error pw_counting_total(pw_counting *counting, pw_access_counts *counts);
+pw_error pw_access_statistics_total(pw_access_statistics *counting, pw_access_counts *counts);
 
-pw_error pw_counting_page(pw_counting *counting, uint64_t page, pw_access_counts *counts);
+pw_error pw_access_statistics_page(pw_access_statistics *counting, uint64_t page, pw_access_counts *counts);
 
-pw_error pw_counting_reset(pw_counting *counting, pw_access_counts *counts);
+pw_error pw_access_statistics_reset(pw_access_statistics *counting, pw_access_counts *counts);
 
-pw_error pw_counting_hottest(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
+pw_error pw_access_statistics_hottest(pw_access_statistics *counting,
+                                      pw_numbered_counts *list,
+                                      size_t most,
+                                      size_t *count);
 
-pw_error pw_counting_sources(pw_counting *counting, pw_numbered_counts *list, size_t most, size_t *count);
+pw_error pw_access_statistics_sources(pw_access_statistics *counting,
+                                      pw_numbered_counts *list,
+                                      size_t most,
+                                      size_t *count);
 
-pw_error pw_counting_export(pw_counting *counting, pw_token *token);
+pw_error pw_access_statistics_export(pw_access_statistics *counting, pw_token *token);
 
 pw_error pw_source_find(pw_node *node, uint64_t source, pw_source *found);
 
@@ -996,29 +1011,36 @@ pw_error pw_checkpoint_restore(pw_checkpoint *checkpoint,
 
 pw_error pw_checkpoint_restore_together(pw_checkpoint *checkpoint, void *note, size_t size, pw_restored *restored);
 
-pw_error pw_process_start(pw_node *node, const char *path, const pw_process_options *options, pw_process **process);
+pw_error pw_logged_process_start(pw_node *node,
+                                 const char *path,
+                                 const pw_logged_process_options *options,
+                                 pw_logged_process **process);
 
-pw_error pw_process_end(pw_process *process);
+pw_error pw_logged_process_end(pw_logged_process *process);
 
-void *pw_process_memory(pw_process *process);
+void *pw_logged_process_memory(pw_logged_process *process);
 
-pw_error pw_process_note(pw_process *process, void *note, size_t size, uint64_t *length);
+pw_error pw_logged_process_note(pw_logged_process *process, void *note, size_t size, uint64_t *length);
 
-pw_error pw_process_ticket(pw_process *process, size_t peer, pw_ticket *ticket);
+pw_error pw_logged_process_ticket(pw_logged_process *process, size_t peer, pw_ticket *ticket);
 
-pw_error pw_process_connect(pw_process *process, const pw_ticket *ticket);
+pw_error pw_logged_process_connect(pw_logged_process *process, const pw_ticket *ticket);
 
-pw_error pw_process_replay(pw_process *process);
+pw_error pw_logged_process_replay(pw_logged_process *process);
 
-bool pw_process_is_replaying(pw_process *process);
+bool pw_logged_process_is_replaying(pw_logged_process *process);
 
-pw_error pw_process_next_epoch(pw_process *process, uint64_t *epoch);
+pw_error pw_logged_process_next_epoch(pw_logged_process *process, uint64_t *epoch);
 
-pw_error pw_process_put(pw_process *process, size_t peer, uint64_t offset, const void *data, size_t length);
+pw_error pw_logged_process_put(pw_logged_process *process,
+                               size_t peer,
+                               uint64_t offset,
+                               const void *data,
+                               size_t length);
 
-pw_error pw_process_get(pw_process *process, size_t peer, uint64_t offset, void *data, size_t length);
+pw_error pw_logged_process_get(pw_logged_process *process, size_t peer, uint64_t offset, void *data, size_t length);
 
-pw_error pw_process_checkpoint(pw_process *process, const void *note, size_t length, uint64_t *number);
+pw_error pw_logged_process_checkpoint(pw_logged_process *process, const void *note, size_t length, uint64_t *number);
 
 pw_error pw_parity_make(pw_node *node, size_t members, uint64_t length, pw_parity **parity);
 
@@ -1134,22 +1156,33 @@ pw_error pw_stream_shutdown(pw_stream *stream, uint64_t nanoseconds);
 
 pw_error pw_stream_close(pw_stream *stream);
 
-pw_error pw_store_make(pw_node *node, const pw_store_options *options, pw_store **store);
+pw_error pw_transaction_store_make(pw_node *node,
+                                   const pw_transaction_store_options *options,
+                                   pw_transaction_store **store);
 
-pw_error pw_store_export(pw_store *store, pw_store_token *token);
+pw_error pw_transaction_store_export(pw_transaction_store *store, pw_transaction_store_token *token);
 
-pw_error pw_store_serve(pw_store *store, size_t position, const pw_store_token *tokens, size_t count);
+pw_error pw_transaction_store_serve(pw_transaction_store *store,
+                                    size_t position,
+                                    const pw_transaction_store_token *tokens,
+                                    size_t count);
 
-pw_error pw_store_replace(pw_store *store, size_t position, const pw_store_token *token);
+pw_error pw_transaction_store_replace(pw_transaction_store *store,
+                                      size_t position,
+                                      const pw_transaction_store_token *token);
 
-pw_error pw_store_cell(pw_store *store, uint32_t cell, void *value, size_t size, uint64_t *version);
+pw_error pw_transaction_store_cell(pw_transaction_store *store,
+                                   uint32_t cell,
+                                   void *value,
+                                   size_t size,
+                                   uint64_t *version);
 
-pw_error pw_store_check(pw_store *store, size_t *held);
+pw_error pw_transaction_store_check(pw_transaction_store *store, size_t *held);
 
-pw_error pw_store_free(pw_store *store);
+pw_error pw_transaction_store_free(pw_transaction_store *store);
 
 pw_error pw_transaction_client_open(pw_node *node,
-                                    const pw_store_token *tokens,
+                                    const pw_transaction_store_token *tokens,
                                     size_t count,
                                     pw_transaction_client **client);
 

@@ -17,7 +17,7 @@ from ._access import AccessLog, Faults, Pages, _count
 from ._applications import AccessStatistics, Checkpoint, Durable, HashTable, LoggedProcess, Scheme
 from ._batch import Batch, Batches, PutHandler
 from ._built_in import BuiltIns, RemoteBuiltIns
-from ._conditional import HeldWrite, Opened, Peer, in_slices, in_thread, nanoseconds, peer_by
+from ._conditional import HeldWrite, ConditionalRequest, Peer, in_slices, in_thread, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error, silent_in_child
 from ._global import GlobalMemory
 from ._integers import count, unsigned
@@ -31,7 +31,7 @@ from ._remote import Remote, address_of
 from ._source import Source, find_source
 from ._stream import Listener, Stream
 from ._token import Token, c_token
-from ._transactions import Store, TransactionClient
+from ._transactions import TransactionStore, TransactionClient
 from ._uses import Uses
 from ._waits import Wish, comparison_of
 
@@ -39,7 +39,7 @@ B = TypeVar("B", bound=bytes)
 
 
 @dataclass(frozen=True)
-class Statistics:
+class HeapUsage:
     """Bytes of the registered heap. pagewire.h says what each field counts."""
 
     live: int
@@ -50,11 +50,11 @@ class Statistics:
     freed: int
 
 
-def heap_statistics() -> Statistics:
+def heap_statistics() -> HeapUsage:
     """How much memory the registered heap of this process has."""
-    now = ffi.new("pw_statistics *")
+    now = ffi.new("pw_heap_usage *")
     check(lib.pw_heap_statistics(now))
-    return Statistics(now.live, now.in_use, now.peak, now.resident, now.registered, now.freed)
+    return HeapUsage(now.live, now.in_use, now.peak, now.resident, now.registered, now.freed)
 
 
 def purge_heap() -> None:
@@ -153,7 +153,7 @@ class Node:
     def fileno(self) -> int:
         """A descriptor that select and poll report as readable while something is ready: an operation that ended after this call and whose result was not taken, or
         something that a peer has opened. So a node goes into `selectors`, and into `loop.add_reader(node, ...)`. Read nothing from it, and do not close it: done(),
-        wait() and next_opened() take what is ready. Signals are not among that."""
+        wait() and next_conditional_request() take what is ready. Signals are not among that."""
         place = ffi.new("int *")
         check(lib.pw_node_descriptor(self._open(), place))
         return int(place[0])
@@ -371,10 +371,10 @@ class Node:
         """
         return Stream._connect(self, token, buffer, timeout)
 
-    def store(self, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None = None) -> Store:
+    def transaction_store(self, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None = None) -> TransactionStore:
         """Experimental. Makes a store of cells for transactions, each of which has a value of `value_bytes` bytes: a multiple of 8, 4,096 at most. journal: the file in which what is committed
         survives the death of the process."""
-        return Store(self, cells, value_bytes, journal)
+        return TransactionStore(self, cells, value_bytes, journal)
 
     def transactions(self, tokens: Iterable[bytes]) -> TransactionClient:
         """Experimental. Connects to stores, by the tokens of all of them in the order that all have."""
@@ -417,26 +417,26 @@ class Node:
         """Who a source is, by the number that an `Access` and `AccessStatistics.sources()` give. The last 65,536 connections that have ended are known, too."""
         return find_source(self._open(), count(number, "sources"))
 
-    def open_write(self, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
-        """Opens a conditional write of an array: it is held until the peer releases it, which says where the bytes go. The array must not be
+    def conditional_write(self, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
+        """Starts a conditional write of an array: it is held until the peer accepts it, which says where the bytes go. The array must not be
         changed before its end."""
-        return _conditional.open_write(self, peer, tag, values)
+        return _conditional.conditional_write(self, peer, tag, values)
 
-    def release(self, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
-        """Releases the write of a tag that a peer holds, or will hold, to the memory of a token of this node. peer: None for whichever has one.
+    def accept_conditional_write(self, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
+        """Accepts the write of a tag that a peer holds, or will hold, to the memory of a token of this node. peer: None for whichever has one.
         The result is how many bytes were written."""
-        return _conditional.release(self, peer, tag, token)
+        return _conditional.accept_conditional_write(self, peer, tag, token)
 
-    def open_read(self, peer: bytes, tag: int, token: bytes) -> Operation[int]:
+    def conditional_read(self, peer: bytes, tag: int, token: bytes) -> Operation[int]:
         """Asks a peer for data, which come as its conditional write to the memory of a token of this node."""
-        return _conditional.open_read(self, peer, tag, token)
+        return _conditional.conditional_read(self, peer, tag, token)
 
-    def next_opened(self, timeout: float | None = None) -> Opened:
+    def next_conditional_request(self, timeout: float | None = None) -> ConditionalRequest:
         """Waits for a conditional write or read that a peer opens. timeout: seconds.
 
         Raises TimeoutError.
         """
-        return _conditional.next_opened(self, timeout)
+        return _conditional.next_conditional_request(self, timeout)
 
     def flush(self) -> None:
         """Waits until everything that was started before has ended. Raises the first failure of an operation that was dropped. It does not

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class StoreToken(bytes):
+class TransactionStoreToken(bytes):
     """What clients and other stores need to reach a store. It is plain bytes: send them by any means."""
 
-    SIZE: int = lib.PW_STORE_TOKEN_SIZE
+    SIZE: int = lib.PW_TRANSACTION_STORE_TOKEN_SIZE
 
-    def __new__(cls, data: bytes) -> StoreToken:
+    def __new__(cls, data: bytes) -> TransactionStoreToken:
         if len(data) != cls.SIZE:
             raise ValueError(f"a token of a store has {cls.SIZE} bytes, and these are {len(data)}")
         return super().__new__(cls, data)
 
     def __repr__(self) -> str:
-        return f"StoreToken({bytes(self[:16]).hex()}...)"
+        return f"TransactionStoreToken({bytes(self[:16]).hex()}...)"
 
 
 def _tokens(tokens: Iterable[bytes]) -> tuple[Any, int]:
-    array = [{"bytes": StoreToken(token)} for token in tokens]
-    return ffi.new("pw_store_token[]", array), len(array)
+    array = [{"bytes": TransactionStoreToken(token)} for token in tokens]
+    return ffi.new("pw_transaction_store_token[]", array), len(array)
 
 
 class Cell(NamedTuple):
@@ -49,44 +49,44 @@ def _cell_number(cell: int) -> int:
     return unsigned(cell, "a number of cells", bits=32)
 
 
-class Store(_Application):
+class TransactionStore(_Application):
     """Experimental. Cells of this process, which transactions of any process get and put. Their values have one length, and are zeros at first.
 
     All owners tell each other their tokens, in one order, and each calls serve().
     """
 
-    _end = staticmethod(lib.pw_store_free)
+    _end = staticmethod(lib.pw_transaction_store_free)
     _what = "store"
 
     def __init__(self, node: Node, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None) -> None:
         self._value_bytes = _count(value_bytes, "bytes")
         file = ffi.NULL if journal is None else ffi.from_buffer(_path(journal) + b"\0")
         numbers = {"cells": _cell_number(cells), "value_bytes": self._value_bytes, "journal": file}
-        place = ffi.new("pw_store **")
-        check(lib.pw_store_make(node._open(), ffi.new("pw_store_options *", numbers), place))
+        place = ffi.new("pw_transaction_store **")
+        check(lib.pw_transaction_store_make(node._open(), ffi.new("pw_transaction_store_options *", numbers), place))
         super().__init__(node, place[0])
 
     @property
-    def token(self) -> StoreToken:
+    def token(self) -> TransactionStoreToken:
         """By which clients and other stores reach it."""
-        place = ffi.new("pw_store_token *")
-        self._call(lib.pw_store_export, place)
-        return StoreToken(bytes(ffi.buffer(place)))
+        place = ffi.new("pw_transaction_store_token *")
+        self._call(lib.pw_transaction_store_export, place)
+        return TransactionStoreToken(bytes(ffi.buffer(place)))
 
     def serve(self, position: int, tokens: Iterable[bytes]) -> None:
         """Takes up what the journal has, and starts the thread that handles accesses. tokens: of all stores, in the order that all have; this one is at
         `position`."""
         array, count = _tokens(tokens)
-        self._call(lib.pw_store_serve, _count(position, "stores"), array, count)
+        self._call(lib.pw_transaction_store_serve, _count(position, "stores"), array, count)
 
     def replace(self, position: int, token: bytes) -> None:
         """A store that was lost is back, at the position that it had, with another token."""
-        self._call(lib.pw_store_replace, _count(position, "stores"), _tokens([token])[0])
+        self._call(lib.pw_transaction_store_replace, _count(position, "stores"), _tokens([token])[0])
 
     def __getitem__(self, cell: int) -> Cell:
         """The committed value of a cell."""
         value, version = ffi.new("char[]", self._value_bytes), ffi.new("uint64_t *")
-        self._call(lib.pw_store_cell, _cell_number(cell), value, self._value_bytes, version)
+        self._call(lib.pw_transaction_store_cell, _cell_number(cell), value, self._value_bytes, version)
         return Cell(bytes(ffi.buffer(value)), int(version[0]))
 
     # Else Python would ask for the cells 0, 1, 2, ...
@@ -96,7 +96,7 @@ class Store(_Application):
     def held(self) -> int:
         """How many attempts of transactions hold cells now. Raises Error: the journal cannot be written, and the store commits nothing any more."""
         place = ffi.new("size_t *")
-        self._call(lib.pw_store_check, place)
+        self._call(lib.pw_transaction_store_check, place)
         return int(place[0])
 
 

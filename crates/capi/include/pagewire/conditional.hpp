@@ -100,20 +100,20 @@ public:
     /** Bytes of the peer's data, or space for so many. */
     std::uint64_t length() const noexcept { return info_.length; }
     /** Whether the data are the peer's: accept(). Else supply(). */
-    bool is_write() const noexcept { return info_.direction == PW_OPENED_WRITE; }
+    bool is_write() const noexcept { return info_.direction == PW_CONDITIONAL_WRITE; }
 
     /** Has the peer write to the first bytes of a token's memory. */
     acceptance accept(const token &into)
     {
         return acceptance::started(
-            [&](std::uint64_t *written, pw_operation **to) { return pw_opened_release(opened_.get(), &into, written, to); });
+            [&](std::uint64_t *written, pw_operation **to) { return pw_conditional_request_accept(opened_.get(), &into, written, to); });
     }
 
     /** Writes bytes that the caller keeps to the memory that the peer has space in. */
     held_write supply(borrowed_bytes<const void> bytes)
     {
         pw_operation *started = nullptr;
-        check(pw_opened_write(opened_.get(), bytes.data, bytes.length, &started));
+        check(pw_conditional_request_supply(opened_.get(), bytes.data, bytes.length, &started));
         return held_write(started);
     }
 
@@ -127,15 +127,15 @@ public:
     template <class Container, detail::if_unclear<Container> = 0> held_write supply(Container &&say_std_move_or_pw_borrowed) = delete;
 
     /** Tells the peer that nothing comes of it. */
-    void decline() { check(pw_opened_decline(opened_.release())); }
+    void decline() { check(pw_conditional_request_decline(opened_.release())); }
 
 private:
     friend class node;
 
-    conditional_request(const pw_opening &info, pw_opened *opened) noexcept : info_(info), opened_(opened) {}
+    conditional_request(const pw_conditional_request_info &info, pw_conditional_request *opened) noexcept : info_(info), opened_(opened) {}
 
-    pw_opening info_;
-    detail::owned<pw_opened, pw_opened_free> opened_;
+    pw_conditional_request_info info_;
+    detail::owned<pw_conditional_request, pw_conditional_request_free> opened_;
 };
 
 } // namespace pw

@@ -16,7 +16,7 @@ namespace pw {
 using ticket = pw_ticket;
 
 /** How a logged process begins: 0 for what is usual. */
-struct process_options {
+struct logged_process_options {
     /** Its number, less than size. */
     std::size_t rank;
     /** Processes. */
@@ -33,17 +33,17 @@ struct process_options {
 class logged_process {
 public:
     /** Its memory, until it ends. What others put is there behind next_epoch(). */
-    void *memory() const noexcept { return pw_process_memory(started_.get()); }
+    void *memory() const noexcept { return pw_logged_process_memory(started_.get()); }
 
     /** The note of the checkpoint that it was restored from. Nothing: it was not restored. */
     std::optional<std::string> note() const
     {
         std::uint64_t length;
-        check(pw_process_note(started_.get(), nullptr, 0, &length));
+        check(pw_logged_process_note(started_.get(), nullptr, 0, &length));
         if (length == PW_ABSENT)
             return std::nullopt;
         std::string note(static_cast<std::size_t>(length), '\0');
-        check(pw_process_note(started_.get(), note.data(), note.size(), &length));
+        check(pw_logged_process_note(started_.get(), note.data(), note.size(), &length));
         return note;
     }
 
@@ -51,51 +51,51 @@ public:
     ticket make_ticket(std::size_t peer)
     {
         ticket made;
-        check(pw_process_ticket(started_.get(), peer, &made));
+        check(pw_logged_process_ticket(started_.get(), peer, &made));
         return made;
     }
 
     /** Connects another process by the ticket that it has made for this one. */
-    void connect(const ticket &given) { check(pw_process_connect(started_.get(), &given)); }
+    void connect(const ticket &given) { check(pw_logged_process_connect(started_.get(), &given)); }
     /** Takes the logs of all others, of a process that was restored. */
-    void replay() { check(pw_process_replay(started_.get())); }
+    void replay() { check(pw_logged_process_replay(started_.get())); }
     /** Whether it is in an epoch that the others have left. */
-    bool is_replaying() const noexcept { return pw_process_is_replaying(started_.get()); }
+    bool is_replaying() const noexcept { return pw_logged_process_is_replaying(started_.get()); }
 
     /** A barrier of all processes has been passed. Gives how many were. */
     std::uint64_t next_epoch()
     {
         std::uint64_t epoch;
-        check(pw_process_next_epoch(started_.get(), &epoch));
+        check(pw_logged_process_next_epoch(started_.get(), &epoch));
         return epoch;
     }
 
     /** Puts into the memory of another process, and logs that here first. */
     void put(std::size_t peer, std::uint64_t offset, const void *data, std::size_t length)
     {
-        check(pw_process_put(started_.get(), peer, offset, data, length));
+        check(pw_logged_process_put(started_.get(), peer, offset, data, length));
     }
 
     /** Gets from the memory of another process, which logs it. */
     void get(std::size_t peer, std::uint64_t offset, void *data, std::size_t length)
     {
-        check(pw_process_get(started_.get(), peer, offset, data, length));
+        check(pw_logged_process_get(started_.get(), peer, offset, data, length));
     }
 
     /** Saves the memory and a note, and trims the logs of the others. Gives the number of the checkpoint. */
     std::uint64_t checkpoint(std::string_view note = {})
     {
         std::uint64_t number;
-        check(pw_process_checkpoint(started_.get(), note.data(), note.size(), &number));
+        check(pw_logged_process_checkpoint(started_.get(), note.data(), note.size(), &number));
         return number;
     }
 
 private:
     friend class node;
 
-    explicit logged_process(pw_process *started) noexcept : started_(started) {}
+    explicit logged_process(pw_logged_process *started) noexcept : started_(started) {}
 
-    detail::owned<pw_process, pw_process_end> started_;
+    detail::owned<pw_logged_process, pw_logged_process_end> started_;
 };
 
 } // namespace pw

@@ -12,7 +12,7 @@
 namespace pw {
 
 /** Experimental. What clients and other stores need to reach a store: plain bytes, to be sent by any means. */
-using store_token = pw_store_token;
+using transaction_store_token = pw_transaction_store_token;
 
 /** Experimental. The value of a cell, and how many transactions have written it. */
 template <class T> struct versioned {
@@ -21,31 +21,31 @@ template <class T> struct versioned {
 };
 
 /** Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put. It ends before its node. */
-class store {
+class transaction_store {
 public:
     /** By which clients and other stores reach it. */
-    store_token token() const
+    transaction_store_token token() const
     {
-        store_token made;
-        check(pw_store_export(made_.get(), &made));
+        transaction_store_token made;
+        check(pw_transaction_store_export(made_.get(), &made));
         return made;
     }
 
     /** Takes up what the journal has, and starts the thread that handles accesses. tokens: of all stores, in the order that all have. */
-    void serve(std::size_t position, const std::vector<store_token> &tokens)
+    void serve(std::size_t position, const std::vector<transaction_store_token> &tokens)
     {
-        check(pw_store_serve(made_.get(), position, tokens.data(), tokens.size()));
+        check(pw_transaction_store_serve(made_.get(), position, tokens.data(), tokens.size()));
     }
 
     /** A store that was lost is back, at the position that it had. */
-    void replace(std::size_t position, const store_token &token) { check(pw_store_replace(made_.get(), position, &token)); }
+    void replace(std::size_t position, const transaction_store_token &token) { check(pw_transaction_store_replace(made_.get(), position, &token)); }
 
     /** The committed value of a cell. */
     template <class T> T cell(std::uint32_t number) const
     {
         static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
         T value;
-        check(pw_store_cell(made_.get(), number, &value, sizeof value, nullptr));
+        check(pw_transaction_store_cell(made_.get(), number, &value, sizeof value, nullptr));
         return value;
     }
 
@@ -54,7 +54,7 @@ public:
     {
         static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
         versioned<T> found;
-        check(pw_store_cell(made_.get(), number, &found.value, sizeof found.value, &found.version));
+        check(pw_transaction_store_cell(made_.get(), number, &found.value, sizeof found.value, &found.version));
         return found;
     }
 
@@ -62,16 +62,16 @@ public:
     std::size_t held() const
     {
         std::size_t count;
-        check(pw_store_check(made_.get(), &count));
+        check(pw_transaction_store_check(made_.get(), &count));
         return count;
     }
 
 private:
     friend class node;
 
-    explicit store(pw_store *made) noexcept : made_(made) {}
+    explicit transaction_store(pw_transaction_store *made) noexcept : made_(made) {}
 
-    detail::owned<pw_store, pw_store_free> made_;
+    detail::owned<pw_transaction_store, pw_transaction_store_free> made_;
 };
 
 /** Experimental. The transaction of a client that is under way. Each call may throw PW_CONFLICT: nothing of it is done then. */

@@ -153,7 +153,7 @@ static void end_all(void)
     for (int i = 0; i < CLIENTS; i++)
         DO(pw_transaction_client_close(clients[i]));
     for (int i = 0; i < STORES; i++)
-        DO(pw_store_free(stores[i]));
+        DO(pw_transaction_store_free(stores[i]));
     for (int i = 0; i < 2; i++)
         DO(pw_node_leave(separate_nodes[i]));
     DO(pw_table_free(durable));
@@ -161,14 +161,14 @@ static void end_all(void)
     if (system(remove))
         FAIL("the folder of durable tables stays");
     for (int i = 0; i < COUNTINGS; i++)
-        DO(pw_counting_end(countings[i]));
+        DO(pw_access_statistics_end(countings[i]));
     for (int i = 0; i < CHECKPOINTS + PROCESSES; i++) {
         char path[64];
 
         if (i < CHECKPOINTS)
             DO(pw_checkpoint_close(checkpoints[i]));
         else
-            DO(pw_process_end(processes[i - CHECKPOINTS]));
+            DO(pw_logged_process_end(processes[i - CHECKPOINTS]));
         snprintf(path, sizeof path, "%s/%d", folder, i);
         unlink(path);
     }

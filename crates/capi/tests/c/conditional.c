@@ -36,28 +36,28 @@ int main(void)
 
     /* Written. */
     pw_operation *held, *released;
-    pw_opening opening;
-    pw_opened *opened;
+    pw_conditional_request_info opening;
+    pw_conditional_request *opened;
     uint64_t written = 0;
-    require(!pw_open_write(writer, &to, 7, "bytes", 6, &held), "an open write");
+    require(!pw_conditional_write(writer, &to, 7, "bytes", 6, &held), "an open write");
     require(pw_test(held) == PW_UNFINISHED, "nothing was released");
-    require(!pw_next_opened(receiver, 20 * SECOND, &opening, &opened), "an opening");
-    require(opening.tag == 7 && opening.length == 6 && opening.direction == PW_OPENED_WRITE, "what it says");
+    require(!pw_next_conditional_request(receiver, 20 * SECOND, &opening, &opened), "an opening");
+    require(opening.tag == 7 && opening.length == 6 && opening.direction == PW_CONDITIONAL_WRITE, "what it says");
     require(!memcmp(&opening.peer, &from, sizeof from), "whose it is");
-    require(!pw_opened_release(opened, &token, &written, &released), "a release");
-    require(!pw_opened_free(opened) && pw_opened_free(opened) == PW_HANDLE, "freed once");
+    require(!pw_conditional_request_accept(opened, &token, &written, &released), "a release");
+    require(!pw_conditional_request_free(opened) && pw_conditional_request_free(opened) == PW_HANDLE, "freed once");
     require(!pw_wait(released) && written == 6 && !strcmp(table, "bytes"), "it is written");
     require(!pw_wait(held) && !pw_operation_free(held) && !pw_operation_free(released), "its end");
 
     /* Released before, to any peer. */
-    require(!pw_release(receiver, NULL, 8, &token, NULL, &released), "a release to any");
-    require(!pw_open_write(writer, &to, 8, "other", 6, &held), "its write");
+    require(!pw_accept_conditional_write(receiver, NULL, 8, &token, NULL, &released), "a release to any");
+    require(!pw_conditional_write(writer, &to, 8, "other", 6, &held), "its write");
     require(!pw_wait(held) && !pw_wait(released) && !strcmp(table, "other"), "written");
     require(!pw_operation_free(held) && !pw_operation_free(released), "frees");
 
     /* A tag is used once; cancelled by another thread. */
-    require(!pw_open_write(writer, &to, 9, "nothing", 8, &cancelled), "an open write");
-    require(pw_open_write(writer, &to, 9, "nothing", 8, &held) == PW_TAG, "the tag is in use");
+    require(!pw_conditional_write(writer, &to, 9, "nothing", 8, &cancelled), "an open write");
+    require(pw_conditional_write(writer, &to, 9, "nothing", 8, &held) == PW_TAG, "the tag is in use");
     pthread_t thread;
     require(!pthread_create(&thread, NULL, cancel_it, NULL), "a thread");
     require(pw_wait(cancelled) == PW_CANCELLED, "it was cancelled");
@@ -65,43 +65,43 @@ int main(void)
     require(!pw_operation_free(cancelled), "its free");
 
     /* Its time is over. */
-    require(!pw_open_write(writer, &to, 10, "nothing", 8, &held), "an open write");
+    require(!pw_conditional_write(writer, &to, 10, "nothing", 8, &held), "an open write");
     require(!pw_end_after(held, SECOND / 50) && pw_wait(held) == PW_TIMEOUT, "it has timed out");
     require(pw_cancel(held) == PW_OK && pw_wait(held) == PW_TIMEOUT, "a cancel comes too late");
     require(!pw_operation_free(held), "its free");
 
     /* Declined. What ended before may be there still. */
-    require(!pw_open_write(writer, &to, 11, "nothing", 8, &held), "an open write");
+    require(!pw_conditional_write(writer, &to, 11, "nothing", 8, &held), "an open write");
     do
-        require(!pw_next_opened(receiver, 20 * SECOND, &opening, &opened), "an opening");
+        require(!pw_next_conditional_request(receiver, 20 * SECOND, &opening, &opened), "an opening");
     while (opening.tag != 11);
-    require(!pw_opened_decline(opened) && pw_wait(held) == PW_DECLINED && !pw_operation_free(held), "declined");
+    require(!pw_conditional_request_decline(opened) && pw_wait(held) == PW_DECLINED && !pw_operation_free(held), "declined");
 
     /* The token is too short. */
     char *longer = calloc(2, 4096);
-    require(!pw_open_write(writer, &to, 12, longer, 8192, &held), "an open write");
-    require(!pw_release(receiver, &from, 12, &token, NULL, &released), "a release");
+    require(!pw_conditional_write(writer, &to, 12, longer, 8192, &held), "an open write");
+    require(!pw_accept_conditional_write(receiver, &from, 12, &token, NULL, &released), "a release");
     require(pw_wait(released) == PW_RELEASE && pw_wait(held) == PW_RELEASE, "the token does not take it");
     require(!pw_operation_free(held) && !pw_operation_free(released), "frees");
     require(!strcmp(table, "other"), "nothing was written since");
 
     /* A read, which the peer answers. */
-    require(!pw_open_read(receiver, &from, 13, &token, &written, &released), "an open read");
-    require(!pw_next_opened(writer, 20 * SECOND, &opening, &opened), "an opening");
-    require(opening.direction == PW_OPENED_READ && opening.length == 4096, "what it says");
-    require(!pw_opened_write(opened, "answer", 7, &held) && !pw_opened_free(opened), "an answer");
+    require(!pw_conditional_read(receiver, &from, 13, &token, &written, &released), "an open read");
+    require(!pw_next_conditional_request(writer, 20 * SECOND, &opening, &opened), "an opening");
+    require(opening.direction == PW_CONDITIONAL_READ && opening.length == 4096, "what it says");
+    require(!pw_conditional_request_supply(opened, "answer", 7, &held) && !pw_conditional_request_free(opened), "an answer");
     require(!pw_wait(released) && written == 7 && !strcmp(table, "answer"), "it is there");
     require(!pw_wait(held) && !pw_operation_free(held) && !pw_operation_free(released), "its end");
 
     /* Nonsense. */
     pw_peer nobody;
     memset(&nobody, 0, sizeof nobody);
-    require(pw_open_write(writer, &nobody, 1, "x", 1, &held) == PW_TOKEN, "no peer");
-    require(pw_open_write(writer, NULL, 1, "x", 1, &held) == PW_ARGUMENT, "NULL for a peer");
-    require(pw_open_write(writer, &to, 1, NULL, 1, &held) == PW_ARGUMENT, "NULL for a buffer");
-    require(pw_release(receiver, &from, 1, NULL, NULL, &released) == PW_ARGUMENT, "NULL for a token");
-    require(pw_next_opened(receiver, 0, NULL, &opened) == PW_ARGUMENT, "NULL for an opening");
-    require(pw_next_opened(receiver, 0, &opening, &opened) == PW_TIMEOUT, "nothing is opened");
+    require(pw_conditional_write(writer, &nobody, 1, "x", 1, &held) == PW_TOKEN, "no peer");
+    require(pw_conditional_write(writer, NULL, 1, "x", 1, &held) == PW_ARGUMENT, "NULL for a peer");
+    require(pw_conditional_write(writer, &to, 1, NULL, 1, &held) == PW_ARGUMENT, "NULL for a buffer");
+    require(pw_accept_conditional_write(receiver, &from, 1, NULL, NULL, &released) == PW_ARGUMENT, "NULL for a token");
+    require(pw_next_conditional_request(receiver, 0, NULL, &opened) == PW_ARGUMENT, "NULL for an opening");
+    require(pw_next_conditional_request(receiver, 0, &opening, &opened) == PW_TIMEOUT, "nothing is opened");
     require(pw_peer_of_rank(writer, 1, &nobody) == PW_JOB, "no such rank");
     free(longer);
     require(!pw_node_leave(writer) && !pw_node_leave(receiver), "the end");

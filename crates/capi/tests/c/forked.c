@@ -68,7 +68,7 @@ static void use_own_node(void)
     pw_remote *remote, *of_parent;
     pw_operation *operation;
     pw_peer peer;
-    pw_statistics statistics;
+    pw_heap_usage statistics;
 
     WORKS(pw_node_alone(&own));
     unsetenv("PAGEWIRE_JOB_FILE");

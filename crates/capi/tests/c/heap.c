@@ -18,9 +18,9 @@
 		} \
 	} while (0)
 
-static pw_statistics statistics(void)
+static pw_heap_usage statistics(void)
 {
-	pw_statistics now;
+	pw_heap_usage now;
 
 	require(!pw_heap_statistics(&now));
 	return now;

@@ -225,31 +225,31 @@ static void tables(pw_node *node)
 
 static void countings(pw_node *node, const pw_token *token)
 {
-    pw_counting *counting;
+    pw_access_statistics *counting;
     pw_access_counts counts;
     pw_numbered_counts list[2];
     size_t count;
-    EXPECT(PW_ARGUMENT, pw_counting_start(node, NULL, PW_COUNT_PUTS, 0, &counting));
-    EXPECT(PW_ARGUMENT, pw_counting_start(node, token, PW_COUNT_PUTS, 0, NULL));
-    EXPECT(PW_ARGUMENT, pw_counting_start(node, token, 0, 0, &counting));
-    EXPECT(PW_ARGUMENT, pw_counting_start(node, token, PW_COUNT_PUTS, PW_LOG_PUTS, &counting));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_start(node, NULL, PW_COUNT_PUTS, 0, &counting));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_start(node, token, PW_COUNT_PUTS, 0, NULL));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_start(node, token, 0, 0, &counting));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_start(node, token, PW_COUNT_PUTS, PW_LOG_PUTS, &counting));
     pw_node *other;
     EXPECT(PW_OK, pw_node_alone(&other));
-    EXPECT(PW_ENGINE, pw_counting_start(other, token, PW_COUNT_PUTS, 0, &counting));
+    EXPECT(PW_ENGINE, pw_access_statistics_start(other, token, PW_COUNT_PUTS, 0, &counting));
     EXPECT(PW_OK, pw_node_leave(other));
-    EXPECT(PW_OK, pw_counting_start(node, token, PW_COUNT_PUTS | PW_COUNT_GETS, 0, &counting));
-    EXPECT(PW_ARGUMENT, pw_counting_total(counting, NULL));
-    EXPECT(PW_OK, pw_counting_page(counting, UINT64_MAX, &counts));
-    EXPECT(PW_OK, pw_counting_page(counting, UINT64_MAX / 8, &counts));
-    EXPECT(PW_ARGUMENT, pw_counting_hottest(counting, NULL, 1, &count));
-    EXPECT(PW_ARGUMENT, pw_counting_hottest(counting, list, SIZE_MAX, &count));
-    EXPECT(PW_ARGUMENT, pw_counting_sources(counting, list, 2, NULL));
-    EXPECT(PW_OK, pw_counting_sources(counting, NULL, 0, &count));
-    EXPECT(PW_ARGUMENT, pw_counting_export(counting, NULL));
+    EXPECT(PW_OK, pw_access_statistics_start(node, token, PW_COUNT_PUTS | PW_COUNT_GETS, 0, &counting));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_total(counting, NULL));
+    EXPECT(PW_OK, pw_access_statistics_page(counting, UINT64_MAX, &counts));
+    EXPECT(PW_OK, pw_access_statistics_page(counting, UINT64_MAX / 8, &counts));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_hottest(counting, NULL, 1, &count));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_hottest(counting, list, SIZE_MAX, &count));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_sources(counting, list, 2, NULL));
+    EXPECT(PW_OK, pw_access_statistics_sources(counting, NULL, 0, &count));
+    EXPECT(PW_ARGUMENT, pw_access_statistics_export(counting, NULL));
     EXPECT(PW_IN_USE, pw_node_leave(node));
-    SAYS("a counting");
-    EXPECT(PW_OK, pw_counting_end(counting));
-    EXPECT(PW_HANDLE, pw_counting_total(counting, &counts));
+    SAYS("access statistics");
+    EXPECT(PW_OK, pw_access_statistics_end(counting));
+    EXPECT(PW_HANDLE, pw_access_statistics_total(counting, &counts));
 }
 
 static void checkpoints(pw_node *node, const pw_token *of_word, uint64_t *word)
@@ -309,41 +309,41 @@ static void processes(pw_node *node)
     char path[] = "/tmp/pagewire-misuse-XXXXXX", bytes[8] = "";
     if (mkstemp(path) < 0)
         failures++;
-    pw_process_options options = {.rank = 1, .size = 1, .bytes = 100};
-    pw_process *process;
+    pw_logged_process_options options = {.rank = 1, .size = 1, .bytes = 100};
+    pw_logged_process *process;
     pw_ticket ticket = {{0}};
     uint64_t length;
-    EXPECT(PW_ARGUMENT, pw_process_start(node, path, NULL, &process));
-    EXPECT(PW_ARGUMENT, pw_process_start(node, NULL, &options, &process));
-    EXPECT(PW_ARGUMENT, pw_process_start(node, path, &options, &process));
+    EXPECT(PW_ARGUMENT, pw_logged_process_start(node, path, NULL, &process));
+    EXPECT(PW_ARGUMENT, pw_logged_process_start(node, NULL, &options, &process));
+    EXPECT(PW_ARGUMENT, pw_logged_process_start(node, path, &options, &process));
     SAYS("ranks begin at 0");
     options.rank = 0, options.bytes = 0;
-    EXPECT(PW_ARGUMENT, pw_process_start(node, path, &options, &process));
+    EXPECT(PW_ARGUMENT, pw_logged_process_start(node, path, &options, &process));
     options.size = 2, options.bytes = 100, options.checkpoints = 9;
-    EXPECT(PW_ARGUMENT, pw_process_start(node, path, &options, &process));
+    EXPECT(PW_ARGUMENT, pw_logged_process_start(node, path, &options, &process));
     options.checkpoints = PW_NO_SYNC;
-    EXPECT(PW_OK, pw_process_start(node, path, &options, &process));
-    EXPECT(PW_ARGUMENT, pw_process_put(process, 1, 0, bytes, 8));
+    EXPECT(PW_OK, pw_logged_process_start(node, path, &options, &process));
+    EXPECT(PW_ARGUMENT, pw_logged_process_put(process, 1, 0, bytes, 8));
     SAYS("not connected");
-    EXPECT(PW_ARGUMENT, pw_process_get(process, SIZE_MAX, 0, bytes, 8));
-    EXPECT(PW_ARGUMENT, pw_process_get(process, 1, 0, NULL, 8));
-    EXPECT(PW_ARGUMENT, pw_process_ticket(process, 2, &ticket));
-    EXPECT(PW_TOKEN, pw_process_connect(process, &ticket));
-    EXPECT(PW_ARGUMENT, pw_process_connect(process, NULL));
-    EXPECT(PW_REPLAY, pw_process_replay(process));
-    EXPECT(PW_OK, pw_process_note(process, NULL, 0, &length));
-    if (length != PW_ABSENT || !pw_process_memory(process) || pw_process_memory(NULL) || pw_process_is_replaying(NULL))
+    EXPECT(PW_ARGUMENT, pw_logged_process_get(process, SIZE_MAX, 0, bytes, 8));
+    EXPECT(PW_ARGUMENT, pw_logged_process_get(process, 1, 0, NULL, 8));
+    EXPECT(PW_ARGUMENT, pw_logged_process_ticket(process, 2, &ticket));
+    EXPECT(PW_TOKEN, pw_logged_process_connect(process, &ticket));
+    EXPECT(PW_ARGUMENT, pw_logged_process_connect(process, NULL));
+    EXPECT(PW_REPLAY, pw_logged_process_replay(process));
+    EXPECT(PW_OK, pw_logged_process_note(process, NULL, 0, &length));
+    if (length != PW_ABSENT || !pw_logged_process_memory(process) || pw_logged_process_memory(NULL) || pw_logged_process_is_replaying(NULL))
         failures++;
     EXPECT(PW_IN_USE, pw_node_leave(node));
-    EXPECT(PW_OK, pw_process_checkpoint(process, "a note", 6, NULL));
-    EXPECT(PW_OK, pw_process_end(process));
+    EXPECT(PW_OK, pw_logged_process_checkpoint(process, "a note", 6, NULL));
+    EXPECT(PW_OK, pw_logged_process_end(process));
     options.size = 3;
-    EXPECT(PW_REPLAY, pw_process_start(node, path, &options, &process));
+    EXPECT(PW_REPLAY, pw_logged_process_start(node, path, &options, &process));
     options.size = 2;
-    EXPECT(PW_OK, pw_process_start(node, path, &options, &process));
-    EXPECT(PW_REPLAY, pw_process_next_epoch(process, NULL));
-    EXPECT(PW_OK, pw_process_end(process));
-    EXPECT(PW_HANDLE, pw_process_end(process));
+    EXPECT(PW_OK, pw_logged_process_start(node, path, &options, &process));
+    EXPECT(PW_REPLAY, pw_logged_process_next_epoch(process, NULL));
+    EXPECT(PW_OK, pw_logged_process_end(process));
+    EXPECT(PW_HANDLE, pw_logged_process_end(process));
     remove(path);
 }
 

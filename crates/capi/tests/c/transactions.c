@@ -10,7 +10,7 @@
 
 enum { CELLS = 4, CLIENTS = 2, TRANSFERS = 50 };
 
-static pw_store_token tokens[2];
+static pw_transaction_store_token tokens[2];
 
 static pw_node *alone(void)
 {
@@ -121,16 +121,16 @@ static void overwrite(const char *path, off_t at, const char *bytes, size_t leng
 static void journals(const char *path)
 {
     pw_node *owner = alone(), *node = alone();
-    pw_store_options options = {CELLS, 16, path};
-    pw_store *store, *other;
+    pw_transaction_store_options options = {CELLS, 16, path};
+    pw_transaction_store *store, *other;
     pw_transaction_client *client;
-    pw_store_token token, other_token;
+    pw_transaction_store_token token, other_token;
     uint64_t value[2] = {1, 2}, version;
 
     for (int life = 0; life < 2; life++) {
-        EXPECT(PW_OK, pw_store_make(owner, &options, &store));
-        EXPECT(PW_OK, pw_store_export(store, &token));
-        EXPECT(PW_OK, pw_store_serve(store, 0, &token, 1));
+        EXPECT(PW_OK, pw_transaction_store_make(owner, &options, &store));
+        EXPECT(PW_OK, pw_transaction_store_export(store, &token));
+        EXPECT(PW_OK, pw_transaction_store_serve(store, 0, &token, 1));
         EXPECT(PW_OK, pw_transaction_client_open(node, &token, 1, &client));
         EXPECT(PW_OK, pw_transaction_start(client, false));
         if (life == 0) {
@@ -141,41 +141,41 @@ static void journals(const char *path)
             EXPECT(PW_OK, pw_transaction_get(client, 0, 1, value, 16, &version));
             REQUIRE(value[0] == 1 && value[1] == 2 && version == 1);
         }
-        EXPECT(PW_OK, pw_store_check(store, NULL));
+        EXPECT(PW_OK, pw_transaction_store_check(store, NULL));
         /* The journal is in use. */
-        EXPECT(PW_OK, pw_store_make(owner, &options, &other));
-        EXPECT(PW_OK, pw_store_export(other, &other_token));
-        EXPECT(PW_IN_USE, pw_store_serve(other, 0, &other_token, 1));
-        EXPECT(PW_OK, pw_store_free(other));
+        EXPECT(PW_OK, pw_transaction_store_make(owner, &options, &other));
+        EXPECT(PW_OK, pw_transaction_store_export(other, &other_token));
+        EXPECT(PW_IN_USE, pw_transaction_store_serve(other, 0, &other_token, 1));
+        EXPECT(PW_OK, pw_transaction_store_free(other));
         /* Transactions learn that the store is gone. */
-        EXPECT(PW_OK, pw_store_free(store));
+        EXPECT(PW_OK, pw_transaction_store_free(store));
         EXPECT(PW_OK, pw_transaction_start(client, false));
         EXPECT(PW_PEER_LOST, pw_transaction_get(client, 0, 1, value, 16, NULL));
         EXPECT(PW_OK, pw_transaction_client_close(client));
     }
     options.cells = 1;
-    EXPECT(PW_OK, pw_store_make(owner, &options, &store));
-    EXPECT(PW_OK, pw_store_export(store, &token));
-    EXPECT(PW_FILE, pw_store_serve(store, 0, &token, 1));
+    EXPECT(PW_OK, pw_transaction_store_make(owner, &options, &store));
+    EXPECT(PW_OK, pw_transaction_store_export(store, &token));
+    EXPECT(PW_FILE, pw_transaction_store_serve(store, 0, &token, 1));
     REQUIRE(size_of(path) > 16);
-    EXPECT(PW_ARGUMENT, pw_store_serve(store, 0, &token, 1));
-    EXPECT(PW_OK, pw_store_free(store));
+    EXPECT(PW_ARGUMENT, pw_transaction_store_serve(store, 0, &token, 1));
+    EXPECT(PW_OK, pw_transaction_store_free(store));
     /* The journal of the store at another position, one that was changed, and what is no journal. They stay as they are. */
     static const char text[] = "what somebody has written";
-    pw_store_token both[2];
+    pw_transaction_store_token both[2];
     options.cells = CELLS;
     for (int wrong = 0; wrong < 3; wrong++) {
         if (wrong)
             overwrite(path, wrong == 1 ? 20 : 0, text, sizeof text);
         off_t before = size_of(path);
-        EXPECT(PW_OK, pw_store_make(owner, &options, &store));
-        EXPECT(PW_OK, pw_store_make(owner, &(pw_store_options){1, 8, NULL}, &other));
-        EXPECT(PW_OK, pw_store_export(other, &both[0]));
-        EXPECT(PW_OK, pw_store_export(store, &both[1]));
-        EXPECT(PW_FILE, wrong ? pw_store_serve(store, 0, &both[1], 1) : pw_store_serve(store, 1, both, 2));
+        EXPECT(PW_OK, pw_transaction_store_make(owner, &options, &store));
+        EXPECT(PW_OK, pw_transaction_store_make(owner, &(pw_transaction_store_options){1, 8, NULL}, &other));
+        EXPECT(PW_OK, pw_transaction_store_export(other, &both[0]));
+        EXPECT(PW_OK, pw_transaction_store_export(store, &both[1]));
+        EXPECT(PW_FILE, wrong ? pw_transaction_store_serve(store, 0, &both[1], 1) : pw_transaction_store_serve(store, 1, both, 2));
         REQUIRE(size_of(path) == before);
-        EXPECT(PW_OK, pw_store_free(store));
-        EXPECT(PW_OK, pw_store_free(other));
+        EXPECT(PW_OK, pw_transaction_store_free(store));
+        EXPECT(PW_OK, pw_transaction_store_free(other));
     }
     EXPECT(PW_OK, pw_node_leave(owner));
     EXPECT(PW_OK, pw_node_leave(node));
@@ -184,27 +184,27 @@ static void journals(const char *path)
 int main(int argc, char **argv)
 {
     pw_node *owners[2] = {alone(), alone()};
-    pw_store *stores[2];
-    pw_store_options options = {CELLS, 8, NULL};
+    pw_transaction_store *stores[2];
+    pw_transaction_store_options options = {CELLS, 8, NULL};
     uint64_t value, version, writes = 0;
     int64_t sum = 0;
     size_t held;
 
     for (int at = 0; at < 2; at++) {
-        EXPECT(PW_OK, pw_store_make(owners[at], &options, &stores[at]));
-        EXPECT(PW_OK, pw_store_export(stores[at], &tokens[at]));
-        EXPECT(PW_ARGUMENT, pw_store_cell(stores[at], 0, &value, 8, NULL));
+        EXPECT(PW_OK, pw_transaction_store_make(owners[at], &options, &stores[at]));
+        EXPECT(PW_OK, pw_transaction_store_export(stores[at], &tokens[at]));
+        EXPECT(PW_ARGUMENT, pw_transaction_store_cell(stores[at], 0, &value, 8, NULL));
         EXPECT(PW_IN_USE, pw_node_leave(owners[at]));
     }
-    EXPECT(PW_ARGUMENT, pw_store_serve(stores[0], 1, tokens, 2));
-    EXPECT(PW_ARGUMENT, pw_store_serve(stores[0], 2, tokens, 2));
-    pw_store_token none = {{0}};
-    EXPECT(PW_TOKEN, pw_store_serve(stores[0], 0, &none, 1));
+    EXPECT(PW_ARGUMENT, pw_transaction_store_serve(stores[0], 1, tokens, 2));
+    EXPECT(PW_ARGUMENT, pw_transaction_store_serve(stores[0], 2, tokens, 2));
+    pw_transaction_store_token none = {{0}};
+    EXPECT(PW_TOKEN, pw_transaction_store_serve(stores[0], 0, &none, 1));
     for (size_t at = 0; at < 2; at++)
-        EXPECT(PW_OK, pw_store_serve(stores[at], at, tokens, 2));
-    EXPECT(PW_ARGUMENT, pw_store_serve(stores[0], 0, tokens, 2));
+        EXPECT(PW_OK, pw_transaction_store_serve(stores[at], at, tokens, 2));
+    EXPECT(PW_ARGUMENT, pw_transaction_store_serve(stores[0], 0, tokens, 2));
     /* In another order, or twice. */
-    pw_store_token swapped[2] = {tokens[1], tokens[0]}, twice[2] = {tokens[0], tokens[0]};
+    pw_transaction_store_token swapped[2] = {tokens[1], tokens[0]}, twice[2] = {tokens[0], tokens[0]};
     EXPECT(PW_ARGUMENT, pw_transaction_client_open(owners[0], swapped, 2, &(pw_transaction_client *){NULL}));
     EXPECT(PW_LIMIT, pw_transaction_client_open(owners[0], twice, 2, &(pw_transaction_client *){NULL}));
 
@@ -217,33 +217,33 @@ int main(int argc, char **argv)
         pthread_join(threads[at], NULL);
     for (int at = 0; at < 2; at++)
         for (uint32_t cell = 0; cell < CELLS; cell++) {
-            EXPECT(PW_OK, pw_store_cell(stores[at], cell, &value, 8, &version));
+            EXPECT(PW_OK, pw_transaction_store_cell(stores[at], cell, &value, 8, &version));
             sum += (int64_t)value, writes += version;
         }
     REQUIRE(sum == 0 && writes == 2 * CLIENTS * TRANSFERS);
     conflicts();
-    EXPECT(PW_ARGUMENT, pw_store_cell(stores[0], CELLS, &value, 8, NULL));
-    EXPECT(PW_ARGUMENT, pw_store_cell(stores[0], 0, &value, 9, NULL));
-    EXPECT(PW_OK, pw_store_check(stores[0], &held));
-    EXPECT(PW_TOKEN, pw_store_replace(stores[0], 1, &none));
-    EXPECT(PW_LIMIT, pw_store_replace(stores[0], 2, &tokens[1]));
-    EXPECT(PW_OK, pw_store_replace(stores[0], 1, &tokens[1]));
+    EXPECT(PW_ARGUMENT, pw_transaction_store_cell(stores[0], CELLS, &value, 8, NULL));
+    EXPECT(PW_ARGUMENT, pw_transaction_store_cell(stores[0], 0, &value, 9, NULL));
+    EXPECT(PW_OK, pw_transaction_store_check(stores[0], &held));
+    EXPECT(PW_TOKEN, pw_transaction_store_replace(stores[0], 1, &none));
+    EXPECT(PW_LIMIT, pw_transaction_store_replace(stores[0], 2, &tokens[1]));
+    EXPECT(PW_OK, pw_transaction_store_replace(stores[0], 1, &tokens[1]));
     for (int at = 0; at < 2; at++) {
-        EXPECT(PW_OK, pw_store_free(stores[at]));
-        EXPECT(PW_HANDLE, pw_store_free(stores[at]));
+        EXPECT(PW_OK, pw_transaction_store_free(stores[at]));
+        EXPECT(PW_HANDLE, pw_transaction_store_free(stores[at]));
     }
     if (argc > 1)
         journals(argv[1]);
 
-    static const pw_store_options wrong[] = {{0, 8, NULL}, {1, 0, NULL}, {1, 12, NULL}, {1, PW_MOST_CELL_BYTES + 8, NULL}};
+    static const pw_transaction_store_options wrong[] = {{0, 8, NULL}, {1, 0, NULL}, {1, 12, NULL}, {1, PW_MOST_CELL_BYTES + 8, NULL}};
     for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++)
-        EXPECT(PW_ARGUMENT, pw_store_make(owners[0], &wrong[at], &stores[0]));
-    EXPECT(PW_LIMIT, pw_store_make(owners[0], &(pw_store_options){UINT32_MAX, 8, NULL}, &stores[0]));
+        EXPECT(PW_ARGUMENT, pw_transaction_store_make(owners[0], &wrong[at], &stores[0]));
+    EXPECT(PW_LIMIT, pw_transaction_store_make(owners[0], &(pw_transaction_store_options){UINT32_MAX, 8, NULL}, &stores[0]));
     EXPECT(PW_TOKEN, pw_transaction_client_open(owners[0], &none, 1, &(pw_transaction_client *){NULL}));
     none = tokens[0];
-    none.bytes[PW_STORE_TOKEN_SIZE - 1] = 1;
+    none.bytes[PW_TRANSACTION_STORE_TOKEN_SIZE - 1] = 1;
     EXPECT(PW_TOKEN, pw_transaction_client_open(owners[0], &none, 1, &(pw_transaction_client *){NULL}));
-    EXPECT(PW_OK, pw_store_free(NULL));
+    EXPECT(PW_OK, pw_transaction_store_free(NULL));
     EXPECT(PW_OK, pw_transaction_client_close(NULL));
     for (int at = 0; at < 2; at++)
         EXPECT(PW_OK, pw_node_leave(owners[at]));

@@ -155,13 +155,13 @@ static _Noreturn void receiver(int socket)
             require(!pw_operation_free(released), "its free");
             break;
         case DECLINE: {
-            pw_opening opening;
-            pw_opened *opened;
+            pw_conditional_request_info opening;
+            pw_conditional_request *opened;
             do
-                require(!pw_next_opened(side.node, 20 * SECOND, &opening, &opened), "an opening");
-            while (opening.tag != wish.tag && !pw_opened_free(opened));
+                require(!pw_next_conditional_request(side.node, 20 * SECOND, &opening, &opened), "an opening");
+            while (opening.tag != wish.tag && !pw_conditional_request_free(opened));
             require(opening.length == wish.length, "what it says");
-            answer = pw_opened_decline(opened);
+            answer = pw_conditional_request_decline(opened);
             break;
         }
         case RECEIVE: {

@@ -25,7 +25,7 @@ static void operations(void)
     REQUIRE(index == 0);
     EXPECT(PW_OK, pw_wait_all(list, 4, PW_FOREVER));
     /* A write that is held until it is released. */
-    EXPECT(PW_OK, pw_open_write(caller, &peer, 7, &value, sizeof value, &held));
+    EXPECT(PW_OK, pw_conditional_write(caller, &peer, 7, &value, sizeof value, &held));
     list[1] = held;
     EXPECT(PW_UNFINISHED, pw_wait_any(list, 4, 0, &index));
     EXPECT(PW_UNFINISHED, pw_wait_any(list, 4, SOON, &index));
@@ -43,7 +43,7 @@ static void operations(void)
     EXPECT(PW_OK, pw_operation_free(list[2]));
     EXPECT(PW_OK, pw_operation_free(list[3]));
     list[2] = list[3] = NULL;
-    EXPECT(PW_OK, pw_release(owner, &writer, 7, &token, NULL, &released));
+    EXPECT(PW_OK, pw_accept_conditional_write(owner, &writer, 7, &token, NULL, &released));
     list[0] = released;
     EXPECT(PW_OK, pw_wait_all(list, 4, PW_FOREVER));
     REQUIRE(table[0] == 5 && table[1] == 1);

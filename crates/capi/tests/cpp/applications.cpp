@@ -54,7 +54,7 @@ static void tables(pw::node &node)
 
 static void counts(pw::node &node, pw::token &token, pw::remote &remote)
 {
-    auto counting = node.count(token);
+    auto counting = node.count_accesses(token);
     remote.put_value(4096, std::uint64_t{1});
     std::uint64_t word;
     remote.get(0, &word, sizeof word).wait();
@@ -68,7 +68,7 @@ static void counts(pw::node &node, pw::token &token, pw::remote &remote)
     counters.get(0, of, sizeof of).wait();
     REQUIRE(of[0].gets == 1 && of[1].puts == 1 && of[1].bytes_in == 8);
     REQUIRE(counting.reset().puts == 1 && counting.total().puts == 0);
-    REQUIRE(refused([&] { (void)node.count(token, 4); }) == PW_ARGUMENT);
+    REQUIRE(refused([&] { (void)node.count_accesses(token, 4); }) == PW_ARGUMENT);
 }
 
 static void checkpoints(pw::node &node, pw::token &token, pw::remote &remote, std::uint64_t *table, const std::string &path)
@@ -96,7 +96,7 @@ static void checkpoints(pw::node &node, pw::token &token, pw::remote &remote, st
 static void processes(pw::node &node, const std::string &path)
 {
     auto begin = [&](std::size_t rank) {
-        return node.start_process(path + std::to_string(rank), {rank, 2, 4096, 0, PW_NO_SYNC});
+        return node.start_logged_process(path + std::to_string(rank), {rank, 2, 4096, 0, PW_NO_SYNC});
     };
     auto first = begin(0);
     std::uint64_t value = 7, found;
@@ -302,11 +302,11 @@ static void streams(pw::node &node)
 static void transactions(pw::node &node)
 {
     std::vector<pw::node> owners;
-    std::vector<pw::store> stores;
-    std::vector<pw::store_token> tokens;
+    std::vector<pw::transaction_store> stores;
+    std::vector<pw::transaction_store_token> tokens;
     for (int at = 0; at < 2; at++) {
         owners.push_back(pw::node::alone());
-        stores.push_back(owners[at].make_store(4, 8));
+        stores.push_back(owners[at].make_transaction_store(4, 8));
         tokens.push_back(stores[at].token());
     }
     REQUIRE(refused([&] { stores[0].held(); }) == PW_ARGUMENT);
@@ -339,7 +339,7 @@ static void transactions(pw::node &node)
         was_given_up = true;
     }
     REQUIRE(was_given_up && stores[0].cell<std::int64_t>(0) == 0);
-    REQUIRE(refused([&] { (void)node.make_store(4, 9); }) == PW_ARGUMENT);
+    REQUIRE(refused([&] { (void)node.make_transaction_store(4, 9); }) == PW_ARGUMENT);
     stores.clear();
 }
 

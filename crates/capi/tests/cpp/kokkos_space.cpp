@@ -22,7 +22,7 @@ static void require(bool holds, const char *what)
 
 static std::uint64_t live()
 {
-    pw_statistics now;
+    pw_heap_usage now;
     pw::check(pw_heap_statistics(&now));
     return now.live;
 }

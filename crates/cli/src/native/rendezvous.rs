@@ -208,7 +208,7 @@ impl Side<'_> {
             self.register(access, &buffer)?;
         }
         self.send(buffer, |side, buffer| {
-            let held = side.node.open_write(side.peer, tag, buffer)?;
+            let held = side.node.conditional_write(side.peer, tag, buffer)?;
             Ok(held.within(PATIENCE).wait().into_result()?)
         })
     }
@@ -223,15 +223,15 @@ impl Side<'_> {
                 continue;
             }
             if what.is_conditional && self.registrar.is_none() {
-                let opened = self.node.next_opened(PATIENCE)?;
+                let opened = self.node.next_conditional_request(PATIENCE)?;
                 ensure!(opened.tag() == tag, "tag {} came in place of {tag}", opened.tag());
-                opened.release(&self.inbox_token)?.wait()?;
+                opened.accept(&self.inbox_token)?.wait()?;
                 continue;
             }
             self.wait()?;
             self.register(access, &buffers[access.buffer])?;
             if what.is_conditional {
-                self.node.release(self.peer, tag, &self.inbox_token)?.wait()?;
+                self.node.accept_conditional_write(self.peer, tag, &self.inbox_token)?.wait()?;
             } else {
                 self.signal();
             }

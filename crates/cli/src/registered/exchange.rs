@@ -136,7 +136,7 @@ fn client(sides: &mut Sides, size: usize) -> Result<Orders> {
         sides.step += 1;
         sides.tell();
         let guard = register(&buffer, times);
-        let held = sides.node.open_write(sides.peer, sides.step, buffer)?;
+        let held = sides.node.conditional_write(sides.peer, sides.step, buffer)?;
         let buffer = held.within(PEER_PATIENCE).wait().into_result()?;
         times.transfers.push(microseconds(start));
         drop(guard);
@@ -169,7 +169,7 @@ fn server(sides: &mut Sides, size: usize) -> Result<Orders> {
 
         let buffer = asked(sides, size)?;
         let guard = register(&buffer, &mut orders.conditional);
-        let released = sides.node.release(sides.peer, sides.step, &sides.inboxes[1])?;
+        let released = sides.node.accept_conditional_write(sides.peer, sides.step, &sides.inboxes[1])?;
         released.wait()?;
         drop(guard);
         write_as_server(sides, size, &mut orders)?;
@@ -197,7 +197,7 @@ fn read_as_client(sides: &mut Sides, size: usize, orders: &mut Orders) -> Result
     sides.step += 1;
     sides.tell();
     let guard = register(&buffer, &mut orders.read_conditional);
-    sides.node.open_read_into(sides.peer, sides.step, &sides.inboxes[0])?.wait()?;
+    sides.node.conditional_read_into(sides.peer, sides.step, &sides.inboxes[0])?.wait()?;
     orders.read_conditional.transfers.push(microseconds(start));
     drop(guard);
     Ok(())
@@ -214,8 +214,8 @@ fn write_as_server(sides: &mut Sides, size: usize, orders: &mut Orders) -> Resul
 
     let buffer = asked(sides, size)?;
     let guard = register(&buffer, &mut orders.read_conditional);
-    let opened = sides.node.next_opened(PEER_PATIENCE)?;
-    drop(opened.write(buffer)?.within(PEER_PATIENCE).wait().into_result()?);
+    let opened = sides.node.next_conditional_request(PEER_PATIENCE)?;
+    drop(opened.supply(buffer)?.within(PEER_PATIENCE).wait().into_result()?);
     drop(guard);
     Ok(())
 }

@@ -5,7 +5,7 @@
 use super::{Conditional, Ending, HeldOperation, Message, Rule, WRITE, Work};
 use crate::conditional::held::not_connected;
 use crate::conditional::message::Release;
-use crate::conditional::released::Released;
+use crate::conditional::released::Acceptance;
 use crate::conditional::tag::Tag;
 use crate::error::{Failure, Result, Side};
 use crate::limits::{DEFERRED_LOOK, FULL_QUEUE_LOOK, MAX_LENGTH};
@@ -120,10 +120,10 @@ fn queue_ended(peer: &NodeAddress) -> Failure {
 }
 
 impl Node {
-    /// Holds a write of another layer until the peer releases it, or its time runs out. See [`open_write`](Self::open_write).
+    /// Holds a write of another layer until the peer releases it, or its time runs out. See [`conditional_write`](Self::conditional_write).
     ///
     /// # Errors
-    /// As those of `open_write`. Nothing is held then, and `write` gets no end.
+    /// As those of `conditional_write`. Nothing is held then, and `write` gets no end.
     pub fn hold_deferred(
         &self,
         peer: Peer,
@@ -157,15 +157,15 @@ impl Node {
     /// ends when the peer has posted the write.
     ///
     /// # Errors
-    /// As those of [`release`](Self::release).
+    /// As those of [`accept_conditional_write`](Self::accept_conditional_write).
     pub fn release_memory(
         &self,
         peer: Peer,
         tag: Tag,
         (address, length): (u64, u64),
         key: u32,
-    ) -> Result<Released> {
+    ) -> Result<Acceptance> {
         let token = Token { node: self.identity().0, rights: Rights::WRITE, key, base: address, length };
-        self.release(peer, tag, &token)
+        self.accept_conditional_write(peer, tag, &token)
     }
 }

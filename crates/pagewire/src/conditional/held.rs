@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 impl Node {
-    /// Opens a conditional write: sends a message to the peer, and holds the write until the peer [releases](Node::release) it, which says where the bytes go.
+    /// Starts a conditional write: sends a message to the peer, and holds the write until the peer [accepts](Node::accept_conditional_write) it, which says where the bytes go.
     /// The message goes out first, so both sides prepare their memory at once. This node then writes by itself; the program need do nothing.
     ///
     /// A held write delays nothing: it is ordered with other operations to the peer from its release on. A release may come before its write.
@@ -31,9 +31,9 @@ impl Node {
     /// let table = receiver.zeroed::<u64>(4)?;
     /// let token = table.export(Rights::WRITE)?;
     /// # let (at_receiver, at_writer) = (token.owner(), writer.identity());
-    /// let held = writer.open_write(at_receiver, 7, vec![1u64, 2])?;
+    /// let held = writer.conditional_write(at_receiver, 7, vec![1u64, 2])?;
     /// // At the receiver, when its memory is ready:
-    /// let released = receiver.release(at_writer, 7, &token)?;
+    /// let released = receiver.accept_conditional_write(at_writer, 7, &token)?;
     /// assert_eq!(released.wait()?, 16);
     /// assert_eq!(held.wait().into_result()?, [1, 2]);
     /// assert_eq!(table.get(1)?, 2);
@@ -44,7 +44,7 @@ impl Node {
     /// # Errors
     /// `PeerLost`: it cannot be connected to, or is no Pagewire of this version; `Refused`: the tag is in use with this peer, the buffer is too
     /// long for one operation, or too many are held. The buffer comes back.
-    pub fn open_write<B: Buffer>(
+    pub fn conditional_write<B: Buffer>(
         &self,
         peer: Peer,
         tag: Tag,
@@ -95,10 +95,10 @@ pub(super) fn hold<B: Buffer>(
 /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
 /// # let table = receiver.zeroed::<u64>(4)?;
 /// # let token = table.export(Rights::WRITE)?;
-/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
 /// // It is held: nothing else is delayed by it.
 /// assert!(!held.is_done());
-/// receiver.release(writer.identity(), 7, &token)?;
+/// receiver.accept_conditional_write(writer.identity(), 7, &token)?;
 /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2])); // or held.await
 /// # Ok(())
 /// # }
@@ -128,7 +128,7 @@ impl<B> Unpin for HeldWrite<B> {}
 /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
 /// # let table = receiver.zeroed::<u64>(4)?;
 /// # let token = table.export(Rights::WRITE)?;
-/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
 /// let canceller = held.canceller();
 /// std::thread::spawn(move || canceller.cancel());
 /// assert!(matches!(held.wait(), WriteOutcome::Cancelled(..)));
@@ -150,7 +150,7 @@ impl Canceller {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
     /// held.canceller().cancel();
     /// assert!(matches!(held.wait(), WriteOutcome::Cancelled(..)));
     /// # Ok(())
@@ -169,7 +169,7 @@ impl Canceller {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
     /// held.canceller().end_after(Duration::from_millis(5));
     /// assert!(matches!(held.wait(), WriteOutcome::TimedOut(..)));
     /// # Ok(())
@@ -189,7 +189,7 @@ impl Canceller {
 /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
 /// # let table = receiver.zeroed::<u64>(4)?;
 /// # let token = table.export(Rights::WRITE)?;
-/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
 /// match held.within(Duration::from_millis(5)).wait() {
 ///     WriteOutcome::Written(buffer) => println!("{} elements are there", buffer.len()),
 ///     WriteOutcome::TimedOut(buffer, why) => println!("{why}, and its {} elements are here", buffer.len()),
@@ -221,8 +221,8 @@ impl<B> WriteOutcome<B> {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// receiver.release(writer.identity(), 7, &token)?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// receiver.accept_conditional_write(writer.identity(), 7, &token)?;
     /// assert_eq!(held.wait().into_result()?, [1, 2]);
     /// # Ok(())
     /// # }
@@ -263,7 +263,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
     /// assert!(matches!(held.within(Duration::from_millis(5)).wait(), WriteOutcome::TimedOut(..)));
     /// # Ok(())
     /// # }
@@ -281,7 +281,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
     /// let canceller = held.canceller();
     /// canceller.cancel();
     /// canceller.cancel(); // does nothing more
@@ -301,7 +301,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
     /// // Perhaps it was released before: its outcome says which.
     /// assert!(matches!(held.cancel(), WriteOutcome::Cancelled(..)));
     /// assert_eq!(table.get(0)?, 0);
@@ -321,8 +321,8 @@ impl<B: Send + 'static> HeldWrite<B> {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// receiver.release(writer.identity(), 7, &token)?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// receiver.accept_conditional_write(writer.identity(), 7, &token)?;
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
     /// assert_eq!(table.get(1)?, 2);
     /// # Ok(())
@@ -349,7 +349,7 @@ impl<B: Send + 'static> HeldWrite<B> {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
     /// assert!(!held.ends_within(Duration::from_millis(5)));
     /// assert!(matches!(held.cancel(), WriteOutcome::Cancelled(..)));
     /// # Ok(())
@@ -368,8 +368,8 @@ impl<B: Send + 'static> HeldWrite<B> {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// receiver.release(writer.identity(), 7, &token)?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// receiver.accept_conditional_write(writer.identity(), 7, &token)?;
     /// while !held.is_done() {
     ///     // Something else.
     /// }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 impl Node {
-    /// Releases the write of this tag that a peer holds, or will hold: it writes to the first bytes of the token's memory, which must be this
+    /// Accepts the write of this tag that a peer holds, or will hold: it writes to the first bytes of the token's memory, which must be this
     /// node's and as long at least. Returns at once.
     ///
     /// ```
@@ -30,8 +30,8 @@ impl Node {
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
     /// // It may come before its write.
-    /// let released = receiver.release(writer.identity(), 7, &token)?;
-    /// let held = writer.open_write(receiver.identity(), 7, vec![1u64])?;
+    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
+    /// let held = writer.conditional_write(receiver.identity(), 7, vec![1u64])?;
     /// assert_eq!(released.wait()?, 8);
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1]));
     /// # Ok(())
@@ -40,12 +40,12 @@ impl Node {
     ///
     /// # Errors
     /// `Failed`: a release of this tag to this peer is under way, or too many are; `Limit`: there are too many peers.
-    pub fn release(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Released> {
+    pub fn accept_conditional_write(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Acceptance> {
         let end = self.conditional.release(peer, tag, token)?;
-        Ok(Released::new(&self.services, end, None))
+        Ok(Acceptance::new(&self.services, end, None))
     }
 
-    /// Releases the write of this tag of whichever peer has opened one, or will first. Else as [`release`](Self::release).
+    /// Accepts the write of this tag of whichever peer has opened one, or will first. Else as [`accept_conditional_write`](Self::accept_conditional_write).
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -53,8 +53,8 @@ impl Node {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// assert_eq!(receiver.release_any(7, &token)?.wait()?, 16);
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// assert_eq!(receiver.accept_any_conditional_write(7, &token)?.wait()?, 16);
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
     /// # Ok(())
     /// # }
@@ -62,13 +62,13 @@ impl Node {
     ///
     /// # Errors
     /// As those of `release`.
-    pub fn release_any(&self, tag: Tag, token: &Token) -> Result<Released> {
+    pub fn accept_any_conditional_write(&self, tag: Tag, token: &Token) -> Result<Acceptance> {
         let end = self.conditional.release_any(tag, token)?;
-        Ok(Released::new(&self.services, end, None))
+        Ok(Acceptance::new(&self.services, end, None))
     }
 
-    /// Opens a conditional read: asks a peer for data, which come as a conditional write of the peer into `region`. The message goes out first, then
-    /// the region is exported and released. The export ends with [`Released::wait`].
+    /// Starts a conditional read: asks a peer for data, which come as a conditional write of the peer into `region`. The message goes out first, then
+    /// the region is exported and released. The export ends with [`Acceptance::wait`].
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -77,10 +77,10 @@ impl Node {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// let read = receiver.open_read(writer.identity(), 7, &table)?;
+    /// let read = receiver.conditional_read(writer.identity(), 7, &table)?;
     /// // At the peer:
-    /// let opened = writer.next_opened(Duration::from_secs(10))?;
-    /// let held = opened.write(vec![3u64, 4])?;
+    /// let opened = writer.next_conditional_request(Duration::from_secs(10))?;
+    /// let held = opened.supply(vec![3u64, 4])?;
     /// assert_eq!((read.wait()?, table.get(1)?), (16, 4));
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![3, 4]));
     /// # Ok(())
@@ -88,19 +88,19 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// As those of [`export`](Region::export) and [`release`](Self::release).
-    pub fn open_read<T: IntoBytes + FromBytes + Immutable + Copy>(
+    /// As those of [`export`](Region::export) and [`accept_conditional_write`](Self::accept_conditional_write).
+    pub fn conditional_read<T: IntoBytes + FromBytes + Immutable + Copy>(
         &self,
         peer: Peer,
         tag: Tag,
         region: &Region<T>,
-    ) -> Result<Released> {
+    ) -> Result<Acceptance> {
         self.services.check_owner()?;
-        self.conditional.open_read(peer, tag, region.bytes());
+        self.conditional.conditional_read(peer, tag, region.bytes());
         let token = region.export(Rights::WRITE)?;
         let export = self.services.exported(&token);
         match self.conditional.release(peer, tag, &token) {
-            Ok(end) => Ok(Released::new(&self.services, end, export)),
+            Ok(end) => Ok(Acceptance::new(&self.services, end, export)),
             Err(error) => {
                 self.unexport(&token)?;
                 Err(error)
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// [`open_read`](Self::open_read) into memory that is exported already.
+    /// [`conditional_read`](Self::conditional_read) into memory that is exported already.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -117,8 +117,8 @@ impl Node {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// let read = receiver.open_read_into(writer.identity(), 7, &token)?;
-    /// let held = writer.next_opened(Duration::from_secs(10))?.write(vec![3u64])?;
+    /// let read = receiver.conditional_read_into(writer.identity(), 7, &token)?;
+    /// let held = writer.next_conditional_request(Duration::from_secs(10))?.supply(vec![3u64])?;
     /// assert_eq!((read.wait()?, table.get(0)?), (8, 3));
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![3]));
     /// # Ok(())
@@ -126,10 +126,10 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// As those of [`release`](Self::release).
-    pub fn open_read_into(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Released> {
-        self.conditional.open_read(peer, tag, token.length);
-        self.release(peer, tag, token)
+    /// As those of [`accept_conditional_write`](Self::accept_conditional_write).
+    pub fn conditional_read_into(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Acceptance> {
+        self.conditional.conditional_read(peer, tag, token.length);
+        self.accept_conditional_write(peer, tag, token)
     }
 
     /// Waits for a conditional write or read that a peer opens, and gives it: each to one caller.
@@ -141,25 +141,25 @@ impl Node {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
     /// assert_eq!((opened.peer(), opened.tag(), opened.length()), (writer.identity(), 7, 16));
-    /// opened.release(&token)?;
+    /// opened.accept(&token)?;
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// assert!(receiver.next_opened(Duration::ZERO).is_err()); // looks once
+    /// assert!(receiver.next_conditional_request(Duration::ZERO).is_err()); // looks once
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// `Timeout`: none came in time. `Engine`, `System` and `Heap`: messages cannot be taken.
-    pub fn next_opened(&self, patience: Duration) -> Result<OpenedByPeer> {
+    pub fn next_conditional_request(&self, patience: Duration) -> Result<ConditionalRequest> {
         self.services.inbox()?;
-        let opening = self.conditional.next_opened(patience)?;
+        let opening = self.conditional.next_conditional_request(patience)?;
         Ok(self.opened_by_peer(opening))
     }
 
-    /// [`next_opened`](Self::next_opened) for tasks, without a bound. Dropping the future takes nothing.
+    /// [`next_conditional_request`](Self::next_conditional_request) for tasks, without a bound. Dropping the future takes nothing.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -167,11 +167,11 @@ impl Node {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
     /// # use pagewire::Result;
     /// async_io::block_on(async {
-    ///     let opened = receiver.opened().await?;
-    ///     opened.release(&token)?.await?;
+    ///     let opened = receiver.conditional_request().await?;
+    ///     opened.accept(&token)?.await?;
     ///     Result::<()>::Ok(())
     /// })?;
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
@@ -181,13 +181,13 @@ impl Node {
     ///
     /// # Errors
     /// `Engine`, `System` and `Heap`: messages cannot be taken.
-    pub async fn opened(&self) -> Result<OpenedByPeer> {
+    pub async fn conditional_request(&self) -> Result<ConditionalRequest> {
         self.services.inbox()?;
         Ok(self.opened_by_peer(NextOpening { node: &self.conditional, place: None }.await?))
     }
 
-    fn opened_by_peer(&self, opening: Opening) -> OpenedByPeer {
-        OpenedByPeer { opening, node: self.conditional.clone(), services: self.services.clone() }
+    fn opened_by_peer(&self, opening: Opening) -> ConditionalRequest {
+        ConditionalRequest { opening, node: self.conditional.clone(), services: self.services.clone() }
     }
 }
 
@@ -216,7 +216,7 @@ impl Drop for NextOpening<'_> {
     }
 }
 
-/// What a peer has opened. Answer it by [`release`](Self::release) if its data move, or by [`write`](Self::write) if those of this process do.
+/// What a peer has opened. Answer it by [`accept`](Self::accept) if its data move, or by [`supply`](Self::supply) if those of this process do.
 ///
 /// ```
 /// # fn main() -> pagewire::Result<()> {
@@ -225,10 +225,10 @@ impl Drop for NextOpening<'_> {
 /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
 /// # let table = receiver.zeroed::<u64>(4)?;
 /// # let token = table.export(Rights::WRITE)?;
-/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-/// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+/// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
 /// if opened.length() <= table.bytes() {
-///     opened.release(&token)?;
+///     opened.accept(&token)?;
 /// } else {
 ///     opened.decline();
 /// }
@@ -236,13 +236,13 @@ impl Drop for NextOpening<'_> {
 /// # Ok(())
 /// # }
 /// ```
-pub struct OpenedByPeer {
+pub struct ConditionalRequest {
     opening: Opening,
     node: Arc<Conditional>,
     services: Arc<Services>,
 }
 
-impl OpenedByPeer {
+impl ConditionalRequest {
     /// Who has opened it.
     ///
     /// ```
@@ -252,8 +252,8 @@ impl OpenedByPeer {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
     /// assert_eq!(opened.peer(), writer.identity());
     /// # Ok(())
     /// # }
@@ -271,8 +271,8 @@ impl OpenedByPeer {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
     /// assert_eq!(opened.tag(), 7);
     /// # Ok(())
     /// # }
@@ -290,8 +290,8 @@ impl OpenedByPeer {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
     /// assert_eq!(opened.length(), 16);
     /// # Ok(())
     /// # }
@@ -309,8 +309,8 @@ impl OpenedByPeer {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
     /// assert_eq!(opened.direction(), pagewire::Direction::Write);
     /// # Ok(())
     /// # }
@@ -319,7 +319,7 @@ impl OpenedByPeer {
         self.opening.direction
     }
 
-    /// Has the peer write to the first bytes of the token's memory: this write, and no other one of its tag. See [`Node::release`].
+    /// Has the peer write to the first bytes of the token's memory: this write, and no other one of its tag. See [`Node::accept_conditional_write`].
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -328,11 +328,11 @@ impl OpenedByPeer {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
-    /// assert_eq!(opened.release(&token)?.wait()?, 16);
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
+    /// assert_eq!(opened.accept(&token)?.wait()?, 16);
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// assert!(opened.release(&token).is_err()); // once
+    /// assert!(opened.accept(&token).is_err()); // once
     /// # Ok(())
     /// # }
     /// ```
@@ -340,12 +340,12 @@ impl OpenedByPeer {
     /// # Errors
     /// `Failed` with `Cancelled`: the peer has cancelled it, or its time has run out, or it was answered before; `Failed` with `Refused`: too many
     /// releases are under way; `Limit`: there are too many peers.
-    pub fn release(&self, token: &Token) -> Result<Released> {
+    pub fn accept(&self, token: &Token) -> Result<Acceptance> {
         let end = self.node.release_opening(&self.opening, token)?;
-        Ok(Released::new(&self.services, end, None))
+        Ok(Acceptance::new(&self.services, end, None))
     }
 
-    /// Writes to the memory of a peer that has opened a read. See [`Node::open_write`].
+    /// Writes to the memory of a peer that has opened a read. See [`Node::conditional_write`].
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -354,18 +354,18 @@ impl OpenedByPeer {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// let read = receiver.open_read(writer.identity(), 9, &table)?;
-    /// let opened = writer.next_opened(Duration::from_secs(10))?;
+    /// let read = receiver.conditional_read(writer.identity(), 9, &table)?;
+    /// let opened = writer.next_conditional_request(Duration::from_secs(10))?;
     /// assert_eq!((opened.direction(), opened.length()), (pagewire::Direction::Read, 32));
-    /// opened.write(vec![8u64; 4])?.wait().into_result()?;
+    /// opened.supply(vec![8u64; 4])?.wait().into_result()?;
     /// assert_eq!((read.wait()?, table.get(3)?), (32, 8));
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As those of `Node::open_write`.
-    pub fn write<B: Buffer>(&self, buffer: B) -> Result<HeldWrite<B>, OperationError<B>> {
+    /// As those of `Node::conditional_write`.
+    pub fn supply<B: Buffer>(&self, buffer: B) -> Result<HeldWrite<B>, OperationError<B>> {
         let held = hold(&self.node, self.peer(), self.tag(), buffer, false)?;
         self.node.close_opening(&self.opening);
         Ok(held)
@@ -380,8 +380,8 @@ impl OpenedByPeer {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
     /// opened.decline();
     /// assert!(matches!(held.wait(), WriteOutcome::Refused(..)));
     /// # Ok(())
@@ -392,7 +392,7 @@ impl OpenedByPeer {
     }
 }
 
-impl Drop for OpenedByPeer {
+impl Drop for ConditionalRequest {
     fn drop(&mut self) {
         // Others take its place. Where it was not answered, its write is held until a release of its tag comes.
         self.node.close_opening(&self.opening);
@@ -407,22 +407,22 @@ impl Drop for OpenedByPeer {
 /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
 /// # let table = receiver.zeroed::<u64>(4)?;
 /// # let token = table.export(Rights::WRITE)?;
-/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-/// let released = receiver.release(writer.identity(), 7, &token)?;
+/// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
 /// assert_eq!(released.wait()?, 16); // or released.await
 /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
 /// # Ok(())
 /// # }
 /// ```
-pub struct Released {
+pub struct Acceptance {
     end: Arc<ReleaseEnd>,
     services: Arc<Services>,
     export: Option<Arc<Export>>,
 }
 
-impl Released {
+impl Acceptance {
     fn new(services: &Arc<Services>, end: Arc<ReleaseEnd>, export: Option<Arc<Export>>) -> Self {
-        Released { end, services: services.clone(), export }
+        Acceptance { end, services: services.clone(), export }
     }
 
     /// Waits until the write has ended, and gives how many bytes it has written: they are visible here.
@@ -433,8 +433,8 @@ impl Released {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let released = receiver.release(writer.identity(), 7, &token)?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
     /// assert_eq!((released.wait()?, table.get(1)?), (16, 2));
     /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
     /// # Ok(())
@@ -461,7 +461,7 @@ impl Released {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// let released = receiver.release(writer.identity(), 7, &token)?;
+    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
     /// assert!(!released.ends_within(Duration::from_millis(5))?); // there is no write yet
     /// # Ok(())
     /// # }
@@ -482,8 +482,8 @@ impl Released {
     /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
     /// # let table = receiver.zeroed::<u64>(4)?;
     /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let released = receiver.release(writer.identity(), 7, &token)?;
+    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
     /// while !released.is_done() {
     ///     // Something else.
     /// }
@@ -515,7 +515,7 @@ impl Released {
     }
 }
 
-impl Drop for Released {
+impl Drop for Acceptance {
     fn drop(&mut self) {
         if self.services.is_forked() {
             return;
@@ -525,7 +525,7 @@ impl Drop for Released {
     }
 }
 
-impl OperationEnd for Released {
+impl OperationEnd for Acceptance {
     fn is_ended(&self) -> bool {
         self.end.is_ended()
     }
@@ -547,7 +547,7 @@ impl OperationEnd for Released {
     }
 }
 
-impl Future for Released {
+impl Future for Acceptance {
     type Output = Result<u64>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 /// # let table = receiver.zeroed::<u64>(4)?;
 /// # let token = table.export(Rights::WRITE)?;
 /// let tag: pagewire::Tag = 7;
-/// let held = writer.open_write(receiver.identity(), tag, vec![1u64])?;
-/// receiver.release(writer.identity(), tag, &token)?.wait()?;
+/// let held = writer.conditional_write(receiver.identity(), tag, vec![1u64])?;
+/// receiver.accept_conditional_write(writer.identity(), tag, &token)?.wait()?;
 /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1]));
 /// # Ok(())
 /// # }
@@ -29,8 +29,8 @@ pub type Tag = u64;
 /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
 /// # let table = receiver.zeroed::<u64>(4)?;
 /// # let token = table.export(Rights::WRITE)?;
-/// # let held = writer.open_write(receiver.identity(), 7, vec![1u64, 2])?;
-/// # let opened = receiver.next_opened(Duration::from_secs(10))?;
+/// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
+/// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
 /// assert_eq!(opened.direction(), pagewire::Direction::Write);
 /// opened.decline();
 /// assert!(matches!(held.wait(), WriteOutcome::Refused(..)));
@@ -39,9 +39,9 @@ pub type Tag = u64;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
-    /// Those of the peer that has opened it, once this process [releases](crate::Node::release) it.
+    /// Those of the peer that has opened it, once this process [accepts](crate::Node::accept_conditional_write) it.
     Write,
-    /// Those of this process: the peer waits for a [conditional write](crate::Node::open_write) with its tag.
+    /// Those of this process: the peer waits for a [conditional write](crate::Node::conditional_write) with its tag.
     Read,
 }
 

@@ -50,7 +50,7 @@ static void hash_tables(void)
 
 static void countings_come_and_go(void)
 {
-    pw_counting **place = &countings[below(COUNTINGS)], *of = handle((void **)countings, COUNTINGS);
+    pw_access_statistics **place = &countings[below(COUNTINGS)], *of = handle((void **)countings, COUNTINGS);
     pw_numbered_counts list[5];
     pw_access_counts counts, *to = one_in(16) ? NULL : &counts;
     pw_token token_of;
@@ -59,31 +59,31 @@ static void countings_come_and_go(void)
 
     switch (below(8)) {
     case 0:
-        DO(pw_counting_end(*place));
-        DO(pw_counting_start(one_in(4) ? NODE : nodes[0], one_in(16) ? token(&token_of) : &reserved, number(3), number(6), one_in(32) ? NULL : place));
+        DO(pw_access_statistics_end(*place));
+        DO(pw_access_statistics_start(one_in(4) ? NODE : nodes[0], one_in(16) ? token(&token_of) : &reserved, number(3), number(6), one_in(32) ? NULL : place));
         break;
     case 1:
-        DO(pw_counting_total(of, to));
+        DO(pw_access_statistics_total(of, to));
         break;
     case 2:
-        DO(pw_counting_page(of, number(5), to));
+        DO(pw_access_statistics_page(of, number(5), to));
         break;
     case 3:
-        DO(pw_counting_reset(of, to));
+        DO(pw_access_statistics_reset(of, to));
         break;
     case 4:
-        DO(pw_counting_hottest(of, at, most, said));
+        DO(pw_access_statistics_hottest(of, at, most, said));
         break;
     case 5:
-        DO(pw_counting_sources(of, at, most, said));
+        DO(pw_access_statistics_sources(of, at, most, said));
         pw_source source;
         DO(pw_source_find(NODE, number(1), one_in(8) ? NULL : &source));
         break;
     case 6:
-        DO(pw_counting_export(of, one_in(16) ? NULL : &tokens[1 + below(TOKENS - 1)]));
+        DO(pw_access_statistics_export(of, one_in(16) ? NULL : &tokens[1 + below(TOKENS - 1)]));
         break;
     default:
-        DO(pw_counting_end(one_in(4) ? of : NULL));
+        DO(pw_access_statistics_end(one_in(4) ? of : NULL));
     }
 }
 
@@ -131,8 +131,8 @@ static void checkpoints_come_and_go(void)
 static void logged_processes(void)
 {
     size_t at = below(PROCESSES);
-    pw_process **place = &processes[at], *of = handle((void **)processes, PROCESSES);
-    pw_process_options options = {one_in(8) ? number(3) : at % 2, one_in(8) ? number(3) : 2, one_in(8) ? number(1 << 16) : 4096,
+    pw_logged_process **place = &processes[at], *of = handle((void **)processes, PROCESSES);
+    pw_logged_process_options options = {one_in(8) ? number(3) : at % 2, one_in(8) ? number(3) : 2, one_in(8) ? number(1 << 16) : 4096,
                                   one_in(8) ? number(1 << 16) : 0, one_in(8) ? number(2) : PW_NO_SYNC};
     static pw_ticket ticket;
     static unsigned char bytes[1024];
@@ -149,37 +149,37 @@ static void logged_processes(void)
     snprintf(path, sizeof path, "%s/%d", one_in(32) ? "/nowhere" : folder, CHECKPOINTS + (int)at);
     switch (below(16)) {
     case 0:
-        DO(pw_process_end(*place));
+        DO(pw_logged_process_end(*place));
         if (one_in(3))
             unlink(path);
-        DO(pw_process_start(one_in(8) ? NODE : nodes[0], one_in(32) ? NULL : path, one_in(32) ? NULL : &options,
+        DO(pw_logged_process_start(one_in(8) ? NODE : nodes[0], one_in(32) ? NULL : path, one_in(32) ? NULL : &options,
                             one_in(32) ? NULL : place));
         break;
     case 1 ... 3:
-        if (DO(pw_process_ticket(of, peer, one_in(32) ? NULL : &ticket)) && one_in(16))
+        if (DO(pw_logged_process_ticket(of, peer, one_in(32) ? NULL : &ticket)) && one_in(16))
             ticket.bytes[below(sizeof ticket.bytes)] ^= 1 << below(8);
-        DO(pw_process_connect(handle((void **)processes, PROCESSES), one_in(32) ? NULL : &ticket));
+        DO(pw_logged_process_connect(handle((void **)processes, PROCESSES), one_in(32) ? NULL : &ticket));
         break;
     case 4 ... 5:
-        DO(pw_process_put(of, peer, offset, data, length));
+        DO(pw_logged_process_put(of, peer, offset, data, length));
         break;
     case 6 ... 7:
-        DO(pw_process_get(of, peer, offset, data, length));
+        DO(pw_logged_process_get(of, peer, offset, data, length));
         break;
     case 8:
-        DO(pw_process_next_epoch(of, one_in(2) ? NULL : &said));
+        DO(pw_logged_process_next_epoch(of, one_in(2) ? NULL : &said));
         break;
     case 9:
-        DO(pw_process_checkpoint(of, data, length % 64, one_in(2) ? NULL : &said));
+        DO(pw_logged_process_checkpoint(of, data, length % 64, one_in(2) ? NULL : &said));
         break;
     case 10:
-        DO(pw_process_note(of, data, length, one_in(16) ? NULL : &said));
+        DO(pw_logged_process_note(of, data, length, one_in(16) ? NULL : &said));
         break;
     case 11:
-        DO(pw_process_replay(of));
+        DO(pw_logged_process_replay(of));
         break;
     default:
-        (void)(pw_process_is_replaying(of) + (pw_process_memory(of) != NULL));
+        (void)(pw_logged_process_is_replaying(of) + (pw_logged_process_memory(of) != NULL));
     }
 }
 
@@ -354,39 +354,39 @@ static void streams_come_and_go(void)
 
 static void transactions_come_and_go(void)
 {
-    pw_store **place = &stores[below(STORES)], *of = handle((void **)stores, STORES);
+    pw_transaction_store **place = &stores[below(STORES)], *of = handle((void **)stores, STORES);
     pw_transaction_client **to = &clients[below(CLIENTS)], *client = handle((void **)clients, CLIENTS);
-    static pw_store_token given;
-    pw_store_options options = {one_in(8) ? number(4) : 4, one_in(8) ? number(64) : 16, NULL};
+    static pw_transaction_store_token given;
+    pw_transaction_store_options options = {one_in(8) ? number(4) : 4, one_in(8) ? number(64) : 16, NULL};
     unsigned char value[16] = {0};
     uint64_t version;
     size_t held, size = one_in(8) ? below(17) : 16;
 
     switch (below(16)) {
     case 0:
-        DO(pw_store_free(*place));
-        if (!DO(pw_store_make(separate_nodes[0], one_in(32) ? NULL : &options, one_in(32) ? NULL : place)))
+        DO(pw_transaction_store_free(*place));
+        if (!DO(pw_transaction_store_make(separate_nodes[0], one_in(32) ? NULL : &options, one_in(32) ? NULL : place)))
             break;
-        DO(pw_store_export(*place, &given));
+        DO(pw_transaction_store_export(*place, &given));
         /* A commit waits 30 seconds for a store that is not served. */
-        if (!DO(pw_store_serve(*place, number(0), &given, one_in(16) ? 0 : 1)))
-            DO(pw_store_free(*place));
+        if (!DO(pw_transaction_store_serve(*place, number(0), &given, one_in(16) ? 0 : 1)))
+            DO(pw_transaction_store_free(*place));
         break;
     case 1:
-        if (DO(pw_store_export(of, one_in(16) ? NULL : &given)) && one_in(16))
+        if (DO(pw_transaction_store_export(of, one_in(16) ? NULL : &given)) && one_in(16))
             given.bytes[below(sizeof given.bytes)] ^= 1 << below(8);
         break;
     case 2:
-        DO(pw_store_serve(of, number(1), one_in(16) ? NULL : &given, 1));
+        DO(pw_transaction_store_serve(of, number(1), one_in(16) ? NULL : &given, 1));
         break;
     case 3:
-        DO(pw_store_cell(of, number(4), one_in(16) ? NULL : value, size, one_in(4) ? NULL : &version));
+        DO(pw_transaction_store_cell(of, number(4), one_in(16) ? NULL : value, size, one_in(4) ? NULL : &version));
         break;
     case 4:
-        DO(pw_store_check(of, one_in(4) ? NULL : &held));
+        DO(pw_transaction_store_check(of, one_in(4) ? NULL : &held));
         break;
     case 5:
-        DO(pw_store_replace(of, number(2), one_in(8) ? NULL : &given));
+        DO(pw_transaction_store_replace(of, number(2), one_in(8) ? NULL : &given));
         break;
     case 6:
         DO(pw_transaction_client_close(*to));

@@ -21,7 +21,7 @@ static pw_remote *remotes[REMOTES];
 static pw_token tokens[TOKENS];
 /* Places of objects; what was freed stays in them now and then. */
 static pw_operation *operations[OPERATIONS];
-static pw_opened *opened[OPENED];
+static pw_conditional_request *opened[OPENED];
 static pw_log *logs[LOGS];
 static pw_serving *servings[SERVINGS];
 /* Of each log one that is not ended before: operations that wait for space in the log end. */
@@ -29,11 +29,11 @@ static pw_serving *keepers[LOGS];
 /* Its handlers do not use it, so it may be freed before they end. */
 static bool is_silent[LOGS];
 static pw_table *tables[TABLES];
-static pw_counting *countings[COUNTINGS];
+static pw_access_statistics *countings[COUNTINGS];
 static pw_checkpoint *checkpoints[CHECKPOINTS];
 /* Of the room, for countings and checkpoints: their attributes take the place of others. */
 static pw_token reserved;
-static pw_process *processes[PROCESSES];
+static pw_logged_process *processes[PROCESSES];
 static pw_built_ins *built_ins[BUILT_INS];
 static pw_remote_built_ins *chains[CHAINS];
 static pw_batches *served[SERVED];
@@ -45,7 +45,7 @@ static pw_listener *listeners[LISTENERS];
 static pw_stream *streams[STREAMS];
 /* Flushes of others do not wait for what streams have not received, and what clients and stores have not read. */
 static pw_node *separate_nodes[2];
-static pw_store *stores[STORES];
+static pw_transaction_store *stores[STORES];
 static pw_transaction_client *clients[CLIENTS];
 static pw_table *durable;
 /* Where checkpoints lie. */

@@ -71,7 +71,7 @@ static void exports(void)
 static void heap(void)
 {
     void **place = &objects[below(OBJECTS)];
-    pw_statistics now;
+    pw_heap_usage now;
     int on_stack;
     /* So much at most that all of it has its place, or so much that there is none. */
     size_t size = one_in(6) ? SIZE_MAX - below(1 << 20) : below(1 << 16);
@@ -281,8 +281,8 @@ static void conditional(void)
     void *bytes = buffer(&length);
     pw_peer of;
     pw_token to;
-    pw_opening about;
-    pw_opened **place = &opened[below(OPENED)], *one = handle((void **)opened, OPENED);
+    pw_conditional_request_info about;
+    pw_conditional_request **place = &opened[below(OPENED)], *one = handle((void **)opened, OPENED);
     uint64_t tag = one_in(8) ? any() : below(TAGS);
 
     switch (below(8)) {
@@ -290,28 +290,28 @@ static void conditional(void)
     case 1: {
         pw_operation **held = operation();
 
-        if (DO(pw_open_write(NODE, peer(&of), tag, bytes, length, held)) && held)
+        if (DO(pw_conditional_write(NODE, peer(&of), tag, bytes, length, held)) && held)
             DO(pw_end_after(*held, below(20000000)));
         break;
     }
     case 2:
-        DO(pw_release(NODE, peer(&of), tag, token(&to), word(), operation()));
+        DO(pw_accept_conditional_write(NODE, peer(&of), tag, token(&to), word(), operation()));
         break;
     case 3:
-        DO(pw_open_read(NODE, peer(&of), tag, token(&to), word(), operation()));
+        DO(pw_conditional_read(NODE, peer(&of), tag, token(&to), word(), operation()));
         break;
     case 4:
-        pw_opened_free(*place);
-        DO(pw_next_opened(NODE, below(2) * 100000, one_in(16) ? NULL : &about, place));
+        pw_conditional_request_free(*place);
+        DO(pw_next_conditional_request(NODE, below(2) * 100000, one_in(16) ? NULL : &about, place));
         break;
     case 5:
-        DO(pw_opened_release(one, token(&to), word(), operation()));
+        DO(pw_conditional_request_accept(one, token(&to), word(), operation()));
         break;
     case 6:
-        DO(pw_opened_write(one, bytes, length, operation()));
+        DO(pw_conditional_request_supply(one, bytes, length, operation()));
         break;
     default:
-        DO(one_in(2) ? pw_opened_decline(one) : pw_opened_free(one));
+        DO(one_in(2) ? pw_conditional_request_decline(one) : pw_conditional_request_free(one));
     }
 }
 

@@ -28,7 +28,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     pub(super) fn writer_acts(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
         if self.native_random.u32(0..4) > 0 {
             let tag = self.native_random.u64(0..TAGS);
-            return self.open_write(native, tag);
+            return self.conditional_write(native, tag);
         }
         let held = native.conditional.writer.open.iter().filter(|(_, write)| !write.is_posted);
         let mut serials: Vec<u64> = held.map(|(serial, _)| *serial).collect();
@@ -46,7 +46,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(true)
     }
 
-    fn open_write(&mut self, native: &mut Native<F>, tag: Tag) -> Result<bool, Violation> {
+    fn conditional_write(&mut self, native: &mut Native<F>, tag: Tag) -> Result<bool, Violation> {
         let Some(slot) = native.slots[CALLER].take(&mut self.native_random) else { return Ok(false) };
         native.conditional.writer.serial += 1;
         let serial = native.conditional.writer.serial;
@@ -353,7 +353,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             waiting.map(|permit| permit.tag).filter(|tag| !conditional.holds(*tag)).collect();
         tags.sort_unstable();
         match tags.first() {
-            Some(tag) => self.open_write(native, *tag),
+            Some(tag) => self.conditional_write(native, *tag),
             None => Ok(false),
         }
     }

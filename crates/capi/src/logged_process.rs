@@ -6,15 +6,15 @@ use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
 use crate::table::PW_ABSENT;
-use pagewire_active::{LoggedProcess, ReplayOptions, Ticket};
+use pagewire_active::{LoggedProcess, LoggedProcessOptions, Ticket};
 use parking_lot::Mutex;
 use std::ffi::{c_char, c_void};
 
 /// A process of several, each of which has memory that the others put to and get from, and any one of which may die.
 ///
 /// Its program must repeat its work when it begins again from a checkpoint: what it does depends on its memory, its note and what it gets, and on nothing else.
-/// It reads what others put only behind pw_process_next_epoch(). Calls of several threads wait for each other.
-pub struct pw_process {
+/// It reads what others put only behind pw_logged_process_next_epoch(). Calls of several threads wait for each other.
+pub struct pw_logged_process {
     _opaque: [u8; 0],
 }
 
@@ -25,7 +25,7 @@ pub struct OpenProcess {
 }
 
 impl Object for OpenProcess {
-    type Opaque = pw_process;
+    type Opaque = pw_logged_process;
     const MARK: u64 = u64::from_be_bytes(*b"pw_proce");
     const NAME: &str = "process";
 
@@ -41,7 +41,7 @@ const MOST_PROCESSES: usize = 4096;
 /// How a process begins.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct pw_process_options {
+pub struct pw_logged_process_options {
     /// Its number, less than size.
     pub rank: usize,
     /// Processes, 4096 at most.
@@ -67,18 +67,18 @@ pub struct pw_ticket {
 
 const _: () = assert!(PW_TICKET_SIZE == Ticket::LEN);
 
-/// Begins as a process of several. If the file has a checkpoint of it, that is restored: then pw_process_note() gives its note, and the process connects all
-/// others, calls pw_process_replay(), and repeats its work from there. Else its memory is zeros. *process is NULL after an error. The node stays until the
+/// Begins as a process of several. If the file has a checkpoint of it, that is restored: then pw_logged_process_note() gives its note, and the process connects all
+/// others, calls pw_logged_process_replay(), and repeats its work from there. Else its memory is zeros. *process is NULL after an error. The node stays until the
 /// process has ended.
 ///
 /// path: of the file, which is made if there is none. PW_ARGUMENT; PW_IN_USE, PW_FILE, PW_SYSTEM: as pw_checkpoint_open(); PW_REPLAY: the file is of another
 /// program; PW_NO_MEMORY, PW_HEAP; as pw_log_make(), as it takes a log.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_start(
+pub unsafe extern "C" fn pw_logged_process_start(
     node: *mut pw_node,
     path: *const c_char,
-    options: *const pw_process_options,
-    process: *mut *mut pw_process,
+    options: *const pw_logged_process_options,
+    process: *mut *mut pw_logged_process,
 ) -> pw_error {
     call(|| {
         let to = place(process, "process")?;
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn pw_process_start(
         let at = place(options.cast_mut(), "options")?;
         // SAFETY: options (pagewire.h), aligned and not NULL.
         let given = unsafe { at.read() };
-        let pw_process_options { rank, size, bytes, .. } = given;
+        let pw_logged_process_options { rank, size, bytes, .. } = given;
         let options = options_of(given)?;
         let (started, note) = LoggedProcess::start(node, (rank, size), bytes, path, &options)?;
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
@@ -98,8 +98,8 @@ pub unsafe extern "C" fn pw_process_start(
     })
 }
 
-fn options_of(given: pw_process_options) -> Result<ReplayOptions> {
-    let pw_process_options { rank, size, bytes, log_bytes, checkpoints } = given;
+fn options_of(given: pw_logged_process_options) -> Result<LoggedProcessOptions> {
+    let pw_logged_process_options { rank, size, bytes, log_bytes, checkpoints } = given;
     let refuse = |sentence: String| Err(Refusal::argument(format!("'options' has {sentence}")));
     if size > MOST_PROCESSES || rank >= size {
         return refuse(format!(
@@ -109,7 +109,7 @@ fn options_of(given: pw_process_options) -> Result<ReplayOptions> {
     if bytes == 0 || isize::try_from(bytes).is_err() || isize::try_from(log_bytes).is_err() {
         return refuse(format!("{bytes} bytes of memory and {log_bytes} of each log, which cannot be"));
     }
-    let mut options = ReplayOptions::default();
+    let mut options = LoggedProcessOptions::default();
     options.checkpoints.syncs = syncs_of(checkpoints, "checkpoints")?;
     if log_bytes > 0 {
         options.log_bytes = log_bytes;
@@ -121,7 +121,7 @@ fn options_of(given: pw_process_options) -> Result<ReplayOptions> {
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_end(process: *mut pw_process) -> pw_error {
+pub unsafe extern "C" fn pw_logged_process_end(process: *mut pw_logged_process) -> pw_error {
     if process.is_null() {
         return pw_error::PW_OK;
     }
@@ -129,10 +129,10 @@ pub unsafe extern "C" fn pw_process_end(process: *mut pw_process) -> pw_error {
     call(|| unsafe { take_back::<OpenProcess>(process) }.map(drop))
 }
 
-/// The memory of a process, until it has ended. What others put is there behind pw_process_next_epoch(). NULL: the process is none, and pw_error_message() says
+/// The memory of a process, until it has ended. What others put is there behind pw_logged_process_next_epoch(). NULL: the process is none, and pw_error_message() says
 /// so.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_memory(process: *mut pw_process) -> *mut c_void {
+pub unsafe extern "C" fn pw_logged_process_memory(process: *mut pw_logged_process) -> *mut c_void {
     let memory = || {
         // SAFETY: a pointer of this library (pagewire.h).
         let address = unsafe { object::<OpenProcess>(process) }?.process.lock().memory().address();
@@ -146,8 +146,8 @@ pub unsafe extern "C" fn pw_process_memory(process: *mut pw_process) -> *mut c_v
 ///
 /// note: size bytes, NULL if size is 0. PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_note(
-    process: *mut pw_process,
+pub unsafe extern "C" fn pw_logged_process_note(
+    process: *mut pw_logged_process,
     note: *mut c_void,
     size: usize,
     length: *mut u64,
@@ -168,7 +168,10 @@ pub unsafe extern "C" fn pw_process_note(
 
 /// # Safety
 /// As for [`object`].
-unsafe fn with<R>(process: *mut pw_process, work: impl FnOnce(&mut LoggedProcess) -> Result<R>) -> Result<R> {
+unsafe fn with<R>(
+    process: *mut pw_logged_process,
+    work: impl FnOnce(&mut LoggedProcess) -> Result<R>,
+) -> Result<R> {
     // SAFETY: the caller's promise.
     work(&mut unsafe { object::<OpenProcess>(process) }?.process.lock())
 }
@@ -177,8 +180,8 @@ unsafe fn with<R>(process: *mut pw_process, work: impl FnOnce(&mut LoggedProcess
 ///
 /// PW_ARGUMENT: there is no process of this rank; PW_ENGINE: there are too many exports.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_ticket(
-    process: *mut pw_process,
+pub unsafe extern "C" fn pw_logged_process_ticket(
+    process: *mut pw_logged_process,
     peer: usize,
     ticket: *mut pw_ticket,
 ) -> pw_error {
@@ -198,7 +201,10 @@ pub unsafe extern "C" fn pw_process_ticket(
 ///
 /// PW_TOKEN: it is no ticket for this process; as pw_open(), pw_get() and pw_put().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_connect(process: *mut pw_process, ticket: *const pw_ticket) -> pw_error {
+pub unsafe extern "C" fn pw_logged_process_connect(
+    process: *mut pw_logged_process,
+    ticket: *const pw_ticket,
+) -> pw_error {
     call(|| {
         let connect = |process: &mut _| {
             let at = place(ticket.cast_mut(), "ticket")?;
@@ -215,7 +221,7 @@ pub unsafe extern "C" fn pw_process_connect(process: *mut pw_process, ticket: *c
 ///
 /// PW_ARGUMENT: a process is not connected; PW_REPLAY: this one was not restored, or a log has lost a get; as pw_get().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_replay(process: *mut pw_process) -> pw_error {
+pub unsafe extern "C" fn pw_logged_process_replay(process: *mut pw_logged_process) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
     call(|| unsafe { with(process, |process| Ok(process.replay()?)) })
 }
@@ -223,16 +229,19 @@ pub unsafe extern "C" fn pw_process_replay(process: *mut pw_process) -> pw_error
 /// Whether the process is in an epoch that the others have left: there is no barrier to wait for, and nobody may put to it yet. False too if it is none:
 /// pw_error_message() says so.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_is_replaying(process: *mut pw_process) -> bool {
+pub unsafe extern "C" fn pw_logged_process_is_replaying(process: *mut pw_logged_process) -> bool {
     // SAFETY: a pointer of this library (pagewire.h).
     give(|| unsafe { with(process, |process| Ok(process.is_replaying())) }, |_| false)
 }
 
 /// A barrier of all processes has been passed: what they had put before is in the memory, in a replay, too. *epoch gets how many were passed; NULL if nobody asks.
 ///
-/// PW_REPLAY: pw_process_replay() was not called.
+/// PW_REPLAY: pw_logged_process_replay() was not called.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_next_epoch(process: *mut pw_process, epoch: *mut u64) -> pw_error {
+pub unsafe extern "C" fn pw_logged_process_next_epoch(
+    process: *mut pw_logged_process,
+    epoch: *mut u64,
+) -> pw_error {
     call(|| {
         let to = optional(epoch, "epoch")?;
         let next = |process: &mut LoggedProcess| {
@@ -251,11 +260,11 @@ pub unsafe extern "C" fn pw_process_next_epoch(process: *mut pw_process, epoch: 
 
 /// Puts length bytes into the memory of another process, and logs them here first. In a replay, a put that had arrived is not made again.
 ///
-/// PW_LIMIT: the log has no space, and the peer must save a checkpoint. PW_PEER_LOST and its like: the put is logged, and pw_process_connect() makes it.
+/// PW_LIMIT: the log has no space, and the peer must save a checkpoint. PW_PEER_LOST and its like: the put is logged, and pw_logged_process_connect() makes it.
 /// PW_BOUNDS; PW_ARGUMENT: the peer is not connected; PW_REPLAY.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_put(
-    process: *mut pw_process,
+pub unsafe extern "C" fn pw_logged_process_put(
+    process: *mut pw_logged_process,
     peer: usize,
     offset: u64,
     data: *const c_void,
@@ -274,8 +283,8 @@ pub unsafe extern "C" fn pw_process_put(
 /// PW_LIMIT: the log has no space, and this process must save a checkpoint. PW_REPLAY: it does something else than before. PW_PEER_LOST and its like: the get
 /// may be made again when another process is in the peer's place. PW_ARGUMENT: the peer is not connected; PW_BOUNDS.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_get(
-    process: *mut pw_process,
+pub unsafe extern "C" fn pw_logged_process_get(
+    process: *mut pw_logged_process,
     peer: usize,
     offset: u64,
     data: *mut c_void,
@@ -296,8 +305,8 @@ pub unsafe extern "C" fn pw_process_get(
 /// note: length bytes, NULL if there are none. number: gets that of the checkpoint; NULL if nobody asks. PW_REPLAY: the process repeats its work still; as
 /// pw_checkpoint_save().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_process_checkpoint(
-    process: *mut pw_process,
+pub unsafe extern "C" fn pw_logged_process_checkpoint(
+    process: *mut pw_logged_process,
     note: *const c_void,
     length: usize,
     number: *mut u64,

@@ -1,6 +1,6 @@
 //! What one process gives another one, so that it may put to it and get from it.
 
-use super::error::ReplayError;
+use super::error::LoggedProcessError;
 use pagewire::Token;
 
 /// What a process needs to access another one with logs: plain bytes, to be sent by any means. It is for one process only.
@@ -35,8 +35,8 @@ impl Ticket {
     ///
     /// # Errors
     /// `Ticket`: they are none.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Ticket, ReplayError> {
-        let none = |why| ReplayError::Ticket { rank: 0, why };
+    pub fn from_bytes(bytes: &[u8]) -> Result<Ticket, LoggedProcessError> {
+        let none = |why| LoggedProcessError::Ticket { rank: 0, why };
         if bytes.len() != Ticket::LEN {
             return Err(none("it has another length"));
         }

@@ -1,11 +1,11 @@
-//! Two processes with logged puts and gets; one of them dies, and repeats its work (docs/guide/replay.md). Here they are two nodes of one process.
+//! Two processes with logged puts and gets; one of them dies, and repeats its work (docs/guide/logged-process.md). Here they are two nodes of one process.
 
 use pagewire::Node;
-use pagewire_active::{LoggedProcess, ReplayError, ReplayOptions};
+use pagewire_active::{LoggedProcess, LoggedProcessError, LoggedProcessOptions};
 use std::sync::Arc;
 
 /// An epoch of the worker: it gets a number, adds it to its sum, and puts the sum to the other one.
-fn work(worker: &mut LoggedProcess) -> Result<(), ReplayError> {
+fn work(worker: &mut LoggedProcess) -> Result<(), LoggedProcessError> {
     let number = worker.get(0, 0, 8)?;
     let number: u64 = number.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     let sum = worker.memory().get(0)? + number;
@@ -13,12 +13,12 @@ fn work(worker: &mut LoggedProcess) -> Result<(), ReplayError> {
     worker.put(0, 8, &sum.to_le_bytes())
 }
 
-fn main() -> Result<(), ReplayError> {
+fn main() -> Result<(), LoggedProcessError> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
     let begin = |rank: usize| {
         let path = format!("{folder}/process-{rank}.checkpoint");
         let node = Arc::new(Node::alone()?);
-        LoggedProcess::start(&node, (rank, 2), 4096, path, &ReplayOptions::default())
+        LoggedProcess::start(&node, (rank, 2), 4096, path, &LoggedProcessOptions::default())
     };
     let (mut giver, _) = begin(0)?;
     let (mut worker, note) = begin(1)?;

@@ -1,4 +1,4 @@
-"""Which pages of a table do peers use, and who tries what they may not do? (docs/guide/statistics.md)"""
+"""Which pages of a table do peers use, and who tries what they may not do? (docs/guide/access-statistics.md)"""
 
 import numpy as np
 

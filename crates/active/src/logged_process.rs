@@ -11,7 +11,7 @@ mod error;
 mod ring;
 mod ticket;
 
-pub use error::ReplayError;
+pub use error::LoggedProcessError;
 pub use ticket::Ticket;
 
 use crate::access::Access;
@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-type Result<T> = std::result::Result<T, ReplayError>;
+type Result<T> = std::result::Result<T, LoggedProcessError>;
 
 /// Bytes of the access log for each source.
 const LOG_BYTES: usize = 1 << 20;
@@ -44,16 +44,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a process logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReplayOptions {
+pub struct LoggedProcessOptions {
     /// Bytes of each log: of puts to each peer, and of gets of each peer, between two checkpoints of that peer.
     pub log_bytes: usize,
     /// How checkpoints are saved. `logs_puts` has no effect.
     pub checkpoints: CheckpointOptions,
 }
 
-impl Default for ReplayOptions {
+impl Default for LoggedProcessOptions {
     fn default() -> Self {
-        ReplayOptions { log_bytes: 1 << 20, checkpoints: CheckpointOptions::default() }
+        LoggedProcessOptions { log_bytes: 1 << 20, checkpoints: CheckpointOptions::default() }
     }
 }
 
@@ -161,7 +161,7 @@ impl LoggedProcess {
         (rank, size): (usize, usize),
         bytes: usize,
         path: impl AsRef<Path>,
-        options: &ReplayOptions,
+        options: &LoggedProcessOptions,
     ) -> Result<(LoggedProcess, Option<Vec<u8>>)> {
         let memory = Arc::new(node.zeroed::<u64>(bytes.div_ceil(8))?);
         let letters = node.zeroed::<u64>(1)?;
@@ -226,7 +226,7 @@ impl LoggedProcess {
         let Some(restored) = self.checkpoint.restore(&*memory)? else { return Ok(None) };
         let own = 8 * (1 + 3 * self.peers.len());
         if restored.note.len() < own {
-            return Err(ReplayError::Order(
+            return Err(LoggedProcessError::Order(
                 "the file has checkpoints of another program, or of another count of processes",
             ));
         }
@@ -258,7 +258,7 @@ impl LoggedProcess {
     /// # Errors
     /// As those of [`Region::export`].
     pub fn ticket(&self, peer: usize) -> Result<Ticket> {
-        let logs = self.shared.logs.get(peer).ok_or(ReplayError::NotConnected { rank: peer })?;
+        let logs = self.shared.logs.get(peer).ok_or(LoggedProcessError::NotConnected { rank: peer })?;
         let memory = || self.memory.export(Rights::READ | Rights::WRITE);
         let memory = [memory()?, memory()?];
         let mut keys = self.shared.keys.lock();
@@ -281,7 +281,7 @@ impl LoggedProcess {
     pub fn connect(&mut self, ticket: &Ticket) -> Result<()> {
         let rank = ticket.from as usize;
         if ticket.to as usize != self.rank || rank >= self.peers.len() {
-            return Err(ReplayError::Ticket { rank: self.rank, why: "it is for another one" });
+            return Err(LoggedProcessError::Ticket { rank: self.rank, why: "it is for another one" });
         }
         let open = |token| self.node.open(token);
         let memory = [open(&ticket.memory[0])?, open(&ticket.memory[1])?];
@@ -307,29 +307,31 @@ impl LoggedProcess {
     /// `NotConnected`; `Lost`; as those of a get.
     pub fn replay(&mut self) -> Result<()> {
         if !self.must_replay {
-            return Err(ReplayError::Order("this process was not restored: there is nothing to replay"));
+            return Err(LoggedProcessError::Order(
+                "this process was not restored: there is nothing to replay",
+            ));
         }
         let (mut puts, mut target) = (Vec::new(), self.epoch);
         for rank in (0..self.peers.len()).filter(|rank| *rank != self.rank) {
             let peer = &mut self.peers[rank];
-            let remote = peer.remote.as_ref().ok_or(ReplayError::NotConnected { rank })?;
+            let remote = peer.remote.as_ref().ok_or(LoggedProcessError::NotConnected { rank })?;
             // Behind all that the process that died has put and got.
             remote.letters.put_value(0, 1u64).wait()?;
             let flush = remote.letters.flush_handled(None);
             if !flush.ends_within(PATIENCE) {
-                return Err(ReplayError::Lost { rank, why: "its handlers do not return" });
+                return Err(LoggedProcessError::Lost { rank, why: "its handlers do not return" });
             }
             flush.wait()?;
             let words = remote.logs.get::<u64>(0, (remote.logs.length() / 8) as usize)?.wait()?;
             peer.arrived = words[PUTS_DONE];
             target = target.max(words[EPOCH]);
             if words[LOST_GET] > peer.get {
-                return Err(ReplayError::Lost {
+                return Err(LoggedProcessError::Lost {
                     rank,
                     why: "it had no space, or was repeated with other data",
                 });
             }
-            let damaged = || ReplayError::Lost { rank, why: "the log makes no sense" };
+            let damaged = || LoggedProcessError::Lost { rank, why: "the log makes no sense" };
             let mut gets = parse(&words, Which::Gets).ok_or_else(damaged)?;
             gets.retain(|entry| entry.number > peer.get);
             peer.logged_gets = gets.into();
@@ -391,9 +393,9 @@ impl LoggedProcess {
     fn check_replayed(&self) -> Result<()> {
         self.check_logged()?;
         match self.must_replay {
-            true => {
-                Err(ReplayError::Order("this process was restored: connect all peers, and call `replay`"))
-            }
+            true => Err(LoggedProcessError::Order(
+                "this process was restored: connect all peers, and call `replay`",
+            )),
             false => Ok(()),
         }
     }
@@ -401,7 +403,9 @@ impl LoggedProcess {
     /// Refuses to go on where a replay would give other memory.
     fn check_logged(&self) -> Result<()> {
         match self.shared.unlogged.get() {
-            Some((what, offset)) => Err(ReplayError::Unlogged { what, rank: self.rank, offset: *offset }),
+            Some((what, offset)) => {
+                Err(LoggedProcessError::Unlogged { what, rank: self.rank, offset: *offset })
+            }
             None => Ok(()),
         }
     }
@@ -412,9 +416,9 @@ impl LoggedProcess {
     /// `Full`; `Pagewire`: the peer is lost. Then the put is logged: it is made by [`connect`](Self::connect).
     pub fn put(&mut self, rank: usize, offset: u64, data: &[u8]) -> Result<()> {
         self.check_replayed()?;
-        let logs = self.shared.logs.get(rank).ok_or(ReplayError::NotConnected { rank })?;
+        let logs = self.shared.logs.get(rank).ok_or(LoggedProcessError::NotConnected { rank })?;
         let peer = &mut self.peers[rank];
-        let remote = peer.remote.as_ref().ok_or(ReplayError::NotConnected { rank })?;
+        let remote = peer.remote.as_ref().ok_or(LoggedProcessError::NotConnected { rank })?;
         // What is refused is no part of what is replayed.
         let (count, length) = (data.len() as u64, remote.memory[0].length());
         if offset.checked_add(count).is_none_or(|end| end > length) {
@@ -423,7 +427,7 @@ impl LoggedProcess {
         let entry =
             Entry { number: peer.put + 1, epoch: self.epoch, stamp: now(), offset, data: data.to_vec() };
         if !peer.puts.append(logs, &entry) {
-            return Err(ReplayError::Full { what: "puts", rank, bytes: data.len() as u64 });
+            return Err(LoggedProcessError::Full { what: "puts", rank, bytes: data.len() as u64 });
         }
         peer.put += 1;
         if peer.put > peer.arrived {
@@ -448,7 +452,7 @@ impl LoggedProcess {
     }
 
     fn get_piece(&mut self, rank: usize, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let logs = self.shared.logs.get(rank).ok_or(ReplayError::NotConnected { rank })?;
+        let logs = self.shared.logs.get(rank).ok_or(LoggedProcessError::NotConnected { rank })?;
         let most = ring_words(logs.len()) as u64;
         let peer = &mut self.peers[rank];
         if let Some(entry) = peer.logged_gets.front() {
@@ -457,16 +461,16 @@ impl LoggedProcess {
             if now != then {
                 let text = |(number, offset, length)| format!("{length} bytes at {offset} by get {number}");
                 let (logged, now) = (text(then), text(now));
-                return Err(ReplayError::Diverged { what: "a get", rank, logged, now });
+                return Err(LoggedProcessError::Diverged { what: "a get", rank, logged, now });
             }
             peer.get += 1;
             peer.got += words_of(length);
             return Ok(peer.logged_gets.pop_front().map(|entry| entry.data).unwrap_or_default());
         }
         if peer.got + words_of(length) > most {
-            return Err(ReplayError::Full { what: "gets", rank: self.rank, bytes: length as u64 });
+            return Err(LoggedProcessError::Full { what: "gets", rank: self.rank, bytes: length as u64 });
         }
-        let remote = peer.remote.as_ref().ok_or(ReplayError::NotConnected { rank })?;
+        let remote = peer.remote.as_ref().ok_or(LoggedProcessError::NotConnected { rank })?;
         let got = remote.memory[(peer.get + 1) as usize % 2].get::<u8>(offset, length)?.wait()?;
         peer.get += 1;
         peer.got += words_of(length);
@@ -480,7 +484,7 @@ impl LoggedProcess {
     /// As those of [`Checkpoint::save_all`]; `Order`: the process is replaying; `Unlogged`.
     pub fn checkpoint(&mut self, note: &[u8]) -> Result<u64> {
         if self.repeats() {
-            return Err(ReplayError::Order(
+            return Err(LoggedProcessError::Order(
                 "this process repeats its work: it can save again when it is where it was",
             ));
         }

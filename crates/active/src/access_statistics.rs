@@ -83,9 +83,9 @@ impl Counts {
     }
 }
 
-/// What is counted, and what is refused. Made by [`Statistics::of`] and [`Statistics::of_token`].
+/// What is counted, and what is refused. Made by [`AccessStatistics::of`] and [`AccessStatistics::of_token`].
 #[must_use = "nothing is counted until `start` is called"]
-pub struct StatisticsOptions<'r> {
+pub struct AccessStatisticsOptions<'r> {
     node: &'r Node,
     address: u64,
     bytes: u64,
@@ -93,7 +93,7 @@ pub struct StatisticsOptions<'r> {
     counts: [bool; 2],
 }
 
-impl StatisticsOptions<'_> {
+impl AccessStatisticsOptions<'_> {
     /// Counts puts and atomics only. Gets cost nothing then.
     pub fn puts_only(mut self) -> Self {
         self.counts = [true, false];
@@ -122,8 +122,8 @@ impl StatisticsOptions<'_> {
     ///
     /// # Errors
     /// As those of [`Node::make_access_log`], [`Region::set_attributes`], [`Node::words`] and [`AccessLog::serve`].
-    pub fn start(self) -> Result<Statistics> {
-        let StatisticsOptions { node, address, bytes, mut pages, counts } = self;
+    pub fn start(self) -> Result<AccessStatistics> {
+        let AccessStatisticsOptions { node, address, bytes, mut pages, counts } = self;
         let count = bytes.div_ceil(PAGE) as usize;
         let words = node.words(count * WORDS)?;
         let (sums, peers) = (Mutex::default(), node.sources());
@@ -140,7 +140,7 @@ impl StatisticsOptions<'_> {
             pages = pages.log_gets();
         }
         pages.to(&log)?;
-        Ok(Statistics { counters, log, _serving: serving })
+        Ok(AccessStatistics { counters, log, _serving: serving })
     }
 }
 
@@ -149,10 +149,10 @@ impl StatisticsOptions<'_> {
 /// ```
 /// # fn main() -> pagewire::Result<()> {
 /// use pagewire::{Node, Rights};
-/// use pagewire_active::Statistics;
+/// use pagewire_active::AccessStatistics;
 /// let node = Node::alone()?;
 /// let table = node.zeroed::<u64>(4 * 512)?; // four pages
-/// let statistics = Statistics::of(&node, &table).start()?;
+/// let statistics = AccessStatistics::of(&node, &table).start()?;
 ///
 /// // Any process that has the token:
 /// let remote = node.open(&table.export(Rights::all())?)?;
@@ -168,7 +168,7 @@ impl StatisticsOptions<'_> {
 /// ```
 ///
 /// Dropped, it counts no more. The attributes stay: what would have been refused is, and nothing else is.
-pub struct Statistics {
+pub struct AccessStatistics {
     counters: Arc<Counters>,
     log: AccessLog,
     _serving: Serving,
@@ -200,17 +200,17 @@ struct SourceCounts {
     last: [Option<(u32, usize)>; 2],
 }
 
-impl Statistics {
+impl AccessStatistics {
     /// Describes statistics of a region: puts, gets and atomics are counted, and reach memory.
-    pub fn of<'r, T, K: Kind>(node: &'r Node, region: &'r Region<T, K>) -> StatisticsOptions<'r> {
+    pub fn of<'r, T, K: Kind>(node: &'r Node, region: &'r Region<T, K>) -> AccessStatisticsOptions<'r> {
         let (address, bytes, pages) = (region.address(), region.bytes(), region.attributes(..));
-        StatisticsOptions { node, address, bytes, pages, counts: [true; 2] }
+        AccessStatisticsOptions { node, address, bytes, pages, counts: [true; 2] }
     }
 
     /// Describes statistics of the accesses by a token: of memory that is exported by its address (`pagewire::raw`), as C programs do it.
-    pub fn of_token<'r>(node: &'r Node, token: &Token) -> StatisticsOptions<'r> {
+    pub fn of_token<'r>(node: &'r Node, token: &Token) -> AccessStatisticsOptions<'r> {
         let ((address, _), bytes, pages) = (token.memory(), token.length(), node.attributes_of(token, ..));
-        StatisticsOptions { node, address, bytes, pages, counts: [true; 2] }
+        AccessStatisticsOptions { node, address, bytes, pages, counts: [true; 2] }
     }
 
     /// Counts what has been logged: whatever had ended at its caller before this call is counted when it returns.
@@ -274,7 +274,7 @@ impl Statistics {
         before
     }
 
-    /// A token by which peers read the counters of pages with plain gets: see [`RemoteStatistics`]. Who counts is not delayed.
+    /// A token by which peers read the counters of pages with plain gets: see [`RemoteAccessStatistics`]. Who counts is not delayed.
     ///
     /// # Errors
     /// As those of [`Region::export`].
@@ -331,17 +331,17 @@ impl Counters {
 }
 
 /// The counters of another process, by its token. They may lag behind by what its thread has not counted yet.
-pub struct RemoteStatistics {
+pub struct RemoteAccessStatistics {
     words: RemoteRegion,
 }
 
-impl RemoteStatistics {
-    /// Opens what [`Statistics::export`] has made.
+impl RemoteAccessStatistics {
+    /// Opens what [`AccessStatistics::export`] has made.
     ///
     /// # Errors
     /// As those of [`Node::open`].
-    pub fn open(node: &Node, token: &Token) -> Result<RemoteStatistics> {
-        Ok(RemoteStatistics { words: node.open(token)? })
+    pub fn open(node: &Node, token: &Token) -> Result<RemoteAccessStatistics> {
+        Ok(RemoteAccessStatistics { words: node.open(token)? })
     }
 
     /// What was counted of each page.

@@ -5,7 +5,7 @@ mod other;
 
 use other::{Other, ROLE, hear, hex, on_each_path};
 use pagewire::Node;
-use pagewire_active::{CheckpointOptions, LoggedProcess, ReplayError, ReplayOptions, Ticket};
+use pagewire_active::{CheckpointOptions, LoggedProcess, LoggedProcessError, LoggedProcessOptions, Ticket};
 use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,8 +117,8 @@ impl Live {
         }
     }
 
-    fn lost(&mut self, rank: usize, error: &ReplayError) {
-        assert!(matches!(error, ReplayError::Pagewire(_)), "process {}: {error}", self.rank);
+    fn lost(&mut self, rank: usize, error: &LoggedProcessError) {
+        assert!(matches!(error, LoggedProcessError::Pagewire(_)), "process {}: {error}", self.rank);
         println!("lost {rank} {error}");
         while self.obey() != Said::Connected {}
     }
@@ -157,9 +157,9 @@ fn ticket_of(text: &str) -> Ticket {
     Ticket::from_bytes(&bytes).unwrap()
 }
 
-fn options() -> ReplayOptions {
+fn options() -> LoggedProcessOptions {
     let checkpoints = CheckpointOptions { syncs: false, ..CheckpointOptions::default() };
-    ReplayOptions { checkpoints, ..ReplayOptions::default() }
+    LoggedProcessOptions { checkpoints, ..LoggedProcessOptions::default() }
 }
 
 fn run_process() {
@@ -331,12 +331,12 @@ fn logs_are_trimmed_and_replayed() {
     on_each_path("logs_are_trimmed_and_replayed", || {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
-        let options = ReplayOptions { log_bytes: 2048, ..options() };
+        let options = LoggedProcessOptions { log_bytes: 2048, ..options() };
         let node = Arc::new(Node::alone().unwrap());
         let (mut a, _) = LoggedProcess::start(&node, (0, 2), 4096, file("a"), &options).unwrap();
         let node = Arc::new(Node::alone().unwrap());
         let (mut b, _) = LoggedProcess::start(&node, (1, 2), 4096, file("b"), &options).unwrap();
-        assert!(matches!(a.put(1, 0, &[1]), Err(ReplayError::NotConnected { rank: 1 })));
+        assert!(matches!(a.put(1, 0, &[1]), Err(LoggedProcessError::NotConnected { rank: 1 })));
         a.connect(&b.ticket(0).unwrap()).unwrap();
         b.connect(&a.ticket(1).unwrap()).unwrap();
         let wrong = a.connect(&a.ticket(1).unwrap()).unwrap_err();
@@ -372,12 +372,15 @@ fn logs_are_trimmed_and_replayed() {
             (note.as_deref(), a.is_replaying(), a.memory().get(3).unwrap()),
             (Some(&b"c"[..]), true, 0)
         );
-        assert!(matches!(a.get(1, 80, 8), Err(ReplayError::Order(_))));
+        assert!(matches!(a.get(1, 80, 8), Err(LoggedProcessError::Order(_))));
         a.connect(&b.ticket(0).unwrap()).unwrap();
         a.replay().unwrap();
-        assert!(matches!(a.replay(), Err(ReplayError::Order(_))));
+        assert!(matches!(a.replay(), Err(LoggedProcessError::Order(_))));
         assert_eq!((a.is_replaying(), a.memory().get(3).unwrap()), (false, 6), "b's put is there again");
-        assert!(matches!(a.checkpoint(b""), Err(ReplayError::Order(_))), "it has not repeated its work");
+        assert!(
+            matches!(a.checkpoint(b""), Err(LoggedProcessError::Order(_))),
+            "it has not repeated its work"
+        );
         let diverged = a.get(1, 88, 8).unwrap_err();
         assert!(
             diverged.to_string().contains("a process that is replayed must repeat its work"),
@@ -413,7 +416,7 @@ fn atomics_and_puts_that_nobody_logs_are_an_error() {
         let begin = |number: usize| {
             let node = Arc::new(Node::alone().unwrap());
             let path = folder.join(format!("{number}.checkpoint"));
-            LoggedProcess::start(&node, (0, 2), 4096, path, &ReplayOptions::default()).unwrap().0
+            LoggedProcess::start(&node, (0, 2), 4096, path, &LoggedProcessOptions::default()).unwrap().0
         };
         let caller = Node::alone().unwrap();
         type Access = fn(&pagewire::RemoteRegion);
@@ -431,10 +434,10 @@ fn atomics_and_puts_that_nobody_logs_are_an_error() {
             process.next_epoch().unwrap();
             access(&remote);
             let error = process.next_epoch().unwrap_err();
-            assert!(matches!(error, ReplayError::Unlogged { rank: 0, offset: 64, .. }), "{error}");
+            assert!(matches!(error, LoggedProcessError::Unlogged { rank: 0, offset: 64, .. }), "{error}");
             assert!(error.to_string().starts_with(what), "{error}");
-            assert!(matches!(process.checkpoint(b""), Err(ReplayError::Unlogged { .. })));
-            assert!(matches!(process.put(1, 0, &[1]), Err(ReplayError::Unlogged { .. })));
+            assert!(matches!(process.checkpoint(b""), Err(LoggedProcessError::Unlogged { .. })));
+            assert!(matches!(process.put(1, 0, &[1]), Err(LoggedProcessError::Unlogged { .. })));
         }
         std::fs::remove_dir_all(&folder).unwrap();
     });

@@ -5,7 +5,7 @@ mod other;
 use other::{on_a_lossy_network, on_each_path};
 use pagewire::access_log::Source;
 use pagewire::{Node, Region, RemoteRegion, Rights};
-use pagewire_active::{Counts, RemoteStatistics, Statistics};
+use pagewire_active::{AccessStatistics, Counts, RemoteAccessStatistics};
 
 const PAGE: u64 = 4096;
 
@@ -30,7 +30,7 @@ fn each_access_is_counted_in_its_pages_and_by_its_source() {
     on_each_path("each_access_is_counted_in_its_pages_and_by_its_source", || {
         let world = world(64);
         let [one, other] = &world.remotes;
-        let statistics = Statistics::of(&world.owner, &world.table).start().unwrap();
+        let statistics = AccessStatistics::of(&world.owner, &world.table).start().unwrap();
         let mut model = vec![Counts::default(); 64];
         let mut sums = [Counts::default(); 2];
         for round in 0..40u64 {
@@ -75,7 +75,7 @@ fn each_access_is_counted_in_its_pages_and_by_its_source() {
         assert_eq!((hottest[0], hottest.len()), ((3, model[3]), 2));
         // The data were put, too: counting takes nothing away.
         assert_eq!(world.table.get(100 / 8 + 1).unwrap(), 0x0101_0101_0101_0101);
-        let remote = RemoteStatistics::open(&world.callers[0], &statistics.export().unwrap()).unwrap();
+        let remote = RemoteAccessStatistics::open(&world.callers[0], &statistics.export().unwrap()).unwrap();
         assert_eq!(remote.pages().unwrap(), model);
         assert_eq!(statistics.reset(), total);
         assert_eq!((statistics.total(), statistics.page(3)), (Counts::default(), Counts::default()));
@@ -90,7 +90,7 @@ fn what_is_refused_is_counted_and_does_not_move() {
     on_each_path("what_is_refused_is_counted_and_does_not_move", || {
         let world = world(4);
         let remote = &world.remotes[0];
-        let statistics = Statistics::of(&world.owner, &world.table).refuse_puts().start().unwrap();
+        let statistics = AccessStatistics::of(&world.owner, &world.table).refuse_puts().start().unwrap();
         world.table.set(512, 5).unwrap();
         assert!(remote.put_value(PAGE, 9u64).wait().unwrap_err().to_string().contains("refused"));
         assert!(world.remotes[1].fetch_add(PAGE, 1).wait().is_err());
@@ -113,7 +113,7 @@ fn what_is_refused_is_counted_and_does_not_move() {
         // The attributes stay.
         assert!(world.remotes[1].put_value(PAGE, 9u64).wait().is_err());
         let statistics =
-            Statistics::of(&world.owner, &world.table).refuse_gets().puts_only().start().unwrap();
+            AccessStatistics::of(&world.owner, &world.table).refuse_gets().puts_only().start().unwrap();
         let fresh = world.owner.open(&world.table.export(Rights::all()).unwrap()).unwrap();
         assert!(fresh.get::<u64>(0, 1).unwrap().wait().is_err());
         fresh.put_value(0, 1u64).wait().unwrap();
@@ -128,7 +128,7 @@ fn counts_equal_accesses_on_a_lossy_network() {
     on_a_lossy_network("counts_equal_accesses_on_a_lossy_network", || {
         const PAGES: u64 = 100;
         let world = world(PAGES);
-        let statistics = Statistics::of(&world.owner, &world.table).start().unwrap();
+        let statistics = AccessStatistics::of(&world.owner, &world.table).start().unwrap();
         let mut random = 1u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
@@ -181,7 +181,7 @@ fn counts_equal_accesses_on_a_lossy_network() {
 fn sources_are_peers() {
     on_each_path("sources_are_peers", || {
         let world = world(2);
-        let statistics = Statistics::of(&world.owner, &world.table).start().unwrap();
+        let statistics = AccessStatistics::of(&world.owner, &world.table).start().unwrap();
         for round in 0..4 {
             for (caller, remote) in world.callers.iter().zip(&world.remotes) {
                 remote.put_value(0, 1u64).wait().unwrap();

@@ -1,4 +1,4 @@
-"""Two processes with logged puts and gets; one of them dies, and repeats its work (docs/guide/replay.md). Here they are two nodes of one process."""
+"""Two processes with logged puts and gets; one of them dies, and repeats its work (docs/guide/logged-process.md). Here they are two nodes of one process."""
 
 import sys
 

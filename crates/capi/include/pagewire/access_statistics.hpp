@@ -1,6 +1,6 @@
-/* pagewire/counting.hpp: statistics of accesses. A part of pagewire.hpp. */
-#ifndef PAGEWIRE_COUNTING_HPP
-#define PAGEWIRE_COUNTING_HPP
+/* pagewire/access_statistics.hpp: statistics of accesses. A part of pagewire.hpp. */
+#ifndef PAGEWIRE_ACCESS_STATISTICS_HPP
+#define PAGEWIRE_ACCESS_STATISTICS_HPP
 
 #include <pagewire/remote.hpp>
 
@@ -16,24 +16,24 @@ using access_counts = pw_access_counts;
 using numbered_counts = pw_numbered_counts;
 
 /** Counts what peers do by a token, until it ends. */
-class counting {
+class access_statistics {
 public:
     /** All that was counted. Whatever had ended at its caller before is in it. */
-    access_counts total() const { return tell([&](access_counts *to) { return pw_counting_total(started_.get(), to); }); }
+    access_counts total() const { return tell([&](access_counts *to) { return pw_access_statistics_total(started_.get(), to); }); }
     /** What was counted of a page of 4,096 bytes, from 0 on. */
     access_counts page(std::uint64_t page) const
     {
-        return tell([&](access_counts *to) { return pw_counting_page(started_.get(), page, to); });
+        return tell([&](access_counts *to) { return pw_access_statistics_page(started_.get(), page, to); });
     }
     /** Sets all counters to zero, and gives the total that there was. */
-    access_counts reset() { return tell([&](access_counts *to) { return pw_counting_reset(started_.get(), to); }); }
+    access_counts reset() { return tell([&](access_counts *to) { return pw_access_statistics_reset(started_.get(), to); }); }
 
     /** The pages that were accessed most, and no page that was not. */
     std::vector<numbered_counts> hottest(std::size_t most) const
     {
         std::vector<numbered_counts> list(most);
         std::size_t count;
-        check(pw_counting_hottest(started_.get(), list.data(), list.size(), &count));
+        check(pw_access_statistics_hottest(started_.get(), list.data(), list.size(), &count));
         list.resize(count);
         return list;
     }
@@ -45,7 +45,7 @@ public:
         std::size_t count = 8;
         do {
             list.resize(count);
-            check(pw_counting_sources(started_.get(), list.data(), list.size(), &count));
+            check(pw_access_statistics_sources(started_.get(), list.data(), list.size(), &count));
         } while (count > list.size());
         list.resize(count);
         return list;
@@ -55,14 +55,14 @@ public:
     token export_counters() const
     {
         token made;
-        check(pw_counting_export(started_.get(), &made));
+        check(pw_access_statistics_export(started_.get(), &made));
         return made;
     }
 
 private:
     friend class node;
 
-    explicit counting(pw_counting *started) noexcept : started_(started) {}
+    explicit access_statistics(pw_access_statistics *started) noexcept : started_(started) {}
 
     template <class Call> static access_counts tell(Call call)
     {
@@ -71,9 +71,9 @@ private:
         return counts;
     }
 
-    detail::owned<pw_counting, pw_counting_end> started_;
+    detail::owned<pw_access_statistics, pw_access_statistics_end> started_;
 };
 
 } // namespace pw
 
-#endif /* PAGEWIRE_COUNTING_HPP */
+#endif /* PAGEWIRE_ACCESS_STATISTICS_HPP */

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Why an access was not made or not replayed. `Debug` prints the same sentence as `Display`.
 #[derive(thiserror::Error)]
-pub enum ReplayError {
+pub enum LoggedProcessError {
     /// There is no such process, or its ticket was not given.
     #[error("process {rank} is not connected: give its ticket to `connect`")]
     NotConnected { rank: usize },
@@ -42,14 +42,14 @@ pub enum ReplayError {
     Pagewire(#[from] pagewire::Error),
 }
 
-impl fmt::Debug for ReplayError {
+impl fmt::Debug for LoggedProcessError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
     }
 }
 
-impl<B> From<pagewire::OperationError<B>> for ReplayError {
+impl<B> From<pagewire::OperationError<B>> for LoggedProcessError {
     fn from(error: pagewire::OperationError<B>) -> Self {
-        ReplayError::Pagewire(error.into())
+        LoggedProcessError::Pagewire(error.into())
     }
 }

@@ -1,12 +1,12 @@
-//! Which pages of a table do peers use, and who tries what they may not do? (docs/guide/statistics.md)
+//! Which pages of a table do peers use, and who tries what they may not do? (docs/guide/access-statistics.md)
 
 use pagewire::{Node, Rights};
-use pagewire_active::Statistics;
+use pagewire_active::AccessStatistics;
 
 fn main() -> pagewire::Result<()> {
     let node = Node::alone()?;
     let table = node.zeroed::<u64>(100 * 512)?; // a hundred pages
-    let statistics = Statistics::of(&node, &table).start()?;
+    let statistics = AccessStatistics::of(&node, &table).start()?;
 
     // These could be any other processes that have the token.
     let remote = node.open(&table.export(Rights::all())?)?;
@@ -22,7 +22,7 @@ fn main() -> pagewire::Result<()> {
 
     // From here on puts are refused, and it is counted that somebody tried.
     drop(statistics);
-    let statistics = Statistics::of(&node, &table).refuse_puts().start()?;
+    let statistics = AccessStatistics::of(&node, &table).refuse_puts().start()?;
     assert!(remote.put_value(0, 1u64).wait().is_err());
     println!("{} refused", statistics.total().refused());
     Ok(())

@@ -7,25 +7,25 @@ use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use crate::node::{node_of, pw_node};
 use pagewire::Node;
-use pagewire_active::{Counts, Statistics};
+use pagewire_active::{AccessStatistics, Counts};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Counts what peers do by a token.
-pub struct pw_counting {
+pub struct pw_access_statistics {
     _opaque: [u8; 0],
 }
 
 /// Statistics, and their node, which stays until they end.
 pub struct Counting {
-    statistics: Statistics,
+    statistics: AccessStatistics,
     _node: Arc<Node>,
 }
 
 impl Object for Counting {
-    type Opaque = pw_counting;
+    type Opaque = pw_access_statistics;
     const MARK: u64 = u64::from_be_bytes(*b"pw_coun!");
-    const NAME: &str = "counting";
+    const NAME: &str = "access statistics";
 
     fn places() -> &'static Places<Self> {
         static PLACES: Places<Counting> = Places::new();
@@ -77,7 +77,7 @@ fn of(counts: &Counts) -> pw_access_counts {
 
 /// Begins to count what peers do by a token of pw_export(), by pages of 4,096 bytes, the first of which begins where the token's bytes do. This sets the
 /// attributes of all of its pages (pw_set_attributes), and a checkpoint of the same token sees no puts while it counts. *counting is NULL after an error.
-/// The node stays until pw_counting_end().
+/// The node stays until pw_access_statistics_end().
 ///
 /// counted: PW_COUNT_PUTS, PW_COUNT_GETS, or both by OR; the others cost nothing then. refused: PW_REFUSE_PUTS, PW_REFUSE_GETS, both by OR, or 0: callers get
 /// PW_KEY, and it is counted that they tried.
@@ -85,12 +85,12 @@ fn of(counts: &Counts) -> pw_access_counts {
 /// PW_ARGUMENT, PW_TOKEN; PW_ENGINE: the token is of another node, or was unexported, or as pw_log_make(), as it takes a log; PW_HEAP,
 /// PW_NO_MEMORY, PW_SYSTEM.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_start(
+pub unsafe extern "C" fn pw_access_statistics_start(
     node: *mut pw_node,
     token: *const pw_token,
     counted: u32,
     refused: u32,
-    counting: *mut *mut pw_counting,
+    counting: *mut *mut pw_access_statistics,
 ) -> pw_error {
     call(|| {
         let to = place(counting, "counting")?;
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn pw_counting_start(
         unsafe { to.write(std::ptr::null_mut()) };
         // SAFETY: a pointer of this library, and a token (pagewire.h).
         let (node, token) = unsafe { (node_of(node)?, token_of(token)?) };
-        let mut options = Statistics::of_token(node, &token);
+        let mut options = AccessStatistics::of_token(node, &token);
         options = match counted {
             PW_COUNT_PUTS => options.puts_only(),
             PW_COUNT_GETS => options.gets_only(),
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn pw_counting_start(
 ///
 /// PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_end(counting: *mut pw_counting) -> pw_error {
+pub unsafe extern "C" fn pw_access_statistics_end(counting: *mut pw_access_statistics) -> pw_error {
     if counting.is_null() {
         return pw_error::PW_OK;
     }
@@ -144,9 +144,9 @@ pub unsafe extern "C" fn pw_counting_end(counting: *mut pw_counting) -> pw_error
 /// # Safety
 /// As for [`object`]; `counts` is NULL, or a place.
 unsafe fn write_counts(
-    counting: *mut pw_counting,
+    counting: *mut pw_access_statistics,
     counts: *mut pw_access_counts,
-    what: impl FnOnce(&Statistics) -> Counts,
+    what: impl FnOnce(&AccessStatistics) -> Counts,
 ) -> pw_error {
     call(|| {
         // SAFETY: the caller's promise.
@@ -162,20 +162,20 @@ unsafe fn write_counts(
 ///
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_total(
-    counting: *mut pw_counting,
+pub unsafe extern "C" fn pw_access_statistics_total(
+    counting: *mut pw_access_statistics,
     counts: *mut pw_access_counts,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a place (pagewire.h).
-    unsafe { write_counts(counting, counts, Statistics::total) }
+    unsafe { write_counts(counting, counts, AccessStatistics::total) }
 }
 
 /// What was counted of a page, from 0 on: zeros for one that the token does not have. An access of several pages counts in each.
 ///
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_page(
-    counting: *mut pw_counting,
+pub unsafe extern "C" fn pw_access_statistics_page(
+    counting: *mut pw_access_statistics,
     page: u64,
     counts: *mut pw_access_counts,
 ) -> pw_error {
@@ -188,21 +188,21 @@ pub unsafe extern "C" fn pw_counting_page(
 ///
 /// PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_reset(
-    counting: *mut pw_counting,
+pub unsafe extern "C" fn pw_access_statistics_reset(
+    counting: *mut pw_access_statistics,
     counts: *mut pw_access_counts,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a place (pagewire.h).
-    unsafe { write_counts(counting, counts, Statistics::reset) }
+    unsafe { write_counts(counting, counts, AccessStatistics::reset) }
 }
 
 /// # Safety
 /// As for [`object`]; `list` has `most` places, and `count` is one, or NULL.
 unsafe fn list(
-    counting: *mut pw_counting,
+    counting: *mut pw_access_statistics,
     (to, most): (*mut pw_numbered_counts, usize),
     count: *mut usize,
-    what: impl FnOnce(&Statistics) -> Vec<(u64, Counts)>,
+    what: impl FnOnce(&AccessStatistics) -> Vec<(u64, Counts)>,
 ) -> Result<()> {
     // SAFETY: the caller's promise.
     let Counting { statistics, .. } = unsafe { object::<Counting>(counting) }?;
@@ -223,13 +223,13 @@ unsafe fn list(
 ///
 /// list: most places, NULL if most is 0. *count gets how many there are. PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_hottest(
-    counting: *mut pw_counting,
+pub unsafe extern "C" fn pw_access_statistics_hottest(
+    counting: *mut pw_access_statistics,
     list: *mut pw_numbered_counts,
     most: usize,
     count: *mut usize,
 ) -> pw_error {
-    let hottest = |counting: &Statistics| {
+    let hottest = |counting: &AccessStatistics| {
         let pages = counting.hottest(most).into_iter();
         pages.map(|(page, counts)| (page as u64, counts)).collect()
     };
@@ -241,22 +241,25 @@ pub unsafe extern "C" fn pw_counting_hottest(
 ///
 /// list: most places, NULL if most is 0. *count gets how many peers there are, which may be more. PW_ARGUMENT, PW_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_sources(
-    counting: *mut pw_counting,
+pub unsafe extern "C" fn pw_access_statistics_sources(
+    counting: *mut pw_access_statistics,
     list: *mut pw_numbered_counts,
     most: usize,
     count: *mut usize,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and places (pagewire.h).
-    call(|| unsafe { self::list(counting, (list, most), count, Statistics::sources) })
+    call(|| unsafe { self::list(counting, (list, most), count, AccessStatistics::sources) })
 }
 
 /// Makes a token by which peers read the counters with pw_open() and pw_get(): a pw_access_counts for each page. They may lag behind by what was not counted
-/// yet, and nobody who counts is delayed. It ends with the counting.
+/// yet, and nobody who counts is delayed. It ends with the statistics.
 ///
 /// PW_ARGUMENT, PW_HANDLE; PW_ENGINE: there are too many exports.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pw_counting_export(counting: *mut pw_counting, token: *mut pw_token) -> pw_error {
+pub unsafe extern "C" fn pw_access_statistics_export(
+    counting: *mut pw_access_statistics,
+    token: *mut pw_token,
+) -> pw_error {
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let Counting { statistics, .. } = unsafe { object::<Counting>(counting) }?;

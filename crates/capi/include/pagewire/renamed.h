@@ -1,0 +1,53 @@
+/* pagewire/renamed.h: C names from before the first release, which deletes this file. pagewire.h includes it. */
+#ifndef PAGEWIRE_RENAMED_H
+#define PAGEWIRE_RENAMED_H
+
+#define pw_process pw_logged_process
+#define pw_process_options pw_logged_process_options
+#define pw_process_start pw_logged_process_start
+#define pw_process_end pw_logged_process_end
+#define pw_process_memory pw_logged_process_memory
+#define pw_process_note pw_logged_process_note
+#define pw_process_ticket pw_logged_process_ticket
+#define pw_process_connect pw_logged_process_connect
+#define pw_process_replay pw_logged_process_replay
+#define pw_process_is_replaying pw_logged_process_is_replaying
+#define pw_process_next_epoch pw_logged_process_next_epoch
+#define pw_process_put pw_logged_process_put
+#define pw_process_get pw_logged_process_get
+#define pw_process_checkpoint pw_logged_process_checkpoint
+#define pw_counting pw_access_statistics
+#define pw_counting_start pw_access_statistics_start
+#define pw_counting_end pw_access_statistics_end
+#define pw_counting_total pw_access_statistics_total
+#define pw_counting_page pw_access_statistics_page
+#define pw_counting_reset pw_access_statistics_reset
+#define pw_counting_hottest pw_access_statistics_hottest
+#define pw_counting_sources pw_access_statistics_sources
+#define pw_counting_export pw_access_statistics_export
+#define pw_statistics pw_heap_usage
+#define pw_store pw_transaction_store
+#define pw_store_options pw_transaction_store_options
+#define pw_store_token pw_transaction_store_token
+#define pw_store_make pw_transaction_store_make
+#define pw_store_export pw_transaction_store_export
+#define pw_store_serve pw_transaction_store_serve
+#define pw_store_replace pw_transaction_store_replace
+#define pw_store_cell pw_transaction_store_cell
+#define pw_store_check pw_transaction_store_check
+#define pw_store_free pw_transaction_store_free
+#define PW_STORE_TOKEN_SIZE PW_TRANSACTION_STORE_TOKEN_SIZE
+#define pw_open_write pw_conditional_write
+#define pw_open_read pw_conditional_read
+#define pw_release pw_accept_conditional_write
+#define pw_next_opened pw_next_conditional_request
+#define pw_opened pw_conditional_request
+#define pw_opening pw_conditional_request_info
+#define pw_opened_release pw_conditional_request_accept
+#define pw_opened_write pw_conditional_request_supply
+#define pw_opened_decline pw_conditional_request_decline
+#define pw_opened_free pw_conditional_request_free
+#define PW_OPENED_WRITE PW_CONDITIONAL_WRITE
+#define PW_OPENED_READ PW_CONDITIONAL_READ
+
+#endif /* PAGEWIRE_RENAMED_H */
