@@ -100,10 +100,12 @@ test-programs: dependencies-programs
 	$(MAKE) --no-print-directory build
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test-programs $(PROGRAMS)
 
-# The native interface for longer than `make test` has: 10^8 random operations on the heap, 10,000 forks beside threads that allocate, and 10^6
+# The native interface for longer than `make test` has: 10^8 random operations on the heap, 10,000 forks beside threads that allocate (also of
+# programs whose malloc is the heap, in C and Python), and 10^6
 # schedules of conditional writes.
 test-native: dependencies-test
 	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 PAGEWIRE_SCHEDULES=1000000 $(CARGO) test -p pagewire-heap -p pagewire
+	PAGEWIRE_HEAP_FORKS=10000 $(CARGO) test -p pagewire-capi --test c_programs -- children_find
 
 # Memory that reacts for longer than `make test` has: a thousand kills of each of its applications, a million histories of transactions, 10^5
 # rounds of the order between sources, 20 rounds of the hash table, four processes of a global address space.

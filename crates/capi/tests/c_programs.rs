@@ -439,13 +439,34 @@ fn children_find_their_copy_of_the_heap() {
     let mut program = Command::new(compiled("tests/c/heap_fork.c"));
     with_heap(&mut program);
     assert_eq!(said(&output(&mut program)), "");
+    if Command::new("python3").arg("--version").output().is_err() {
+        not_checked::tell("forks of Python with malloc from the heap, for want of python3".to_owned());
+        return;
+    }
     let mut python = Command::new("python3");
     python.arg(crate_folder().join("tests/heap_fork.py"));
-    if output(Command::new("python3").arg("--version")).status.success() {
-        with_heap(&mut python);
-        let text = said(&output(&mut python));
-        assert!(text.starts_with("0 of"), "{text}");
+    with_heap(&mut python);
+    let text = said(&output(&mut python));
+    assert!(text.starts_with("0 of"), "{text}");
+}
+
+/// mpirun forks its helpers with threads of its own about.
+#[test]
+fn mpirun_may_take_its_memory_from_the_heap() {
+    let mpirun = || {
+        let mut command = Command::new("mpirun");
+        command.envs(["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1")));
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command
+    };
+    if mpirun().arg("--version").output().is_err() {
+        not_checked::tell("mpirun with malloc from the heap, for want of Open MPI (openmpi-bin)".to_owned());
+        return;
     }
+    let mut command = mpirun();
+    command.args(["-n", "2", "echo", "runs"]);
+    with_heap(&mut command);
+    assert_eq!(said(&output(&mut command)), "runs\nruns\n");
 }
 
 /// By plain stores and loads, which no kernel refuses.

@@ -18,10 +18,10 @@ const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIVENESS_WORDS * 8);
 
 /// Who holds the mutex.
 #[derive(Debug, Default)]
-pub struct Liveness(Mutex<Option<Held>>);
+pub struct Liveness(Mutex<Option<HeldMutex>>);
 
 #[derive(Debug)]
-struct Held {
+struct HeldMutex {
     by: Pid,
     tables: MappedWords,
 }
@@ -38,7 +38,7 @@ impl Liveness {
     pub fn hold(&self, tables: &MappedWords) {
         let mut held = self.0.lock();
         if held.is_none() {
-            *held = lock(tables).map(|()| Held { by: gettid(), tables: tables.clone() });
+            *held = lock(tables).map(|()| HeldMutex { by: gettid(), tables: tables.clone() });
         }
     }
 
@@ -48,7 +48,7 @@ impl Liveness {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldMutex {
     fn drop(&mut self) {
         if self.by == gettid() {
             // SAFETY: this thread has locked the mutex in `lock`, and its mapping is there still.

@@ -142,7 +142,7 @@ unsafe extern "C" fn before() {
 
 unsafe extern "C" fn in_parent() {
     IS_PENDING.store(false, Ordering::Relaxed);
-    // SAFETY: as in `before`.
+    // SAFETY: operations are stopped until `resume` below, so this thread alone reaches it.
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
     for copied in fork.copies.drain(..) {
         match copied.content {
@@ -159,7 +159,7 @@ unsafe extern "C" fn in_parent() {
 unsafe extern "C" fn in_child() {
     place_at_once(|_| true);
     IS_PENDING.store(false, Ordering::Relaxed);
-    // SAFETY: as in `before`; the child has this thread only.
+    // SAFETY: operations are stopped until `resume` below, and the child has this thread only.
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
     let mut is_lost = false;
     for copied in fork.copies.drain(..) {

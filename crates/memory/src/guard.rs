@@ -17,7 +17,7 @@ use handler::{SIGNALS, install, is_ours};
 use instructions::*;
 use std::mem::MaybeUninit;
 
-pub use fork_window::{ForkWindow, Place, place_by};
+pub use fork_window::{ForkWindow, PlaceMemory, place_by};
 pub(crate) use program::take_over_in_child;
 pub use program::{SetAction, change as change_action, set_by};
 pub use watch::{changes_are_seen, mask_has_changed};

@@ -151,9 +151,13 @@ fn range() -> Result<usize> {
 /// A limit of the process is in the way of the range.
 fn too_large(range: usize, limit: &str) -> Error {
     let value = if std::env::var_os(RANGE).is_some() { "too large" } else { "not set, so too large" };
+    let smaller = if range > LEAST_RANGE {
+        format!(", or set {RANGE} to fewer bytes, a multiple of {CHUNK} and {LEAST_RANGE} at least")
+    } else {
+        String::new()
+    };
     let why = format!(
-        "{value} for this process: {limit}, and the heap takes {range} bytes: raise the limit, or set {RANGE} to fewer bytes, a \
-         multiple of {CHUNK} and {LEAST_RANGE} at least"
+        "{value} for this process: {limit}, and the heap takes {range} bytes: raise the limit{smaller}"
     );
     Error::Environment { variable: RANGE, why }
 }

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Puts what a forked child has not yet in its place. True: there is memory at the address now. Async-signal-safe.
-pub type Place = fn(address: usize) -> bool;
+pub type PlaceMemory = fn(address: usize) -> bool;
 
 static PLACE: AtomicPtr<()> = AtomicPtr::new(null_mut());
 /// First address of the stack on which the handler runs during a fork.
@@ -22,7 +22,7 @@ static STACK: OnceLock<usize> = OnceLock::new();
 const STACK_LENGTH: usize = 64 << 10;
 
 /// Has `function` asked at each fault from now on, before the program's handler is. False: the handler cannot be installed.
-pub fn place_by(function: Place) -> bool {
+pub fn place_by(function: PlaceMemory) -> bool {
     PLACE.store(function as *mut (), Ordering::Release);
     install().is_some() && make_stack()
 }
@@ -34,7 +34,7 @@ pub(super) fn place(address: usize) -> bool {
         return false;
     }
     // SAFETY: only `place_by` stores to PLACE, what it was given.
-    let function = unsafe { std::mem::transmute::<*mut (), Place>(function) };
+    let function = unsafe { std::mem::transmute::<*mut (), PlaceMemory>(function) };
     function(address)
 }
 
