@@ -213,6 +213,10 @@ fn each_log_sees_the_first_and_the_last_of_an_access() {
             let count = |log: &AccessLog| {
                 let (mut firsts, mut lasts, mut records) = (Vec::new(), Vec::new(), 0);
                 log.drain(|access| {
+                    // A slow owner is asked again.
+                    if access.was_repeated() {
+                        return;
+                    }
                     firsts.extend(access.is_first().then_some(records));
                     lasts.extend(access.is_last().then_some(records));
                     records += 1;

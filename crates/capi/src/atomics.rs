@@ -110,8 +110,8 @@ pub unsafe extern "C" fn pw_fetch_min(
     value: u64,
     before: *mut u64,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Word, |remote| remote.fetch_min(offset, value)) }?.wait()
     })
 }
@@ -139,8 +139,8 @@ pub unsafe extern "C" fn pw_fetch_max(
     value: u64,
     before: *mut u64,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Word, |remote| remote.fetch_max(offset, value)) }?.wait()
     })
 }
@@ -168,8 +168,8 @@ pub unsafe extern "C" fn pw_fetch_min_signed(
     value: i64,
     before: *mut i64,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedWord, |remote| remote.fetch_min_signed(offset, value))
         }?
@@ -201,8 +201,8 @@ pub unsafe extern "C" fn pw_fetch_max_signed(
     value: i64,
     before: *mut i64,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedWord, |remote| remote.fetch_max_signed(offset, value))
         }?
@@ -239,8 +239,8 @@ pub unsafe extern "C" fn pw_fetch_add_32(
     add: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_add_32(offset, add)) }?.wait()
     })
 }
@@ -269,8 +269,8 @@ pub unsafe extern "C" fn pw_compare_swap_32(
     swap: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::Half, |remote| remote.compare_swap_32(offset, compare, swap))
         }?
@@ -329,8 +329,8 @@ pub unsafe extern "C" fn pw_fetch_and_32(
     bits: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_and_32(offset, bits)) }?.wait()
     })
 }
@@ -358,8 +358,8 @@ pub unsafe extern "C" fn pw_fetch_or_32(
     bits: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_or_32(offset, bits)) }?.wait()
     })
 }
@@ -387,8 +387,8 @@ pub unsafe extern "C" fn pw_fetch_xor_32(
     bits: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_xor_32(offset, bits)) }?.wait()
     })
 }
@@ -416,8 +416,8 @@ pub unsafe extern "C" fn pw_fetch_min_32(
     value: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_min_32(offset, value)) }?.wait()
     })
 }
@@ -445,8 +445,8 @@ pub unsafe extern "C" fn pw_fetch_max_32(
     value: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_max_32(offset, value)) }?.wait()
     })
 }
@@ -474,8 +474,8 @@ pub unsafe extern "C" fn pw_fetch_min_signed_32(
     value: i32,
     before: *mut i32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedHalf, |remote| remote.fetch_min_signed_32(offset, value))
         }?
@@ -507,8 +507,8 @@ pub unsafe extern "C" fn pw_fetch_max_signed_32(
     value: i32,
     before: *mut i32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     quick(|| {
+        // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedHalf, |remote| remote.fetch_max_signed_32(offset, value))
         }?

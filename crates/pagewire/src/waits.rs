@@ -3,7 +3,7 @@
 //! Operations of several nodes may stand in one list, with held writes and releases among them. A time of zero looks once.
 
 use crate::completions::Unpark;
-use crate::conditional::{HeldWrite, Acceptance};
+use crate::conditional::{Acceptance, HeldWrite};
 use crate::limits::{SIGNAL_SLEEP, SPIN, WORK_PAUSE};
 use crate::operation::Operation;
 use crate::operation_end::{OperationEnd, WakerFate};

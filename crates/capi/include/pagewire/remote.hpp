@@ -97,8 +97,8 @@ public:
         : before_(std::move(before)), operation_(started)
     {
     }
-    atomic_operation(atomic_operation &&) noexcept = default;
-    atomic_operation &operator=(atomic_operation other) noexcept
+    basic_atomic_operation(basic_atomic_operation &&) noexcept = default;
+    basic_atomic_operation &operator=(basic_atomic_operation other) noexcept
     {
         std::swap(before_, other.before_);
         operation_.swap(other.operation_);

@@ -222,7 +222,7 @@ impl Requester {
             && self.has_sent_everything()
             && !self.retry.waits_for_receiver()
             && !self.owes_skip()
-            && !(work.fence && self.reads > 0)
+            && (!work.fence || self.reads == 0)
             && work.length <= shared.link.request_mtu
             // One packet a round trip is no burst, however slow the pace.
             && (shared.link.lossless || self.queue.is_empty())
