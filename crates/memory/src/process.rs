@@ -25,6 +25,8 @@ struct Inner {
     /// `None`: this process itself, or a kernel without pidfds (before 5.3).
     descriptor: Option<OwnedFd>,
     gone: AtomicBool,
+    /// The kernel has denied access to it.
+    denied: AtomicBool,
     /// The tick at which it was last seen alive.
     seen: AtomicU64,
     pagemap: Pagemap,
@@ -88,6 +90,7 @@ impl HostProcess {
             pid,
             descriptor,
             gone: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
             seen: AtomicU64::new(0),
             pagemap: Pagemap::default(),
             mappings: Mappings::default(),
@@ -103,6 +106,17 @@ impl HostProcess {
     /// The process has ended, or has become another program: its memory is not touched any more.
     pub fn set_gone(&self) {
         self.0.gone.store(true, Ordering::Release);
+    }
+
+    /// The kernel has denied this process access to it, which it may have allowed before: one of the two has changed its user, or is not
+    /// dumpable any more.
+    pub(crate) fn set_denied(&self) {
+        self.0.denied.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel has ever denied access to it.
+    pub fn is_denied(&self) -> bool {
+        self.0.denied.load(Ordering::Relaxed)
     }
 
     /// Whether it is the same process still, as of the last tick of the kernel's clock. The kernel gives process numbers

@@ -40,6 +40,7 @@
 //! pairs, living and ended ones, in `connections`. If more than 1024 have ended, it has the last of these, and the
 //! number of the others in `connections_left_out`.
 
+use crate::named_devices::devices;
 use crate::engine::Engine;
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
 use crate::watch::{self, WatchReport};
@@ -48,7 +49,6 @@ use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::attributes::{QueuePairType, State};
-use pagewire_nic::device;
 use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -206,7 +206,7 @@ pub fn program() -> String {
 }
 
 fn process(engine: &Engine) -> io::Result<Process> {
-    let devices = device::devices()?
+    let devices = devices()?
         .into_iter()
         .map(|device| DeviceLine {
             name: device.name,

@@ -1,5 +1,6 @@
 //! Devices: one for each network device that is up and has an address.
 
+use crate::words::device_names::DeviceNames;
 pub use crate::words::gid::{Gid, Mtu, address_of_gid, global_routing_header};
 use pagewire_fabric::NetworkDevice;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use std::net::IpAddr;
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// `pagewire0` and so on.
+    /// `pagewire0` and so on, where the program is not given others ([`DeviceNames`]).
     pub name: String,
     /// Place in the list of devices.
     pub index: u32,
@@ -28,11 +29,20 @@ pub struct Device {
 /// # Errors
 /// The kernel's, where it does not tell its network devices.
 pub fn devices() -> std::io::Result<Vec<Device>> {
-    let interfaces = pagewire_fabric::network_devices()?;
-    Ok(interfaces.into_iter().enumerate().map(|(index, interface)| device(index as u32, interface)).collect())
+    devices_named(&DeviceNames::default())
 }
 
-fn device(index: u32, interface: NetworkDevice) -> Device {
+/// [`devices`] with these names.
+///
+/// # Errors
+/// As [`devices`].
+pub fn devices_named(names: &DeviceNames) -> std::io::Result<Vec<Device>> {
+    let interfaces = pagewire_fabric::network_devices()?;
+    let numbered = (0..).zip(interfaces);
+    Ok(numbered.map(|(index, interface)| device(index, names.of(index), interface)).collect())
+}
+
+fn device(index: u32, name: String, interface: NetworkDevice) -> Device {
     let gids = interface
         .addresses
         .iter()
@@ -42,7 +52,7 @@ fn device(index: u32, interface: NetworkDevice) -> Device {
         })
         .collect();
     Device {
-        name: format!("pagewire{index}"),
+        name,
         index,
         guid: guid_of(interface.mac, index),
         mtu: Mtu::fitting(interface.mtu),
