@@ -11,7 +11,7 @@ use clap::builder::{
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use pagewire_checkpoint::CheckpointChoice;
 pub use pagewire_nic::PathChoice;
-use pagewire_nic::{FaultHandling, PageFaultChoice, PageIn, UnknownPath};
+use pagewire_nic::{DeviceNames, FaultHandling, InvalidDeviceName, PageFaultChoice, PageIn, UnknownPath};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -196,6 +196,11 @@ fn page_in() -> impl TypedValueParser<Value = PageIn> {
     PossibleValuesParser::new(PageIn::ALL.map(named)).try_map(|name| name.parse())
 }
 
+/// A name of a device, as the engine will take it.
+fn device_name(name: &str) -> Result<String, InvalidDeviceName> {
+    name.parse::<DeviceNames>().map(|_| name.to_owned())
+}
+
 /// The path that `pagewire bench` or `reproduce --live` is asked for, of the two that can be measured.
 fn measured_path(name: String) -> PathChoice {
     if name == PathChoice::Local.name() { PathChoice::Local } else { PathChoice::Udp }
@@ -255,6 +260,9 @@ pub struct RunArguments {
     /// What the ports say that they carry, in Gb/s (else the more of the interface's speed and, without --path udp, 100)
     #[arg(long, value_name = "GBITS", value_parser = ["10", "20", "25", "40", "50", "100", "200", "400"])]
     pub rate: Option<String>,
+    /// How the first verbs device is named; the others count on from its number (default: pagewire0)
+    #[arg(long, value_name = "NAME", value_parser = device_name)]
+    pub device_name: Option<String>,
     /// Show the program no files of the devices in /sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband
     #[arg(long)]
     pub no_device_files: bool,
@@ -526,8 +534,9 @@ mod tests {
             "",
             "help",
             "--stats -- x -y",
-            "--page-faults rnr --page-faults pagewire0=err --page-in pia --pcap f --rate 25 --no-device-files --checkpoint d,every=1 x --help",
+            "--page-faults rnr --page-faults pagewire0=err --page-in pia --pcap f --rate 25 --device-name mlx5_0 --no-device-files --checkpoint d,every=1 x --help",
             "--checkpoint d,every=x y",
+            "--device-name a/b x",
         ];
         for line in lines {
             let words =

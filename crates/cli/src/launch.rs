@@ -27,6 +27,8 @@ pub struct Launch {
     pub page_in: Option<PageIn>,
     /// What ports say that they carry, in Gb/s, if that was said.
     pub rate: Option<String>,
+    /// How the first device is named, if that was said.
+    pub device_name: Option<String>,
     /// Whether the program finds files of the devices, if that was said.
     pub device_files: Option<bool>,
     /// Whether the program's malloc(3) takes its memory from the registered heap.
@@ -52,6 +54,7 @@ impl Launch {
             page_faults: None,
             page_in: None,
             rate: None,
+            device_name: None,
             device_files: None,
             heap: false,
             pcap: None,
@@ -81,6 +84,7 @@ impl Launch {
         set(command, "PAGEWIRE_PAGE_FAULTS", self.page_faults.as_deref().map(Path::new));
         set(command, "PAGEWIRE_PAGE_IN", self.page_in.map(PageIn::name).map(Path::new));
         set(command, "PAGEWIRE_RATE", self.rate.as_deref().map(Path::new));
+        set(command, "PAGEWIRE_DEVICE_NAME", self.device_name.as_deref().map(Path::new));
         let word = |shown| Path::new(if shown { "yes" } else { "no" });
         set(command, "PAGEWIRE_DEVICE_FILES", self.device_files.map(word));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());

@@ -43,6 +43,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     }
     launch.page_in = arguments.page_in;
     launch.rate.clone_from(&arguments.rate);
+    launch.device_name.clone_from(&arguments.device_name);
     launch.device_files = arguments.no_device_files.then_some(false);
     launch.heap = arguments.heap;
     launch.watch = (!arguments.watch.is_empty()).then(|| arguments.watch.join(","));

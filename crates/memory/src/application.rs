@@ -181,6 +181,11 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         true
     }
 
+    /// Whether the kernel has denied this process access to another one, so that no copy to or from it can be made.
+    fn is_denied(&self, _process: &Self::Process) -> bool {
+        false
+    }
+
     /// Whether system calls that copy may meet absent pages of a peer. See [`kernel_may_fault`](Self::kernel_may_fault).
     fn kernel_may_fault_in(&self, process: &Self::Process) -> bool {
         let _ = process;

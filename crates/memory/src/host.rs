@@ -202,6 +202,10 @@ impl ApplicationMemory for HostMemory {
         !self.own.swaps_at_a_limit()
     }
 
+    fn is_denied(&self, process: &HostProcess) -> bool {
+        process.is_denied()
+    }
+
     fn kernel_may_fault_in(&self, process: &HostProcess) -> bool {
         !process.swaps_at_a_limit()
     }

@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A process whose memory may be touched. Clones name the same one; once one of them is told that it has ended,
@@ -28,6 +28,8 @@ struct Inner {
     descriptor: Option<OwnedFd>,
     /// Whether it has ended, or has become another program.
     liveness: Liveness,
+    /// The kernel has denied access to it.
+    denied: AtomicBool,
     /// The tick at which it was last seen alive.
     seen: AtomicU64,
     pagemap: Pagemap,
@@ -91,6 +93,7 @@ impl HostProcess {
             pid,
             descriptor,
             liveness: Liveness::new(),
+            denied: AtomicBool::new(false),
             seen: AtomicU64::new(0),
             pagemap: Pagemap::default(),
             mappings: Mappings::default(),
@@ -106,6 +109,17 @@ impl HostProcess {
     /// The process has ended, or has become another program: its memory is not touched any more.
     pub fn set_gone(&self) {
         self.0.liveness.set_ended();
+    }
+
+    /// The kernel has denied this process access to it, which it may have allowed before: one of the two has changed its user, or is not
+    /// dumpable any more.
+    pub(crate) fn set_denied(&self) {
+        self.0.denied.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel has ever denied access to it.
+    pub fn is_denied(&self) -> bool {
+        self.0.denied.load(Ordering::Relaxed)
     }
 
     /// Whether it is the same process still, as of the last tick of the kernel's clock. The kernel gives process numbers

@@ -41,6 +41,7 @@ pub use services::fault_counts::{FaultReport, RegionFaults};
 pub use services::interception::Attributes;
 pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use services::thread_domain::ThreadDomain;
+pub use words::device_names::{DeviceNames, InvalidDeviceName};
 pub use words::error::{Error, Result};
 pub use words::options::Options;
 pub use words::page_fault_choice::PageFaultChoice;

@@ -8,10 +8,11 @@ use crate::engine::{Engine, Host};
 use crate::held::epoch;
 use crate::leftovers::Leftovers;
 use crate::limits::COMPLETION_VECTORS;
+use crate::named_devices::devices;
 use crate::process::engine;
 use libc::{EINVAL, EIO};
 use pagewire_nic::Context;
-use pagewire_nic::device::{Device, devices};
+use pagewire_nic::device::Device;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 

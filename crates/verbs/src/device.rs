@@ -5,11 +5,12 @@ use crate::boundary::{Errno, Result, invalid, number, pointer};
 use crate::device_files::kernel::uverbs_number;
 use crate::held::{HeldOverForks, Order};
 use crate::messages::{tell, tell_no_device};
+use crate::named_devices::devices;
 use crate::object::put;
 use crate::process::check_environment;
 use libc::{c_char, c_int};
 use pagewire_fabric::Explained;
-use pagewire_nic::device::{self, Device};
+use pagewire_nic::device::Device;
 use std::sync::{Arc, Weak};
 
 /// Pointers that the providers' libraries (libmlx5, libefa) look for behind `struct ibv_device`; NULL there tells them that the
@@ -88,7 +89,7 @@ fn fill<const N: usize>(array: &mut [c_char; N], text: &str) {
 
 /// The devices that exist now; those that were seen before keep their identity.
 fn present() -> Result<Vec<Arc<DeviceObject>>> {
-    let devices = device::devices()
+    let devices = devices()
         .inspect_err(|error| tell(&format!("the network devices cannot be listed: {}", Explained(error))))?;
     let mut known = KNOWN.lock();
     known.retain(|device| device.strong_count() > 0);

@@ -22,10 +22,11 @@ pub mod tree;
 
 use crate::boundary::{Errno, Result};
 use crate::limits::TREE_MILLISECONDS;
+use crate::named_devices::devices;
 use layout::DeviceTree;
 use libc::ENOENT;
 use pagewire_memory::fork::PerProcess;
-use pagewire_nic::device::{Device, devices};
+use pagewire_nic::device::Device;
 use resolve::{Base, Found, Kernel, Lazy, Seen, resolve};
 use std::cell::Cell;
 use std::sync::Arc;

@@ -42,13 +42,13 @@
 
 use crate::engine::Engine;
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
+use crate::named_devices::devices;
 use crate::watch::{self, WatchReport};
 use crate::watch_snapshot;
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::attributes::{QueuePairType, State};
-use pagewire_nic::device;
 use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -206,7 +206,7 @@ pub fn program() -> String {
 }
 
 fn process(engine: &Engine) -> io::Result<Process> {
-    let devices = device::devices()?
+    let devices = devices()?
         .into_iter()
         .map(|device| DeviceLine {
             name: device.name,

@@ -28,6 +28,7 @@ mod kernel_structures;
 mod leftovers;
 pub mod limits;
 mod messages;
+mod named_devices;
 mod names;
 mod neighbour;
 mod object;

@@ -3,12 +3,15 @@
 use log::LevelFilter;
 use pagewire_checkpoint::CheckpointChoice;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
-use pagewire_nic::{Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
+use pagewire_nic::{DeviceNames, Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Whether the files of devices are shown; read before there are any settings, when a program first looks for one.
 const DEVICE_FILES_VARIABLE: &str = "PAGEWIRE_DEVICE_FILES";
+
+/// How devices are named; read whenever they are listed.
+const DEVICE_NAME_VARIABLE: &str = "PAGEWIRE_DEVICE_NAME";
 
 /// Gb/s that a port can be said to carry: products of the codes of width and speed that the kernel gives for RoCE.
 const RATES: [u32; 8] = [10, 20, 25, 40, 50, 100, 200, 400];
@@ -82,6 +85,7 @@ impl Settings {
         };
         let rate = variable("PAGEWIRE_RATE").map(|value| rate(&value.to_string_lossy())).transpose()?;
         shows_device_files(variable(DEVICE_FILES_VARIABLE))?;
+        names_of(variable(DEVICE_NAME_VARIABLE))?;
         let log = match variable("PAGEWIRE_LOG") {
             None => "off".into(),
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
@@ -131,6 +135,19 @@ fn shows_device_files(value: Option<OsString>) -> Result<bool, String> {
         Some("no") => Ok(false),
         Some(value) => Err(format!("{DEVICE_FILES_VARIABLE} is '{value}': it must be yes or no")),
     }
+}
+
+/// `PAGEWIRE_DEVICE_NAME`: the name of the first device, from which the others count on.
+///
+/// # Errors
+/// What is wrong with the value.
+pub fn device_names() -> Result<DeviceNames, String> {
+    names_of(std::env::var_os(DEVICE_NAME_VARIABLE).filter(|value| !value.is_empty()))
+}
+
+fn names_of(value: Option<OsString>) -> Result<DeviceNames, String> {
+    let Some(value) = value else { return Ok(DeviceNames::default()) };
+    value.to_string_lossy().parse().map_err(|error| format!("{DEVICE_NAME_VARIABLE} is {error}"))
 }
 
 fn rate(value: &str) -> Result<u32, String> {

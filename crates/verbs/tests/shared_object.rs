@@ -517,6 +517,7 @@ fn a_wrong_setting_is_told() {
     for (variable, value, mend) in [
         ("PAGEWIRE_PATH", "rdma", "it must be auto, local or udp"),
         ("PAGEWIRE_RATE", "30", "it must be one of 10, 20, 25, 40, 50, 100, 200, 400 (Gb/s)"),
+        ("PAGEWIRE_DEVICE_NAME", "a/b", "it must be letters, digits"),
         ("PAGEWIRE_DEVICE_FILES", "maybe", "it must be yes or no"),
         ("PAGEWIRE_LOG", "verbose", "it must be off, error, warn, info, debug or trace"),
     ] {
@@ -550,5 +551,17 @@ fn a_forbidden_family_of_sockets_is_replaced_or_named() {
         assert_eq!(run(path, "netlink"), "");
         let said = run(path, "unix");
         assert!(said.contains("may have no sockets of AF_UNIX") && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_device_has_the_name_that_the_environment_gives() {
+    let compiled = program("device_name", "device_name");
+    for (name, first) in [("mlx5_0", "mlx5_0"), ("rocep1s0f3", "rocep1s0f3"), ("", "pagewire0")] {
+        let mut command = Command::new(compiled.get_program());
+        command.env("LD_LIBRARY_PATH", library()).env("PAGEWIRE_DEVICE_NAME", name).arg(first);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {}\n{said}", output.status);
     }
 }

@@ -234,7 +234,10 @@ fn touch_peer(process: &HostProcess, range: Range<u64>, most: usize) -> Result<u
     match touched {
         Ok(()) => Ok(at),
         Err(Stop::Gone) => Err(MemoryError::PeerGone),
-        Err(Stop::Denied) => Err(MemoryError::PeerDenied),
+        Err(Stop::Denied) => {
+            process.set_denied();
+            Err(MemoryError::PeerDenied)
+        }
         Err(Stop::Fault(_)) if !process.is_alive() => Err(MemoryError::PeerGone),
         Err(Stop::Fault(_)) => Err(MemoryError::PeerNotMapped),
     }

@@ -228,7 +228,10 @@ fn go_on_between(
     loop {
         match stop {
             Stop::Gone => return Err(MemoryError::PeerGone),
-            Stop::Denied => return Err(MemoryError::PeerDenied),
+            Stop::Denied => {
+                process.set_denied();
+                return Err(MemoryError::PeerDenied);
+            }
             // The kernel answers EFAULT also while the process is taken down.
             Stop::Fault(_) if !process.is_alive() => return Err(MemoryError::PeerGone),
             Stop::Fault(at) => done += at,

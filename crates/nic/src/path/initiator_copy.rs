@@ -331,9 +331,14 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
         // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
         // nobody. What turns out to be late may be one of those.
+        // Where the kernel denies access, no page of the peer can be seen or brought in.
+        if self.services.fabric.memory().is_denied(&channel.channel.process) {
+            channel.set_denied();
+        }
         let absence = match unreached {
             Unreached::Absent(absence)
-                if absence != Absence::UserSpace
+                if !channel.is_denied()
+                    && absence != Absence::UserSpace
                     && !self.waits.is_peer_late(self.services.fabric.now())
                     && self.remote.may_fault()
                     && is_there() =>

@@ -120,6 +120,9 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         let absence = match self.remote.reach(segment, moment, seen) {
             Ok(()) => return Ok(()),
             Err(Unreached::Gone) => return Err(Withheld::Refused(Cause::PeerGone)),
+            Err(Unreached::Absent(_)) if self.is_denied() => {
+                return Err(Withheld::Refused(Cause::PeerUnreadable));
+            }
             // Its owner brings it in: see `LocalPath::wait_for_peer_page`.
             Err(Unreached::Absent(absence))
                 if absence == Absence::UserSpace || self.fault.is_peer_late(self.services.fabric.now()) =>
@@ -136,6 +139,15 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
             true => Err(Withheld::Wait(Reason::Page)),
             false => Ok(()),
         }
+    }
+
+    /// Whether the kernel denies access to the sender: none of its pages can be seen or brought in.
+    fn is_denied(&self) -> bool {
+        let is_denied = self.services.fabric.memory().is_denied(&self.channel.channel.process);
+        if is_denied {
+            self.channel.set_denied();
+        }
+        is_denied
     }
 
     fn copy(&self, part: &mut Part<'_>) -> Outcome<()> {

@@ -3,6 +3,7 @@
 //! A device stays listed as long as its network device exists, with its number and the places of its GIDs: programs hold both, while links
 //! go down and addresses change.
 
+use crate::words::device_names::DeviceNames;
 pub use crate::words::gid::{Gid, Mtu, address_of_gid, global_routing_header};
 use pagewire_fabric::{NetworkDevice, all_network_devices, usable_network_devices};
 use pagewire_memory::fork::PerProcess;
@@ -11,7 +12,7 @@ use std::net::IpAddr;
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// `pagewire0` and so on.
+    /// `pagewire0` and so on, where the program is not given others ([`DeviceNames`]).
     pub name: String,
     /// Place in the list of devices.
     pub index: u32,
@@ -30,7 +31,7 @@ pub struct Device {
     pub speed: Option<u32>,
 }
 
-/// The devices that this process has listed.
+/// The devices that this process has listed, without names.
 static LISTED: PerProcess<Vec<Device>> = PerProcess::new();
 
 /// The devices of this host: one for each network device that is up and has an address, or that this process has listed before.
@@ -38,6 +39,14 @@ static LISTED: PerProcess<Vec<Device>> = PerProcess::new();
 /// # Errors
 /// The kernel's, where it does not tell its network devices.
 pub fn devices() -> std::io::Result<Vec<Device>> {
+    devices_named(&DeviceNames::default())
+}
+
+/// [`devices`] with these names.
+///
+/// # Errors
+/// As [`devices`].
+pub fn devices_named(names: &DeviceNames) -> std::io::Result<Vec<Device>> {
     let all = all_network_devices()?;
     let mut listed = LISTED.lock();
     listed.retain_mut(|device| {
@@ -52,13 +61,14 @@ pub fn devices() -> std::io::Result<Vec<Device>> {
         }
     }
     listed.sort_by_key(|device| device.index);
-    Ok(listed.clone())
+    let named = |device: &Device| Device { name: names.of(device.index), ..device.clone() };
+    Ok(listed.iter().map(named).collect())
 }
 
 impl Device {
     fn new(index: u32, interface: &NetworkDevice) -> Self {
         let mut device = Device {
-            name: format!("pagewire{index}"),
+            name: String::new(),
             index,
             guid: guid_of(interface.mac, index),
             interface: String::new(),

@@ -32,7 +32,10 @@ fn outcome(pair: &mut Pair, sent: usize, received: usize) -> Outcome {
     let mut events = Vec::new();
     while let Some(event) = pair.b.context.next_async_event() {
         event.acknowledge();
-        if event.kind != AsyncEventKind::CommunicationEstablished {
+        // An address of a young network comes into use when it is found to be no duplicate.
+        let is_of_network =
+            matches!(event.kind, AsyncEventKind::CommunicationEstablished | AsyncEventKind::GidChange);
+        if !is_of_network {
             events.push(event.kind);
         }
     }
