@@ -157,7 +157,7 @@ impl<'r> Signal<'r> {
     ///     let put = remote.put_signal(0, vec![5u64], remote.signal(8).add(1));
     ///     assert_eq!(table.signal(8)?.reaches(|count| count >= 1).await, 1);
     ///     put.await?;
-    ///     pagewire::Result::Ok(table.get(0)?)
+    ///     Ok::<u64, pagewire::Error>(table.get(0)?)
     /// };
     /// assert_eq!(async_io::block_on(run)?, 5);
     /// # Ok(())

@@ -72,5 +72,5 @@ def silent_in_child() -> Iterator[None]:
     try:
         yield
     except Error as error:
-        if error.code != ErrorCode.FORKED:
+        if error.code != lib.PW_FORKED:
             raise

@@ -43,9 +43,10 @@ def index(value: Any, what: str) -> int:
 
 def word(value: Any, what: str, is_signed: bool | None = None, bits: int = 64) -> int:
     """The bits of an integer. is_signed: whether its word has a sign; None: nobody knows, and both are taken."""
-    first = 0 if is_signed is False else -(2 ** (bits - 1))
-    last = 2 ** (bits - 1) - 1 if is_signed else 2**bits - 1
-    return _within(integer(value, what), first, last, what) % 2**bits
+    half = 1 << (bits - 1)
+    first = 0 if is_signed is False else -half
+    last = half - 1 if is_signed else 2 * half - 1
+    return _within(integer(value, what), first, last, what) % (2 * half)
 
 
 def signed(value: int, bits: int) -> int:

@@ -92,14 +92,17 @@ int main(void)
     require(!pw_explain(node, &token, text, sizeof text) && strlen(text) > 4, "the path");
     require(!pw_explain(node, &token, cut, sizeof cut) && strlen(cut) == 3, "the start of it");
 
-    /* Nodes and the heap stay with the parent. */
+    /* The parent's node stays with it, and a child has its own. */
     void *object = pw_malloc(10);
     pid_t child = fork();
     if (child == 0) {
         require(!pw_is_registered(object) && pw_barrier(NULL) == PW_ARGUMENT, "a child");
-        require(pw_put(remote, 0, &value, 8) == PW_PEER_LOST && pw_export(node, words, 8, PW_READ, &token) == PW_FORKED,
+        require(pw_put(remote, 0, &value, 8) == PW_FORKED && pw_export(node, words, 8, PW_READ, &token) == PW_FORKED,
                 "the parent's node in a child");
-        require(pw_malloc(10) == NULL && pw_node_alone(&node) == PW_FORKED, "no heap and no node in a child");
+        pw_node *own;
+        char *memory;
+        require(!pw_node_alone(&own) && (memory = pw_malloc(10)) != NULL && !pw_export(own, memory, 10, PW_READ, &token),
+                "a node and a heap of the child's own");
         _exit(0);
     }
     int status;
