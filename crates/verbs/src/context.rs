@@ -9,7 +9,6 @@ use crate::held::epoch;
 use crate::leftovers::Leftovers;
 use crate::limits::COMPLETION_VECTORS;
 use crate::named_devices::devices;
-use crate::process::engine;
 use libc::{EINVAL, EIO};
 use pagewire_nic::Context;
 use pagewire_nic::device::Device;
@@ -66,9 +65,12 @@ impl ContextObject {
         &self.descriptor
     }
 
-    /// Opens a device; `public` has the operations.
-    pub fn open(device: Arc<DeviceObject>, mut public: verbs_context) -> Result<*mut ibv_context> {
-        let engine = engine()?;
+    /// Opens a device on an engine; `public` has the operations.
+    pub fn open(
+        engine: Arc<Engine>,
+        device: Arc<DeviceObject>,
+        mut public: verbs_context,
+    ) -> Result<*mut ibv_context> {
         let descriptor = Arc::new(EventDescriptor::new()?);
         let commands = EventDescriptor::new()?;
         let context = engine.nic().open(now(device.device())?, descriptor.clone());

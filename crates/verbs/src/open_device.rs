@@ -1,11 +1,14 @@
 //! Opening and closing devices.
 
 use crate::abi::*;
-use crate::boundary::{number, pointer};
+use crate::boundary::{Result, number, pointer};
 use crate::context::ContextObject;
 use crate::device::DeviceObject;
+use crate::engine::Engine;
 use crate::operations;
+use crate::process::engine;
 use libc::c_int;
+use std::sync::Arc;
 
 /// `ibv_open_device(3)`.
 ///
@@ -16,10 +19,16 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     pointer(|| {
         // SAFETY: the caller's promise.
         let device = unsafe { DeviceObject::of(device) }?;
-        let mut operations = operations::verbs_operations();
-        operations.context.ops = operations::context_operations();
-        ContextObject::open(device, operations)
+        // The start of the engine takes much of a small stack: the operations are not on it then.
+        open(engine()?, device)
     })
+}
+
+#[inline(never)]
+fn open(engine: Arc<Engine>, device: Arc<DeviceObject>) -> Result<*mut ibv_context> {
+    let mut operations = operations::verbs_operations();
+    operations.context.ops = operations::context_operations();
+    ContextObject::open(engine, device, operations)
 }
 
 /// `ibv_close_device(3)`: ends everything that is left of what was made from the context, as a kernel does. The structures are not

@@ -109,6 +109,20 @@ static void use_own_node(void)
     WORKS(pw_node_leave(second));
 }
 
+/* Calls that take a list of objects. The operation has not ended: no call may wait for it. */
+static void calls_on_lists(void)
+{
+    pw_operation *list[] = {NULL, object_pw_operation};
+    size_t found, indices[2];
+
+    begin_call("pw_wait_any");
+    check_code("pw_wait_any", PW_FORKED, pw_wait_any(list, 2, PW_FOREVER, &found));
+    begin_call("pw_wait_some");
+    check_code("pw_wait_some", PW_FORKED, pw_wait_some(list, 2, PW_FOREVER, indices, &found));
+    begin_call("pw_wait_all");
+    check_code("pw_wait_all", PW_FORKED, pw_wait_all(list, 2, PW_FOREVER));
+}
+
 /* Calls that take no object. */
 static void calls_without_objects(void)
 {
@@ -141,8 +155,10 @@ static int child(int number)
     }
     calls_without_objects();
     calls_on_objects();
+    calls_on_lists();
     use_own_node();
     calls_on_objects();
+    calls_on_lists();
     return failures;
 }
 

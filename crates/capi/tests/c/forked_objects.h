@@ -16,13 +16,13 @@ static char folder[] = "/tmp/pagewire-forked-XXXXXX";
 static pw_node *object_pw_node;
 static pw_remote *object_pw_remote;
 static pw_operation *object_pw_operation;
-static pw_conditional_request *object_pw_opened;
+static pw_conditional_request *object_pw_conditional_request;
 static pw_log *object_pw_log;
 static pw_serving *object_pw_serving;
 static pw_table *object_pw_table;
-static pw_access_statistics *object_pw_counting;
+static pw_access_statistics *object_pw_access_statistics;
 static pw_checkpoint *object_pw_checkpoint;
-static pw_logged_process *object_pw_process;
+static pw_logged_process *object_pw_logged_process;
 static pw_parity *object_pw_parity;
 static pw_parity_member *object_pw_parity_member;
 static pw_built_ins *object_pw_built_ins;
@@ -32,8 +32,10 @@ static pw_batch *object_pw_batch;
 static pw_global *object_pw_global;
 static pw_listener *object_pw_listener;
 static pw_stream *object_pw_stream, *accepted;
-static pw_transaction_store *object_pw_store;
+static pw_transaction_store *object_pw_transaction_store;
 static pw_transaction_client *object_pw_transaction_client;
+static pw_part *object_pw_part;
+static pw_mapped_file *object_pw_mapped_file;
 static struct ibv_mr *object_ibv_mr;
 static struct ibv_qp *object_ibv_qp;
 
@@ -61,6 +63,12 @@ static void sees_batched_put(void *of, const pw_batched_put *put)
 static void sees_page(void *of, const pw_page_access *access)
 {
     (void)of, (void)access;
+}
+
+static int sees_element(void *of, const pw_element *element)
+{
+    (void)of, (void)element;
+    return 0;
 }
 
 #define MUST(call)                                                                                                              \
@@ -100,7 +108,7 @@ static void make_handled(void)
     MUST(pw_export(node, memory + ROOM / 2, 4096, PW_WRITE, &token));
     MUST(pw_log_make(node, 1 << 16, 4, PW_ORDERED, &object_pw_log));
     MUST(pw_log_serve(object_pw_log, NULL, sees_access, NULL, &object_pw_serving));
-    MUST(pw_access_statistics_start(node, &token, PW_COUNT_PUTS | PW_COUNT_GETS, 0, &object_pw_counting));
+    MUST(pw_access_statistics_start(node, &token, PW_COUNT_PUTS | PW_COUNT_GETS, 0, &object_pw_access_statistics));
     MUST(pw_built_ins_serve(node, words, sizeof words, &object_pw_built_ins));
     MUST(pw_built_ins_address(object_pw_built_ins, &chain));
     MUST(pw_built_ins_open(second, &chain, &object_pw_remote_built_ins));
@@ -130,19 +138,21 @@ static void make_applications(void)
     MUST(pw_table_join(node, &table, &object_pw_table));
     MUST(pw_table_insert(object_pw_table, 7, "value", 5));
     MUST(pw_checkpoint_open(second, in_folder("checkpoint"), PW_NO_SYNC, &all, 1, &object_pw_checkpoint));
-    MUST(pw_logged_process_start(second, in_folder("process"), &options, &object_pw_process));
+    MUST(pw_logged_process_start(second, in_folder("process"), &options, &object_pw_logged_process));
     MUST(pw_parity_make(node, 2, 8192, &object_pw_parity));
     MUST(pw_parity_token(object_pw_parity, 0, &token));
     MUST(pw_parity_join(second, &token, 0, &object_pw_parity_member));
+    MUST(pw_split(node, 0, 0, &object_pw_part));
+    MUST(pw_map_file(second, in_folder("mapped"), PW_FILE_WRITABLE, 8192, &object_pw_mapped_file));
     MUST(pw_global_make(node, 1, &object_pw_global));
     MUST(pw_stream_listen(second, 8192, &object_pw_listener));
     MUST(pw_listener_token(object_pw_listener, &token));
     MUST(pthread_create(&accepting, NULL, accept_stream, object_pw_listener));
     MUST(pw_stream_connect(node, &token, 8192, PATIENCE, &object_pw_stream));
     MUST(pthread_join(accepting, NULL));
-    MUST(pw_transaction_store_make(second, &store, &object_pw_store));
-    MUST(pw_transaction_store_export(object_pw_store, &of_store));
-    MUST(pw_transaction_store_serve(object_pw_store, 0, &of_store, 1));
+    MUST(pw_transaction_store_make(second, &store, &object_pw_transaction_store));
+    MUST(pw_transaction_store_export(object_pw_transaction_store, &of_store));
+    MUST(pw_transaction_store_serve(object_pw_transaction_store, 0, &of_store, 1));
     MUST(pw_transaction_client_open(node, &of_store, 1, &object_pw_transaction_client));
 }
 
@@ -163,7 +173,7 @@ static void make_objects(void)
     MUST(pw_open(second, &shared_token, &object_pw_remote));
     MUST(pw_identity(second, &a_peer));
     MUST(pw_conditional_write(node, &a_peer, 7, words, 64, &write));
-    MUST(pw_next_conditional_request(second, PATIENCE, &opening, &object_pw_opened));
+    MUST(pw_next_conditional_request(second, PATIENCE, &opening, &object_pw_conditional_request));
     /* It ends when the parent releases it, at the end. */
     object_pw_operation = write;
     make_handled();
@@ -180,11 +190,11 @@ static void release_write(void)
     pw_operation *released;
 
     MUST(pw_export(second, memory + ROOM / 2 + 16384, 64, PW_WRITE, &token));
-    MUST(pw_conditional_request_accept(object_pw_opened, &token, NULL, &released));
+    MUST(pw_conditional_request_accept(object_pw_conditional_request, &token, NULL, &released));
     MUST(pw_wait(object_pw_operation));
     MUST(pw_wait(released));
     MUST(pw_operation_free(released));
-    MUST(pw_conditional_request_free(object_pw_opened));
+    MUST(pw_conditional_request_free(object_pw_conditional_request));
 }
 
 /* Behind the forks each application goes on. */
@@ -194,6 +204,8 @@ static void use_applications(void)
     uint64_t length;
     size_t count;
 
+    MUST(pw_part_barrier(object_pw_part));
+    MUST(pw_mapped_file_sync(object_pw_mapped_file));
     MUST(pw_table_lookup(object_pw_table, 7, value, sizeof value, &length));
     if (length != 5 || memcmp(value, "value", 5))
         failures++, fprintf(stderr, "the table has another value\n");
@@ -205,7 +217,7 @@ static void use_applications(void)
     MUST(pw_transaction_start(object_pw_transaction_client, false));
     MUST(pw_transaction_get(object_pw_transaction_client, 0, 1, value, 8, NULL));
     MUST(pw_transaction_commit(object_pw_transaction_client));
-    MUST(pw_logged_process_checkpoint(object_pw_process, NULL, 0, NULL));
+    MUST(pw_logged_process_checkpoint(object_pw_logged_process, NULL, 0, NULL));
 }
 
 static void free_objects(void)
@@ -214,21 +226,23 @@ static void free_objects(void)
 
     MUST(pw_operation_free(object_pw_operation));
     MUST(pw_transaction_client_close(object_pw_transaction_client));
-    MUST(pw_transaction_store_free(object_pw_store));
+    MUST(pw_transaction_store_free(object_pw_transaction_store));
     MUST(pw_stream_close(object_pw_stream));
     MUST(pw_stream_close(accepted));
     MUST(pw_listener_close(object_pw_listener));
+    MUST(pw_mapped_file_close(object_pw_mapped_file));
+    MUST(pw_part_free(object_pw_part));
     MUST(pw_global_leave(object_pw_global));
     MUST(pw_parity_member_free(object_pw_parity_member));
     MUST(pw_parity_free(object_pw_parity));
-    MUST(pw_logged_process_end(object_pw_process));
+    MUST(pw_logged_process_end(object_pw_logged_process));
     MUST(pw_checkpoint_close(object_pw_checkpoint));
     MUST(pw_table_free(object_pw_table));
     MUST(pw_batch_close(object_pw_batch));
     MUST(pw_batches_end(object_pw_batches));
     MUST(pw_built_ins_close(object_pw_remote_built_ins));
     MUST(pw_built_ins_end(object_pw_built_ins));
-    MUST(pw_access_statistics_end(object_pw_counting));
+    MUST(pw_access_statistics_end(object_pw_access_statistics));
     MUST(pw_serving_end(object_pw_serving, NULL));
     MUST(pw_log_free(object_pw_log));
     MUST(pw_close(object_pw_remote));

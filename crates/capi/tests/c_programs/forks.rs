@@ -96,6 +96,7 @@ fn value(argument: &str, types: &BTreeSet<String>) -> String {
         "pw_handler" => "sees_access".into(),
         "pw_batch_handler" => "sees_batched_put".into(),
         "pw_page_handler" => "sees_page".into(),
+        "pw_element_function" => "sees_element".into(),
         "pw_token" => "&shared_token".into(),
         "pw_peer" => "&a_peer".into(),
         "char" => "path".into(),
