@@ -66,7 +66,20 @@ class Integers(unittest.TestCase):
             "Node.accept_conditional_write.tag": lambda n: node.accept_conditional_write(None, n, self.token),
             "Node.conditional_read.tag": lambda n: node.conditional_read(self.peer, n, self.token),
             "Node.map_file.length": lambda n: node.map_file(path + ".mapped", writable=True, length=n),
+            "Node.source.number": lambda n: node.source(n),
+            "Node.split.colour": lambda n: node.split(n),
             "Signal.wait.at_least": lambda n: node.signal(self.table).wait(n, 0),
+            "Signal.wait.equal": lambda n: node.signal(self.table).wait(timeout=0, equal=n),
+            "Signal.wait.not_equal": lambda n: node.signal(self.table).wait(timeout=0, not_equal=n),
+            "Signal.wait.greater": lambda n: node.signal(self.table).wait(timeout=0, greater=n),
+            "Signal.wait.less": lambda n: node.signal(self.table).wait(timeout=0, less=n),
+            "Signal.wait.at_most": lambda n: node.signal(self.table).wait(timeout=0, at_most=n),
+            "Signal.wish.at_least": lambda n: node.signal(self.table).wish(n),
+            "Signal.wish.equal": lambda n: node.signal(self.table).wish(equal=n),
+            "Signal.wish.not_equal": lambda n: node.signal(self.table).wish(not_equal=n),
+            "Signal.wish.greater": lambda n: node.signal(self.table).wish(greater=n),
+            "Signal.wish.less": lambda n: node.signal(self.table).wish(less=n),
+            "Signal.wish.at_most": lambda n: node.signal(self.table).wish(at_most=n),
             "Remote.get.count": lambda n: remote.get(0, n),
             "Remote.put_signal.offset": lambda n: remote.put_signal(0, [1], n, add=1),
             "Remote.put_scattered.pieces": lambda n: remote.put_scattered([(0, n)], [1]),
@@ -75,6 +88,11 @@ class Integers(unittest.TestCase):
             "Remote.compare_swap.compare": lambda n: remote.compare_swap(0, n, 1),
             "Remote.compare_swap.swap": lambda n: remote.compare_swap(0, 1, n),
             "Remote.swap.swap": lambda n: remote.swap(0, n),
+            "Remote.fetch_and.bits": lambda n: remote.fetch_and(0, n),
+            "Remote.fetch_or.bits": lambda n: remote.fetch_or(0, n),
+            "Remote.fetch_xor.bits": lambda n: remote.fetch_xor(0, n),
+            "Remote.fetch_min.value": lambda n: remote.fetch_min(0, n),
+            "Remote.fetch_max.value": lambda n: remote.fetch_max(0, n),
             "Remote.flush_handled.domain": lambda n: remote.flush_handled(n),
             "Chain.read.size": lambda n: Chain().read(0, n),
             "Chain.append.area": lambda n: Chain().append(n, b"x"),
@@ -102,6 +120,7 @@ class Integers(unittest.TestCase):
         store.serve(0, [store.token])
         client = node.transactions([store.token])
         file = node.map_file(path + ".mapped", writable=True, length=4096)
+        part = node.split(0)
         # It asks the kernel for nothing before it looks at the integer.
         memory_of_all = object.__new__(pagewire.GlobalMemory)
         listener = node.listen()
@@ -115,6 +134,7 @@ class Integers(unittest.TestCase):
             "HashTable.insert_batch.elements": lambda n: table.insert_batch({n: b""}),
             "HashTable.lookup.key": table.lookup,
             "HashTable.delete.key": table.delete,
+            "HashTable.compare_and_set.key": lambda n: table.compare_and_set(n, None, b""),
             "HashTable.resize.cells": table.resize,
             "HashTable.readmit.rank": lambda n: table.readmit(n, bytes(pagewire.VolumeTicket.SIZE)),
             "AccessStatistics.page.page": statistics.page,
@@ -140,6 +160,9 @@ class Integers(unittest.TestCase):
             "Transaction.get_versioned.cell": lambda n: client.start().get_versioned(0, n),
             "Transaction.put.store": lambda n: client.start().put(n, 0, bytes(8)),
             "Transaction.put.cell": lambda n: client.start().put(0, n, bytes(8)),
+            "Part.job_rank.rank": part.job_rank,
+            "Part.broadcast.root": lambda n: part.broadcast(n, b"x"),
+            "Part.split.colour": lambda n: part.split(n),
             "MappedFile.export.offset": lambda n: file.export(n, read=True),
             "MappedFile.export.length": lambda n: file.export(0, n, read=True),
             "Stream.receive.size": lambda n: stream.receive(n, 0),
@@ -157,7 +180,10 @@ class Integers(unittest.TestCase):
     #: They take negative ones, too.
     def with_sign(self) -> dict[str, Call]:
         remote, signed = self.remote, self.signed
+        part = self.node.split(0)
         return {
+            "Node.split.key": lambda n: self.node.split(0, n),
+            "Part.split.key": lambda n: part.split(0, n),
             "Node.signal.index": lambda n: self.node.signal(self.table, n),
             "Remote.put.index": lambda n: remote.put(n, [1]),
             "Remote.get.index": lambda n: remote.get(n, 1),
@@ -166,12 +192,22 @@ class Integers(unittest.TestCase):
             "Remote.fetch_add.index": lambda n: remote.fetch_add(n, 1),
             "Remote.compare_swap.index": lambda n: remote.compare_swap(n, 1, 1),
             "Remote.swap.index": lambda n: remote.swap(n, 1),
+            "Remote.fetch_and.index": lambda n: remote.fetch_and(n, 1),
+            "Remote.fetch_or.index": lambda n: remote.fetch_or(n, 1),
+            "Remote.fetch_xor.index": lambda n: remote.fetch_xor(n, 1),
+            "Remote.fetch_min.index": lambda n: remote.fetch_min(n, 1),
+            "Remote.fetch_max.index": lambda n: remote.fetch_max(n, 1),
             "Remote.put_signal.add": lambda n: remote.put_signal(0, [1], 8, add=n),
             "Remote.put_signal.set": lambda n: remote.put_signal(0, [1], 8, set=n),
             "Chain.fetch_add.add": lambda n: Chain().fetch_add(0, n),
             "of int64: fetch_add": lambda n: signed.fetch_add(0, n),
             "of int64: compare": lambda n: signed.compare_swap(0, n, 1),
             "of int64: swap": lambda n: signed.swap(0, n),
+            "of int64: fetch_and": lambda n: signed.fetch_and(0, n),
+            "of int64: fetch_or": lambda n: signed.fetch_or(0, n),
+            "of int64: fetch_xor": lambda n: signed.fetch_xor(0, n),
+            "of int64: fetch_min": lambda n: signed.fetch_min(0, n),
+            "of int64: fetch_max": lambda n: signed.fetch_max(0, n),
             "remote[n]": lambda n: remote[n],
             "remote[n] = ": lambda n: remote.__setitem__(n, 1),
         }
@@ -193,6 +229,8 @@ class Integers(unittest.TestCase):
         self.assertEqual(self.signed.swap(0, -(2**63)).wait(), -2)
         self.assertEqual(self.remote.compare_swap(0, 2**63, 0).wait(), 2**63)
         self.remote.put_signal(1, [5], 0, add=-1).wait()
+        self.assertEqual(self.node.split(0, -(2**63)).split(2**64 - 2, -1).size, 1)
+        self.assertRaises(OverflowError, self.node.split, 2**64 - 1)
         self.assertEqual(list(self.table[:2]), [2**64 - 1, 5])
         with self.assertRaises(OverflowError):
             self.signed.swap(0, 2**63)

@@ -145,7 +145,7 @@ class Node:
     def split(self, colour: int | None, key: int = 0) -> Part | None:
         """Splits the job: processes that give one colour are a part, in which they are ranked by key, and by rank where that is equal. None for a process that gives
         no colour. All processes of the job call it."""
-        colour = colour_of(colour)
+        colour, key = colour_of(colour), index_of(key, "a key")
         place = ffi.new("pw_part **")
         self._made_with_others(place, lib.pw_part_free, lambda node: lib.pw_split(node, colour, key, place), place)
         return Part(self, place[0]) if place[0] != ffi.NULL else None

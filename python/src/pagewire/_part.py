@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._conditional import in_thread, nanoseconds
 from ._errors import check
+from ._integers import count
+from ._integers import index as index_of
 from ._library import ffi, lib
 from ._token import Token
 from ._uses import Uses
@@ -31,11 +33,7 @@ def gather(mine: B, size: int, call: Any) -> list[B]:
 
 def colour_of(colour: int | None) -> int:
     """A colour as the library takes it."""
-    if colour is None:
-        return NO_PART
-    if not 0 <= colour < NO_PART:
-        raise OverflowError(f"a colour is a number from 0 to 2^64 - 2, not {colour}")
-    return colour
+    return NO_PART if colour is None else count(colour, "colours")
 
 
 class Part:
@@ -69,7 +67,7 @@ class Part:
     def job_rank(self, rank: int) -> int:
         """The rank in the job of a rank of the part."""
         found = ffi.new("size_t *")
-        check(lib.pw_part_job_rank(self._open(), rank, found))
+        check(lib.pw_part_job_rank(self._open(), count(rank, "ranks"), found))
         return int(found[0])
 
     def barrier(self, timeout: float | None = None) -> None:
@@ -95,12 +93,12 @@ class Part:
     def broadcast(self, root: int, data: bytes) -> bytes:
         """Gives the bytes of the process `root` of the part to all of it. All processes give as many; only root's count."""
         place = ffi.new("char[]", bytes(data) if data else 1)
-        self._in_thread(lib.pw_part_broadcast, root, place, len(data))
+        self._in_thread(lib.pw_part_broadcast, count(root, "ranks"), place, len(data))
         return bytes(ffi.buffer(place, len(data)))
 
     def split(self, colour: int | None, key: int = 0) -> Part | None:
         """Splits the part, as Node.split() splits the job. All its processes call it."""
-        colour = colour_of(colour)
+        colour, key = colour_of(colour), index_of(key, "a key")
         place = ffi.new("pw_part **")
 
         def call(_: Any) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
 from ._conditional import FOREVER, in_slices, nanoseconds
 from ._errors import TimeoutError, check
-from ._integers import word
+from ._integers import unsigned
 from ._library import ffi, lib
 from ._operation import SLICE, Operation
 
@@ -39,7 +39,7 @@ def comparison_of(**wished: int | None) -> tuple[int, int]:
     if len(given) != 1:
         raise TypeError(f"a signal is waited for by exactly one of {', '.join(_COMPARISONS)}")
     name, value = given[0]
-    return _COMPARISONS[name], word(value, "what a signal is waited for")
+    return _COMPARISONS[name], unsigned(value, "what a signal is waited for")
 
 
 def _late() -> TimeoutError:
