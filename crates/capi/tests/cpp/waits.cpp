@@ -38,7 +38,7 @@ static void operations(pw::node &node, pw::remote &remote)
 
     pollfd ready{node.descriptor(), POLLIN, 0};
     REQUIRE(poll(&ready, 1, 0) == 0);
-    auto put = remote.put(0, values, 8);
+    auto put = remote.put(0, pw::borrowed(values, 1));
     REQUIRE(poll(&ready, 1, 60000) == 1);
     put.wait();
     REQUIRE(poll(&ready, 1, 0) == 0);

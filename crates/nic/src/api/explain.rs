@@ -79,7 +79,11 @@ impl<F: Fabric> QueuePair<F> {
 
     fn report_until(self: &Arc<Self>, deadline: Instant) -> ConnectionReport {
         let attributes = *self.attributes.lock();
-        let (path, reason) = self.shown_path.lock().clone();
+        // The reason may have changed since the path was chosen: the kernel denies access to the peer.
+        let (path, reason) = match self.qpc.try_lock() {
+            Some(qpc) => (qpc.path_name(), qpc.path_reason().to_owned()),
+            None => self.shown_path.lock().clone(),
+        };
         let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
         // Given back before the QP context is waited for: who has that takes these.
         let (send_requests, retired) = {

@@ -254,6 +254,16 @@ impl<F: Fabric> QpContext<F> {
         sum
     }
 
+    /// How packets reach the peer.
+    pub fn path_name(&self) -> &'static str {
+        self.path.name()
+    }
+
+    /// Why the path is not a better one, as of now.
+    pub fn path_reason(&self) -> &str {
+        self.path.reason()
+    }
+
     /// Chooses the path to the peer (INIT to RTR).
     pub fn find_path(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
         queue_pair.services.tombstones.forget(queue_pair.number);
