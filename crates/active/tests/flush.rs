@@ -66,6 +66,28 @@ fn a_flush_covers_former_connections() {
     });
 }
 
+/// The caller's node has left, or the owner's: nobody would ever hand over an answer.
+#[test]
+fn a_flush_without_a_peer_ends() {
+    on_each_path("a_flush_without_a_peer_ends", || {
+        for leaves in ["caller", "owner"] {
+            let World { table, remote, log, caller, _owner: owner } = world();
+            remote.put_value(2 * PAGE, 1u64).wait().unwrap();
+            remote.flush_handled(None).wait().unwrap();
+            match leaves {
+                "caller" => drop(caller),
+                _ => drop((table, log, owner)),
+            }
+            for domain in [None, Some(0)] {
+                let flush = remote.flush_handled(domain);
+                assert!(flush.ends_within(PATIENCE), "{leaves}");
+                let error = flush.wait().unwrap_err();
+                assert!(matches!(error.failure, Failure::PeerLost { .. }), "{leaves}: {error:?}");
+            }
+        }
+    });
+}
+
 /// PAPERS AA-6: a flush begins the handling, whatever count or time a thread that serves the log sleeps for.
 #[test]
 fn a_flush_wakes_a_thread_that_waits_for_more() {

@@ -223,7 +223,8 @@ fn interval(seconds: &str) -> Result<Duration, String> {
     pagewire run --path udp --pcap /tmp/wire.pcap -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
     pagewire run --stats -- ib_write_bw --size 1048576 192.0.2.7\n  \
     pagewire run --watch writes=count,reads=count -- ./server\n  \
-    pagewire run --checkpoint saved,every=60 -- ./server\n\n\
+    pagewire run --checkpoint saved,every=60 -- ./server\n  \
+    pagewire run --device-name mlx5_0 -- ibv_rc_pingpong -d mlx5_0 -g 0\n\n\
     Exit status: the program's own; 126 if it cannot be run, 127 if it is not found,\n\
     128 + N if signal N ended it (with --stats or --watch), 125 if Pagewire itself failed,\n\
     2 for a wrong command line.")]

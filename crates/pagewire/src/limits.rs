@@ -13,7 +13,7 @@ pub const MAX_PEERS: usize = 4096;
 pub const SEND_DEPTH: u32 = 256;
 
 /// Connections to one peer for flushes of handlers that wait, beside the one of everything else. One flush more is in order behind another one.
-pub const FLUSH_CONNECTIONS: usize = 4;
+pub const FLUSH_CONNECTIONS: usize = 16;
 
 /// Completions that fit between two polls: all that [`MAX_PEERS`] and [`SEND_DEPTH`] allow.
 pub const COMPLETIONS: u32 = MAX_PEERS as u32 * SEND_DEPTH;

@@ -1,6 +1,6 @@
 //! Flushes of handlers: each waits at the peer, so it has another connection than the accesses behind it, which do not wait for handlers.
 
-use super::{Connection, Queues};
+use super::{Connection, Link, Queues};
 use crate::limits::FLUSH_CONNECTIONS;
 use crate::pending::AnyPending;
 use crate::waiting;
@@ -72,12 +72,18 @@ impl Flushes {
 }
 
 impl Connection {
-    /// Starts a flush of handlers, once everything has ended that was started before. Gives the connection by which it goes.
+    /// Starts a flush of handlers, once everything has ended that was started before. Gives the connection by which it goes. With a lost peer, or a
+    /// node that has left, it ends as any operation.
     pub fn start_flush(self: &Arc<Self>, flush: Arc<AnyPending>) -> Arc<Connection> {
         if self.is_forked() {
             return self.clone();
         }
         let mut queues = self.queues.lock();
+        if let Link::Down { .. } = queues.link {
+            drop(queues);
+            self.start([flush]);
+            return self.clone();
+        }
         let before: Vec<_> = queues.unfinished().filter(|pending| !pending.is_ended()).cloned().collect();
         let connection = queues.flushes.connection(self);
         // Flushes of one connection stay in order.
