@@ -57,7 +57,7 @@ impl Condvar {
 
     /// Wakes all threads that wait.
     pub fn notify_all(&self) {
-        self.notify(u32::MAX >> 1);
+        self.notify(futex::ALL);
     }
 
     #[inline]

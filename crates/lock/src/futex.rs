@@ -4,6 +4,9 @@ use rustix::thread::futex::{self, Flags, Timespec};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
+/// More threads than there can be.
+pub const ALL: u32 = u32::MAX >> 1;
+
 /// Sleeps while the word has this value, until a wake or the deadline. It may wake for no reason.
 pub fn wait(word: &AtomicU32, value: u32, deadline: Option<Instant>) {
     let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
@@ -15,6 +18,11 @@ pub fn wait(word: &AtomicU32, value: u32, deadline: Option<Instant>) {
 pub fn wake(word: &AtomicU32, most: u32) {
     // It fails for an address that is none only.
     let _ = futex::wake(word, Flags::PRIVATE, most);
+}
+
+/// Wakes all that sleep at the word.
+pub fn wake_all(word: &AtomicU32) {
+    wake(word, ALL);
 }
 
 fn timespec(time: Duration) -> Timespec {

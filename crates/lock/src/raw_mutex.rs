@@ -31,14 +31,15 @@ unsafe impl lock_api::RawMutex for RawMutex {
 
     #[inline]
     fn lock(&self) {
-        if !self.try_lock() {
+        if !self.take(FREE, LOCKED) {
             self.lock_slowly(None);
         }
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        self.0.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        // Whom it was granted to may have had it already, by the time of the grant.
+        self.take(FREE, LOCKED) || self.take(GRANTED, CONTENDED)
     }
 
     #[inline]
@@ -55,19 +56,17 @@ unsafe impl lock_api::RawMutex for RawMutex {
     }
 }
 
-// SAFETY: as for `RawMutex`: a lock that was not had in time changes no state from free to held.
+// SAFETY: both give true only behind a change from FREE or GRANTED to a held state, which one thread alone makes.
 unsafe impl lock_api::RawMutexTimed for RawMutex {
     type Duration = Duration;
     type Instant = Instant;
 
     fn try_lock_for(&self, timeout: Duration) -> bool {
-        use lock_api::RawMutex as _;
-        self.try_lock() || self.lock_slowly(Instant::now().checked_add(timeout))
+        self.take(FREE, LOCKED) || self.lock_slowly(Instant::now().checked_add(timeout))
     }
 
     fn try_lock_until(&self, timeout: Instant) -> bool {
-        use lock_api::RawMutex as _;
-        self.try_lock() || self.lock_slowly(Some(timeout))
+        self.take(FREE, LOCKED) || self.lock_slowly(Some(timeout))
     }
 }
 
@@ -98,17 +97,19 @@ impl RawMutex {
                 }
                 continue;
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return false;
-            }
             let waits = if wakes >= PATIENCE || state == STARVING { STARVING } else { CONTENDED };
             if state == waits || self.take(state, waits) {
+                // With its mark set: a wake that this thread has got is passed on by whoever has the lock now.
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return false;
+                }
                 futex::wait(&self.0, waits, deadline);
                 wakes += 1;
             }
         }
     }
 
+    #[inline]
     fn take(&self, from: u32, to: u32) -> bool {
         self.0.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }

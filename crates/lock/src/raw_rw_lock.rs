@@ -81,7 +81,11 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
 // SAFETY: the writer becomes the one reader, by one change of the word.
 unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
     unsafe fn downgrade(&self) {
-        self.0.fetch_sub(WRITER - 1, Ordering::Release);
+        if self.0.fetch_sub(WRITER - 1, Ordering::Release) & WAITERS != 0 {
+            // Readers come in beside this one. A writer among them sets the mark again.
+            self.0.fetch_and(!WAITERS, Ordering::Relaxed);
+            futex::wake_all(&self.0);
+        }
     }
 }
 
@@ -130,7 +134,7 @@ impl RawRwLock {
 
     fn forget_waiters(&self, state: u32) {
         let _ = self.0.compare_exchange(state, state & !WAITERS, Ordering::Relaxed, Ordering::Relaxed);
-        futex::wake(&self.0, u32::MAX >> 1);
+        futex::wake_all(&self.0);
     }
 
     /// Nobody has it, and threads wait.
@@ -140,6 +144,6 @@ impl RawRwLock {
             // Who has taken it since then leaves them to its own unlock.
             (state & (WRITER | READERS) == 0).then_some(state & !WAITERS)
         });
-        futex::wake(&self.0, u32::MAX >> 1);
+        futex::wake_all(&self.0);
     }
 }

@@ -9,6 +9,9 @@ use std::time::Duration;
 const THREADS: usize = 4;
 const ROUNDS: usize = 20_000;
 
+/// What is to happen happens by then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 #[test]
 fn one_thread_has_the_mutex() {
     static SUM: Mutex<usize> = Mutex::new(0);
@@ -173,4 +176,63 @@ fn child_has_locks_though_threads_of_its_parent_sleep() {
         drop(ended);
     });
     assert_eq!(forked.into_inner(), 20);
+}
+
+#[test]
+fn readers_that_sleep_come_in_when_the_writer_becomes_one() {
+    let lock = RwLock::new(7);
+    let writer = lock.write();
+    thread::scope(|scope| {
+        let (begun, begins) = channel();
+        let (read, reads) = channel();
+        for _ in 0..2 {
+            let (begun, read, lock) = (begun.clone(), read.clone(), &lock);
+            scope.spawn(move || {
+                begun.send(()).unwrap();
+                read.send(*lock.read()).unwrap();
+            });
+        }
+        (0..2).for_each(|_| begins.recv().unwrap());
+        // Most sleep by then; the outcome is the same for one that does not.
+        thread::sleep(Duration::from_millis(20));
+        let held = RwLockWriteGuard::downgrade(writer);
+        (0..2).for_each(|_| assert_eq!(reads.recv_timeout(PATIENCE), Ok(7)));
+        drop(held);
+    });
+}
+
+/// Whoever gives up at its deadline may just have been woken: then another one that sleeps is to be.
+#[test]
+fn waiters_with_deadlines_leave_nobody_asleep() {
+    let (mutex, ends) = (Mutex::new(0u64), AtomicBool::new(false));
+    let (done, ended) = channel();
+    thread::scope(|scope| {
+        let (mutex, ends) = (&mutex, &ends);
+        for thread in 0..3u64 {
+            scope.spawn(move || {
+                for round in 0u64.. {
+                    if ends.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let patience = Duration::from_nanos((round * 7 + thread * 13) % 3000);
+                    drop(mutex.try_lock_for(patience));
+                }
+            });
+        }
+        scope.spawn(move || {
+            for _ in 0..ROUNDS {
+                *mutex.lock() += 1;
+            }
+            done.send(()).unwrap();
+        });
+        let result = ended.recv_timeout(PATIENCE);
+        ends.store(true, Ordering::Relaxed);
+        // Whatever was left asleep is woken by this, so that the test ends.
+        (0..100).for_each(|_| {
+            drop(mutex.lock());
+            thread::sleep(Duration::from_micros(100));
+        });
+        assert_eq!(result, Ok(()));
+    });
+    assert!(mutex.try_lock().is_some(), "a mutex that nobody has can be had");
 }

@@ -96,7 +96,7 @@ impl Executor {
                 self.count_messages(placed.messages);
                 Ok(Answer::Placed(placed.packets))
             }
-            (None, Code::ReadRequest) => self.read(header, payload, reads, ops),
+            (None, Code::ReadRequest) => self.read(header, payload, (reads, link), ops),
             (None, Code::CompareSwap | Code::FetchAdd) => {
                 self.atomic(header, payload, code, reads.may_read, ops)
             }
@@ -109,7 +109,7 @@ impl Executor {
         &mut self,
         header: &Header,
         payload: Payload<'_>,
-        reads: Reads,
+        (reads, link): (Reads, &Link),
         ops: &mut E,
     ) -> Result<Answer, Stop> {
         let (Message::None, Some(reth)) = (self.placer.message, header.reth) else {
@@ -117,7 +117,9 @@ impl Executor {
         };
         let after = header.immediate.unwrap_or(0);
         let is_too_long = reth.length.checked_add(after).is_none_or(|all| all > limits::MAX_MESSAGE);
-        if !payload.is_empty() || is_too_long || !self.placer.rights.read || !reads.may_read {
+        // What more of a READ follows begins behind whole packets.
+        let is_cut = after > 0 && (reth.length == 0 || reth.length % link.response_mtu != 0);
+        if !payload.is_empty() || is_too_long || is_cut || !self.placer.rights.read || !reads.may_read {
             return Err(Stop::INVALID);
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };

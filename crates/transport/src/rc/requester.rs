@@ -507,8 +507,11 @@ impl Requester {
     /// Reports a work request that failed at this side, once it is the oldest.
     pub(super) fn complete_blocked<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
         let Some((id, status)) = self.blocked else { return };
-        if self.queue.front().is_some_and(|entry| entry.work.id == id) {
-            self.end_oldest(now, status, shared, ops);
+        match self.queue.front() {
+            Some(entry) if entry.work.id < id => {}
+            Some(entry) if entry.work.id == id => self.end_oldest(now, status, shared, ops),
+            // It was sent again only, and the peer had it by then.
+            _ => self.blocked = None,
         }
     }
 

@@ -61,6 +61,10 @@ impl Requester {
                 if missing {
                     return self.responses_missing(psn, now, shared, ops);
                 }
+                if self.unacked != psn {
+                    // What it acknowledges has ended the request behind that, too.
+                    return;
+                }
                 match status_of(nak) {
                     None => {
                         shared.counters.sequence_naks_received += 1;
@@ -534,6 +538,10 @@ impl Requester {
         shared.counters.rnr_naks_received += 1;
         let missing = self.acknowledge(psn, now, shared, ops);
         if shared.state != State::Alive {
+            return;
+        }
+        if !missing && self.unacked != psn {
+            // What it acknowledges has ended the request behind that, too.
             return;
         }
         if shared.fills_gaps() {

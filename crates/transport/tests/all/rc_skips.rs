@@ -155,6 +155,50 @@ fn failing_own_buffer_ends_one_request() {
     }
 }
 
+/// The NAK of a request acknowledges the one before it, with which a request ends that had failed here: nothing else does.
+#[test]
+fn refusal_of_a_request_that_failed_here_ends_no_other() {
+    for selective in [false, true] {
+        let mut pair = agreed(lossy(1024), 1);
+        pair = if selective { pair.selective() } else { pair };
+        pair.filter = Some(Box::new(|from, packet| from == 0 || is_nak(packet) || is_skip(packet)));
+        pair.post_zeroed(0, write(0, 10));
+        let failing = pair.post_zeroed(0, foreign(put, 9000));
+        pair.post_zeroed(0, fetch_add(16384, 2));
+        pair.post_zeroed(0, fetch_add(16384, 3));
+        (pair.ends[0].host.deny_transmit, pair.ends[0].host.deny_from) =
+            (Some((failing, Denial::LocalProtection)), 2048);
+        pair.run(2_000_000);
+        pair.filter = None;
+        pair.run(FOREVER);
+        assert_eq!(
+            statuses(&pair, 0),
+            [Status::Success, Status::LocalProtection, Status::Success, Status::Success],
+            "{selective}"
+        );
+        assert_eq!(pair.ends[1].host.memory.borrow()[16384], 5);
+        assert_alive(&pair);
+    }
+}
+
+/// What comes late of a READ that was refused asks for nothing: each is refused, and logged, once.
+#[test]
+fn refused_reads_are_refused_once_by_any_network() {
+    for seed in 0..20 {
+        let mut pair = agreed(lossy(1024), seed).selective();
+        pair.faults = Faults { loss: 0.05, duplication: 0.05, reordering: 0.2, ..Faults::default() };
+        for _ in 0..100 {
+            pair.post_zeroed(0, foreign(|remote| Operation::Read { remote }, 3000));
+            pair.run(FOREVER);
+            pair.post_zeroed(0, read(0, 3000));
+        }
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0).len(), 200);
+        assert_eq!(pair.ends[1].host.reads_refused, 100, "seed {seed}");
+        assert_alive(&pair);
+    }
+}
+
 /// A SKIP that is late, comes twice or names another request changes nothing.
 #[test]
 fn stale_skips_change_nothing() {

@@ -4,8 +4,8 @@ use pagewire_wire::{Header, Operation as Code};
 
 use super::Responder;
 use super::outputs::{ExecutedRead, Output, ReadResponses};
-use crate::rc::Shared;
 use crate::rc::execute::refusal;
+use crate::rc::{RefusalScope, Shared};
 use crate::{
     Denial, Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for,
 };
@@ -62,6 +62,10 @@ impl Responder {
         let executed = self.expected.since(psn);
         if !self.executor.placer.rights.read || reth.length > limits::MAX_MESSAGE || packets > executed {
             // Not a piece of what was executed.
+            return Disposition::Dropped(DropCause::Stale);
+        }
+        if shared.refusal == RefusalScope::Request && self.executed_read(psn, 1).is_none() {
+            // It was refused and skipped, or is long done: nobody waits for it, and no log is to have it twice.
             return Disposition::Dropped(DropCause::Stale);
         }
         let on_its_way = self.outputs.iter().chain(&self.replays).any(|output| match output {

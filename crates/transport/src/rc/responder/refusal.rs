@@ -117,11 +117,13 @@ impl Responder {
         if shared.refusal == RefusalScope::Connection || from != stop || !permitted.contains(&span) {
             return false;
         }
+        let is_skipped = |psn: Psn| psn.since(from) < span;
         // Responses to a READ that is over, in several requests.
         self.outputs.retain(|output| match output {
             Output::Refusal { .. } => false,
-            other => !(from..to).contains_psn(other.psn()),
+            other => !is_skipped(other.psn()),
         });
+        self.executed_reads.retain(|read| !is_skipped(read.psn));
         let answers = |output: &&Output| matches!(output, Output::Read(_) | Output::Atomic { .. });
         self.reads = self.outputs.iter().filter(answers).count() as u8;
         if self.expected.is_before(to) {
@@ -133,16 +135,5 @@ impl Responder {
         }
         (self.refused, self.refusal_due) = (None, false);
         true
-    }
-}
-
-/// Whether a PSN lies in a range of them.
-trait ContainsPsn {
-    fn contains_psn(&self, psn: Psn) -> bool;
-}
-
-impl ContainsPsn for std::ops::Range<Psn> {
-    fn contains_psn(&self, psn: Psn) -> bool {
-        psn.since(self.start) < self.end.since(self.start)
     }
 }

@@ -48,6 +48,8 @@ pub struct Host {
     pub events: Vec<Event>,
     pub sent: Vec<Packet>,
     pub atomics_run: usize,
+    /// READs that were refused: an access log has a record of each.
+    pub reads_refused: usize,
     pub invalidated: Vec<u32>,
     pub link: LinkState,
     /// Answers `Wait` this often.
@@ -98,6 +100,7 @@ impl Host {
             received: Vec::new(),
             completions: Vec::new(),
             failed: false,
+            reads_refused: 0,
             landed: Vec::new(),
             events: Vec::new(),
             sent: Vec::new(),
@@ -406,14 +409,17 @@ impl TransportOps for Host {
         !self.shares_receives
     }
 
-    fn check_remote(&mut self, remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
+    fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
         assert!(length > 0, "zero length is not checked");
         if self.waits() {
             return Outcome::Wait(self.reason());
         }
         match self.range(remote, length.into()) {
             Ok(_) => Outcome::Done(()),
-            Err(denial) => Outcome::Denied(denial),
+            Err(denial) => {
+                self.reads_refused += usize::from(right == Right::RemoteRead);
+                Outcome::Denied(denial)
+            }
         }
     }
 
