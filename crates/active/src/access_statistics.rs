@@ -8,7 +8,7 @@ use crate::log::{AccessLog, LogOptions, Logs};
 use crate::serve::Serving;
 use pagewire::access_log::{LoggedOperation, Source, Sources};
 use pagewire::{Atomic, Kind, Node, Region, RemoteRegion, Result, Rights, Token};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,6 +167,8 @@ impl AccessStatisticsOptions<'_> {
 /// # }
 /// ```
 ///
+/// A forked child finds that nothing was counted.
+///
 /// Dropped, it counts no more. The attributes stay: what would have been refused is, and nothing else is.
 pub struct AccessStatistics {
     counters: Arc<Counters>,
@@ -214,25 +216,27 @@ impl AccessStatistics {
     }
 
     /// Counts what has been logged: whatever had ended at its caller before this call is counted when it returns.
-    fn catch_up(&self) {
+    /// Counts what has come, and gives the sums. `None`: this is a forked child, where a thread of the parent may hold their lock.
+    fn catch_up(&self) -> Option<MutexGuard<'_, Sums>> {
+        self.log.check_owner().ok()?;
         self.log.drain(|access| self.counters.count(&access));
+        Some(self.counters.sums.lock())
     }
 
     /// All that was counted.
     pub fn total(&self) -> Counts {
-        self.catch_up();
-        self.counters.sums.lock().total
+        self.catch_up().map_or_else(Counts::default, |sums| sums.total)
     }
 
     /// What was counted of a page: zeros for one that the region does not have. An access of several pages counts in each.
     pub fn page(&self, page: usize) -> Counts {
-        self.catch_up();
+        drop(self.catch_up());
         self.counters.page(page)
     }
 
     /// The pages that were accessed most, and no page that was not: the first one most, of equal ones the lower.
     pub fn hottest(&self, most: usize) -> Vec<(usize, Counts)> {
-        self.catch_up();
+        drop(self.catch_up());
         let pages = (0..self.counters.pages).map(|page| (page, self.counters.page(page)));
         let mut pages: Vec<_> = pages.filter(|(_, counts)| counts.accesses() > 0).collect();
         pages.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.accesses()));
@@ -243,8 +247,7 @@ impl AccessStatistics {
     /// What each peer did, by the number of a source of its, which is one of its connections: see [`Node::sources`]. They are in the order of these
     /// numbers.
     pub fn sources(&self) -> Vec<(u64, Counts)> {
-        self.catch_up();
-        let sums = self.counters.sums.lock();
+        let Some(sums) = self.catch_up() else { return Vec::new() };
         let mut numbers: Vec<_> = sums.sources.iter().collect();
         // The latest connections have the highest numbers, mostly.
         numbers.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(**number));
@@ -267,8 +270,7 @@ impl AccessStatistics {
 
     /// Sets all counters to zero, and gives the total that there was. What ends at its caller later is counted anew.
     pub fn reset(&self) -> Counts {
-        self.catch_up();
-        let mut sums = self.counters.sums.lock();
+        let Some(mut sums) = self.catch_up() else { return Counts::default() };
         let before = std::mem::take(&mut *sums).total;
         self.counters.words.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
         before

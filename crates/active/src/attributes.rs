@@ -128,14 +128,16 @@ impl PageSetting<'_> {
             }
             _ => return Ok(self.flags),
         };
-        Err(Error::Contradiction(wrong))
+        Err(contradiction(wrong))
     }
 
     /// Sets the attributes, with records in a log (E=1).
     ///
     /// # Errors
-    /// `Contradiction`: puts are refused, and redirected or logged with their data, too. Else as those of [`Region::set_attributes`].
+    /// `Argument`: puts are refused, and redirected or logged with their data, too. Else as those of [`Region::set_attributes`].
     pub fn to(self, log: &AccessLog) -> Result<()> {
+        // A forked child may have pages of its own, and a log of its parent.
+        log.check_owner()?;
         let flags = self.checked()?;
         let user_domain = log.user_domain();
         (self.set)(self.bytes, PageAttributes { flags: flags | PageFlags::TO_ACCESS_LOG, user_domain })
@@ -145,12 +147,12 @@ impl PageSetting<'_> {
     /// [`Node::take_logged_faults`](pagewire::Node::take_logged_faults) reads.
     ///
     /// # Errors
-    /// `Contradiction`: puts are redirected, which takes an access log; or as [`to`](Self::to) says. Else as those of
+    /// `Argument`: puts are redirected, which takes an access log; or as [`to`](Self::to) says. Else as those of
     /// [`Region::set_attributes`].
     pub fn to_fault_log(self) -> Result<()> {
         let flags = self.checked()?;
         if self.redirects_puts {
-            return Err(Error::Contradiction("puts are redirected, and there is no access log to take them"));
+            return Err(contradiction("puts are redirected, and there is no access log to take them"));
         }
         (self.set)(self.bytes, PageAttributes { flags, user_domain: 0 })
     }
@@ -158,14 +160,19 @@ impl PageSetting<'_> {
     /// Sets attributes that log nothing: ordinary pages, or pages that refuse gets or puts.
     ///
     /// # Errors
-    /// `Contradiction`: something is to be logged. Else as those of [`Region::set_attributes`].
+    /// `Argument`: something is to be logged. Else as those of [`Region::set_attributes`].
     pub fn set(self) -> Result<()> {
         let flags = self.checked()?;
         if flags.intersects(LOGGING) {
-            return Err(Error::Contradiction(
+            return Err(contradiction(
                 "accesses are to be logged: name their log by `to`, or `to_fault_log`",
             ));
         }
         (self.set)(self.bytes, PageAttributes { flags, user_domain: 0 })
     }
+}
+
+/// Attributes that contradict each other, or need a log.
+fn contradiction(why: &str) -> Error {
+    Error::Argument { what: "attributes of pages", why: why.to_owned() }
 }

@@ -82,8 +82,7 @@ impl Address {
         });
         let Some((token, length, domain)) = whole.filter(|_| bytes.len() == Address::LEN) else {
             let why = format!("it has {} bytes, and these are {}: send it whole", Address::LEN, bytes.len());
-            let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-            return Err(Error::System { what: "an address of batches".into(), why });
+            return Err(Error::Argument { what: "an address of batches", why });
         };
         Ok(Address { mailbox: Token::from_bytes(token)?, length, domain })
     }

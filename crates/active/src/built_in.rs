@@ -45,6 +45,7 @@ use crate::log::{AccessLog, Logs};
 use crate::serve::Serving;
 use chain::refused;
 use pagewire::{Atomic, Error, Node, Region, RemoteRegion, Result, Rights, Token};
+use pagewire_memory::fork::Owner;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -257,6 +258,7 @@ pub struct RemoteBuiltIns {
     domain: u16,
     /// Where answers come, one at a time.
     answers: Mutex<Answers>,
+    owner: Owner,
 }
 
 struct Answers {
@@ -274,23 +276,26 @@ impl RemoteBuiltIns {
         let domain = (address.len() == ADDRESS_LEN).then(|| address.last_chunk()).flatten();
         let Some(domain) = domain.map(|bytes| u16::from_le_bytes(*bytes)) else {
             let why = format!("it has {ADDRESS_LEN} bytes, and these are {}: send it whole", address.len());
-            let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-            return Err(Error::System { what: "an address of built-in handlers".into(), why });
+            return Err(Error::Argument { what: "an address of built-in handlers", why });
         };
         let token = |index: usize| Token::from_bytes(&address[index * Token::LEN..(index + 1) * Token::LEN]);
         let (mailbox, memory) = (node.open(&token(0)?)?, node.open(&token(1)?)?);
         let region = node.zeroed::<u64>(MESSAGE / 8)?;
         let token = region.export(Rights::WRITE)?;
         let answers = Mutex::new(Answers { region, token, number: 0 });
-        Ok(RemoteBuiltIns { mailbox, memory, domain, answers })
+        Ok(RemoteBuiltIns { mailbox, memory, domain, answers, owner: Owner::this_process() })
     }
 
     /// Runs a chain, and gives what each of its steps has found.
     ///
     /// # Errors
     /// `Range`, `Alignment`: a step leaves the memory, or is misaligned; `System`: it finds an area full, or the chain is none. The steps before it
-    /// were run. Those of operations: the owner is lost.
+    /// were run. Those of operations: the owner is lost. `Forked`.
     pub fn run(&self, chain: &Chain) -> Result<Vec<Outcome>> {
+        // A thread of the parent may hold the lock below.
+        if !self.owner.is_this_process() {
+            return Err(Error::Forked);
+        }
         chain.check()?;
         if chain.is_narrow() {
             if let Some(outcome) = self.memory.with_words(|words| chain.run(words)) {

@@ -20,6 +20,7 @@ use crate::serve::Serving;
 use pagewire::access_log::LoggedOperation;
 use pagewire::{Node, RemoteRegion};
 use pagewire_checkpoint::{PeerWrites, Saver, WrittenPages};
+use pagewire_memory::fork::Owner;
 use std::path::Path;
 
 type Result<T> = std::result::Result<T, CheckpointError>;
@@ -149,6 +150,7 @@ pub struct Checkpoint {
     log: Option<(AccessLog, Serving)>,
     /// A region that other processes map has not been warned of yet.
     warns_of_shared: bool,
+    owner: Owner,
 }
 
 impl Checkpoint {
@@ -165,6 +167,8 @@ impl Checkpoint {
     /// # Errors
     /// As those of [`open`](Self::open).
     pub fn open_with(node: &Node, path: impl AsRef<Path>, options: &CheckpointOptions) -> Result<Checkpoint> {
+        // Before the file is made.
+        node.check_owner()?;
         let method = options.local_writes.unwrap_or_else(LocalWrites::best);
         if method == LocalWrites::None {
             log::warn!(
@@ -178,7 +182,12 @@ impl Checkpoint {
             true => Some(log_of(node, saver.written().clone())?),
             false => None,
         };
-        Ok(Checkpoint { saver, log, warns_of_shared: true })
+        Ok(Checkpoint { saver, log, warns_of_shared: true, owner: Owner::this_process() })
+    }
+
+    /// Refuses a forked child: the file, the pages that are watched and the locks are its parent's.
+    fn check_owner(&self) -> Result<()> {
+        if self.owner.is_this_process() { Ok(()) } else { Err(pagewire::Error::Forked.into()) }
     }
 
     /// How writes of this process are seen.
@@ -211,6 +220,7 @@ impl Checkpoint {
     /// `Regions`: the file has others. `File`: it could not be written; the checkpoints before stay, and what was to be saved comes with the
     /// next one. `Watch`: the kernel refused; the next save is full.
     pub fn save_all(&mut self, regions: &[&dyn Memory], note: &[u8]) -> Result<Saved> {
+        self.check_owner()?;
         let puts = LoggedPuts { log: self.log.as_ref().map(|(log, _)| log), regions };
         let saved = with_saved(regions, |saved| self.saver.save(saved, note, &puts))?;
         if let Some((address, bytes)) = self.saver.shared().filter(|_| self.warns_of_shared) {
@@ -241,6 +251,7 @@ impl Checkpoint {
         regions: &[&dyn Memory],
         note: &[u8],
     ) -> Result<Saved> {
+        self.check_owner()?;
         let flush = |peer: &&RemoteRegion| -> Result<()> {
             peer.flush()?;
             peer.flush_handled(None).wait()?;
@@ -255,6 +266,7 @@ impl Checkpoint {
     /// # Errors
     /// As those of [`restore_all`](Self::restore_all).
     pub fn restore(&mut self, region: &impl Memory) -> Result<Option<Restored>> {
+        self.check_owner()?;
         match self.numbers() {
             Some((_, last)) => self.restore_all(last, &[region]).map(Some),
             None => Ok(None),
@@ -267,6 +279,7 @@ impl Checkpoint {
     /// # Errors
     /// `NoSuchNumber`, `Regions`, `Damaged`, `File`: nothing was changed. `Watch`: the next save is full.
     pub fn restore_all(&mut self, number: u64, regions: &[&dyn Memory]) -> Result<Restored> {
+        self.check_owner()?;
         let puts = LoggedPuts { log: self.log.as_ref().map(|(log, _)| log), regions };
         with_saved(regions, |saved| Ok(self.saver.restore(number, saved, &puts)?))
     }
@@ -277,6 +290,7 @@ impl Checkpoint {
     /// # Errors
     /// As those of [`restore_all`](Self::restore_all), and of an exchange between all processes.
     pub fn restore_together(&mut self, node: &Node, regions: &[&dyn Memory]) -> Result<Option<Restored>> {
+        self.check_owner()?;
         let (first, last) = self.numbers().unwrap_or((u64::MAX, 0));
         let all = node.all_gather_bytes(&[first.to_le_bytes(), last.to_le_bytes()].concat())?;
         let number_at = |bytes: &[u8], at: usize| {

@@ -230,7 +230,7 @@ impl HashTable {
     /// Writes a checkpoint of the volume of this process to its file, so that its logs begin anew. Others go on meanwhile. Of a durable table.
     ///
     /// # Errors
-    /// `System`: the table is not durable; the file cannot be written, and the logs have all that they had.
+    /// `Argument`: the table is not durable. `System`: the file cannot be written, and the logs have all that they had.
     pub fn checkpoint(&self) -> Result<()> {
         self.own.check_owner()?;
         self.own.checkpoint()
@@ -240,7 +240,7 @@ impl HashTable {
     /// behind everything that this process did to the same key before.
     ///
     /// # Errors
-    /// `System`: the key is 0, or the value longer than [`MAX_VALUE`]. `NoMemory`, `Heap`: the volume cannot grow. Those of puts and gets: any message to
+    /// `Argument`: the key is 0, or the value longer than [`MAX_VALUE`]. `NoMemory`, `Heap`: the volume cannot grow. Those of puts and gets: any message to
     /// the same owner since the last flush may be lost, so do everything since then again.
     #[inline]
     pub fn insert(&self, key: u64, value: &[u8]) -> Result<()> {
@@ -303,7 +303,7 @@ impl HashTable {
     /// Deletes the value of a key, if there is one: when this returns, or else when [`flush`](Self::flush) does.
     ///
     /// # Errors
-    /// `System`: the key is 0. Those of puts.
+    /// `Argument`: the key is 0. Those of puts.
     pub fn delete(&self, key: u64) -> Result<()> {
         self.own.check_owner()?;
         check(key, &[])?;
@@ -378,13 +378,14 @@ impl HashTable {
     /// ```
     ///
     /// # Errors
-    /// `System`: the key is 0, or both values together are longer than [`MAX_VALUE`]; else as those of [`insert`](Self::insert). Where an owner is lost
+    /// `Argument`: the key is 0, or both values together are longer than [`MAX_VALUE`]; else as those of [`insert`](Self::insert). Where an owner is lost
     /// meanwhile it may have happened.
     pub fn compare_and_set(&self, key: u64, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.own.check_owner()?;
         check(key, &[])?;
         let swap = Swap { key, expected, new };
         if !is_swap(&swap) {
-            return Err(refused_element(&format!("both values together have more than {MAX_VALUE} bytes")));
+            return Err(refused_element(format!("both values together have more than {MAX_VALUE} bytes")));
         }
         match self.member_of(key) {
             Some(member) => member.compare_and_set(self.rank, &swap, &self.own),
@@ -419,6 +420,7 @@ impl HashTable {
     /// # Errors
     /// Those of [`lookup`](Self::lookup). The cursor stays.
     pub fn next_elements(&self, cursor: &mut TableCursor) -> Result<Vec<Element>> {
+        self.own.check_owner()?;
         while let Some(member) = self.members.get(cursor.rank) {
             let part = match member {
                 Some(member) => member.part(cursor.hash)?,
@@ -440,6 +442,7 @@ impl HashTable {
     /// # Errors
     /// `System`: a process has written over it.
     pub fn statistics(&self) -> Result<VolumeStatistics> {
+        self.own.check_owner()?;
         self.own.statistics()
     }
 
@@ -463,22 +466,20 @@ fn refuse_operations(options: &TableOptions) -> Result<()> {
 }
 
 fn not_durable(why: &str) -> pagewire::Error {
-    let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-    pagewire::Error::System { what: "a durable hash table".into(), why }
+    pagewire::Error::Argument { what: "a durable hash table", why: why.to_owned() }
 }
 
 fn check(key: u64, value: &[u8]) -> Result<()> {
     if key == 0 {
-        return Err(refused_element("the key is 0, which marks an empty cell: take another one"));
+        return Err(refused_element("the key is 0, which marks an empty cell: take another one".to_owned()));
     }
     if value.len() > MAX_VALUE {
         let why = format!("its value has {} bytes, and {MAX_VALUE} are the most", value.len());
-        return Err(refused_element(&why));
+        return Err(refused_element(why));
     }
     Ok(())
 }
 
-fn refused_element(why: &str) -> pagewire::Error {
-    let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-    pagewire::Error::System { what: "an element of a hash table".into(), why }
+fn refused_element(why: String) -> pagewire::Error {
+    pagewire::Error::Argument { what: "an element of a hash table", why }
 }

@@ -147,7 +147,7 @@ pub(crate) enum Found {
 impl Shared {
     /// Hands one record to a handler, after which it counts as handled, also where the handler panics.
     pub fn handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
-        if self.raw.check_owner().is_err() {
+        if self.check_owner().is_err() {
             return Found::Nothing;
         }
         self.handle_with(&self.data.lock(), handler)
@@ -155,7 +155,7 @@ impl Shared {
 
     /// [`handle_one`](Self::handle_one), unless another thread is at it.
     fn try_handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
-        if self.raw.check_owner().is_err() {
+        if self.check_owner().is_err() {
             return Found::Nothing;
         }
         match self.data.try_lock() {
@@ -204,12 +204,22 @@ impl Shared {
         self.raw.wake();
     }
 
+    /// Refuses a forked child.
+    pub fn check_owner(&self) -> Result<()> {
+        self.raw.check_owner()
+    }
+
     pub fn is_slept_for(&self) -> bool {
         self.raw.is_asleep()
     }
 }
 
 impl AccessLog {
+    /// Refuses a forked child. To be called before any lock is taken: a thread of the parent may hold it.
+    pub(crate) fn check_owner(&self) -> Result<()> {
+        self.shared.check_owner()
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -269,7 +279,7 @@ impl AccessLog {
         events: &Events,
         handler: impl FnMut(Access<'_>) + Send + 'static,
     ) -> Result<Serving> {
-        self.shared.raw.check_owner()?;
+        self.check_owner()?;
         Serving::start(self.shared.clone(), handler, Some(*events))
     }
 
@@ -278,7 +288,7 @@ impl AccessLog {
     /// # Errors
     /// As those of [`serve`](Self::serve).
     pub fn serve_polling(&self, handler: impl FnMut(Access<'_>) + Send + 'static) -> Result<Serving> {
-        self.shared.raw.check_owner()?;
+        self.check_owner()?;
         Serving::start(self.shared.clone(), handler, None)
     }
 }

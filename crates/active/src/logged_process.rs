@@ -258,6 +258,7 @@ impl LoggedProcess {
     /// # Errors
     /// As those of [`Region::export`].
     pub fn ticket(&self, peer: usize) -> Result<Ticket> {
+        self.node.check_owner()?;
         let logs = self.shared.logs.get(peer).ok_or(LoggedProcessError::NotConnected { rank: peer })?;
         let memory = || self.memory.export(Rights::READ | Rights::WRITE);
         let memory = [memory()?, memory()?];
@@ -279,6 +280,7 @@ impl LoggedProcess {
     /// # Errors
     /// `Ticket`; as those of [`Node::open`], of a get and of a put.
     pub fn connect(&mut self, ticket: &Ticket) -> Result<()> {
+        self.node.check_owner()?;
         let rank = ticket.from as usize;
         if ticket.to as usize != self.rank || rank >= self.peers.len() {
             return Err(LoggedProcessError::Ticket { rank: self.rank, why: "it is for another one" });
@@ -306,6 +308,7 @@ impl LoggedProcess {
     /// # Errors
     /// `NotConnected`; `Lost`; as those of a get.
     pub fn replay(&mut self) -> Result<()> {
+        self.node.check_owner()?;
         if !self.must_replay {
             return Err(LoggedProcessError::Order(
                 "this process was not restored: there is nothing to replay",
@@ -382,6 +385,7 @@ impl LoggedProcess {
     /// `Order`: [`replay`](Self::replay) was not called. `Unlogged`: somebody has changed the memory by an atomic, or by another token than those
     /// of tickets.
     pub fn next_epoch(&mut self) -> Result<()> {
+        self.node.check_owner()?;
         // What has ended before the barrier is seen, though no thread has come to it yet.
         self.log.drain(|access| self.shared.handle(&access));
         self.check_replayed()?;
@@ -415,6 +419,7 @@ impl LoggedProcess {
     /// # Errors
     /// `Full`; `Pagewire`: the peer is lost. Then the put is logged: it is made by [`connect`](Self::connect).
     pub fn put(&mut self, rank: usize, offset: u64, data: &[u8]) -> Result<()> {
+        self.node.check_owner()?;
         self.check_replayed()?;
         let logs = self.shared.logs.get(rank).ok_or(LoggedProcessError::NotConnected { rank })?;
         let peer = &mut self.peers[rank];
@@ -441,6 +446,7 @@ impl LoggedProcess {
     /// # Errors
     /// `Full`, `Diverged`; `Pagewire`: the peer is lost. The same get may be made again when another process is in its place.
     pub fn get(&mut self, rank: usize, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.node.check_owner()?;
         self.check_replayed()?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).map_err(|_| pagewire::Error::NoMemory(length as u64))?;
@@ -483,6 +489,7 @@ impl LoggedProcess {
     /// # Errors
     /// As those of [`Checkpoint::save_all`]; `Order`: the process is replaying; `Unlogged`.
     pub fn checkpoint(&mut self, note: &[u8]) -> Result<u64> {
+        self.node.check_owner()?;
         if self.repeats() {
             return Err(LoggedProcessError::Order(
                 "this process repeats its work: it can save again when it is where it was",

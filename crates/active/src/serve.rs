@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::log::{Events, Found, Shared};
 use pagewire::{Error, Result};
+use pagewire_memory::fork::Owner;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub struct Serving {
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
     /// A forked child has no such thread.
-    process: u32,
+    owner: Owner,
 }
 
 impl Serving {
@@ -55,7 +56,7 @@ impl Serving {
         let thread = std::thread::Builder::new().name("pagewire-log".into()).spawn(run);
         let thread =
             thread.map_err(|why| Error::System { what: "a thread for an access log".into(), why })?;
-        Ok(Serving { log, counts, thread: Some(thread), process: std::process::id() })
+        Ok(Serving { log, counts, thread: Some(thread), owner: Owner::this_process() })
     }
 
     /// What it has done so far.
@@ -85,7 +86,14 @@ impl Serving {
 
     fn stop(&mut self) {
         self.counts.ends.store(true, Ordering::Release);
-        if self.is_in_handler() || self.process != std::process::id() {
+        if !self.owner.is_this_process() {
+            // To drop the handle detaches a thread, which may be one of the child's that has the same number.
+            if let Some(thread) = self.thread.take() {
+                std::mem::forget(thread);
+            }
+            return;
+        }
+        if self.is_in_handler() {
             return;
         }
         if let Some(thread) = self.thread.take() {

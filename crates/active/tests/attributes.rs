@@ -5,7 +5,7 @@ mod other;
 
 use other::on_each_path;
 use pagewire::access_log::{LoggedOperation, PageAttributes, PageFlags};
-use pagewire::{Node, Region, RemoteRegion, Rights};
+use pagewire::{Failure, Node, Region, RemoteRegion, Rights, Rule, Side};
 use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
 
 const PAGE: u64 = 4096;
@@ -503,5 +503,32 @@ fn a_flush_ends_when_handlers_have_returned() {
         }
         let summary = serving.end();
         assert_eq!((summary.handled, summary.panicked), (count, 1));
+    });
+}
+
+/// Behind a refused access nothing of its operation is done; before it all is, and the failure says how much. Other operations go on.
+#[test]
+fn a_refusal_within_an_operation_says_what_has_landed() {
+    on_each_path("a_refusal_within_an_operation_says_what_has_landed", || {
+        let world = world(3);
+        let World { table, remote, .. } = &world;
+        table.attributes(PAGE..2 * PAGE).refuse_puts().set().unwrap();
+        for (offsets, expected) in [([0, 2 * PAGE, PAGE], 128), ([0, PAGE, 2 * PAGE], 64), ([PAGE, 0, 8], 0)]
+        {
+            (0..3 * PAGE as usize / 8).for_each(|word| table.set(word, 0).unwrap());
+            let put = remote.put_scattered(&offsets.map(|offset| (offset, 64)), vec![7u8; 192]);
+            // Started behind it, and not by it.
+            let others = [remote.put_value(512, 9u64), remote.put_value(2 * PAGE + 512, 9u64)];
+            let failure = put.wait().unwrap_err().failure;
+            let landed = match failure {
+                Failure::Refused { landed, side: Side::Target, rule: Rule::Key, .. } => landed,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(landed, expected, "{offsets:?}");
+            let pieces_there = offsets.iter().filter(|offset| table.get(**offset as usize / 8).unwrap() != 0);
+            assert_eq!(pieces_there.count() as u64 * 64, expected, "{offsets:?}");
+            others.into_iter().for_each(|other| drop(other.wait().unwrap()));
+            assert_eq!((table.get(64).unwrap(), table.get(1024 + 64).unwrap()), (9, 9));
+        }
     });
 }

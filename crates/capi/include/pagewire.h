@@ -1898,7 +1898,7 @@ pw_error pw_get_scattered_start(pw_remote *remote,
 
 /**
  * Puts buffer in pieces of piece bytes, the first at offset, each stride bytes behind the one before: a column of a matrix. It waits until all
- * are there.
+ * are there. The last piece is shorter where length is no multiple of piece. Pieces with a stride below piece overlap: the later one stays.
  *
  * As pw_put_scattered().
  */
@@ -2622,7 +2622,7 @@ pw_error pw_table_free(pw_table *table);
  * Sets the value of a key, which is added if it is new. It has happened when pw_table_flush() has returned, and behind everything that this process did to
  * the same key before.
  *
- * value: length bytes, NULL if there are none. PW_ARGUMENT; PW_SYSTEM: the key is 0, or the value too long; PW_NO_MEMORY, PW_HEAP: the volume cannot grow;
+ * value: length bytes, NULL if there are none. PW_ARGUMENT, also: the key is 0, or the value too long; PW_NO_MEMORY, PW_HEAP: the volume cannot grow;
  * else as pw_put() and pw_get().
  */
 pw_error pw_table_insert(pw_table *table,
@@ -2668,7 +2668,7 @@ pw_error pw_table_flush(pw_table *table);
 
 /**
  * Gives the volume of this process so many cells, and spare ones for all of its elements at least, and leaves the bytes of values out that nothing names any
- * more.
+ * more. cells: 0 is taken as 1.
  *
  * PW_NO_MEMORY, PW_HEAP: there is none for it, and it stays as it was.
  */
@@ -2717,7 +2717,7 @@ pw_error pw_table_clear(pw_table *table);
  * behind everything that this process did to the same key before.
  *
  * expected: of expected_length bytes. value: the new one, of length bytes. A length of PW_ABSENT stands for no value, so this inserts a key that is not there,
- * replaces or deletes a value. *was_set: gets 1, or 0 if the value is another one than expected. PW_ARGUMENT; PW_SYSTEM: the key is 0, or both values together
+ * replaces or deletes a value. *was_set: gets 1, or 0 if the value is another one than expected. PW_ARGUMENT, also: the key is 0, or both values together
  * are too long; else as pw_table_insert(). Where a process is lost meanwhile it may have happened.
  */
 pw_error pw_table_compare_and_set(pw_table *table,
@@ -2765,7 +2765,7 @@ pw_error pw_table_ticket(pw_table *table, pw_volume_ticket *ticket);
 /**
  * Writes a checkpoint of the volume of this process to its file, so that its logs begin anew. Others go on meanwhile. A log that is full asks for one, too.
  *
- * PW_SYSTEM: the table is not durable; or the file cannot be written, and the logs have all that they had.
+ * PW_ARGUMENT: the table is not durable. PW_SYSTEM: the file cannot be written, and the logs have all that they had.
  */
 pw_error pw_table_checkpoint(pw_table *table);
 
@@ -2775,7 +2775,7 @@ pw_error pw_table_checkpoint(pw_table *table);
  *
  * unflushed: gets how many messages for that member were not flushed: if there are any, do everything since the last flush again. NULL if nobody asks.
  *
- * PW_SYSTEM: the rank is this process's own, or no member's; PW_TOKEN: the ticket is none; as pw_table_join().
+ * PW_ARGUMENT: the rank is this process's own, or no member's; PW_TOKEN: the ticket is none; as pw_table_join().
  */
 pw_error pw_table_readmit(pw_table *table,
                           size_t rank,

@@ -156,7 +156,7 @@ pub unsafe extern "C" fn pw_table_ticket(table: *mut pw_table, ticket: *mut pw_v
 
 /// Writes a checkpoint of the volume of this process to its file, so that its logs begin anew. Others go on meanwhile. A log that is full asks for one, too.
 ///
-/// PW_SYSTEM: the table is not durable; or the file cannot be written, and the logs have all that they had.
+/// PW_ARGUMENT: the table is not durable. PW_SYSTEM: the file cannot be written, and the logs have all that they had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_checkpoint(table: *mut pw_table) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn pw_table_checkpoint(table: *mut pw_table) -> pw_error {
 ///
 /// unflushed: gets how many messages for that member were not flushed: if there are any, do everything since the last flush again. NULL if nobody asks.
 ///
-/// PW_SYSTEM: the rank is this process's own, or no member's; PW_TOKEN: the ticket is none; as pw_table_join().
+/// PW_ARGUMENT: the rank is this process's own, or no member's; PW_TOKEN: the ticket is none; as pw_table_join().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_readmit(
     table: *mut pw_table,

@@ -257,7 +257,7 @@ impl From<Error> for Refusal {
             Error::Range { .. } => pw_error::PW_BOUNDS,
             Error::Alignment { .. } => pw_error::PW_ALIGNMENT,
             Error::Attributes(_) => pw_error::PW_BOUNDS,
-            Error::Contradiction(_) => pw_error::PW_ARGUMENT,
+            Error::Argument { .. } => pw_error::PW_ARGUMENT,
             Error::Timeout { .. } => pw_error::PW_TIMEOUT,
             Error::Limit { .. } => pw_error::PW_LIMIT,
             Error::Engine { .. } => pw_error::PW_ENGINE,

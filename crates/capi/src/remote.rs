@@ -369,7 +369,7 @@ unsafe fn scattered_get(
 }
 
 /// Puts buffer in pieces of piece bytes, the first at offset, each stride bytes behind the one before: a column of a matrix. It waits until all
-/// are there.
+/// are there. The last piece is shorter where length is no multiple of piece. Pieces with a stride below piece overlap: the later one stays.
 ///
 /// As pw_put_scattered().
 #[unsafe(no_mangle)]

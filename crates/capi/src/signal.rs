@@ -89,7 +89,7 @@ pub unsafe extern "C" fn pw_signal_wait(
         let signal = unsafe { signal_at(node, word) }?;
         let wished = |word| holds(&word, &value);
         let result = match nanoseconds {
-            PW_FOREVER => Ok(signal.wait_until(wished)),
+            PW_FOREVER => signal.wait_until(wished),
             bound => signal.wait_until_within(Duration::from_nanos(bound), wished),
         };
         if let Some(to) = to {
@@ -135,30 +135,30 @@ impl<'n> Wishes<'n> {
     }
 
     /// Waits until one is as wished, and gives the places of all that are. Empty: none in time.
-    fn wait_some(&self, nanoseconds: u64) -> Vec<usize> {
+    fn wait_some(&self, nanoseconds: u64) -> Result<Vec<usize>> {
         let patience = Duration::from_nanos(nanoseconds);
         let found =
-            pagewire::signal_wait_some(&self.signals, patience, |index, word| self.holds(index, word));
+            pagewire::signal_wait_some(&self.signals, patience, |index, word| self.holds(index, word))?;
         for index in 0..self.signals.len() {
             let seen = found.iter().find(|(place, _)| *place == index).map(|(_, word)| *word);
             self.tell(index, seen);
         }
-        found.into_iter().map(|(index, _)| self.places[index]).collect()
+        Ok(found.into_iter().map(|(index, _)| self.places[index]).collect())
     }
 
     /// Waits until all are as wished. False: they were not in time.
-    fn wait_all(&self, nanoseconds: u64) -> bool {
+    fn wait_all(&self, nanoseconds: u64) -> Result<bool> {
         let seen: Vec<Cell<u64>> = self.signals.iter().map(|_| Cell::new(0)).collect();
         let patience = Duration::from_nanos(nanoseconds);
         let holds = pagewire::signal_wait_all(&self.signals, patience, |index, word| {
             seen[index].set(word);
             self.holds(index, word)
-        });
+        })?;
         for (index, seen) in seen.iter().enumerate() {
             // Behind one that was not as wished nobody has looked.
             self.tell(index, holds.then(|| seen.get()));
         }
-        holds
+        Ok(holds)
     }
 
     /// Writes what a word was; `None`: what it is now.
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn pw_signal_wait_any(
         let wishes = unsafe { Wishes::new(node_of(node)?, wishes, count) }?;
         let first = match wishes.places.is_empty() {
             true => count,
-            false => *wishes.wait_some(nanoseconds).first().ok_or_else(late)?,
+            false => *wishes.wait_some(nanoseconds)?.first().ok_or_else(late)?,
         };
         // SAFETY: the caller's place for it (pagewire.h).
         unsafe { to.write(first) };
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn pw_signal_wait_some(
         if wishes.places.is_empty() {
             return Ok(());
         }
-        let met = wishes.wait_some(nanoseconds);
+        let met = wishes.wait_some(nanoseconds)?;
         for (number, index) in met.iter().enumerate() {
             // SAFETY: the caller's space for `count` of them (pagewire.h), and each place is named once.
             unsafe { first.add(number).write(*index) };
@@ -248,6 +248,6 @@ pub unsafe extern "C" fn pw_signal_wait_all(
     call(|| {
         // SAFETY: a pointer of this library, and so many wishes of the caller (pagewire.h).
         let wishes = unsafe { Wishes::new(node_of(node)?, wishes, count) }?;
-        if wishes.wait_all(nanoseconds) { Ok(()) } else { Err(late()) }
+        if wishes.wait_all(nanoseconds)? { Ok(()) } else { Err(late()) }
     })
 }

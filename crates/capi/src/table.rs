@@ -165,7 +165,7 @@ pub unsafe extern "C" fn pw_table_free(table: *mut pw_table) -> pw_error {
 /// Sets the value of a key, which is added if it is new. It has happened when pw_table_flush() has returned, and behind everything that this process did to
 /// the same key before.
 ///
-/// value: length bytes, NULL if there are none. PW_ARGUMENT; PW_SYSTEM: the key is 0, or the value too long; PW_NO_MEMORY, PW_HEAP: the volume cannot grow;
+/// value: length bytes, NULL if there are none. PW_ARGUMENT, also: the key is 0, or the value too long; PW_NO_MEMORY, PW_HEAP: the volume cannot grow;
 /// else as pw_put() and pw_get().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_insert(
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn pw_table_flush(table: *mut pw_table) -> pw_error {
 }
 
 /// Gives the volume of this process so many cells, and spare ones for all of its elements at least, and leaves the bytes of values out that nothing names any
-/// more.
+/// more. cells: 0 is taken as 1.
 ///
 /// PW_NO_MEMORY, PW_HEAP: there is none for it, and it stays as it was.
 #[unsafe(no_mangle)]

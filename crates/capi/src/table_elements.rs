@@ -117,7 +117,7 @@ pub unsafe extern "C" fn pw_table_clear(table: *mut pw_table) -> pw_error {
 /// behind everything that this process did to the same key before.
 ///
 /// expected: of expected_length bytes. value: the new one, of length bytes. A length of PW_ABSENT stands for no value, so this inserts a key that is not there,
-/// replaces or deletes a value. *was_set: gets 1, or 0 if the value is another one than expected. PW_ARGUMENT; PW_SYSTEM: the key is 0, or both values together
+/// replaces or deletes a value. *was_set: gets 1, or 0 if the value is another one than expected. PW_ARGUMENT, also: the key is 0, or both values together
 /// are too long; else as pw_table_insert(). Where a process is lost meanwhile it may have happened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_table_compare_and_set(

@@ -211,7 +211,6 @@ pub unsafe extern "C" fn pw_transaction_store_serve(
 fn refused(error: pagewire::Error) -> Refusal {
     let pagewire::Error::System { why, .. } = &error else { return error.into() };
     let code = match why.kind() {
-        ErrorKind::InvalidInput => pw_error::PW_ARGUMENT,
         ErrorKind::InvalidData => pw_error::PW_FILE,
         ErrorKind::ResourceBusy => pw_error::PW_IN_USE,
         _ => pw_error::PW_SYSTEM,

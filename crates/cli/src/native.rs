@@ -160,7 +160,7 @@ impl Pair<'_> {
         for round in rounds {
             let begun = Instant::now();
             if !self.is_caller {
-                comes.wait_until(|value| value >= round);
+                comes.wait_until(|value| value >= round)?;
             }
             buffer[last] = round;
             let own = std::mem::take(&mut buffer);
@@ -170,7 +170,7 @@ impl Pair<'_> {
                 self.remote.put(0, own)
             };
             if self.is_caller {
-                comes.wait_until(|value| value >= round);
+                comes.wait_until(|value| value >= round)?;
             }
             rows.push(begun.elapsed().as_secs_f64() * 1e6);
             buffer = put.wait()?;

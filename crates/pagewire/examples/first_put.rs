@@ -12,7 +12,7 @@ fn main() -> pagewire::Result<()> {
     let next = (node.rank() + 1) % node.size();
     let remote = node.open(&tokens[next])?;
     let put = remote.put_signal(0, vec![node.rank() as u64 + 100], remote.signal(8).add(1));
-    table.signal(8)?.wait_until(|count| count >= 1);
+    table.signal(8)?.wait_until(|count| count >= 1)?;
     put.wait()?;
 
     let before = (node.rank() + node.size() - 1) % node.size();

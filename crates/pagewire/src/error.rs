@@ -66,9 +66,9 @@ pub enum Error {
     /// Attributes cannot be set for these pages.
     #[error("attributes of pages: {0}")]
     Attributes(AttributeError),
-    /// Attributes that were asked for contradict each other, or need a log.
-    #[error("attributes of pages: {0}")]
-    Contradiction(&'static str),
+    /// An argument is none that the call takes, whatever the state of things.
+    #[error("{what}: {why}")]
+    Argument { what: &'static str, why: String },
     /// The engine refused.
     #[error("{what}: {why}")]
     Engine { what: &'static str, why: pagewire_nic::Error },

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::error::Failure;
 use crate::pending::{AnyPending, Sleep};
+use pagewire_memory::fork::Owner;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use std::task::{Context, Poll};
 pub struct Flush {
     connections: Vec<Arc<Connection>>,
     unfinished: Vec<(Arc<Connection>, Arc<AnyPending>)>,
-    /// The node is the parent\'s.
-    is_forked: bool,
+    /// Who started it. `None`: a forked child, of a node of its parent.
+    owner: Option<Owner>,
 }
 
 impl Flush {
@@ -42,12 +43,12 @@ impl Flush {
         };
         // The last ones end last, and are looked at first.
         let unfinished = connections.iter().flat_map(of).collect();
-        Flush { connections, unfinished, is_forked: false }
+        Flush { connections, unfinished, owner: Some(Owner::this_process()) }
     }
 
     /// That of a forked child, of a node of its parent: it ends at once.
     pub(crate) fn forked() -> Self {
-        Flush { connections: Vec::new(), unfinished: Vec::new(), is_forked: true }
+        Flush { connections: Vec::new(), unfinished: Vec::new(), owner: None }
     }
 
     /// Waits until everything has ended.
@@ -106,7 +107,7 @@ impl Flush {
 
     /// All failures are taken, also those behind the first.
     fn result(&self) -> Result<(), Failure> {
-        if self.is_forked {
+        if !self.owner.is_some_and(Owner::is_this_process) {
             return Err(Failure::Forked { operation: "flush" });
         }
         let failures: Vec<_> =

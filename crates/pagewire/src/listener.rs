@@ -212,12 +212,12 @@ impl Listener {
         }
     }
 
-    /// Something came from a stream, or its end.
     fn keep(&mut self, number: u64, stream: Stream) {
         let kept = KeptFromChildren::new(stream.socket().as_fd());
         self.streams.insert(number, Watched { _kept: kept, stream });
     }
 
+    /// Something came from a stream, or its end.
     fn read(&mut self, services: &Services, number: u64) {
         let Some(Watched { stream, .. }) = self.streams.remove(&number) else { return };
         let mut bytes = [0; MAX_MESSAGE + 1];

@@ -57,6 +57,9 @@ impl MappedFile {
         length: Option<u64>,
     ) -> Result<MappedFile> {
         let open = || -> io::Result<MappedFile> {
+            if let Some(length) = length {
+                check_length(length)?;
+            }
             let mut options = File::options();
             let file = options.read(true).write(true).create(length.is_some()).truncate(false).open(path)?;
             if let Some(length) = length {
@@ -188,5 +191,22 @@ impl MappedFile {
     pub fn sync(&self) -> Result<(), Error> {
         self.exported.check_owner()?;
         self.exported.memory().map.flush().map_err(system("a mapped file cannot be written back"))
+    }
+}
+
+/// Refuses a length before a file is made for it. Beyond the limit of the process the kernel would send SIGXFSZ (setrlimit(2)).
+fn check_length(length: u64) -> io::Result<()> {
+    let limit = pagewire_memory::file_size_limit().unwrap_or(u64::MAX);
+    match i64::try_from(length) {
+        Ok(_) if length <= limit => Ok(()),
+        Ok(_) => {
+            let why =
+                format!("{length} bytes are more than files may have here, which is {limit} (ulimit -f)");
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
+        }
+        Err(_) => {
+            let why = format!("{length} bytes are more than a file can have");
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
+        }
     }
 }

@@ -52,6 +52,7 @@ pub(crate) struct Whole<'w> {
 }
 
 /// What a process gives when the whole is split. A process without a colour gives nothing.
+#[derive(Clone, Copy)]
 struct Offer {
     colour: u64,
     key: i64,
@@ -82,6 +83,7 @@ impl Whole<'_> {
         key: i64,
         rank_of: impl Fn(usize) -> usize,
     ) -> Result<Option<Part>> {
+        self.services.check_owner()?;
         let given = match colour {
             None => None,
             Some(colour) => {
@@ -97,13 +99,14 @@ impl Whole<'_> {
         let Some((mailbox, own)) = given else { return Ok(None) };
         let mut members = Vec::new();
         for (rank, bytes) in offers.iter().enumerate() {
-            if let Some(offer) = Offer::from_bytes(bytes)?.filter(|offer| offer.colour == own.colour) {
+            // The own one has come by another process, too.
+            let offer = if rank == self.job.rank() { Some(own) } else { Offer::from_bytes(bytes)? };
+            if let Some(offer) = offer.filter(|offer| offer.colour == own.colour) {
                 members.push((offer.key, rank, offer.mailbox));
             }
         }
         members.sort_by_key(|(key, rank, _)| (*key, *rank));
-        let rank = members.iter().position(|(_, rank, _)| *rank == self.job.rank());
-        let rank = rank.unwrap_or_else(|| unreachable!("this process has given the colour"));
+        let rank = members.iter().take_while(|(_, rank, _)| *rank != self.job.rank()).count();
         let started_by =
             format!("a split, by colour {}, of what {} has joined", own.colour, self.job.started_by());
         let ranks = members.iter().map(|(_, rank, _)| rank_of(*rank)).collect();

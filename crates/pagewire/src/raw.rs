@@ -410,7 +410,7 @@ impl Node {
     /// static WORD: AtomicU64 = AtomicU64::new(3);
     /// // SAFETY: the word lives as long as the process, and is an atomic.
     /// let signal = unsafe { node.signal_raw(NonNull::from(&WORD).cast()) };
-    /// assert_eq!(signal.wait_until(|value| value >= 3), 3);
+    /// assert_eq!(signal.wait_until(|value| value >= 3)?, 3);
     /// # Ok(())
     /// # }
     /// ```

@@ -7,6 +7,7 @@ use crate::rights::Rights;
 use crate::services::{Export, Services};
 use crate::signal::Signal;
 use crate::token::Token;
+use pagewire_memory::fork::Owner;
 use pagewire_nic::{Attributes, PageAttributes};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
@@ -117,6 +118,7 @@ pub(crate) struct Exported<M> {
     memory: Option<M>,
     exports: Mutex<Vec<Arc<Export>>>,
     attributes: Mutex<Option<Arc<Attributes<Host>>>>,
+    owner: Owner,
 }
 
 impl<M> Exported<M> {
@@ -126,6 +128,7 @@ impl<M> Exported<M> {
             memory: Some(memory),
             exports: Mutex::default(),
             attributes: Mutex::default(),
+            owner: Owner::this_process(),
         }
     }
 
@@ -556,7 +559,7 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
 }
 
 impl<T: FromBytes + Immutable> Region<T, ReadOnly> {
-    /// Its elements.
+    /// Its elements. A forked child finds none: it does not have the memory.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -567,12 +570,12 @@ impl<T: FromBytes + Immutable> Region<T, ReadOnly> {
     /// # }
     /// ```
     pub fn as_slice(&self) -> &[T] {
-        self.block().read_only()
+        if self.exported.owner.is_this_process() { self.block().read_only() } else { &[] }
     }
 }
 
 impl Region<u64, Atomic> {
-    /// Its words.
+    /// Its words. A forked child finds none: it does not have the memory.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -585,7 +588,7 @@ impl Region<u64, Atomic> {
     /// # }
     /// ```
     pub fn words(&self) -> &[AtomicU64] {
-        &self.block().words()[..self.len()]
+        if self.exported.owner.is_this_process() { &self.block().words()[..self.len()] } else { &[] }
     }
 
     /// Copies bytes in, from `offset` on. The other bytes of the first and the last word stay what they are, whoever writes them.
@@ -619,7 +622,7 @@ impl Region<u64, Atomic> {
     /// let words = node.words(2)?;
     /// let remote = node.open(&words.export(Rights::ATOMIC)?)?;
     /// remote.signal_only(remote.signal(8).add(2)).wait()?;
-    /// assert_eq!(words.signal(1)?.wait_until(|count| count >= 2), 2);
+    /// assert_eq!(words.signal(1)?.wait_until(|count| count >= 2)?, 2);
     /// # Ok(())
     /// # }
     /// ```

@@ -220,7 +220,7 @@ impl RemoteRegion {
     /// # let table = node.zeroed::<u64>(16)?;
     /// # let remote = node.open(&table.export(Rights::all())?)?;
     /// let put = remote.put_signal(0, vec![5u64, 6], remote.signal(120).add(1));
-    /// table.signal(120)?.wait_until(|count| count == 1);
+    /// table.signal(120)?.wait_until(|count| count == 1)?;
     /// assert_eq!((table.get(0)?, table.get(1)?), (5, 6)); // behind the signal the bytes are there
     /// put.wait()?;
     /// # Ok(())

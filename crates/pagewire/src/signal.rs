@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// let remote = node.open(&inbox.export(Rights::WRITE | Rights::ATOMIC)?)?;
 /// // The bytes first, then the word at 120.
 /// let put = remote.put_signal(0, vec![5u64], remote.signal(120).add(1));
-/// let count = inbox.signal(120)?.wait_until(|count| count >= 1);
+/// let count = inbox.signal(120)?.wait_until(|count| count >= 1)?;
 /// assert_eq!((count, inbox.get(0)?), (1, 5));
 /// put.wait()?;
 /// # Ok(())
@@ -56,7 +56,7 @@ impl<'r> Signal<'r> {
         })
     }
 
-    /// Its value. What was put before the signal was set to it is visible behind this call.
+    /// Its value. What was put before the signal was set to it is visible behind this call. In a forked child of the owner it is 0.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -69,10 +69,14 @@ impl<'r> Signal<'r> {
     /// # }
     /// ```
     pub fn value(&self) -> u64 {
+        if self.completions.is_forked() {
+            // The child may not have the page.
+            return 0;
+        }
         self.word.load(Ordering::Acquire)
     }
 
-    /// Sets it, for instance before it is used again.
+    /// Sets it, for instance before it is used again. A forked child of the owner sets nothing.
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -87,7 +91,9 @@ impl<'r> Signal<'r> {
     /// # }
     /// ```
     pub fn set(&self, value: u64) {
-        self.word.store(value, Ordering::Release);
+        if !self.completions.is_forked() {
+            self.word.store(value, Ordering::Release);
+        }
     }
 
     /// Waits until the value is as wished, and gives it. There is no bound: see [`wait_until_within`](Self::wait_until_within).
@@ -99,19 +105,22 @@ impl<'r> Signal<'r> {
     /// # let table = node.zeroed::<u64>(16)?;
     /// # let remote = node.open(&table.export(Rights::all())?)?;
     /// let put = remote.put_signal(0, vec![5u64], remote.signal(8).add(1));
-    /// assert_eq!(table.signal(8)?.wait_until(|count| count >= 1), 1);
+    /// assert_eq!(table.signal(8)?.wait_until(|count| count >= 1)?, 1);
     /// put.wait()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait_until(&self, wished: impl Fn(u64) -> bool) -> u64 {
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn wait_until(&self, wished: impl Fn(u64) -> bool) -> Result<u64> {
         let mut value = 0;
         let holds = || {
             value = self.value();
             wished(value)
         };
-        self.completions.wait_for(FOREVER, holds);
-        value
+        self.completions.wait_for(FOREVER, holds)?;
+        Ok(value)
     }
 
     /// Waits until the value is as wished, and gives it.
@@ -130,14 +139,14 @@ impl<'r> Signal<'r> {
     /// ```
     ///
     /// # Errors
-    /// `Timeout`.
+    /// `Timeout`; `Forked`.
     pub fn wait_until_within(&self, patience: Duration, wished: impl Fn(u64) -> bool) -> Result<u64> {
         let mut value = 0;
         let holds = || {
             value = self.value();
             wished(value)
         };
-        if self.completions.wait_for(patience, holds) {
+        if self.completions.wait_for(patience, holds)? {
             return Ok(value);
         }
         Err(late(patience))
@@ -155,7 +164,7 @@ impl<'r> Signal<'r> {
     /// # let remote = node.open(&table.export(Rights::all())?)?;
     /// let run = async {
     ///     let put = remote.put_signal(0, vec![5u64], remote.signal(8).add(1));
-    ///     assert_eq!(table.signal(8)?.reaches(|count| count >= 1).await, 1);
+    ///     assert_eq!(table.signal(8)?.reaches(|count| count >= 1).await?, 1);
     ///     put.await?;
     ///     Ok::<u64, pagewire::Error>(table.get(0)?)
     /// };
@@ -163,14 +172,17 @@ impl<'r> Signal<'r> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn reaches(&self, wished: impl Fn(u64) -> bool) -> u64 {
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub async fn reaches(&self, wished: impl Fn(u64) -> bool) -> Result<u64> {
         let mut value = 0;
         let holds = || {
             value = self.value();
             wished(value)
         };
-        self.completions.reach(FOREVER, holds).await;
-        value
+        self.completions.reach(FOREVER, holds).await?;
+        Ok(value)
     }
 
     /// [`wait_until_within`](Self::wait_until_within) for tasks, as [`reaches`](Self::reaches).
@@ -188,14 +200,14 @@ impl<'r> Signal<'r> {
     /// ```
     ///
     /// # Errors
-    /// `Timeout`.
+    /// `Timeout`; `Forked`.
     pub async fn reaches_within(&self, patience: Duration, wished: impl Fn(u64) -> bool) -> Result<u64> {
         let mut value = 0;
         let holds = || {
             value = self.value();
             wished(value)
         };
-        if self.completions.reach(patience, holds).await {
+        if self.completions.reach(patience, holds).await? {
             return Ok(value);
         }
         Err(late(patience))
@@ -208,16 +220,21 @@ fn late(after: Duration) -> Error {
 
 impl Completions {
     /// Polls for a while, then sleeps between looks, until `holds` does. False: it did not within the time.
-    pub(crate) fn wait_for(&self, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
-        assert!(!self.is_forked(), "a signal of the parent is waited for in a forked child");
+    ///
+    /// # Errors
+    /// `Forked`: nobody sets the signal here.
+    pub(crate) fn wait_for(&self, patience: Duration, mut holds: impl FnMut() -> bool) -> Result<bool> {
         let start = Instant::now();
         loop {
+            if self.is_forked() {
+                return Err(Error::Forked);
+            }
             if holds() {
-                return true;
+                return Ok(true);
             }
             let waited = start.elapsed();
             let Some(left) = patience.checked_sub(waited).filter(|left| !left.is_zero()) else {
-                return false;
+                return Ok(false);
             };
             // What this process has started goes on meanwhile.
             self.poll();
@@ -229,16 +246,22 @@ impl Completions {
     }
 
     /// [`wait_for`](Self::wait_for) for tasks.
-    pub(crate) async fn reach(&self, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
-        assert!(!self.is_forked(), "a signal of the parent is waited for in a forked child");
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub(crate) async fn reach(&self, patience: Duration, mut holds: impl FnMut() -> bool) -> Result<bool> {
         let start = Instant::now();
         poll_fn(|context| {
+            // The task may have been forked between two polls.
+            if self.is_forked() {
+                return Poll::Ready(Err(Error::Forked));
+            }
             if holds() {
-                return Poll::Ready(true);
+                return Poll::Ready(Ok(true));
             }
             let waited = start.elapsed();
             let Some(left) = patience.checked_sub(waited).filter(|left| !left.is_zero()) else {
-                return Poll::Ready(false);
+                return Poll::Ready(Ok(false));
             };
             self.poll();
             if waited < SPIN {

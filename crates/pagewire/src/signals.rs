@@ -2,6 +2,7 @@
 //!
 //! Each signal may be wished something else: the function gets its place in the list, and its value. A time of zero looks once.
 
+use crate::error::Result;
 use crate::signal::Signal;
 use std::time::Duration;
 
@@ -16,22 +17,27 @@ use std::time::Duration;
 /// # let remote = node.open(&table.export(Rights::all())?)?;
 /// let signals = [table.signal(8)?, table.signal(16)?];
 /// let put = remote.put_signal(0, vec![5u64], remote.signal(16).set(7));
-/// assert_eq!(pagewire::signal_wait_any(&signals, FOREVER, |_, value| value != 0), Some((1, 7)));
+/// assert_eq!(pagewire::signal_wait_any(&signals, FOREVER, |_, value| value != 0)?, Some((1, 7)));
 /// put.wait()?;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// `Forked`.
 pub fn signal_wait_any(
     signals: &[Signal<'_>],
     patience: Duration,
     wished: impl Fn(usize, u64) -> bool,
-) -> Option<(usize, u64)> {
+) -> Result<Option<(usize, u64)>> {
     let mut found = None;
-    signals.first()?.completions.wait_for(patience, || {
-        found = first(signals, &wished);
-        found.is_some()
-    });
-    found
+    if let Some(one) = signals.first() {
+        one.completions.wait_for(patience, || {
+            found = first(signals, &wished);
+            found.is_some()
+        })?;
+    }
+    Ok(found)
 }
 
 /// Waits until each of the signals is as wished at once, for `patience` at most. False: they were not in time.
@@ -43,19 +49,22 @@ pub fn signal_wait_any(
 /// # let table = node.zeroed::<u64>(16)?;
 /// # let remote = node.open(&table.export(Rights::all())?)?;
 /// let puts = [8, 16].map(|at| remote.signal_only(remote.signal(at).add(1)));
-/// assert!(pagewire::signal_wait_all(&[table.signal(8)?, table.signal(16)?], FOREVER, |_, count| count == 1));
+/// assert!(pagewire::signal_wait_all(&[table.signal(8)?, table.signal(16)?], FOREVER, |_, count| count == 1)?);
 /// for put in puts {
 ///     put.wait()?;
 /// }
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// `Forked`.
 pub fn signal_wait_all(
     signals: &[Signal<'_>],
     patience: Duration,
     wished: impl Fn(usize, u64) -> bool,
-) -> bool {
-    let Some(first) = signals.first() else { return true };
+) -> Result<bool> {
+    let Some(first) = signals.first() else { return Ok(true) };
     first.completions.wait_for(patience, || all(signals, &wished))
 }
 
@@ -69,23 +78,26 @@ pub fn signal_wait_all(
 /// # let table = node.zeroed::<u64>(16)?;
 /// table.signal(16)?.set(7);
 /// let signals = [table.signal(8)?, table.signal(16)?];
-/// assert_eq!(pagewire::signal_wait_some(&signals, FOREVER, |_, value| value != 0), [(1, 7)]);
+/// assert_eq!(pagewire::signal_wait_some(&signals, FOREVER, |_, value| value != 0)?, [(1, 7)]);
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// `Forked`.
 pub fn signal_wait_some(
     signals: &[Signal<'_>],
     patience: Duration,
     wished: impl Fn(usize, u64) -> bool,
-) -> Vec<(usize, u64)> {
+) -> Result<Vec<(usize, u64)>> {
     let mut found = Vec::new();
     if let Some(first) = signals.first() {
         first.completions.wait_for(patience, || {
             found = values(signals).filter(|(place, value)| wished(*place, *value)).collect();
             !found.is_empty()
-        });
+        })?;
     }
-    found
+    Ok(found)
 }
 
 /// [`signal_wait_any`] for tasks of any executor, without a bound: see [`Signal::reaches`].
@@ -97,22 +109,27 @@ pub fn signal_wait_some(
 /// # let table = node.zeroed::<u64>(16)?;
 /// table.signal(16)?.set(7);
 /// let signals = [table.signal(8)?, table.signal(16)?];
-/// let found = async_io::block_on(pagewire::signal_reaches_any(&signals, |_, value| value != 0));
+/// let found = async_io::block_on(pagewire::signal_reaches_any(&signals, |_, value| value != 0))?;
 /// assert_eq!(found, Some((1, 7)));
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// `Forked`.
 pub async fn signal_reaches_any(
     signals: &[Signal<'_>],
     wished: impl Fn(usize, u64) -> bool,
-) -> Option<(usize, u64)> {
+) -> Result<Option<(usize, u64)>> {
     let mut found = None;
     let holds = || {
         found = first(signals, &wished);
         found.is_some()
     };
-    signals.first()?.completions.reach(Duration::MAX, holds).await;
-    found
+    if let Some(one) = signals.first() {
+        one.completions.reach(Duration::MAX, holds).await?;
+    }
+    Ok(found)
 }
 
 /// [`signal_wait_all`] for tasks of any executor, without a bound: see [`Signal::reaches`].
@@ -123,14 +140,18 @@ pub async fn signal_reaches_any(
 /// # let node = Node::alone()?;
 /// # let table = node.zeroed::<u64>(16)?;
 /// let signals = [table.signal(8)?, table.signal(16)?];
-/// async_io::block_on(pagewire::signal_reaches_all(&signals, |_, value| value == 0));
+/// async_io::block_on(pagewire::signal_reaches_all(&signals, |_, value| value == 0))?;
 /// # Ok(())
 /// # }
 /// ```
-pub async fn signal_reaches_all(signals: &[Signal<'_>], wished: impl Fn(usize, u64) -> bool) {
+///
+/// # Errors
+/// `Forked`.
+pub async fn signal_reaches_all(signals: &[Signal<'_>], wished: impl Fn(usize, u64) -> bool) -> Result<()> {
     if let Some(first) = signals.first() {
-        first.completions.reach(Duration::MAX, || all(signals, &wished)).await;
+        first.completions.reach(Duration::MAX, || all(signals, &wished)).await?;
     }
+    Ok(())
 }
 
 fn values<'s>(signals: &'s [Signal<'_>]) -> impl Iterator<Item = (usize, u64)> + 's {

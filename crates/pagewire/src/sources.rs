@@ -3,6 +3,7 @@
 use crate::engine::Host;
 use crate::node::Node;
 use crate::token::{NodeAddress, Peer};
+use pagewire_memory::fork::Owner;
 use pagewire_nic::Nic;
 use parking_lot::RwLock;
 use std::collections::{HashMap, VecDeque};
@@ -48,16 +49,23 @@ pub struct Sources {
     nic: Weak<Nic<Host>>,
     known: Arc<KnownPeers>,
     ranks: Arc<HashMap<NodeAddress, usize>>,
+    owner: Owner,
 }
 
 impl Sources {
     pub(crate) fn new(nic: &Arc<Nic<Host>>, known: &Arc<KnownPeers>, ranks: &[NodeAddress]) -> Sources {
         let ranks = ranks.iter().enumerate().map(|(rank, address)| (*address, rank)).collect();
-        Sources { nic: Arc::downgrade(nic), known: known.clone(), ranks: Arc::new(ranks) }
+        let (known, owner) = (known.clone(), Owner::this_process());
+        Sources { nic: Arc::downgrade(nic), known, ranks: Arc::new(ranks), owner }
     }
 
-    /// Who a source is, by the number that records give it. `None`: nobody is known by this number, or no more.
+    /// Who a source is, by the number that records give it. `None`: nobody is known by this number, or no more; or this is a
+    /// forked child of the node's process.
     pub fn find(&self, number: u64) -> Option<Source> {
+        // A thread of the parent may hold the locks.
+        if !self.owner.is_this_process() {
+            return None;
+        }
         let number = u32::try_from(number).ok()?;
         if let Some(address) = self.known.find(number) {
             let rank = self.ranks.get(&address).copied();

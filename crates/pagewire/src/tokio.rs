@@ -11,7 +11,7 @@
 //!     let remote = node.open(&table.export(Rights::all())?)?;
 //!     let ready = Ready::of(&node)?;
 //!     let put = remote.put_signal(0, vec![5u64], remote.signal(120).add(1));
-//!     table.signal(120)?.reaches(|count| count == 1).await;
+//!     table.signal(120)?.reaches(|count| count == 1).await?;
 //!     ready.wait().await?; // The put has ended, and its result was not taken.
 //!     assert_eq!(put.await?, [5]);
 //!     Ok(())

@@ -92,7 +92,7 @@ fn ring() {
         put.wait().expect("put");
     }
     remotes[0].fetch_add(8 * (SIZE as u64 + 1), own).wait().expect("fetch-add");
-    table.signal(8 * SIZE as u64).expect("a signal").wait_until(|count| count == SIZE as u64);
+    table.signal(8 * SIZE as u64).expect("a signal").wait_until(|count| count == SIZE as u64).unwrap();
     for rank in 0..SIZE {
         assert_eq!(table.get(rank).expect("an element"), rank as u64 + 100);
     }
@@ -137,13 +137,13 @@ fn killed() {
         remote.fetch_add(8, 1).wait().expect("the others are there");
     }
     let survivors = SIZE as u64 - 1;
-    table.signal(8).expect("a signal").wait_until(|count| count == survivors);
+    table.signal(8).expect("a signal").wait_until(|count| count == survivors).unwrap();
     say(&format!("[survived {own}]"));
     // Until all have seen it; a barrier would wait for the dead one. Who has all counts has gone already, and needs none.
     for remote in remotes.iter().enumerate().filter(|(rank, _)| *rank != KILLED).map(|(_, remote)| remote) {
         let _gone = remote.fetch_add(16, 1).wait();
     }
-    table.signal(16).expect("a signal").wait_until(|count| count == survivors);
+    table.signal(16).expect("a signal").wait_until(|count| count == survivors).unwrap();
 }
 
 /// Prints a line in one piece: launchers mix the output of their processes.

@@ -68,7 +68,7 @@ fn a_signal_comes_behind_its_bytes() {
     let signal = table.signal(8 * 4095).unwrap();
     for round in 1..=200u64 {
         let put = remote.put_signal(0, vec![round; 4000], remote.signal(8 * 4095).add(1));
-        assert_eq!(signal.wait_until(|count| count >= round), round);
+        assert_eq!(signal.wait_until(|count| count >= round).unwrap(), round);
         let mut bytes = vec![0; 4000];
         table.read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|value| *value == round));

@@ -81,15 +81,15 @@ macro_rules! of_runtime {
                         remote.put_signal(0, vec![5u64], remote.signal(16).set(1)).await.unwrap();
                     };
                     let (found, ()) = both(signal_reaches_any(&signals, |_, value| value == 1), late).await;
-                    assert_eq!((found, table.get(0).unwrap()), (Some((1, 1)), 5));
+                    assert_eq!((found.unwrap(), table.get(0).unwrap()), (Some((1, 1)), 5));
                     let late = async {
                         $sleep(Duration::from_millis(10)).await;
                         remote.signal_only(remote.signal(8).add(1)).await.unwrap();
                     };
-                    both(signal_reaches_all(&signals, |_, value| value == 1), late).await;
-                    assert_eq!(signals[0].reaches(|value| value == 1).await, 1);
-                    assert_eq!(signal_reaches_any(&[], |_, _| true).await, None);
-                    signal_reaches_all(&[], |_, _| false).await;
+                    both(signal_reaches_all(&signals, |_, value| value == 1), late).await.0.unwrap();
+                    assert_eq!(signals[0].reaches(|value| value == 1).await.unwrap(), 1);
+                    assert_eq!(signal_reaches_any(&[], |_, _| true).await.unwrap(), None);
+                    signal_reaches_all(&[], |_, _| false).await.unwrap();
                 });
             }
 

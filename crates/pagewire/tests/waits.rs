@@ -75,22 +75,22 @@ fn any_and_all_of_signals() {
     let table = owner.zeroed::<u64>(16).unwrap();
     let remote = caller.open(&table.export(Rights::all()).unwrap()).unwrap();
     let signals = [8, 16, 24].map(|offset| table.signal(offset).unwrap());
-    assert_eq!(signal_wait_any(&signals, Duration::ZERO, |_, value| value > 0), None);
-    assert_eq!(signal_wait_any(&signals, SOON, |_, value| value > 0), None);
-    assert_eq!(signal_wait_any(&[], FOREVER, |_, _| true), None);
-    assert!(!signal_wait_all(&signals, SOON, |place, value| place < 2 || value != 0));
-    assert!(signal_wait_some(&signals, SOON, |_, value| value > 0).is_empty());
+    assert_eq!(signal_wait_any(&signals, Duration::ZERO, |_, value| value > 0).unwrap(), None);
+    assert_eq!(signal_wait_any(&signals, SOON, |_, value| value > 0).unwrap(), None);
+    assert_eq!(signal_wait_any(&[], FOREVER, |_, _| true).unwrap(), None);
+    assert!(!signal_wait_all(&signals, SOON, |place, value| place < 2 || value != 0).unwrap());
+    assert!(signal_wait_some(&signals, SOON, |_, value| value > 0).unwrap().is_empty());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(SOON);
             remote.put_signal(0, vec![5u64], remote.signal(16).set(3)).wait().unwrap();
         });
-        let found = signal_wait_any(&signals, FOREVER, |_, value| value > 2);
+        let found = signal_wait_any(&signals, FOREVER, |_, value| value > 2).unwrap();
         assert_eq!((found, table.get(0).unwrap()), (Some((1, 3)), 5));
     });
     remote.signal_only(remote.signal(24).add(9)).wait().unwrap();
-    assert_eq!(signal_wait_some(&signals, FOREVER, |_, value| value != 0), [(1, 3), (2, 9)]);
-    assert!(signal_wait_all(&signals, FOREVER, |place, value| value == [0, 3, 9][place]));
+    assert_eq!(signal_wait_some(&signals, FOREVER, |_, value| value != 0).unwrap(), [(1, 3), (2, 9)]);
+    assert!(signal_wait_all(&signals, FOREVER, |place, value| value == [0, 3, 9][place]).unwrap());
 }
 
 struct Unpark(Thread);
@@ -126,7 +126,7 @@ fn tasks_wait_for_signals_without_a_runtime() {
             std::thread::sleep(4 * SOON);
             remote.signal_only(remote.signal(8).set(1)).wait().unwrap();
         });
-        assert_eq!(block_on(signal.reaches(|value| value != 0)), 1);
+        assert_eq!(block_on(signal.reaches(|value| value != 0)).unwrap(), 1);
     });
     // One that is dropped in the middle takes nothing with it.
     for _ in 0..100 {
@@ -135,6 +135,6 @@ fn tasks_wait_for_signals_without_a_runtime() {
     }
     let both = [signal, table.signal(16).unwrap()];
     let any = block_on(pagewire::signal_reaches_any(&both, |_, value| value == 1));
-    assert_eq!(any, Some((0, 1)));
-    block_on(pagewire::signal_reaches_all(&both, |place, value| value == [1, 0][place]));
+    assert_eq!(any.unwrap(), Some((0, 1)));
+    block_on(pagewire::signal_reaches_all(&both, |place, value| value == [1, 0][place])).unwrap();
 }

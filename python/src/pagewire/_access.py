@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._errors import check, silent_in_child
+from ._errors import Error, check, silent_in_child
 from ._integers import count as _count
+from ._integers import number
 from ._library import ffi, lib
 from ._operation import Operation
+from ._process import ProcessObject
 from ._token import c_token
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 # PW_TO_END and PW_ALL_DOMAINS (pagewire.h).
 TO_END = 2**64 - 1
 ALL_DOMAINS = 2**32 - 1
+
+# Of the logs of one process.
+MOST_DOMAIN = 1023
 
 
 class AccessKind(enum.IntEnum):
@@ -156,10 +161,13 @@ def _handle(context: Any, access: Any) -> None:
         threading.excepthook(threading.ExceptHookArgs((kind, value, trace, None)))
 
 
-class Serving:
+class Serving(ProcessObject):
     """A thread that calls a handler with each record of a log. It goes on until it is ended, its log is closed, or the program ends. `with` ends it."""
 
+    _what = "serving"
+
     def __init__(self, start: Callable[[Any, Any, Any], int], handler: Handler) -> None:
+        super().__init__()
         self._handle: Any = None
         self._counts = Counts(0, 0)
         # The thread has its address.
@@ -172,6 +180,7 @@ class Serving:
     @property
     def counts(self) -> Counts:
         """What it has done so far."""
+        self._check_process()
         if self._handle is not None:
             place = ffi.new("pw_counts *")
             check(lib.pw_serving_counts(self._handle, place))
@@ -181,6 +190,8 @@ class Serving:
     def end(self) -> Counts:
         """Ends it when its handler has returned; records that come later stay in the log. The handler itself may call it, and is called no more
         then. Nothing is done if it has ended."""
+        if self._handle is not None:
+            self._check_process()
         handle, self._handle = self._handle, None
         if handle is not None:
             place = ffi.new("pw_counts *")
@@ -211,10 +222,13 @@ def _end_servings() -> None:
             serving.end()
 
 
-class AccessLog:
+class AccessLog(ProcessObject):
     """What peers did to pages that name it. The node keeps it until close() or leave(). `with` closes it."""
 
+    _what = "access log"
+
     def __init__(self, node: Node, size: int, sources: int, ordered: bool) -> None:
+        super().__init__()
         self._handle: Any = None
         self._servings: list[Serving] = []
         order = lib.PW_ORDERED if ordered else lib.PW_UNORDERED
@@ -225,6 +239,7 @@ class AccessLog:
         self._logs.add(self)
 
     def _open(self) -> Any:
+        self._check_process()
         if self._handle is None:
             raise ValueError("the access log is closed")
         return self._handle
@@ -276,6 +291,7 @@ class AccessLog:
         """Ends its servings, and the log: its pages refuse what they would have redirected. Nothing is done if it was closed before."""
         if self._handle is None:
             return
+        self._check_process()
         for serving in self._servings:
             serving.end()
         # A handler cannot close its own log: it stays then.
@@ -382,6 +398,8 @@ def take_faults(node: Node) -> Faults:
 
 
 def flush_handled(remote: Remote, domain: int | None) -> Operation[None]:
-    of = ALL_DOMAINS if domain is None else min(_count(domain, "domains"), ALL_DOMAINS - 1)
+    of = ALL_DOMAINS if domain is None else number(domain, "a domain")
+    if domain is not None and of > MOST_DOMAIN:
+        raise Error(lib.PW_ARGUMENT, f"domain {of}: the logs of a process have domains from 0 to {MOST_DOMAIN}")
     start = lambda to: lib.pw_flush_handled_start(remote._handle, of, to)
     return Operation(start, (remote,), lambda: None, remote._node._orphans)

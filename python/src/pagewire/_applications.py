@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._errors import check
+from ._errors import Error, check
 from ._integers import count as _count
+from ._integers import number as _number
 from ._integers import unsigned
 from ._library import ffi, lib
+from ._process import ProcessObject
 from ._remote import Remote, address_of
 from ._token import Token, c_token
 from ._uses import Uses
@@ -72,13 +74,13 @@ class Durable(NamedTuple):
     sync: bool = True
 
 
-class _Application:
+class _Application(ProcessObject):
     """What a node keeps until it is closed or the node leaves. `with` closes it."""
 
     _end: Any
-    _what: str
 
     def __init__(self, node: Node, handle: Any) -> None:
+        super().__init__()
         self._handle: Any = handle
         self._uses = Uses()
         # It has the library's node.
@@ -87,6 +89,7 @@ class _Application:
         self._applications.add(self)
 
     def _open(self) -> Any:
+        self._check_process()
         if self._handle is None:
             raise ValueError(f"the {self._what} is closed")
         return self._handle
@@ -99,6 +102,8 @@ class _Application:
     def close(self) -> None:
         """Closes it, when the calls of other threads have returned. Nothing is done if it was closed before. A call that Ctrl-C has interrupted goes on in a
         thread: this waits for it, and Ctrl-C ends that wait, too."""
+        if self._handle is not None:
+            self._check_process()
         with self._uses.none():
             handle, self._handle = self._handle, None
         self._applications.discard(self)
@@ -149,6 +154,8 @@ class HashTable(_Application):
     ) -> None:
         cells, spare, value_bytes = sizes
         numbers = {"cells": _count(cells, "cells"), "spare": _count(spare, "cells"), "value_bytes": _count(value_bytes, "bytes")}
+        if numbers["cells"] == 0:
+            raise Error(lib.PW_ARGUMENT, "0 cells: the volume of a process has 1 or more")
         options = ffi.new("pw_table_options *", {**numbers, "scheme": Scheme(scheme)})
         place = ffi.new("pw_table **")
         if durable is None:
@@ -166,7 +173,7 @@ class HashTable(_Application):
                 all_tickets = [{"bytes": VolumeTicket(ticket)} for ticket in tickets]
                 array = ffi.new("pw_volume_ticket[]", all_tickets)
                 count = len(all_tickets)
-                check(lib.pw_table_restart(node._open(), options, where, _count(rank, "ranks"), array, count, place))
+                check(lib.pw_table_restart(node._open(), options, where, _number(rank, "a rank"), array, count, place))
         super().__init__(node, place[0])
 
     def insert(self, key: int, value: bytes) -> None:
@@ -265,7 +272,7 @@ class HashTable(_Application):
         were not flushed: if there are any, do everything since the last flush again."""
         unflushed = ffi.new("uint64_t *")
         of = ffi.new("pw_volume_ticket *", {"bytes": VolumeTicket(ticket)})
-        self._call(lib.pw_table_readmit, _count(rank, "ranks"), of, unflushed)
+        self._call(lib.pw_table_readmit, _number(rank, "a rank"), of, unflushed)
         return int(unflushed[0])
 
     def __getitem__(self, key: int) -> bytes:
@@ -348,7 +355,7 @@ class AccessStatistics(_Application):
 
     def page(self, page: int) -> AccessCounts:
         """What was counted of a page of 4,096 bytes, from 0 on: zeros for one that the token does not have."""
-        return self._read(lib.pw_access_statistics_page, _count(page, "pages"))
+        return self._read(lib.pw_access_statistics_page, _number(page, "a page"))
 
     def reset(self) -> AccessCounts:
         """Sets all counters to zero, and gives the total that there was."""
@@ -447,7 +454,7 @@ class Checkpoint(_Application):
 
     def restore(self, number: int | None = None) -> Restored | None:
         """Restores the memory from a checkpoint, by default from the last one. None: there is none yet, and nothing was changed."""
-        wanted = 0 if number is None else _count(number, "checkpoints")
+        wanted = 0 if number is None else _number(number, "a checkpoint")
         if number == 0:
             raise ValueError("checkpoints are numbered from 1 on")
         return self._restore(lambda *note: self._call(lib.pw_checkpoint_restore, wanted, *note))
@@ -536,7 +543,7 @@ class LoggedProcess(_Application):
     def __init__(
         self, node: Node, path: str | os.PathLike[str], ranks: tuple[int, int], size: int, log_bytes: int, sync: bool
     ) -> None:
-        numbers = {"rank": _count(ranks[0], "ranks"), "size": _count(ranks[1], "processes"), "bytes": _count(size, "bytes")}
+        numbers = {"rank": _number(ranks[0], "a rank"), "size": _count(ranks[1], "processes"), "bytes": _count(size, "bytes")}
         checkpoints = lib.PW_SYNC if sync else lib.PW_NO_SYNC
         options = {**numbers, "log_bytes": _count(log_bytes, "bytes"), "checkpoints": checkpoints}
         place = ffi.new("pw_logged_process **")
@@ -566,7 +573,7 @@ class LoggedProcess(_Application):
     def ticket(self, peer: int) -> Ticket:
         """Makes a ticket for another process."""
         place = ffi.new("pw_ticket *")
-        self._call(lib.pw_logged_process_ticket, _count(peer, "processes"), place)
+        self._call(lib.pw_logged_process_ticket, _number(peer, "a process"), place)
         return Ticket(bytes(ffi.buffer(place)))
 
     def connect(self, ticket: bytes) -> None:
@@ -593,7 +600,7 @@ class LoggedProcess(_Application):
     def put(self, peer: int, offset: int, values: Any) -> None:
         """Puts bytes, or an array, into the memory of another process, and logs them here first. In a replay, a put that had arrived is not made again."""
         buffer = ffi.from_buffer(values)
-        arguments = _count(peer, "processes"), _count(offset, "bytes"), buffer, len(buffer)
+        arguments = _number(peer, "a process"), _count(offset, "bytes"), buffer, len(buffer)
         self._call(lib.pw_logged_process_put, *arguments)
 
     def get(self, peer: int, offset: int, size: int) -> NDArray[np.uint8]:
@@ -601,7 +608,7 @@ class LoggedProcess(_Application):
         self._open()
         count = _count(size, "bytes")
         array = np.empty(count, np.uint8)
-        self._call(lib.pw_logged_process_get, _count(peer, "processes"), _count(offset, "bytes"), address_of(array), count)
+        self._call(lib.pw_logged_process_get, _number(peer, "a process"), _count(offset, "bytes"), address_of(array), count)
         return array
 
     def checkpoint(self, note: bytes = b"") -> int:

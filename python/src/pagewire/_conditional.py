@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 import numpy as np
@@ -12,25 +11,16 @@ from numpy.typing import ArrayLike
 from ._errors import check
 from ._integers import unsigned
 from ._library import ffi, lib
-from ._operation import SLICE, Operation
+from ._operation import Operation
+from ._process import ProcessObject
 from ._remote import address_of
+from ._timeouts import SLICE, in_slices, nanoseconds
 from ._token import c_token
 
 if TYPE_CHECKING:
     from ._node import Node
 
 T = TypeVar("T")
-
-# PW_FOREVER (pagewire.h).
-FOREVER = 2**64 - 1
-
-
-def nanoseconds(seconds: float | None) -> int:
-    """A time as the library takes it. None: without a bound."""
-    if seconds is None or seconds * 1e9 >= FOREVER:
-        return FOREVER
-    return max(0, int(seconds * 1e9))
-
 
 def in_thread(call: Callable[[], T]) -> T:
     """Calls what waits for other processes in a thread of its own, so that Ctrl-C is seen meanwhile. Interrupted, it goes on in that."""
@@ -52,17 +42,6 @@ def in_thread(call: Callable[[], T]) -> T:
     if failures:
         raise failures[0]
     return results[0]
-
-
-def in_slices(bound: int, call: Callable[[int], int]) -> None:
-    """Waits by a call that takes a time, in pieces of SLICE, so that Ctrl-C is seen between them."""
-    end = None if bound == FOREVER else time.monotonic_ns() + bound
-    while True:
-        left = SLICE if end is None else min(SLICE, max(0, end - time.monotonic_ns()))
-        code = call(left)
-        if code != lib.PW_TIMEOUT or (end is not None and time.monotonic_ns() >= end):
-            check(code)
-            return
 
 
 class Peer(bytes):
@@ -87,20 +66,25 @@ class HeldWrite(Operation[None]):
 
     def cancel(self) -> None:
         """Cancels it. One that was released before is written all the same; its end says which."""
+        self._check_process()
         if self._handle is not None:
             check(lib.pw_cancel(self._handle))
 
     def within(self, seconds: float) -> HeldWrite:
         """Has it end with TimeoutError if its release has not come by then."""
+        self._check_process()
         if self._handle is not None:
             check(lib.pw_end_after(self._handle, nanoseconds(seconds)))
         return self
 
 
-class ConditionalRequest:
+class ConditionalRequest(ProcessObject):
     """What a peer has opened. Answer it by accept() if the peer's data move, or by supply() if those of this process do."""
 
+    _what = "conditional request"
+
     def __init__(self, node: Node, opening: Any, handle: Any) -> None:
+        super().__init__()
         self._node = node
         self._handle = ffi.gc(handle, lib.pw_conditional_request_free)
         self.peer = Peer(bytes(ffi.buffer(ffi.addressof(opening, "peer"))))
@@ -125,6 +109,7 @@ class ConditionalRequest:
 
     def decline(self) -> None:
         """Tells the peer that nothing comes of it."""
+        self._check_process()
         handle, self._handle = self._handle, ffi.NULL
         ffi.gc(handle, None)
         check(lib.pw_conditional_request_decline(handle))
@@ -161,5 +146,6 @@ def conditional_read(node: Node, peer: bytes, tag: int, token: bytes) -> Operati
 def next_conditional_request(node: Node, timeout: float | None) -> ConditionalRequest:
     opening, handle = ffi.new("pw_conditional_request_info *"), ffi.new("pw_conditional_request **")
     of = node._open()
-    in_slices(nanoseconds(timeout), lambda time: lib.pw_next_conditional_request(of, time, opening, handle))
+    call = lambda time: int(lib.pw_next_conditional_request(of, time, opening, handle))
+    in_slices(timeout, call, "no peer has opened a conditional write or read")
     return ConditionalRequest(node, opening, handle[0])

@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ._applications import _Application
 from ._integers import count as _count
+from ._integers import number
 from ._library import ffi, lib
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class GlobalMemory(_Application):
     def home(self, rank: int) -> range:
         """The words of 8 bytes whose home is a process: those that it touches most."""
         first, count = ffi.new("size_t *"), ffi.new("size_t *")
-        self._call(lib.pw_global_home, _count(rank, "ranks"), first, count)
+        self._call(lib.pw_global_home, number(rank, "a rank"), first, count)
         return range(first[0], first[0] + count[0])
 
     def take_dirty(self) -> list[int]:

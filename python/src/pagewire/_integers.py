@@ -27,8 +27,13 @@ def _within(number: int, first: int, last: int, what: str) -> int:
 
 
 def count(value: Any, what: str) -> int:
-    """A count, a size, an offset or a number of something: 64 bits without a sign."""
+    """A count, a size or an offset: 64 bits without a sign."""
     return _within(integer(value, f"a number of {what}"), 0, MOST_COUNT, f"a number of {what}")
+
+
+def number(value: Any, what: str) -> int:
+    """What names one of several, as a rank or a colour: 64 bits without a sign."""
+    return _within(integer(value, what), 0, MOST_COUNT, what)
 
 
 def unsigned(value: Any, what: str, bits: int = 64) -> int:

@@ -17,19 +17,21 @@ from ._access import AccessLog, Faults, Pages
 from ._applications import AccessStatistics, Checkpoint, Durable, HashTable, LoggedProcess, Scheme
 from ._batch import Batch, Batches, PutHandler
 from ._built_in import BuiltIns, RemoteBuiltIns
-from ._conditional import HeldWrite, ConditionalRequest, Peer, in_slices, in_thread, nanoseconds, peer_by
+from ._conditional import HeldWrite, ConditionalRequest, Peer, in_thread, peer_by
 from ._errors import TimeoutError, check, last_error, silent_in_child
 from ._global import GlobalMemory
-from ._integers import count, unsigned
+from ._integers import count, number as number_of, unsigned
 from ._integers import index as index_of
 from ._library import HEADER, ffi, lib
 from ._mapped_file import MappedFile
 from ._operation import Operation, Orphans
 from ._parity import Parity, ParityMember, Rebuilt
 from ._part import Part, colour_of, gather
+from ._process import ProcessObject
 from ._remote import Remote, address_of
 from ._source import Source, find_source
 from ._stream import Listener, Stream
+from ._timeouts import in_slices, nanoseconds
 from ._token import Token, c_token
 from ._transactions import TransactionStore, TransactionClient
 from ._uses import Uses
@@ -74,10 +76,13 @@ def is_registered(array: NDArray[Any]) -> bool:
     return bool(lib.pw_is_registered(address_of(array)))
 
 
-class Node:
+class Node(ProcessObject):
     """This process as others of its job see it. `with` leaves the job at the end."""
 
+    _what = "node"
+
     def __init__(self, handle: Any) -> None:
+        super().__init__()
         self._handle = handle
         # Of calls that wait for other processes, and that Ctrl-C may leave in a thread.
         self._uses = Uses()
@@ -103,19 +108,15 @@ class Node:
     @property
     def rank(self) -> int:
         """The number of this process in its job, from 0 on."""
-        _ = self.size
         return int(lib.pw_rank(self._open()))
 
     @property
     def size(self) -> int:
         """Processes of the job."""
-        size = int(lib.pw_size(self._open()))
-        if size == 0:
-            # The node is one, so it is another process's.
-            raise last_error(lib.PW_FORKED)
-        return size
+        return int(lib.pw_size(self._open()))
 
     def _open(self) -> Any:
+        self._check_process()
         if self._handle is None:
             raise ValueError("the node has left its job")
         return self._handle
@@ -161,7 +162,7 @@ class Node:
     def broadcast(self, root: int, data: bytes) -> bytes:
         """Gives the bytes of the process `root` to all. All processes give as many; only root's count."""
         place = ffi.new("char[]", bytes(data) if data else 1)
-        self._with_all(lib.pw_broadcast, count(root, "ranks"), place, len(data))
+        self._with_all(lib.pw_broadcast, number_of(root, "a rank"), place, len(data))
         return bytes(ffi.buffer(place, len(data)))
 
     def _with_all(self, call: Any, *arguments: Any) -> None:
@@ -411,11 +412,11 @@ class Node:
 
     def peer(self, rank: int) -> Peer:
         """The node of a rank of the job."""
-        return peer_by(lambda place: lib.pw_peer_of_rank(self._open(), count(rank, "ranks"), place))
+        return peer_by(lambda place: lib.pw_peer_of_rank(self._open(), number_of(rank, "a rank"), place))
 
     def source(self, number: int) -> Source:
         """Who a source is, by the number that an `Access` and `AccessStatistics.sources()` give. The last 65,536 connections that have ended are known, too."""
-        return find_source(self._open(), count(number, "sources"))
+        return find_source(self._open(), number_of(number, "a source"))
 
     def conditional_write(self, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
         """Starts a conditional write of an array: it is held until the peer accepts it, which says where the bytes go. The array must not be
@@ -492,6 +493,7 @@ class Signal:
     @property
     def value(self) -> int:
         """What it is."""
+        self._node._check_process()
         return int(self._element[0])
 
     def _word(self) -> Any:
@@ -518,7 +520,8 @@ class Signal:
         )
         seen = ffi.new("uint64_t *")
         word, node = self._word(), self._node._open()
-        in_slices(nanoseconds(timeout), lambda time: lib.pw_signal_wait(node, word, comparison, value, time, seen))
+        call = lambda time: int(lib.pw_signal_wait(node, word, comparison, value, time, seen))
+        in_slices(timeout, call, "the signal was not as wished")
         return int(seen[0])
 
     def wish(

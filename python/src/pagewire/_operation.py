@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 import weakref
 from typing import Any, Callable, Generator, Generic, TypeVar
 
-from ._errors import Error, TimeoutError, check, last_error
+from ._errors import Error, check, last_error
 from ._library import ffi, lib
+from ._process import ProcessObject
+from ._timeouts import code_in_slices
 
 T = TypeVar("T")
 
 
-# How long one call of the library waits: then Python looks whether Ctrl-C was pressed.
-SLICE = 100_000_000
-
-
 def wait_for(handle: Any, timeout: float | None = None) -> int:
     """Waits until an operation has ended, and gives its code. A signal interrupts it."""
-    end = None if timeout is None else time.monotonic() + timeout
-    while True:
-        left = SLICE if end is None else min(SLICE, max(0, int((end - time.monotonic()) * 1e9)))
-        code = lib.pw_wait_for(handle, left)
-        if code != lib.PW_UNFINISHED:
-            return int(code)
-        if end is not None and time.monotonic() >= end:
-            raise TimeoutError(lib.PW_TIMEOUT, "the operation has not ended in time")
+    call = lambda time: int(lib.pw_wait_for(handle, time))
+    return code_in_slices(timeout, call, "the operation has not ended", lib.PW_UNFINISHED)
 
 
 class Orphans:
@@ -65,14 +56,17 @@ class Orphans:
             raise first
 
 
-class Operation(Generic[T]):
+class Operation(ProcessObject, Generic[T]):
     """An operation that runs whether somebody waits for it or not.
 
     `op.wait()` and `await op` give its result, or raise why it was not done. An array that it was given must not be changed before (of a
     get: not be used). The failure of one that was dropped is raised by the next flush.
     """
 
+    _what = "operation"
+
     def __init__(self, start: Callable[[Any], int], buffers: Any, result: Callable[[], T], orphans: Orphans) -> None:
+        super().__init__()
         orphans.sweep()
         place = ffi.new("pw_operation **")
         check(start(place))
@@ -83,6 +77,10 @@ class Operation(Generic[T]):
 
     def done(self) -> bool:
         """Whether it has ended."""
+        self._check_process()
+        return self._has_ended()
+
+    def _has_ended(self) -> bool:
         return self._handle is None or lib.pw_test(self._handle) != lib.PW_UNFINISHED
 
     def wait(self, timeout: float | None = None) -> T:
@@ -90,6 +88,7 @@ class Operation(Generic[T]):
 
         Raises TimeoutError: it has not ended, and goes on.
         """
+        self._check_process()
         if self._handle is not None:
             # It stays until the result is known: an interrupt may end the call.
             self._finish(wait_for(self._handle, timeout))
@@ -144,7 +143,7 @@ class _Watcher:
         except BlockingIOError:
             return
         # A coroutine that was cancelled leaves its operation here until that has ended, as its buffer is in use.
-        for future in [future for future, operation in self._waiting.items() if operation.done()]:
+        for future in [future for future, operation in self._waiting.items() if operation._has_ended()]:
             del self._waiting[future]
             if not future.done():
                 future.set_result(None)

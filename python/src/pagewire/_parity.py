@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 from numpy.typing import NDArray
 
 from ._applications import _Application
-from ._conditional import in_slices, nanoseconds
 from ._errors import check
 from ._integers import count as _count
+from ._integers import number
 from ._library import ffi, lib
 from ._remote import address_of
+from ._timeouts import in_slices
 from ._token import Token, c_token
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Parity(_Application):
     def token(self, member: int) -> Token:
         """The token of a member, which no other one uses: it tells the members apart."""
         place = ffi.new("pw_token *")
-        self._call(lib.pw_parity_token, _count(member, "members"), place)
+        self._call(lib.pw_parity_token, number(member, "a member"), place)
         return Token(bytes(ffi.buffer(place)))
 
     @property
@@ -60,7 +61,7 @@ class ParityMember(_Application):
 
     def __init__(self, node: Node, token: bytes, member: int) -> None:
         place = ffi.new("pw_parity_member **")
-        check(lib.pw_parity_join(node._open(), c_token(token), _count(member, "members"), place))
+        check(lib.pw_parity_join(node._open(), c_token(token), number(member, "a member"), place))
         super().__init__(node, place[0])
 
     @classmethod
@@ -68,8 +69,8 @@ class ParityMember(_Application):
         tokens = [c_token(other) for other in others]
         array = ffi.new("pw_token[]", [of[0] for of in tokens])
         rebuilt, place = ffi.new("pw_rebuilt *"), ffi.new("pw_parity_member **")
-        number = _count(member, "members")
-        check(lib.pw_parity_rebuild(node._open(), c_token(token), number, array, len(tokens), rebuilt, place))
+        place_of = number(member, "a member")
+        check(lib.pw_parity_rebuild(node._open(), c_token(token), place_of, array, len(tokens), rebuilt, place))
         made = cls.__new__(cls)
         _Application.__init__(made, node, place[0])
         return made, Rebuilt(int(rebuilt.round), int(rebuilt.length))
@@ -109,5 +110,5 @@ class ParityMember(_Application):
             with self._uses:
                 return int(lib.pw_parity_wait(self._open(), time, place))
 
-        in_slices(nanoseconds(timeout), wait)
+        in_slices(timeout, wait)
         return int(place[0])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._conditional import in_thread, nanoseconds
-from ._errors import check
-from ._integers import count
+from ._conditional import in_thread
+from ._errors import Error, check
 from ._integers import index as index_of
+from ._integers import number
 from ._library import ffi, lib
+from ._process import ProcessObject
+from ._timeouts import nanoseconds
 from ._token import Token
 from ._uses import Uses
 
@@ -33,16 +35,19 @@ def gather(mine: B, size: int, call: Any) -> list[B]:
 
 def colour_of(colour: int | None) -> int:
     """A colour as the library takes it."""
-    return NO_PART if colour is None else count(colour, "colours")
+    return NO_PART if colour is None else number(colour, "a colour")
 
 
-class Part:
+class Part(ProcessObject):
     """Some processes of a job, as one of them sees it: Node.split() makes it. `with` frees it at the end.
 
     A failure ends the part, and not the job. Calls of its other processes that count on one that has closed it fail.
     """
 
+    _what = "part"
+
     def __init__(self, node: Node, handle: Any) -> None:
+        super().__init__()
         self._node = node
         self._handle = handle
         # Ctrl-C may leave a call in a thread.
@@ -50,6 +55,7 @@ class Part:
         node._applications.add(self)
 
     def _open(self) -> Any:
+        self._check_process()
         if self._handle is None:
             raise ValueError("the part was closed")
         return self._handle
@@ -67,8 +73,15 @@ class Part:
     def job_rank(self, rank: int) -> int:
         """The rank in the job of a rank of the part."""
         found = ffi.new("size_t *")
-        check(lib.pw_part_job_rank(self._open(), count(rank, "ranks"), found))
+        check(lib.pw_part_job_rank(self._open(), self._rank(rank, lib.PW_JOB), found))
         return int(found[0])
+
+    def _rank(self, rank: int, code: int) -> int:
+        """A rank of a caller. code: of the error where the part has no such rank."""
+        named, size = number(rank, "a rank"), self.size
+        if named >= size:
+            raise Error(code, f"rank {named} is not in the part: its ranks are 0 to {size - 1}")
+        return named
 
     def barrier(self, timeout: float | None = None) -> None:
         """Waits until all processes of the part have called it. timeout: seconds; else that of the job.
@@ -93,7 +106,7 @@ class Part:
     def broadcast(self, root: int, data: bytes) -> bytes:
         """Gives the bytes of the process `root` of the part to all of it. All processes give as many; only root's count."""
         place = ffi.new("char[]", bytes(data) if data else 1)
-        self._in_thread(lib.pw_part_broadcast, count(root, "ranks"), place, len(data))
+        self._in_thread(lib.pw_part_broadcast, self._rank(root, lib.PW_ARGUMENT), place, len(data))
         return bytes(ffi.buffer(place, len(data)))
 
     def split(self, colour: int | None, key: int = 0) -> Part | None:
@@ -121,6 +134,7 @@ class Part:
         """Frees it. Nothing is done if it was freed before."""
         with self._uses.none():
             if self._handle is not None:
+                self._check_process()
                 handle, self._handle = self._handle, None
                 check(lib.pw_part_free(handle))
         self._node._applications.discard(self)

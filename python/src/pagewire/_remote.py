@@ -14,6 +14,7 @@ from ._integers import index as index_of
 from ._integers import signed, word
 from ._library import ffi, lib
 from ._operation import Operation
+from ._process import ProcessObject
 
 if TYPE_CHECKING:
     from ._node import Node
@@ -27,14 +28,17 @@ def address_of(array: Array) -> Any:
     return ffi.cast("void *", array.__array_interface__["data"][0])
 
 
-class Remote:
+class Remote(ProcessObject):
     """Exported memory of a process, opened by its token, as a row of elements.
 
     `remote[i]` and `remote[a:b]` get, assignments put, and both wait. put(), get() and the others start an operation, which may be waited
     for, awaited or dropped. Operations to one peer are executed in the order in which they were started.
     """
 
+    _what = "remote"
+
     def __init__(self, node: Node, handle: Any, dtype: DTypeLike) -> None:
+        super().__init__()
         self._node = node
         self._handle = handle
         self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -45,13 +49,14 @@ class Remote:
     @property
     def nbytes(self) -> int:
         """Bytes of it."""
+        self._check_process()
         return self._nbytes
 
     def __len__(self) -> int:
         return self.nbytes // self.dtype.itemsize
 
     def __repr__(self) -> str:
-        return f"<Remote of {len(self)} elements of type {self.dtype}>"
+        return f"<Remote of {self._nbytes // self.dtype.itemsize} elements of type {self.dtype}>"
 
     def _offset(self, index: int) -> int:
         """The first byte of an element. Behind the end it is refused by the library, whose sentence says the bounds."""
@@ -220,6 +225,7 @@ class Remote:
 
     def close(self) -> None:
         """Closes it. Operations that were started go on."""
+        self._check_process()
         handle, self._handle = self._handle, ffi.NULL
         check(lib.pw_close(handle))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._applications import _Application
-from ._conditional import in_slices, nanoseconds
 from ._errors import TimeoutError, check
 from ._integers import count as _count
 from ._library import ffi, lib
+from ._timeouts import in_slices, nanoseconds
 from ._token import Token, c_token
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Listener(_Application):
             with self._uses:
                 return int(lib.pw_stream_accept(self._open(), left, place))
 
-        in_slices(nanoseconds(timeout), accept)
+        in_slices(timeout, accept)
         return Stream(self._node, place[0])
 
 
@@ -83,7 +83,7 @@ class Stream(_Application):
             return code
 
         try:
-            in_slices(nanoseconds(timeout), send)
+            in_slices(timeout, send)
         except TimeoutError as error:
             error.sent = at
             raise
@@ -113,7 +113,7 @@ class Stream(_Application):
             with self._uses:
                 return int(lib.pw_stream_receive(self._open(), place, size, left, received))
 
-        in_slices(nanoseconds(timeout), receive)
+        in_slices(timeout, receive)
         return int(received[0])
 
     def flush(self, timeout: float | None = None) -> None:
@@ -135,4 +135,4 @@ class Stream(_Application):
             with self._uses:
                 return int(function(self._open(), left))
 
-        in_slices(nanoseconds(timeout), wait)
+        in_slices(timeout, wait)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, TypeVar
 from ._applications import ABSENT, _Application, _path
 from ._errors import ConflictError, check
 from ._integers import count as _count
-from ._integers import unsigned
+from ._integers import number, unsigned
 from ._library import ffi, lib
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
 
 
 def _cell_number(cell: int) -> int:
-    return unsigned(cell, "a number of cells", bits=32)
+    return unsigned(cell, "a cell", bits=32)
 
 
 class TransactionStore(_Application):
@@ -61,7 +61,7 @@ class TransactionStore(_Application):
     def __init__(self, node: Node, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None) -> None:
         self._value_bytes = _count(value_bytes, "bytes")
         file = ffi.NULL if journal is None else ffi.from_buffer(_path(journal) + b"\0")
-        numbers = {"cells": _cell_number(cells), "value_bytes": self._value_bytes, "journal": file}
+        numbers = {"cells": unsigned(cells, "a number of cells", bits=32), "value_bytes": self._value_bytes, "journal": file}
         place = ffi.new("pw_transaction_store **")
         check(lib.pw_transaction_store_make(node._open(), ffi.new("pw_transaction_store_options *", numbers), place))
         super().__init__(node, place[0])
@@ -77,11 +77,11 @@ class TransactionStore(_Application):
         """Takes up what the journal has, and starts the thread that handles accesses. tokens: of all stores, in the order that all have; this one is at
         `position`."""
         array, count = _tokens(tokens)
-        self._call(lib.pw_transaction_store_serve, _count(position, "stores"), array, count)
+        self._call(lib.pw_transaction_store_serve, number(position, "a store"), array, count)
 
     def replace(self, position: int, token: bytes) -> None:
         """A store that was lost is back, at the position that it had, with another token."""
-        self._call(lib.pw_transaction_store_replace, _count(position, "stores"), _tokens([token])[0])
+        self._call(lib.pw_transaction_store_replace, number(position, "a store"), _tokens([token])[0])
 
     def __getitem__(self, cell: int) -> Cell:
         """The committed value of a cell."""
@@ -110,13 +110,13 @@ class Transaction:
         self._client = client
         #: commit() or abort() was called.
         self._is_ended = False
-        with client._lock:
+        with client._held():
             client._call(lib.pw_transaction_start, again)
             client._started = self
 
     def _call(self, function: Any, *arguments: Any) -> None:
         # Threads that share a client give up each other's transactions, and learn it here.
-        with self._client._lock:
+        with self._client._held():
             if self._client._started is not self:
                 why = "has ended" if self._is_ended else "was given up, as its client has started another one"
                 raise ValueError(f"the transaction {why}")
@@ -128,16 +128,16 @@ class Transaction:
 
     def get_versioned(self, store: int, cell: int) -> Cell:
         """get() with the version."""
-        position, number = _count(store, "stores"), _cell_number(cell)
+        position, named = number(store, "a store"), _cell_number(cell)
         size = self._client._value_bytes[position] if position < len(self._client._value_bytes) else 0
         value, version = ffi.new("char[]", max(size, 1)), ffi.new("uint64_t *")
-        self._call(lib.pw_transaction_get, position, number, value, size, version)
+        self._call(lib.pw_transaction_get, position, named, value, size, version)
         return Cell(bytes(ffi.buffer(value, size)), None if version[0] == ABSENT else int(version[0]))
 
     def put(self, store: int, cell: int, value: Any) -> None:
         """Puts a value into a cell, when the transaction commits: as many bytes as the cells of the store have."""
         buffer = ffi.from_buffer(value)
-        self._call(lib.pw_transaction_put, _count(store, "stores"), _cell_number(cell), buffer, len(buffer))
+        self._call(lib.pw_transaction_put, number(store, "a store"), _cell_number(cell), buffer, len(buffer))
 
     def commit(self) -> None:
         """Commits: when it returns, all is done, and every transaction that starts later sees it. The transaction has ended, whatever comes of it."""
@@ -148,14 +148,14 @@ class Transaction:
 
     def abort(self) -> None:
         """Gives it up: nothing of it is done. Nothing happens if it has ended."""
-        with self._client._lock:
+        with self._client._held():
             if self._client._started is self:
                 self._client._call(lib.pw_transaction_abort)
             self._end()
 
     def _end(self) -> None:
         self._is_ended = True
-        with self._client._lock:
+        with self._client._held():
             if self._client._started is self:
                 self._client._started = None
 
@@ -183,6 +183,11 @@ class TransactionClient(_Application):
         self._lock = threading.RLock()
         super().__init__(node, place[0])
         self._value_bytes = [int(lib.pw_transaction_client_value_bytes(place[0], at)) for at in range(count)]
+
+    def _held(self) -> threading.RLock:
+        """The lock. A forked child does not wait for it, because a thread of the parent may have had it."""
+        self._check_process()
+        return self._lock
 
     def start(self, again: bool = False) -> Transaction:
         """Starts a transaction. One that was started and has not ended is given up. again=True: the last one is tried again, behind a pause of up to 3.2 ms,

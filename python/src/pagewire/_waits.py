@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
-from ._conditional import FOREVER, in_slices, nanoseconds
 from ._errors import TimeoutError, check
 from ._integers import unsigned
 from ._library import ffi, lib
-from ._operation import SLICE, Operation
+from ._operation import Operation
+from ._timeouts import code_in_slices, in_slices
 
 if TYPE_CHECKING:
     from ._node import Signal
@@ -42,26 +41,15 @@ def comparison_of(**wished: int | None) -> tuple[int, int]:
     return _COMPARISONS[name], unsigned(value, "what a signal is waited for")
 
 
-def _late() -> TimeoutError:
-    return TimeoutError(lib.PW_TIMEOUT, "the operations that were waited for have not ended in time")
-
-
 def _handles(operations: Iterable[Operation[Any]]) -> tuple[list[Operation[Any]], Any]:
     kept = list(operations)
+    for operation in kept:
+        operation._check_process()
     return kept, ffi.new("pw_operation *[]", [operation._handle or ffi.NULL for operation in kept])
 
 
-def _ends(timeout: float | None, call: Callable[[int], int]) -> None:
-    """Waits by a call of operations in pieces, so that Ctrl-C is seen between them."""
-    bound = nanoseconds(timeout)
-    end = None if bound == FOREVER else time.monotonic_ns() + bound
-    while True:
-        code = call(SLICE if end is None else min(SLICE, max(0, end - time.monotonic_ns())))
-        if code != lib.PW_UNFINISHED:
-            check(code)
-            return
-        if end is not None and time.monotonic_ns() >= end:
-            raise _late()
+def _ends(timeout: float | None, call: Callable[[int], int], late: str) -> None:
+    check(code_in_slices(timeout, call, late, lib.PW_UNFINISHED))
 
 
 def wait_any(operations: Iterable[Operation[Any]], timeout: float | None = None) -> int:
@@ -80,8 +68,9 @@ def wait_some(operations: Iterable[Operation[Any]], timeout: float | None = None
         raise ValueError("there are no operations to wait for")
     ended = [place for place, operation in enumerate(kept) if operation._handle is None]
     indices, found = ffi.new("size_t[]", len(kept)), ffi.new("size_t *")
+    call = lambda time: int(lib.pw_wait_some(handles, len(kept), time, indices, found))
     try:
-        _ends(0 if ended else timeout, lambda time: lib.pw_wait_some(handles, len(kept), time, indices, found))
+        _ends(0 if ended else timeout, call, "none of the operations has ended")
     except TimeoutError:
         if not ended:
             raise
@@ -101,7 +90,7 @@ def wait_all(operations: Iterable[Operation[Any]], timeout: float | None = None)
         # Each one raises its own failure.
         return int(failed[0]) if failed[0] == lib.PW_UNFINISHED else 0
 
-    _ends(timeout, call)
+    _ends(timeout, call, "not all operations have ended")
     return [operation.wait() for operation in kept]
 
 
@@ -125,7 +114,8 @@ def signal_wait_any(wishes: Iterable[Wish], timeout: float | None = None) -> int
     """
     kept, node, given = _wishes(wishes)
     index = ffi.new("size_t *")
-    in_slices(nanoseconds(timeout), lambda time: lib.pw_signal_wait_any(node, given, len(kept), time, index))
+    call = lambda time: int(lib.pw_signal_wait_any(node, given, len(kept), time, index))
+    in_slices(timeout, call, "none of the signals was as wished")
     return int(index[0])
 
 
@@ -133,12 +123,13 @@ def signal_wait_some(wishes: Iterable[Wish], timeout: float | None = None) -> li
     """Waits until at least one of several signals is as wished, and gives the places of all that are. As signal_wait_any()."""
     kept, node, given = _wishes(wishes)
     indices, found = ffi.new("size_t[]", len(kept)), ffi.new("size_t *")
-    bound = nanoseconds(timeout)
-    in_slices(bound, lambda time: lib.pw_signal_wait_some(node, given, len(kept), time, indices, found))
+    call = lambda time: int(lib.pw_signal_wait_some(node, given, len(kept), time, indices, found))
+    in_slices(timeout, call, "none of the signals was as wished")
     return [int(indices[number]) for number in range(found[0])]
 
 
 def signal_wait_all(wishes: Iterable[Wish], timeout: float | None = None) -> None:
     """Waits until all of several signals are as wished at once. As signal_wait_any()."""
     kept, node, given = _wishes(wishes)
-    in_slices(nanoseconds(timeout), lambda time: lib.pw_signal_wait_all(node, given, len(kept), time))
+    call = lambda time: int(lib.pw_signal_wait_all(node, given, len(kept), time))
+    in_slices(timeout, call, "not all signals were as wished at once")

@@ -4,6 +4,7 @@ use super::{Address, MAX_BATCHED};
 use crate::message::kind::BATCH;
 use crate::message::{MAX_WORDS, head, push_entry, words_of_entry};
 use pagewire::{Error, Node, Operation, RemoteRegion, Result};
+use pagewire_memory::fork::Owner;
 use std::collections::VecDeque;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -25,6 +26,7 @@ pub struct Batch {
     count: usize,
     in_flight: VecDeque<Operation<Vec<u64>>>,
     spare: Vec<Vec<u64>>,
+    owner: Owner,
 }
 
 impl Batch {
@@ -42,7 +44,14 @@ impl Batch {
             count: 0,
             in_flight: VecDeque::new(),
             spare: Vec::new(),
+            owner: Owner::this_process(),
         })
+    }
+
+    /// Refuses a forked child: what its parent has collected is its parent's.
+    #[inline]
+    fn check_owner(&self) -> Result<()> {
+        if self.owner.is_this_process() { Ok(()) } else { Err(Error::Forked) }
     }
 
     /// Adds a put of at most [`MAX_BATCHED`] bytes. If the message is full, it is sent first. No bytes: nothing is done.
@@ -51,6 +60,7 @@ impl Batch {
     /// `Range`: it is not inside the memory. `Limit`: it is too long. Else as those of [`send`](Self::send). The put is not in the batch then.
     #[inline]
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_owner()?;
         let count = bytes.len() as u64;
         if offset.checked_add(count).is_none_or(|end| end > self.length) {
             return Err(Error::Range { offset, count, length: self.length });
@@ -96,6 +106,7 @@ impl Batch {
     /// # Errors
     /// `Failed`: an earlier message did not arrive, and its puts were not made, or nobody knows. What was added is sent all the same.
     pub fn send(&mut self) -> Result<()> {
+        self.check_owner()?;
         let mut outcome = Ok(());
         while self.in_flight.front().is_some_and(Operation::is_done) || self.in_flight.len() >= WINDOW {
             outcome = outcome.and(self.wait_for_oldest());
@@ -149,6 +160,8 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        self.start();
+        if self.check_owner().is_ok() {
+            self.start();
+        }
     }
 }

@@ -128,6 +128,8 @@ pub fn sort(
     options: &SortOptions,
     keys: impl FnOnce() -> Vec<u64>,
 ) -> Result<Sorted, SortError> {
+    // Before a file is written.
+    node.check_owner()?;
     let SortOptions { folder, rank, size, patience } = options;
     if rank >= size || *size > MAX_PROCESSES {
         return Err(SortError::Processes { rank: *rank, size: *size, most: MAX_PROCESSES });

@@ -17,9 +17,11 @@ use log_file::LogFile;
 pub(super) use log_file::{Logged, fingerprint};
 use pagewire::{Error, Result};
 use pagewire_memory::FileWords;
+use pagewire_memory::fork::KeptFromChildren;
 use rustix::fs::{FlockOperation, fallocate, flock};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +121,8 @@ impl Files {
 
 /// The right of this process to a volume, which ends with it.
 pub(super) struct Ownership {
+    /// A child would have the lock, too, and longer than this process. Ends before the file is closed.
+    _kept: KeptFromChildren,
     // Locked.
     _file: File,
     pub ticket: OwnerTicket,
@@ -161,6 +165,7 @@ impl Ownership {
             }
             opened => opened.map_err(failed("cannot open", &path))?,
         };
+        let kept = KeptFromChildren::new(file.as_fd());
         lock(&file, &path)?;
         let has_space = fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, OWNER_FILE);
         has_space.map_err(|why| failed("cannot keep space for", &path)(why.into()))?;
@@ -168,17 +173,18 @@ impl Ownership {
         let incarnation = words[0].fetch_add(1, Ordering::SeqCst) + 1;
         let of_file = file.metadata().map_err(failed("cannot read", &path))?;
         let ticket = OwnerTicket { device: of_file.dev(), inode: of_file.ino(), incarnation };
-        Ok(Ownership { _file: file, ticket, files })
+        Ok(Ownership { _kept: kept, _file: file, ticket, files })
     }
 
     /// As [`take`](Self::take), where the file system takes no changes, as `error` says. Whoever had the volume before has ended, or changes it no more.
     fn take_to_read(files: Files, path: &Path, error: io::Error) -> Result<Ownership> {
         let Ok(file) = File::open(path) else { return Err(failed("cannot open", path)(error)) };
+        let kept = KeptFromChildren::new(file.as_fd());
         lock(&file, path)?;
         let incarnation = word_of(&file).map_err(failed("cannot read", path))?;
         let of_file = file.metadata().map_err(failed("cannot read", path))?;
         let ticket = OwnerTicket { device: of_file.dev(), inode: of_file.ino(), incarnation };
-        Ok(Ownership { _file: file, ticket, files })
+        Ok(Ownership { _kept: kept, _file: file, ticket, files })
     }
 
     /// Hands over all changes of the volume as it was, and gives the generation that begins now.
@@ -465,7 +471,7 @@ pub(super) fn is_unwritable(error: &Error) -> bool {
 /// # Errors
 /// `FileTooLarge`: RLIMIT_FSIZE is less, and the kernel would answer a write with SIGXFSZ.
 fn check_file_size(bytes: u64) -> io::Result<()> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    let limit = pagewire_memory::file_size_limit();
     match limit.filter(|limit| *limit < bytes) {
         Some(limit) => {
             let why = format!("RLIMIT_FSIZE (ulimit -f) is {limit} bytes, and the file has more");

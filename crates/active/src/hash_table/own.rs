@@ -246,7 +246,7 @@ impl OwnVolume {
 
     /// Does what others have put here, if no thread does, and gives how many puts.
     pub fn poll(&self) -> usize {
-        let Some(handler) = &self.handler else { return 0 };
+        let Some(handler) = self.handler.as_ref().filter(|_| self.check_owner().is_ok()) else { return 0 };
         let mut handler = handler.lock();
         self.log.poll(|access| handler.handle(access))
     }

@@ -30,8 +30,7 @@ impl Ticket {
                 bytes.len(),
                 Ticket::LEN
             );
-            let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-            return Err(pagewire::Error::System { what: "a ticket of a hash table".into(), why });
+            return Err(pagewire::Error::Argument { what: "a ticket of a hash table", why });
         }
         let (tokens, owner) = bytes.split_at(2 * Token::LEN);
         let mut words = [0; OwnerTicket::WORDS];

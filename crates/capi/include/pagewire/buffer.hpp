@@ -97,6 +97,12 @@ template <class Element> detail::borrowed_of<Element> borrowed(Element *first, s
 }
 
 class operation;
+class held_write;
+
+namespace detail {
+/** Of an operation: a conditional write, which can be cancelled. */
+template <class Operation> using if_held = std::enable_if_t<std::is_same_v<Operation, held_write>, int>;
+} // namespace detail
 
 /**
  * An operation that has its buffer, and gives it back. The destructor waits for the end, and then ends the buffer; it forgets a failure, of
@@ -151,8 +157,25 @@ public:
     /** Has the number 1 written to an eventfd(2) when it has ended. */
     void notify(int descriptor) { operation_.notify(descriptor); }
 
-    /** The operation itself, as for held_write::cancel(). */
+    /** held_write::cancel(). take() then gives the buffer. Only a conditional write has this call. */
+    template <class Held = Operation, detail::if_held<Held> = 0>
+    void cancel()
+    {
+        operation_.cancel();
+    }
+
+    /** held_write::within(). Only a conditional write has this call. */
+    template <class Held = Operation, detail::if_held<Held> = 0>
+    void within(std::chrono::nanoseconds time)
+    {
+        operation_.within(time);
+    }
+
+    /** The operation without its buffer. */
     Operation &inner() noexcept { return operation_; }
+
+    /** The object of pagewire.h. */
+    pw_operation *get() const noexcept { return operation_.get(); }
 
 private:
     owning_operation(std::unique_ptr<Buffer> buffer, Operation started) noexcept

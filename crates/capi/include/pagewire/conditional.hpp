@@ -72,6 +72,9 @@ public:
     /** Has the number 1 written to an eventfd(2) when it has ended. */
     void notify(int descriptor) { operation_.notify(descriptor); }
 
+    /** The object of pagewire.h. */
+    pw_operation *get() const noexcept { return operation_.get(); }
+
 private:
     friend class node;
     friend class conditional_request;

@@ -8,29 +8,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace pw {
 
 namespace detail {
+/** The object of pagewire.h: the get() of each kind of operation gives it. */
 inline pw_operation *handle_of(pw_operation *started) noexcept { return started; }
 template <class Operation> pw_operation *handle_of(const Operation &started) noexcept { return started.get(); }
+/** A range that makes its operations as it goes ends them before the wait: it does not compile. */
+template <class Operation> pw_operation *handle_of(const Operation &&started) = delete;
 
-template <class Operations> std::vector<pw_operation *> handles_of(const Operations &operations)
+template <class Operations> std::vector<pw_operation *> handles_of(Operations &operations)
 {
     std::vector<pw_operation *> handles;
-    for (const auto &started : operations)
-        handles.push_back(handle_of(started));
+    for (auto &&started : operations)
+        handles.push_back(handle_of(std::forward<decltype(started)>(started)));
     return handles;
 }
 } // namespace detail
 
 /**
  * Waits until one of several operations has ended, done or not, and gives its place: its wait() then returns at once. None: no one has ended in time, or there
- * are no operations. operations: a container of operations of one type, or of what get() of operations gives. A bound of zero looks once.
+ * are no operations. A bound of zero looks once.
+ *
+ * operations: a range of operations of one type: operation, owning_operation, basic_atomic_operation, held_write or acceptance. Operations of several types:
+ * a range of what their get() gives, as std::array{put.get(), accepted.get()}. One that was moved from is passed over, and so is a null pointer.
  */
 template <class Operations>
-std::optional<std::size_t> wait_any(const Operations &operations, std::chrono::nanoseconds bound = forever)
+std::optional<std::size_t> wait_any(Operations &&operations, std::chrono::nanoseconds bound = forever)
 {
     auto handles = detail::handles_of(operations);
     std::size_t index;
@@ -43,7 +50,7 @@ std::optional<std::size_t> wait_any(const Operations &operations, std::chrono::n
 
 /** Waits until at least one of several operations has ended, and gives the places of all that have. As wait_any(). */
 template <class Operations>
-std::vector<std::size_t> wait_some(const Operations &operations, std::chrono::nanoseconds bound = forever)
+std::vector<std::size_t> wait_some(Operations &&operations, std::chrono::nanoseconds bound = forever)
 {
     auto handles = detail::handles_of(operations);
     std::vector<std::size_t> indices(handles.size() + 1);
@@ -55,8 +62,8 @@ std::vector<std::size_t> wait_some(const Operations &operations, std::chrono::na
     return indices;
 }
 
-/** Waits until all of several operations have ended. False: they have not in time. The failure of the first one that has failed is thrown. */
-template <class Operations> bool wait_all(const Operations &operations, std::chrono::nanoseconds bound = forever)
+/** Waits until all of several operations have ended. False: they have not in time. The failure of the first one that has failed is thrown. As wait_any(). */
+template <class Operations> bool wait_all(Operations &&operations, std::chrono::nanoseconds bound = forever)
 {
     auto handles = detail::handles_of(operations);
     pw_error code = pw_wait_all(handles.data(), handles.size(), detail::nanoseconds(bound));

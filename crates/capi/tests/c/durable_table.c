@@ -266,8 +266,8 @@ static void misuse(const char *folder)
     EXPECT(PW_OK, pw_table_volume(table, &volume));
     REQUIRE(volume.elements == 1 && volume.checkpoints >= 1);
     EXPECT(PW_OK, pw_table_ticket(table, &ticket));
-    EXPECT(PW_SYSTEM, pw_table_readmit(table, 0, &ticket, NULL));
-    EXPECT(PW_SYSTEM, pw_table_readmit(table, SIZE_MAX, &ticket, NULL));
+    EXPECT(PW_ARGUMENT, pw_table_readmit(table, 0, &ticket, NULL));
+    EXPECT(PW_ARGUMENT, pw_table_readmit(table, SIZE_MAX, &ticket, NULL));
     EXPECT(PW_ARGUMENT, pw_table_readmit(table, 0, NULL, NULL));
     EXPECT(PW_ARGUMENT, pw_table_ticket(table, NULL));
     EXPECT(PW_IN_USE, pw_node_leave(node));
@@ -283,7 +283,7 @@ static void misuse(const char *folder)
     REQUIRE(volume.elements == 1);
     EXPECT(PW_OK, pw_table_free(other));
     EXPECT(PW_OK, pw_table_join(node, &options, &plain));
-    EXPECT(PW_SYSTEM, pw_table_checkpoint(plain));
+    EXPECT(PW_ARGUMENT, pw_table_checkpoint(plain));
     EXPECT(PW_OK, pw_table_free(plain));
     EXPECT(PW_OK, pw_node_leave(node));
 }

@@ -115,7 +115,7 @@ static void swap(pw_node *node, pw_table *table)
         REQUIRE(pw_table_compare_and_set(table, 77, &rank, sizeof rank, NULL, PW_ABSENT, &was_set) == PW_OK && was_set);
         REQUIRE(pw_table_compare_and_set(table, 77, &rank, sizeof rank, NULL, PW_ABSENT, &was_set) == PW_OK && !was_set);
     }
-    REQUIRE(pw_table_compare_and_set(table, 0, NULL, PW_ABSENT, "", 0, &was_set) == PW_SYSTEM);
+    REQUIRE(pw_table_compare_and_set(table, 0, NULL, PW_ABSENT, "", 0, &was_set) == PW_ARGUMENT);
     REQUIRE(pw_table_compare_and_set(table, 1, NULL, 5, "", 0, &was_set) == PW_ARGUMENT);
     REQUIRE(pw_table_compare_and_set(table, 1, NULL, PW_ABSENT, "", 0, NULL) == PW_ARGUMENT);
     REQUIRE(pw_barrier(node) == PW_OK);

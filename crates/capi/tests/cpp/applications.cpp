@@ -33,7 +33,7 @@ static void tables(pw::node &node)
     table.resize(300);
     REQUIRE(!table.lookup(7) && table.lookup(9) == "nine");
     REQUIRE(table.volume().elements == 3 && table.volume().cells == 300);
-    REQUIRE(refused([&] { table.insert(0, "none"); }) == PW_SYSTEM);
+    REQUIRE(refused([&] { table.insert(0, "none"); }) == PW_ARGUMENT);
     REQUIRE(refused([&] { node.join_table({0}); }) == PW_ARGUMENT);
     std::map<std::uint64_t, std::string> found;
     for (const auto &[key, value] : table)
@@ -135,7 +135,7 @@ static void durable_tables(pw::node &node, const std::string &folder)
         table.flush();
         ticket = table.ticket();
         REQUIRE(table.volume().checkpoints >= 1);
-        REQUIRE(refused([&] { table.readmit(0, ticket); }) == PW_SYSTEM);
+        REQUIRE(refused([&] { table.readmit(0, ticket); }) == PW_ARGUMENT);
         REQUIRE(refused([&] { node.join_durable_table({100, 0, 0, PW_BY_OPERATIONS}, where); }) == PW_ARGUMENT);
     }
     auto again = node.restart_table({100}, where, 0, {ticket});

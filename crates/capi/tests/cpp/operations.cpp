@@ -8,6 +8,8 @@
 #include <iterator>
 #include <string>
 
+#include <sys/mman.h>
+
 #define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
 
 template <class Call> int refused(Call call)
@@ -111,10 +113,10 @@ static void conditional(pw::node &writer)
     writer.conditional_write(to, 8, pw::borrowed(std::string_view("eight"))).wait();
     REQUIRE(accepted.wait() == 5 && !inbox.compare(0, 5, "eight"));
     auto cancelled = writer.conditional_write(to, 9, std::string("nothing"));
-    cancelled.inner().cancel();
+    cancelled.cancel();
     REQUIRE(refused([&] { cancelled.wait(); }) == PW_CANCELLED && cancelled.take() == "nothing");
     cancelled = writer.conditional_write(to, 10, std::string("nothing"));
-    cancelled.inner().within(std::chrono::milliseconds(1));
+    cancelled.within(std::chrono::milliseconds(1));
     REQUIRE(refused([&] { cancelled.wait(); }) == PW_TIMEOUT);
     // Whoever lets go of one cancels it, and nothing hangs.
     cancelled = writer.conditional_write(to, 11, std::string("nothing"));
@@ -155,6 +157,28 @@ static void files(pw::node &node, const std::string &path)
     REQUIRE(node.open(read_only.export_memory(pw::rights::read)).get(4096, std::string(11, ' ')).wait() == "in the file");
 }
 
+/* Memory that its owner unmaps while it is exported. What lies before it is accessed as ever. */
+static void unmapped(pw::node &node)
+{
+    constexpr std::size_t page = 4096, length = 64 * page;
+    void *mapped = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    auto token = node.export_memory(mapped, length, pw::rights::all);
+    auto remote = node.open(token);
+    remote.put_value(page, 7);
+    REQUIRE(remote.get_value<int>(page) == 7);
+    REQUIRE(!munmap(static_cast<char *>(mapped) + page, length - page));
+    REQUIRE(refused([&] { remote.get_value<int>(page); }) == PW_MEMORY);
+    REQUIRE(refused([&] { remote.put_value(2 * page, 8); }) == PW_MEMORY);
+    REQUIRE(refused([&] { (void)remote.fetch_add(page, 1).wait(); }) == PW_MEMORY);
+    auto put = remote.put(page - sizeof(int), std::vector<int>{1, 2});
+    REQUIRE(refused([&] { put.wait(); }) == PW_MEMORY && put.take().size() == 2);
+    remote.put_value(0, 9);
+    REQUIRE(remote.get_value<int>(0) == 9);
+    node.unexport(token);
+    REQUIRE(!munmap(mapped, page));
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -164,4 +188,5 @@ int main(int argc, char **argv)
     pieces(node);
     conditional(node);
     files(node, argv[1]);
+    unmapped(node);
 }

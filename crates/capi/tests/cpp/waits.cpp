@@ -3,8 +3,11 @@
 
 #include <poll.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <list>
+#include <string>
 
 #define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
 
@@ -42,6 +45,69 @@ static void operations(pw::node &node, pw::remote &remote)
     REQUIRE(poll(&ready, 1, 60000) == 1);
     put.wait();
     REQUIRE(poll(&ready, 1, 0) == 0);
+}
+
+/* Lists of operations that have their buffer, and of atomics. */
+static void owning_operations(pw::remote &remote)
+{
+    std::vector<pw::owning_operation<std::vector<std::uint64_t>>> puts;
+    REQUIRE(!pw::wait_any(puts) && pw::wait_some(puts).empty() && pw::wait_all(puts));
+    for (std::uint64_t i = 0; i < 3; i++)
+        puts.push_back(remote.put(8 * i, std::vector<std::uint64_t>{i + 10}));
+    const auto &constant = puts;
+    REQUIRE(*pw::wait_any(constant, 60s) < 3 && !pw::wait_some(constant).empty() && pw::wait_all(constant, 60s));
+    REQUIRE(table[2] == 12 && puts[2].get() != nullptr);
+    // One that was moved from is passed over.
+    auto first = std::move(puts[0]);
+    REQUIRE(pw::wait_any(puts) == std::optional<std::size_t>(1) && first.wait().front() == 10);
+    REQUIRE(pw::wait_some(puts, 0ns) == std::vector<std::size_t>({1, 2}) && puts[1].wait().front() == 11);
+
+    std::list<pw::owning_operation<std::vector<std::uint64_t>>> late;
+    late.push_back(remote.put(sizeof table, std::vector<std::uint64_t>{13}));
+    REQUIRE(refused([&] { pw::wait_all(late); }) == PW_BOUNDS && late.front().take().front() == 13);
+
+    table[9] = 0;
+    std::array<pw::atomic_operation, 2> adds{remote.fetch_add(72, 1), remote.fetch_add(72, 1)};
+    REQUIRE(pw::wait_all(adds) && adds[0].wait() + adds[1].wait() == 1);
+    pw::basic_atomic_operation<std::uint32_t> words[] = {remote.fetch_or_32(72, 4)};
+    REQUIRE(pw::wait_any(words) == std::optional<std::size_t>(0) && words[0].wait() == 2);
+}
+
+/* Lists of conditional writes and of their acceptances, and of several kinds, of two nodes. */
+static void conditional_writes(pw::node &receiver, pw::remote &remote)
+{
+    auto writer = pw::node::alone();
+    auto to = receiver.identity();
+    alignas(8) static char inboxes[2][8];
+    const pw::token tokens[] = {receiver.export_memory(inboxes[0], 8, pw::rights::write), receiver.export_memory(inboxes[1], 8, pw::rights::write)};
+
+    std::vector<pw::acceptance> accepted;
+    accepted.push_back(receiver.accept_any_conditional_write(1, tokens[0]));
+    accepted.push_back(receiver.accept_conditional_write(writer.identity(), 2, tokens[1]));
+    REQUIRE(!pw::wait_any(accepted, 0ns) && pw::wait_some(accepted, 1ms).empty() && !pw::wait_all(accepted, 1ms));
+    std::vector<pw::owning_operation<std::string, pw::held_write>> writes;
+    writes.push_back(writer.conditional_write(to, 2, std::string("second")));
+    REQUIRE(pw::wait_any(accepted, 60s) == std::optional<std::size_t>(1) && pw::wait_some(accepted, 0ns) == std::vector<std::size_t>({1}));
+    REQUIRE(accepted[1].wait() == 6 && std::string(inboxes[1]) == "second");
+    writes.push_back(writer.conditional_write(to, 1, std::string("first")));
+    REQUIRE(pw::wait_all(accepted, 60s) && pw::wait_all(writes, 60s));
+    REQUIRE(accepted[0].wait() == 5 && writes[1].wait() == "first" && std::string(inboxes[0]) == "first");
+
+    // A conditional write that nobody accepts, its acceptance by another tag, a put and an atomic.
+    std::vector<pw::held_write> held;
+    held.push_back(writer.conditional_write(to, 3, pw::borrowed(std::string_view("third"))));
+    auto fourth = receiver.accept_any_conditional_write(4, tokens[0]);
+    auto put = remote.put(0, std::vector<std::uint64_t>{20});
+    auto add = remote.fetch_add(8, 1);
+    const std::array mixed{held[0].get(), fourth.get(), put.get(), add.get()};
+    REQUIRE(*pw::wait_any(mixed) >= 2 && !pw::wait_all(mixed, 1ms));
+    put.wait();
+    (void)add.wait();
+    REQUIRE(pw::wait_some(mixed) == std::vector<std::size_t>({2, 3}) && !pw::wait_any(held, 0ns));
+    writer.conditional_write(to, 4, std::string("fourth")).wait();
+    held[0].cancel();
+    REQUIRE(refused([&] { pw::wait_all(mixed, 60s); }) == PW_CANCELLED && fourth.wait() == 6);
+    REQUIRE(pw::wait_some(mixed, 0ns).size() == 4 && pw::wait_any(held) == std::optional<std::size_t>(0));
 }
 
 static void signals(pw::node &node, pw::remote &remote)
@@ -87,6 +153,8 @@ int main()
     auto token = node.export_memory(table, sizeof table, pw::rights::all);
     auto remote = node.open(token);
     operations(node, remote);
+    owning_operations(remote);
+    conditional_writes(node, remote);
     signals(node, remote);
     atomics(remote);
     parts(node);

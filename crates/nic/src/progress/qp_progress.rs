@@ -317,7 +317,7 @@ impl<F: Fabric> QueuePair<F> {
     /// A queue pair that is connected to itself has refused a request of its own: that ends with its cause, before all others are flushed.
     #[cold]
     fn end_own_request(&self, qpc: &mut QpContext<F>, refused: &mut RcConnection) {
-        let route = qpc.attributes.address.route(self.domain.context().device());
+        let route = qpc.attributes.address.route(&self.domain.context().port());
         let is_own = qpc.attributes.destination == self.number
             && route.is_ok_and(|route| route.source == route.destination);
         if !is_own {

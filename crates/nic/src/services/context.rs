@@ -78,11 +78,15 @@ impl<F: Fabric> Context<F> {
 
 /// The open devices of one process.
 #[derive_where(Default)]
-pub struct Contexts<F: Fabric>(Mutex<Vec<Weak<Context<F>>>>);
+pub struct Contexts<F: Fabric> {
+    open: Mutex<Vec<Weak<Context<F>>>>,
+    /// Held by who lists the network devices: what was listed later is taken over later.
+    listing: Mutex<()>,
+}
 
 impl<F: Fabric> Contexts<F> {
     fn add(&self, context: &Arc<Context<F>>) {
-        let mut all = self.0.lock();
+        let mut all = self.open.lock();
         // Closed ones leave when the list would grow.
         if all.len() == all.capacity() {
             all.retain(|other| other.strong_count() > 0);
@@ -92,10 +96,11 @@ impl<F: Fabric> Contexts<F> {
 
     /// Lists the network devices again, and tells each open device what has changed.
     pub fn refresh(&self) {
-        let open: Vec<Arc<Context<F>>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let open: Vec<Arc<Context<F>>> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
         if open.is_empty() {
             return;
         }
+        let _listing = self.listing.lock();
         let now = match devices() {
             Ok(now) => now,
             Err(error) => {

@@ -6,7 +6,6 @@
 use super::error::{JobError, Operation, Result};
 use super::{Exchange, Wait};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
 use std::time::Duration;
 
 /// What an operation ends with, and the form of bootstrap, which the next one needs.
@@ -20,7 +19,7 @@ pub(super) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Begins an operation. Without a thread the form of bootstrap comes back.
+    /// Begins an operation. Without a thread for it this process has left the job.
     pub fn begin(
         mut exchange: Box<dyn Exchange>,
         operation: Operation,
@@ -35,7 +34,7 @@ impl Unfinished {
             // Nobody takes it where the job was dropped, which this thread then leaves.
             let _ = report.send((exchange, result));
         };
-        match thread::Builder::new().name("pagewire-job".to_string()).spawn(run) {
+        match pagewire_fabric::spawn("pagewire-job", run) {
             Ok(_) => Ok(Unfinished { operation, bytes, end }),
             Err(error) => Err(JobError::System {
                 action: "start a thread for",

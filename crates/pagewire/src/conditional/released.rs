@@ -527,7 +527,7 @@ impl Drop for Acceptance {
 
 impl OperationEnd for Acceptance {
     fn is_ended(&self) -> bool {
-        self.end.is_ended()
+        self.end.is_ended() || self.services.is_forked()
     }
 
     fn poll_end(&self) -> bool {

@@ -272,7 +272,8 @@ impl Members {
             let has_come = || words[place].load(Ordering::Acquire) >= round.operation.number;
             let has_failed = || words[FAILURE].load(Ordering::Acquire) != 0;
             let time = round.wait.left().min(LOOK);
-            self.services.completions.wait_for(time, || has_come() || has_failed());
+            let waited = self.services.completions.wait_for(time, || has_come() || has_failed());
+            waited.map_err(|_| JobError::Forked)?;
             if has_come() {
                 return Ok(());
             }

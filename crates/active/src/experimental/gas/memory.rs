@@ -9,7 +9,7 @@ use crate::log::Found;
 use pagewire::{Error, Node, Result, Token};
 use pagewire_memory::fork::Owner;
 use pagewire_memory::{FAULTED_WORDS, FaultedPages};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -198,9 +198,14 @@ impl GlobalMemory {
 
     /// All words. Relaxed loads and stores are plain instructions of the processor; read-modify-writes are atomic among all processes.
     ///
-    /// A thread that touches a page whose home is gone gets SIGSEGV.
+    /// A thread that touches a page whose home is gone gets SIGSEGV. A forked child finds no words, as it does not have the memory.
     pub fn words(&self) -> &[AtomicU64] {
-        self.shared.pages.words()
+        if self.owner.is_this_process() { self.shared.pages.words() } else { &[] }
+    }
+
+    /// The state. `None`: this is a forked child, where a thread of the parent may hold the lock.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        self.owner.is_this_process().then(|| self.shared.state.lock())
     }
 
     /// The words whose home is a process: those that it touches most.
@@ -215,15 +220,17 @@ impl GlobalMemory {
 
     /// Has a handler called at each access to a page whose home this process is, before the page goes to whoever touched it: to count, to check, or to
     /// fill it (PAPERS AA-15, data-centric handlers). It must not touch this memory, nor wait for a thread that calls for it: no page is served
-    /// meanwhile.
+    /// meanwhile. In a forked child nothing is done.
     pub fn on_access(&self, handler: impl FnMut(&mut PageAccess<'_>) + Send + 'static) {
-        self.shared.state.lock().handler = Some(Box::new(handler));
+        if let Some(mut state) = self.state() {
+            state.handler = Some(Box::new(handler));
+        }
     }
 
     /// The pages whose home this is that any process may have stored to since the last call, by the first word of each. A page that a process still
-    /// may store to is among them the next time, too.
+    /// may store to is among them the next time, too. A forked child finds none.
     pub fn take_dirty(&self) -> Vec<usize> {
-        let dirty = self.shared.state.lock().directory.take_dirty();
+        let dirty = self.state().map_or_else(Vec::new, |mut state| state.directory.take_dirty());
         dirty.into_iter().map(|page| page as usize * FAULTED_WORDS).collect()
     }
 
@@ -233,14 +240,16 @@ impl GlobalMemory {
         self.threads.iter().any(|thread| thread.thread().id() == own)
     }
 
+    /// What has happened so far. A forked child finds nothing.
     pub fn statistics(&self) -> GasStatistics {
+        let Some(state) = self.state() else { return GasStatistics::default() };
         let faults = self.shared.faults.load(Ordering::Relaxed);
-        GasStatistics { faults, ..self.shared.state.lock().statistics }
+        GasStatistics { faults, ..state.statistics }
     }
 
-    /// The processes that are gone.
+    /// The processes that are gone. A forked child finds none.
     pub fn lost(&self) -> Vec<usize> {
-        let state = self.shared.state.lock();
+        let Some(state) = self.state() else { return Vec::new() };
         (0..state.is_lost.len()).filter(|rank| state.is_lost[*rank]).collect()
     }
 }

@@ -83,6 +83,7 @@ impl Listener {
     /// # Errors
     /// `TimedOut`: nobody has asked. Else as those of [`Endpoint::new`].
     pub fn accept(&self, patience: Option<Duration>) -> io::Result<Stream> {
+        self.node.check_owner().map_err(engine)?;
         let until = until(patience);
         loop {
             let prepared = self.next.lock().take();

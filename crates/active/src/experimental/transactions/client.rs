@@ -8,7 +8,6 @@ use crate::experimental::mailbox::{Mailbox, Sender};
 use pagewire::{Error, Node, Peer, RemoteRegion, Result, Token};
 use pagewire_memory::fork::{Owner, PerProcess};
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
 
 /// Space in the client's mailbox for each store.
@@ -92,7 +91,7 @@ impl Client {
     /// Connects to stores, in the order that all have.
     ///
     /// # Errors
-    /// `Limit`: there are more than 64, or the node has a client of one of them already. `System`, with `InvalidInput`: a store is served at another
+    /// `Limit`: there are more than 64, or the node has a client of one of them already. `Argument`: a store is served at another
     /// place. Else as those of [`Node::open`] and [`Node::make_access_log`].
     pub fn new(node: &Node, stores: &[StoreToken]) -> Result<Client> {
         if stores.len() > MAX_STORES {
@@ -165,7 +164,7 @@ fn check_place(place: usize, mailbox: &RemoteRegion) -> Result<()> {
                 "the one at position {place} is served at position {}: give the tokens in the order that all have",
                 word - 1
             );
-            Err(Error::System { what: "stores".into(), why: io::Error::new(ErrorKind::InvalidInput, why) })
+            Err(Error::Argument { what: "stores", why })
         }
         // What is wrong with one that is gone its transactions say.
         _ => Ok(()),

@@ -3,11 +3,12 @@
 
 use super::wire::{Records, decode_journal, encode_header, encode_record};
 use super::words::{OwnerId, Record};
-use pagewire_memory::fork::Owner;
+use pagewire_memory::fork::{KeptFromChildren, Owner};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// A journal is written anew when it has grown by so many bytes.
@@ -26,6 +27,8 @@ pub struct Journal {
     path: PathBuf,
     /// Whose it is.
     store: OwnerId,
+    /// A child would have the lock, too, and longer than this process. Ends before the file is closed.
+    kept: KeptFromChildren,
     file: File,
     length: u64,
     compact_at: u64,
@@ -52,6 +55,7 @@ impl Journal {
     /// `InvalidData`: it is no journal of this store, or was changed, and stays as it is. `ResourceBusy`: another store has it.
     pub fn open(path: &Path, store: OwnerId) -> Result<(Journal, Records)> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let kept = KeptFromChildren::new(file.as_fd());
         lock(&file)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
@@ -64,6 +68,7 @@ impl Journal {
             Journal {
                 path: path.to_owned(),
                 store,
+                kept,
                 file,
                 length,
                 compact_at: length + COMPACT_AFTER,
@@ -91,8 +96,10 @@ impl Journal {
         let mut bytes = encode_header(self.store);
         records.iter().for_each(|record| bytes.extend(encode_record(record)));
         file.write_all(&bytes)?;
+        let kept = KeptFromChildren::new(file.as_fd());
         lock(&file)?;
         std::fs::rename(&fresh, &self.path)?;
+        self.kept = kept;
         self.file = file;
         self.length = bytes.len() as u64;
         self.compact_at = self.length + COMPACT_AFTER;

@@ -10,9 +10,8 @@ use crate::log::Found;
 use pagewire::access_log::LoggedOperation;
 use pagewire::{Error, Node, Region, Result, Rights, Token, TokenError};
 use pagewire_memory::fork;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,8 +159,10 @@ impl Store {
     ///
     /// # Errors
     /// `System`: the journal cannot be read, is none, or that of another store (`InvalidData`), or another store has it (`ResourceBusy`); a store stands
-    /// twice in the list (`InvalidInput`); no thread can be started. `Limit`: `place` is none.
+    /// twice in the list (`InvalidInput`); no thread can be started. `Limit`: `place` is none. `Forked`.
     pub fn serve(self, node: &Arc<Node>, place: usize, stores: &[StoreToken]) -> Result<ServedStore> {
+        // Before the journal is written.
+        self.mailbox.log().check_owner()?;
         if stores.get(place) != Some(&self.token) {
             return Err(Error::Limit {
                 what: "stores, in whose list this one must stand at its place,",
@@ -170,8 +171,7 @@ impl Store {
         }
         let id = OwnerId(place as u32);
         if (1..stores.len()).any(|at| stores[..at].contains(&stores[at])) {
-            let why = io::Error::new(ErrorKind::InvalidInput, "a store stands twice in the list");
-            return Err(Error::System { what: "stores".into(), why });
+            return Err(Error::Argument { what: "stores", why: "one stands twice in the list".to_owned() });
         }
         let (cells, zero) = (self.options.cells as usize, vec![0; self.options.value]);
         let (owner, journal) = match &self.options.journal {
@@ -207,12 +207,19 @@ impl Store {
         let run = move || serve(&self.mailbox, &served, &until);
         let thread = std::thread::Builder::new().name("pagewire-cells".into()).spawn(run);
         let thread = thread.map_err(|why| Error::System { what: "a thread for a store".into(), why })?;
-        Ok(ServedStore { live, ends, thread: Some(thread), owner: fork::Owner::this_process() })
+        Ok(ServedStore {
+            token: self.token,
+            live,
+            ends,
+            thread: Some(thread),
+            owner: fork::Owner::this_process(),
+        })
     }
 }
 
 /// A store whose accesses are handled, until this is dropped.
 pub struct ServedStore {
+    token: StoreToken,
     live: Arc<Mutex<Live>>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -222,15 +229,20 @@ pub struct ServedStore {
 impl ServedStore {
     /// What clients and other stores need.
     pub fn token(&self) -> StoreToken {
-        self.live.lock().token
+        self.token
+    }
+
+    /// What its thread has. `Forked`: a child does not have that thread, which may hold the lock.
+    fn live(&self) -> Result<MutexGuard<'_, Live>> {
+        if self.owner.is_this_process() { Ok(self.live.lock()) } else { Err(Error::Forked) }
     }
 
     /// A store that was lost is back, at the place that it had.
     ///
     /// # Errors
-    /// `Limit`: there is no such place.
+    /// `Limit`: there is no such place; `Forked`.
     pub fn replace(&self, place: usize, token: &StoreToken) -> Result<()> {
-        let peers = &mut self.live.lock().peers;
+        let peers = &mut self.live()?.peers;
         let most = peers.len();
         let peer =
             peers.get_mut(place).ok_or(Error::Limit { what: "stores, whose places count from 0,", most })?;
@@ -238,26 +250,32 @@ impl ServedStore {
         Ok(())
     }
 
-    /// The committed version and value of a cell. `None`: there is no such cell.
+    /// The committed version and value of a cell. `None`: there is no such cell, or this is a forked child.
     pub fn cell(&self, cell: u32) -> Option<(u64, Vec<u8>)> {
-        self.live.lock().owner.cell(cell).map(|(version, value)| (version, value.clone()))
+        self.live().ok()?.owner.cell(cell).map(|(version, value)| (version, value.clone()))
     }
 
-    /// Attempts of transactions that hold cells now.
+    /// Attempts of transactions that hold cells now. In a forked child there are none.
     pub fn held(&self) -> usize {
-        self.live.lock().owner.attempts().count()
+        self.live().map_or(0, |live| live.owner.attempts().count())
     }
 
-    /// Why the store commits nothing any more: its journal cannot be written.
+    /// Why the store commits nothing any more: its journal cannot be written, or this is a forked child, whose parent has the store.
     pub fn failure(&self) -> Option<String> {
-        self.live.lock().failure.clone()
+        match self.live() {
+            Ok(live) => live.failure.clone(),
+            Err(error) => Some(error.to_string()),
+        }
     }
 }
 
 impl Drop for ServedStore {
     fn drop(&mut self) {
-        // A forked child does not have the thread.
         if !self.owner.is_this_process() {
+            // A forked child does not have the thread. To drop the handle detaches a thread, which may be one of the child's that has the same number.
+            if let Some(thread) = self.thread.take() {
+                std::mem::forget(thread);
+            }
             return;
         }
         self.ends.store(true, Ordering::Release);
