@@ -1,6 +1,6 @@
 //! Atomics that RDMA does not have: and, or, xor, min, max, and all of 4 bytes.
 
-use crate::boundary::{Result, quick};
+use crate::boundary::{Result, ffi_call};
 use crate::error::pw_error;
 use crate::operation::{Running, WordPlace, hand_over, pw_operation};
 use crate::remote::{pw_remote, remote_of};
@@ -33,7 +33,9 @@ pub unsafe extern "C" fn pw_fetch_and(
     before: *mut u64,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { start(remote, before, Running::Word, |remote| remote.fetch_and(offset, bits)) }?.wait())
+    ffi_call(|| {
+        unsafe { start(remote, before, Running::Word, |remote| remote.fetch_and(offset, bits)) }?.wait()
+    })
 }
 
 /// Starts pw_fetch_and(). As pw_fetch_add_start().
@@ -47,7 +49,7 @@ pub unsafe extern "C" fn pw_fetch_and_start(
 ) -> pw_error {
     // SAFETY: this function's own promise.
     let started = || unsafe { start(remote, before, Running::Word, |remote| remote.fetch_and(offset, bits)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the bits of the word of 8 bytes at offset that are in bits. As pw_fetch_and().
@@ -59,7 +61,9 @@ pub unsafe extern "C" fn pw_fetch_or(
     before: *mut u64,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { start(remote, before, Running::Word, |remote| remote.fetch_or(offset, bits)) }?.wait())
+    ffi_call(|| {
+        unsafe { start(remote, before, Running::Word, |remote| remote.fetch_or(offset, bits)) }?.wait()
+    })
 }
 
 /// Starts pw_fetch_or(). As pw_fetch_add_start().
@@ -73,7 +77,7 @@ pub unsafe extern "C" fn pw_fetch_or_start(
 ) -> pw_error {
     // SAFETY: this function's own promise.
     let started = || unsafe { start(remote, before, Running::Word, |remote| remote.fetch_or(offset, bits)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Inverts the bits of the word of 8 bytes at offset that are in bits. As pw_fetch_and().
@@ -85,7 +89,9 @@ pub unsafe extern "C" fn pw_fetch_xor(
     before: *mut u64,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { start(remote, before, Running::Word, |remote| remote.fetch_xor(offset, bits)) }?.wait())
+    ffi_call(|| {
+        unsafe { start(remote, before, Running::Word, |remote| remote.fetch_xor(offset, bits)) }?.wait()
+    })
 }
 
 /// Starts pw_fetch_xor(). As pw_fetch_add_start().
@@ -99,7 +105,7 @@ pub unsafe extern "C" fn pw_fetch_xor_start(
 ) -> pw_error {
     // SAFETY: this function's own promise.
     let started = || unsafe { start(remote, before, Running::Word, |remote| remote.fetch_xor(offset, bits)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the word of 8 bytes at offset to value if that is less. As pw_fetch_and().
@@ -110,7 +116,7 @@ pub unsafe extern "C" fn pw_fetch_min(
     value: u64,
     before: *mut u64,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Word, |remote| remote.fetch_min(offset, value)) }?.wait()
     })
@@ -128,7 +134,7 @@ pub unsafe extern "C" fn pw_fetch_min_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Word, |remote| remote.fetch_min(offset, value)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the word of 8 bytes at offset to value if that is more. As pw_fetch_and().
@@ -139,7 +145,7 @@ pub unsafe extern "C" fn pw_fetch_max(
     value: u64,
     before: *mut u64,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Word, |remote| remote.fetch_max(offset, value)) }?.wait()
     })
@@ -157,7 +163,7 @@ pub unsafe extern "C" fn pw_fetch_max_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Word, |remote| remote.fetch_max(offset, value)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// pw_fetch_min() of numbers with a sign. As pw_fetch_and().
@@ -168,7 +174,7 @@ pub unsafe extern "C" fn pw_fetch_min_signed(
     value: i64,
     before: *mut i64,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedWord, |remote| remote.fetch_min_signed(offset, value))
@@ -190,7 +196,7 @@ pub unsafe extern "C" fn pw_fetch_min_signed_start(
     let started = || unsafe {
         start(remote, before, Running::SignedWord, |remote| remote.fetch_min_signed(offset, value))
     };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// pw_fetch_max() of numbers with a sign. As pw_fetch_and().
@@ -201,7 +207,7 @@ pub unsafe extern "C" fn pw_fetch_max_signed(
     value: i64,
     before: *mut i64,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedWord, |remote| remote.fetch_max_signed(offset, value))
@@ -223,7 +229,7 @@ pub unsafe extern "C" fn pw_fetch_max_signed_start(
     let started = || unsafe {
         start(remote, before, Running::SignedWord, |remote| remote.fetch_max_signed(offset, value))
     };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Adds to the 4 bytes at offset, and wraps around. before: gets what they were; NULL if nobody asks. It repeats until nobody came between, as pw_swap().
@@ -239,7 +245,7 @@ pub unsafe extern "C" fn pw_fetch_add_32(
     add: u32,
     before: *mut u32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_add_32(offset, add)) }?.wait()
     })
@@ -257,7 +263,7 @@ pub unsafe extern "C" fn pw_fetch_add_32_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Half, |remote| remote.fetch_add_32(offset, add)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the 4 bytes at offset to swap if they are compare. As pw_fetch_add_32().
@@ -269,7 +275,7 @@ pub unsafe extern "C" fn pw_compare_swap_32(
     swap: u32,
     before: *mut u32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::Half, |remote| remote.compare_swap_32(offset, compare, swap))
@@ -292,7 +298,7 @@ pub unsafe extern "C" fn pw_compare_swap_32_start(
     let started = || unsafe {
         start(remote, before, Running::Half, |remote| remote.compare_swap_32(offset, compare, swap))
     };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the 4 bytes at offset. As pw_fetch_add_32().
@@ -304,7 +310,9 @@ pub unsafe extern "C" fn pw_swap_32(
     before: *mut u32,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { start(remote, before, Running::Half, |remote| remote.swap_32(offset, swap)) }?.wait())
+    ffi_call(|| {
+        unsafe { start(remote, before, Running::Half, |remote| remote.swap_32(offset, swap)) }?.wait()
+    })
 }
 
 /// Starts pw_swap_32(). As pw_fetch_add_start().
@@ -318,7 +326,7 @@ pub unsafe extern "C" fn pw_swap_32_start(
 ) -> pw_error {
     // SAFETY: this function's own promise.
     let started = || unsafe { start(remote, before, Running::Half, |remote| remote.swap_32(offset, swap)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Keeps the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
@@ -329,7 +337,7 @@ pub unsafe extern "C" fn pw_fetch_and_32(
     bits: u32,
     before: *mut u32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_and_32(offset, bits)) }?.wait()
     })
@@ -347,7 +355,7 @@ pub unsafe extern "C" fn pw_fetch_and_32_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Half, |remote| remote.fetch_and_32(offset, bits)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
@@ -358,7 +366,7 @@ pub unsafe extern "C" fn pw_fetch_or_32(
     bits: u32,
     before: *mut u32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_or_32(offset, bits)) }?.wait()
     })
@@ -376,7 +384,7 @@ pub unsafe extern "C" fn pw_fetch_or_32_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Half, |remote| remote.fetch_or_32(offset, bits)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Inverts the bits of the 4 bytes at offset that are in bits. As pw_fetch_add_32().
@@ -387,7 +395,7 @@ pub unsafe extern "C" fn pw_fetch_xor_32(
     bits: u32,
     before: *mut u32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_xor_32(offset, bits)) }?.wait()
     })
@@ -405,7 +413,7 @@ pub unsafe extern "C" fn pw_fetch_xor_32_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Half, |remote| remote.fetch_xor_32(offset, bits)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the 4 bytes at offset to value if that is less. As pw_fetch_add_32().
@@ -416,7 +424,7 @@ pub unsafe extern "C" fn pw_fetch_min_32(
     value: u32,
     before: *mut u32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_min_32(offset, value)) }?.wait()
     })
@@ -434,7 +442,7 @@ pub unsafe extern "C" fn pw_fetch_min_32_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Half, |remote| remote.fetch_min_32(offset, value)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// Sets the 4 bytes at offset to value if that is more. As pw_fetch_add_32().
@@ -445,7 +453,7 @@ pub unsafe extern "C" fn pw_fetch_max_32(
     value: u32,
     before: *mut u32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.fetch_max_32(offset, value)) }?.wait()
     })
@@ -463,7 +471,7 @@ pub unsafe extern "C" fn pw_fetch_max_32_start(
     // SAFETY: this function's own promise.
     let started =
         || unsafe { start(remote, before, Running::Half, |remote| remote.fetch_max_32(offset, value)) };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// pw_fetch_min_32() of numbers with a sign. As pw_fetch_add_32().
@@ -474,7 +482,7 @@ pub unsafe extern "C" fn pw_fetch_min_signed_32(
     value: i32,
     before: *mut i32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedHalf, |remote| remote.fetch_min_signed_32(offset, value))
@@ -496,7 +504,7 @@ pub unsafe extern "C" fn pw_fetch_min_signed_32_start(
     let started = || unsafe {
         start(remote, before, Running::SignedHalf, |remote| remote.fetch_min_signed_32(offset, value))
     };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }
 
 /// pw_fetch_max_32() of numbers with a sign. As pw_fetch_add_32().
@@ -507,7 +515,7 @@ pub unsafe extern "C" fn pw_fetch_max_signed_32(
     value: i32,
     before: *mut i32,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: this function's own promise.
         unsafe {
             start(remote, before, Running::SignedHalf, |remote| remote.fetch_max_signed_32(offset, value))
@@ -529,5 +537,5 @@ pub unsafe extern "C" fn pw_fetch_max_signed_32_start(
     let started = || unsafe {
         start(remote, before, Running::SignedHalf, |remote| remote.fetch_max_signed_32(offset, value))
     };
-    quick(|| hand_over(started()?, operation))
+    ffi_call(|| hand_over(started()?, operation))
 }

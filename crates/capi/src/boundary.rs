@@ -14,22 +14,22 @@ pub type Result<T> = std::result::Result<T, Refusal>;
 /// Runs a call. A panic is a defect of Pagewire. The thread cannot be cancelled meanwhile, as Rust frames cannot be unwound by that.
 pub fn call(body: impl FnOnce() -> Result<()>) -> pw_error {
     let _uncancelled = Uncancelled::begin();
-    quick(body)
+    ffi_call(body)
 }
 
 /// [`call`] of one that gives something else than a code; `refused` makes it of the code of a refusal.
 pub fn give<T>(body: impl FnOnce() -> Result<T>, refused: impl FnOnce(pw_error) -> T) -> T {
     let _uncancelled = Uncancelled::begin();
-    quick_give(body, refused)
+    ffi_call_give(body, refused)
 }
 
 /// [`call`] of those that count in nanoseconds: nothing below them may call a cancellation point of the C library.
-pub fn quick(body: impl FnOnce() -> Result<()>) -> pw_error {
-    quick_give(|| body().map(|()| pw_error::PW_OK), |code| code)
+pub fn ffi_call(body: impl FnOnce() -> Result<()>) -> pw_error {
+    ffi_call_give(|| body().map(|()| pw_error::PW_OK), |code| code)
 }
 
-/// [`give`] of those that count in nanoseconds, as [`quick`].
-pub fn quick_give<T>(body: impl FnOnce() -> Result<T>, refused: impl FnOnce(pw_error) -> T) -> T {
+/// [`give`] of those that count in nanoseconds, as [`ffi_call`].
+pub fn ffi_call_give<T>(body: impl FnOnce() -> Result<T>, refused: impl FnOnce(pw_error) -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
         Ok(Err(refusal)) => refused(refusal.record()),

@@ -1,6 +1,6 @@
 //! The registered heap: one for each process, which the first call makes.
 
-use crate::boundary::{Result, call, place, quick, quick_give};
+use crate::boundary::{Result, call, ffi_call, ffi_call_give, place};
 use crate::error::{Refusal, pw_error};
 use crate::node::share_engine;
 use pagewire::raw;
@@ -47,7 +47,7 @@ pub struct pw_heap_usage {
 
 fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut c_void {
     let body = || Ok(heap()?.allocate_unsized(size, alignment, zeroed)?.as_ptr().cast());
-    quick_give(body, |_| no_memory())
+    ffi_call_give(body, |_| no_memory())
 }
 
 fn no_memory() -> *mut c_void {
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn pw_realloc(pointer: *mut c_void, size: usize) -> *mut c
         let moved = unsafe { of_heap(object)?.reallocate_unsized(object, size) }?;
         Ok(moved.as_ptr().cast())
     };
-    quick_give(body, |_| no_memory())
+    ffi_call_give(body, |_| no_memory())
 }
 
 /// Frees an object of pw_malloc() and its like. What is exported of it ends first: when it returns, no access by its tokens is under way.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn pw_realloc(pointer: *mut c_void, size: usize) -> *mut c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_free(pointer: *mut c_void) -> pw_error {
     let Some(object) = NonNull::new(pointer.cast::<u8>()) else { return pw_error::PW_OK };
-    quick(|| {
+    ffi_call(|| {
         let heap = of_heap(object)?;
         // The exports of a forked child are its parent's.
         if raw::has_exports_in_heap() && heap.file().is_ok() {

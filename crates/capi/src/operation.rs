@@ -1,6 +1,6 @@
 //! Operations that were started.
 
-use crate::boundary::{Result, call, place, quick};
+use crate::boundary::{Result, call, ffi_call, place};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use pagewire::raw::RawBuffer;
@@ -233,7 +233,7 @@ fn interrupted() -> Refusal {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_wait(operation: *mut pw_operation) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
-    quick(|| unsafe { object::<Started>(operation) }?.wait())
+    ffi_call(|| unsafe { object::<Started>(operation) }?.wait())
 }
 
 /// pw_wait() for so many nanoseconds at most: PW_UNFINISHED if the operation has not ended by then. For waits that something else may interrupt.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn pw_wait(operation: *mut pw_operation) -> pw_error {
 /// PW_UNFINISHED; the failure of the operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_wait_for(operation: *mut pw_operation, nanoseconds: u64) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let started = unsafe { object::<Started>(operation) }?;
         started.wait_within(Duration::from_nanos(nanoseconds)).unwrap_or_else(|| Err(unfinished()))
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn pw_wait_for(operation: *mut pw_operation, nanoseconds: 
 /// Whether the operation has ended: PW_UNFINISHED if not, else as pw_wait(). It polls the engine once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_test(operation: *mut pw_operation) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let started = unsafe { object::<Started>(operation) }?;
         match started.state.try_lock().as_deref() {
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn pw_operation_free(operation: *mut pw_operation) -> pw_e
     if operation.is_null() {
         return pw_error::PW_OK;
     }
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
         drop(unsafe { take_back::<Started>(operation) }?);
         Ok(())

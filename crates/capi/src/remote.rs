@@ -1,6 +1,6 @@
 //! Exported memory of other processes: put, get, atomics.
 
-use crate::boundary::{Result, bytes, call, give, place, quick};
+use crate::boundary::{Result, bytes, call, ffi_call, give, place};
 use crate::error::{Refusal, pw_error};
 use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn pw_put(
     length: usize,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that is not used until the call returns (pagewire.h).
-    quick(|| unsafe { target(remote, buffer, length) }?.put(offset).wait())
+    ffi_call(|| unsafe { target(remote, buffer, length) }?.put(offset).wait())
 }
 
 /// Starts a put. The buffer must stay, and must not be changed, until the operation has ended; pw_wait() gives its result, with the codes of
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn pw_put_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that stays until the operation has ended (pagewire.h).
-    quick(|| hand_over(unsafe { target(remote, buffer, length) }?.put(offset), operation))
+    ffi_call(|| hand_over(unsafe { target(remote, buffer, length) }?.put(offset), operation))
 }
 
 /// Gets length bytes from offset into buffer.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn pw_get(
     length: usize,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that nobody uses until the call returns (pagewire.h).
-    quick(|| unsafe { target(remote, buffer, length) }?.get(offset).wait())
+    ffi_call(|| unsafe { target(remote, buffer, length) }?.get(offset).wait())
 }
 
 /// Starts a get. The buffer must stay, and must not be used, until the operation has ended. As pw_put_start().
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn pw_get_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that stays until the operation has ended (pagewire.h).
-    quick(|| hand_over(unsafe { target(remote, buffer, length) }?.get(offset), operation))
+    ffi_call(|| hand_over(unsafe { target(remote, buffer, length) }?.get(offset), operation))
 }
 
 /// Puts length bytes of buffer at offset, then changes a signal: who sees it changed sees the bytes. It waits until both are done.
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn pw_put_signal(
     signal: *const pw_signal,
 ) -> pw_error {
     // SAFETY: a pointer of this library, a buffer that is not used until the call returns, and a signal (pagewire.h).
-    quick(|| unsafe { target(remote, buffer, length)?.put_signal(offset, signal) }?.wait())
+    ffi_call(|| unsafe { target(remote, buffer, length)?.put_signal(offset, signal) }?.wait())
 }
 
 /// Starts a put with a signal behind it; *signal is read at once. As pw_put_start().
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn pw_put_signal_start(
     signal: *const pw_signal,
     operation: *mut *mut pw_operation,
 ) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: a pointer of this library, a buffer that stays until the operation has ended, and a signal (pagewire.h).
         hand_over(unsafe { target(remote, buffer, length)?.put_signal(offset, signal) }?, operation)
     })
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn pw_put_signal_start(
 /// As pw_put(); PW_ALIGNMENT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_signal_change(remote: *mut pw_remote, signal: *const pw_signal) -> pw_error {
-    quick(|| {
+    ffi_call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let remote = unsafe { object::<RemoteRegion>(remote) }?;
         // SAFETY: a signal, or NULL (pagewire.h).
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn pw_put_scattered(
     length: usize,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?.wait())
+    ffi_call(|| unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?.wait())
 }
 
 /// Starts a scattered put; the pieces are read at once. As pw_put_start().
@@ -314,7 +314,7 @@ pub unsafe extern "C" fn pw_put_scattered_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| hand_over(unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?, operation))
+    ffi_call(|| hand_over(unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?, operation))
 }
 
 /// Gets pieces from several offsets into buffer, one behind the other. As pw_put_scattered().
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn pw_get_scattered(
     length: usize,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?.wait())
+    ffi_call(|| unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?.wait())
 }
 
 /// Starts a scattered get; the pieces are read at once. As pw_get_start().
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn pw_get_scattered_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| hand_over(unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?, operation))
+    ffi_call(|| hand_over(unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?, operation))
 }
 
 /// # Safety
@@ -383,7 +383,7 @@ pub unsafe extern "C" fn pw_put_strided(
 ) -> pw_error {
     let strides = Strides { offset, stride, piece };
     // SAFETY: a pointer of this library, and a buffer that is not used until the call returns (pagewire.h).
-    quick(|| unsafe { target(remote, buffer, length) }?.put_strided(strides).wait())
+    ffi_call(|| unsafe { target(remote, buffer, length) }?.put_strided(strides).wait())
 }
 
 /// Gets pieces of piece bytes into buffer, one behind the other. As pw_put_strided().
@@ -398,7 +398,7 @@ pub unsafe extern "C" fn pw_get_strided(
 ) -> pw_error {
     let strides = Strides { offset, stride, piece };
     // SAFETY: a pointer of this library, and a buffer that nobody uses until the call returns (pagewire.h).
-    quick(|| unsafe { target(remote, buffer, length) }?.get_strided(strides).wait())
+    ffi_call(|| unsafe { target(remote, buffer, length) }?.get_strided(strides).wait())
 }
 
 /// An atomic, which gives the word that was there.
@@ -427,7 +427,7 @@ pub unsafe extern "C" fn pw_fetch_add(
     before: *mut u64,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?.wait())
+    ffi_call(|| unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?.wait())
 }
 
 /// Starts an addition. *before is written by the call that gives the result: pw_wait(), pw_test() or pw_notify(). As pw_put_start().
@@ -440,7 +440,9 @@ pub unsafe extern "C" fn pw_fetch_add_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| hand_over(unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?, operation))
+    ffi_call(|| {
+        hand_over(unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?, operation)
+    })
 }
 
 /// Sets the word of 8 bytes at offset to swap if it is compare. before: gets what it was; NULL if nobody asks. As pw_fetch_add().
@@ -454,7 +456,7 @@ pub unsafe extern "C" fn pw_compare_swap(
 ) -> pw_error {
     let start = |remote: &RemoteRegion| remote.compare_swap(offset, compare, swap);
     // SAFETY: this function's own promise.
-    quick(|| unsafe { atomic(remote, before, start) }?.wait())
+    ffi_call(|| unsafe { atomic(remote, before, start) }?.wait())
 }
 
 /// Starts a compare-swap. As pw_fetch_add_start().
@@ -469,7 +471,7 @@ pub unsafe extern "C" fn pw_compare_swap_start(
 ) -> pw_error {
     let start = |remote: &RemoteRegion| remote.compare_swap(offset, compare, swap);
     // SAFETY: this function's own promise.
-    quick(|| hand_over(unsafe { atomic(remote, before, start) }?, operation))
+    ffi_call(|| hand_over(unsafe { atomic(remote, before, start) }?, operation))
 }
 
 /// Sets the word of 8 bytes at offset. before: gets what it was; NULL if nobody asks. It is a compare-swap that comes again until nobody came
@@ -482,7 +484,7 @@ pub unsafe extern "C" fn pw_swap(
     before: *mut u64,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?.wait())
+    ffi_call(|| unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?.wait())
 }
 
 /// Starts a swap. As pw_fetch_add_start().
@@ -495,7 +497,7 @@ pub unsafe extern "C" fn pw_swap_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    quick(|| hand_over(unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?, operation))
+    ffi_call(|| hand_over(unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?, operation))
 }
 
 /// Waits until everything that was started to this peer before has ended.

@@ -467,7 +467,9 @@ impl CheckpointFile {
         let old = &*self;
         new.append_as(number, &regions, &note, &mut |_, sink| {
             for (region, slots) in slots.iter().enumerate() {
-                old.read_slots(slots, &mut |first, pages| give_but_zeros(region as u32, first, pages, sink))?;
+                old.read_slots(slots, &mut |first, pages| {
+                    emit_nonzero_pages(region as u32, first, pages, sink)
+                })?;
             }
             Ok(())
         })?;
@@ -605,7 +607,7 @@ fn run_at(slots: &[Slot]) -> usize {
 }
 
 /// Gives whole pages to a sink, without those that are zeros.
-pub fn give_but_zeros(region: u32, first: u64, pages: &[u8], sink: &mut PageSink<'_>) -> Result<()> {
+pub fn emit_nonzero_pages(region: u32, first: u64, pages: &[u8], sink: &mut PageSink<'_>) -> Result<()> {
     let zeros = <[u8; PAGE]>::new_zeroed();
     let is_zeros = |page: &[u8]| page == zeros;
     let count = pages.len() / PAGE;

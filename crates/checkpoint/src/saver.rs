@@ -1,7 +1,7 @@
 //! Saving memory to a file of checkpoints, and restoring it.
 
 use crate::error::{MemoryError, SaveError};
-use crate::file::{BATCH, CheckpointFile, PageSink, Slots, give_but_zeros};
+use crate::file::{BATCH, CheckpointFile, PageSink, Slots, emit_nonzero_pages};
 use crate::format::{PAGE, SegmentKind};
 use crate::written::{Tracker, WrittenPages, runs};
 use pagewire_memory::DirtyMethod;
@@ -283,7 +283,7 @@ impl Copy<'_> {
         for first in (0..pages).step_by(BATCH) {
             let count = (pages - first).min(BATCH as u64);
             read(self.region, first, count, self.buffer)?;
-            give_but_zeros(self.index, first, &self.buffer[..count as usize * PAGE], sink)?;
+            emit_nonzero_pages(self.index, first, &self.buffer[..count as usize * PAGE], sink)?;
         }
         Ok(())
     }
@@ -298,7 +298,7 @@ impl Copy<'_> {
                 let was_zeros = slots.get(first as usize..(first + count) as usize);
                 match was_zeros.is_some_and(|slots| slots.iter().all(|slot| slot.at == 0)) {
                     // What was zeros, and is, need not be saved.
-                    true => give_but_zeros(self.index, first, pages, sink)?,
+                    true => emit_nonzero_pages(self.index, first, pages, sink)?,
                     false => sink(self.index, first, pages)?,
                 }
             }

@@ -49,13 +49,13 @@ const PREFETCHER: u64 = u64::MAX >> 2;
 /// Those who bring pages in.
 pub struct Pages {
     executor: Arc<Executor<PageTask>>,
-    hands: Arc<Hands>,
+    hands: Arc<PageInContext>,
     /// This process may run on so many processors.
     processors: usize,
 }
 
 /// What every task needs.
-struct Hands {
+struct PageInContext {
     memory: Arc<HostMemory>,
     /// Of this process.
     regions: RegionView<MappedWords>,
@@ -112,14 +112,14 @@ struct PageTask {
     #[derive_where(skip)]
     place: Place,
     #[derive_where(skip)]
-    hands: Arc<Hands>,
+    hands: Arc<PageInContext>,
     /// What became of it, once a thread has done it.
     #[derive_where(skip)]
     outcome: OnceLock<Result<(), MemoryError>>,
 }
 
 impl PageTask {
-    fn new(what: What, tenant: Tenant, place: Place, hands: &Arc<Hands>) -> Self {
+    fn new(what: What, tenant: Tenant, place: Place, hands: &Arc<PageInContext>) -> Self {
         PageTask { what, tenant, place, hands: hands.clone(), outcome: OnceLock::new() }
     }
 
@@ -210,7 +210,7 @@ fn own_thread() -> u32 {
     gettid().as_raw_nonzero().get() as u32
 }
 
-impl Hands {
+impl PageInContext {
     /// Brings in pages of a region of this process, as long as it is what it was.
     fn bring_in(&self, segment: &Segment, region: &RegionLife, write: bool) -> Result<(), MemoryError> {
         let thread = own_thread();
@@ -264,7 +264,8 @@ impl Pages {
             spawn("pagewire-pages", begin).map(drop)
         };
         let (regions, pieces) = (RegionView::new(tables), Pieces::new());
-        let hands = Arc::new(Hands { memory, regions, pieces, counters, done, waiting: Mutex::default() });
+        let hands =
+            Arc::new(PageInContext { memory, regions, pieces, counters, done, waiting: Mutex::default() });
         let processors = available_parallelism().map_or(1, NonZero::get);
         Pages { executor: Executor::new(spawn), hands, processors }
     }

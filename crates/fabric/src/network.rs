@@ -27,7 +27,7 @@ use parking_lot::{Mutex, RwLock};
 use peer_sockets::{RxPeerSockets, TxPeerSockets};
 use port::Port;
 pub use receiving::STUCK;
-use receiving::{Hands, NO_SOCKET};
+use receiving::{NO_SOCKET, RxBufferPool};
 use rustix::event::epoll;
 use rustix::process::{Uid, geteuid};
 use std::io;
@@ -79,7 +79,7 @@ pub struct Network {
     last_had: AtomicU64,
     /// Polls that still look at all sockets, as lately there was something in several.
     polls_of_all: AtomicU32,
-    hands: Lock<Hands>,
+    hands: Lock<RxBufferPool>,
     /// How many of them hold datagrams that were not handed over, for a look without the lock.
     left: AtomicUsize,
     // In boxes, as they change hands several times from packet to packet.
@@ -133,7 +133,7 @@ impl Network {
             looked: AtomicU64::new(0),
             last_read: AtomicU64::new(NO_SOCKET),
             last_had: AtomicU64::new(0),
-            hands: Lock::new(Hands::new()?),
+            hands: Lock::new(RxBufferPool::new()?),
             left: AtomicUsize::new(0),
             batches: Lock::new(Vec::new()),
             tx_peer_sockets: TxPeerSockets::default(),

@@ -27,7 +27,7 @@ pub use watch::{changes_are_seen, mask_has_changed};
 pub struct Fault;
 
 /// As long as it lives a fault of a guarded access on this thread is mended.
-pub struct Mended {
+pub struct FaultGuard {
     /// Not `Send`: what was found is the thread's.
     _thread: std::marker::PhantomData<*const ()>,
 }
@@ -35,7 +35,7 @@ pub struct Mended {
 /// As long as it lives a fault of a guarded access on this thread is mended. It may unblock signals in the thread's mask, and sets
 /// the mask back when it is dropped.
 pub struct Guard {
-    mended: Mended,
+    mended: FaultGuard,
     /// The mask to be set again, where a signal was blocked.
     mask: Option<libc::sigset_t>,
 }
@@ -44,15 +44,15 @@ impl Guard {
     /// What costs next to nothing to have; `None` where that cannot be known without asking the kernel each time, or
     /// where it was asked and the signals are blocked or somebody else's.
     #[inline]
-    pub fn at_hand() -> Option<Mended> {
+    pub fn at_hand() -> Option<FaultGuard> {
         Guard::at_hand_at(tick())
     }
 
     /// [`at_hand`](Self::at_hand) for a caller that knows the present tick.
     #[inline]
-    pub(crate) fn at_hand_at(now: u64) -> Option<Mended> {
+    pub(crate) fn at_hand_at(now: u64) -> Option<FaultGuard> {
         let none_blocked = || Guard::enter_anew().is_some_and(|guard| guard.mask.is_none());
-        watch::is_mended(now, none_blocked).then(Mended::new)
+        watch::is_mended(now, none_blocked).then(FaultGuard::new)
     }
 
     /// Unblocks the signals if need be. `None`: somebody else handles them now.
@@ -81,22 +81,22 @@ impl Guard {
             }
             let before = before.assume_init();
             let blocked = SIGNALS.into_iter().any(|signal| libc::sigismember(&before, signal) == 1);
-            Some(Guard { mended: Mended::new(), mask: blocked.then_some(before) })
+            Some(Guard { mended: FaultGuard::new(), mask: blocked.then_some(before) })
         }
     }
 }
 
 impl std::ops::Deref for Guard {
-    type Target = Mended;
+    type Target = FaultGuard;
 
-    fn deref(&self) -> &Mended {
+    fn deref(&self) -> &FaultGuard {
         &self.mended
     }
 }
 
-impl Mended {
+impl FaultGuard {
     fn new() -> Self {
-        Mended { _thread: std::marker::PhantomData }
+        FaultGuard { _thread: std::marker::PhantomData }
     }
 
     /// Adds to the 8 aligned bytes at an address (sequentially consistent); gives what was there.

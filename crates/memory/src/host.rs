@@ -6,7 +6,7 @@ mod copies;
 use self::bring_in::AtWork;
 use self::copies::{between, read_directly, write_directly};
 use crate::clock::tick;
-use crate::guard::{Guard, Mended};
+use crate::guard::{FaultGuard, Guard};
 use crate::limits::{OWN_GRACE, SAMPLED};
 use crate::mappings::Kind;
 use crate::null_pages::{NullPages, null_pages};
@@ -47,7 +47,7 @@ impl HostMemory {
 
     /// A guard, where all of a segment is remembered to be resident, and that faults are mended: one look at the clock for both.
     #[inline]
-    fn resident_guard(&self, segment: Segment) -> Option<Mended> {
+    fn resident_guard(&self, segment: Segment) -> Option<FaultGuard> {
         let now = tick();
         if self.resident.remembers_all(segment, now) { Guard::at_hand_at(now) } else { None }
     }

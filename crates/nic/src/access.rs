@@ -9,9 +9,9 @@ pub mod page_faults;
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::FaultedAccess;
 use crate::services::Services;
-use crate::words::limits::{BRING_IN_TRIES, LOOK_AHEAD};
-use crate::words::outcome::{Cause, Outcome, Withheld};
-use crate::words::sge::ScatterGather;
+use crate::types::limits::{BRING_IN_TRIES, LOOK_AHEAD};
+use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, RegionView, Rights, Window};
@@ -49,7 +49,7 @@ impl AccessRequest<'_> {
     /// The piece of a request that names one.
     #[inline(always)] // Part of every access.
     fn piece(&self) -> Outcome<&ScatterGather> {
-        self.pieces.first().ok_or(Withheld::Refused(Cause::Region(Refusal::Bounds)))
+        self.pieces.first().ok_or(AccessError::Refused(Cause::Region(Refusal::Bounds)))
     }
 }
 
@@ -289,7 +289,7 @@ impl<F: Fabric> Services<F> {
     #[inline(always)] // Part of every access.
     fn claim(&self, by: &Claimant, window: &Window) -> Outcome<Claim> {
         let claim = self.own_hazards.claim(window.index(), by.place);
-        let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
+        let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
         if self.regions.view().still_open(window) {
             return Ok(claim);
@@ -300,9 +300,9 @@ impl<F: Fabric> Services<F> {
 
     /// What becomes of an access to a region that has changed since it was checked. Where its key is still valid the access is checked again.
     #[cold]
-    fn changed(&self, window: &Window) -> Withheld {
+    fn changed(&self, window: &Window) -> AccessError {
         match self.regions.view().is_valid(window) {
-            true => Withheld::Wait(Reason::NoClaim),
+            true => AccessError::Wait(Reason::NoClaim),
             false => Refusal::Key.into(),
         }
     }
@@ -387,7 +387,7 @@ impl<F: Fabric> Services<F> {
             Residency::Absent if fault.times < BRING_IN_TRIES => {
                 self.resolve_fault(&FaultedAccess { segments, window, request }, fault)
             }
-            Residency::NotMapped => Err(self.given_up(Withheld::Refused(Cause::NotMapped), fault)),
+            Residency::NotMapped => Err(self.given_up(AccessError::Refused(Cause::NotMapped), fault)),
             Residency::Absent | Residency::Resident => {
                 self.end_own_wait_if_any(fault);
                 Ok(())
@@ -397,8 +397,8 @@ impl<F: Fabric> Services<F> {
 
     /// An access that will never be made ends its wait.
     #[cold]
-    fn given_up(&self, withheld: Withheld, fault: &mut FaultState) -> Withheld {
-        if matches!(withheld, Withheld::Refused(_)) {
+    fn given_up(&self, withheld: AccessError, fault: &mut FaultState) -> AccessError {
+        if matches!(withheld, AccessError::Refused(_)) {
             self.end_wait_if_any(fault);
         }
         withheld

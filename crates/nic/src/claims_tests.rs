@@ -3,9 +3,9 @@
 use crate::path::initiator_copy::{AtomicTransfer, Bytes, LocalPath, Transfer};
 use crate::path::local::LocalChannel;
 use crate::services::device::devices;
-use crate::words::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
-use crate::words::gid::Mtu;
-use crate::words::outcome::{Cause, Withheld};
+use crate::types::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use crate::types::gid::Mtu;
+use crate::types::outcome::{AccessError, Cause};
 use crate::*;
 use pagewire_fabric::{Fabric, HostFabric};
 use pagewire_iommu::Hazards;
@@ -421,7 +421,7 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
                 (None, Some(atomic), Bytes::Segments(pieces)) => path.execute_atomic(&atomic, pieces),
                 _ => panic!("no such transfer"),
             };
-            let refused = Err(Withheld::Refused(Cause::PeerUnreadable));
+            let refused = Err(AccessError::Refused(Cause::PeerUnreadable));
             assert_eq!(outcome, if fails { refused } else { Ok(()) });
             assert_eq!(*path.remote.calls.borrow(), [("reach", false), (*call, true)]);
             bytes = path.remote.bytes.into_inner();

@@ -10,8 +10,8 @@ use crate::services::context::Context;
 use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::services::protection::ProtectionDomain;
 use crate::services::timers::Timed;
-use crate::words::error::{Result, busy_if, invalid_if};
-use crate::words::limits::{
+use crate::types::error::{Result, busy_if, invalid_if};
+use crate::types::limits::{
     LEFT_PATIENCE, LEFT_PATIENCE_OF_SLEEPERS, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS,
 };
 use pagewire_fabric::Fabric;

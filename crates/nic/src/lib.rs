@@ -15,7 +15,7 @@ pub mod path;
 mod progress;
 mod queue_pair;
 mod services;
-mod words;
+mod types;
 
 pub use api::access_log::{AccessLog, AccessLogInit};
 pub use api::completion::CompletionQueue;
@@ -41,13 +41,13 @@ pub use services::fault_counts::{FaultReport, RegionFaults};
 pub use services::interception::Attributes;
 pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use services::thread_domain::ThreadDomain;
-pub use words::device_names::{DeviceNames, InvalidDeviceName};
-pub use words::error::{Error, Result};
-pub use words::options::Options;
-pub use words::page_fault_choice::PageFaultChoice;
-pub use words::path_choice::{PathChoice, UnknownPath};
-pub use words::sge::ScatterGather;
-pub use words::{attributes, limits};
+pub use types::device_names::{DeviceNames, InvalidDeviceName};
+pub use types::error::{Error, Result};
+pub use types::options::Options;
+pub use types::page_fault_choice::PageFaultChoice;
+pub use types::path_choice::{PathChoice, UnknownPath};
+pub use types::sge::ScatterGather;
+pub use types::{attributes, limits};
 
 /// The places of this crate that store to shared words.
 pub const SITES: &[pagewire_iommu::words::Site] = &[
@@ -55,7 +55,7 @@ pub const SITES: &[pagewire_iommu::words::Site] = &[
     services::queue_pairs::BLOCK,
     path::local::QUEUE_PAIR,
     path::local::HOLDING,
-    services::attention::ATTENTION,
+    services::wake_request::ATTENTION,
     path::ring::RECORD,
     path::ring::PUBLISH,
     path::ring::HEAD,

@@ -9,9 +9,9 @@ pub mod ring_ack;
 pub mod send_record_format;
 
 use crate::services::Services;
-pub use crate::services::attention;
-use crate::services::intake::{EventOf, ProcessOf};
-use crate::words::path_choice::PathChoice;
+use crate::services::fabric_event_queue::{EventOf, ProcessOf};
+pub use crate::services::wake_request;
+use crate::types::path_choice::PathChoice;
 use derive_where::derive_where;
 use local::{LocalChannel, RxPosition};
 use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
@@ -158,7 +158,7 @@ impl<F: Fabric> Paths<F> {
     pub fn take_events(&self) -> Followups {
         let mut followups = Followups::default();
         let _guard = self.adopting.lock();
-        for event in self.services.intake.take() {
+        for event in self.services.fabric_events.take() {
             self.take_event(event, &mut followups);
         }
         followups
@@ -217,7 +217,7 @@ impl<F: Fabric> Paths<F> {
     /// The peer has ended, and everything that it sent is read.
     pub fn forget(&self, id: ChannelId) {
         self.channels.write().retain(|channel| channel.channel.id != id);
-        self.services.intake.forget(id);
+        self.services.fabric_events.forget(id);
     }
 
     /// Nothing goes over the channel any more.

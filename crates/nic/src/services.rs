@@ -2,15 +2,14 @@
 
 pub mod address_handle;
 pub mod arming;
-pub mod attention;
 pub mod callers;
 pub mod cheap_pages;
 pub mod context;
 pub mod counters;
 pub mod device;
 pub mod event;
+pub mod fabric_event_queue;
 pub mod fault_counts;
-pub mod intake;
 pub mod interception;
 pub mod protection;
 pub mod queue_pairs;
@@ -19,22 +18,23 @@ pub mod send_budget;
 pub mod thread_domain;
 pub mod timers;
 pub mod tombstones;
+pub mod wake_request;
 
 use crate::services::arming::Arming;
 use crate::services::cheap_pages::CheapPages;
 use crate::services::context::Contexts;
 use crate::services::counters::ObjectCount;
+use crate::services::fabric_event_queue::FabricEventQueue;
 use crate::services::fault_counts::PageFaults;
-use crate::services::intake::Intake;
 use crate::services::interception::Interception;
 use crate::services::ready::{Again, Ready};
 use crate::services::send_budget::SendBudget;
 use crate::services::timers::{Schedule, Timed, Timers};
 use crate::services::tombstones::Tombstones;
-use crate::words::error::{Error, Result};
-use crate::words::limits;
-use crate::words::options::Options;
-use crate::words::path_choice::PathChoice;
+use crate::types::error::{Error, Result};
+use crate::types::limits;
+use crate::types::options::Options;
+use crate::types::path_choice::PathChoice;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{Fabric, PageInThreads};
 use pagewire_iommu::hazards::Revoked;
@@ -65,7 +65,7 @@ pub struct Services<F: Fabric> {
     pub regions: RegionTable<F::Words>,
     /// Accesses of this process to its own memory.
     pub own_hazards: Hazards<ProcessWords>,
-    pub intake: Intake<F>,
+    pub fabric_events: FabricEventQueue<F>,
     /// Numbers of queue pairs that the next round runs, each once.
     pub ready: Ready,
     pub timers: Timers,
@@ -97,7 +97,7 @@ impl<F: Fabric> Services<F> {
         Arc::new(Services {
             regions,
             own_hazards: Hazards::new(ProcessWords::new(limits::OWN_HAZARDS), 0, limits::OWN_HAZARDS),
-            intake: Intake::default(),
+            fabric_events: FabricEventQueue::default(),
             tombstones: Tombstones::default(),
             ready: Ready::default(),
             timers: Timers::default(),
@@ -168,7 +168,7 @@ impl<F: Fabric> Services<F> {
     #[inline(always)] // Part of each deregistration.
     pub fn wait_for_hazards(&self, revoked: Revoked) -> Result<()> {
         // A peer whose channel the engine has not taken over yet may hold a claim, too.
-        let held = || self.own_hazards.holds(revoked) || self.intake.peer_holds(revoked);
+        let held = || self.own_hazards.holds(revoked) || self.fabric_events.peer_holds(revoked);
         if self.fabric.catch_up() {
             self.note_events();
         }
@@ -187,8 +187,8 @@ impl<F: Fabric> Services<F> {
     /// Notes what happened outside, and leaves what follows from it to the engine's next round: this thread may hold a QP context, and
     /// the reading end of the very ring whose writer has ended.
     fn note_events(&self) {
-        self.intake.note(&self.fabric);
-        if self.intake.has_noted() {
+        self.fabric_events.note(&self.fabric);
+        if self.fabric_events.has_noted() {
             self.wake();
         }
     }
@@ -206,7 +206,7 @@ impl<F: Fabric> Services<F> {
     /// sleeps is woken.
     pub fn wake(&self) {
         self.fabric.mailbox().fence();
-        if attention::is_requested(self.fabric.mailbox()) {
+        if wake_request::is_requested(self.fabric.mailbox()) {
             self.fabric.kick();
         }
     }

@@ -82,7 +82,7 @@ mod tests {
 
     /// What the program does with a future.
     #[derive(Clone, Copy, PartialEq)]
-    enum Fate {
+    enum EndState {
         Waits,
         Drops,
         Forgets,
@@ -108,27 +108,27 @@ mod tests {
     }
 
     /// Starts an operation, as `RemoteRegion` does, and gives its future up after so many polls.
-    fn run(buffer: Vec<u64>, polls: usize, fate: Fate) {
+    fn run(buffer: Vec<u64>, polls: usize, end: EndState) {
         let (address, length) = buffer.bytes();
         let address = address.expose_provenance();
         let pending = Arc::new(Pending::new("get", buffer));
         let posted = Posted { pending: pending.clone(), address, length };
         let engine = std::thread::spawn(|| posted.run());
         let is_ended = (0..polls).any(|_| pending.wake(Waker::noop()) == Sleep::Ended);
-        match fate {
-            Fate::Waits => {
+        match end {
+            EndState::Waits => {
                 while !pending.is_ended() {
                     std::thread::yield_now();
                 }
                 assert_eq!(pending.take_payload().unwrap(), [0x0101_0101_0101_0101; 3]);
                 assert!(pending.take_payload().is_none() && pending.take_failure().is_none());
             }
-            Fate::Drops if is_ended => drop(pending.take_payload()),
-            Fate::Drops => {
+            EndState::Drops if is_ended => drop(pending.take_payload()),
+            EndState::Drops => {
                 pending.abandon();
                 drop(pending);
             }
-            Fate::Forgets => std::mem::forget(pending),
+            EndState::Forgets => std::mem::forget(pending),
         }
         engine.join().unwrap();
     }
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn an_engine_may_use_the_bytes_until_the_end() {
         for polls in 0..4 {
-            for fate in [Fate::Waits, Fate::Drops, Fate::Forgets] {
-                run(vec![0; 3], polls, fate);
+            for end in [EndState::Waits, EndState::Drops, EndState::Forgets] {
+                run(vec![0; 3], polls, end);
             }
         }
     }

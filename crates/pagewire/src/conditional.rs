@@ -15,7 +15,7 @@ use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::inbox::PeerEvents;
 use crate::limits::{MAX_MESSAGES_WAITING, SPIN, SWEEP};
 use crate::peers::Peers;
-use crate::pending::{Abandoned, AnyPending, Fate, Pending, Step};
+use crate::pending::{Abandoned, AnyPending, EndState, Pending, Step};
 use crate::services::Services;
 use crate::token::{NodeAddress, Peer, Token};
 use deferred::Blocked;
@@ -682,10 +682,10 @@ struct SendFailure {
 impl Wake for SendFailure {
     fn wake(self: Arc<Self>) {
         let Some(conditional) = self.conditional.upgrade() else { return };
-        let ending = match self.pending.fate() {
-            None | Some(Fate::Done) => return,
-            Some(Fate::PeerLost) => Ending::Lost,
-            Some(Fate::Failed) => Ending::Refused,
+        let ending = match self.pending.end_state() {
+            None | Some(EndState::Done) => return,
+            Some(EndState::PeerLost) => Ending::Lost,
+            Some(EndState::Failed) => Ending::Refused,
         };
         let (serial, release) = (self.serial, Some(self.release));
         conditional.send_message(self.peer, &Message::Ended { serial, release, ending });

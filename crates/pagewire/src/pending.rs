@@ -90,7 +90,7 @@ struct Outcome {
     wakers: Wakers,
     abandoned: bool,
     /// How it has ended. It stays when the failure is taken.
-    fate: Option<Fate>,
+    end_state: Option<EndState>,
     /// Where it counts as ready until its result is taken.
     announced: Option<Arc<Readiness>>,
 }
@@ -143,8 +143,8 @@ impl<P: ?Sized> Pending<P> {
     }
 
     /// How it has ended, whoever has taken its result. `None`: it has not.
-    pub fn fate(&self) -> Option<Fate> {
-        self.outcome.lock().fate
+    pub fn end_state(&self) -> Option<EndState> {
+        self.outcome.lock().end_state
     }
 
     /// Has somebody woken when it ends.
@@ -167,7 +167,7 @@ impl<P: ?Sized> Pending<P> {
         debug_assert!(!self.is_ended(), "an operation ends once");
         let abandoned = outcome.abandoned;
         let unnoticed = if abandoned { failure.clone() } else { None };
-        outcome.fate = Some(Fate::of(failure.as_ref()));
+        outcome.end_state = Some(EndState::of(failure.as_ref()));
         outcome.failure = failure;
         // Before it is announced: who is woken by that finds it ended. Who takes it meanwhile waits for the lock, and finds it announced.
         self.ended.store(true, Ordering::Release);
@@ -192,18 +192,18 @@ impl<P: ?Sized> Pending<P> {
 
 /// How an operation has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum EndState {
     Done,
     PeerLost,
     Failed,
 }
 
-impl Fate {
+impl EndState {
     fn of(failure: Option<&Failure>) -> Self {
         match failure {
-            None => Fate::Done,
-            Some(Failure::PeerLost { .. }) => Fate::PeerLost,
-            Some(_) => Fate::Failed,
+            None => EndState::Done,
+            Some(Failure::PeerLost { .. }) => EndState::PeerLost,
+            Some(_) => EndState::Failed,
         }
     }
 }

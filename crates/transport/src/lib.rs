@@ -9,7 +9,7 @@ mod message;
 mod placing;
 mod psn;
 mod rc;
-mod stash;
+mod reorder_buffer;
 pub mod timers;
 mod transport_ops;
 mod uc;

@@ -5,7 +5,7 @@ mod meter;
 
 use std::collections::VecDeque;
 
-use crate::stash::Stash;
+use crate::reorder_buffer::ReorderBuffer;
 use meter::Meter;
 use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, Transport, VendorPacket};
 
@@ -63,7 +63,7 @@ pub struct UcConnection {
     /// When the first packet came.
     first_packet_at: Option<Time>,
     /// Packets that came before one that is missing, and since when it is.
-    stash: Stash,
+    kept: ReorderBuffer,
     gap_since: Option<Time>,
     counters: ProtocolCounters,
 }
@@ -93,7 +93,7 @@ impl UcConnection {
         self.placer.forget_message();
         self.expected = Psn::new(first);
         self.gap_since = None;
-        self.stash.clear();
+        self.kept.clear();
     }
 
     /// Tells how many connections of this process share its sockets: they share what may be on the way, too.
@@ -178,11 +178,11 @@ impl UcConnection {
             self.placer.forget_message();
             self.expected = psn;
             self.gap_since = None;
-            self.stash.clear();
+            self.kept.clear();
         }
         let disposition = self.take(code, header, payload, ops);
         if !disposition.is_held() {
-            self.stash.advance(1);
+            self.kept.advance(1);
             // A kept packet that has to wait is tried again by `progress`.
             self.drain(now, ops);
         }
@@ -197,7 +197,7 @@ impl UcConnection {
             self.placer.forget_message();
             self.expected = self.expected.plus(1);
             self.meter.received();
-            self.stash.advance(1);
+            self.kept.advance(1);
         }
     }
 
@@ -244,7 +244,7 @@ impl UcConnection {
     ) -> Option<Disposition> {
         let standard = self.meter.peer_is_standard() || self.has_not_greeted(now);
         // What was kept before that was known is not lost by it: its turn comes in time.
-        if self.link.lossless || standard && self.stash.is_empty() {
+        if self.link.lossless || standard && self.kept.is_empty() {
             return None;
         }
         if self.expected.since(psn) <= limits::LOSSY_SPAN {
@@ -252,10 +252,10 @@ impl UcConnection {
         }
         let Payload::Bytes(burst) = payload else { return None };
         let (ahead, bytes) = (psn.since(self.expected), burst.first().copied().unwrap_or_default());
-        if self.stash.has(ahead) {
+        if self.kept.has(ahead) {
             return Some(Disposition::Duplicate);
         }
-        if !self.stash.insert(ahead, header, bytes) {
+        if !self.kept.insert(ahead, header, bytes) {
             return None;
         }
         self.gap_since.get_or_insert(now);
@@ -270,30 +270,30 @@ impl UcConnection {
 
     /// Executes kept packets whose turn has come. True: one has to wait.
     fn drain<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
-        while let Some(kept) = self.stash.take_first() {
+        while let Some(kept) = self.kept.take_first() {
             let Some(code) = kept.header.bth.opcode.operation().filter(|_| !self.dead) else { break };
             let disposition = self.take(code, &kept.header, Payload::Bytes(&[&kept.bytes]), ops);
             if disposition.is_held() {
                 self.waiting = false;
-                self.stash.put_back(kept);
+                self.kept.put_back(kept);
                 return true;
             }
             self.counters.count_uc(disposition);
-            self.stash.advance(1);
+            self.kept.advance(1);
         }
-        self.gap_since = (!self.stash.is_empty()).then_some(now);
+        self.gap_since = (!self.kept.is_empty()).then_some(now);
         false
     }
 
     /// Gives up on a packet that did not come in time.
     fn skip_gap<E: TransportOps>(&mut self, now: Time, ops: &mut E) {
         let late = self.gap_since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_REORDERING);
-        let Some(missing) = self.stash.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
+        let Some(missing) = self.kept.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
         if missing > 0 {
             self.counters.out_of_order += 1;
             self.placer.forget_message();
             self.expected = self.expected.plus(missing);
-            self.stash.advance(missing);
+            self.kept.advance(missing);
         }
         self.drain(now, ops);
     }
@@ -341,11 +341,11 @@ impl UcConnection {
 
     /// Kept packets, if there are any. True: one has to wait.
     fn drain_kept<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
-        if self.stash.is_empty() || self.dead {
+        if self.kept.is_empty() || self.dead {
             return false;
         }
         self.skip_gap(now, ops);
-        self.stash.has(0) && self.drain(now, ops)
+        self.kept.has(0) && self.drain(now, ops)
     }
 
     fn report<E: TransportOps>(&mut self, ops: &mut E) {
@@ -364,7 +364,7 @@ impl UcConnection {
     pub fn deadline(&self) -> Option<Time> {
         let report = self.meter.deadline().filter(|_| self.may_send() && !self.queue.is_empty());
         // A packet whose turn has come waits for something else.
-        let gap = self.gap_since.filter(|_| !self.dead && !self.stash.has(0));
+        let gap = self.gap_since.filter(|_| !self.dead && !self.kept.has(0));
         let gap = gap.map(|since| Time(since.0 + limits::UC_REORDERING));
         report.into_iter().chain(gap).min()
     }

@@ -43,7 +43,7 @@ pub(super) struct Receiving {
 }
 
 /// What the threads that hand datagrams over take turns with.
-pub(super) struct Hands {
+pub(super) struct RxBufferPool {
     /// Buffers that nobody uses now.
     #[allow(clippy::vec_box)] // each round takes one out and puts it back: a pointer, not 800 bytes
     idle: Vec<Box<Receiving>>,
@@ -53,10 +53,10 @@ pub(super) struct Hands {
     watermark_candidate: (u64, u32),
 }
 
-impl Hands {
+impl RxBufferPool {
     /// With buffers at hand: nothing could ever be received without them.
     pub fn new() -> io::Result<Self> {
-        Ok(Hands {
+        Ok(RxBufferPool {
             idle: vec![Box::new(Receiving::new()?)],
             at_work: Vec::new(),
             watermark_candidate: (0, 0),
@@ -128,7 +128,7 @@ impl Network {
     /// Sockets are queues of bounded length: what was in them at a time has been read once they were empty, or after so much
     /// was read that it must have been among it. A flood does not hide the time for ever. What a thread that was overtaken has
     /// read came before anything that the sockets hold now.
-    fn advance_rx_watermark(&self, hands: &mut Hands, now: u64, emptied: bool) {
+    fn advance_rx_watermark(&self, hands: &mut RxBufferPool, now: u64, emptied: bool) {
         let recent = now.saturating_sub(STUCK_FOR_GOOD);
         if hands.at_work.iter().filter(|since| **since >= recent).count() > 1 {
             return;
@@ -219,7 +219,7 @@ impl Network {
     }
 
     /// Buffers to go on with: those that hold something first.
-    fn next_receiving(&self, hands: &mut Hands) -> Option<Box<Receiving>> {
+    fn next_receiving(&self, hands: &mut RxBufferPool) -> Option<Box<Receiving>> {
         if self.has_left() {
             if let Some(place) = hands.idle.iter().position(|receiving| receiving.is_left()) {
                 self.left.fetch_sub(1, Ordering::SeqCst);
@@ -230,7 +230,7 @@ impl Network {
     }
 
     /// Puts buffers back, for the next thread. Gives those of which there are enough, to be freed without the lock.
-    fn keep_receiving(&self, hands: &mut Hands, receiving: Box<Receiving>) -> Option<Box<Receiving>> {
+    fn keep_receiving(&self, hands: &mut RxBufferPool, receiving: Box<Receiving>) -> Option<Box<Receiving>> {
         let left = receiving.is_left();
         if !left && hands.idle.len() >= BATCHES_KEPT {
             return Some(receiving);

@@ -4,7 +4,7 @@
 use super::HostMemory;
 use super::copies::segment_of;
 use crate::clock::tick;
-use crate::guard::{Guard, Mended};
+use crate::guard::{FaultGuard, Guard};
 use crate::limits::{BROUGHT_IN_AT_ONCE, LONGEST_WORK, POPULATED_PAGES, TOUCH_BATCH};
 use crate::mappings::Kind;
 use crate::process::HostProcess;
@@ -191,7 +191,7 @@ impl AtWork {
 }
 
 /// Touches each page of a segment that is not empty. False: the wait for one was ended.
-fn touch_pages(guard: &Mended, segment: &Segment, write: bool) -> Result<bool, MemoryError> {
+fn touch_pages(guard: &FaultGuard, segment: &Segment, write: bool) -> Result<bool, MemoryError> {
     let page = rustix::param::page_size() as u64;
     let mut at = segment.address;
     while at < segment.address + segment.length {

@@ -6,7 +6,7 @@
 //! the latter two. Where the kernel cannot reach a page (a
 //! userfaultfd that handles faults of user mode only), the page is touched in user mode under the guard, and the copy goes on.
 
-use crate::guard::{Guard, Mended};
+use crate::guard::{FaultGuard, Guard};
 use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHES};
 use crate::process::HostProcess;
 use crate::segments::{address_at, part_of};
@@ -106,7 +106,11 @@ fn through_own_process(
 }
 
 /// Copies from segments that together hold as much as `into` at least.
-pub(super) fn read_directly(guard: &Mended, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+pub(super) fn read_directly(
+    guard: &FaultGuard,
+    from: &[Segment],
+    into: &mut [u8],
+) -> Result<(), MemoryError> {
     let mut rest = into;
     for segment in from {
         let (part, after) = rest.split_at_mut(rest.len().min(segment.length as usize));
@@ -119,7 +123,7 @@ pub(super) fn read_directly(guard: &Mended, from: &[Segment], into: &mut [u8]) -
 /// Copies to segments that together hold as much as `from` at least.
 #[inline]
 pub(super) fn write_directly(
-    guard: &Mended,
+    guard: &FaultGuard,
     from: &[u8],
     to: &[Segment],
     tail_last: bool,

@@ -3,8 +3,8 @@
 //! A packet that comes again while its page is on the way is looked at again, as often as the peer repeats it. Such looks do not
 //! count: an access that was tried often enough is simply made, and whoever makes it waits for the page itself.
 
-use crate::words::half::Half;
-use crate::words::limits::{MOST_PAGE_LOOK, PAGE_LOOK, PEER_PAGE_PATIENCE, STRETCHES, WAIT_BITS};
+use crate::types::limits::{MOST_PAGE_LOOK, PAGE_LOOK, PEER_PAGE_PATIENCE, STRETCHES, WAIT_BITS};
+use crate::types::qp_role::QpRole;
 use arrayvec::ArrayVec;
 use pagewire_memory::Absence;
 use pagewire_paging::{Ahead, Stretch, Tenant};
@@ -28,10 +28,10 @@ pub enum Purpose {
 impl Purpose {
     const ALL: [Purpose; 4] = [Purpose::Request, Purpose::PlaceResponse, Purpose::Execute, Purpose::Respond];
 
-    const fn half(self) -> Half {
+    const fn half(self) -> QpRole {
         match self {
-            Purpose::Request | Purpose::PlaceResponse => Half::Requester,
-            Purpose::Execute | Purpose::Respond => Half::Responder,
+            Purpose::Request | Purpose::PlaceResponse => QpRole::Requester,
+            Purpose::Execute | Purpose::Respond => QpRole::Responder,
         }
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::services::Services;
 use crate::services::interception::{LogFlush, SharedLog};
-use crate::words::limits::RECORD_BYTES;
-use crate::words::outcome::{Cause, Outcome, Withheld};
+use crate::types::limits::RECORD_BYTES;
+use crate::types::outcome::{AccessError, Cause, Outcome};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
@@ -264,7 +264,7 @@ impl<F: Fabric> Intercepted<F> {
         };
         // The initiator may have a ring of its own there.
         if log.log.has_damaged(by.number.into()) {
-            return Err(Withheld::Refused(Cause::LogDamaged));
+            return Err(AccessError::Refused(Cause::LogDamaged));
         }
         // A flush has told the caller of a ring that was damaged: this is another one.
         if log.log.has_any_damage() {
@@ -274,7 +274,7 @@ impl<F: Fabric> Intercepted<F> {
         let place = match known {
             Some(place) => place,
             None => {
-                let ring = log.claim_source(by.number).ok_or(Withheld::Wait(Reason::LogFull))?;
+                let ring = log.claim_source(by.number).ok_or(AccessError::Wait(Reason::LogFull))?;
                 self.sources.retain(|source| source.log.user_domain() != user_domain);
                 self.sources.push(Source { log, ring });
                 self.sources.len() - 1
@@ -294,7 +294,7 @@ impl<F: Fabric> Intercepted<F> {
         let most = source.ring.max_data() / 2;
         match source.ring.has_space_for(data.min(most)) {
             true => Ok(()),
-            false => Err(Withheld::Wait(Reason::LogFull)),
+            false => Err(AccessError::Wait(Reason::LogFull)),
         }
     }
 
@@ -349,12 +349,12 @@ impl<F: Fabric> Intercepted<F> {
             return Self::log_without_reader(by, record, || access(true));
         };
         let reserved = source.ring.reserve(&record, data, || by.services.fabric.now());
-        let reserved = reserved.map_err(|LogFull| Withheld::Wait(Reason::LogFull))?;
+        let reserved = reserved.map_err(|LogFull| AccessError::Wait(Reason::LogFull))?;
         let made = access(effect.reaches_memory)?;
         // A reader that has taken the record has reported that the access may have been made. What has reached nothing else was not, and is
         // made again.
         if reserved.publish().is_err() && !effect.reaches_memory {
-            return Err(Withheld::Wait(Reason::LogFull));
+            return Err(AccessError::Wait(Reason::LogFull));
         }
         source.ring.announce();
         Ok(made)
@@ -370,15 +370,15 @@ impl<F: Fabric> Intercepted<F> {
         let is_redirected = record.flags.contains(RecordFlags::REDIRECTED);
         record.flags.set(RecordFlags::REFUSED, is_redirected);
         let made = if is_redirected { Err(Refusal::Rights.into()) } else { access() };
-        if !matches!(made, Err(Withheld::Wait(_))) {
+        if !matches!(made, Err(AccessError::Wait(_))) {
             by.services.interception.note_fault(record);
         }
         made
     }
 
     /// Logs an access that is refused, if its attributes ask for that.
-    pub fn log_refused(&mut self, by: Accessor<'_, F>, piece: &LoggedPiece) -> Withheld {
-        let refused = Withheld::Refused(Cause::Region(Refusal::Rights));
+    pub fn log_refused(&mut self, by: Accessor<'_, F>, piece: &LoggedPiece) -> AccessError {
+        let refused = AccessError::Refused(Cause::Region(Refusal::Rights));
         let record = piece.record(by.number, piece.flags | RecordFlags::REFUSED);
         let now = || by.services.fabric.now();
         let source = match piece.attributes.effect(piece.operation.kind()).logging {
@@ -391,7 +391,7 @@ impl<F: Fabric> Intercepted<F> {
                 // A reader that has taken the record before has reported it.
                 let logged = source.ring.reserve(&record, &[], now).map(|reserved| reserved.publish());
                 if logged == Err(LogFull) {
-                    return Withheld::Wait(Reason::LogFull);
+                    return AccessError::Wait(Reason::LogFull);
                 }
                 source.ring.announce();
             }

@@ -6,9 +6,9 @@
 use crate::access::fault_state::{FaultState, Missing};
 use crate::access::{AccessRequest, Claimant};
 use crate::services::Services;
-use crate::services::intake::ProcessOf;
-use crate::words::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
-use crate::words::outcome::{Outcome, Withheld};
+use crate::services::fabric_event_queue::ProcessOf;
+use crate::types::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
+use crate::types::outcome::{AccessError, Outcome};
 use pagewire_fabric::{Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{RegionView, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
@@ -44,7 +44,7 @@ impl<F: Fabric> Services<F> {
         if !waits.from_user_space || is_needed || self.options.page_in != PageIn::Dynamic {
             self.bring_in_beyond(faulted, waits);
         }
-        Err(Withheld::Wait(Reason::Page))
+        Err(AccessError::Wait(Reason::Page))
     }
 
     /// As [`resolve_fault`](Self::resolve_fault) for an access that is given up where it would wait: false.

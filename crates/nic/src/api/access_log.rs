@@ -5,7 +5,7 @@ use crate::progress::engine::Nic;
 use crate::services::Services;
 use crate::services::interception::{Attributes, SharedLog};
 use crate::services::protection::MemoryRegion;
-use crate::words::error::Result;
+use crate::types::error::Result;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{LogReader, Next, Published, Receipt, RecordHeader};
 use parking_lot::Mutex;

@@ -5,7 +5,7 @@ use crate::completion::{Completion, CompletionQueueInit};
 use crate::progress::engine::Nic;
 use crate::queue_pair::poll_hint::CqBinding;
 use crate::services::context::Context;
-use crate::words::error::Result;
+use crate::types::error::Result;
 use pagewire_fabric::Fabric;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -54,12 +54,12 @@ impl<F: Fabric> CompletionQueue<F> {
             && !engine.owes_round()
             && engine.seek(binding, &mut found).is_some();
         if let Some(completion) = &found {
-            engine.found_without_round(1 + binding.waiting() as u64);
+            engine.record_hint_hit(1 + binding.waiting() as u64);
             each(completion);
             // Others may have come with it.
             return 1 + binding.take(max - 1, each);
         }
-        if looked && engine.leaves_round_out() {
+        if looked && engine.may_skip_round() {
             return 0;
         }
         // As it is before the round, which may make another one.

@@ -8,7 +8,7 @@ use crate::services::device::Device;
 use crate::services::event::Notifier;
 use crate::services::protection::ProtectionDomain;
 use crate::services::thread_domain::ThreadDomain;
-use crate::words::error::Result;
+use crate::types::error::Result;
 use pagewire_fabric::Fabric;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -3,8 +3,8 @@
 use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
 use crate::services::fault_counts::FaultReport;
-use crate::words::attributes::{QueuePairType, State};
-use crate::words::limits::EXPLAIN_PATIENCE;
+use crate::types::attributes::{QueuePairType, State};
+use crate::types::limits::EXPLAIN_PATIENCE;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::lock_until;
 use pagewire_transport::ProtocolCounters;
@@ -101,7 +101,7 @@ impl<F: Fabric> QueuePair<F> {
             peer: connected.then(|| {
                 (
                     attributes.destination,
-                    crate::words::gid::address_of_gid(attributes.address.destination_gid),
+                    crate::types::gid::address_of_gid(attributes.address.destination_gid),
                 )
             }),
             path,
@@ -134,8 +134,8 @@ impl<F: Fabric> QueuePair<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::attributes::{AddressVector, Capabilities, QueuePairChange};
-    use crate::words::gid::Mtu;
+    use crate::types::attributes::{AddressVector, Capabilities, QueuePairChange};
+    use crate::types::gid::Mtu;
     use crate::{Opcode, Options, PathChoice, QueuePairInit, Rights, device};
     use pagewire_fabric::HostFabric;
 

@@ -1,9 +1,9 @@
 //! Pages that a program wants present before they are accessed (`ibv_advise_mr(3)`).
 
 use crate::services::protection::ProtectionDomain;
-use crate::words::error::{Error, Result, invalid_if};
-use crate::words::limits::MAX_ADVISED_SEGMENTS;
-use crate::words::sge::ScatterGather;
+use crate::types::error::{Error, Result, invalid_if};
+use crate::types::limits::MAX_ADVISED_SEGMENTS;
+use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Fabric, PageInThreads, PrefetchError, RegionPart};
 use pagewire_iommu::{Refusal, Rights, Window};
 use pagewire_memory::{ApplicationMemory, Segment};

@@ -6,9 +6,9 @@ use crate::queue_pair as state;
 use crate::queue_pair::granted_by;
 use crate::services::context::Context;
 use crate::services::protection::ProtectionDomain;
-use crate::words::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
-use crate::words::error::{Error, Result, invalid_if};
-use crate::words::limits::{
+use crate::types::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
+use crate::types::error::{Error, Result, invalid_if};
+use crate::types::limits::{
     MAX_INLINE, MAX_QUEUE_PAIR_NUMBER, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS,
 };
 use pagewire_fabric::Fabric;

@@ -10,9 +10,9 @@ use crate::path::intercepted_copy::PeerLogs;
 use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::path::ring::Kind;
 use crate::services::Services;
-use crate::services::intake::ProcessOf;
-use crate::words::outcome::{Cause, Outcome, Withheld};
-use crate::words::sge::ScatterGather;
+use crate::services::fabric_event_queue::ProcessOf;
+use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{Refusal, Rights};
 use pagewire_memory::{
@@ -138,7 +138,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[inline(always)] // Part of each transfer.
     pub fn execute(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
         if self.channel.is_gone() {
-            return Err(Withheld::Refused(Cause::PeerGone));
+            return Err(AccessError::Refused(Cause::PeerGone));
         }
         let need = if transfer.reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
         if transfer.length == 0 {
@@ -163,12 +163,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[inline(never)] // Transfers are to carry nothing of it.
     fn execute_otherwise(
         &mut self,
-        withheld: Withheld,
+        withheld: AccessError,
         transfer: &Transfer,
         bytes: Bytes<'_>,
     ) -> Outcome<()> {
         match withheld {
-            Withheld::Refused(Cause::Region(Refusal::Rights)) => self.execute_intercepted(transfer, bytes),
+            AccessError::Refused(Cause::Region(Refusal::Rights)) => self.execute_intercepted(transfer, bytes),
             _ => Err(withheld),
         }
     }
@@ -215,12 +215,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[cold]
     fn atomic_otherwise(
         &mut self,
-        withheld: Withheld,
+        withheld: AccessError,
         AtomicTransfer { remote, operation }: &AtomicTransfer,
         pieces: Option<&[ScatterGather]>,
     ) -> Outcome<u64> {
         match withheld {
-            Withheld::Refused(Cause::Region(Refusal::Rights)) => {
+            AccessError::Refused(Cause::Region(Refusal::Rights)) => {
                 self.execute_atomic_intercepted(*remote, *operation, pieces)
             }
             _ => Err(withheld),
@@ -235,7 +235,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         work: &mut dyn FnMut(&[AtomicU64]),
     ) -> Outcome<()> {
         if self.channel.is_gone() {
-            return Err(Withheld::Refused(Cause::PeerGone));
+            return Err(AccessError::Refused(Cause::PeerGone));
         }
         let need = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
         let plan = self.plan(remote, length, need)?;
@@ -251,11 +251,11 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// The place of an atomic in the peer's memory, where that is mapped here and its page is there.
     fn plan_atomic(&mut self, atomic: &AtomicTransfer) -> Outcome<Plan> {
         if self.channel.is_gone() {
-            return Err(Withheld::Refused(Cause::PeerGone));
+            return Err(AccessError::Refused(Cause::PeerGone));
         }
         let plan = self.plan(atomic.remote, AtomicTransfer::LENGTH.into(), Rights::REMOTE_ATOMIC)?;
         if !self.remote.takes_atomics(plan.there[0]) {
-            return Err(Withheld::Refused(Cause::PeerUnreadable));
+            return Err(AccessError::Refused(Cause::PeerUnreadable));
         }
         self.reach(&plan, self.services.fabric.memory().moment())?;
         Ok(plan)
@@ -264,7 +264,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     pub(super) fn find_peer(&self, need: Rights) -> Outcome<(u32, PublishedQueuePair)> {
         let found = self.channel.receptive(self.peer, self.by.number);
         let found = found.filter(|(_, peer)| self.accepts_access(peer, need));
-        found.ok_or(Withheld::Refused(Cause::PeerGone))
+        found.ok_or(AccessError::Refused(Cause::PeerGone))
     }
 
     /// The place of a transfer in the peer's memory, by what the last one found or by the peer's tables.
@@ -347,13 +347,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             }
             _ => {
                 self.mr_cache.remote_hint = None;
-                return Err(Withheld::Refused(Cause::PeerUnreadable));
+                return Err(AccessError::Refused(Cause::PeerUnreadable));
             }
         };
         let part = RegionPart { region: plan.hint.mr_entry.window().life(), segment: plan.there[0] };
         let peer = PeerMemory { process: &channel.channel.process, regions: &channel.peer_regions };
         match self.services.wait_for_peer_page(self.by, peer, part, absence, self.waits) {
-            true => Err(Withheld::Wait(Reason::Page)),
+            true => Err(AccessError::Wait(Reason::Page)),
             false => Ok(()),
         }
     }
@@ -404,7 +404,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     ) -> Outcome<()> {
         let (channel, RemoteHint { place, mr_entry }) = (self.channel, &plan.hint);
         let claim = channel.own_hazards.claim(mr_entry.window().index(), *place);
-        let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
+        let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
         // Behind the claim: revocation changes these first and looks for claims then.
         let valid = channel.peer_regions.still_open(mr_entry.window())
             && channel.receptive_at(*place, self.peer, self.by.number).is_some_and(|peer| {
@@ -421,11 +421,11 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// What becomes of a transfer whose copy failed: it goes as packets. Where the kernel denies access to the peer, so does all that
     /// follows.
     #[cold]
-    fn not_copied(&self, error: MemoryError) -> Withheld {
+    fn not_copied(&self, error: MemoryError) -> AccessError {
         if error == MemoryError::PeerDenied {
             self.channel.set_denied();
         }
-        Withheld::Refused(Cause::PeerUnreadable)
+        AccessError::Refused(Cause::PeerUnreadable)
     }
 
     /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).

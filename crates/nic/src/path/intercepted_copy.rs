@@ -7,9 +7,9 @@
 use crate::access::AccessRequest;
 use crate::access::intercepted::{Around, LoggedPiece, operands_of};
 use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
-use crate::words::limits::RECORD_BYTES;
-use crate::words::outcome::{Cause, Outcome, Withheld};
-use crate::words::sge::{Piece as _, ScatterGather, slice_of};
+use crate::types::limits::RECORD_BYTES;
+use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::sge::{Piece as _, ScatterGather, slice_of};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
@@ -124,7 +124,7 @@ const BY_INITIATOR: u32 = 1 << 31;
 const SHORT: usize = 64;
 
 /// It goes as packets.
-const AS_PACKETS: Withheld = Withheld::Refused(Cause::PeerUnreadable);
+const AS_PACKETS: AccessError = AccessError::Refused(Cause::PeerUnreadable);
 
 impl<F: Fabric> PeerLogs<F> {
     /// A message is done, or goes as packets.
@@ -280,7 +280,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
         if length < whole.length && self.peer_logs.request.is_none() {
             // It is kept, and executed when it is the first one.
-            return Err(Withheld::Wait(Reason::NoClaim));
+            return Err(AccessError::Wait(Reason::NoClaim));
         }
         let table = self.peer_logs.table.as_ref().map(|(_, table)| table);
         let (around, there) = (Around { before: done, behind: rest.length - length }, rest.part(0, length));
@@ -312,7 +312,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             match move_piece(done, &piece, self) {
                 Ok(_) => {}
                 // Its attributes or its pages may be others by now. What makes no progress goes as packets, with what was moved before.
-                Err(Withheld::Refused(_)) if done > before => return Err(Withheld::Wait(Reason::NoClaim)),
+                Err(AccessError::Refused(_)) if done > before => {
+                    return Err(AccessError::Wait(Reason::NoClaim));
+                }
                 Err(withheld) => return Err(withheld),
             }
             let (done, sequence) = (done + piece.length(), message.sequence);
@@ -328,10 +330,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// A region without attributes for peers is that of flushes, or the owner knows more of it.
-    fn flush_or_packets(&self, window: &Window, address: u64) -> Withheld {
+    fn flush_or_packets(&self, window: &Window, address: u64) -> AccessError {
         match self.peer_logs.is_handled(flushed_domain(address.wrapping_sub(window.iova()))) {
             true => AS_PACKETS,
-            false => Withheld::Wait(Reason::Handlers),
+            false => AccessError::Wait(Reason::Handlers),
         }
     }
 
@@ -360,7 +362,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             None => {
                 let log = self.map_log(user_domain).ok_or(AS_PACKETS)?;
                 // The owner knows the source by its own queue pair.
-                let ring = log.claim_source(self.peer.into()).ok_or(Withheld::Wait(Reason::LogFull))?;
+                let ring = log.claim_source(self.peer.into()).ok_or(AccessError::Wait(Reason::LogFull))?;
                 self.peer_logs.sources.push(PeerLog { user_domain, ring });
                 self.peer_logs.sources.len() - 1
             }
@@ -388,7 +390,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
         match self.ring(piece.attributes.user_domain)?.has_space_for(piece.data()) {
             true => Ok(()),
-            false => Err(Withheld::Wait(Reason::LogFull)),
+            false => Err(AccessError::Wait(Reason::LogFull)),
         }
     }
 

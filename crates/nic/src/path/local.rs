@@ -1,12 +1,12 @@
 //! The local path: another process of this host, reached through a channel's rings and, where the kernel lets
 //! us, by touching its memory directly.
 
-use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
 use super::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
-use crate::services::intake::ProcessOf;
-use crate::words::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
-use crate::words::limits::ROUND;
+use super::wake_request;
+use crate::services::fabric_event_queue::ProcessOf;
+use crate::types::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
+use crate::types::limits::ROUND;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
 use pagewire_iommu::layout::{
@@ -309,7 +309,7 @@ impl<F: Fabric> LocalChannel<F> {
         if self.unsure.load(Ordering::Acquire) {
             self.unsure.store(false, Ordering::Relaxed);
         }
-        if attention::take(&self.channel.mailbox) {
+        if wake_request::take(&self.channel.mailbox) {
             fabric.wake(self.channel.id);
         }
     }
@@ -328,7 +328,7 @@ impl<F: Fabric> LocalChannel<F> {
             return false;
         }
         self.unsure.store(true, Ordering::Release);
-        if attention::is_requested(&self.channel.mailbox) {
+        if wake_request::is_requested(&self.channel.mailbox) {
             self.wake(fabric);
         }
         self.unsure.load(Ordering::Relaxed)

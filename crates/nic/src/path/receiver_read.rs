@@ -8,8 +8,8 @@ use crate::access::fault_state::FaultState;
 use crate::access::page_faults::PeerMemory;
 use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::services::Services;
-use crate::words::outcome::{Cause, Outcome, Withheld};
-use crate::words::sge::slice_of;
+use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::sge::slice_of;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{Granted, Rights};
 use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Unreached};
@@ -30,7 +30,7 @@ pub struct ReceiverRead<'a, F: Fabric, R> {
 }
 
 /// Where a message is read to.
-pub enum Into<'a> {
+pub enum CopyTarget<'a> {
     /// Memory of the application.
     Segments(&'a [Segment]),
     /// Bytes of the engine.
@@ -43,14 +43,14 @@ struct Part<'a> {
     place: u32,
     region: Granted,
     segments: &'a [Segment],
-    into: Into<'a>,
+    into: CopyTarget<'a>,
     /// Nothing of the message follows.
     last: bool,
 }
 
 impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
     /// Reads the pieces that a record names into memory of this process; `last`: the message ends with them.
-    pub fn read(&mut self, from: &[(RemoteAddress, u32)], mut to: Into<'_>, last: bool) -> Outcome<()> {
+    pub fn read(&mut self, from: &[(RemoteAddress, u32)], mut to: CopyTarget<'_>, last: bool) -> Outcome<()> {
         let (moment, mut seen) = (self.services.fabric.memory().moment(), LastSeen::default());
         let (place, sender) = self.connected()?;
         let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();
@@ -68,11 +68,13 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
             let last = last && pieces.peek().is_none();
             let cut;
             let into = match &mut to {
-                Into::Segments(to) => {
+                CopyTarget::Segments(to) => {
                     cut = slice_of(to, offset, bytes);
-                    Into::Segments(&cut)
+                    CopyTarget::Segments(&cut)
                 }
-                Into::Bytes(to) => Into::Bytes(&mut to[offset as usize..(offset + bytes) as usize]),
+                CopyTarget::Bytes(to) => {
+                    CopyTarget::Bytes(&mut to[offset as usize..(offset + bytes) as usize])
+                }
             };
             let part = &mut Part { place, region, segments: &segments, into, last };
             self.read_part(part, moment, &mut seen)?;
@@ -83,19 +85,19 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
 
     fn connected(&self) -> Outcome<(u32, PublishedQueuePair)> {
         let sender = self.channel.receptive(self.sender, self.by.number);
-        sender.ok_or(Withheld::Refused(Cause::PeerGone))
+        sender.ok_or(AccessError::Refused(Cause::PeerGone))
     }
 
     fn locate(&self, at: RemoteAddress, length: u32, domain: u32) -> Outcome<Granted> {
         let regions = &self.channel.peer_regions;
         let checked = regions.check(at.key, at.address, length.into(), Rights::empty(), domain);
-        checked.map_err(|_| Withheld::Refused(Cause::PeerUnreadable))
+        checked.map_err(|_| AccessError::Refused(Cause::PeerUnreadable))
     }
 
     /// Reads the part of a message in one region, under a claim.
     fn read_part(&mut self, part: &mut Part<'_>, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
         let claim = self.channel.own_hazards.claim(part.region.index, part.place);
-        let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
+        let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
         // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
         let reached = part.segments.iter().try_for_each(|segment| self.reach(part, *segment, moment, seen));
         let read = reached.and_then(|()| self.verify(part)).and_then(|()| self.copy(part));
@@ -112,22 +114,22 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
     fn verify(&self, part: &Part<'_>) -> Outcome<()> {
         match self.channel.peer_regions.still(&part.region) {
             true => self.connected().map(drop),
-            false => Err(Withheld::Refused(Cause::PeerUnreadable)),
+            false => Err(AccessError::Refused(Cause::PeerUnreadable)),
         }
     }
 
     fn reach(&mut self, part: &Part<'_>, segment: Segment, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
         let absence = match self.remote.reach(segment, moment, seen) {
             Ok(()) => return Ok(()),
-            Err(Unreached::Gone) => return Err(Withheld::Refused(Cause::PeerGone)),
+            Err(Unreached::Gone) => return Err(AccessError::Refused(Cause::PeerGone)),
             Err(Unreached::Absent(_)) if self.is_denied() => {
-                return Err(Withheld::Refused(Cause::PeerUnreadable));
+                return Err(AccessError::Refused(Cause::PeerUnreadable));
             }
             // Its owner brings it in: see `LocalPath::wait_for_peer_page`.
             Err(Unreached::Absent(absence))
                 if absence == Absence::UserSpace || self.fault.is_peer_late(self.services.fabric.now()) =>
             {
-                return Err(Withheld::Refused(Cause::PeerUnreadable));
+                return Err(AccessError::Refused(Cause::PeerUnreadable));
             }
             // It has gone since its sender brought it in.
             Err(Unreached::Absent(absence)) => absence,
@@ -136,7 +138,7 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         let peer = PeerMemory { process, regions };
         let part = RegionPart { region: part.region.life(), segment };
         match self.services.wait_for_peer_page(self.by, peer, part, absence, self.fault) {
-            true => Err(Withheld::Wait(Reason::Page)),
+            true => Err(AccessError::Wait(Reason::Page)),
             false => Ok(()),
         }
     }
@@ -154,8 +156,8 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         let (fabric, process) = (&self.services.fabric, &self.channel.channel.process);
         let (segments, last) = (part.segments, part.last);
         let into = match &mut part.into {
-            Into::Segments(into) => *into,
-            Into::Bytes(into) => {
+            CopyTarget::Segments(into) => *into,
+            CopyTarget::Bytes(into) => {
                 return self.remote.get_bytes(segments, into).map_err(|error| self.not_copied(error));
             }
         };
@@ -169,7 +171,7 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
 
     /// What becomes of a message that was not read. Where the kernel denies access, this process does not try transfers of its own.
     #[cold]
-    fn not_copied(&self, error: MemoryError) -> Withheld {
+    fn not_copied(&self, error: MemoryError) -> AccessError {
         if error == MemoryError::PeerDenied {
             self.channel.set_denied();
         }

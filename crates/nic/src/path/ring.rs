@@ -8,7 +8,7 @@
 //! only now and then.
 //! The other side may die or lie at any moment: whatever is read is checked, and nothing is read twice.
 
-pub use crate::words::channel_layout::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
+pub use crate::types::channel_layout::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_transport::RemoteAddress;
 

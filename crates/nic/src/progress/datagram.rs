@@ -7,16 +7,16 @@ use crate::path::local::LocalChannel;
 use crate::path::ring::Kind;
 use crate::path::{CONNECT_WAIT, Path};
 use crate::progress::packets::Burst;
-use crate::progress::transport_ops::{QpTransportOps, lay, length_in_batch};
+use crate::progress::transport_ops::{QpTransportOps, append_packet, length_in_batch};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Incoming;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::KeptData;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::Again;
-use crate::words::attributes::{Attributes, State};
-use crate::words::gid::global_routing_header;
-use crate::words::outcome::Withheld;
+use crate::types::attributes::{Attributes, State};
+use crate::types::gid::global_routing_header;
+use crate::types::outcome::AccessError;
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
@@ -148,8 +148,8 @@ impl<F: Fabric> QueuePair<F> {
                 };
                 match self.services.begin(&request, qpc.begin_access(Purpose::Request)) {
                     Ok(access) => Some(access),
-                    Err(Withheld::Wait(reason)) => return Sent::Wait(reason),
-                    Err(Withheld::Refused(_)) => return Sent::Failed(Status::LocalProtection),
+                    Err(AccessError::Wait(reason)) => return Sent::Wait(reason),
+                    Err(AccessError::Refused(_)) => return Sent::Failed(Status::LocalProtection),
                 }
             }
         };
@@ -220,7 +220,7 @@ impl<F: Fabric> QueuePair<F> {
             fabric.flush(full);
         }
         let batch = batch.get_or_insert_with(|| fabric.batch());
-        match lay(batch, route, header, length, |into| fill(into).then_some(()).ok_or(())) {
+        match append_packet(batch, route, header, length, |into| fill(into).then_some(()).ok_or(())) {
             None => Sent::Wait(Reason::LinkFull),
             Some(Err(())) => Sent::Failed(Status::LocalProtection),
             Some(Ok(())) => {

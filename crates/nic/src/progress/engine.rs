@@ -13,9 +13,9 @@ use crate::queue_pair::qp_context::QpContext;
 use crate::services::Services;
 use crate::services::queue_pairs::Numbered;
 use crate::services::ready::{Again, Occasion};
-use crate::words::half::Half;
-use crate::words::limits;
-use crate::words::options::Options;
+use crate::types::limits;
+use crate::types::options::Options;
+use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric};
@@ -112,7 +112,7 @@ impl<F: Fabric> Nic<F> {
     /// round: an acknowledgement that waits for the program's answer to a message, too.
     pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
         let services = &*self.services;
-        if services.fabric.has_events() || services.intake.has_noted() {
+        if services.fabric.has_events() || services.fabric_events.has_noted() {
             self.handle_events();
         }
         let channels = self.poll_channels(occasion);
@@ -141,7 +141,7 @@ impl<F: Fabric> Nic<F> {
 
     /// When the next round is due at the latest.
     pub(crate) fn next_due(&self, now: u64) -> Option<u64> {
-        if self.services.intake.has_noted() {
+        if self.services.fabric_events.has_noted() {
             return Some(now);
         }
         let again = match self.services.ready.urgency() {
@@ -162,7 +162,7 @@ impl<F: Fabric> Nic<F> {
     /// Takes what happened outside, and does what follows from it.
     #[cold]
     fn handle_events(&self) {
-        self.services.intake.note(&self.services.fabric);
+        self.services.fabric_events.note(&self.services.fabric);
         let Followups { departed, mut waiting, brought_in, devices_changed } = self.paths.take_events();
         if devices_changed {
             self.services.contexts.refresh();
@@ -184,7 +184,7 @@ impl<F: Fabric> Nic<F> {
 
     /// The process at the other end has ended.
     fn depart(&self, id: ChannelId) {
-        let Some(channel) = self.paths.channel(id) else { return self.services.intake.forget(id) };
+        let Some(channel) = self.paths.channel(id) else { return self.services.fabric_events.forget(id) };
         // What the peer sent before it ended still counts.
         let mut rounds = 0;
         while rounds < MAX_LAST_ROUNDS && channel.has_unread() {
@@ -248,7 +248,7 @@ impl<F: Fabric> Nic<F> {
         burst: &mut Burst<'_, F>,
         packet: &Incoming<'_, F>,
     ) -> Disposition {
-        if !queue_pair.inbox.is_empty(Half::of(&packet.header)) {
+        if !queue_pair.inbox.is_empty(QpRole::of(&packet.header)) {
             return self.keep(queue_pair, packet.keep());
         }
         let disposition = queue_pair.take_packet(qpc, packet, burst);

@@ -9,7 +9,7 @@ use crate::path::Path;
 use crate::path::ring::Kind;
 use crate::path::ring_ack::Awaited;
 use crate::path::send_record_format;
-use crate::progress::transport_ops::lay;
+use crate::progress::transport_ops::append_packet;
 use crate::progress::udp_rx::ACKNOWLEDGEMENT;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Incoming, Origin};
@@ -17,10 +17,10 @@ use crate::queue_pair::poll_hint::Seeker;
 use crate::queue_pair::qp_context::{Connection, QpContext};
 use crate::queue_pair::request::operation_of;
 use crate::queue_pair::request::{Data, SendFlags, SendQueue, SendRequest, WholeReceive};
-use crate::words::attributes::State;
-use crate::words::half::Half;
-use crate::words::limits::RING_INLINE;
-use crate::words::sge::ScatterGather;
+use crate::types::attributes::State;
+use crate::types::limits::RING_INLINE;
+use crate::types::qp_role::QpRole;
+use crate::types::sge::ScatterGather;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
@@ -146,7 +146,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let fabric = &self.services.fabric;
         let mut batch = fabric.batch();
-        let laid = lay(&mut batch, &route, &leaving.packet.header(), payload.len(), copy);
+        let laid = append_packet(&mut batch, &route, &leaving.packet.header(), payload.len(), copy);
         let Some(Ok::<(), Infallible>(())) = laid else { return false };
         // Behind the request: shorter, it leaves with it in one send.
         let mut packets = 1;
@@ -154,7 +154,7 @@ impl<F: Fabric> QueuePair<F> {
         let now = Time(fabric.now());
         if let Some(owed) = leaving.token.take_owed(now) {
             // For want of room it would be lost, as it may be on the way: the peer would ask again.
-            let laid = lay(&mut batch, &route, &owed, 0, |_| Ok::<(), Infallible>(()));
+            let laid = append_packet(&mut batch, &route, &owed, 0, |_| Ok::<(), Infallible>(()));
             packets += u64::from(laid.is_some());
         }
         self.counters.udp_packets_sent.add_alone(packets);
@@ -200,7 +200,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Where over the network a request leaves at once, if it may.
     fn fast_route(&self, qpc: &QpContext<F>) -> Option<Route> {
         // What several queue pairs share is given out in turns.
-        qpc.established_route().filter(|_| self.network_is_own())
+        qpc.established_route().filter(|_| self.is_only_network_qp())
     }
 
     /// Completes a request that the peer tells to be executed. False: it was not, and the acknowledgement is to be taken the long
@@ -261,7 +261,7 @@ impl<F: Fabric> QueuePair<F> {
         let Incoming { header, payload: Payload::Bytes([payload]), origin, .. } = packet else {
             return false;
         };
-        if !self.inbox.is_empty(Half::of(header)) {
+        if !self.inbox.is_empty(QpRole::of(header)) {
             return false;
         }
         if let Some(send) = SendOnlyRequest::of(header) {

@@ -7,8 +7,8 @@ use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{Data, SendRequest};
-use crate::words::outcome::{Cause, Outcome, Withheld};
-use crate::words::sge::ScatterGather;
+use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::sge::ScatterGather;
 use pagewire_fabric::Fabric;
 use pagewire_memory::Segment;
 use pagewire_transport::{Operation, RemoteAddress};
@@ -125,7 +125,7 @@ impl<F: Fabric> QueuePair<F> {
         pieces: &[ScatterGather],
     ) -> Outcome<()> {
         let Some(mut local_path) = qpc.local(self) else {
-            return Err(Withheld::Refused(Cause::NoRemoteAccess));
+            return Err(AccessError::Refused(Cause::NoRemoteAccess));
         };
         let outcome = local_path.execute_atomic(atomic, pieces);
         self.note_initiator_copy(qpc, outcome, AtomicTransfer::LENGTH)
@@ -168,7 +168,7 @@ impl<F: Fabric> QueuePair<F> {
         bytes: Bytes<'_>,
     ) -> Outcome<()> {
         let Some(mut local_path) = qpc.local(self) else {
-            return Err(Withheld::Refused(Cause::NoRemoteAccess));
+            return Err(AccessError::Refused(Cause::NoRemoteAccess));
         };
         let outcome = local_path.execute(transfer, bytes);
         self.note_initiator_copy(qpc, outcome, transfer.length)
@@ -182,8 +182,8 @@ impl<F: Fabric> QueuePair<F> {
                 self.counters.initiator_copies.add_alone(1);
                 self.counters.initiator_copy_bytes.add_alone(u64::from(length));
             }
-            Err(Withheld::Refused(_)) => self.end_initiator_copy_wait(qpc),
-            Err(Withheld::Wait(_)) => {}
+            Err(AccessError::Refused(_)) => self.end_initiator_copy_wait(qpc),
+            Err(AccessError::Wait(_)) => {}
         }
         outcome
     }

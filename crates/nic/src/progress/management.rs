@@ -4,7 +4,7 @@
 //! Nothing is remembered: each request is answered by one datagram of the same length, and refusals are never answered.
 
 use crate::progress::engine::Nic;
-use crate::progress::transport_ops::lay;
+use crate::progress::transport_ops::append_packet;
 use pagewire_fabric::{Datagram, Fabric, ROCE_PORT, Route};
 use pagewire_transport::ud::{self, UdSettings};
 use pagewire_transport::{Psn, ud::Datagram as UdDatagram};
@@ -50,7 +50,7 @@ impl<F: Fabric> Nic<F> {
             hop_limit: HOP_LIMIT,
         };
         let mut batch = self.fabric().batch();
-        let laid = lay(&mut batch, &route, &header, answer.len(), |into| {
+        let laid = append_packet(&mut batch, &route, &header, answer.len(), |into| {
             into.copy_from_slice(&answer);
             Ok::<(), ()>(())
         });

@@ -8,9 +8,9 @@ use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Content, Incoming, KeptPayload, Origin};
 use crate::queue_pair::qp_context::{Connection, QpContext};
 use crate::services::Services;
-use crate::words::attributes::{Attributes, QueuePairType};
-use crate::words::gid::address_of_gid;
-use crate::words::half::Half;
+use crate::types::attributes::{Attributes, QueuePairType};
+use crate::types::gid::address_of_gid;
+use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
 use pagewire_paging::FaultCounts;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, SendOnlyRequest, Time};
@@ -143,7 +143,7 @@ impl<F: Fabric> QueuePair<F> {
         let ended = ops.finish();
         match (&mut connection, disposition) {
             (_, Disposition::Executed(_)) => {}
-            (Connection::Rc(_), _) => self.note_fate(qpc, Half::of(header), disposition),
+            (Connection::Rc(_), _) => self.note_fate(qpc, QpRole::of(header), disposition),
             (Connection::Uc(uc), Disposition::Held { reason: Reason::Page, .. })
                 if self.drops_faulting(origin) =>
             {
@@ -154,7 +154,7 @@ impl<F: Fabric> QueuePair<F> {
             _ => {}
         }
         qpc.put_back(connection);
-        if Half::of(header) == Half::Responder {
+        if QpRole::of(header) == QpRole::Responder {
             self.set_holding(qpc, disposition.is_held());
         }
         self.apply_end(qpc, ended);
@@ -189,10 +189,10 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Counts a packet that found a page absent.
     #[cold]
-    fn note_fate(&self, qpc: &QpContext<F>, half: Half, disposition: Disposition) {
+    fn note_fate(&self, qpc: &QpContext<F>, half: QpRole, disposition: Disposition) {
         let purpose = match half {
-            Half::Requester => Purpose::PlaceResponse,
-            Half::Responder => Purpose::Execute,
+            QpRole::Requester => Purpose::PlaceResponse,
+            QpRole::Responder => Purpose::Execute,
         };
         let none = FaultCounts::default();
         let counts = match disposition {
@@ -237,12 +237,12 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Takes packets out of the inbox until one has to wait on.
-    pub(crate) fn take_waiting(&self, qpc: &mut QpContext<F>, half: Half) {
+    pub(crate) fn take_waiting(&self, qpc: &mut QpContext<F>, half: QpRole) {
         if self.inbox.is_empty(half) {
             return;
         }
         let mut burst = Burst::begin(&self.services);
-        let has_arrival = half == Half::Responder && self.inbox.take_arrival();
+        let has_arrival = half == QpRole::Responder && self.inbox.take_arrival();
         while let Some(packet) = self.inbox.pop(half) {
             let disposition = match &packet.content {
                 Content::Packet { header, payload, global_route } => {
@@ -270,7 +270,7 @@ impl<F: Fabric> QueuePair<F> {
                 return;
             }
         }
-        if let (Half::Responder, true, Connection::Rc(rc)) =
+        if let (QpRole::Responder, true, Connection::Rc(rc)) =
             (half, self.inbox.take_overflow(), &mut qpc.connection)
         {
             rc.note_overflow();

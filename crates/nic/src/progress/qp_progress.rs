@@ -10,8 +10,8 @@ use crate::queue_pair::QueuePair;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::{Again, Occasion};
 use crate::services::send_budget::BudgetGrant;
-use crate::words::attributes::{Attributes, QueuePairType, State};
-use crate::words::half::Half;
+use crate::types::attributes::{Attributes, QueuePairType, State};
+use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Progress, RcConnection, Source, Time, TransportOps, WorkId};
 use std::sync::Arc;
@@ -92,9 +92,9 @@ impl<F: Fabric> QueuePair<F> {
             && !qpc.receive_wait.waits()
             && qpc.hello.due() == u64::MAX
             // What was acknowledged to this side may be what others of this process wait for.
-            && self.network_is_own()
-            && self.inbox.is_empty(Half::Requester)
-            && self.inbox.is_empty(Half::Responder)
+            && self.is_only_network_qp()
+            && self.inbox.is_empty(QpRole::Requester)
+            && self.inbox.is_empty(QpRole::Responder)
             && match &mut qpc.connection {
                 Connection::Rc(rc) => rc.try_rest(),
                 _ => false,
@@ -102,7 +102,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Whether no other queue pair of the process uses the network.
-    pub(crate) fn network_is_own(&self) -> bool {
+    pub(crate) fn is_only_network_qp(&self) -> bool {
         self.services.network_users.load(Ordering::Relaxed) <= 1
     }
 
@@ -166,8 +166,8 @@ impl<F: Fabric> QueuePair<F> {
         let attributes = qpc.attributes;
         qpc.establish(self, &attributes);
         qpc.receive_wait.look_anew();
-        self.take_waiting(qpc, Half::Requester);
-        self.take_waiting(qpc, Half::Responder);
+        self.take_waiting(qpc, QpRole::Requester);
+        self.take_waiting(qpc, QpRole::Responder);
     }
 
     fn progress_ud(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
@@ -193,7 +193,7 @@ impl<F: Fabric> QueuePair<F> {
             Connection::Rc(rc) => {
                 let timer_now = self.timer_now(now, rc.deadline());
                 let grant = self.take_budget(ops.qpc(), rc, &attributes, now);
-                rc.set_alone(self.network_is_own());
+                rc.set_alone(self.is_only_network_qp());
                 let progressed = rc.progress_for(occasion, Time(now), timer_now, ops);
                 if let Some(grant) = grant {
                     self.return_budget(ops.qpc(), rc, grant, &attributes, now);

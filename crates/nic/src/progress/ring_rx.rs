@@ -12,8 +12,8 @@ use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::poll_hint::{CqBinding, HintedSource, Seeker};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
-use crate::words::half::Half;
-use crate::words::limits;
+use crate::types::limits;
+use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::lock::light_barrier;
@@ -137,7 +137,7 @@ impl<F: Fabric> Nic<F> {
 
     /// Makes sure that peers that were told something by a poll do not sleep.
     #[inline]
-    pub(crate) fn make_peers_sure(&self) {
+    pub(crate) fn recheck_sleepers(&self) {
         if self.unsure.load(Ordering::SeqCst) {
             self.wake_unsure_peers();
         }
@@ -153,7 +153,7 @@ impl<F: Fabric> Nic<F> {
     /// Does what polls have left to do: makes peers sure, and tells them where the reader is, some polls later or when there is more
     /// time.
     fn publish_positions(&self, occasion: Occasion) {
-        self.make_peers_sure();
+        self.recheck_sleepers();
         let left = self.polls_to_publish.load(Ordering::SeqCst);
         if left > 1 && occasion == Occasion::Polled {
             // Lost counts of two threads at once do no harm.
@@ -274,12 +274,12 @@ impl<'t, F: Fabric> Taker<'t, F> {
     /// Completes a request that was executed, where nothing stands in the way. False: the acknowledgement is to be delivered.
     fn acknowledged_fast(&mut self, number: u32, psn: u32) -> bool {
         let (now, place) = (self.nic.services.roughly_now(), &mut None);
-        let Some((queue_pair, mut qpc)) = self.take_over(number, Half::Requester, place) else {
+        let Some((queue_pair, mut qpc)) = self.take_over(number, QpRole::Requester, place) else {
             return false;
         };
         let seeker = self.seeker.as_mut();
         let done = queue_pair.acknowledged_fast(&mut qpc, now, psn, self.origin, seeker);
-        self.give_back(queue_pair, qpc, Half::Requester, done);
+        self.give_back(queue_pair, qpc, QpRole::Requester, done);
         done
     }
 
@@ -289,7 +289,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
     fn take_over<'q>(
         &self,
         number: u32,
-        half: Half,
+        half: QpRole,
         place: &'q mut Option<Arc<QueuePair<F>>>,
     ) -> Option<TakenOver<'q, F>>
     where
@@ -311,7 +311,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         &mut self,
         queue_pair: &Arc<QueuePair<F>>,
         mut qpc: LockGuard<'_, QpContext<F>>,
-        half: Half,
+        half: QpRole,
         done: bool,
     ) {
         if done {
@@ -319,7 +319,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             queue_pair.end_if_overrun(&mut qpc);
         }
         // What was acknowledged may let more leave.
-        let goes_on = done && half == Half::Requester && !qpc.is_idle();
+        let goes_on = done && half == QpRole::Requester && !qpc.is_idle();
         drop(qpc);
         if goes_on || queue_pair.is_wanted() {
             self.touched.mark(queue_pair.clone());
@@ -389,7 +389,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         pending_acks: &mut PendingRingAcks,
     ) -> bool {
         let place = &mut None;
-        let Some((queue_pair, mut qpc)) = self.take_over(send.destination, Half::Responder, place) else {
+        let Some((queue_pair, mut qpc)) = self.take_over(send.destination, QpRole::Responder, place) else {
             return false;
         };
         let receive = match queue_pair.accepts_send(send) {
@@ -405,7 +405,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             }
             queue_pair.complete_placed(self.seeker.as_mut(), send, payload, receive);
         }
-        self.give_back(queue_pair, qpc, Half::Responder, receive.is_some());
+        self.give_back(queue_pair, qpc, QpRole::Responder, receive.is_some());
         receive.is_some()
     }
 
@@ -447,9 +447,9 @@ impl<'t, F: Fabric> Taker<'t, F> {
 mod tests {
     use super::*;
     use crate::path::ring_ack::Awaited;
-    use crate::services::attention;
-    use crate::words::options::Options;
-    use crate::words::path_choice::PathChoice;
+    use crate::services::wake_request;
+    use crate::types::options::Options;
+    use crate::types::path_choice::PathChoice;
     use pagewire_fabric::HostFabric;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
@@ -557,10 +557,10 @@ mod tests {
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
             assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
             // It has looked before what it was told could be seen.
-            attention::request(sender.fabric().mailbox());
+            wake_request::request(sender.fabric().mailbox());
             match way {
                 0 => assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing),
-                1 => assert!(receiver.leaves_round_out()),
+                1 => assert!(receiver.may_skip_round()),
                 2 => assert!(into.send(receiver.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None)),
                 _ => {
                     receiver.services.arming.parked.store(false, Ordering::SeqCst);
@@ -569,7 +569,7 @@ mod tests {
                     receiver.poll_channels(Occasion::Round);
                 }
             }
-            assert!(!attention::is_requested(sender.fabric().mailbox()), "way {way}");
+            assert!(!wake_request::is_requested(sender.fabric().mailbox()), "way {way}");
             sender.progress();
         }
     }
@@ -586,7 +586,7 @@ mod tests {
             if expected {
                 receiver.set_round_interval(interval);
             }
-            assert_eq!(receiver.leaves_round_out(), expected);
+            assert_eq!(receiver.may_skip_round(), expected);
         }
     }
 

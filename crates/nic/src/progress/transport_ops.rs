@@ -9,7 +9,7 @@ use crate::completion::{Completion, Opcode, Status};
 use crate::path::Path;
 use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer, memory_operation};
 use crate::path::local::LocalChannel;
-use crate::path::receiver_read::{Into, ReceiverRead};
+use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::path::ring::{Kind, emit_reference};
 use crate::path::ring_ack::Awaited;
 use crate::queue_pair::QueuePair;
@@ -18,10 +18,10 @@ use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::KeptData;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::Again;
-use crate::words::attributes::QueuePairType;
-use crate::words::limits::RING_INLINE;
-use crate::words::outcome::{Cause, Withheld};
-use crate::words::sge::{Piece, ScatterGather, slice_of, total_length};
+use crate::types::attributes::QueuePairType;
+use crate::types::limits::RING_INLINE;
+use crate::types::outcome::{AccessError, Cause};
+use crate::types::sge::{Piece, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::{Refusal, Rights};
 use pagewire_memory::{ApplicationMemory, Segment};
@@ -182,7 +182,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         route: &Route,
         header: &Header,
         payload: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), Withheld>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
     ) -> Outcome<u32> {
         let fabric = &self.queue_pair.services.fabric;
         let length = length_in_batch(header, payload);
@@ -190,7 +190,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             fabric.flush(full);
         }
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
-        match lay(batch, route, header, payload, fill) {
+        match append_packet(batch, route, header, payload, fill) {
             None => {
                 return self.wait(Reason::LinkFull);
             }
@@ -390,7 +390,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             Path::Udp { route, .. } => {
                 let route = *route;
                 let outcome = self.send_packet(&route, header, length as usize, |into| {
-                    memory.read(segments, into).map_err(Withheld::from)
+                    memory.read(segments, into).map_err(AccessError::from)
                 });
                 match outcome {
                     Outcome::Denied(_) => Outcome::Denied(self.unmapped(denial)),
@@ -474,33 +474,33 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         let placed = match (payload, self.origin) {
             (Payload::Bytes(burst), _) => {
                 let bytes = burst.first().copied().unwrap_or_default();
-                services.fabric.memory().write(bytes, &access.segments, last).map_err(Withheld::from)
+                services.fabric.memory().write(bytes, &access.segments, last).map_err(AccessError::from)
             }
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
                 let (by, sender) = (&queue_pair.claimant, queue_pair.peer());
                 let remote = channel.cross_memory(&services.fabric);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault: waits };
-                read.read(from, Into::Segments(&access.segments), last)
+                read.read(from, CopyTarget::Segments(&access.segments), last)
             }
-            (Payload::Reference(_), _) => Err(Withheld::Refused(Cause::PeerGone)),
+            (Payload::Reference(_), _) => Err(AccessError::Refused(Cause::PeerGone)),
         };
         drop(access);
-        if !matches!(placed, Err(Withheld::Wait(_))) {
+        if !matches!(placed, Err(AccessError::Wait(_))) {
             services.end_wait_if_any(waits);
         }
         match placed {
             Ok(()) => Outcome::Done(1),
-            Err(Withheld::Refused(Cause::PeerGone)) => Outcome::Denied(Denial::SenderGone),
-            Err(Withheld::Refused(Cause::PeerUnreadable)) => Outcome::Denied(Denial::SenderUnreadable),
+            Err(AccessError::Refused(Cause::PeerGone)) => Outcome::Denied(Denial::SenderGone),
+            Err(AccessError::Refused(Cause::PeerUnreadable)) => Outcome::Denied(Denial::SenderUnreadable),
             Err(withheld) => self.withheld(withheld, denial),
         }
     }
 
     /// What it means to the protocol that an access is not made now.
-    fn withheld<T>(&mut self, withheld: Withheld, denial: Denial) -> Outcome<T> {
+    fn withheld<T>(&mut self, withheld: AccessError, denial: Denial) -> Outcome<T> {
         match withheld {
-            Withheld::Wait(reason) => self.wait(reason),
-            Withheld::Refused(cause) => Outcome::Denied(self.denial_of(cause, denial)),
+            AccessError::Wait(reason) => self.wait(reason),
+            AccessError::Refused(cause) => Outcome::Denied(self.denial_of(cause, denial)),
         }
     }
 
@@ -522,7 +522,7 @@ pub fn length_in_batch(header: &Header, payload: usize) -> usize {
 }
 
 /// Puts a packet into a batch; `fill` writes its payload. `None`: there is no room. A packet that could not be filled is taken back.
-pub fn lay<B: Batch, E>(
+pub fn append_packet<B: Batch, E>(
     batch: &mut B,
     route: &Route,
     header: &Header,
@@ -645,10 +645,10 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             (None, Some(atomic), KeptData::Segments(pieces)) => {
                 self.queue_pair.execute_atomic(self.qpc, &atomic, pieces)
             }
-            _ => Err(Withheld::Refused(Cause::NoRemoteAccess)),
+            _ => Err(AccessError::Refused(Cause::NoRemoteAccess)),
         };
         self.qpc.peer_logs.request = None;
-        if !matches!(outcome, Err(Withheld::Wait(_))) {
+        if !matches!(outcome, Err(AccessError::Wait(_))) {
             self.qpc.peer_logs.end_message();
         }
         match outcome {
@@ -656,11 +656,11 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
                 self.queue_pair.counters.initiator_copies_queued.add_alone(1);
                 InitiatorCopy::Done
             }
-            Err(Withheld::Wait(reason)) => {
+            Err(AccessError::Wait(reason)) => {
                 self.ended.requeue |= !reason.is_announced();
                 InitiatorCopy::Wait
             }
-            Err(Withheld::Refused(_)) => InitiatorCopy::Unavailable,
+            Err(AccessError::Refused(_)) => InitiatorCopy::Unavailable,
         }
     }
 

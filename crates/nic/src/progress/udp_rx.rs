@@ -3,13 +3,13 @@
 
 use crate::progress::engine::{Nic, Taken, Touched};
 use crate::progress::packets::Burst;
-use crate::progress::transport_ops::lay;
+use crate::progress::transport_ops::append_packet;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
-use crate::words::attributes::State;
-use crate::words::limits;
+use crate::types::attributes::State;
+use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
 use pagewire_transport::{DropCause, Payload};
@@ -64,7 +64,7 @@ impl<F: Fabric> Nic<F> {
             return false;
         };
         let mut batch = fabric.batch();
-        let laid = lay(&mut batch, &route, &nak, 0, |_| Ok::<(), ()>(()));
+        let laid = append_packet(&mut batch, &route, &nak, 0, |_| Ok::<(), ()>(()));
         fabric.flush(batch);
         laid.is_some()
     }
@@ -90,7 +90,7 @@ impl<F: Fabric> UdpRx<'_, F> {
         };
         let Some(payload) = datagram.bytes.get(length..end) else { return self.drop_malformed() };
         let global_route = (header.bth.opcode.transport() == Transport::Ud).then(|| {
-            crate::words::gid::global_routing_header(
+            crate::types::gid::global_routing_header(
                 datagram.source,
                 datagram.destination,
                 datagram.traffic_class,

@@ -1,8 +1,8 @@
 //! Who runs the rounds: the NIC thread while nobody polls, else the polling threads of the program themselves.
 
 use crate::progress::engine::{Nic, Taken};
-use crate::services::attention;
 use crate::services::ready::Occasion;
+use crate::services::wake_request;
 use pagewire_fabric::PageInThreads;
 use pagewire_fabric::lock::heavy_barrier;
 use pagewire_fabric::{Fabric, TimerSlack};
@@ -93,13 +93,13 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Whether a poll that has looked where its completions come from, and found nothing, may leave it at that: it is one of many.
-    pub(crate) fn leaves_round_out(&self) -> bool {
+    pub(crate) fn may_skip_round(&self) -> bool {
         // Lost counts of two threads at once do no harm.
         let left = self.workers.polls_to_round.load(Ordering::Relaxed);
         if left == 0 || self.services.ready.urgency().is_some() {
             return false;
         }
-        self.make_peers_sure();
+        self.recheck_sleepers();
         self.workers.polls_to_round.store(left - 1, Ordering::Relaxed);
         self.workers.count_polls(1);
         true
@@ -108,7 +108,7 @@ impl<F: Fabric> Nic<F> {
     /// A poll has found what it looked for where it looked first, so many completions: it runs no round. Where that goes on, or
     /// something waits for one, the next poll does.
     #[inline]
-    pub(crate) fn found_without_round(&self, completions: u64) {
+    pub(crate) fn record_hint_hit(&self, completions: u64) {
         // Lost counts of two threads at once do no harm.
         let left = self.workers.polls_to_round.load(Ordering::Relaxed);
         if left < completions || self.services.ready.urgency().is_some() {
@@ -237,15 +237,15 @@ impl<F: Fabric> Nic<F> {
                 watch.note(&before, &after);
                 continue;
             }
-            attention::request(&mailbox);
+            wake_request::request(&mailbox);
             if self.paths.channels.read().iter().any(|channel| channel.has_unread()) {
-                attention::withdraw(&mailbox);
+                wake_request::withdraw(&mailbox);
                 continue;
             }
             // Looked at once more: what came up after the round found nobody to wake.
             let before = self.polls_done(now);
             self.fabric().wait(self.next_due(now));
-            attention::withdraw(&mailbox);
+            wake_request::withdraw(&mailbox);
             watch.note(&before, &self.polls_done(self.fabric().now()));
         }
         self.fabric().end_thread();
@@ -373,9 +373,9 @@ mod tests {
     use crate::path::tests::route_to_this_host;
     use crate::services::device::devices;
     use crate::services::event::Unwatched;
-    use crate::words::attributes::{Capabilities, QueuePairType, State};
-    use crate::words::options::Options;
-    use crate::words::path_choice::PathChoice;
+    use crate::types::attributes::{Capabilities, QueuePairType, State};
+    use crate::types::options::Options;
+    use crate::types::path_choice::PathChoice;
     use pagewire_fabric::HostFabric;
     use std::sync::Arc;
     use std::time::Instant;
@@ -391,7 +391,7 @@ mod tests {
         let nic = idle();
         let polls_until_one_is_owed = || {
             (1..=100_u64).find(|_| {
-                nic.found_without_round(1);
+                nic.record_hint_hit(1);
                 nic.owes_round()
             })
         };
@@ -640,7 +640,7 @@ mod tests {
             nic.workers.polls.store(before, Ordering::Relaxed);
             let (mut left_out, heard) = (0, nic.fabric().rx_watermark());
             for _ in 0..2 * QUIET_NETWORK_POLLS {
-                match nic.leaves_round_out() {
+                match nic.may_skip_round() {
                     true => left_out += 1,
                     false => _ = nic.progress_by_poller(),
                 }
@@ -658,7 +658,7 @@ mod tests {
         polls_to_offer.store(1000, Ordering::Relaxed);
         (0..polls).for_each(|_| _ = nic.progress_by_poller());
         assert_eq!(polls_to_offer.load(Ordering::Relaxed), 1000 - polls);
-        while nic.leaves_round_out() {}
+        while nic.may_skip_round() {}
         nic.progress_by_poller();
         let after = 1000 - polls - 1 - (POLLS_PER_ROUND - 1) / LOOKS_PER_ROUND;
         assert_eq!(polls_to_offer.load(Ordering::Relaxed), after);

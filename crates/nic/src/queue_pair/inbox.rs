@@ -1,8 +1,8 @@
 //! Packets that wait at a queue pair: for its turn, or for a page.
 
 use crate::path::local::{LocalChannel, publish_kept};
-use crate::words::half::Half;
-use crate::words::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
+use crate::types::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
+use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RemoteAddress};
@@ -76,10 +76,10 @@ pub struct InboxPacket<F: Fabric> {
 
 impl<F: Fabric> InboxPacket<F> {
     /// Which half it is for.
-    pub fn half(&self) -> Half {
+    pub fn half(&self) -> QpRole {
         match &self.content {
-            Content::Packet { header, .. } => Half::of(header),
-            Content::Vendor(_) => Half::Requester,
+            Content::Packet { header, .. } => QpRole::of(header),
+            Content::Vendor(_) => QpRole::Requester,
         }
     }
 
@@ -125,19 +125,19 @@ impl<F: Fabric> Inbox<F> {
 
     /// Whether nothing waits for one half.
     #[inline]
-    pub fn is_empty(&self, half: Half) -> bool {
+    pub fn is_empty(&self, half: QpRole) -> bool {
         self.waiting[half as usize].load(Ordering::SeqCst) == 0
     }
 
     /// Adds a packet. False: it was dropped, because too much waits; what is reliable is sent again by its source.
     pub fn push(&self, packet: InboxPacket<F>) -> bool {
         let (bytes, half) = (packet.bytes(), packet.half());
-        self.arrival.fetch_or(half == Half::Responder, Ordering::Relaxed);
+        self.arrival.fetch_or(half == QpRole::Responder, Ordering::Relaxed);
         let mut kept = self.kept.lock();
         let is_full =
             kept.halves[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES;
         if is_full || kept.closed {
-            self.overflow.fetch_or(half == Half::Responder, Ordering::Relaxed);
+            self.overflow.fetch_or(half == QpRole::Responder, Ordering::Relaxed);
             return false;
         }
         kept.bytes += bytes;
@@ -156,7 +156,7 @@ impl<F: Fabric> Inbox<F> {
     }
 
     /// The oldest for one half.
-    pub fn pop(&self, half: Half) -> Option<InboxPacket<F>> {
+    pub fn pop(&self, half: QpRole) -> Option<InboxPacket<F>> {
         if self.is_empty(half) {
             return None;
         }
@@ -196,16 +196,16 @@ impl<F: Fabric> Inbox<F> {
         let old = std::mem::take(&mut kept.halves);
         kept.bytes = 0;
         self.overflow.store(false, Ordering::Relaxed);
-        self.count(kept, Half::Requester);
-        self.count(kept, Half::Responder);
+        self.count(kept, QpRole::Requester);
+        self.count(kept, QpRole::Responder);
         drop(old);
     }
 
-    fn count(&self, kept: &Kept<F>, half: Half) {
+    fn count(&self, kept: &Kept<F>, half: QpRole) {
         let (waiting, now) = (&self.waiting[half as usize], kept.halves[half as usize].len());
         let before = waiting.load(Ordering::SeqCst);
         waiting.store(now, Ordering::SeqCst);
-        if half == Half::Responder && (before == 0) != (now == 0) {
+        if half == QpRole::Responder && (before == 0) != (now == 0) {
             publish_kept(&self.tables, self.place, now > 0);
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         packet(Operation::WriteMiddle, psn, length)
     }
 
-    fn pop(inbox: &Inbox<HostFabric>, half: Half) -> Option<u32> {
+    fn pop(inbox: &Inbox<HostFabric>, half: QpRole) -> Option<u32> {
         inbox.pop(half).map(|packet| match packet.content {
             Content::Packet { header, .. } => header.bth.psn,
             Content::Vendor(_) => unreachable!("none was kept"),
@@ -245,11 +245,11 @@ mod tests {
         let inbox = inbox();
         assert!(inbox.push(request(1, 8)) && inbox.push(packet(Operation::Acknowledge, 2, 0)));
         assert!(inbox.push(request(3, 8)));
-        let first = inbox.pop(Half::Responder).unwrap();
+        let first = inbox.pop(QpRole::Responder).unwrap();
         inbox.put_back(first);
-        assert_eq!([(); 3].map(|()| pop(&inbox, Half::Responder)), [Some(1), Some(3), None]);
-        assert!(inbox.is_empty(Half::Responder) && !inbox.is_empty(Half::Requester));
-        assert_eq!(pop(&inbox, Half::Requester), Some(2));
+        assert_eq!([(); 3].map(|()| pop(&inbox, QpRole::Responder)), [Some(1), Some(3), None]);
+        assert!(inbox.is_empty(QpRole::Responder) && !inbox.is_empty(QpRole::Requester));
+        assert_eq!(pop(&inbox, QpRole::Requester), Some(2));
     }
 
     #[test]
@@ -258,10 +258,10 @@ mod tests {
         for psn in 0..1000 {
             assert!(inbox.push(request(psn, 8)));
         }
-        let room = || inbox.kept.lock().halves[Half::Responder as usize].capacity();
+        let room = || inbox.kept.lock().halves[QpRole::Responder as usize].capacity();
         assert!(room() >= 1000);
         for psn in 0..1000 {
-            assert_eq!(pop(&inbox, Half::Responder), Some(psn));
+            assert_eq!(pop(&inbox, QpRole::Responder), Some(psn));
         }
         assert!(room() <= 2 * KEPT_ROOM, "room for {}", room());
     }
@@ -279,17 +279,17 @@ mod tests {
         assert!(inbox.take_arrival(), "also of what was dropped");
         assert!(inbox.push(packet(Operation::Acknowledge, 0, 0)));
         assert_eq!([(); 2].map(|()| inbox.take_overflow()), [true, false]);
-        assert_eq!(pop(&inbox, Half::Responder), Some(0));
+        assert_eq!(pop(&inbox, QpRole::Responder), Some(0));
         assert!(inbox.push(request(0, 0)));
         inbox.clear();
-        assert!(inbox.is_empty(Half::Responder) && inbox.is_empty(Half::Requester));
+        assert!(inbox.is_empty(QpRole::Responder) && inbox.is_empty(QpRole::Requester));
         // By bytes, of both together.
         assert!(inbox.push(request(0, MAX_INBOX_BYTES - 1)));
         assert!(!inbox.push(packet(Operation::ReadResponseMiddle, 1, 2)));
         assert!(!inbox.take_overflow(), "that was a response");
         assert!(inbox.push(packet(Operation::ReadResponseMiddle, 1, 1)));
         assert!(!inbox.push(request(1, 1)));
-        let long = inbox.pop(Half::Responder).unwrap();
+        let long = inbox.pop(QpRole::Responder).unwrap();
         assert!(inbox.push(request(1, 1)));
         // What was there before has its place.
         inbox.put_back(long);

@@ -8,7 +8,7 @@ use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
 use crate::services::context::Context;
 use crate::services::timers::Timed;
-use crate::words::error::Result;
+use crate::types::error::Result;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{ChannelId, Fabric};
 use std::ops::Deref;

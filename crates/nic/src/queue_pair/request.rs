@@ -3,7 +3,7 @@
 use crate::completion::Opcode;
 use crate::queue_pair::slots::Slots;
 use crate::services::address_handle::AddressHandle;
-use crate::words::sge::{ScatterGather, ScatterGatherList};
+use crate::types::sge::{ScatterGather, ScatterGatherList};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};

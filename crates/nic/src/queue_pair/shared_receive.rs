@@ -4,8 +4,8 @@ use crate::queue_pair::request::{ReceiveQueue, ReceiveRequest, ReceiveWork, Whol
 use crate::services::context::Context;
 use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::services::protection::ProtectionDomain;
-use crate::words::error::{Error, Result, busy_if, invalid_if};
-use crate::words::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
+use crate::types::error::{Error, Result, busy_if, invalid_if};
+use crate::types::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
 use pagewire_fabric::Fabric;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Address handles: where datagrams go.
 
 use crate::services::protection::ProtectionDomain;
-use crate::words::attributes::AddressVector;
-use crate::words::error::{Error, Result, invalid_if};
+use crate::types::attributes::AddressVector;
+use crate::types::error::{Error, Result, invalid_if};
 use pagewire_fabric::{Fabric, ROCE_PORT, Route};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,7 +57,7 @@ impl AddressVector {
             .get(usize::from(self.source_gid_index))
             .filter(|gid| !gid.is_empty())
             .ok_or(Error::InvalidArgument("source GID index in the address vector"))?;
-        let destination = crate::words::gid::address_of_gid(self.destination_gid);
+        let destination = crate::types::gid::address_of_gid(self.destination_gid);
         invalid_if(destination.is_unspecified(), "destination GID in the address vector")?;
         invalid_if(
             destination.is_ipv4() != source.address.is_ipv4(),

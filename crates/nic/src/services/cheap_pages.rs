@@ -1,6 +1,6 @@
 //! Whether pages that the kernel calls cheap are so.
 
-use crate::words::limits::{EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES};
+use crate::types::limits::{EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Whether pages that are said to be cheap were so lately.

@@ -3,7 +3,7 @@
 use crate::services::Services;
 use crate::services::device::{Device, devices};
 use crate::services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, EventQueue, Notifier};
-use crate::words::limits::MAX_ASYNC_EVENTS;
+use crate::types::limits::MAX_ASYNC_EVENTS;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use parking_lot::{Mutex, RwLock};

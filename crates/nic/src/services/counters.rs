@@ -1,6 +1,6 @@
 //! Counts that say what happened, and counts of objects.
 
-use crate::words::error::{Error, Result};
+use crate::types::error::{Error, Result};
 use pagewire_fabric::Counter;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

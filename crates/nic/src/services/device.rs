@@ -3,8 +3,8 @@
 //! A device stays listed as long as its network device exists, with its number and the places of its GIDs: programs hold both, while links
 //! go down and addresses change.
 
-use crate::words::device_names::DeviceNames;
-pub use crate::words::gid::{Gid, Mtu, address_of_gid, global_routing_header};
+use crate::types::device_names::DeviceNames;
+pub use crate::types::gid::{Gid, Mtu, address_of_gid, global_routing_header};
 use pagewire_fabric::{NetworkDevice, all_network_devices, usable_network_devices};
 use pagewire_memory::fork::PerProcess;
 use std::net::IpAddr;

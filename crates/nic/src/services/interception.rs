@@ -5,8 +5,8 @@
 
 use crate::services::callers::Callers;
 use crate::services::{Services, TABLES};
-use crate::words::error::{Error, Result};
-use crate::words::limits::FAULT_LOG_RECORDS;
+use crate::types::error::{Error, Result};
+use crate::types::limits::FAULT_LOG_RECORDS;
 use derive_where::derive_where;
 use pagewire_fabric::{Fabric, WordsFile};
 use pagewire_iommu::access_log::{self, FlushState, Flushed, LogSource, RecordHeader};

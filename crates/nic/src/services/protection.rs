@@ -3,7 +3,7 @@
 use crate::services::Services;
 use crate::services::context::Context;
 use crate::services::thread_domain::ThreadDomain;
-use crate::words::error::{Error, Result, busy_if, invalid_if};
+use crate::types::error::{Error, Result, busy_if, invalid_if};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::limits::MAX_REGION_LENGTH;
 use pagewire_iommu::{NullMemory, Region, Rights};

@@ -1,8 +1,8 @@
 //! The queue pairs of one process: numbers, leased blocks, places in the published tables.
 
 use crate::services::Services;
-use crate::words::error::{Error, Result};
-use crate::words::limits::{MAX_BLOCKS_AT_ONCE, MAX_QUEUE_PAIRS};
+use crate::types::error::{Error, Result};
+use crate::types::limits::{MAX_BLOCKS_AT_ONCE, MAX_QUEUE_PAIRS};
 use derive_where::derive_where;
 use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK};
 use pagewire_iommu::layout::BLOCKS;

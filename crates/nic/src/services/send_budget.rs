@@ -7,7 +7,7 @@
 //!
 //! What is under way to a peer that does not answer would block the others: it counts for two leases at most.
 
-use crate::words::limits::{SEND_BUDGET, SEND_BUDGET_LEASE, SEND_BUDGET_LEAST};
+use crate::types::limits::{SEND_BUDGET, SEND_BUDGET_LEASE, SEND_BUDGET_LEAST};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

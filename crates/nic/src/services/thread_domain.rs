@@ -3,7 +3,7 @@
 //! The engine keeps its locks: peers and the NIC thread use the same objects. So the promise changes nothing but what may be destroyed.
 
 use crate::services::context::Context;
-use crate::words::error::{Result, busy_if};
+use crate::types::error::{Result, busy_if};
 use pagewire_fabric::Fabric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

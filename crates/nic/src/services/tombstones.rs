@@ -2,7 +2,7 @@
 //!
 //! Only Pagewires are answered, and only while they may ask. A peer that asks for nothing of that has no such PSN outstanding, and drops the NAK.
 
-use crate::words::half::Half;
+use crate::types::qp_role::QpRole;
 use pagewire_fabric::Route;
 use pagewire_transport::{Psn, limits};
 use pagewire_wire::{Header, Transport};
@@ -87,7 +87,7 @@ impl Tombstones {
 
 /// Whether a packet is a request of RC.
 fn asks(packet: &Header) -> bool {
-    packet.bth.opcode.transport() == Transport::Rc && Half::of(packet) == Half::Responder
+    packet.bth.opcode.transport() == Transport::Rc && QpRole::of(packet) == QpRole::Responder
 }
 
 #[cfg(test)]

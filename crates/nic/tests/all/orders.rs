@@ -2,9 +2,9 @@
 
 use loom::thread;
 use pagewire_iommu::ModelWords;
-use pagewire_nic::path::attention;
 use pagewire_nic::path::ring::{Consumer, Kind, Producer, RING_ACKS, RecordHeader, has_record};
 use pagewire_nic::path::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
+use pagewire_nic::path::wake_request;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -81,15 +81,15 @@ fn a_sleeper_misses_no_record() {
             let (words, mailbox) = (words.clone(), mailbox.clone());
             move || {
                 assert!(push(&mut Producer::new(words, 0), 1));
-                attention::take(&mailbox)
+                wake_request::take(&mailbox)
             }
         });
-        attention::request(&mailbox);
+        wake_request::request(&mailbox);
         let sees = has_record(&words, Consumer::new(words.clone(), 0).place());
         let wakes = sender.join().unwrap();
         assert!(sees || wakes, "the record is there, and the sleeper sleeps on");
-        attention::withdraw(&mailbox);
-        assert!(!attention::take(&mailbox), "nobody asks any more");
+        wake_request::withdraw(&mailbox);
+        assert!(!wake_request::take(&mailbox), "nobody asks any more");
         seen[usize::from(wakes)].fetch_add(1, Ordering::Relaxed);
     });
     assert!(woken.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{woken:?}");
@@ -105,10 +105,10 @@ fn a_sleeper_misses_no_verdict() {
                 let mut pending_acks = PendingRingAcks::default();
                 pending_acks.add(RingAck::Acknowledged);
                 pending_acks.publish(&words, 0);
-                attention::take(&mailbox)
+                wake_request::take(&mailbox)
             }
         });
-        attention::request(&mailbox);
+        wake_request::request(&mailbox);
         let (mut ring_acks, next) = (AwaitedRingAcks::default(), Next::default());
         ring_acks.expect(Awaited { queue_pair: Some(1), psn: 2 }, &next);
         let sees = next.has_come(&words, 0);
@@ -122,11 +122,11 @@ fn a_sleeper_misses_no_verdict() {
 fn one_of_several_senders_wakes() {
     bounded().check(|| {
         let mailbox = ModelWords::new([0]);
-        attention::request(&mailbox);
+        wake_request::request(&mailbox);
         let senders: Vec<_> = (0..2)
             .map(|_| {
                 let mailbox = mailbox.clone();
-                thread::spawn(move || attention::take(&mailbox))
+                thread::spawn(move || wake_request::take(&mailbox))
             })
             .collect();
         let wakes = senders.into_iter().map(|sender| sender.join().unwrap());

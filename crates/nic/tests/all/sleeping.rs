@@ -4,7 +4,7 @@ use crate::support::*;
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::limits::LEFT_PATIENCE_OF_SLEEPERS;
-use pagewire_nic::path::attention;
+use pagewire_nic::path::wake_request;
 use pagewire_nic::*;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -36,7 +36,7 @@ fn side_with_channel(path: PathChoice) -> (Side, Receiver<()>) {
 /// Waits until the NIC thread sleeps with nothing to do.
 fn asleep(side: &Side) {
     let start = Instant::now();
-    while !attention::is_requested(side.nic.fabric().mailbox()) {
+    while !wake_request::is_requested(side.nic.fabric().mailbox()) {
         assert!(start.elapsed() < PATIENCE, "the NIC thread does not rest");
         sleep(Duration::from_millis(1));
     }

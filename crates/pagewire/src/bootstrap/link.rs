@@ -18,7 +18,7 @@ use super::message::{HEADER, Header, Malformed};
 
 /// Why frames did not arrive.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum LinkError {
     /// These ranks were too slow.
     Late(Vec<usize>),
     /// This rank's connection ended.
@@ -165,7 +165,7 @@ impl Link {
         matches!(self.receiving, Receiving::Complete(..)) || self.events().is_empty()
     }
 
-    fn progress(&mut self) -> Result<(), Trouble> {
+    fn progress(&mut self) -> Result<(), LinkError> {
         // What has come is read first: a peer that reports a failure and closes is heard.
         self.progress_receiving()?;
         if self.is_done() {
@@ -177,7 +177,7 @@ impl Link {
         }
     }
 
-    fn progress_receiving(&mut self) -> Result<(), Trouble> {
+    fn progress_receiving(&mut self) -> Result<(), LinkError> {
         loop {
             let (Receiving::Header(incoming) | Receiving::Body(_, incoming)) = &mut self.receiving else {
                 return Ok(());
@@ -198,13 +198,13 @@ impl Link {
         }
     }
 
-    fn header(&self, incoming: &Incoming) -> Result<Header, Trouble> {
+    fn header(&self, incoming: &Incoming) -> Result<Header, LinkError> {
         let bytes = incoming.bytes().try_into().expect("a header is complete");
         let header = Header::decode(bytes);
-        let header = header.map_err(|error| Trouble::Malformed { rank: self.rank, error })?;
+        let header = header.map_err(|error| LinkError::Malformed { rank: self.rank, error })?;
         if header.length > self.max_body {
             let error = Malformed::Length(header.length);
-            return Err(Trouble::Malformed { rank: self.rank, error });
+            return Err(LinkError::Malformed { rank: self.rank, error });
         }
         Ok(header)
     }
@@ -225,17 +225,17 @@ impl Link {
         Ok(())
     }
 
-    fn lost(&self, error: &io::Error) -> Trouble {
+    fn lost(&self, error: &io::Error) -> LinkError {
         let reason = match error.kind() {
             ErrorKind::UnexpectedEof => "its connection was closed".to_string(),
             _ => error.to_string(),
         };
-        Trouble::Lost { rank: self.rank, reason }
+        LinkError::Lost { rank: self.rank, reason }
     }
 }
 
 /// Sends and receives on all links, until every link is done or the wait is over.
-pub fn transfer(links: &mut [Link], wait: Wait) -> Result<(), Trouble> {
+pub fn transfer(links: &mut [Link], wait: Wait) -> Result<(), LinkError> {
     loop {
         for link in links.iter_mut().filter(|link| !link.is_done()) {
             link.progress()?;
@@ -243,17 +243,19 @@ pub fn transfer(links: &mut [Link], wait: Wait) -> Result<(), Trouble> {
         // A reply to a member holds the bytes of all, and is bounded by its own rule.
         let bytes = links.iter().map(Link::announced).fold(0, usize::saturating_add);
         if links.len() > 1 && bytes > MAX_GATHERED {
-            return Err(Trouble::TooMuch { bytes });
+            return Err(LinkError::TooMuch { bytes });
         }
         if links.iter().all(Link::is_done) {
             return Ok(());
         }
         if wait.is_over() {
-            return Err(Trouble::Late(links.iter().filter(|link| !link.is_done()).map(Link::rank).collect()));
+            return Err(LinkError::Late(
+                links.iter().filter(|link| !link.is_done()).map(Link::rank).collect(),
+            ));
         }
         let busy = links.iter().filter(|link| !link.is_done());
         let mut fds: Vec<PollFd<'_>> = busy.map(|link| PollFd::new(&link.stream, link.events())).collect();
-        poll_for(&mut fds, wait.left()).map_err(Trouble::System)?;
+        poll_for(&mut fds, wait.left()).map_err(LinkError::System)?;
     }
 }
 
@@ -287,7 +289,7 @@ mod tests {
         (link, peer)
     }
 
-    fn receive(links: &mut [Link]) -> Result<(), Trouble> {
+    fn receive(links: &mut [Link]) -> Result<(), LinkError> {
         transfer(links, Wait::new(Duration::from_millis(300)))
     }
 
@@ -315,7 +317,7 @@ mod tests {
         peer.write_all(&Header { kind: GATHER, number: 1, length: 1001 }.encode()).expect("a write");
         let trouble = receive(std::slice::from_mut(&mut link)).expect_err("too long");
         assert!(
-            matches!(trouble, Trouble::Malformed { rank: 1, error: Malformed::Length(1001) }),
+            matches!(trouble, LinkError::Malformed { rank: 1, error: Malformed::Length(1001) }),
             "{trouble:?}"
         );
     }
@@ -339,10 +341,10 @@ mod tests {
         peer.write_all(&frame(GATHER, 1, b"abc")).expect("a write");
         let mut links = [one, two, three];
         let trouble = receive(&mut links).expect_err("two are silent");
-        assert!(matches!(&trouble, Trouble::Late(ranks) if *ranks == [2, 3]), "{trouble:?}");
+        assert!(matches!(&trouble, LinkError::Late(ranks) if *ranks == [2, 3]), "{trouble:?}");
         drop(second);
         let trouble = receive(&mut links).expect_err("one has closed");
-        assert!(matches!(trouble, Trouble::Lost { rank: 2, .. }), "{trouble:?}");
+        assert!(matches!(trouble, LinkError::Lost { rank: 2, .. }), "{trouble:?}");
     }
 
     #[test]

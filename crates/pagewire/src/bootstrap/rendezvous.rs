@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::error::{JobError, OperationKind, Result};
-use super::link::Trouble;
+use super::link::LinkError;
 use super::message::{NONCE, Nonce};
 use super::{Joined, Operation, Ranks, Wait, check_sum};
 
@@ -80,20 +80,20 @@ fn system(action: &'static str, place: &str, error: &io::Error, mend: &'static s
 }
 
 /// What a trouble of the sockets means for the operation.
-fn job_error(trouble: Trouble, operation: Operation, place: &str, wait: Wait) -> JobError {
+fn job_error(trouble: LinkError, operation: Operation, place: &str, wait: Wait) -> JobError {
     match trouble {
-        Trouble::Late(ranks) => wait.absent(operation, Ranks::from_iter(ranks), place),
-        Trouble::Lost { rank, reason } => {
+        LinkError::Late(ranks) => wait.absent(operation, Ranks::from_iter(ranks), place),
+        LinkError::Lost { rank, reason } => {
             JobError::Lost { operation, rank, place: place.to_string(), reason }
         }
-        Trouble::Malformed { rank, error } => {
+        LinkError::Malformed { rank, error } => {
             let reason = format!("{error}");
             JobError::Lost { operation, rank, place: place.to_string(), reason }
         }
-        Trouble::TooMuch { bytes } => {
+        LinkError::TooMuch { bytes } => {
             check_sum(operation, [bytes].into_iter()).expect_err("more than the bound")
         }
-        Trouble::System(error) => {
+        LinkError::System(error) => {
             system("wait for the sockets at", place, &error, "raise the limits of the process")
         }
     }

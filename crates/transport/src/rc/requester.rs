@@ -14,7 +14,7 @@ use super::retry::{Expiry, Retry, pace};
 use super::scoreboard::Scoreboard;
 use super::{RequesterSettings, Shared, State, Step};
 use crate::message::denied_status;
-use crate::stash::Stash;
+use crate::reorder_buffer::ReorderBuffer;
 use crate::{
     InitiatorCopy, Link, LinkState, Operation, Outcome, Psn, Reason, Status, Time, TransportOps, Work,
     WorkId, limits, packets_for,
@@ -112,7 +112,7 @@ pub(super) struct Requester {
     pub(super) resend: Option<Psn>,
     pub(super) board: Scoreboard,
     /// Responses that arrived before one that is missing.
-    pub(super) kept: Stash,
+    pub(super) kept: ReorderBuffer,
     /// READ requests and atomics without their last response.
     pub(super) reads: u8,
     /// Packets sent since an acknowledgement was asked for.
@@ -410,9 +410,9 @@ impl Requester {
         if from == self.next {
             return;
         }
-        self.retry.spoil_measurement();
+        self.retry.discard_rtt_sample();
         if shared.fills_gaps() {
-            self.lose_missing(from, self.next, Doubt::All);
+            self.lose_missing(from, self.next, LossScope::All);
             self.board.mark_requests(self.next);
             self.board.mark_responses(self.next);
         } else if self.resend.is_none_or(|resend| from.is_before(resend)) {
@@ -449,14 +449,14 @@ impl Requester {
     }
 
     /// Notes the missing ones of `from .. to` as lost; says whether there are any.
-    pub(super) fn lose_missing(&mut self, from: Psn, to: Psn, doubt: Doubt) -> bool {
+    pub(super) fn lose_missing(&mut self, from: Psn, to: Psn, doubt: LossScope) -> bool {
         let mut any = false;
         let end = to.since(self.unacked).min(limits::LOSSY_SPAN);
         let mut index = from.since(self.unacked);
         index = index.max(match doubt {
-            Doubt::All => 0,
-            Doubt::Requests => self.board.requests_marked_since(self.unacked),
-            Doubt::Responses => self.board.responses_marked_since(self.unacked),
+            LossScope::All => 0,
+            LossScope::Requests => self.board.requests_marked_since(self.unacked),
+            LossScope::Responses => self.board.responses_marked_since(self.unacked),
         });
         while index < end {
             // One look-up a work request, not one a PSN.
@@ -466,9 +466,9 @@ impl Requester {
                 let arrived = match doubt {
                     // That the request has arrived does not mean that its responses have.
                     // The oldest one would be acknowledged.
-                    Doubt::All => index > 0 && self.board.has_arrived(index) && !entry.awaits_response(),
-                    Doubt::Requests => self.board.has_arrived(index),
-                    Doubt::Responses => !entry.awaits_response(),
+                    LossScope::All => index > 0 && self.board.has_arrived(index) && !entry.awaits_response(),
+                    LossScope::Requests => self.board.has_arrived(index),
+                    LossScope::Responses => !entry.awaits_response(),
                 };
                 if !arrived && !self.kept.has(index) && !self.board.is_lost(index) {
                     self.board.lose(index);
@@ -834,7 +834,7 @@ impl Requester {
 
 /// What [`Requester::lose_missing`] doubts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum LossScope {
     /// Whatever is not known to be done.
     All,
     /// Requests that are not known to have arrived, and were not repeated lately.

@@ -12,7 +12,7 @@ use pagewire_wire::{Header, Nak, Syndrome};
 use super::execute::{Answer, Executor, Reads, Stop};
 use super::gap::Gap;
 use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
-use crate::stash::Stash;
+use crate::reorder_buffer::ReorderBuffer;
 use crate::{Disposition, DropCause, Payload, Psn, Time, TransportOps, packets_for};
 use outputs::{ExecutedRead, NO_CREDITS, Output, ReadResponses, acknowledgement};
 use refusal::Refused;
@@ -44,7 +44,7 @@ pub(super) struct Responder {
     /// Results of the latest atomics, for repetitions.
     atomics: VecDeque<(Psn, u64)>,
     /// Requests that arrived before a missing one.
-    kept: Stash,
+    kept: ReorderBuffer,
     report_due: bool,
     hold_due: bool,
     /// A request was refused, and the requester has not gone on behind it.

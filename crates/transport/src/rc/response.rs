@@ -2,7 +2,7 @@
 
 use pagewire_wire::{Header, Hold, HoldFlags, Operation as Code, Resume, SelectiveAck, Syndrome};
 
-use super::requester::{Doubt, Requester, status_of};
+use super::requester::{LossScope, Requester, status_of};
 use super::retry::pace;
 use super::{Shared, State};
 use crate::message::denied_status;
@@ -187,9 +187,9 @@ impl Requester {
             beyond = index;
         }
         let beyond = self.request_end(self.unacked.plus(beyond).previous());
-        if self.lose_missing(expected, beyond, Doubt::Requests) {
+        if self.lose_missing(expected, beyond, LossScope::Requests) {
             self.reduce_window();
-            self.retry.spoil_measurement();
+            self.retry.discard_rtt_sample();
         }
         self.board.mark_requests(beyond);
     }
@@ -253,10 +253,10 @@ impl Requester {
             block => psn.plus(block.min(self.next.since(psn))),
         };
         self.lose_request(psn);
-        self.lose_missing(psn, end, Doubt::All);
+        self.lose_missing(psn, end, LossScope::All);
         // What tells of the same gap has it sent only once.
         self.board.mark_requests(end.later(self.request_end(psn)));
-        self.retry.spoil_measurement();
+        self.retry.discard_rtt_sample();
         self.dropped_request = None;
         self.retry.resumed(now, pace(shared));
     }
@@ -268,7 +268,7 @@ impl Requester {
         let held = self.dropped_request.take().filter(|psn| self.is_outstanding(*psn));
         if let Some(psn) = held {
             self.lose_request(psn);
-            self.retry.spoil_measurement();
+            self.retry.discard_rtt_sample();
         }
         held.is_some()
     }
@@ -291,7 +291,7 @@ impl Requester {
         if self.dropped_response.is_none() || self.dropped_response.take() != Some(self.unacked) {
             return false;
         }
-        self.retry.spoil_measurement();
+        self.retry.discard_rtt_sample();
         if shared.fills_gaps() {
             self.board.lose(0);
         } else {
@@ -465,10 +465,10 @@ impl Requester {
             return;
         }
         self.note_executed(self.executed);
-        if self.lose_missing(self.unacked, to, Doubt::Responses) {
+        if self.lose_missing(self.unacked, to, LossScope::Responses) {
             shared.counters.implied_naks += 1;
             self.reduce_window();
-            self.retry.spoil_measurement();
+            self.retry.discard_rtt_sample();
         }
         self.board.mark_responses(to);
     }

@@ -192,7 +192,7 @@ impl Retry {
     /// Sending starts over: the timer runs from now.
     pub(super) fn restart(&mut self, now: Time, pace: Pace) {
         self.silent_since = now;
-        self.spoil_measurement();
+        self.discard_rtt_sample();
         if self.deadline.is_some() {
             self.arm(now, pace);
         }
@@ -242,7 +242,7 @@ impl Retry {
     /// Goes on after an [`Expiry::Probe`]; gives how many there were in a row.
     pub(super) fn probed(&mut self, now: Time, pace: Pace) -> u32 {
         self.backoff = (self.backoff + 1).min(8);
-        self.spoil_measurement();
+        self.discard_rtt_sample();
         self.arm(now, pace);
         self.backoff
     }
@@ -316,7 +316,7 @@ impl Retry {
 
     /// A packet was repeated. While nothing better is known the measurement goes on: on a way that is longer than the early timer every
     /// first packet is repeated, and none could be measured.
-    pub(super) fn spoil_measurement(&mut self) {
+    pub(super) fn discard_rtt_sample(&mut self) {
         self.measured = match self.round_trip.is_none() || self.guessed {
             true => self.measured.map(|running| Measurement { repeated: true, ..running }),
             false => None,

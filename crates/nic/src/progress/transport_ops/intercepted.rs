@@ -4,11 +4,11 @@ use super::{PayloadMemory, QpTransportOps, piece, rights_of};
 use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
 use crate::access::intercepted::{Accessor, Around, LoggedPiece, Response, operands_of};
-use crate::path::receiver_read::{Into, ReceiverRead};
+use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
-use crate::words::outcome::{Cause, Withheld};
-use crate::words::sge::{Piece, ScatterGather};
+use crate::types::outcome::{AccessError, Cause};
+use crate::types::sge::{Piece, ScatterGather};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flushed_domain};
 use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
@@ -21,8 +21,8 @@ use std::borrow::Cow;
 type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::Words>>);
 
 /// Whether an access was refused for want of a right: pages with attributes may be why.
-pub fn is_without_right(withheld: &Withheld) -> bool {
-    matches!(withheld, Withheld::Refused(Cause::Region(Refusal::Rights)))
+pub fn is_without_right(withheld: &AccessError) -> bool {
+    matches!(withheld, AccessError::Refused(Cause::Region(Refusal::Rights)))
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
@@ -30,7 +30,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     #[cold]
     pub(super) fn placed_otherwise(
         &mut self,
-        withheld: Withheld,
+        withheld: AccessError,
         target: &PayloadMemory<'_>,
         payload: Payload<'_>,
     ) -> Outcome<u32> {
@@ -151,8 +151,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                     handled += length;
                     self.qpc.intercepted.note_handled(length, is_last && handled == whole.length);
                 }
-                Err(Withheld::Refused(Cause::PeerGone)) => return Outcome::Denied(Denial::SenderGone),
-                Err(Withheld::Refused(Cause::PeerUnreadable)) => {
+                Err(AccessError::Refused(Cause::PeerGone)) => return Outcome::Denied(Denial::SenderGone),
+                Err(AccessError::Refused(Cause::PeerUnreadable)) => {
                     return Outcome::Denied(Denial::SenderUnreadable);
                 }
                 Err(withheld) => return self.withheld(withheld, target.denial),
@@ -168,7 +168,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         table: Option<&AttributeTable<F::Words>>,
         rest: Segment,
         (payload, is_last): (Payload<'_>, bool),
-    ) -> Result<u64, Withheld> {
+    ) -> Result<u64, AccessError> {
         let by = accessor(self.queue_pair);
         let intercepted = &mut self.qpc.intercepted;
         let (attributes, length) = intercepted.first_piece(by, table, AccessKind::Write, rest)?;
@@ -194,7 +194,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         payload: Payload<'p>,
         offset: u64,
         length: u64,
-    ) -> Result<Cow<'p, [u8]>, Withheld> {
+    ) -> Result<Cow<'p, [u8]>, AccessError> {
         let queue_pair = self.queue_pair;
         match (payload, self.origin) {
             (Payload::Bytes(burst), origin) => {
@@ -213,10 +213,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let remote = channel.cross_memory(&services.fabric);
                 let fault = self.qpc.begin_access(Purpose::Execute);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault };
-                read.read(&references_of(from, offset, length), Into::Bytes(&mut bytes), false)?;
+                read.read(&references_of(from, offset, length), CopyTarget::Bytes(&mut bytes), false)?;
                 Ok(Cow::Owned(bytes))
             }
-            (Payload::Reference(_), _) => Err(Withheld::Refused(Cause::PeerGone)),
+            (Payload::Reference(_), _) => Err(AccessError::Refused(Cause::PeerGone)),
         }
     }
 
@@ -259,7 +259,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         Ok(Response { psn, sequence, part, remote, bytes, segment, region: self.session.region(), logged: 0 })
     }
 
-    fn log_response(&mut self, response: &mut Response) -> Result<(), Withheld> {
+    fn log_response(&mut self, response: &mut Response) -> Result<(), AccessError> {
         let by = accessor(self.queue_pair);
         let table = response.region.and_then(|region| by.services.interception.table(region));
         let length = response.segment.length;
@@ -362,6 +362,6 @@ fn references_of(from: &[(RemoteAddress, u32)], offset: u64, length: u64) -> Vec
         .iter()
         .map(|(at, length)| ScatterGather { address: at.address, length: *length, key: at.key })
         .collect();
-    let cut = crate::words::sge::slice_of(&pieces, offset, length);
+    let cut = crate::types::sge::slice_of(&pieces, offset, length);
     cut.iter().map(|piece| (RemoteAddress { address: piece.address, key: piece.key }, piece.length)).collect()
 }

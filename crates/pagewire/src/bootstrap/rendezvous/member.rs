@@ -8,7 +8,7 @@ use std::thread::sleep;
 use super::{JOIN, Meeting, job_error, random_nonce, system};
 use crate::bootstrap::error::{JobError, Result};
 use crate::bootstrap::limits::{CONNECT_RETRY, CONNECT_TIME, GRACE, PROOF_TIME};
-use crate::bootstrap::link::{Link, Trouble, transfer};
+use crate::bootstrap::link::{Link, LinkError, transfer};
 use crate::bootstrap::message::{
     CHALLENGE, Challenge, FrameKind, Header, Hello, Malformed, Prover, Subject, decode_failure,
     decode_gathered, frame,
@@ -90,7 +90,7 @@ fn introduce(stream: TcpStream, meeting: &Meeting, rank: usize, wait: Wait) -> R
     let longer = wait.longer(GRACE);
     match transfer(std::slice::from_mut(&mut link), longer) {
         Ok(()) => {}
-        Err(Trouble::Lost { .. }) => return Ok(Attempt::Again),
+        Err(LinkError::Lost { .. }) => return Ok(Attempt::Again),
         Err(trouble) => return Err(job_error(trouble, JOIN, &meeting.place, longer)),
     }
     let (header, body) = link.take().expect("the transfer is complete");

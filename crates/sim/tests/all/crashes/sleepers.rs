@@ -17,7 +17,7 @@ const STEP: u64 = 5_000;
 
 /// Ends either process at its first few stores at the sites that only sleepers and their wakers come to.
 pub fn sweep(seen: &mut BTreeMap<Site, u64>) {
-    let sites = [Site("mailbox.attention"), Site("fabric.wake")];
+    let sites = [Site("mailbox.wake_request"), Site("fabric.wake")];
     assert_eq!(run(None).0, MESSAGES, "the sleeper was not woken");
     for victim in 0..2 {
         for site in sites {

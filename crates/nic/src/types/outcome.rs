@@ -23,23 +23,23 @@ pub enum Cause {
 
 /// An access that is not made now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Withheld {
+pub enum AccessError {
     Wait(Reason),
     Refused(Cause),
 }
 
 /// How an access, or a step of one, ends.
-pub type Outcome<T> = Result<T, Withheld>;
+pub type Outcome<T> = Result<T, AccessError>;
 
-impl From<Refusal> for Withheld {
+impl From<Refusal> for AccessError {
     fn from(refusal: Refusal) -> Self {
-        Withheld::Refused(Cause::Region(refusal))
+        AccessError::Refused(Cause::Region(refusal))
     }
 }
 
-impl From<MemoryError> for Withheld {
+impl From<MemoryError> for AccessError {
     fn from(error: MemoryError) -> Self {
-        Withheld::Refused(match error {
+        AccessError::Refused(match error {
             MemoryError::NotMapped => Cause::NotMapped,
             MemoryError::PeerNotMapped | MemoryError::PeerDenied => Cause::PeerUnreadable,
             MemoryError::PeerGone => Cause::PeerGone,

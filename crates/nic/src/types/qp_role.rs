@@ -4,30 +4,30 @@ use pagewire_wire::{Header, Operation, Transport};
 
 /// The half of a queue pair that a packet is for. Neither waits for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
+pub enum QpRole {
     /// Responses, acknowledgements, and what the peer's NIC has to say.
     Requester,
     /// Requests.
     Responder,
 }
 
-impl Half {
+impl QpRole {
     /// Which one a packet is for.
     #[inline(always)] // Part of each packet.
-    pub fn of(header: &Header) -> Half {
+    pub fn of(header: &Header) -> QpRole {
         use Operation::{
             Acknowledge, AtomicAcknowledge, ReadResponseFirst, ReadResponseLast, ReadResponseMiddle,
             ReadResponseOnly,
         };
         match header.bth.opcode.operation() {
             // A request that nobody knows is refused as others are.
-            None if header.bth.opcode.transport() == Transport::Rc => Half::Responder,
+            None if header.bth.opcode.transport() == Transport::Rc => QpRole::Responder,
             None
             | Some(
                 Acknowledge | AtomicAcknowledge | ReadResponseFirst | ReadResponseMiddle | ReadResponseLast
                 | ReadResponseOnly,
-            ) => Half::Requester,
-            Some(_) => Half::Responder,
+            ) => QpRole::Requester,
+            Some(_) => QpRole::Responder,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How an engine is set up.
 
-use crate::words::page_fault_choice::PageFaultChoice;
-use crate::words::path_choice::PathChoice;
+use crate::types::page_fault_choice::PageFaultChoice;
+use crate::types::path_choice::PathChoice;
 use pagewire_paging::PageIn;
 
 /// How an engine is set up.

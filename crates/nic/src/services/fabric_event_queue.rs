@@ -2,7 +2,7 @@
 //!
 //! Revocation looks at every claim of a peer. So the claims of a new channel, and the end of a peer, are noted at once.
 
-use crate::words::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
+use crate::types::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use derive_where::derive_where;
 use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, Side};
 use pagewire_iommu::Hazards;
@@ -28,13 +28,13 @@ struct PeerClaims<W> {
 
 /// Events that the engine has not handled, and the claims of all peers.
 #[derive_where(Default)]
-pub struct Intake<F: Fabric> {
+pub struct FabricEventQueue<F: Fabric> {
     noted: Mutex<Vec<EventOf<F>>>,
     any_noted: AtomicBool,
     peers: RwLock<Vec<PeerClaims<F::Words>>>,
 }
 
-impl<F: Fabric> Intake<F> {
+impl<F: Fabric> FabricEventQueue<F> {
     /// Notes what the fabric has to tell.
     pub fn note(&self, fabric: &F) {
         let mut noted = self.noted.lock();

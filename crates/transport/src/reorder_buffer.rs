@@ -15,13 +15,13 @@ pub(crate) struct Kept {
 
 /// Packets by the distance of their PSN from the one that is expected; bounded in number and bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Stash {
+pub(crate) struct ReorderBuffer {
     slots: VecDeque<Option<Kept>>,
     bytes: usize,
     count: usize,
 }
 
-impl Stash {
+impl ReorderBuffer {
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -30,7 +30,7 @@ impl Stash {
         self.slots.get(index as usize).is_some_and(Option::is_some)
     }
 
-    /// Keeps a packet unless the stash is full or has it.
+    /// Keeps a packet unless the buffer is full or has it.
     pub(crate) fn insert(&mut self, index: u32, header: &Header, bytes: &[u8]) -> bool {
         let index = index as usize;
         if index >= limits::KEPT_PACKETS || self.bytes + bytes.len() > limits::KEPT_BYTES {

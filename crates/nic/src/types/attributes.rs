@@ -1,8 +1,8 @@
 //! Queue pair states and attributes, and which attributes each transition takes
 //! (InfiniBand specification, volume 1, section 11.2.5.2, table 91; `ibv_modify_qp(3)`).
 
-use crate::words::error::{Error, Result, invalid_if};
-use crate::words::gid::Mtu;
+use crate::types::error::{Error, Result, invalid_if};
+use crate::types::gid::Mtu;
 use bitflags::bitflags;
 use pagewire_iommu::Rights;
 

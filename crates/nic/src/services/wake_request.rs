@@ -6,7 +6,7 @@
 use pagewire_iommu::words::{SharedWords, Site};
 
 /// Asking to be woken, or no longer.
-pub const ATTENTION: Site = Site("mailbox.attention");
+pub const ATTENTION: Site = Site("mailbox.wake_request");
 /// Mailbox word: 1 while the owner sleeps and wants to be woken.
 const ATTENTION_WORD: usize = 0;
 
