@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from typing import Any, Callable
@@ -47,6 +48,7 @@ class World:
         self.array = self.node.zeros(1 << 16, np.int64)
         self.token = self.node.export(self.array, read=True, write=True, atomic=True)
         self.remote = self.peer.open(self.token, np.int64)
+        self.signal = self.node.signal(self.array, (1 << 16) - 1)
         self.operation = self.remote.put(0, np.arange(1 << 16))
         self.log = self.node.access_log(1 << 16)
         self.serving = self.log.serve(lambda access: None)
@@ -59,6 +61,19 @@ class World:
         self.batch = self.peer.open_batch(self.batches.address)
         self.held = self.peer.conditional_write(self.node.identity, 7, np.zeros(4))
         self.opened = self.node.next_conditional_request(60)
+        self.part = self.node.split(1)
+        self.taken, self.ended = self.remote.put(0, np.arange(4)), self.remote.get(0, 4)
+        self.taken.wait()
+        while not self.ended.done():
+            pass
+        self.folder = tempfile.TemporaryDirectory()
+        self.process = self.node.logged_process(self.folder.name + "/process", 0, 1, 4096, sync=False)
+        self.file = self.node.map_file(self.folder.name + "/file", writable=True, length=4096)
+        self.store = self.node.transaction_store(4, 8)
+        self.store.serve(0, [self.store.token])
+        self.client = self.peer.transactions([self.store.token])
+        self.client.run(lambda transaction: transaction.put(0, 1, bytes(8)))
+        self.durable = pagewire.Durable(self.folder.name)
         self.is_ending = False
         self.busy = [threading.Thread(target=self._keep_busy) for _ in range(2)]
         for thread in self.busy:
@@ -74,6 +89,11 @@ class World:
         self.is_ending = True
         for thread in self.busy:
             thread.join()
+        self.client.close()
+        self.store.close()
+        self.process.close()
+        self.file.close()
+        self.folder.cleanup()
 
     def calls(self) -> dict[str, tuple[Any, dict[str, Callable[[], Any]]]]:
         """By class: an object, and its calls."""
@@ -90,6 +110,9 @@ class World:
                     "split": lambda: node.split(0),
                     "fileno": node.fileno,
                     "source": lambda: node.source(0),
+                    "zeros": lambda: node.zeros(3),
+                    "restart_hash_table": lambda: node.restart_hash_table(10, self.durable, 0, []),
+                    "transactions": lambda: node.transactions([self.store_token]),
                     "map_file": lambda: node.map_file(__file__),
                     "export": lambda: node.export(values),
                     "unexport": lambda: node.unexport(token),
@@ -142,16 +165,82 @@ class World:
                     "fetch_max": lambda: remote.fetch_max(0, 1),
                     "put_scattered": lambda: remote.put_scattered([(0, 4)], values),
                     "get_scattered": lambda: remote.get_scattered([(0, 4)]),
+                    "nbytes": lambda: remote.nbytes,
+                    "len": lambda: len(remote),
+                    "getitem": lambda: remote[:4],
                     "flush": remote.flush,
                     "flush_handled": remote.flush_handled,
                     "close": remote.close,
                 },
             ),
-            "Operation": (self.operation, {"wait": self.operation.wait, "await": self._await_operation}),
+            "Operation": (self.operation, self._calls_of_operation(self.operation)),
+            "Operation that had ended": (self.ended, self._calls_of_operation(self.ended)),
+            "Operation whose result was taken": (self.taken, self._calls_of_operation(self.taken)),
+            "HeldWrite": (
+                self.held,
+                {**self._calls_of_operation(self.held), "cancel": self.held.cancel, "within": lambda: self.held.within(1)},
+            ),
+            "ConditionalRequest": (
+                self.opened,
+                {"accept": lambda: self.opened.accept(token), "supply": lambda: self.opened.supply(values), "decline": self.opened.decline},
+            ),
+            "Signal": (
+                self.signal,
+                {
+                    "value": lambda: self.signal.value,
+                    "wait": lambda: self.signal.wait(1, 1),
+                    "reaches": lambda: asyncio.run(self.signal.reaches(1)),
+                    "signal_wait_any": lambda: pagewire.signal_wait_any([self.signal.wish(1)], 1),
+                    "signal_wait_some": lambda: pagewire.signal_wait_some([self.signal.wish(1)], 1),
+                    "signal_wait_all": lambda: pagewire.signal_wait_all([self.signal.wish(1)], 1),
+                },
+            ),
+            "Part": (
+                self.part,
+                {
+                    "rank": lambda: self.part.rank,
+                    "size": lambda: self.part.size,
+                    "job_rank": lambda: self.part.job_rank(0),
+                    "barrier": self.part.barrier,
+                    "all_gather": lambda: self.part.all_gather(b"12"),
+                    "broadcast": lambda: self.part.broadcast(0, b"12"),
+                    "split": lambda: self.part.split(0),
+                    "close": self.part.close,
+                },
+            ),
+            "MappedFile": (
+                self.file,
+                {
+                    "nbytes": lambda: self.file.nbytes,
+                    "export": lambda: self.file.export(read=True),
+                    "sync": self.file.sync,
+                    "close": self.file.close,
+                },
+            ),
+            "LoggedProcess": (
+                self.process,
+                {
+                    "note": lambda: self.process.note,
+                    "memory": self.process.memory,
+                    "ticket": lambda: self.process.ticket(0),
+                    "connect": lambda: self.process.connect(bytes(pagewire.Ticket.SIZE)),
+                    "replay": self.process.replay,
+                    "is_replaying": lambda: self.process.is_replaying,
+                    "next_epoch": self.process.next_epoch,
+                    "put": lambda: self.process.put(0, 0, b"1"),
+                    "get": lambda: self.process.get(0, 0, 1),
+                    "checkpoint": self.process.checkpoint,
+                    "close": self.process.close,
+                },
+            ),
+            "TransactionClient": (
+                self.client,
+                {"start": self.client.start, "run": lambda: self.client.run(lambda transaction: None), "close": self.client.close},
+            ),
             "Serving": (self.serving, {"counts": lambda: self.serving.counts, "end": self.serving.end}),
             "AccessLog": (
                 self.log,
-                {"poll": lambda: self.log.poll(lambda access: None), "serve": lambda: self.log.serve(lambda access: None), "close": self.log.close},
+                {"domain": lambda: self.log.domain, "poll": lambda: self.log.poll(lambda access: None), "serve": lambda: self.log.serve(lambda access: None), "close": self.log.close},
             ),
             "HashTable": (
                 self.table,
@@ -176,28 +265,42 @@ class World:
             ),
             "Batch": (
                 self.batch,
-                {"put": lambda: self.batch.put(0, b"1"), "send": self.batch.send, "wait": self.batch.wait, "flush_handled": self.batch.flush_handled},
+                {
+                    "put": lambda: self.batch.put(0, b"1"),
+                    "send": self.batch.send,
+                    "wait": self.batch.wait,
+                    "flush_handled": self.batch.flush_handled,
+                    "unsent": lambda: self.batch.unsent,
+                    "len": lambda: len(self.batch),
+                    "close": self.batch.close,
+                },
             ),
         }
 
-    def _await_operation(self) -> None:
+    def _calls_of_operation(self, operation: Any) -> dict[str, Callable[[], Any]]:
         async def wait() -> None:
-            await self.operation
+            await operation
 
-        asyncio.run(wait())
+        return {
+            "done": operation.done,
+            "wait": operation.wait,
+            "await": lambda: asyncio.run(wait()),
+            "wait_any": lambda: pagewire.wait_any([operation]),
+            "wait_some": lambda: pagewire.wait_some([operation]),
+            "wait_all": lambda: pagewire.wait_all([operation]),
+        }
 
     def remember(self) -> None:
         """What a child cannot ask for."""
         self.address, self.chain_address, self.batch_address = self.node.identity, self.built_ins.address, self.batches.address
+        self.store_token = self.store.token
 
 
-# Made without a node, or with one that only reads what is there.
+# They need no object of the parent, or only describe what a later call does.
 WITHOUT_CALL = {
-    "Node": {"from_env", "alone", "zeros", "restart_hash_table", "transactions"},
-    "Remote": {"nbytes", "token", "dtype", "length"},
-    "Operation": {"done"},
-    "AccessLog": {"domain"},
-    "Batch": {"MOST_BYTES", "unsent", "length", "close", "nbytes"},
+    "Node": {"from_env", "alone"},
+    "Signal": {"wish"},
+    "Batch": {"MOST_BYTES"},
 }
 
 
@@ -210,8 +313,8 @@ class Forks(unittest.TestCase):
             wrong = []
             # The node comes last: leave() closes what it has made before it is refused.
             for kind, (of, calls) in sorted(world.calls().items(), key=lambda entry: entry[0] == "Node"):
-                # Those that end the object come last.
-                for name, call in sorted(calls.items(), key=lambda entry: entry[0] in ("close", "leave", "end")):
+                # Those that end the object come last. The second time they have been refused.
+                for name, call in 2 * sorted(calls.items(), key=lambda entry: entry[0] in ("close", "leave", "end", "decline")):
                     try:
                         wrong.append(f"{kind}.{name} gave {call()!r}")
                     except pagewire.Error as error:
@@ -224,6 +327,8 @@ class Forks(unittest.TestCase):
         for _ in range(5):
             self.assertEqual(in_child(check), [])
         world.operation.wait()
+        self.assertEqual(world.ended.wait().tolist(), [0, 1, 2, 3])
+        self.assertEqual((world.part.rank, world.part.size), (0, 1))
         self.assertEqual(world.table.lookup(7), b"seven")
         world.end()
         world.node.barrier()
@@ -235,6 +340,50 @@ class Forks(unittest.TestCase):
             public = {name for name in dir(type(of)) if not name.startswith("_")}
             self.assertEqual(public - set(calls) - WITHOUT_CALL.get(kind, set()), set(), f"no forked child calls these of {kind}")
         world.end()
+
+    def test_description_of_remote(self) -> None:
+        world = World()
+        described = repr(world.remote)
+        self.assertEqual(in_child(lambda: [] if repr(world.remote) == described else [repr(world.remote)]), [])
+        world.end()
+
+    def test_child_does_not_wait_for_thread_of_parent(self) -> None:
+        world = World()
+        holds, may_end = threading.Event(), threading.Event()
+
+        def body(transaction: Any) -> None:
+            with world.client._held():
+                holds.set()
+                may_end.wait(SECONDS)
+
+        def start() -> list[str]:
+            try:
+                world.client.start()
+            except pagewire.Error as error:
+                return [] if error.code == ErrorCode.FORKED else [f"{error}"]
+            return ["it started"]
+
+        thread = threading.Thread(target=world.client.run, args=(body,))
+        thread.start()
+        self.assertTrue(holds.wait(SECONDS))
+        self.assertEqual(in_child(start), [])
+        may_end.set()
+        thread.join()
+        world.end()
+
+    def test_objects_of_child_in_child_of_child(self) -> None:
+        def fork_again() -> list[str]:
+            node = pagewire.Node.alone()
+            code = lambda: [] if node_code(node) == ErrorCode.FORKED else ["the grandchild has the node"]
+            return in_child(code) + ([] if node.size == 1 else ["the child has no node"])
+
+        def node_code(node: pagewire.Node) -> Any:
+            try:
+                node.zeros(1)
+            except pagewire.Error as error:
+                return error.code
+
+        self.assertEqual(in_child(fork_again), [])
 
     def test_child_has_node_of_its_own(self) -> None:
         world = World()

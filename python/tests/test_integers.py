@@ -241,6 +241,24 @@ class Integers(unittest.TestCase):
             self.assertRaises(TypeError, self.remote.fetch_add, 0, wrong)
             self.assertRaises(TypeError, self.node.peer, wrong)
 
+    def test_sentences_have_the_names_of_python(self) -> None:
+        durable = pagewire.Durable(self.path(), sync=False)
+        sentences: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
+            "domain 1024: the logs of a process have domains from 0 to 1023": (pagewire.Error, lambda: self.remote.flush_handled(1024)),
+            "0 cells: the volume of a process has 1 or more": (pagewire.Error, lambda: self.node.hash_table(0)),
+            f"{2**64} for a colour: an integer from 0 to {2**64 - 2} is needed": (OverflowError, lambda: self.node.split(2**64)),
+            f"{2**64} for a rank: an integer from 0 to {2**64 - 2} is needed": (OverflowError, lambda: self.node.peer(2**64)),
+            "a colour is an integer, not 'red'": (TypeError, lambda: self.node.split("red")),  # type: ignore[arg-type]
+        }
+        for sentence, (kind, call) in sentences.items():
+            with self.subTest(sentence), self.assertRaises(kind) as caught:
+                call()
+            self.assertEqual(str(caught.exception), sentence)
+            if isinstance(caught.exception, pagewire.Error):
+                self.assertEqual(caught.exception.code, pagewire.ErrorCode.ARGUMENT)
+        self.assertRaises(pagewire.Error, self.node.restart_hash_table, 0, durable, 0, [])
+        self.remote.flush_handled(1023).wait()
+
     def test_every_argument_is_tried(self) -> None:
         """Of each public call, those that are annotated as integers."""
         tried = set(self.unsigned()) | set(self.with_sign())

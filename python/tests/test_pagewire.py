@@ -80,10 +80,15 @@ pagewire.Node.from_env()
             self.addCleanup(joining.kill)
             assert joining.stdout
             self.assertEqual(joining.stdout.readline(), "joins\n")
-            time.sleep(0.5)
+            # The join makes a file for the member, and then waits for the other one.
+            end = time.monotonic() + 60
+            while not list(Path(job).glob("member.*")):
+                self.assertIsNone(joining.poll(), "it waits for the other process")
+                self.assertLess(time.monotonic(), end, "it does not join")
+                time.sleep(0.001)
             joining.send_signal(signal.SIGINT)
             _, errors = joining.communicate(timeout=30)
-            self.assertIn("KeyboardInterrupt", errors)
+            self.assertRegex(errors, "(?s)in from_env\n.*in in_thread\n.*KeyboardInterrupt")
 
     def test_times_are_kept(self) -> None:
         for wait in (self.node.next_conditional_request, lambda time: self.node.signal(self.table).wait(1, time)):

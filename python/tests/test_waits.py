@@ -1,6 +1,7 @@
 """Waits for several, parts of a job, a node's descriptor and all atomics: python -m unittest discover python/tests"""
 
 import asyncio
+import math
 import os
 import selectors
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import threading
 import time
 import unittest
+from typing import Callable
 
 import numpy as np
 
@@ -86,6 +88,42 @@ class Operations(Pair):
         self.assertEqual(self.table[0], 3)
 
 
+class Sentences(Pair):
+    """A timeout names the time that the caller gave, whatever slices the wait was cut into."""
+
+    def sentence(self, wait: Callable[[float], object], timeout: float) -> str:
+        with self.assertRaises(pagewire.TimeoutError) as caught:
+            wait(timeout)
+        return str(caught.exception)
+
+    def test_time_of_caller_is_named(self) -> None:
+        held = self.caller.conditional_write(self.node.identity, 7, np.array([5]))
+        self.node.next_conditional_request(60)
+        signal = self.node.signal(self.table, 3)
+        wishes = [signal.wish(greater=3)]
+        waits: dict[str, Callable[[float], object]] = {
+            "the signal was not as wished": lambda time: signal.wait(equal=3, timeout=time),
+            "none of the signals was as wished": lambda time: pagewire.signal_wait_any(wishes, time),
+            "not all signals were as wished at once": lambda time: pagewire.signal_wait_all(wishes, time),
+            "no peer has opened a conditional write or read": self.node.next_conditional_request,
+            "the operation has not ended": held.wait,
+            "none of the operations has ended": lambda time: pagewire.wait_any([held], time),
+            "not all operations have ended": lambda time: pagewire.wait_all([held], time),
+        }
+        for what, wait in waits.items():
+            # Two slices.
+            for timeout, named in ((0.15, "0.15 s"), (0, "0 s"), (-1, "0 s"), (-math.inf, "0 s")):
+                with self.subTest(what, timeout=timeout):
+                    self.assertEqual(self.sentence(wait, timeout), f"{what} within {named}")
+        self.assertIn("within 0.15 s", self.sentence(lambda time: pagewire.signal_wait_some(wishes, time), 0.15))
+        self.assertIn("within 0.15 s", self.sentence(lambda time: pagewire.wait_some([held], time), 0.15))
+        held.cancel()
+
+    def test_sentence_of_library_names_no_slice(self) -> None:
+        with self.node.listen() as listener:
+            self.assertNotRegex(self.sentence(listener.accept, 0.15), r"\d")
+
+
 class Signals(Pair):
     def test_every_comparison(self) -> None:
         wished = {
@@ -156,12 +194,13 @@ class Atomics(Pair):
 
 
 MEMBER = """
-import time
+import os, pathlib, time
 import pagewire
 from pagewire import ErrorCode
 
 node = pagewire.Node.from_env()
 rank, size = node.rank, node.size
+handshake = pathlib.Path(os.environ["HANDSHAKE"])
 if rank + 1 < size:
     try:
         node.barrier(0 if rank == 0 else 0.02)
@@ -173,8 +212,13 @@ if rank + 1 < size:
         raise SystemExit("a barrier is under way")
     except pagewire.Error as error:
         assert error.code == ErrorCode.UNFINISHED, error
+    (handshake / str(rank)).touch()
 else:
-    time.sleep(0.5)
+    # It comes when all others have done so.
+    end = time.monotonic() + 60
+    while len(list(handshake.iterdir())) + 1 < size:
+        assert time.monotonic() < end, "the others have not tried"
+        time.sleep(0.001)
 node.barrier()
 assert node.all_gather(bytes([rank]), 60) == [bytes([other]) for other in range(size)]
 part = node.split(rank % 2, -rank)
@@ -201,8 +245,8 @@ print("all is so")
 
 class Parts(unittest.TestCase):
     def run_job(self, program: str, size: int) -> list[str]:
-        with tempfile.TemporaryDirectory() as job:
-            environment = dict(os.environ, PAGEWIRE_JOB_FILE=job, PAGEWIRE_SIZE=str(size))
+        with tempfile.TemporaryDirectory() as job, tempfile.TemporaryDirectory() as handshake:
+            environment = dict(os.environ, PAGEWIRE_JOB_FILE=job, PAGEWIRE_SIZE=str(size), HANDSHAKE=handshake)
             command = [sys.executable, "-c", program]
             members = [
                 subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -249,6 +293,11 @@ except pagewire.Error as error:
                 assert other is not None
                 other.job_rank(1)
             self.assertEqual(caught.exception.code, ErrorCode.JOB)
+            self.assertEqual(str(caught.exception), "rank 1 is not in the part: its ranks are 0 to 0")
+            with self.assertRaises(pagewire.Error) as caught:
+                other.broadcast(1, b"x")
+            self.assertEqual(caught.exception.code, ErrorCode.ARGUMENT)
+            self.assertEqual(str(caught.exception), "rank 1 is not in the part: its ranks are 0 to 0")
 
 
 if __name__ == "__main__":
