@@ -32,8 +32,8 @@ pub unsafe extern "C" fn pw_fetch_and(
     bits: u64,
     before: *mut u64,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     ffi_call(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Word, |remote| remote.fetch_and(offset, bits)) }?.wait()
     })
 }
@@ -60,8 +60,8 @@ pub unsafe extern "C" fn pw_fetch_or(
     bits: u64,
     before: *mut u64,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     ffi_call(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Word, |remote| remote.fetch_or(offset, bits)) }?.wait()
     })
 }
@@ -88,8 +88,8 @@ pub unsafe extern "C" fn pw_fetch_xor(
     bits: u64,
     before: *mut u64,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     ffi_call(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Word, |remote| remote.fetch_xor(offset, bits)) }?.wait()
     })
 }
@@ -309,8 +309,8 @@ pub unsafe extern "C" fn pw_swap_32(
     swap: u32,
     before: *mut u32,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     ffi_call(|| {
+        // SAFETY: this function's own promise.
         unsafe { start(remote, before, Running::Half, |remote| remote.swap_32(offset, swap)) }?.wait()
     })
 }

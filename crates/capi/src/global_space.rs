@@ -211,7 +211,7 @@ pub unsafe extern "C" fn pw_global_home(
         let space = unsafe { open(memory) }?;
         let size = space.node.size();
         if rank >= size {
-            return Err(Refusal::argument(format!("'rank' is {rank}, and the job has {size} processes")));
+            return Err(Refusal::argument(format!("'rank' is {rank}, and ranks are 0 to {}", size - 1)));
         }
         let words = space.memory.words_of(rank);
         // SAFETY: the caller's places (pagewire.h), aligned and not NULL.

@@ -217,7 +217,7 @@ pub unsafe extern "C" fn pw_broadcast(
         let place = bytes(data.cast::<u8>(), size, "data")?;
         if root >= node.size() {
             let size = node.size();
-            return Err(Refusal::argument(format!("'root' is {root}, and the job has {size} processes")));
+            return Err(Refusal::argument(format!("'root' is {root}, and ranks are 0 to {}", size - 1)));
         }
         let own: &[u8] = if root == node.rank() {
             // SAFETY: `data` has so many bytes (pagewire.h).

@@ -204,7 +204,7 @@ pub unsafe extern "C" fn pw_part_broadcast(
         let place = bytes(data.cast::<u8>(), size, "data")?;
         if root >= part.size() {
             let size = part.size();
-            return Err(Refusal::argument(format!("'root' is {root}, and the part has {size} processes")));
+            return Err(Refusal::argument(format!("'root' is {root}, and ranks are 0 to {}", size - 1)));
         }
         let own: &[u8] = if root == part.rank() {
             // SAFETY: `data` has so many bytes (pagewire.h).

@@ -439,8 +439,8 @@ pub unsafe extern "C" fn pw_fetch_add_start(
     before: *mut u64,
     operation: *mut *mut pw_operation,
 ) -> pw_error {
-    // SAFETY: this function's own promise.
     ffi_call(|| {
+        // SAFETY: this function's own promise.
         hand_over(unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?, operation)
     })
 }

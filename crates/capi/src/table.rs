@@ -127,7 +127,7 @@ pub unsafe extern "C" fn pw_table_join(
 pub(crate) fn options_of(given: pw_table_options) -> Result<TableOptions> {
     let pw_table_options { cells, spare, value_bytes, scheme } = given;
     if cells == 0 {
-        return Err(Refusal::argument("'options' has 0 cells: a volume has 1 or more"));
+        return Err(Refusal::argument("'cells' of 'options' is 0: a volume has 1 or more"));
     }
     let mut options = TableOptions::new(cells);
     if spare > 0 {

@@ -60,7 +60,7 @@ struct Offer {
 }
 
 impl Offer {
-    fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(self) -> Vec<u8> {
         [&self.colour.to_le_bytes()[..], &self.key.to_le_bytes(), &self.mailbox.to_bytes()].concat()
     }
 

@@ -215,7 +215,7 @@ impl<'r> Signal<'r> {
 }
 
 fn late(after: Duration) -> Error {
-    Error::Timeout { what: "the signal that was waited for", after }
+    Error::Timeout { what: "the wished value of a signal", after }
 }
 
 impl Completions {

@@ -29,7 +29,7 @@ static void no_objects(pw_node *node, pw_token *token)
     EXPECT(PW_ARGUMENT, pw_all_gather(node, token, 8, NULL));
     EXPECT(PW_OK, pw_all_gather(node, NULL, 0, NULL));
     EXPECT(PW_ARGUMENT, pw_broadcast(node, 1, token, 8));
-    SAYS("'root' is 1, and the job has 1 processes");
+    SAYS("'root' is 1, and ranks are 0 to 0");
     EXPECT(PW_ARGUMENT, pw_wait(NULL));
     EXPECT(PW_ARGUMENT, pw_test(NULL));
     EXPECT(PW_OK, pw_operation_free(NULL));

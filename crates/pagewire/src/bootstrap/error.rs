@@ -235,8 +235,8 @@ pub enum JobError {
     /// This process has joined its PMIx job already. A process does so once in its life, also if it has left since.
     #[error("this process has joined its PMIx job already, and can do so once; keep the node, and share it")]
     AlreadyJoined,
-    /// A broadcast names a root that does not exist.
-    #[error("rank {root}: the job has {size} processes, ranks 0 to {}", size - 1)]
+    /// A rank that the job, or the part of it, does not have.
+    #[error("there is no rank {root}: ranks are 0 to {}", size - 1)]
     NoSuchRank {
         /// The root.
         root: usize,
