@@ -67,6 +67,10 @@ impl<'s> Run<'s> {
         match failure {
             Failure::PeerLost { .. } | Failure::Refused { .. } => {
                 self.statistics.peers_lost += 1;
+                if matches!(failure, Failure::PeerLost { .. }) {
+                    // It may be the connection alone that is lost: a process that is there still is as good as who takes its place.
+                    self.token = None;
+                }
                 self.connect()
             }
             other => Err(SortError::Memory(Error::Failed(other))),
