@@ -111,7 +111,7 @@ pub fn print(reports: &[ProcessReport], as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The counts of processes that have written no statistics to a file: what they had written beside it before (`crates/verbs/src/watch_snapshot.rs`).
+/// The counts of processes that have written no statistics to a file: what they had written beside it before (`crates/verbs/src/watching/watch_snapshot.rs`).
 ///
 /// # Errors
 /// If they cannot be read.

@@ -1,6 +1,6 @@
 //! The edge between C and Rust: no panic crosses it, every refusal becomes an `errno` value.
 
-use crate::messages::tell_shortage;
+use crate::runtime::messages::tell_shortage;
 use libc::{EINVAL, EIO, c_int};
 use pagewire_memory::Uncancelled;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,62 +4,30 @@
 //! and [`unsupported`], which lists what answers that it is not supported.
 
 pub mod abi;
-mod address_handle;
-mod advise;
-mod async_event;
 mod boundary;
-pub mod checkpoint;
-mod completion_channel;
-mod completion_queue;
-mod connection_manager;
-mod context;
-pub mod deferred;
+mod completion;
 mod descriptor;
-mod device;
-mod device_attributes;
-mod device_files;
-mod engine;
-mod explain;
-mod extended_poll;
-mod extended_registration;
-mod fork;
-mod held;
-mod kernel_structures;
-mod leftovers;
+mod devices;
 pub mod limits;
-mod messages;
-mod named_devices;
-mod names;
-mod neighbour;
-mod object;
-mod open_device;
+mod objects;
 mod operations;
-mod parent_domain;
-mod polling;
-mod port_counters;
 mod post;
-mod process;
-mod protection;
-mod query;
-mod queue_pair;
-mod rates;
 mod refusals;
-mod settings;
-mod shared_receive;
-mod signals;
-mod sysfs;
+mod runtime;
 pub mod unsupported;
-pub mod watch;
-mod watch_snapshot;
+mod watching;
 mod work_requests;
 
-pub use process::{call_on_start, shared_nic};
-pub use protection::{
+pub use objects::protection::{
     RegionAttributesError, checkpoint_region, is_region_of_parent, restore_region, set_region_attributes,
     watch_region,
 };
-pub use settings::Watched;
-pub use watch::OwnAttributesError;
+pub use runtime::deferred;
+pub use runtime::process::{call_on_start, shared_nic};
+pub use runtime::settings::Watched;
+pub use watching::checkpoint;
+pub use watching::watch;
+pub use watching::watch::OwnAttributesError;
 
 /// A refusal by the engine, in a sentence.
 pub fn engine_refusal(sentence: &'static str) -> pagewire_nic::Error {

@@ -2,8 +2,9 @@
 
 use crate::abi::*;
 use crate::{
-    advise, completion_queue, extended_poll, parent_domain, post, protection, query, queue_pair,
-    shared_receive, unsupported,
+    completion::completion_queue, completion::extended_poll, devices::query, objects::advise,
+    objects::parent_domain, objects::protection, objects::queue_pair, objects::shared_receive, post,
+    unsupported,
 };
 
 /// The operations of `ibv_context`, called without a look.

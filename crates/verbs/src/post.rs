@@ -1,12 +1,12 @@
 //! Posting to queue pairs: from the program's send requests to the engine's. No allocation and no lock of this crate.
 
 use crate::abi::*;
-use crate::address_handle::AddressHandleObject;
 use crate::boundary::{Errno, Result, invalid, quick_status};
-use crate::engine::Host;
 use crate::limits::MAX_SEGMENTS;
-use crate::object::{Object, put};
-use crate::queue_pair::QueuePairObject;
+use crate::objects::address_handle::AddressHandleObject;
+use crate::objects::object::{Object, put};
+use crate::objects::queue_pair::QueuePairObject;
+use crate::runtime::engine::Host;
 use crate::unsupported;
 use crate::work_requests::{post_list, receive_request, segments};
 use libc::c_int;

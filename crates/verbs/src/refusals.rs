@@ -1,7 +1,7 @@
 //! Refusals that stop a program for a reason which an `errno` value does not show: one line on standard error says what is wrong.
 
 use crate::boundary::Errno;
-use crate::messages::say;
+use crate::runtime::messages::say;
 use log::LevelFilter;
 use pagewire_nic::Error;
 use std::io::{IsTerminal, stderr};

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::boundary::{Result, invalid};
 use crate::limits::MAX_SEGMENTS;
-use crate::object::put;
+use crate::objects::object::put;
 use libc::c_int;
 use pagewire_nic::{ReceiveRequest, ScatterGather};
 

@@ -1,0 +1,12 @@
+//! What programs create on a device: protection domains, memory regions, queue pairs, shared receive queues.
+
+pub mod address_handle;
+pub mod advise;
+pub mod context;
+pub mod extended_registration;
+pub mod held;
+pub mod object;
+pub mod parent_domain;
+pub mod protection;
+pub mod queue_pair;
+pub mod shared_receive;

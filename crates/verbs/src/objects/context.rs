@@ -1,0 +1,110 @@
+//! Open devices as programs see them, and what ends with them.
+
+use crate::abi::*;
+use crate::boundary::{Errno, Result};
+use crate::descriptor::EventDescriptor;
+use crate::devices::device::DeviceObject;
+use crate::devices::named_devices::devices;
+use crate::limits::COMPLETION_VECTORS;
+use crate::objects::held::epoch;
+use crate::runtime::engine::{Engine, Host};
+use crate::runtime::leftovers::Leftovers;
+use libc::{EINVAL, EIO};
+use pagewire_nic::Context;
+use pagewire_nic::device::Device;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+/// A context as programs see it. They hold the address of `context` in `public`.
+#[repr(C)]
+pub struct ContextObject {
+    public: UnsafeCell<verbs_context>,
+    context: Arc<Context<Host>>,
+    /// Keeps the device that programs find in the context.
+    _device: Arc<DeviceObject>,
+    descriptor: Arc<EventDescriptor>,
+    /// The program's `cmd_fd`: open, and nobody's. Commands to it are refused by the kernel (ENOTTY, EINVAL).
+    _commands: EventDescriptor,
+    leftovers: Arc<Leftovers>,
+    engine: Arc<Engine>,
+    epoch: u32,
+}
+
+/// A device as it is now: its list may be old.
+fn now(device: &Device) -> Result<Device> {
+    let is_same = |other: &Device| other.interface_index == device.interface_index;
+    Ok(devices()?.into_iter().find(is_same).unwrap_or_else(|| device.without_interface()))
+}
+
+impl ContextObject {
+    /// The object behind a program's pointer.
+    ///
+    /// # Safety
+    /// `public` is NULL or came from [`open`](Self::open) and was not closed.
+    pub unsafe fn of<'a>(public: *const ibv_context) -> Result<&'a Self> {
+        if public.is_null() {
+            return Err(Errno(EINVAL));
+        }
+        // SAFETY: the caller's promise: `public` is the last field of the `verbs_context` with which the object begins.
+        let object = unsafe { &*public.byte_sub(CONTEXT_OFFSET).cast::<Self>() };
+        if object.epoch == epoch() { Ok(object) } else { Err(Errno(EIO)) }
+    }
+
+    /// The engine's context.
+    pub fn context(&self) -> &Arc<Context<Host>> {
+        &self.context
+    }
+
+    /// What ends with the context.
+    pub fn leftovers(&self) -> &Arc<Leftovers> {
+        &self.leftovers
+    }
+
+    /// What the program sleeps on for asynchronous events.
+    pub fn descriptor(&self) -> &EventDescriptor {
+        &self.descriptor
+    }
+
+    /// Opens a device on an engine; `public` has the operations.
+    pub fn open(
+        engine: Arc<Engine>,
+        device: Arc<DeviceObject>,
+        mut public: verbs_context,
+    ) -> Result<*mut ibv_context> {
+        let descriptor = Arc::new(EventDescriptor::new()?);
+        let commands = EventDescriptor::new()?;
+        let context = engine.nic().open(now(device.device())?, descriptor.clone());
+        public.sz = size_of::<verbs_context>();
+        public.context.device = device.public();
+        public.context.cmd_fd = commands.number();
+        public.context.async_fd = descriptor.number();
+        public.context.num_comp_vectors = COMPLETION_VECTORS;
+        public.context.abi_compat = EXTENDED as *mut _;
+        let object = Box::into_raw(Box::new(ContextObject {
+            public: UnsafeCell::new(public),
+            context,
+            _device: device,
+            descriptor,
+            _commands: commands,
+            leftovers: Arc::default(),
+            engine,
+            epoch: epoch(),
+        }));
+        // SAFETY: the object was just made; the public part is never moved, as the object stays in its box.
+        Ok(unsafe { &raw mut (*(*object).public.get()).context })
+    }
+
+    /// Ends everything that is left of what was made from a context, and frees it.
+    ///
+    /// # Safety
+    /// As for [`of`](Self::of), and nobody uses the context any more.
+    pub unsafe fn close(public: *mut ibv_context) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let object = unsafe { Self::of(public) }?;
+        object.leftovers.end()?;
+        object.engine.last_round();
+        // SAFETY: `of` has checked that it is a context of this process; the pointer came from `Box::into_raw`.
+        drop(unsafe { Box::from_raw(public.byte_sub(CONTEXT_OFFSET).cast::<Self>()) });
+        Ok(())
+    }
+}

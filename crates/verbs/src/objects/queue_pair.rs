@@ -1,0 +1,383 @@
+//! Queue pairs.
+
+use crate::abi::*;
+use crate::boundary::{Errno, Result, invalid, pointer, status};
+use crate::completion::completion_queue::CompletionQueueObject;
+use crate::objects::address_handle::{attributes_of, vector_from};
+use crate::objects::context::ContextObject;
+use crate::objects::held::epoch;
+use crate::objects::object::{Object, not_null, put};
+use crate::objects::protection::{ProtectionDomainObject, rights};
+use crate::objects::shared_receive::SharedReceiveObject;
+use crate::runtime::engine::Host;
+use crate::runtime::leftovers::{Leftover, Membership};
+use crate::runtime::process::engine;
+use crate::{devices::port_counters, refusals, runtime::explain, unsupported};
+use libc::{EINVAL, EOPNOTSUPP, c_int};
+use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::device::Mtu;
+use pagewire_nic::{Error, QueuePair, QueuePairInit};
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+/// A queue pair as programs see it; always with room for the extended structure.
+#[repr(C)]
+pub struct QueuePairObject {
+    public: UnsafeCell<ibv_qp_ex>,
+    queue_pair: Arc<QueuePair<Host>>,
+    membership: Membership,
+    epoch: u32,
+}
+
+// SAFETY: `repr(C)` and begins with `ibv_qp_ex`, which begins with `ibv_qp`.
+unsafe impl Object for QueuePairObject {
+    type Public = ibv_qp;
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+impl QueuePairObject {
+    /// The engine's queue pair.
+    #[inline]
+    pub fn queue_pair(&self) -> &Arc<QueuePair<Host>> {
+        &self.queue_pair
+    }
+
+    fn show_state(&self, state: State) {
+        // SAFETY: an aligned integer of the program's structure.
+        unsafe { (*self.public.get()).qp_base.state = state as ibv_qp_state };
+    }
+}
+
+fn capabilities_from(cap: &ibv_qp_cap) -> Capabilities {
+    Capabilities {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+fn capabilities_of(capabilities: &Capabilities) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: capabilities.max_send_wr,
+        max_recv_wr: capabilities.max_recv_wr,
+        max_send_sge: capabilities.max_send_sge,
+        max_recv_sge: capabilities.max_recv_sge,
+        max_inline_data: capabilities.max_inline_data,
+    }
+}
+
+/// `ibv_create_qp(3)`.
+///
+/// # Safety
+/// `pd` is NULL or allocated; `init` is NULL or valid, and what it names is created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let (domain, init) = unsafe { (ProtectionDomainObject::of(pd)?, &mut *not_null(init)?) };
+        let kind = match init.qp_type {
+            IBV_QPT_RC => QueuePairType::Rc,
+            IBV_QPT_UC => QueuePairType::Uc,
+            IBV_QPT_UD => QueuePairType::Ud,
+            other => return Err(unsupported::queue_pair_type(other)),
+        };
+        // SAFETY: the caller's promise.
+        let (send_cq, recv_cq) =
+            unsafe { (CompletionQueueObject::of(init.send_cq)?, CompletionQueueObject::of(init.recv_cq)?) };
+        let srq = match init.srq.is_null() {
+            true => None,
+            // SAFETY: the caller's promise.
+            false => Some(unsafe { SharedReceiveObject::of(init.srq) }?.queue().clone()),
+        };
+        let queue_pair = domain.domain().create_qp(QueuePairInit {
+            kind,
+            send_cq: send_cq.queue().clone(),
+            recv_cq: recv_cq.queue().clone(),
+            srq,
+            capabilities: capabilities_from(&init.cap),
+            signal_all: init.sq_sig_all != 0,
+        })?;
+        init.cap = capabilities_of(&queue_pair.capabilities());
+        let mut public = ibv_qp_ex::zeroed();
+        let base = &mut public.qp_base;
+        base.context = domain.context();
+        base.qp_context = init.qp_context;
+        base.pd = pd;
+        base.send_cq = init.send_cq;
+        base.recv_cq = init.recv_cq;
+        base.srq = init.srq;
+        base.qp_num = queue_pair.number();
+        base.handle = queue_pair.number();
+        base.state = IBV_QPS_RESET;
+        base.qp_type = init.qp_type;
+        let object = Box::new(QueuePairObject {
+            public: UnsafeCell::new(public),
+            membership: domain.leftovers().add(Leftover::QueuePair(queue_pair.clone())),
+            queue_pair,
+            epoch: epoch(),
+        });
+        object.queue_pair.set_cookie(&raw const *object as u64);
+        Ok(object.publish())
+    })
+}
+
+/// `ibv_create_qp_ex(3)`, by way of `verbs_context`: what the plain verb can do, said in the extended way. The rest
+/// is refused at creation, as programs call the functions of the extended interface without looking.
+///
+/// # Safety
+/// `context` is NULL or open; `init` is NULL or valid, and what it names is created.
+pub unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let given = unsafe {
+            ContextObject::of(context)?;
+            &*not_null(init)?
+        };
+        unsupported::queue_pair_options(given)?;
+        if given.comp_mask & IBV_QP_INIT_ATTR_PD == 0 {
+            return invalid("no protection domain");
+        }
+        // SAFETY: `ibv_qp_init_attr_ex` begins with the fields of `ibv_qp_init_attr` (a test compares them); the rest is
+        // the caller's promise. `ibv_create_qp` sets errno itself.
+        let qp = unsafe { ibv_create_qp(given.pd, init.cast()) };
+        match qp.is_null() {
+            true => Err(std::io::Error::last_os_error().into()),
+            false => Ok(qp),
+        }
+    })
+}
+
+/// `ibv_qp_to_qp_ex(3)`: NULL, as no queue pair was created with the extended interface for sending.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    std::ptr::null_mut()
+}
+
+/// The bits of the attribute mask that have a meaning.
+const ATTRIBUTE_MASK: u32 = IBV_QP_RATE_LIMIT | ((IBV_QP_DEST_QPN << 1) - 1);
+
+/// What is wrong with a path MTU that is none of the five.
+const NO_MTU: Error = Error::InvalidArgument("path_mtu is none of IBV_MTU_256 to IBV_MTU_4096");
+
+/// A change of the queue pair with this number.
+fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<QueuePairChange> {
+    if mask & !ATTRIBUTE_MASK != 0 {
+        return invalid("attribute mask of a queue pair");
+    }
+    let given = |flag| mask & flag != 0;
+    let state = |flag, code| match given(flag) {
+        true => State::from_repr(code).map(Some).ok_or(Errno(EINVAL)),
+        false => Ok(None),
+    };
+    Ok(QueuePairChange {
+        state: state(IBV_QP_STATE, attributes.qp_state)?,
+        current_state: state(IBV_QP_CUR_STATE, attributes.cur_qp_state)?,
+        drained_notify: given(IBV_QP_EN_SQD_ASYNC_NOTIFY).then_some(attributes.en_sqd_async_notify != 0),
+        access: if given(IBV_QP_ACCESS_FLAGS) { Some(rights(attributes.qp_access_flags)?) } else { None },
+        pkey_index: given(IBV_QP_PKEY_INDEX).then_some(attributes.pkey_index),
+        port: given(IBV_QP_PORT).then_some(attributes.port_num),
+        queue_key: given(IBV_QP_QKEY).then_some(attributes.qkey),
+        address: given(IBV_QP_AV).then(|| vector_from(&attributes.ah_attr)),
+        path_mtu: match given(IBV_QP_PATH_MTU) {
+            true => {
+                Some(Mtu::from_repr(attributes.path_mtu).ok_or_else(|| refusals::of_rtr(number, NO_MTU))?)
+            }
+            false => None,
+        },
+        timeout: given(IBV_QP_TIMEOUT).then_some(attributes.timeout),
+        retry_count: given(IBV_QP_RETRY_CNT).then_some(attributes.retry_cnt),
+        rnr_retry: given(IBV_QP_RNR_RETRY).then_some(attributes.rnr_retry),
+        receive_psn: given(IBV_QP_RQ_PSN).then_some(attributes.rq_psn),
+        max_read_atomic: given(IBV_QP_MAX_QP_RD_ATOMIC).then_some(attributes.max_rd_atomic),
+        min_rnr_timer: given(IBV_QP_MIN_RNR_TIMER).then_some(attributes.min_rnr_timer),
+        send_psn: given(IBV_QP_SQ_PSN).then_some(attributes.sq_psn),
+        max_dest_read_atomic: given(IBV_QP_MAX_DEST_RD_ATOMIC).then_some(attributes.max_dest_rd_atomic),
+        destination: given(IBV_QP_DEST_QPN).then_some(attributes.dest_qp_num),
+        capabilities: given(IBV_QP_CAP).then(|| capabilities_from(&attributes.cap)),
+        path_migration: given(IBV_QP_PATH_MIG_STATE).then_some(attributes.path_mig_state),
+        alternate_path: given(IBV_QP_ALT_PATH),
+        rate_limit: given(IBV_QP_RATE_LIMIT),
+    })
+}
+
+/// `ibv_modify_qp(3)`.
+///
+/// # Safety
+/// `qp` is NULL or created; `attributes` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (object, attributes) = unsafe { (QueuePairObject::of(qp)?, &*not_null(attributes)?) };
+        let number = object.queue_pair.number();
+        let change = change_from(number, attributes, mask as u32)?;
+        object.queue_pair.modify(&change).map_err(|error| match change.state {
+            Some(State::ReadyToReceive) => refusals::of_rtr(number, error),
+            _ => error.into(),
+        })?;
+        if let Some(state) = change.state {
+            object.show_state(state);
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_query_qp(3)`: gives all attributes, whatever the mask asks for.
+///
+/// # Safety
+/// `qp` is NULL or created; the structures are NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attributes: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (object, place) = unsafe { (QueuePairObject::of(qp)?, not_null(attributes)?) };
+        let now = object.queue_pair.query();
+        let cap = capabilities_of(&object.queue_pair.capabilities());
+        let mut answer = ibv_qp_attr::zeroed();
+        answer.qp_state = now.state as ibv_qp_state;
+        answer.cur_qp_state = now.state as ibv_qp_state;
+        answer.path_mtu = now.path_mtu as ibv_mtu;
+        answer.path_mig_state = now.path_migration;
+        answer.qkey = now.queue_key;
+        answer.rq_psn = now.receive_psn;
+        answer.sq_psn = now.send_psn;
+        answer.dest_qp_num = now.destination;
+        answer.qp_access_flags = now.access.bits();
+        answer.cap = cap;
+        answer.ah_attr = attributes_of(&now.address);
+        answer.pkey_index = now.pkey_index;
+        answer.en_sqd_async_notify = u8::from(now.drained_notify);
+        answer.sq_draining = u8::from(object.queue_pair.is_draining());
+        answer.max_rd_atomic = now.max_read_atomic;
+        answer.max_dest_rd_atomic = now.max_dest_read_atomic;
+        answer.min_rnr_timer = now.min_rnr_timer;
+        answer.port_num = now.port;
+        answer.timeout = now.timeout;
+        answer.retry_cnt = now.retry_count;
+        answer.rnr_retry = now.rnr_retry;
+        object.show_state(now.state);
+        // SAFETY: the caller's promise; what the structure names was set at creation.
+        unsafe {
+            place.write(answer);
+            let base = &(*object.public.get()).qp_base;
+            put(
+                init,
+                ibv_qp_init_attr {
+                    qp_context: base.qp_context,
+                    send_cq: base.send_cq,
+                    recv_cq: base.recv_cq,
+                    srq: base.srq,
+                    cap,
+                    qp_type: base.qp_type,
+                    sq_sig_all: c_int::from(object.queue_pair.signals_all()),
+                },
+            );
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_qp(3)`: when it returns no access of the queue pair is under way, and its events are acknowledged.
+///
+/// # Safety
+/// `qp` is NULL or created, and nobody uses it any more but to acknowledge its events.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let object = unsafe { QueuePairObject::of(qp) }?;
+        object.membership.end(|| {
+            // A program that has its last completion may end the queue pair before the acknowledgement of that message has
+            // left; adapters send it by themselves, so drive it out first.
+            object.queue_pair.doorbell();
+            let (engine, report) = (engine()?, object.queue_pair.report());
+            object.queue_pair.destroy()?;
+            port_counters::remember(&report);
+            explain::remember(&engine, report);
+            Ok::<(), Errno>(())
+        })?;
+        // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
+        drop(unsafe { QueuePairObject::take_back(qp) });
+        Ok(())
+    })
+}
+
+/// `ibv_query_qp_data_in_order(3)`: 0; only the last bytes of a message are promised to come last.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _opcode: ibv_wr_opcode, _flags: u32) -> c_int {
+    0
+}
+
+/// `ibv_query_ece(3)`: there are no enhanced connection establishment options.
+///
+/// # Safety
+/// `qp` is NULL or created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { no_options(qp, ece) })
+}
+
+/// `ibv_set_ece(3)`: see [`ibv_query_ece`].
+///
+/// # Safety
+/// `qp` is NULL or created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { no_options(qp, ece) })
+}
+
+/// # Safety
+/// `qp` is NULL or created.
+unsafe fn no_options(qp: *mut ibv_qp, ece: *mut ibv_ece) -> Result<()> {
+    not_null(ece)?;
+    // SAFETY: the caller's promise.
+    unsafe { QueuePairObject::of(qp) }?;
+    Err(Errno(EOPNOTSUPP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn the_extended_attributes_begin_like_the_plain_ones() {
+        assert_eq!(offset_of!(ibv_qp_init_attr_ex, send_cq), offset_of!(ibv_qp_init_attr, send_cq));
+        assert_eq!(offset_of!(ibv_qp_init_attr_ex, cap), offset_of!(ibv_qp_init_attr, cap));
+        assert_eq!(offset_of!(ibv_qp_init_attr_ex, qp_type), offset_of!(ibv_qp_init_attr, qp_type));
+        assert_eq!(offset_of!(ibv_qp_init_attr_ex, sq_sig_all), offset_of!(ibv_qp_init_attr, sq_sig_all));
+    }
+
+    #[test]
+    fn unknown_bits_and_states_are_refused() {
+        let mut attributes = ibv_qp_attr::zeroed();
+        assert_eq!(change_from(1, &attributes, 1 << 21).err(), Some(Errno(EINVAL)));
+        attributes.qp_state = IBV_QPS_UNKNOWN;
+        assert_eq!(change_from(1, &attributes, IBV_QP_STATE).err(), Some(Errno(EINVAL)));
+        assert!(change_from(1, &attributes, 0).unwrap().mask().is_empty());
+    }
+
+    #[test]
+    fn the_masks_of_program_and_engine_agree() {
+        let mut attributes = ibv_qp_attr::zeroed();
+        attributes.path_mtu = IBV_MTU_1024;
+        for bit in (0..32).map(|shift| 1 << shift).filter(|bit| ATTRIBUTE_MASK & bit != 0) {
+            assert_eq!(change_from(1, &attributes, bit).unwrap().mask().bits(), bit);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a context still holds when it is closed. A kernel ends everything that belongs to a device file which is closed; programs
+//! rely on it, above all for memory that they then use for other things, and for the limits of the device.
+
+use crate::runtime::engine::Host;
+use pagewire_nic::{
+    AddressHandle, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result, SharedReceiveQueue,
+    ThreadDomain,
+};
+use parking_lot::Mutex;
+use slab::Slab;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An object that a program has not destroyed. Those that use others come first.
+#[derive(Clone)]
+pub enum Leftover {
+    QueuePair(Arc<QueuePair<Host>>),
+    Region(Arc<MemoryRegion<Host>>),
+    SharedReceiveQueue(Arc<SharedReceiveQueue<Host>>),
+    AddressHandle(Arc<AddressHandle<Host>>),
+    CompletionQueue(Arc<CompletionQueue<Host>>),
+    ProtectionDomain(Arc<ProtectionDomain<Host>>),
+    ThreadDomain(Arc<ThreadDomain<Host>>),
+}
+
+impl Leftover {
+    /// Its place in the order in which they end.
+    fn order(&self) -> u8 {
+        match self {
+            Leftover::QueuePair(_) => 0,
+            Leftover::Region(_) => 1,
+            Leftover::SharedReceiveQueue(_) => 2,
+            Leftover::AddressHandle(_) => 3,
+            Leftover::CompletionQueue(_) => 4,
+            Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => 5,
+            Leftover::ProtectionDomain(_) => 6,
+            Leftover::ThreadDomain(_) => 7,
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Leftover::QueuePair(queue_pair) => format!("queue pair {}", queue_pair.number()),
+            Leftover::Region(region) => format!("the region with key {:#x}", region.rkey()),
+            Leftover::SharedReceiveQueue(_) => "a shared receive queue".into(),
+            Leftover::AddressHandle(_) => "an address handle".into(),
+            Leftover::CompletionQueue(_) => "a completion queue".into(),
+            Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => "a parent domain".into(),
+            Leftover::ProtectionDomain(_) => "a protection domain".into(),
+            Leftover::ThreadDomain(_) => "a thread domain".into(),
+        }
+    }
+
+    /// Ends the engine's object. Closing does not wait for the program to acknowledge events (ibv_close_device(3)).
+    fn end(&self) -> Result<()> {
+        match self {
+            Leftover::QueuePair(queue_pair) => {
+                queue_pair.async_events().abandon();
+                queue_pair.destroy()
+            }
+            Leftover::Region(region) => region.deregister(),
+            Leftover::SharedReceiveQueue(queue) => {
+                queue.async_events().abandon();
+                queue.destroy()
+            }
+            Leftover::AddressHandle(handle) => handle.destroy(),
+            Leftover::CompletionQueue(queue) => {
+                queue.completion_events().abandon();
+                queue.async_events().abandon();
+                queue.destroy()
+            }
+            Leftover::ProtectionDomain(domain) => domain.dealloc(),
+            Leftover::ThreadDomain(domain) => domain.dealloc(),
+        }
+    }
+}
+
+/// The objects of a context, each under a number.
+#[derive(Default)]
+pub struct Leftovers {
+    /// The context was closed: objects may have ended without the program.
+    closed: AtomicBool,
+    objects: Mutex<Slab<Leftover>>,
+}
+
+/// The place of one object among those of its context.
+pub struct Membership {
+    of: Arc<Leftovers>,
+    number: usize,
+}
+
+impl Leftovers {
+    /// Notes an object that was made.
+    pub fn add(self: &Arc<Self>, object: Leftover) -> Membership {
+        Membership { number: self.objects.lock().insert(object), of: self.clone() }
+    }
+
+    /// Ends what is left.
+    ///
+    /// # Errors
+    /// The first of what does not end (an access is under way), and stays among the leftovers; this may be called again.
+    pub fn end(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        let mut left: Vec<_> =
+            self.objects.lock().iter().map(|(number, object)| (number, object.clone())).collect();
+        left.sort_by_key(|(_, object)| object.order());
+        let mut ended = Ok(());
+        for (number, object) in left {
+            match object.end() {
+                Ok(()) => drop(self.objects.lock().try_remove(number)),
+                Err(error) => {
+                    log::debug!("the device is not closed: {}: {error}", object.name());
+                    ended = ended.and(Err(error));
+                }
+            }
+        }
+        ended
+    }
+}
+
+impl Membership {
+    /// Has `destroy` end the object, unless it ended with its context.
+    ///
+    /// # Errors
+    /// Those of `destroy`; the object then is what it was.
+    pub fn end<E>(&self, destroy: impl FnOnce() -> std::result::Result<(), E>) -> std::result::Result<(), E> {
+        if !self.of.closed.load(Ordering::Acquire) || self.of.objects.lock().contains(self.number) {
+            destroy()?;
+            self.of.objects.lock().try_remove(self.number);
+        }
+        Ok(())
+    }
+}
