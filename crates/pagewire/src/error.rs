@@ -1,7 +1,7 @@
 //! What can go wrong, and at which side.
 
 use crate::bootstrap::JobError;
-use crate::token::TokenError;
+use crate::regions::token::TokenError;
 use pagewire_fabric::{Explained, shortage};
 use pagewire_heap::HeapError;
 use pagewire_nic::AttributeError;

@@ -55,72 +55,42 @@
 
 #![deny(unsafe_code)]
 
-pub mod access_log;
-#[cfg(feature = "async-io")]
-pub mod async_io;
-mod atomics;
 pub mod bootstrap;
-#[allow(unsafe_code)]
-mod buffer;
-mod completions;
 mod conditional;
-mod connection;
-mod engine;
 mod error;
-mod flush;
-mod handshake;
-mod inbox;
 pub mod limits;
-mod listener;
-mod mapped_file;
-#[allow(unsafe_code)]
-mod memory;
-mod node;
-mod operation;
-mod operation_end;
-mod part;
-mod peers;
-mod pending;
-#[allow(unsafe_code)]
-pub mod raw;
-mod readiness;
-mod region;
-mod remote;
-mod rights;
-#[cfg(any(feature = "tokio", feature = "async-io"))]
-mod runtime;
-mod services;
-mod signal;
-mod signals;
-mod sources;
-mod ticks;
-mod token;
-#[cfg(feature = "tokio")]
-pub mod tokio;
-pub mod waiting;
-mod waits;
-mod word_change;
+mod nodes;
+mod operations;
+mod regions;
+mod tasks;
 
-pub use buffer::{Buffer, BufferMut};
 pub use conditional::{Acceptance, Canceller, ConditionalRequest, Direction, HeldWrite, Tag, WriteOutcome};
-#[doc(hidden)]
-pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
-pub use flush::Flush;
 pub use limits::FOREVER;
-pub use mapped_file::MappedFile;
-pub use node::Node;
-pub use operation::Operation;
-pub use part::Part;
-pub use region::{Atomic, Kind, ReadOnly, Region, Shared};
-pub use remote::{RemoteRegion, RemoteSignal, SignalUpdate};
-pub use rights::Rights;
-pub use signal::Signal;
-pub use signals::{
+#[doc(hidden)]
+pub use nodes::engine::{EngineSource, set_engine_source};
+pub use nodes::node::Node;
+pub use nodes::part::Part;
+pub use operations::buffer::{Buffer, BufferMut};
+pub use operations::flush::Flush;
+pub use operations::operation::Operation;
+pub use operations::waiting;
+pub use operations::waits::{Waitable, wait_all, wait_any, wait_some};
+pub use regions::access_log;
+pub use regions::mapped_file::MappedFile;
+pub use regions::raw;
+pub use regions::region::{Atomic, Kind, ReadOnly, Region, Shared};
+pub use regions::remote::{RemoteRegion, RemoteSignal, SignalUpdate};
+pub use regions::rights::Rights;
+pub use regions::signal::Signal;
+pub use regions::signals::{
     signal_reaches_all, signal_reaches_any, signal_wait_all, signal_wait_any, signal_wait_some,
 };
-pub use token::{Peer, Token, TokenError};
-pub use waits::{Waitable, wait_all, wait_any, wait_some};
+pub use regions::token::{Peer, Token, TokenError};
+#[cfg(feature = "async-io")]
+pub use tasks::async_io;
+#[cfg(feature = "tokio")]
+pub use tasks::tokio;
 
 /// The tables of conditional writes, and their messages: the simulator plays both sides by them, in virtual time.
 #[doc(hidden)]
@@ -128,5 +98,5 @@ pub mod tables {
     pub use crate::conditional::message::{Ending, Message, Release};
     pub use crate::conditional::releases::{NotReleased, Opened, Opening, Outgoing, Releases};
     pub use crate::conditional::writes::{Arrival, Expired, NotHeld, Writes};
-    pub use crate::token::NodeAddress;
+    pub use crate::regions::token::NodeAddress;
 }

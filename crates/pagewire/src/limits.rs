@@ -39,7 +39,7 @@ pub const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// Compare-swaps of a swap that are tried as it is started.
 pub const SWAP_TRIES: usize = 64;
 
-/// How long a thread waits for an operation before it goes on with its other work ([`WhileWaiting`](crate::waiting::WhileWaiting)).
+/// How long a thread waits for an operation before it goes on with its other work ([`WhileWaiting`](crate::operations::waiting::WhileWaiting)).
 pub const WORK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Time between two looks whether a connection is up that is being made anew.

@@ -1,15 +1,15 @@
 //! The side whose data move: a write that is posted before the peer's memory is known.
 
-use crate::buffer::Buffer;
-use crate::completions::Completions;
 use crate::conditional::{Conditional, HeldBy, Tag, WRITE, Work};
 use crate::error::{Error, Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
-use crate::node::Node;
-use crate::operation::Started;
-use crate::operation_end::{OperationEnd, WakerFate};
-use crate::pending::{Pending, Sleep};
-use crate::token::Peer;
+use crate::nodes::completions::Completions;
+use crate::nodes::node::Node;
+use crate::operations::buffer::Buffer;
+use crate::operations::operation::Started;
+use crate::operations::operation_end::{OperationEnd, WakerFate};
+use crate::operations::pending::{Pending, Sleep};
+use crate::regions::token::Peer;
 use pagewire_nic::ScatterGather;
 use std::future::Future;
 use std::net::SocketAddr;

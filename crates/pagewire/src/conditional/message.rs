@@ -4,8 +4,8 @@ use crate::conditional::releases::Outgoing;
 use crate::conditional::tag::{Direction, Tag};
 use crate::error::Rule;
 use crate::limits::MAX_MESSAGE;
-use crate::rights::Rights;
-use crate::token::{NodeAddress, Token};
+use crate::regions::rights::Rights;
+use crate::regions::token::{NodeAddress, Token};
 use serde::{Deserialize, Serialize};
 
 /// A message. A write that was done sends none: a SEND with immediate follows its bytes.

@@ -1,16 +1,16 @@
 //! The side that receives the data: what peers have opened, and its release.
 
-use crate::buffer::Buffer;
 use crate::conditional::held::{HeldWrite, hold};
 use crate::conditional::releases::Opening;
 use crate::conditional::{Conditional, Direction, RELEASE, ReleaseEnd, Tag};
 use crate::error::{Failure, OperationError, Result};
-use crate::node::Node;
-use crate::operation_end::{OperationEnd, WakerFate};
-use crate::region::Region;
-use crate::rights::Rights;
-use crate::services::{Export, Services};
-use crate::token::{Peer, Token};
+use crate::nodes::node::Node;
+use crate::nodes::services::{Export, Services};
+use crate::operations::buffer::Buffer;
+use crate::operations::operation_end::{OperationEnd, WakerFate};
+use crate::regions::region::Region;
+use crate::regions::rights::Rights;
+use crate::regions::token::{Peer, Token};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -556,7 +556,7 @@ impl Future for Acceptance {
         }
         let inbox = self.services.inbox()?;
         match inbox.completions().sleep(&*self.end, context.waker()) {
-            crate::pending::Sleep::Ended => Poll::Ready(self.result().map_err(Into::into)),
+            crate::operations::pending::Sleep::Ended => Poll::Ready(self.result().map_err(Into::into)),
             _ => Poll::Pending,
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::conditional::tag::{Direction, Key, Tag};
 use crate::limits::{MAX_OPENED, MAX_RELEASES, RELEASE_PATIENCE};
-use crate::token::{NodeAddress, Token};
+use crate::regions::token::{NodeAddress, Token};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 

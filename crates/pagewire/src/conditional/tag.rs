@@ -1,6 +1,6 @@
 //! What names a conditional write at both sides.
 
-use crate::token::NodeAddress;
+use crate::regions::token::NodeAddress;
 use serde::{Deserialize, Serialize};
 
 /// What couples a conditional write and its release. A node has at most one held write of a tag to each peer.

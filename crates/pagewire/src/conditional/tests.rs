@@ -5,8 +5,8 @@ use super::releases::{Opened, Opening, Outgoing, Releases};
 use super::tag::{Direction, Tag};
 use super::writes::{Arrival, Writes};
 use crate::limits::RELEASE_PATIENCE;
-use crate::rights::Rights;
-use crate::token::{NodeAddress, Token};
+use crate::regions::rights::Rights;
+use crate::regions::token::{NodeAddress, Token};
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -316,7 +316,7 @@ mod races {
     use crate::conditional::releases::Outgoing;
     use crate::conditional::writes::{Arrival, Writes};
     use crate::limits::RELEASE_PATIENCE;
-    use crate::token::Token;
+    use crate::regions::token::Token;
     use std::time::Duration;
 
     pub const TAG: u64 = 1;

@@ -5,7 +5,7 @@
 use crate::conditional::message::Release;
 use crate::conditional::tag::Key;
 use crate::limits::{MAX_EARLY_RELEASES, MAX_HELD_WRITES, RELEASE_PATIENCE};
-use crate::token::NodeAddress;
+use crate::regions::token::NodeAddress;
 use std::collections::HashMap;
 use std::time::Duration;
 
