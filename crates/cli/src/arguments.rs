@@ -75,7 +75,7 @@ pub enum Command {
 pub struct ProbeArguments {
     /// Which side of which try
     #[arg(value_enum)]
-    pub kind: crate::probe::Kind,
+    pub kind: crate::running::probe::Kind,
     /// Its operands
     pub operands: Vec<String>,
 }

@@ -5,7 +5,7 @@ mod extract;
 mod now;
 
 use crate::arguments::CheckpointArguments;
-use crate::table::Table;
+use crate::output::table::Table;
 use anyhow::{Context, Result, ensure};
 use pagewire::{Node, Region, Rights};
 use pagewire_active::{Checkpoint, CheckpointInfo, CheckpointKind, Inspection, Verified};
@@ -188,7 +188,7 @@ fn region_sentence(region: &Map<String, Value>) -> String {
     let mut text = format!(
         "region {} of {} (PID {}): {} bytes at {:#x}",
         number("region"),
-        crate::report::printable(program),
+        crate::output::report::printable(program),
         number("pid"),
         number("length"),
         number("address"),

@@ -1,16 +1,16 @@
 //! `pagewire demo`: other people's programs between two hosts on this machine, with a live view.
 
 use crate::arguments::DemoArguments;
-use crate::figures::median;
-use crate::hosts::{Host, Hosts, processors};
-use crate::install::{Installation, find_program};
-use crate::interrupt;
 use crate::limits::{DEMO_REPEATED, DEMO_ROUNDS, DEMO_SPREAD, DEMO_STEP, DEMO_TOTAL};
-use crate::pair::Running;
-use crate::perftest::{pingpong_microseconds, rows};
-use crate::stage::Stage;
-use crate::table::{Table, bad, good, heading, warning};
-use crate::workload::{Outcome, Workload};
+use crate::output::figures::median;
+use crate::output::table::{Table, bad, good, heading, warning};
+use crate::running::hosts::{Host, Hosts, processors};
+use crate::running::install::{Installation, find_program};
+use crate::running::interrupt;
+use crate::running::pair::Running;
+use crate::running::perftest::{pingpong_microseconds, rows};
+use crate::running::stage::Stage;
+use crate::running::workload::{Outcome, Workload};
 use anstyle::Style;
 use anyhow::{Error, Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};

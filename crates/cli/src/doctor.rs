@@ -11,7 +11,7 @@ mod network;
 pub use self::limits::require_memory;
 
 use crate::arguments::DoctorArguments;
-use crate::table::{bad, good, heading, warning};
+use crate::output::table::{bad, good, heading, warning};
 use anstyle::Style;
 use anyhow::Result;
 use serde::Serialize;

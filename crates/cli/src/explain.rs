@@ -1,14 +1,14 @@
 //! `pagewire explain`: asks live processes about their connections.
 //!
 //! Each process with an engine listens on the abstract AF_UNIX stream socket `\0pagewire-explain-PID` and answers a
-//! connection with JSON lines (see [`crate::report`]). Abstract names belong to a network namespace: only processes
+//! connection with JSON lines (see [`crate::output::report`]). Abstract names belong to a network namespace: only processes
 //! of the caller's "host" are seen. PIDs belong to PID namespaces: the one in the name is what the process has in its own
 //! (followed by `.N` where that is not the first of this number); which it is here the kernel tells of its socket.
 //! Anybody may take such a name: an answer counts only if the user who gives it is one to be believed.
 
 use crate::arguments::ExplainArguments;
 use crate::limits::{CHECKPOINT_PATIENCE, EXPLAIN_BYTES, EXPLAIN_PATIENCE, WATCH_INTERVAL};
-use crate::report::{self, ProcessReport};
+use crate::output::report::{self, ProcessReport};
 use anyhow::{Context, Result};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket, sockopt,

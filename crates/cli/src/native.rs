@@ -15,7 +15,7 @@ mod strategy;
 
 pub use strategy::Strategy;
 
-use crate::figures::median;
+use crate::output::figures::median;
 use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Context, Result, bail, ensure};
 use pagewire::{Node, Operation, Region, RemoteRegion, Rights, Token};

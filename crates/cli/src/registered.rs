@@ -9,10 +9,10 @@ mod allocation;
 mod exchange;
 mod transfer;
 
-use crate::helper::{Failure, Point, points};
 use crate::limits::BENCH_RUN;
-use crate::pair::Running;
-use crate::probe::{self, Kind};
+use crate::running::helper::{Failure, Point, points};
+use crate::running::pair::Running;
+use crate::running::probe::{self, Kind};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Context, Result, bail};
@@ -131,7 +131,7 @@ fn median_of(most: usize, mut trial: impl FnMut() -> Result<Option<f64>>) -> Res
             None => return Ok(None),
         }
     }
-    Ok(crate::figures::median(&mut values))
+    Ok(crate::output::figures::median(&mut values))
 }
 
 /// What a trial took, without the look at the clock: that takes longer than to acquire a small buffer.
@@ -142,7 +142,7 @@ fn microseconds(start: Instant) -> f64 {
 /// Microseconds between two looks at the clock with nothing between them.
 static CLOCK: LazyLock<f64> = LazyLock::new(|| {
     let mut looks: Vec<f64> = (0..1001).map(|_| elapsed(Instant::now())).collect();
-    crate::figures::median(&mut looks).unwrap_or_default()
+    crate::output::figures::median(&mut looks).unwrap_or_default()
 });
 
 fn elapsed(start: Instant) -> f64 {

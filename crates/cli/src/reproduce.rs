@@ -11,7 +11,7 @@ mod words;
 use self::live::{Live, Pages};
 use self::words::{number, with_unit};
 use crate::arguments::{FigureNumber, ReproduceArguments, ReproducedPaper};
-use crate::table::{Table, bad, good, heading, warning};
+use crate::output::table::{Table, bad, good, heading, warning};
 use anyhow::{Result, bail};
 use pagewire_nic::PathChoice;
 use pagewire_papers::unit_costs::PartCosts;

@@ -1,9 +1,9 @@
 //! `pagewire run`: starts a program with the engine in place of libibverbs.
 
 use crate::arguments::{RunArguments, path_of_variable};
-use crate::install::{Installation, in_path, is_executable};
-use crate::launch::{Launch, PATH_VARIABLE};
-use crate::{preload, report, watched};
+use crate::running::install::{Installation, in_path, is_executable};
+use crate::running::launch::{Launch, PATH_VARIABLE};
+use crate::{output::report, output::watched, running::preload};
 use anyhow::{Context, Error, Result, bail};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, getuid};

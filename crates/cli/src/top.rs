@@ -14,8 +14,8 @@ mod view;
 
 use crate::arguments::TopArguments;
 use crate::explain;
-use crate::interrupt;
 use crate::limits::{EXPLAIN_PATIENCE, TOP_TICK};
+use crate::running::interrupt;
 use anyhow::{Result, ensure};
 use board::{Board, Filter};
 use inquiry::Inquiry;

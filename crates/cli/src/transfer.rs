@@ -7,10 +7,10 @@ mod pieces;
 mod put;
 
 use crate::arguments::{GetArguments, PutArguments};
-use crate::directory::{Ask, Client, Entry, Opened, Place, Reply};
-use crate::interrupt::{self, Interrupted};
 use crate::limits::TRANSFERS;
-use crate::report::printable;
+use crate::output::report::printable;
+use crate::running::directory::{Ask, Client, Entry, Opened, Place, Reply};
+use crate::running::interrupt::{self, Interrupted};
 use anyhow::{Context, Result, bail};
 use bars::Bars;
 use pagewire::{Node, RemoteRegion, Token};
@@ -98,7 +98,7 @@ fn list(place: &Place, json: bool) -> Result<()> {
         bail!("the server at {place} answers something else");
     };
     let mut out = anstream::stdout().lock();
-    let mut table = crate::table::Table::new(&["name", "bytes", ""]);
+    let mut table = crate::output::table::Table::new(&["name", "bytes", ""]);
     for Entry { name, length, writable } in files {
         if json {
             let line = serde_json::json!({ "name": name, "length": length, "writable": writable });

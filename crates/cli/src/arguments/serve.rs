@@ -1,6 +1,6 @@
 //! The arguments of `pagewire serve`, `get` and `put`.
 
-use crate::directory::{DEFAULT_PORT, Place};
+use crate::running::directory::{DEFAULT_PORT, Place};
 use clap::{Args, ValueHint};
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -3,9 +3,9 @@
 use super::ground::Ground;
 use super::hash_table::run_job;
 use crate::arguments::TableArguments;
-use crate::figures::{Line, Measure, Peer, beside};
 use crate::native::accesses::{AccessScheme, Load, Workload};
-use crate::probe::Kind;
+use crate::output::figures::{Line, Measure, Peer, beside};
+use crate::running::probe::Kind;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use pagewire_nic::PathChoice;

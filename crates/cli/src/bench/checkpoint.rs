@@ -3,11 +3,11 @@
 //! Half of the changes are puts, and half are writes of the process itself. Both lie on the disk when their time ends. One process measures
 //! both: `pagewire probe checkpoint`.
 
-use crate::figures::{Figures, Line};
-use crate::interrupt;
 use crate::limits::BENCH_RUN;
-use crate::pair::Running;
-use crate::probe::{self, Kind};
+use crate::output::figures::{Figures, Line};
+use crate::running::interrupt;
+use crate::running::pair::Running;
+use crate::running::probe::{self, Kind};
 use anyhow::Result;
 use std::time::Instant;
 

@@ -4,10 +4,10 @@
 //! The work is done by the helper programs `absent`, `slow_page` and `hostile` (benches/*.c), with the rights of who measures.
 
 use super::ground::Ground;
-use crate::figures::{Figures, Line, Measure, What, beside};
-use crate::helper::{Helper, Rights};
-use crate::interrupt;
-use crate::swap::Swap;
+use crate::output::figures::{Figures, Line, Measure, What, beside};
+use crate::running::helper::{Helper, Rights};
+use crate::running::interrupt;
+use crate::running::swap::Swap;
 use anyhow::{Context, Result};
 use pagewire_nic::PathChoice;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! What the project demands of itself: the least that a figure must reach beside a peer.
 
-use crate::figures::Line;
+use crate::output::figures::Line;
 
 /// What a figure must reach.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,9 @@
 //! Where programs are measured: on this host, and on two hosts of our own, each program on one processor.
 
-use crate::hosts::{Host, Hosts, processors};
 use crate::limits::BENCH_RUN;
-use crate::pair::{Pair, run_pair};
-use crate::stage::Stage;
+use crate::running::hosts::{Host, Hosts, processors};
+use crate::running::pair::{Pair, run_pair};
+use crate::running::stage::Stage;
 use anyhow::{Result, anyhow};
 use pagewire_nic::PathChoice;
 use std::process::Command;

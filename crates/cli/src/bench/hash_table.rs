@@ -2,15 +2,15 @@
 
 use super::ground::Ground;
 use crate::arguments::TableArguments;
-use crate::figures::{Figures, Line};
-use crate::hosts::Host;
-use crate::interrupt;
 use crate::limits::{BENCH_RUN, JOB_OPERATION};
 use crate::native::Figure;
 use crate::native::hash_table::{Load, Operation, TableScheme};
-use crate::pair::Running;
-use crate::probe::Kind;
-use crate::workload::next_port;
+use crate::output::figures::{Figures, Line};
+use crate::running::hosts::Host;
+use crate::running::interrupt;
+use crate::running::pair::Running;
+use crate::running::probe::Kind;
+use crate::running::workload::next_port;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use pagewire_nic::PathChoice;

@@ -1,10 +1,10 @@
 //! The peer libfabric, by its own fi_pingpong over shared memory, where it is installed.
 
 use super::ground::Ground;
-use crate::hosts::Host;
-use crate::install::find_program;
 use crate::limits::PROBE_PATIENCE;
-use crate::pair::{Pair, Running};
+use crate::running::hosts::Host;
+use crate::running::install::find_program;
+use crate::running::pair::{Pair, Running};
 use anyhow::Result;
 use pagewire_nic::PathChoice;
 use std::path::PathBuf;

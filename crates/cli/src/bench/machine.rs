@@ -1,10 +1,10 @@
 //! What the machine itself allows: the figures that no software on these paths can beat by much.
 
 use super::ground::{Ground, LINK_MTU};
-use crate::figures::median;
 use crate::limits::BENCH_RUN;
-use crate::pair::Running;
-use crate::probe::{Holder, Kind};
+use crate::output::figures::median;
+use crate::running::pair::Running;
+use crate::running::probe::{Holder, Kind};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use pagewire_nic::PathChoice;
@@ -95,7 +95,7 @@ fn between_hosts(ground: &Ground, [server, client]: [Kind; 2], lengths: &[String
     let (first, second) = ground.ends(PathChoice::Udp)?;
     // The answerer is asked, the flooder sends: the address is that of who binds it.
     let bound = if server == Kind::Flooder { second } else { first };
-    let start = |host: &crate::hosts::Host, kind: Kind| {
+    let start = |host: &crate::running::hosts::Host, kind: Kind| {
         let mut command = host.command(&ground.stage.command);
         command.args(["probe", kind.name(), &bound.address.to_string(), &SEGMENT.to_string()]);
         command.args(lengths);

@@ -4,14 +4,14 @@
 
 use super::ground::Ground;
 use super::machine::Exchange;
-use crate::figures::{Figures, Line, Measure, beside};
-use crate::hosts::Host;
-use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::native::{Figure, Strategy};
-use crate::pair::{Pair, Running};
+use crate::output::figures::{Figures, Line, Measure, beside};
 use crate::registered;
-use crate::workload::next_port;
+use crate::running::hosts::Host;
+use crate::running::interrupt;
+use crate::running::pair::{Pair, Running};
+use crate::running::workload::next_port;
 use anyhow::Result;
 use clap::ValueEnum;
 use pagewire_nic::PathChoice;

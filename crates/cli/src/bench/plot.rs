@@ -1,7 +1,7 @@
 //! The figures as pictures: one SVG file for each benchmark and path, both axes logarithmic.
 
 use crate::chart::{Axis, CURVES, Curve, Drawing, Picture, Unit};
-use crate::figures::Line;
+use crate::output::figures::Line;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 //!
 //! The work is done by the helper program `queue_pairs` (benches/queue_pairs.c), a plain verbs program.
 
-use crate::figures::{Figures, Line};
-use crate::helper::{Helper, Rights};
-use crate::interrupt;
-use crate::stage::Stage;
+use crate::output::figures::{Figures, Line};
+use crate::running::helper::{Helper, Rights};
+use crate::running::interrupt;
+use crate::running::stage::Stage;
 use anyhow::Result;
 use pagewire_nic::PathChoice;
 use serde::Deserialize;

@@ -2,10 +2,10 @@
 //!
 //! The work is done by the helper program `registration` (benches/registration.c), a plain verbs program.
 
-use crate::figures::{Line, median};
-use crate::helper::{Helper, Point, Rights, points};
-use crate::interrupt;
-use crate::stage::Stage;
+use crate::output::figures::{Line, median};
+use crate::running::helper::{Helper, Point, Rights, points};
+use crate::running::interrupt;
+use crate::running::stage::Stage;
 use anyhow::Result;
 
 /// The helper program.

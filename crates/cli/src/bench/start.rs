@@ -1,9 +1,9 @@
 //! How much later a program begins that `pagewire run` starts.
 
-use crate::figures::{Figures, Line, median};
-use crate::hosts::Host;
-use crate::interrupt;
-use crate::stage::Stage;
+use crate::output::figures::{Figures, Line, median};
+use crate::running::hosts::Host;
+use crate::running::interrupt;
+use crate::running::stage::Stage;
 use anyhow::{Context, Result};
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -4,7 +4,7 @@
 //! The work is done by the helper program `targets` (benches/targets.c), a plain verbs program.
 
 use super::ground::Ground;
-use crate::helper::{Helper, Rights};
+use crate::running::helper::{Helper, Rights};
 use anyhow::Result;
 use serde::Deserialize;
 

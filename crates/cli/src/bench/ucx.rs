@@ -1,10 +1,10 @@
 //! The peer UCX, by its own ucx_perftest, where it is installed.
 
 use super::ground::Ground;
-use crate::hosts::{Host, INTERFACE};
-use crate::install::{find_program, is_executable};
 use crate::limits::PROBE_PATIENCE;
-use crate::pair::{Pair, Running};
+use crate::running::hosts::{Host, INTERFACE};
+use crate::running::install::{find_program, is_executable};
+use crate::running::pair::{Pair, Running};
 use anyhow::{Result, bail};
 use pagewire_nic::PathChoice;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The request to a process to save its regions now.
 
 use crate::explain::{Silence, checkpoint, titled};
-use crate::report::printable;
-use crate::table::Table;
+use crate::output::report::printable;
+use crate::output::table::Table;
 use anyhow::Result;
 use serde_json::Value;
 use std::io::Write;

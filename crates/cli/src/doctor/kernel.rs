@@ -2,7 +2,7 @@
 
 use super::limits::mend;
 use super::{Finding, setting};
-use crate::probe;
+use crate::running::probe;
 use rustix::process::{PTracer, PidfdFlags, getpid, pidfd_open, set_ptracer};
 
 pub(super) fn findings() -> Vec<Finding> {

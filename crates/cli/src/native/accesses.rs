@@ -16,7 +16,7 @@ mod sort;
 use super::Figure;
 use super::gathering::Gathering;
 use super::processes::{path_to_next, stay_on_one_processor};
-use crate::figures::median;
+use crate::output::figures::median;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use pagewire::{Node, RemoteRegion, Token};

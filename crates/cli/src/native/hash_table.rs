@@ -12,7 +12,7 @@ use self::scheme::Table;
 use super::gathering::Gathering;
 use super::processes::{Keys, compute, path_to_next, stay_on_one_processor};
 use super::{Figure, comparison};
-use crate::figures::median;
+use crate::output::figures::median;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use pagewire::Node;

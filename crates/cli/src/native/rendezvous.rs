@@ -5,7 +5,7 @@
 
 use super::strategy::{BUFFERS, Registrar, Strategy, sequence};
 use super::{Figure, path_of};
-use crate::figures::median;
+use crate::output::figures::median;
 use anyhow::{Context, Result, ensure};
 use pagewire::{Atomic, MappedFile, Node, Peer, Region, RemoteRegion, Rights, Token};
 use pagewire_papers::frrwp::Access;

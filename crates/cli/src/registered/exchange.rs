@@ -4,7 +4,7 @@
 //! Both processes count the steps of all trials in the same order. A step is told by a signal: word 0 of the second process, word 0 of the first.
 
 use super::{PEER_PATIENCE, allocated, lock, microseconds, print};
-use crate::figures::median;
+use crate::output::figures::median;
 use anyhow::{Context, Result};
 use pagewire::{Atomic, Node, Peer, Region, RemoteRegion, Rights, Token};
 use std::time::Instant;

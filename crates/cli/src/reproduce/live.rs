@@ -12,14 +12,14 @@ mod plans;
 mod table;
 
 use self::plans::{Along, Plan, PlannedCurve, Run};
-use crate::figures::median;
-use crate::helper::{Failure, Helper, Point, Rights, points};
-use crate::install::Installation;
-use crate::interrupt;
 use crate::limits::{LIVE_ROUNDS, LIVE_TOTAL};
-use crate::progress::Progress;
+use crate::output::figures::median;
+use crate::output::progress::Progress;
 use crate::registered;
-use crate::stage::Stage;
+use crate::running::helper::{Failure, Helper, Point, Rights, points};
+use crate::running::install::Installation;
+use crate::running::interrupt;
+use crate::running::stage::Stage;
 use anyhow::{Context, Result};
 use pagewire_nic::PathChoice;
 use pagewire_papers::{Claim, Curve, Figure, Paper, Place};
@@ -289,7 +289,7 @@ impl Measured<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::helper;
+    use crate::running::helper;
 
     /// As if each run had printed, in two rounds, for each size and percentage of its words, a value that tells where it is from.
     pub(in crate::reproduce) fn invented(paper: Paper, path: PathChoice) -> Live {

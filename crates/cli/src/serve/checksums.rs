@@ -2,8 +2,8 @@
 
 use super::files::ServedFile;
 use super::lock;
-use crate::directory::hexadecimal;
 use crate::limits::{CHECKSUM_PIECE, CHECKSUM_TICK, CHECKSUMS};
+use crate::running::directory::hexadecimal;
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;

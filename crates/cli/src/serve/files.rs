@@ -2,8 +2,8 @@
 
 use super::lock;
 use crate::arguments::ServeArguments;
-use crate::directory::{Entry, hexadecimal, is_good_name};
 use crate::limits::SERVED_FILES;
+use crate::running::directory::{Entry, hexadecimal, is_good_name};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use sha2::{Digest, Sha256};

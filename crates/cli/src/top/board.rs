@@ -5,7 +5,7 @@ use super::measures::Measure;
 use super::rates::{Rates, Readings};
 use crate::explain::{Listener, Silence};
 use crate::limits::TOP_HISTORY;
-use crate::report::ProcessReport;
+use crate::output::report::ProcessReport;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -237,7 +237,7 @@ impl Board {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::report;
+    use crate::output::report;
 
     /// The answer of a process to the look at so many seconds from `start`.
     pub fn answer(start: Instant, number: u32, lines: &str, seconds: f64) -> Answer {

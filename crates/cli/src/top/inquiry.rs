@@ -2,7 +2,7 @@
 
 use crate::explain::{Listener, Silence, listening};
 use crate::limits::TOP_ASKED_AT_ONCE;
-use crate::report::ProcessReport;
+use crate::output::report::ProcessReport;
 use anyhow::Result;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;

@@ -165,7 +165,7 @@ pub fn short_time(nanoseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report;
+    use crate::output::report;
     use crate::top::rates::Readings;
     use std::time::Duration;
 

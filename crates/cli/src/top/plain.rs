@@ -3,8 +3,8 @@
 use super::board::{Board, Watched};
 use super::measures::{Measure, fault_latency, short, short_time};
 use super::rates::Group;
-use crate::table::{Table, bad};
-use crate::watched::Watch;
+use crate::output::table::{Table, bad};
+use crate::output::watched::Watch;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -3,7 +3,7 @@
 //! Counters are known by no list: every number in a report is one, but for those that name something or say how much there is now.
 //! They stand in groups (the process, each queue pair, each entry of a list such as its devices), which may begin and end.
 
-use crate::report::ProcessReport;
+use crate::output::report::ProcessReport;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -176,7 +176,7 @@ fn sum_of(rates: &BTreeMap<String, f64>, names: &[&str]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report;
+    use crate::output::report;
     use proptest::prelude::*;
 
     fn readings(lines: &str, seconds: f64) -> Readings {

@@ -4,7 +4,7 @@ use super::board::{Board, Key, Order, Past, Watched};
 use super::measures::{Measure, fault_latency, short, short_time};
 use super::plain::queue_pair_cells;
 use crate::limits::TOP_HISTORY;
-use crate::watched::{COLUMNS, SHOWN_PAGES, Watch};
+use crate::output::watched::{COLUMNS, SHOWN_PAGES, Watch};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

@@ -23,7 +23,7 @@ impl Bars {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
-            bar.set_message(crate::report::printable(name));
+            bar.set_message(crate::output::report::printable(name));
             bar
         }))
     }

@@ -1,7 +1,7 @@
 //! The checksum of a transfer, computed in a thread of its own while pieces come and go. It gives the buffers back.
 
-use crate::interrupt;
 use crate::limits::{TRANSFER_BUFFERS, TRANSFER_PIECE};
+use crate::running::interrupt;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -72,6 +72,6 @@ impl Hasher {
     pub(super) fn finish(self) -> Result<String> {
         drop(self.pieces);
         let hash = self.thread.join().ok().context("the thread of the checksum failed")?;
-        Ok(crate::directory::hexadecimal(&hash.finalize()))
+        Ok(crate::running::directory::hexadecimal(&hash.finalize()))
     }
 }

@@ -2,8 +2,8 @@
 
 use super::bars::Bar;
 use super::hasher::Hasher;
-use crate::interrupt;
 use crate::limits::{TRANSFER_PATIENCE, TRANSFER_PIECE, TRANSFER_TICK, TRANSFER_WINDOW};
+use crate::running::interrupt;
 use anyhow::{Result, bail};
 use pagewire::Operation;
 use std::collections::VecDeque;

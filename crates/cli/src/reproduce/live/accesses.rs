@@ -2,9 +2,9 @@
 //! bench counter --scheme`, `get_logged --scheme`, `sort` and `put_bw` ([`crate::native`]), on this host.
 
 use super::jobs::{Measured, number, numbers, run_figure};
-use crate::helper::Point;
 use crate::native::accesses::{AccessScheme, Load, Workload};
-use crate::probe::Kind;
+use crate::running::helper::Point;
+use crate::running::probe::Kind;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use pagewire_nic::PathChoice;

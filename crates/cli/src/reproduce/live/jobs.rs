@@ -1,9 +1,9 @@
 //! Figures of jobs of several processes of this command, on this host.
 
-use crate::helper::{Failure, Point};
 use crate::native::Figure;
-use crate::probe::Kind;
 use crate::registered::run_job;
+use crate::running::helper::{Failure, Point};
+use crate::running::probe::Kind;
 use anyhow::{Context, Result};
 use pagewire_nic::PathChoice;
 

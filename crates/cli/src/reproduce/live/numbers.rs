@@ -6,7 +6,7 @@ mod registered;
 
 use super::Measured;
 use super::plans::NTO;
-use crate::figures::median;
+use crate::output::figures::median;
 use pagewire_papers::{Claim, Place};
 
 type Formula = fn(&Measured) -> Option<f64>;

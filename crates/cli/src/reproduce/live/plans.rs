@@ -4,7 +4,7 @@ mod active;
 mod registered;
 
 use super::Pages;
-use crate::helper::Point;
+use crate::running::helper::Point;
 use pagewire_nic::{FaultHandling, PageIn, PathChoice};
 use pagewire_papers::{Paper, Place};
 

@@ -2,9 +2,9 @@
 //! processes are those of `pagewire bench hashtable` ([`crate::native::hash_table`]).
 
 use super::jobs::{Measured, number, numbers, run_figure};
-use crate::helper::Point;
 use crate::native::hash_table::{Load, Operation, TableScheme};
-use crate::probe::Kind;
+use crate::running::helper::Point;
+use crate::running::probe::Kind;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use pagewire_nic::PathChoice;
@@ -93,7 +93,11 @@ fn load(scheme: TableScheme, percent: u64, inserts: u64) -> Load {
     Load::plain(Operation::Insert, scheme, cells(percent as f64 / 100.0, inserts), inserts, 1)
 }
 
-fn once(path: PathChoice, load: &Load, processes: u64) -> Result<Result<f64, crate::helper::Failure>> {
+fn once(
+    path: PathChoice,
+    load: &Load,
+    processes: u64,
+) -> Result<Result<f64, crate::running::helper::Failure>> {
     run_figure((Kind::HashTable, &load.operands()), path, processes)
 }
 
@@ -102,7 +106,10 @@ fn point(processes: u64, percent: u64, rate: f64) -> Point {
 }
 
 /// Nanoseconds between two inserts of a process by AA-Poll without computation. They are measured once in this command: all ratios are of the same.
-fn insert_of_active(path: PathChoice, processes: u64) -> Result<Result<f64, crate::helper::Failure>> {
+fn insert_of_active(
+    path: PathChoice,
+    processes: u64,
+) -> Result<Result<f64, crate::running::helper::Failure>> {
     static KNOWN: Mutex<BTreeMap<(&str, u64), f64>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(insert) = known.get(&(path.name(), processes)) {

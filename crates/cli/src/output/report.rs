@@ -4,8 +4,8 @@
 //! of `PAGEWIRE_STATS` each process is one line, its connections stand in the field `connections`.
 
 use crate::limits::STATISTICS_BYTES;
-use crate::table::{Table, heading};
-use crate::watched::Watch;
+use crate::output::table::{Table, heading};
+use crate::output::watched::Watch;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::install::{Installation, LIBRARY, MALLOC_LIBRARY, OTHER_NAMES};
-use crate::preload;
+use crate::running::install::{Installation, LIBRARY, MALLOC_LIBRARY, OTHER_NAMES};
+use crate::running::preload;
 use pagewire_checkpoint::CheckpointChoice;
 use pagewire_nic::{PageIn, PathChoice};
 use std::ffi::{OsStr, OsString};

@@ -1,9 +1,9 @@
 //! One verbs program at both ends of a connection: the server on one host, the client on another or the same.
 
-use crate::hosts::Host;
-use crate::pair::{Pair, run_pair};
-use crate::report::{self, ProcessReport};
-use crate::stage::Stage;
+use crate::output::report::{self, ProcessReport};
+use crate::running::hosts::Host;
+use crate::running::pair::{Pair, run_pair};
+use crate::running::stage::Stage;
 use anyhow::{Context, Result};
 use pagewire_nic::PathChoice;
 use std::fs;

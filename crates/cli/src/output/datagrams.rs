@@ -115,7 +115,7 @@ pub fn round_trip(address: Ipv4Addr, segment: usize, [there, back]: [usize; 2]) 
             _ => ensure!(measuring.is_none() && begun.elapsed() < PATIENCE, "a datagram was lost"),
         }
     }
-    crate::figures::median(&mut times).context("no round trip ended")
+    crate::output::figures::median(&mut times).context("no round trip ended")
 }
 
 /// Sends to who receives at `address` for as long as it lives.

@@ -202,7 +202,7 @@ impl fmt::Display for Place {
         } else {
             write!(f, "{}:{}", self.host, self.port)?;
         }
-        self.name.as_ref().map_or(Ok(()), |name| write!(f, ":{}", crate::report::printable(name)))
+        self.name.as_ref().map_or(Ok(()), |name| write!(f, ":{}", crate::output::report::printable(name)))
     }
 }
 
@@ -290,7 +290,7 @@ impl Client {
             .with_context(|| format!("the server at {} does not answer", self.server))?;
         match serde_json::from_slice(&line) {
             Ok(Reply::Refused { why }) => {
-                bail!(ServerRefusal(format!("{}: {}", self.server, crate::report::printable(&why))))
+                bail!(ServerRefusal(format!("{}: {}", self.server, crate::output::report::printable(&why))))
             }
             Ok(reply) => Ok(reply),
             Err(_) => bail!("what answers at {} is no 'pagewire serve' of this version", self.server),

@@ -1,7 +1,7 @@
 //! What a process tells of accesses to its regions (`pagewire run --watch`): how many there were, and the pages with the most.
 
-use crate::report::{self, ProcessReport};
-use crate::table::Table;
+use crate::output::report::{self, ProcessReport};
+use crate::output::table::Table;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! Figures of Pagewire beside those of peers, measured in turn.
 
-use crate::interrupt;
+use crate::running::interrupt;
 use anyhow::Result;
 use serde::Serialize;
 

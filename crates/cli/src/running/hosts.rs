@@ -7,9 +7,9 @@
 //! put around both (one around both, so that they share it: two would refuse each other cross-memory attach), and
 //! programs run there without capabilities. Either way their locked-memory limit is 0.
 
-use crate::install::find_program;
 use crate::limits::HOSTS_PATIENCE;
-use crate::pair::Running;
+use crate::running::install::find_program;
+use crate::running::pair::Running;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;

@@ -1,12 +1,12 @@
 //! Real tries that need a second process: this command starts itself once more, as `pagewire probe KIND`.
 
-use crate::datagrams;
 use crate::limits::PROBE_PATIENCE;
 use crate::native::Strategy;
 use crate::native::accesses;
 use crate::native::hash_table::{self, Load};
-use crate::pair::Running;
+use crate::output::datagrams;
 use crate::registered;
+use crate::running::pair::Running;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nix::sched::CloneFlags;

@@ -1,9 +1,9 @@
 //! The helper programs of an installation: plain verbs programs (benches/*.c), each of which makes both ends on this host.
 
-use crate::hosts::Host;
 use crate::limits::BENCH_RUN;
-use crate::pair::Running;
-use crate::stage::Stage;
+use crate::running::hosts::Host;
+use crate::running::pair::Running;
+use crate::running::stage::Stage;
 use anyhow::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;

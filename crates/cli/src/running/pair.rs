@@ -1,7 +1,7 @@
 //! Running other people's programs, one or a server and its client, in bounded time.
 
-use crate::interrupt;
 use crate::limits::{LISTEN_PATIENCE, OUTPUT_BYTES, OUTPUT_PATIENCE};
+use crate::running::interrupt;
 use anyhow::{Context, Result};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, killpg};

@@ -4,9 +4,9 @@
 //! Nobody but the caller can make, replace or remove files in it: a link in the place of one would have programs write to, or
 //! the caller read, what it points to.
 
-use crate::hosts::{Host, NOBODY, programs_become_nobody};
-use crate::install::Installation;
-use crate::pair::Running;
+use crate::running::hosts::{Host, NOBODY, programs_become_nobody};
+use crate::running::install::Installation;
+use crate::running::pair::Running;
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
