@@ -335,7 +335,7 @@ class DurableTables(Alone):
             self.assertEqual((table.volume().checkpoints, table.volume().elements), (before + 1, 1))
             ticket = table.ticket()
             self.assertRaises(ValueError, table.readmit, 0, b"short")
-            self.refused(ErrorCode.SYSTEM, lambda: table.readmit(0, ticket))
+            self.refused(ErrorCode.ARGUMENT, lambda: table.readmit(0, ticket))
         self.assertRaises(ValueError, table.ticket)
         self.refused(ErrorCode.ARGUMENT, lambda: self.node.restart_hash_table(10, durable, 1, [ticket]))
         self.assertRaises(ValueError, self.node.restart_hash_table, 10, durable, 0, [b"short"])
@@ -345,7 +345,7 @@ class DurableTables(Alone):
         self.refused(ErrorCode.ARGUMENT, operations)
         self.refused(ErrorCode.SYSTEM, lambda: self.node.hash_table(10, durable=pagewire.Durable("/proc/none")))
         self.assertRaises(ValueError, self.node.hash_table, 10, durable=pagewire.Durable("a\0b"))
-        self.refused(ErrorCode.SYSTEM, self.node.hash_table(10).checkpoint)
+        self.refused(ErrorCode.ARGUMENT, self.node.hash_table(10).checkpoint)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 mod other;
 
 use other::on_each_path;
-use pagewire::access_log::{LoggedOperation, PageAttributes, PageFlags};
+use pagewire::access_log::{LoggedOperation, PageAttributes, PageFlags, RecordFlags};
 use pagewire::{Failure, Node, Region, RemoteRegion, Rights, Rule, Side};
 use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
 
@@ -61,13 +61,18 @@ fn access(world: &World, kind: Kind) -> Seen {
     };
     let mut access_log = Vec::new();
     log.poll(|access| {
+        if access.was_repeated() {
+            return;
+        }
         assert_eq!((access.offset_from(table.address()), access.length()), (Some(8), 8));
         assert_eq!(access.user_domain(), log.user_domain());
         assert!(access.is_first() && access.is_last() && !access.may_have_written());
         let bytes = access.bytes().to_vec();
         access_log.push((access.operation(), access.was_refused(), access.was_redirected(), bytes));
     });
-    let fault_log = owner.take_logged_faults().0.len();
+    // The network may have repeated a get, as one of this host does where no thread has a processor for a while.
+    let (faults, _) = owner.take_logged_faults();
+    let fault_log = faults.iter().filter(|fault| !fault.flags.contains(RecordFlags::REPEATED)).count();
     Seen { succeeds, reaches_memory: table.get(1).unwrap() != 0x11, access_log, fault_log }
 }
 

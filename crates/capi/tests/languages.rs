@@ -93,6 +93,9 @@ impl Crate {
             while !whole.ends_with(';') {
                 whole += lines.next().expect("a use ends");
             }
+            if let Some(module) = self.reexported_module(&whole) {
+                return self.take_module(&module);
+            }
             let names = whole.split(['{', '}', ',', ':', ';', ' ']).filter(|name| is_word(name));
             let (types, others): (Vec<_>, Vec<_>) =
                 names.partition(|name| name.starts_with(char::is_uppercase));
@@ -107,6 +110,13 @@ impl Crate {
             let kind = ["struct ", "enum ", "trait "].into_iter().find_map(|kind| item.strip_prefix(kind));
             self.types.extend(kind.map(|name| first_word(name).to_owned()));
         }
+    }
+
+    /// The file of a module that `lib.rs` makes public by `use`.
+    fn reexported_module(&self, item: &str) -> Option<PathBuf> {
+        let path = item.strip_prefix("use ")?.strip_suffix(';')?;
+        let file = self.source.join(path.replace("::", "/")).with_extension("rs");
+        file.exists().then_some(file)
     }
 
     /// The public methods of its types in a file. Implementations begin in the first column, as rustfmt has them.

@@ -18,7 +18,7 @@ pub struct NetworkDevice {
     pub index: u32,
     /// `IFF_UP`: switched on.
     pub is_up: bool,
-    /// `IFF_RUNNING`: it has a carrier.
+    /// `IFF_LOWER_UP`: it has a carrier.
     pub has_carrier: bool,
     /// Bytes of the largest IP datagram.
     pub mtu: u32,

@@ -21,7 +21,7 @@ pub struct InterfaceAddress {
     pub name: String,
     /// `IFF_UP`: switched on.
     pub is_up: bool,
-    /// `IFF_RUNNING`: it has a carrier.
+    /// `IFF_LOWER_UP`, by which a kernel's RoCE device takes its port for active. `IFF_RUNNING` follows it up to a second later.
     pub has_carrier: bool,
     pub is_loopback: bool,
     pub address: Option<IpAddr>,
@@ -47,7 +47,7 @@ fn by_netlink() -> io::Result<Vec<InterfaceAddress>> {
     let entries = getifaddrs()?;
     let found = entries.map(|entry| InterfaceAddress {
         is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
-        has_carrier: entry.flags.contains(InterfaceFlags::IFF_RUNNING),
+        has_carrier: entry.flags.contains(InterfaceFlags::IFF_LOWER_UP),
         is_loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
         address: entry.address.as_ref().and_then(ip_of),
         mac: entry
@@ -80,6 +80,7 @@ fn by_ioctl() -> io::Result<Vec<InterfaceAddress>> {
         let Ok(flags) = flags_of(&socket, &name) else { continue };
         let entry = InterfaceAddress {
             is_up: flags & libc::IFF_UP != 0,
+            // The ioctl has no bit for IFF_LOWER_UP.
             has_carrier: flags & libc::IFF_RUNNING != 0,
             is_loopback: flags & libc::IFF_LOOPBACK != 0,
             address: None,

@@ -229,7 +229,11 @@ mod tests {
             or_abort(|| panic!("a defect"));
         }
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "process::tests::a_nic_that_fails_is_told_and_ends_the_process", "--nocapture"])
+            .args([
+                "--exact",
+                "runtime::process::tests::a_nic_that_fails_is_told_and_ends_the_process",
+                "--nocapture",
+            ])
             .env(INSIDE, "yes")
             .output()
             .unwrap();
