@@ -1,5 +1,6 @@
 //! Native connections: what is under way on them, and what their memory must hold. `natives.rs` plays them.
 
+use super::natives::logged::Logged;
 use pagewire::Tag;
 use pagewire::tables::{NodeAddress, Opening, Releases, Writes};
 use pagewire_fabric::Fabric;
@@ -47,6 +48,8 @@ pub struct Native<F: Fabric> {
     pub requests: [HashMap<u64, Of>; 2],
     pub transfers: HashMap<u64, Transfer>,
     pub conditional: Conditional<F>,
+    /// A second region on the owner's memory, whose accesses are logged.
+    pub logged: Option<Logged<F>>,
     pub next: u64,
 }
 
@@ -61,6 +64,7 @@ impl<F: Fabric> Native<F> {
             requests: [HashMap::new(), HashMap::new()],
             transfers: HashMap::new(),
             conditional: Conditional::new(parties),
+            logged: None,
             next: 1,
         }
     }
@@ -160,7 +164,9 @@ pub struct Transfer {
     pub word: [u64; 2],
     /// The owner has seen the signal.
     pub is_seen: bool,
-    /// Its bytes go by a key that no region has.
+    /// By the key of the logged region.
+    pub is_logged: bool,
+    /// Its bytes go by a key that no region has, or to a page that refuses.
     pub is_refused: bool,
     /// The first of its requests has ended, refused.
     pub failed: bool,

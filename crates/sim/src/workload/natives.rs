@@ -5,6 +5,7 @@
 
 mod conditional;
 mod link;
+pub(super) mod logged;
 mod transfers;
 
 use super::driver::Workload;
@@ -82,6 +83,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 return Ok(active);
             }
         }
+        active |= self.read_log(native)?;
         self.look_at_signals(native)?;
         active |= self.run_timers(native)?;
         if posting && has_space && self.native_random.bool() {
@@ -120,6 +122,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         side: usize,
         completion: &Completion,
     ) -> Result<(), Violation> {
+        if let Some(logged) = &mut native.logged {
+            logged.ended(completion.wr_id, completion.status != Status::Flushed);
+        }
         if completion.status != Status::Success {
             return self.native_failed(native, side, completion);
         }
@@ -168,6 +173,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 );
             }
         }
+        self.drop_logged(native)?;
         self.conditional_lost(native)?;
         native.transfers.clear();
         native.requests = [HashMap::new(), HashMap::new()];
@@ -176,8 +182,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     /// Compares the slots of the owners that no operation changes.
     pub(super) fn audit_natives(&mut self) -> Result<(), Violation> {
-        let natives = std::mem::take(&mut self.natives);
-        let found = natives.iter().try_for_each(|native| {
+        let mut natives = std::mem::take(&mut self.natives);
+        let found = natives.iter_mut().try_for_each(|native| {
+            if native.link.is_some() && self.lives(native) {
+                self.audit_log(native)?;
+            }
+            let native = &*native;
             let free = native.slots[OWNER].free();
             free.into_iter().filter(|_| native.link.is_some() && self.lives(native)).try_for_each(|slot| {
                 let memory = self.slot(native, OWNER, slot);

@@ -3,7 +3,8 @@
 use crate::workload::driver::Workload;
 use crate::workload::lifecycle::{address_of, rights};
 use crate::workload::native::{
-    FIRST, Link, MESSAGE, MESSAGES, NATIVE, Native, OWNER, Of, RECEIVES, SLOT, SLOTS, Side, Slots, WORD,
+    CALLER, FIRST, Link, MESSAGE, MESSAGES, NATIVE, Native, OWNER, Of, RECEIVES, SLOT, SLOTS, Side, Slots,
+    WORD,
 };
 use crate::workload::post::INLINE;
 use crate::workload::{Stage, Violation, pattern};
@@ -41,6 +42,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             self.parties[side.party].program_writes(side.address, &bytes);
         }
         native.link = Some(Link { sides });
+        self.make_logged(native)?;
         native.slots = [Slots::default(), Slots::default()];
         native.shadow = (0..SLOTS).map(|slot| self.slot(native, OWNER, slot)).collect();
         for side in 0..2 {
@@ -196,6 +198,13 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             solicited: false,
             destination: None,
         };
+        if let Some(logged) = native.logged.as_mut().filter(|_| side == CALLER) {
+            let length = match &data {
+                Data::Segments(segments) => segments.iter().map(|segment| u64::from(segment.length)).sum(),
+                Data::Inline(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+            };
+            logged.note(wr_id, &operation, length);
+        }
         let queue_pair = &link.sides[side].queue_pair;
         let posted = match is_linked {
             true => queue_pair.post_linked(&request),

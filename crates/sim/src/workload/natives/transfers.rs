@@ -1,5 +1,6 @@
 //! Put, get, and put with signal.
 
+use super::logged::{Logged, REFUSING};
 use crate::workload::driver::Workload;
 use crate::workload::native::{CALLER, DATA, Kind, Native, OWNER, Of, SLOT, Transfer, WORD};
 use crate::workload::{Stage, Violation, pattern};
@@ -31,6 +32,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             _ => Kind::Add,
         };
         let is_refused = random.u32(0..4) == 0;
+        let is_logged = native.logged.is_some() && random.bool();
         let after = match kind {
             _ if is_refused => before,
             Kind::Put | Kind::Get => before,
@@ -47,8 +49,17 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let first = if kind == Kind::Get { pattern::of(!id, length as usize) } else { bytes.clone() };
         self.fill_slot(native, CALLER, (own, 0), &first);
         let (slots, word) = ([own, there], [before, after]);
-        let transfer =
-            Transfer { kind, slots, offset, bytes, word, is_seen: false, is_refused, failed: false };
+        let transfer = Transfer {
+            kind,
+            slots,
+            offset,
+            bytes,
+            word,
+            is_seen: false,
+            is_logged,
+            is_refused,
+            failed: false,
+        };
         self.post_transfer(native, id, &transfer)?;
         native.transfers.insert(id, transfer);
         Ok(true)
@@ -64,9 +75,14 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let ((here, local), (target, key)) =
             (self.place_of(native, CALLER, own), self.place_of(native, OWNER, there));
         let address = target + offset;
-        // No region has this key: it was revoked, or made up.
-        let good_key = key;
-        let key = if transfer.is_refused { !key } else { key };
+        let good_key = native.logged.as_ref().filter(|_| transfer.is_logged).map_or(key, Logged::key);
+        let (address, key) = match (transfer.is_refused, transfer.is_logged) {
+            (false, _) => (address, good_key),
+            // The page refuses.
+            (true, true) => (self.place_of(native, OWNER, 0).0 + REFUSING + offset, good_key),
+            // No region has this key: it was revoked, or made up.
+            (true, false) => (address, !key),
+        };
         let operation = match kind {
             Kind::Get => SendOperation::Read { address, key },
             _ => SendOperation::Write { address, key },

@@ -1,0 +1,178 @@
+//! A second region on an owner's memory, whose pages have attributes: accesses by its key are logged or refused, and the log counts each once,
+//! whatever the network does (PAPERS AA-2 to AA-4, AA-10).
+
+use crate::workload::driver::Workload;
+use crate::workload::native::{NATIVE, Native, OWNER};
+use crate::workload::party::Party;
+use crate::workload::{Stage, Violation};
+use pagewire_fabric::Fabric;
+use pagewire_nic::{
+    AccessLog, AccessLogInit, Error, LoggedOperation, MemoryRegion, Next, PageAttributes, PageFlags,
+    RecordFlags, SendOperation,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const PAGE: u64 = 4096;
+/// From here on accesses by the key are refused. Before it all are permitted.
+pub const REFUSING: u64 = NATIVE - PAGE;
+/// Bytes of the ring of a source: shorter than what is under way, so that accesses wait for the reader.
+const RING: usize = 4096;
+
+/// An access as the log tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Access {
+    operation: LoggedOperation,
+    is_refused: bool,
+}
+
+/// Accesses, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    accesses: u64,
+    bytes: u64,
+}
+
+/// The region, its log, and what was counted.
+pub struct Logged<F: Fabric> {
+    region: Arc<MemoryRegion<F>>,
+    log: AccessLog<F>,
+    address: u64,
+    /// Requests under way by its key, and how many bytes each accesses.
+    requests: HashMap<u64, (Access, u64)>,
+    expected: HashMap<Access, Counts>,
+    seen: HashMap<Access, Counts>,
+}
+
+impl<F: Fabric> Logged<F> {
+    /// On the memory of a native connection, at this address of its owner.
+    pub fn new(owner: &Party<F>, address: u64) -> Result<Logged<F>, Error> {
+        let region = owner.register(address, NATIVE)?;
+        let log = region.make_access_log(&AccessLogInit { sources: 2, bytes: RING, is_ordered: true })?;
+        let table = region.make_attributes(address..address + NATIVE)?;
+        let logs = PageFlags::LOG_READ | PageFlags::LOG_WRITE | PageFlags::TO_ACCESS_LOG;
+        for (pages, flags) in
+            [(0..REFUSING, PageFlags::READ | PageFlags::WRITE | logs), (REFUSING..NATIVE, logs)]
+        {
+            let attributes = PageAttributes { flags, user_domain: log.user_domain() };
+            let set = table.set(pages, attributes);
+            set.map_err(|_| Error::InvalidArgument("the attributes cannot be set"))?;
+        }
+        region.set_attributes(Some(&table))?;
+        let (requests, expected, seen) = Default::default();
+        Ok(Logged { region, log, address, requests, expected, seen })
+    }
+
+    pub fn key(&self) -> u32 {
+        self.region.rkey()
+    }
+
+    /// Notes a request by this key.
+    pub fn note(&mut self, request: u64, operation: &SendOperation, length: u64) {
+        let (operation, address, length) = match *operation {
+            SendOperation::Read { address, key } if key == self.key() => {
+                (LoggedOperation::Read, address, length)
+            }
+            SendOperation::Write { address, key } if key == self.key() => {
+                (LoggedOperation::Write, address, length)
+            }
+            SendOperation::FetchAdd { address, key, .. } if key == self.key() => {
+                (LoggedOperation::FetchAdd, address, 8)
+            }
+            _ => return,
+        };
+        let is_refused = address >= self.address + REFUSING;
+        self.requests.insert(request, (Access { operation, is_refused }, length));
+    }
+
+    /// A request has completed: done or refused, or flushed behind one that was.
+    pub fn ended(&mut self, request: u64, is_executed: bool) {
+        let Some((access, bytes)) = self.requests.remove(&request) else { return };
+        if is_executed {
+            add(&mut self.expected, access, 1, bytes);
+        }
+    }
+
+    /// Reads the log.
+    pub fn read(&mut self) -> Result<bool, String> {
+        let (mut data, mut active) = (Vec::new(), false);
+        loop {
+            match self.log.next(&mut data) {
+                Next::Record(record, receipt) => {
+                    self.log.handled(receipt);
+                    active = true;
+                    if record.flags.contains(RecordFlags::REPEATED) {
+                        continue;
+                    }
+                    if record.flags.contains(RecordFlags::MAY_HAVE_WRITTEN) {
+                        return Err(format!("a living source left {record:?}"));
+                    }
+                    let is_refused = record.flags.contains(RecordFlags::REFUSED);
+                    let access = Access { operation: record.operation, is_refused };
+                    let begins = u64::from(record.flags.contains(RecordFlags::FIRST));
+                    add(&mut self.seen, access, begins, record.length.into());
+                }
+                Next::Corrupt(source) => return Err(format!("the ring of source {source} is damaged")),
+                Next::Empty | Next::InFlight => return Ok(active),
+            }
+        }
+    }
+
+    /// Compares what the log has with what has ended, once nothing is under way.
+    fn compare(&mut self) -> Result<(), String> {
+        self.read()?;
+        match self.requests.is_empty() && self.seen != self.expected {
+            true => Err(format!("its log has {:?} of {:?}", self.seen, self.expected)),
+            false => Ok(()),
+        }
+    }
+}
+
+fn add(to: &mut HashMap<Access, Counts>, access: Access, accesses: u64, bytes: u64) {
+    let counts = to.entry(access).or_default();
+    counts.accesses += accesses;
+    // A refused access has moved none: its record says what was asked for, as far as it is in the page.
+    counts.bytes += if access.is_refused { 0 } else { bytes };
+}
+
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+    /// Some connections have a logged region.
+    pub(super) fn make_logged(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+        if !self.native_random.bool() {
+            return Ok(());
+        }
+        let (address, _) = self.place_of(native, OWNER, 0);
+        let party = native.parties[OWNER];
+        match Logged::new(&self.parties[party], address) {
+            Ok(logged) => native.logged = Some(logged),
+            Err(error) if self.stage.is_alive(party) => {
+                return Err(self.native_violation(native, format!("a log cannot be made: {error}")));
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The owner reads the log of a connection.
+    pub(super) fn read_log(&self, native: &mut Native<F>) -> Result<bool, Violation> {
+        let read = native.logged.as_mut().map_or(Ok(false), Logged::read);
+        read.map_err(|what| self.native_violation(native, what))
+    }
+
+    /// The log of a connection has each access once.
+    pub(super) fn audit_log(&self, native: &mut Native<F>) -> Result<(), Violation> {
+        let compared = native.logged.as_mut().map_or(Ok(()), Logged::compare);
+        compared.map_err(|what| self.native_violation(native, what))
+    }
+
+    /// The connection has ended: what is counted of it is over.
+    pub(super) fn drop_logged(&self, native: &mut Native<F>) -> Result<(), Violation> {
+        let Some(logged) = native.logged.take() else { return Ok(()) };
+        let party = native.parties[OWNER];
+        if !self.stage.is_alive(party) || self.parties[party].dead {
+            return Ok(());
+        }
+        self.patiently(party, || logged.region.deregister())
+            .map_err(|error| self.native_violation(native, format!("a region cannot end: {error}")))
+    }
+}
