@@ -193,7 +193,7 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
     pub fn begin(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Segment> {
         let located = self.locate(request, fault);
         let Located { segment, window, residency } =
-            located.map_err(|withheld| self.services.given_up(withheld, fault))?;
+            located.map_err(|error| self.services.given_up(error, fault))?;
         let admitted = self.services.admit(residency, request, (&[segment], window), fault);
         if admitted.is_err() {
             self.release();
@@ -339,7 +339,7 @@ impl<F: Fabric> Services<F> {
                 }
                 Ok(())
             };
-            claim_piece().map_err(|withheld| self.given_up(withheld, fault))?;
+            claim_piece().map_err(|error| self.given_up(error, fault))?;
         }
         let residency = self.fabric.memory().residency(&access.segments);
         // Without a piece there is nothing to wait for.
@@ -362,13 +362,13 @@ impl<F: Fabric> Services<F> {
             let (segment, window) = self.locate(mr_entry, request, request.piece()?)?;
             Ok((segment, *window, self.claim(request.by, window)?))
         };
-        let (segment, window, claim) = claim_piece().map_err(|withheld| self.given_up(withheld, fault))?;
+        let (segment, window, claim) = claim_piece().map_err(|error| self.given_up(error, fault))?;
         let residency = self.fabric.memory().residency_at(segment, moment, seen);
         match self.admit(residency, request, (&[segment], window), fault) {
             Ok(()) => Ok((segment, claim)),
-            Err(withheld) => {
+            Err(error) => {
                 self.own_hazards.release(claim);
-                Err(withheld)
+                Err(error)
             }
         }
     }
@@ -397,10 +397,10 @@ impl<F: Fabric> Services<F> {
 
     /// An access that will never be made ends its wait.
     #[cold]
-    fn given_up(&self, withheld: AccessError, fault: &mut FaultState) -> AccessError {
-        if matches!(withheld, AccessError::Refused(_)) {
+    fn given_up(&self, error: AccessError, fault: &mut FaultState) -> AccessError {
+        if matches!(error, AccessError::Refused(_)) {
             self.end_wait_if_any(fault);
         }
-        withheld
+        error
     }
 }

@@ -148,7 +148,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
         let plan = match self.plan(transfer.remote, transfer.length.into(), need) {
             Ok(plan) => plan,
-            Err(withheld) => return self.execute_otherwise(withheld, transfer, bytes),
+            Err(error) => return self.execute_otherwise(error, transfer, bytes),
         };
         let moment = self.services.fabric.memory().moment();
         self.reach(&plan, moment)?;
@@ -163,13 +163,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[inline(never)] // Transfers are to carry nothing of it.
     fn execute_otherwise(
         &mut self,
-        withheld: AccessError,
+        error: AccessError,
         transfer: &Transfer,
         bytes: Bytes<'_>,
     ) -> Outcome<()> {
-        match withheld {
+        match error {
             AccessError::Refused(Cause::Region(Refusal::Rights)) => self.execute_intercepted(transfer, bytes),
-            _ => Err(withheld),
+            _ => Err(error),
         }
     }
 
@@ -179,7 +179,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
         let plan = match self.plan_atomic(atomic) {
             Ok(plan) => plan,
-            Err(withheld) => return self.atomic_otherwise(withheld, atomic, Some(pieces)).map(|_| ()),
+            Err(error) => return self.atomic_otherwise(error, atomic, Some(pieces)).map(|_| ()),
         };
         let services = self.services;
         let memory = services.fabric.memory();
@@ -198,7 +198,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     pub fn execute_atomic_now(&mut self, atomic: &AtomicTransfer) -> Outcome<u64> {
         let plan = match self.plan_atomic(atomic) {
             Ok(plan) => plan,
-            Err(withheld) => return self.atomic_otherwise(withheld, atomic, None),
+            Err(error) => return self.atomic_otherwise(error, atomic, None),
         };
         let mut original = 0;
         self.copy(&plan, |remote, there| {
@@ -215,15 +215,15 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[cold]
     fn atomic_otherwise(
         &mut self,
-        withheld: AccessError,
+        error: AccessError,
         AtomicTransfer { remote, operation }: &AtomicTransfer,
         pieces: Option<&[ScatterGather]>,
     ) -> Outcome<u64> {
-        match withheld {
+        match error {
             AccessError::Refused(Cause::Region(Refusal::Rights)) => {
                 self.execute_atomic_intercepted(*remote, *operation, pieces)
             }
-            _ => Err(withheld),
+            _ => Err(error),
         }
     }
 

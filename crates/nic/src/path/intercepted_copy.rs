@@ -315,7 +315,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 Err(AccessError::Refused(_)) if done > before => {
                     return Err(AccessError::Wait(Reason::NoClaim));
                 }
-                Err(withheld) => return Err(withheld),
+                Err(error) => return Err(error),
             }
             let (done, sequence) = (done + piece.length(), message.sequence);
             let is_last = done == message.whole.length;

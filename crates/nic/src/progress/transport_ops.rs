@@ -147,7 +147,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             }
             Path::Udp { route, .. } => {
                 let route = *route;
-                self.send_packet(&route, header, bytes.len(), |into| {
+                self.send_packet(&route, header, (bytes.len(), Denial::Operational), |into| {
                     into.copy_from_slice(bytes);
                     Ok(())
                 })
@@ -176,12 +176,12 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         Outcome::Done(1)
     }
 
-    /// Puts a packet into the batch; `fill` writes its payload.
+    /// Puts a packet into the batch; `fill` writes its payload, or is refused with this denial.
     fn send_packet(
         &mut self,
         route: &Route,
         header: &Header,
-        payload: usize,
+        (payload, denial): (usize, Denial),
         fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
     ) -> Outcome<u32> {
         let fabric = &self.queue_pair.services.fabric;
@@ -194,7 +194,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             None => {
                 return self.wait(Reason::LinkFull);
             }
-            Some(Err(withheld)) => return self.withheld(withheld, Denial::Operational),
+            Some(Err(error)) => return self.outcome_of(error, denial),
             Some(Ok(())) => {}
         }
         self.full = !batch.fits(length);
@@ -272,13 +272,13 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         if let [_] = source.pieces {
             return match self.session.begin(&request, waits) {
                 Ok(segment) => self.transmit_segments(header, &[segment], length, source.denial),
-                Err(withheld) if is_without_right(&withheld) => self.read_intercepted(header, source),
-                Err(withheld) => self.withheld(withheld, source.denial),
+                Err(error) if is_without_right(&error) => self.read_intercepted(header, source),
+                Err(error) => self.outcome_of(error, source.denial),
             };
         }
         match queue_pair.services.begin(&request, waits) {
             Ok(access) => self.transmit_segments(header, &access.segments, length, source.denial),
-            Err(withheld) => self.withheld(withheld, source.denial),
+            Err(error) => self.outcome_of(error, source.denial),
         }
     }
 
@@ -389,19 +389,15 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         match self.qpc.path() {
             Path::Udp { route, .. } => {
                 let route = *route;
-                let outcome = self.send_packet(&route, header, length as usize, |into| {
+                self.send_packet(&route, header, (length as usize, denial), |into| {
                     memory.read(segments, into).map_err(AccessError::from)
-                });
-                match outcome {
-                    Outcome::Denied(_) => Outcome::Denied(self.unmapped(denial)),
-                    other => other,
-                }
+                })
             }
             _ => {
                 let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
                 match memory.read(segments, &mut bytes) {
                     Ok(()) => self.emit(header, &bytes),
-                    Err(_) => Outcome::Denied(self.unmapped(denial)),
+                    Err(error) => self.outcome_of(error.into(), denial),
                 }
             }
         }
@@ -421,7 +417,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         let begun = queue_pair.services.begin(&request, self.qpc.begin_access(Purpose::Request));
         let _access = match begun {
             Ok(access) => access,
-            Err(withheld) => return self.withheld(withheld, Denial::LocalProtection),
+            Err(error) => return self.outcome_of(error, Denial::LocalProtection),
         };
         let mut references: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
@@ -460,16 +456,16 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         if let ([_], Payload::Bytes([bytes])) = (target.pieces, payload) {
             let segment = match self.session.begin(&request, waits) {
                 Ok(segment) => segment,
-                Err(withheld) => return self.placed_otherwise(withheld, target, payload),
+                Err(error) => return self.placed_otherwise(error, target, payload),
             };
             return match services.fabric.memory().write(bytes, &[segment], last) {
                 Ok(()) => Outcome::Done(1),
-                Err(_) => Outcome::Denied(self.unmapped(denial)),
+                Err(error) => self.outcome_of(error.into(), denial),
             };
         }
         let access = match services.begin(&request, waits) {
             Ok(access) => access,
-            Err(withheld) => return self.placed_otherwise(withheld, target, payload),
+            Err(error) => return self.placed_otherwise(error, target, payload),
         };
         let placed = match (payload, self.origin) {
             (Payload::Bytes(burst), _) => {
@@ -490,17 +486,34 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         }
         match placed {
             Ok(()) => Outcome::Done(1),
-            Err(AccessError::Refused(Cause::PeerGone)) => Outcome::Denied(Denial::SenderGone),
-            Err(AccessError::Refused(Cause::PeerUnreadable)) => Outcome::Denied(Denial::SenderUnreadable),
-            Err(withheld) => self.withheld(withheld, denial),
+            Err(error) => self.outcome_of(error, denial),
         }
     }
 
-    /// What it means to the protocol that an access is not made now.
-    fn withheld<T>(&mut self, withheld: AccessError, denial: Denial) -> Outcome<T> {
-        match withheld {
+    /// What it means to the protocol that an access is not made now; `of_region`: what a region's refusal means.
+    fn outcome_of<T>(&mut self, error: AccessError, of_region: Denial) -> Outcome<T> {
+        match error {
             AccessError::Wait(reason) => self.wait(reason),
-            AccessError::Refused(cause) => Outcome::Denied(self.denial_of(cause, denial)),
+            AccessError::Refused(cause) => Outcome::Denied(self.denial_of(cause, of_region)),
+        }
+    }
+
+    /// How the protocol refuses for a cause. Where the key is valid and nothing is mapped, verbs programs get the remote access error that
+    /// pagewire(7) promises; a node of the native interface learns that the memory is gone.
+    #[cold]
+    fn denial_of(&self, cause: Cause, of_region: Denial) -> Denial {
+        let interception = &self.queue_pair.services.interception;
+        match cause {
+            Cause::PeerGone => Denial::SenderGone,
+            Cause::PeerUnreadable => Denial::SenderUnreadable,
+            Cause::LogDamaged => Denial::Operational,
+            Cause::NotMapped
+                if of_region == Denial::RemoteAccess
+                    && interception.connects_nodes(self.queue_pair.number) =>
+            {
+                Denial::Operational
+            }
+            Cause::Region(_) | Cause::NotMapped | Cause::NoRemoteAccess => of_region,
         }
     }
 
@@ -757,10 +770,10 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         let operation = memory_operation(atomic);
         let access = match services.begin(&request, self.qpc.begin_access(Purpose::Execute)) {
             Ok(access) => access,
-            Err(withheld) if is_without_right(&withheld) => {
+            Err(error) if is_without_right(&error) => {
                 return self.atomic_intercepted(remote, operation);
             }
-            Err(withheld) => return self.withheld(withheld, Denial::RemoteAccess),
+            Err(error) => return self.outcome_of(error, Denial::RemoteAccess),
         };
         let outcome = match access.segments.first() {
             Some(segment) if segment.address % 8 == 0 => {
@@ -770,7 +783,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         };
         match outcome {
             Ok(original) => Outcome::Done(original),
-            Err(error) => self.withheld(error.into(), Denial::RemoteAccess),
+            Err(error) => self.outcome_of(error.into(), Denial::RemoteAccess),
         }
     }
 
