@@ -22,7 +22,7 @@ use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::limits::PROGRESS_PACKETS;
 use pagewire_transport::{
-    Denial, Disposition, DropCause, Operation, Outcome, Payload, Psn, Reason, TransportOps, WorkId, ud,
+    Denial, Disposition, DropCause, Operation, Outcome, Payload, Psn, Reason, WorkId, WorkQueues, ud,
 };
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::{Header, packet};

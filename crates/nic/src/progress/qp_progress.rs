@@ -13,7 +13,7 @@ use crate::services::send_budget::BudgetGrant;
 use crate::types::attributes::{Attributes, QueuePairType, State};
 use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Progress, RcConnection, Source, Time, TransportOps, WorkId};
+use pagewire_transport::{PacketSink, Progress, RcConnection, Source, Time, WorkId};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
