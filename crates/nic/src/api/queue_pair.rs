@@ -22,7 +22,7 @@ pub type QueuePairInit<F> = state::QueuePairInit<F, CompletionQueue<F>>;
 /// A queue pair, and the engine that it is entered in.
 pub struct QueuePair<F: Fabric> {
     engine: Arc<Nic<F>>,
-    state: Arc<state::QueuePair<F>>,
+    pub(super) state: Arc<state::QueuePair<F>>,
 }
 
 impl<F: Fabric> Deref for QueuePair<F> {

@@ -4,6 +4,7 @@ use super::intercepted::is_without_right;
 use super::{PayloadMemory, QpTransportOps, piece, responded, rights_of, written};
 use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
+use crate::progress::initiator::Initiator;
 use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer, memory_operation};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::queue_pair::inbox::Origin;
@@ -94,22 +95,20 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
 
     fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
         let (transfer, atomic) = (Transfer::of(work), AtomicTransfer::new(&work.operation));
-        if transfer.is_none() && (atomic.is_none() || !self.queue_pair.maps_memory(self.qpc)) {
-            return InitiatorCopy::Unavailable;
-        }
-        let pieces = self.pieces(work.id, 0, work.length);
+        let is_possible = transfer.is_some()
+            || atomic.is_some() && Initiator::new(self.queue_pair, self.qpc).maps_memory();
+        let pieces = if is_possible { self.pieces(work.id, 0, work.length) } else { None };
         let Some(pieces) = pieces else { return InitiatorCopy::Unavailable };
         self.qpc.peer_logs.request = Some(work.id);
+        let mut initiator = Initiator::new(self.queue_pair, self.qpc);
         let outcome = match (transfer, atomic, &pieces) {
             (Some(transfer), _, KeptData::Inline(bytes)) => {
-                self.queue_pair.execute(self.qpc, &transfer, Bytes::Inline(bytes))
+                initiator.transfer(&transfer, Bytes::Inline(bytes))
             }
             (Some(transfer), _, KeptData::Segments(pieces)) => {
-                self.queue_pair.execute(self.qpc, &transfer, Bytes::Segments(pieces))
+                initiator.transfer(&transfer, Bytes::Segments(pieces))
             }
-            (None, Some(atomic), KeptData::Segments(pieces)) => {
-                self.queue_pair.execute_atomic(self.qpc, &atomic, pieces)
-            }
+            (None, Some(atomic), KeptData::Segments(pieces)) => initiator.atomic(&atomic, pieces),
             _ => Err(AccessError::Refused(Cause::NoRemoteAccess)),
         };
         self.qpc.peer_logs.request = None;
