@@ -19,7 +19,7 @@ use crate::access::Claimant;
 use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
 use crate::path::local::{PublishedQueuePair, publish_holding};
 use crate::path::{Path, Paths};
-use crate::queue_pair::inbox::Inbox;
+use crate::queue_pair::inbox::{Inbox, InboxPacket};
 use crate::queue_pair::poll_hint::{CqBinding, Seeker};
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{ReceiveQueue, ReceiveWork, SendQueue, WholeReceive};
@@ -38,7 +38,7 @@ use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_transport::timers::acknowledgement_timeout;
-use pagewire_transport::{FaultHandling, RefusalScope, WorkId};
+use pagewire_transport::{Disposition, DropCause, FaultHandling, RefusalScope, WorkId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -255,6 +255,14 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn lock_qpc(&self) -> Result<LockGuard<'_, QpContext<F>>> {
         lock_until(&self.qpc, Instant::now() + Duration::from_nanos(REVOCATION_BOUND))
             .ok_or(Error::Busy("an access of the queue pair waits for a page"))
+    }
+
+    /// Puts a packet into the inbox, if there is space.
+    pub(crate) fn keep(&self, packet: InboxPacket<F>) -> Disposition {
+        match self.inbox.push(packet) {
+            true => Disposition::Kept,
+            false => self.counters.drop_packet(DropCause::NoSpace),
+        }
     }
 
     /// What becomes of its packets that find a page absent.

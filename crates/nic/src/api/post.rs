@@ -1,20 +1,21 @@
 //! Posting work requests.
 
+use crate::api::queue_pair::QueuePair;
 use crate::completion::{Opcode, Status};
 use crate::path::initiator_copy::{AtomicTransfer, Transfer};
-use crate::api::queue_pair::QueuePair;
 use crate::progress::initiator::Initiator;
+use crate::progress::qp_progress::Driver;
+use crate::progress::short_send::ShortSend;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of};
 use crate::services::ready::Occasion;
 use crate::types::attributes::{QueuePairType, State};
 use crate::types::error::{Error, Result, invalid_if};
-use crate::types::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER};
+use crate::types::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER, RING_INLINE};
 use crate::types::sge::{ScatterGather, total_length};
 use pagewire_fabric::Fabric;
 use pagewire_memory::Segment;
 use pagewire_transport::{Operation, RemoteAddress};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 impl<F: Fabric> QueuePair<F> {
@@ -24,8 +25,11 @@ impl<F: Fabric> QueuePair<F> {
         let state = &self.state;
         let length = self.check_data(&request.data)?;
         let at_once = self.executes_at_post();
-        if at_once && request.operation.is_plain_send() && state.send_fast(request, length) {
-            return Ok(false);
+        if at_once && length <= RING_INLINE && request.operation.is_plain_send() {
+            let post = |qpc: &mut _| ShortSend::new(state, qpc).post(request, length);
+            if self.with_qpc(post).unwrap_or(false) {
+                return Ok(false);
+            }
         }
         let (operation, opcode, length) = self.check_operation(request, length)?;
         if at_once && self.initiate(request, &operation, opcode, length) {
@@ -78,7 +82,7 @@ impl<F: Fabric> QueuePair<F> {
         let done = work(&mut qpc);
         drop(qpc);
         if self.state.is_wanted() {
-            self.state.run();
+            Driver(&self.state).run();
         }
         Some(done)
     }
@@ -102,7 +106,10 @@ impl<F: Fabric> QueuePair<F> {
                 return Err(Error::NoMemory("the send queue is full: poll its completions"));
             }
             State::Error | State::SendQueueError => {
-                self.state.announce(&self.state.send_cq, self.state.send_completion(request.wr_id, opcode, Status::Flushed));
+                self.state.announce(
+                    &self.state.send_cq,
+                    self.state.send_completion(request.wr_id, opcode, Status::Flushed),
+                );
                 return Ok(false);
             }
             State::ReadyToSend | State::SendQueueDrain => {}
@@ -205,7 +212,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Drives what was posted.
     pub fn doorbell(&self) {
         let _within = self.state.services.arming.begin_verb();
-        self.state.run_for(Occasion::Doorbell);
+        Driver(&self.state).run_for(Occasion::Doorbell);
     }
 
     /// Adds a completion of a request that was never posted, as another layer has kept and ended it. It holds no slot of the send queue. A queue
@@ -218,7 +225,10 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Posts a receive request (`ibv_post_recv(3)`).
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        invalid_if(self.state.srq.is_some(), "the queue pair takes its receives from a shared receive queue")?;
+        invalid_if(
+            self.state.srq.is_some(),
+            "the queue pair takes its receives from a shared receive queue",
+        )?;
         let is_long = request.segments.len() > self.state.capabilities.max_recv_sge as usize;
         invalid_if(is_long, "too many scatter-gather elements")?;
         let mut receive = self.state.receive.lock();

@@ -2,6 +2,7 @@
 
 use crate::api::completion::CompletionQueue;
 use crate::progress::engine::Nic;
+use crate::progress::qp_progress::{Driver, Turn};
 use crate::queue_pair as state;
 use crate::queue_pair::granted_by;
 use crate::services::context::Context;
@@ -115,7 +116,7 @@ impl<F: Fabric> QueuePair<F> {
             }
         }
         if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {
-            self.progress_last(&mut qpc);
+            Turn::new(&self.state, &mut qpc).progress_last();
         }
         match to {
             State::Reset => {
@@ -155,7 +156,7 @@ impl<F: Fabric> QueuePair<F> {
             self.withdrawals.fetch_add(1, Ordering::SeqCst);
         }
         drop(qpc);
-        self.run();
+        Driver(&self.state).run();
         // What local peers began by rights that were taken away; also after a call that was refused because it did not end.
         let repeats = from == to && (change.access.is_some() || change.max_dest_read_atomic.is_some());
         let until = self.withdrawals.load(Ordering::SeqCst);
@@ -191,7 +192,7 @@ impl<F: Fabric> QueuePair<F> {
     /// (`ibv_destroy_qp(3)`).
     pub fn destroy(&self) -> Result<()> {
         let mut qpc = self.lock_qpc()?;
-        self.progress_last(&mut qpc);
+        Turn::new(&self.state, &mut qpc).progress_last();
         self.reset(&mut qpc);
         drop(qpc);
         self.send_cq.release_slots(self.number);

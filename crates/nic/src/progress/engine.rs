@@ -5,21 +5,19 @@
 use crate::access::fault_state::waiter_of;
 use crate::path::local::LocalChannel;
 use crate::path::{Followups, Paths};
-use crate::progress::packets::Burst;
+use crate::progress::qp_progress::Driver;
 use crate::progress::workers::Workers;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Content, InboxPacket, Incoming, Origin};
-use crate::queue_pair::qp_context::QpContext;
 use crate::services::Services;
 use crate::services::queue_pairs::Numbered;
 use crate::services::ready::{Again, Occasion};
 use crate::types::limits;
 use crate::types::options::Options;
-use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric};
-use pagewire_transport::{Disposition, DropCause, Payload};
+use pagewire_transport::{DropCause, Payload};
 use pagewire_wire::VendorPacket;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -90,7 +88,7 @@ impl<F: Fabric> Nic<F> {
                         self.services.kick_for_timer();
                     }
                 }
-                _ => queue_pair.run(),
+                _ => Driver(&queue_pair).run(),
             }
         }
         objects.iter().for_each(|object| object.run_timer(now));
@@ -105,7 +103,7 @@ impl<F: Fabric> Nic<F> {
     /// The last round before the process may end: no acknowledgement waits any longer.
     pub fn last_round(&self) {
         self.progress();
-        self.queue_pairs.all().iter().for_each(QueuePair::acknowledge_now);
+        self.queue_pairs.all().iter().for_each(|queue_pair| Driver(queue_pair).acknowledge_now());
     }
 
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
@@ -177,7 +175,7 @@ impl<F: Fabric> Nic<F> {
         departed.into_iter().for_each(|channel| self.depart(channel));
         for number in waiting {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.run();
+                Driver(&queue_pair).run();
             }
         }
     }
@@ -202,7 +200,7 @@ impl<F: Fabric> Nic<F> {
         for queue_pair in self.queue_pairs.all() {
             queue_pair.send_cq.poll_hint.leave_channel(channel.channel.id);
             queue_pair.recv_cq.poll_hint.leave_channel(channel.channel.id);
-            queue_pair.run();
+            Driver(&queue_pair).run();
         }
     }
 
@@ -232,38 +230,11 @@ impl<F: Fabric> Nic<F> {
         let _ = match parsed {
             Some(own) if is_of_connection(&own) => {
                 let (content, origin) = (Content::Vendor(own), (*packet.origin).clone());
-                self.keep(queue_pair, InboxPacket { content, origin })
+                queue_pair.keep(InboxPacket { content, origin })
             }
-            Some(_) => queue_pair.drop_packet(DropCause::Stale),
-            None => queue_pair.drop_packet(DropCause::Malformed),
+            Some(_) => queue_pair.counters.drop_packet(DropCause::Stale),
+            None => queue_pair.counters.drop_packet(DropCause::Malformed),
         };
-    }
-
-    /// Has a packet, and those of its burst that go with it, taken by the thread that holds its queue pair. One that others wait before, or
-    /// that has to wait itself, goes to the inbox.
-    pub(crate) fn hand_over(
-        &self,
-        queue_pair: &QueuePair<F>,
-        qpc: &mut QpContext<F>,
-        burst: &mut Burst<'_, F>,
-        packet: &Incoming<'_, F>,
-    ) -> Disposition {
-        if !queue_pair.inbox.is_empty(QpRole::of(&packet.header)) {
-            return self.keep(queue_pair, packet.keep());
-        }
-        let disposition = queue_pair.take_packet(qpc, packet, burst);
-        if disposition.is_held() {
-            queue_pair.inbox.put_back(packet.keep());
-        }
-        disposition
-    }
-
-    /// Puts a packet into the inbox, if there is space.
-    pub(crate) fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) -> Disposition {
-        match queue_pair.inbox.push(packet) {
-            true => Disposition::Kept,
-            false => queue_pair.drop_packet(DropCause::NoSpace),
-        }
     }
 
     #[inline(never)] // Most rounds have no need of it.
@@ -271,7 +242,7 @@ impl<F: Fabric> Nic<F> {
         for number in self.services.ready.take() {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
                 queue_pair.schedule.queued.store(false, Ordering::SeqCst);
-                queue_pair.run();
+                Driver(&queue_pair).run();
             }
         }
     }
@@ -282,7 +253,7 @@ impl<F: Fabric> Nic<F> {
             let Some(number) = self.services.send_budget.next(now) else { return };
             if let Some(queue_pair) = self.queue_pairs.get(number) {
                 queue_pair.budget_ready.store(true, Ordering::Release);
-                queue_pair.run();
+                Driver(&queue_pair).run();
             }
         }
     }
@@ -336,7 +307,7 @@ impl<F: Fabric> Touched<F> {
 
     pub(crate) fn run(&mut self, occasion: Occasion) {
         for (queue_pair, _) in self.0.drain(..).filter(|(_, needs_progress)| *needs_progress) {
-            queue_pair.run_for(occasion);
+            Driver(&queue_pair).run_for(occasion);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::queue_pair::request::{Data, SendRequest};
 use crate::types::outcome::{AccessError, Cause, Outcome};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::Fabric;
-use pagewire_memory::{ApplicationMemory, CrossMemory, Segment};
+use pagewire_memory::{CrossMemory, Segment};
 use pagewire_transport::{Operation, RemoteAddress};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,6 +9,7 @@ pub use packet_sink::{append_packet, length_in_batch};
 
 use crate::access::fault_state::Purpose;
 use crate::access::{AccessRequest, AccessSession, Claimant};
+use crate::progress::ended::{Ended, Failure};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
 use crate::queue_pair::qp_context::QpContext;
@@ -21,14 +22,6 @@ use pagewire_fabric::Fabric;
 use pagewire_iommu::Rights;
 use pagewire_transport::{Denial, Outcome, Reason, RemoteAddress, Right, WorkId};
 use smallvec::SmallVec;
-
-/// Why a queue pair's protocol ended.
-pub struct Failure {
-    /// The asynchronous event that tells the program.
-    pub event: Option<AsyncEventKind>,
-    /// A send request failed, the receiving side is in order.
-    pub send_only: bool,
-}
 
 /// Registered memory of this process that a payload goes to or comes from.
 #[derive(Clone, Copy)]
@@ -48,14 +41,6 @@ impl<'a> PayloadMemory<'a> {
     fn request(&self, by: &'a Claimant, write: bool) -> AccessRequest<'a> {
         AccessRequest { by, pieces: self.pieces, domain: self.domain, need: self.need, write }
     }
-}
-
-/// What happened while the protocol ran.
-#[derive(Default)]
-pub struct Ended {
-    pub failure: Option<Failure>,
-    /// Something waits for what nobody announces.
-    pub requeue: bool,
 }
 
 /// The surroundings of one queue pair while it is driven.

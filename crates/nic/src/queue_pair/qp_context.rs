@@ -149,6 +149,19 @@ impl<F: Fabric> QpContext<F> {
         }
     }
 
+    /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
+    pub fn is_from_peer(&self, origin: &Origin<F>) -> Option<bool> {
+        let Origin::Local(theirs) = origin else { return Some(true) };
+        match &self.path {
+            Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),
+            Path::None | Path::Connecting { .. } => None,
+            // Nothing could be answered, and what packets mean is not what it means to the peer.
+            Path::Dead { .. } => Some(false),
+            // This side would not have it, or could not: what the peer publishes has to do.
+            Path::Udp { .. } => Some(theirs.place_of(self.attributes.destination).is_some()),
+        }
+    }
+
     /// Whether what comes by this way is answered by it: the ends of a connection may have chosen different ones.
     #[inline]
     pub fn shares_path_with(&self, origin: &Origin<F>) -> bool {

@@ -4,9 +4,9 @@ use super::intercepted::is_without_right;
 use super::{PayloadMemory, QpTransportOps, piece, responded, rights_of, written};
 use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
-use crate::progress::initiator::Initiator;
 use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer, memory_operation};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
+use crate::progress::initiator::Initiator;
 use crate::queue_pair::inbox::Origin;
 use crate::queue_pair::request::KeptData;
 use crate::types::outcome::{AccessError, Cause};
@@ -95,8 +95,8 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
 
     fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
         let (transfer, atomic) = (Transfer::of(work), AtomicTransfer::new(&work.operation));
-        let is_possible = transfer.is_some()
-            || atomic.is_some() && Initiator::new(self.queue_pair, self.qpc).maps_memory();
+        let is_possible =
+            transfer.is_some() || atomic.is_some() && Initiator::new(self.queue_pair, self.qpc).maps_memory();
         let pieces = if is_possible { self.pieces(work.id, 0, work.length) } else { None };
         let Some(pieces) = pieces else { return InitiatorCopy::Unavailable };
         self.qpc.peer_logs.request = Some(work.id);
