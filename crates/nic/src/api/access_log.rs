@@ -59,7 +59,7 @@ impl<F: Fabric> QueuePair<F> {
     /// The queue pair belongs to a caller. A flush of handlers by one of its queue pairs covers what was logged of all, also of those that have
     /// ended.
     pub fn set_caller(&self, caller: u64) {
-        self.services.interception.enter_caller(self.number, caller);
+        self.state.services.interception.enter_caller(self.number(), caller);
     }
 }
 

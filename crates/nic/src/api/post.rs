@@ -1,7 +1,7 @@
 //! Posting work requests.
 
 use crate::api::queue_pair::QueuePair;
-use crate::completion::{Opcode, Status};
+use crate::completion::{Completion, Opcode, Status};
 use crate::path::initiator_copy::{AtomicTransfer, Transfer};
 use crate::progress::initiator::Initiator;
 use crate::progress::qp_progress::Driver;
@@ -54,7 +54,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Whether requests that find nothing before them are executed at their post.
     #[inline(always)] // Part of each post.
     fn executes_at_post(&self) -> bool {
-        self.state.kind == QueuePairType::Rc && self.state.state() == State::ReadyToSend
+        self.state.properties.kind == QueuePairType::Rc && self.state.state() == State::ReadyToSend
     }
 
     /// Executes a WRITE, READ or atomic at once in a local peer's memory. False: it must be kept and driven.
@@ -108,13 +108,13 @@ impl<F: Fabric> QueuePair<F> {
             State::Error | State::SendQueueError => {
                 self.state.announce(
                     &self.state.send_cq,
-                    self.state.send_completion(request.wr_id, opcode, Status::Flushed),
+                    Completion::of_send(self.state.properties.number, request.wr_id, opcode, Status::Flushed),
                 );
                 return Ok(false);
             }
             State::ReadyToSend | State::SendQueueDrain => {}
         }
-        let flags = SendFlags { signaled: request.signaled || self.state.signal_all, linked };
+        let flags = SendFlags { signaled: request.signaled || self.state.properties.signal_all, linked };
         send.push(request, operation, opcode, length, flags);
         Ok(true)
     }
@@ -161,12 +161,12 @@ impl<F: Fabric> QueuePair<F> {
             Data::Segments(segments) => (segments.len(), total_length(segments)),
             Data::Inline(pieces) => {
                 let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-                let is_long = length > u64::from(self.state.capabilities.max_inline_data);
+                let is_long = length > u64::from(self.state.properties.capabilities.max_inline_data);
                 invalid_if(is_long, "more inline data than max_inline_data")?;
                 (pieces.len(), length)
             }
         };
-        let is_long = elements > self.state.capabilities.max_send_sge as usize;
+        let is_long = elements > self.state.properties.capabilities.max_send_sge as usize;
         invalid_if(is_long, "too many scatter-gather elements")?;
         invalid_if(length > u64::from(MAX_MESSAGE), "the message is longer than 2 GiB")?;
         Ok(length as u32)
@@ -175,7 +175,7 @@ impl<F: Fabric> QueuePair<F> {
     /// What a send request with so many bytes means, if this queue pair can do it.
     fn check_operation(&self, request: &SendRequest<'_, F>, length: u32) -> Result<(Operation, Opcode, u32)> {
         let (operation, opcode) = operation_of(&request.operation);
-        let allowed = match self.state.kind {
+        let allowed = match self.state.properties.kind {
             QueuePairType::Rc => true,
             QueuePairType::Uc => match operation {
                 Operation::Send { invalidate, .. } => invalidate.is_none(),
@@ -188,7 +188,7 @@ impl<F: Fabric> QueuePair<F> {
         if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. }) {
             let is_inline = matches!(request.data, Data::Inline(_));
             invalid_if(is_inline, "inline data makes no sense where data comes back")?;
-            let is_barred = self.state.attributes.lock().max_read_atomic == 0;
+            let is_barred = self.state.shown.attributes.lock().max_read_atomic == 0;
             invalid_if(is_barred, "max_rd_atomic of the queue pair is 0")?;
         }
         let length = match operation {
@@ -199,7 +199,7 @@ impl<F: Fabric> QueuePair<F> {
             Operation::Local => 0,
             _ => length,
         };
-        if self.state.kind == QueuePairType::Ud {
+        if self.state.properties.kind == QueuePairType::Ud {
             let to = request.destination.as_ref();
             let to = to.ok_or(Error::InvalidArgument("a datagram without address handle"))?;
             let is_foreign = to.address.domain_number() != self.state.domain.number();
@@ -219,23 +219,34 @@ impl<F: Fabric> QueuePair<F> {
     /// pair in RESET has no completions.
     pub fn complete_unposted(&self, wr_id: u64, opcode: Opcode, status: Status) {
         if self.state.state() != State::Reset {
-            self.state.announce(&self.state.send_cq, self.state.completion(wr_id, opcode, status));
+            self.state.announce(
+                &self.state.send_cq,
+                Completion::new(self.state.properties.number, wr_id, opcode, status),
+            );
         }
     }
 
     /// Posts a receive request (`ibv_post_recv(3)`).
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         invalid_if(
-            self.state.srq.is_some(),
+            self.state.receives.srq.is_some(),
             "the queue pair takes its receives from a shared receive queue",
         )?;
-        let is_long = request.segments.len() > self.state.capabilities.max_recv_sge as usize;
+        let is_long = request.segments.len() > self.state.properties.capabilities.max_recv_sge as usize;
         invalid_if(is_long, "too many scatter-gather elements")?;
-        let mut receive = self.state.receive.lock();
+        let mut receive = self.state.receives.own.lock();
         match self.state.state() {
             State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
             State::Error => {
-                self.state.announce(&self.state.recv_cq, self.state.flushed(request.wr_id, Opcode::Receive));
+                self.state.announce(
+                    &self.state.recv_cq,
+                    Completion::new(
+                        self.state.properties.number,
+                        request.wr_id,
+                        Opcode::Receive,
+                        Status::Flushed,
+                    ),
+                );
                 return Ok(());
             }
             _ => {}

@@ -80,7 +80,7 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
         if matches!(self.qpc.connection, Connection::Ud) {
             return self.take_datagram(packet);
         }
-        if self.queue_pair.kind == QueuePairType::Uc && self.waits_for_receive(header) {
+        if self.queue_pair.properties.kind == QueuePairType::Uc && self.waits_for_receive(header) {
             // A direct WRITE behind it may not overtake it.
             self.queue_pair.set_holding(self.qpc, true);
             return Disposition::Held { reason: Reason::Receive, again: false };
@@ -172,7 +172,7 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
             self.qpc.receive_wait.look_anew();
             return false;
         }
-        if self.qpc.receive.is_some() || self.queue_pair.has_receive() {
+        if self.qpc.receive.is_some() || self.queue_pair.receives.has_any() {
             self.qpc.receive_wait.end();
             return false;
         }

@@ -52,7 +52,8 @@ impl<F: Fabric> ArrivingBurst<'_, '_, F> {
         let byte_length = GLOBAL_ROUTE as u32 + accepted.length;
         if let Outcome::Denied(_) = outcome {
             let status = Status::LocalProtection;
-            self.queue_pair.complete_receive(self.queue_pair.completion(
+            self.queue_pair.complete_receive(Completion::new(
+                self.queue_pair.properties.number,
                 receive.wr_id,
                 Opcode::Receive,
                 status,
@@ -68,7 +69,12 @@ impl<F: Fabric> ArrivingBurst<'_, '_, F> {
             source_queue_pair: accepted.source,
             routing_header: RoutingHeader::of(global_route),
             solicited: accepted.solicited,
-            ..self.queue_pair.completion(receive.wr_id, Opcode::Receive, Status::Success)
+            ..Completion::new(
+                self.queue_pair.properties.number,
+                receive.wr_id,
+                Opcode::Receive,
+                Status::Success,
+            )
         });
         Disposition::Executed(1)
     }
@@ -77,10 +83,11 @@ impl<F: Fabric> ArrivingBurst<'_, '_, F> {
     /// specification, volume 1, section 9.9.3). One of a shared receive queue ends with an error (class E). Other peers are not concerned.
     #[cold]
     fn drop_long_datagram(&mut self) -> Disposition {
-        if self.queue_pair.srq.is_some() {
+        if self.queue_pair.receives.srq.is_some() {
             if let Some(receive) = self.qpc.receive.take() {
                 let status = Status::LocalLength;
-                self.queue_pair.complete_receive(self.queue_pair.completion(
+                self.queue_pair.complete_receive(Completion::new(
+                    self.queue_pair.properties.number,
                     receive.wr_id,
                     Opcode::Receive,
                     status,

@@ -128,12 +128,13 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
 
     fn send_one(&mut self, batch: &mut Option<F::Batch>, datagram: &Outgoing) -> Sent {
         let Outgoing { header, data, route, peer, length } = datagram;
-        let path = self.queue_pair.paths.choose_datagram_path(self.queue_pair.number, route, *peer);
+        let path =
+            self.queue_pair.paths.choose_datagram_path(self.queue_pair.properties.number, route, *peer);
         let access = match data {
             KeptData::Inline(_) => None,
             KeptData::Segments(pieces) => {
                 let request = AccessRequest {
-                    by: &self.queue_pair.claimant,
+                    by: &self.queue_pair.properties.claimant,
                     pieces,
                     domain: self.queue_pair.domain.number(),
                     need: Rights::empty(),
@@ -236,7 +237,7 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
 /// What the UD protocol is told of a queue pair.
 pub(super) fn settings<F: Fabric>(queue_pair: &QueuePair<F>, attributes: &Attributes) -> ud::UdSettings {
     ud::UdSettings {
-        number: queue_pair.number,
+        number: queue_pair.properties.number,
         partition: DEFAULT_PARTITION,
         queue_key: attributes.queue_key,
         mtu: queue_pair.domain.context().device().mtu.bytes(),

@@ -31,7 +31,7 @@ impl Ended {
     pub(crate) fn apply<F: Fabric>(self, queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>) {
         let Some(failure) = self.failure else { return };
         acknowledge_last(queue_pair, qpc);
-        if failure.send_only && queue_pair.kind != QueuePairType::Rc {
+        if failure.send_only && queue_pair.properties.kind != QueuePairType::Rc {
             // What comes in is not concerned, and what is sent goes on with the next PSN when the program says so.
             queue_pair.enter_send_queue_error(qpc);
             return;
@@ -46,7 +46,7 @@ impl Ended {
         queue_pair.enter_error(qpc);
         if let Connection::Rc(refused) = refused {
             qpc.refused = Some(refused);
-            queue_pair.repeats_refusal.store(true, Ordering::Release);
+            queue_pair.notes.repeats_refusal.store(true, Ordering::Release);
         }
         if let Some(event) = failure.event {
             queue_pair.raise(event);
@@ -58,7 +58,7 @@ impl Ended {
 #[cold]
 fn end_own_request<F: Fabric>(queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>, refused: &mut RcConnection) {
     let route = qpc.attributes.address.route(&queue_pair.domain.context().port());
-    let is_own = qpc.attributes.destination == queue_pair.number
+    let is_own = qpc.attributes.destination == queue_pair.properties.number
         && route.is_ok_and(|route| route.source == route.destination);
     if !is_own {
         return;

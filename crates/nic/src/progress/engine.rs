@@ -168,7 +168,7 @@ impl<F: Fabric> Nic<F> {
         for token in brought_in {
             let (wait, number) = waiter_of(token);
             if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.brought_in.fetch_or(wait, Ordering::Release);
+                queue_pair.notes.brought_in.fetch_or(wait, Ordering::Release);
             }
             waiting.push(number);
         }
@@ -252,7 +252,7 @@ impl<F: Fabric> Nic<F> {
         for _ in 0..limits::ROUND {
             let Some(number) = self.services.send_budget.next(now) else { return };
             if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.budget_ready.store(true, Ordering::Release);
+                queue_pair.notes.budget_ready.store(true, Ordering::Release);
                 Driver(&queue_pair).run();
             }
         }
@@ -281,7 +281,7 @@ impl<F: Fabric> Touched<F> {
         all: &Numbered<QueuePair<F>>,
         number: u32,
     ) -> Option<(&Arc<QueuePair<F>>, &mut bool)> {
-        let known = self.0.iter().position(|(known, _)| known.number == number);
+        let known = self.0.iter().position(|(known, _)| known.properties.number == number);
         let at = match known {
             Some(at) => at,
             None => {
@@ -299,7 +299,7 @@ impl<F: Fabric> Touched<F> {
 
     /// A queue pair that is to be driven.
     pub(crate) fn mark(&mut self, queue_pair: Arc<QueuePair<F>>) {
-        match self.0.iter_mut().find(|(known, _)| known.number == queue_pair.number) {
+        match self.0.iter_mut().find(|(known, _)| known.properties.number == queue_pair.properties.number) {
             Some((_, needs_progress)) => *needs_progress = true,
             None => self.0.push((queue_pair, true)),
         }

@@ -159,7 +159,7 @@ impl<'q, F: Fabric> Initiator<'q, F> {
         let send = self.queue_pair.send.lock();
         let takes = send.is_empty() && self.queue_pair.has_send_slot(&send);
         if takes {
-            self.queue_pair.executing.store(true, Ordering::Relaxed);
+            self.queue_pair.notes.executing.store(true, Ordering::Relaxed);
         }
         takes
     }
@@ -175,11 +175,12 @@ impl<'q, F: Fabric> Initiator<'q, F> {
         byte_length: u32,
     ) {
         let queue_pair = self.queue_pair;
-        if done && (request.signaled || queue_pair.signals_all()) {
-            let completion = queue_pair.send_completion(request.wr_id, opcode, Status::Success);
+        if done && (request.signaled || queue_pair.properties.signal_all) {
+            let completion =
+                Completion::of_send(queue_pair.properties.number, request.wr_id, opcode, Status::Success);
             queue_pair.announce(&queue_pair.send_cq, Completion { byte_length, ..completion });
         }
-        queue_pair.executing.store(false, Ordering::Release);
+        queue_pair.notes.executing.store(false, Ordering::Release);
         if done {
             queue_pair.end_if_overrun(self.qpc);
         }

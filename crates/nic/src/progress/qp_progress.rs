@@ -49,14 +49,14 @@ impl<F: Fabric> Driver<'_, F> {
     pub(crate) fn run_for(self, occasion: Occasion) {
         for _ in 0..PROGRESS_RUNS {
             let Some(mut qpc) = self.0.qpc.try_lock().or_else(|| {
-                self.0.pending.store(true, Ordering::SeqCst);
+                self.0.notes.pending.store(true, Ordering::SeqCst);
                 // Whoever had it may have given it up just before, and seen no note.
                 self.0.qpc.try_lock()
             }) else {
                 return;
             };
-            if self.0.pending.load(Ordering::SeqCst) {
-                self.0.pending.store(false, Ordering::SeqCst);
+            if self.0.notes.pending.load(Ordering::SeqCst) {
+                self.0.notes.pending.store(false, Ordering::SeqCst);
             }
             let again = Turn::new(self.0, &mut qpc).progress(occasion);
             self.0.end_if_overrun(&mut qpc);
@@ -65,7 +65,7 @@ impl<F: Fabric> Driver<'_, F> {
             if let Some(again) = again {
                 self.0.services.ready(&self.0.schedule, again);
             }
-            if !self.0.pending.load(Ordering::SeqCst) {
+            if !self.0.notes.pending.load(Ordering::SeqCst) {
                 return;
             }
         }
@@ -174,8 +174,8 @@ impl<'q, F: Fabric> Turn<'q, F> {
 
     /// Notes pages that came in, starts the protocol where it can, and takes packets that wait.
     fn take_arrived(&mut self) {
-        if self.queue_pair.brought_in.load(Ordering::Acquire) != 0 {
-            self.qpc.pages_in(self.queue_pair.brought_in.swap(0, Ordering::AcqRel));
+        if self.queue_pair.notes.brought_in.load(Ordering::Acquire) != 0 {
+            self.qpc.pages_in(self.queue_pair.notes.brought_in.swap(0, Ordering::AcqRel));
         }
         let attributes = self.qpc.attributes;
         self.qpc.establish(self.queue_pair, &attributes);
@@ -198,7 +198,7 @@ impl<'q, F: Fabric> Turn<'q, F> {
     fn tell_drained(&self, attributes: &Attributes, drained: bool) {
         let first = attributes.state == State::SendQueueDrain
             && drained
-            && !self.queue_pair.drained.swap(true, Ordering::AcqRel);
+            && !self.queue_pair.notes.drained.swap(true, Ordering::AcqRel);
         if first && attributes.drained_notify {
             self.queue_pair.raise(AsyncEventKind::SendQueueDrained);
         }
@@ -284,7 +284,7 @@ impl<F: Fabric> ConnectionTurn<'_, F> {
             return None;
         }
         let mtu = queue_pair.link_mtu(&self.attributes);
-        let budget_ready = queue_pair.budget_ready.swap(false, Ordering::AcqRel);
+        let budget_ready = queue_pair.notes.budget_ready.swap(false, Ordering::AcqRel);
         let in_flight = u64::from(rc.in_flight()) * u64::from(mtu);
         let grant = services.send_budget.begin(&mut qpc.budget_use, in_flight, mtu, budget_ready, self.now);
         rc.set_allowance(grant.packets);
@@ -294,7 +294,7 @@ impl<F: Fabric> ConnectionTurn<'_, F> {
     fn return_budget(&self, qpc: &mut QpContext<F>, rc: &RcConnection, grant: BudgetGrant) {
         let queue_pair = self.queue_pair;
         let in_flight = u64::from(rc.in_flight()) * u64::from(queue_pair.link_mtu(&self.attributes));
-        let held = rc.is_held().then_some(queue_pair.number);
+        let held = rc.is_held().then_some(queue_pair.properties.number);
         let services = &queue_pair.services;
         if services.send_budget.end(&mut qpc.budget_use, grant, in_flight, held, self.now) {
             services.wake();

@@ -416,7 +416,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         else {
             return false;
         };
-        if let Err(cause) = packet.check_for(queue_pair.kind, queue_pair.state()) {
+        if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
             queue_pair.counters.drop_packet(cause);
             return false;
         }

@@ -57,7 +57,7 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
     #[inline(always)] // Part of each short SEND.
     pub(crate) fn accepts(&self, send: &SendOnlyRequest) -> bool {
         let queue_pair = self.queue_pair;
-        queue_pair.kind == QueuePairType::Rc
+        queue_pair.properties.kind == QueuePairType::Rc
             && is_default_partition(send.partition)
             && queue_pair.state().receives()
     }
@@ -80,12 +80,12 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
         }
         let Connection::Rc(rc) = &mut self.qpc.connection else { return None };
         let execution = rc.try_execute_fast(send, payload.len() as u32)?;
-        let receive = self.queue_pair.take_whole_receive(payload.len() as u32)?;
+        let receive = self.queue_pair.receives.take_whole(payload.len() as u32)?;
         if !payload.is_empty()
             && !scatter(self.queue_pair, &mut self.qpc.mr_cache.receive, payload, receive.piece)
         {
             // It stays taken for the message.
-            self.queue_pair.count_as_taken();
+            self.queue_pair.receives.count_as_taken();
             self.qpc.receive = Some(receive.into());
             return None;
         }
@@ -107,7 +107,12 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
             byte_length: payload.len() as u32,
             immediate: send.immediate,
             solicited: send.solicited,
-            ..self.queue_pair.completion(receive.wr_id, Opcode::Receive, Status::Success)
+            ..Completion::new(
+                self.queue_pair.properties.number,
+                receive.wr_id,
+                Opcode::Receive,
+                Status::Success,
+            )
         });
     }
 
@@ -140,9 +145,15 @@ fn scatter<F: Fabric>(
     payload: &[u8],
     piece: ScatterGather,
 ) -> bool {
-    let (memory, domain) = (queue_pair.services.fabric.memory(), queue_pair.receive_domain());
+    let (memory, domain) =
+        (queue_pair.services.fabric.memory(), queue_pair.receives.domain_number(queue_pair.domain.number()));
     let pieces = &[ScatterGather { length: payload.len() as u32, ..piece }];
-    let request =
-        AccessRequest { by: &queue_pair.claimant, pieces, domain, need: Rights::LOCAL_WRITE, write: true };
+    let request = AccessRequest {
+        by: &queue_pair.properties.claimant,
+        pieces,
+        domain,
+        need: Rights::LOCAL_WRITE,
+        write: true,
+    };
     queue_pair.services.access_now(&request, mr_entry, |to| memory.write_resident(payload, to))
 }

@@ -72,7 +72,8 @@ impl<'q, F: Fabric> ShortSend<'q, F> {
         let Some(leaving) = Leaving::begin(self.queue_pair, kept, request, payload) else { return false };
         let mut headers = [0; send_record_format::LONGEST];
         let header_length = send_record_format::emit(&leaving.packet, &mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.queue_pair.number), psn: leaving.packet.psn });
+        let awaited =
+            Some(Awaited { queue_pair: Some(self.queue_pair.properties.number), psn: leaving.packet.psn });
         let headers = &headers[..header_length];
         if channel.is_gone()
             || !channel.send(&self.queue_pair.services.fabric, Kind::Send, headers, payload, awaited)
@@ -179,7 +180,7 @@ impl<'q, F: Fabric> Leaving<'q, F> {
     ) -> u64 {
         // Made anew: moved here from before, it would be waited for.
         let work = work_of(request, self.send.next_id(), length);
-        let signaled = request.signaled || queue_pair.signals_all();
+        let signaled = request.signaled || queue_pair.properties.signal_all;
         let flags = SendFlags { signaled, linked: false };
         self.send.push(request, &work.operation, Opcode::Send, work.length, flags);
         drop(self.send);
@@ -202,8 +203,13 @@ fn gather<F: Fabric>(
         let (part, after) = part.split_at_mut(part.len().min(piece.length as usize));
         rest = after;
         let pieces = std::slice::from_ref(piece);
-        let request =
-            AccessRequest { by: &queue_pair.claimant, pieces, domain, need: Rights::empty(), write: false };
+        let request = AccessRequest {
+            by: &queue_pair.properties.claimant,
+            pieces,
+            domain,
+            need: Rights::empty(),
+            write: false,
+        };
         queue_pair.services.access_now(&request, mr_entry, |from| memory.read_resident(from, part))
     })
 }

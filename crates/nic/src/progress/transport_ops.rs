@@ -127,7 +127,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             Cause::LogDamaged => Denial::Operational,
             Cause::NotMapped
                 if of_region == Denial::RemoteAccess
-                    && interception.connects_nodes(self.queue_pair.number) =>
+                    && interception.connects_nodes(self.queue_pair.properties.number) =>
             {
                 Denial::Operational
             }

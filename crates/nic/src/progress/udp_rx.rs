@@ -141,7 +141,7 @@ impl<F: Fabric> UdpRx<'_, F> {
             }
             return;
         };
-        if let Err(cause) = packet.check_for(queue_pair.kind, queue_pair.state()) {
+        if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
             let repeated = repeat_refusal(queue_pair, &packet.header, source)
                 || queue_pair.state() == State::Error && self.nic.answer_for_ended(&packet.header, source);
             if !repeated {
@@ -152,8 +152,8 @@ impl<F: Fabric> UdpRx<'_, F> {
         let queue_pair = queue_pair.clone();
         let locked = Lock::try_lock_arc(&queue_pair.qpc);
         let is_from_peer = match &locked {
-            Some(qpc) => may_send_to(queue_pair.kind, &qpc.attributes, source),
-            None => may_send_to(queue_pair.kind, &queue_pair.attributes.lock(), source),
+            Some(qpc) => may_send_to(queue_pair.properties.kind, &qpc.attributes, source),
+            None => may_send_to(queue_pair.properties.kind, &queue_pair.shown.attributes.lock(), source),
         };
         if !is_from_peer {
             queue_pair.counters.drop_packet(DropCause::WrongSource);
@@ -180,12 +180,14 @@ impl<F: Fabric> UdpRx<'_, F> {
 /// Answers a peer that asks again for what the queue pair has refused, and has ended with. False: the packet asks for nothing of that.
 #[cold]
 fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &Header, source: IpAddr) -> bool {
-    if !queue_pair.repeats_refusal.load(Ordering::Acquire) || header.bth.opcode.transport() != Transport::Rc {
+    if !queue_pair.notes.repeats_refusal.load(Ordering::Acquire)
+        || header.bth.opcode.transport() != Transport::Rc
+    {
         return false;
     }
     // Whoever has it changes the state, or answers another packet: the peer asks again.
     let Some(mut qpc) = queue_pair.qpc.try_lock() else { return false };
-    if !may_send_to(queue_pair.kind, &qpc.attributes, source) {
+    if !may_send_to(queue_pair.properties.kind, &qpc.attributes, source) {
         return false;
     }
     let Some(mut refused) = qpc.refused.take() else { return false };
@@ -262,13 +264,13 @@ fn goes_on(before: &[u8], next: &[u8], write_only: Option<usize>) -> Result<bool
 impl<F: Fabric> Current<'_, F> {
     /// Whether a packet is for this queue pair, and from where the last one came from.
     fn has_sent(&self, destination: u32, source: IpAddr) -> bool {
-        self.queue_pair.number == destination && self.source == source
+        self.queue_pair.properties.number == destination && self.source == source
     }
 
     /// Takes a packet, and those of its burst that go with it; gives how many.
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) -> usize {
         let Current { access, qpc, queue_pair, .. } = self;
-        if let Err(cause) = packet.check_for(queue_pair.kind, queue_pair.state()) {
+        if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
             // The burst may have begun before it refused one of its packets: what is repeated comes by itself.
             queue_pair.counters.drop_packet(cause);
             return 1;

@@ -624,10 +624,10 @@ mod tests {
         };
         let queue_pair = context.alloc_pd().unwrap().create_qp(init).unwrap();
         {
-            let mut qpc = queue_pair.qpc.try_lock().unwrap();
+            let mut qpc = queue_pair.state.qpc.try_lock().unwrap();
             qpc.attributes.state = State::ReadyToReceive;
             let route = route_to_this_host();
-            qpc.set_path(&queue_pair, Path::Connecting { route, peer: 0 });
+            qpc.set_path(&queue_pair.state, Path::Connecting { route, peer: 0 });
         }
         // Its path is chosen by what is known of the peer's process.
         expect_within(&nic, nic.paths.blocks.lock(), || queue_pair.doorbell());

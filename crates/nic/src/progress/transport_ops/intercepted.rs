@@ -108,7 +108,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     ) -> Result<Begun<F>, Outcome<u32>> {
         let queue_pair = self.queue_pair;
         let need = target.need.intercepted(true);
-        let request = AccessRequest { need, ..target.request(&queue_pair.claimant, write) };
+        let request = AccessRequest { need, ..target.request(&queue_pair.properties.claimant, write) };
         let waits = self.qpc.begin_access(target.purpose);
         match self.session.begin(&request, waits) {
             Ok(segment) => {
@@ -205,7 +205,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
                 let mut bytes = vec![0; length as usize];
                 let services = &*queue_pair.services;
-                let (by, sender) = (&queue_pair.claimant, queue_pair.peer());
+                let (by, sender) = (&queue_pair.properties.claimant, queue_pair.peer());
                 let remote = channel.cross_memory(&services.fabric);
                 let fault = self.qpc.begin_access(Purpose::Execute);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault };
@@ -326,7 +326,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
 /// Who accesses by a queue pair.
 fn accessor<F: Fabric>(queue_pair: &QueuePair<F>) -> Accessor<'_, F> {
-    Accessor { services: &queue_pair.services, number: queue_pair.number }
+    Accessor { services: &queue_pair.services, number: queue_pair.properties.number }
 }
 
 /// The pieces of a sender's memory that hold some bytes of a packet.

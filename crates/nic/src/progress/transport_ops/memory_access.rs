@@ -41,7 +41,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         let domain = queue_pair.domain.number();
         let pieces = piece(remote, 8);
         let request = AccessRequest {
-            by: &queue_pair.claimant,
+            by: &queue_pair.properties.claimant,
             pieces: &pieces,
             domain,
             need: Rights::REMOTE_ATOMIC,
@@ -158,7 +158,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         }
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
-        let (request, denial) = (target.request(&queue_pair.claimant, true), target.denial);
+        let (request, denial) = (target.request(&queue_pair.properties.claimant, true), target.denial);
         let waits = self.qpc.begin_access(target.purpose);
         waits.to_come = target.to_come;
         if let ([_], Payload::Bytes([bytes])) = (target.pieces, payload) {
@@ -181,7 +181,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 services.fabric.memory().write(bytes, &access.segments, last).map_err(AccessError::from)
             }
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
-                let (by, sender) = (&queue_pair.claimant, queue_pair.peer());
+                let (by, sender) = (&queue_pair.properties.claimant, queue_pair.peer());
                 let remote = channel.cross_memory(&services.fabric);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault: waits };
                 read.read(from, CopyTarget::Segments(&access.segments), last)
@@ -207,7 +207,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         }
         let waits = self.qpc.begin_access(target.purpose);
         waits.to_come = target.to_come;
-        let request = target.request(&queue_pair.claimant, true);
+        let request = target.request(&queue_pair.properties.claimant, true);
         let Some(whole) = self.session.begin_burst(&request, waits) else { return 0 };
         let write = services.fabric.memory().writes();
         let mut at = 0;

@@ -126,7 +126,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         }
         let mut headers = [0; MAX_HEADERS];
         let length = header.emit(&mut headers);
-        let request = Awaited { queue_pair: Some(self.queue_pair.number), psn: header.bth.psn };
+        let request = Awaited { queue_pair: Some(self.queue_pair.properties.number), psn: header.bth.psn };
         let awaited = ends_with_acknowledgement(header).then_some(request);
         if !channel.send(&self.queue_pair.services.fabric, kind, &headers[..length], payload, awaited) {
             return self.wait(Reason::LinkFull);
@@ -197,7 +197,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             Path::Local(channel)
                 if length > RING_INLINE
                     && !copied
-                    && self.queue_pair.kind == QueuePairType::Rc
+                    && self.queue_pair.properties.kind == QueuePairType::Rc
                     && !channel.channel.bounce_only =>
             {
                 let channel = channel.clone();
@@ -210,7 +210,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// Sends a packet whose payload is read from registered memory.
     fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<u32> {
         let queue_pair = self.queue_pair;
-        let request = source.request(&queue_pair.claimant, false);
+        let request = source.request(&queue_pair.properties.claimant, false);
         let waits = self.qpc.begin_access(source.purpose);
         waits.to_come = source.to_come;
         if let [_] = source.pieces {
@@ -250,8 +250,13 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         }
         let queue_pair = self.queue_pair;
         let domain = queue_pair.domain.number();
-        let request =
-            AccessRequest { by: &queue_pair.claimant, pieces: &[piece], domain, need, write: false };
+        let request = AccessRequest {
+            by: &queue_pair.properties.claimant,
+            pieces: &[piece],
+            domain,
+            need,
+            write: false,
+        };
         match self.session.begin_burst(&request, waits) {
             Some(segment) => {
                 let sent = self.send_burst(&route, header, segment, length, count);
@@ -335,7 +340,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         pieces: &[ScatterGather],
     ) -> Outcome<u32> {
         let queue_pair = self.queue_pair;
-        let request = requested(domain, pieces, 0).request(&queue_pair.claimant, false);
+        let request = requested(domain, pieces, 0).request(&queue_pair.properties.claimant, false);
         // The pages are brought in here: the receiver's thread must not wait for them.
         let begun = queue_pair.services.begin(&request, self.qpc.begin_access(Purpose::Request));
         let _access = match begun {

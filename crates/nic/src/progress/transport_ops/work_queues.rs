@@ -10,7 +10,7 @@ use pagewire_transport::{Arrival, ArrivalKind, Denial, Event, Outcome, Payload, 
 impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn begin_receive(&mut self) -> bool {
         if self.qpc.receive.is_none() {
-            self.qpc.receive = self.queue_pair.take_receive();
+            self.qpc.receive = self.queue_pair.receives.take();
         }
         self.qpc.receive.is_some()
     }
@@ -21,7 +21,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         if total_length(&pieces) < payload.first(1).len() {
             return Outcome::Denied(Denial::LocalLength);
         }
-        let domain = self.queue_pair.receive_domain();
+        let domain = self.queue_pair.receives.domain_number(self.queue_pair.domain.number());
         self.place(&received(domain, &pieces), payload, last)
     }
 
@@ -37,18 +37,23 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
             immediate: arrival.immediate,
             invalidated: arrival.invalidated,
             solicited: arrival.solicited,
-            ..queue_pair.completion(receive.wr_id, opcode, Status::Success)
+            ..Completion::new(queue_pair.properties.number, receive.wr_id, opcode, Status::Success)
         });
     }
 
     fn fail_receive(&mut self, status: Status) {
         let Some(receive) = self.qpc.receive.take() else { return };
         let queue_pair = self.queue_pair;
-        queue_pair.complete_receive(queue_pair.completion(receive.wr_id, Opcode::Receive, status));
+        queue_pair.complete_receive(Completion::new(
+            queue_pair.properties.number,
+            receive.wr_id,
+            Opcode::Receive,
+            status,
+        ));
     }
 
     fn keep_short_receive(&mut self) -> bool {
-        let keeps = self.queue_pair.srq.is_none();
+        let keeps = self.queue_pair.receives.srq.is_none();
         if !keeps {
             self.fail_receive(Status::LocalLength);
         }
