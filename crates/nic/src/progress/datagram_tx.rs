@@ -1,6 +1,7 @@
 //! UD: datagrams that were posted, one packet a message, to wherever the address handle says.
 
 use crate::access::AccessRequest;
+use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::completion::Status;
 use crate::path::local::LocalChannel;
@@ -140,7 +141,9 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
                     need: Rights::empty(),
                     write: false,
                 };
-                match self.queue_pair.services.begin(&request, self.qpc.begin_access(Purpose::Request)) {
+                match Accesses(&self.queue_pair.services)
+                    .begin(&request, self.qpc.begin_access(Purpose::Request))
+                {
                     Ok(access) => Some(access),
                     Err(AccessError::Wait(reason)) => return Sent::Wait(reason),
                     Err(AccessError::Refused(_)) => return Sent::Failed(Status::LocalProtection),

@@ -1,5 +1,6 @@
 //! WRITEs, READs and atomics to a local peer, at their post or when their turn comes.
 
+use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::completion::{self, Completion, Status};
 use crate::path::Path;
@@ -146,7 +147,7 @@ impl<'q, F: Fabric> Initiator<'q, F> {
     /// What waited to be executed directly goes as packets, or fails: its wait for pages is over.
     #[cold]
     fn end_wait(&mut self) {
-        self.queue_pair.services.end_wait_if_any(self.qpc.begin_access(Purpose::Request));
+        Accesses(&self.queue_pair.services).end_wait_if_any(self.qpc.begin_access(Purpose::Request));
     }
 
     fn finds_nothing_before(&self) -> bool {

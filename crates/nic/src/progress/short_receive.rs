@@ -2,6 +2,7 @@
 //!
 //! What does not find things as they mostly are takes the long way: [`arriving_burst`](crate::progress::arriving_burst).
 
+use crate::access::Accesses;
 use crate::access::{AccessRequest, MrCacheEntry};
 use crate::completion::{Completion, Opcode, Status};
 use crate::progress::udp_rx::ACKNOWLEDGEMENT;
@@ -155,5 +156,5 @@ fn scatter<F: Fabric>(
         need: Rights::LOCAL_WRITE,
         write: true,
     };
-    queue_pair.services.access_now(&request, mr_entry, |to| memory.write_resident(payload, to))
+    Accesses(&queue_pair.services).access_now(&request, mr_entry, |to| memory.write_resident(payload, to))
 }

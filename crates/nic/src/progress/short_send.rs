@@ -3,6 +3,7 @@
 //! They go as packets all the same; what is left out are the queues and turns in which a queue pair otherwise does its work. What does
 //! not find things as they mostly are takes the long way: [`qp_progress`](crate::progress::qp_progress).
 
+use crate::access::Accesses;
 use crate::access::{AccessRequest, MrCacheEntry};
 use crate::completion::Opcode;
 use crate::path::Path;
@@ -210,7 +211,7 @@ fn gather<F: Fabric>(
             need: Rights::empty(),
             write: false,
         };
-        queue_pair.services.access_now(&request, mr_entry, |from| memory.read_resident(from, part))
+        Accesses(&queue_pair.services).access_now(&request, mr_entry, |from| memory.read_resident(from, part))
     })
 }
 

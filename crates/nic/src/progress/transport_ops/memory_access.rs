@@ -3,6 +3,7 @@
 use super::intercepted::is_without_right;
 use super::{PayloadMemory, QpTransportOps, piece, responded, rights_of, written};
 use crate::access::AccessRequest;
+use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer, memory_operation};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
@@ -48,7 +49,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
             write: true,
         };
         let operation = memory_operation(atomic);
-        let access = match services.begin(&request, self.qpc.begin_access(Purpose::Execute)) {
+        let access = match Accesses(services).begin(&request, self.qpc.begin_access(Purpose::Execute)) {
             Ok(access) => access,
             Err(error) if is_without_right(&error) => {
                 return self.atomic_intercepted(remote, operation);
@@ -171,7 +172,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 Err(error) => self.outcome_of(error.into(), denial),
             };
         }
-        let access = match services.begin(&request, waits) {
+        let access = match Accesses(services).begin(&request, waits) {
             Ok(access) => access,
             Err(error) => return self.placed_otherwise(error, target, payload),
         };
@@ -190,7 +191,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         };
         drop(access);
         if !matches!(placed, Err(AccessError::Wait(_))) {
-            services.end_wait_if_any(waits);
+            Accesses(services).end_wait_if_any(waits);
         }
         match placed {
             Ok(()) => Outcome::Done(1),

@@ -3,6 +3,7 @@
 use super::intercepted::is_without_right;
 use super::{PayloadMemory, QpTransportOps, piece, requested};
 use crate::access::AccessRequest;
+use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::path::Path;
 use crate::path::local::LocalChannel;
@@ -220,7 +221,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 Err(error) => self.outcome_of(error, source.denial),
             };
         }
-        match queue_pair.services.begin(&request, waits) {
+        match Accesses(&queue_pair.services).begin(&request, waits) {
             Ok(access) => self.transmit_segments(header, &access.segments, length, source.denial),
             Err(error) => self.outcome_of(error, source.denial),
         }
@@ -342,7 +343,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let queue_pair = self.queue_pair;
         let request = requested(domain, pieces, 0).request(&queue_pair.properties.claimant, false);
         // The pages are brought in here: the receiver's thread must not wait for them.
-        let begun = queue_pair.services.begin(&request, self.qpc.begin_access(Purpose::Request));
+        let begun = Accesses(&queue_pair.services).begin(&request, self.qpc.begin_access(Purpose::Request));
         let _access = match begun {
             Ok(access) => access,
             Err(error) => return self.outcome_of(error, Denial::LocalProtection),
