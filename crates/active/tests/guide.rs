@@ -70,7 +70,8 @@ fn said(program: &mut Command) -> String {
 
 /// The example that a page has, and what the page says that it prints.
 fn program_of(page: &str, name: &str) -> (Command, String) {
-    let (page, program) = (file(&format!("../../docs/guide/{page}.md")), file(&format!("examples/{name}.rs")));
+    let (page, program) =
+        (file(&format!("../../docs/guide/{page}.md")), file(&format!("examples/{name}.rs")));
     let (_, program) = program.split_once("\n\n").unwrap();
     assert_eq!(tokens(program), tokens(block(&page, "```rust\n// src/main.rs\n")));
     // Cargo builds the examples with the tests, beside them.
