@@ -56,7 +56,7 @@ impl Side {
             hop_limit: 64,
             ..Default::default()
         };
-        let context = nic.open(device, Arc::new(Unwatched));
+        let context = crate::Context::open(&nic, device, Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
         let cq = context.create_cq(64, None).unwrap();
         let capabilities = Capabilities {
@@ -74,7 +74,7 @@ impl Side {
             capabilities,
             signal_all: true,
         };
-        let queue_pair = domain.create_qp(init).unwrap();
+        let queue_pair = crate::QueuePair::create(&domain, init).unwrap();
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         let change = QueuePairChange {
             state: Some(State::Init),

@@ -3,7 +3,6 @@
 use crate::api::queue_pair::QueuePair;
 use crate::progress::engine::Nic;
 use crate::queue_pair;
-use crate::services::fault_counts::FaultReport;
 use crate::types::attributes::{QueuePairType, State};
 use crate::types::limits::EXPLAIN_PATIENCE;
 use pagewire_fabric::Fabric;
@@ -52,26 +51,6 @@ pub struct ConnectionReport {
 /// Why a queue pair is in ERR of which a completion was lost.
 const OVERRUN: &str = "its completion queue was overrun: make that larger, or poll it more often";
 
-impl<F: Fabric> Nic<F> {
-    /// The connections that exist now.
-    pub fn explain(&self) -> Vec<ConnectionReport> {
-        let deadline = Instant::now() + EXPLAIN_PATIENCE;
-        self.queue_pairs.all().iter().map(|queue_pair| ConnectionReport::of(queue_pair, deadline)).collect()
-    }
-
-    /// The GID of the peer of a queue pair, and the number of its queue pair. `None`: there is no such queue pair, or it is not connected.
-    pub fn peer_of(&self, number: u32) -> Option<([u8; 16], u32)> {
-        let attributes = *self.queue_pairs.get(number)?.shown.attributes.lock();
-        let peer = (attributes.address.destination_gid, attributes.destination);
-        (attributes.destination != 0).then_some(peer)
-    }
-
-    /// What was counted of accesses that met absent pages.
-    pub fn page_faults(&self) -> FaultReport {
-        self.services.page_faults.report()
-    }
-}
-
 impl<F: Fabric> QueuePair<F> {
     /// What there is to say about it.
     pub fn report(&self) -> ConnectionReport {
@@ -80,6 +59,12 @@ impl<F: Fabric> QueuePair<F> {
 }
 
 impl ConnectionReport {
+    /// Those of the connections that an engine has now.
+    pub fn of_all<F: Fabric>(nic: &Nic<F>) -> Vec<ConnectionReport> {
+        let deadline = Instant::now() + EXPLAIN_PATIENCE;
+        nic.queue_pairs.all().iter().map(|queue_pair| ConnectionReport::of(queue_pair, deadline)).collect()
+    }
+
     /// Of a queue pair, whose QP context is looked into if it can be had before `deadline`.
     fn of<F: Fabric>(queue_pair: &Arc<queue_pair::QueuePair<F>>, deadline: Instant) -> ConnectionReport {
         let attributes = *queue_pair.shown.attributes.lock();
@@ -156,7 +141,7 @@ mod tests {
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
         let gid = device.gids.iter().position(|gid| gid.address.is_ipv4()).unwrap_or(0);
         let destination_gid = device.gids[gid].raw();
-        let context = nic.open(device, Arc::new(crate::Unwatched));
+        let context = crate::Context::open(&nic, device, Arc::new(crate::Unwatched));
         let domain = context.alloc_pd().expect("room");
         let queue = context.create_cq(16, None).expect("room");
         let capabilities = Capabilities {
@@ -166,16 +151,18 @@ mod tests {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let queue_pair = domain
-            .create_qp(QueuePairInit {
+        let queue_pair = crate::QueuePair::create(
+            &domain,
+            QueuePairInit {
                 kind: QueuePairType::Rc,
                 send_cq: queue.clone(),
                 recv_cq: queue,
                 srq: None,
                 capabilities,
                 signal_all: true,
-            })
-            .expect("room");
+            },
+        )
+        .expect("room");
         let init = QueuePairChange {
             state: Some(State::Init),
             pkey_index: Some(0),
@@ -209,7 +196,7 @@ mod tests {
     fn path_and_reason_are_known_while_another_thread_drives() {
         let (nic, queue_pair) = connected();
         let driven = queue_pair.state.qpc.lock();
-        let report = nic.explain().pop().expect("one queue pair");
+        let report = crate::ConnectionReport::of_all(&nic).pop().expect("one queue pair");
         assert_eq!((report.path, report.reason.as_str()), ("udp", "asked for"));
         assert_eq!(report.peer.map(|(number, _)| number), Some(77));
         assert_eq!(report.protocol, None);

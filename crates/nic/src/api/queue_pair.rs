@@ -27,23 +27,15 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) state: Arc<state::QueuePair<F>>,
 }
 
-impl<F: Fabric> ProtectionDomain<F> {
-    /// `ibv_create_qp(3)`.
-    pub fn create_qp(self: &Arc<Self>, init: QueuePairInit<F>) -> Result<Arc<QueuePair<F>>> {
-        QueuePair::new(self.clone(), init)
-    }
-}
-
-impl<F: Fabric> Nic<F> {
-    /// All queue pairs that exist.
-    pub fn all_queue_pairs(self: &Arc<Self>) -> Vec<QueuePair<F>> {
-        let all = self.queue_pairs.all().into_iter();
-        all.map(|state| QueuePair { engine: self.clone(), state }).collect()
-    }
-}
-
 impl<F: Fabric> QueuePair<F> {
-    fn new(domain: Arc<ProtectionDomain<F>>, init: QueuePairInit<F>) -> Result<Arc<Self>> {
+    /// All queue pairs of an engine.
+    pub fn all_of(nic: &Arc<Nic<F>>) -> Vec<Self> {
+        let all = nic.queue_pairs.all().into_iter();
+        all.map(|state| QueuePair { engine: nic.clone(), state }).collect()
+    }
+
+    /// `ibv_create_qp(3)`.
+    pub fn create(domain: &Arc<ProtectionDomain<F>>, init: QueuePairInit<F>) -> Result<Arc<Self>> {
         let mut capabilities = init.capabilities;
         if init.srq.is_some() {
             // ibv_create_qp(3): ignored, whatever they are.
@@ -63,7 +55,7 @@ impl<F: Fabric> QueuePair<F> {
         let state::QueuePairInit { kind, send_cq, recv_cq, srq, signal_all, .. } = init;
         let (send_cq, recv_cq) = (send_cq.binding.clone(), recv_cq.binding.clone());
         let init = state::QueuePairInit { kind, send_cq, recv_cq, srq, capabilities, signal_all };
-        let state = state::QueuePair::new(domain, engine.paths.clone(), numbers, init);
+        let state = state::QueuePair::new(domain.clone(), engine.paths.clone(), numbers, init);
         engine.queue_pairs.insert(state.properties.place, state.clone());
         Ok(Arc::new(QueuePair { engine, state }))
     }
@@ -154,9 +146,9 @@ impl<F: Fabric> QueuePair<F> {
         let to = check(self.state.properties.kind, from, change)?;
         self.check_values(change)?;
         if let Some(vector) = &change.address {
-            let route = vector.route(&self.state.domain.context().port())?;
+            let route = self.state.domain.context().port().route_to(&vector)?;
             if from != State::Init {
-                qpc.readdress(&attributes.address.route(&self.state.domain.context().port())?, &route)?;
+                qpc.readdress(&self.state.domain.context().port().route_to(&attributes.address)?, &route)?;
             }
         }
         if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {

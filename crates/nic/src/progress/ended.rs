@@ -57,7 +57,7 @@ impl Ended {
 /// A queue pair that is connected to itself has refused a request of its own: that ends with its cause, before all others are flushed.
 #[cold]
 fn end_own_request<F: Fabric>(queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>, refused: &mut RcConnection) {
-    let route = qpc.attributes.address.route(&queue_pair.domain.context().port());
+    let route = queue_pair.domain.context().port().route_to(&qpc.attributes.address);
     let is_own = qpc.attributes.destination == queue_pair.properties.number
         && route.is_ok_and(|route| route.source == route.destination);
     if !is_own {

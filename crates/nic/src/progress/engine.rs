@@ -10,16 +10,22 @@ use crate::progress::workers::Workers;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Content, InboxPacket, Incoming, Origin};
 use crate::services::Services;
+use crate::services::fault_counts::FaultReport;
+use crate::services::interception::Attributes;
 use crate::services::queue_pairs::Numbered;
 use crate::services::ready::{Again, Occasion};
+use crate::types::error::Result;
 use crate::types::limits;
 use crate::types::options::Options;
 use derive_where::derive_where;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric};
+use pagewire_iommu::access_log::RecordHeader;
 use pagewire_transport::{DropCause, Payload};
 use pagewire_wire::VendorPacket;
 use smallvec::SmallVec;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -192,6 +198,38 @@ impl<F: Fabric> Nic<F> {
         }
         self.paths.forget(id);
         self.close(&channel);
+    }
+
+    /// Attributes for the pages of a range of addresses, all of them ordinary at first.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
+        self.services.attribute_table(range)
+    }
+
+    /// Takes the records of the fault log: of accesses whose pages have metadata logged and E not set, or whose log has ended. Also how many
+    /// found no space there since the beginning.
+    pub fn take_logged_faults(&self) -> (Vec<RecordHeader>, u64) {
+        self.services.interception.take_faults()
+    }
+
+    /// The GID of the peer of a queue pair, and the number of its queue pair. `None`: there is no such queue pair, or it is not connected.
+    pub fn peer_of(&self, number: u32) -> Option<([u8; 16], u32)> {
+        let attributes = *self.queue_pairs.get(number)?.shown.attributes.lock();
+        let peer = (attributes.address.destination_gid, attributes.destination);
+        (attributes.destination != 0).then_some(peer)
+    }
+
+    /// What was counted of accesses that met absent pages.
+    pub fn page_faults(&self) -> FaultReport {
+        self.services.page_faults.report()
+    }
+
+    /// Publishes the memory file that lies behind these addresses of the process: peers that may trace it map the file, and copy without
+    /// system calls. It is for the life of the process, which has one such range.
+    pub fn publish_shared_memory(&self, range: Range<u64>, file: BorrowedFd<'_>) {
+        self.services.publish_shared_memory(range, file.as_raw_fd());
     }
 
     /// Nothing goes over the channel any more.

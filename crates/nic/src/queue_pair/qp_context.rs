@@ -287,7 +287,7 @@ impl<F: Fabric> QpContext<F> {
             return;
         }
         let port = queue_pair.domain.context().port();
-        let path = match attributes.address.route(&port) {
+        let path = match port.route_to(&attributes.address) {
             Ok(route) => {
                 queue_pair.paths.choose_path(queue_pair.properties.number, &route, attributes.destination)
             }
