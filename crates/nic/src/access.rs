@@ -193,8 +193,8 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
     pub fn begin(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Segment> {
         let located = self.locate(request, fault);
         let Located { segment, window, residency } =
-            located.map_err(|error| Accesses(&self.services).given_up(error, fault))?;
-        let admitted = Accesses(&self.services).admit(residency, request, (&[segment], window), fault);
+            located.map_err(|error| Accesses(self.services).given_up(error, fault))?;
+        let admitted = Accesses(self.services).admit(residency, request, (&[segment], window), fault);
         if admitted.is_err() {
             self.release();
         }

@@ -86,7 +86,7 @@ fn connect(nics: &[Arc<Nic<Live>>]) {
     let limit = Instant::now() + Duration::from_secs(60);
     while nics
         .iter()
-        .flat_map(|nic| pagewire_nic::ConnectionReport::of_all(&nic))
+        .flat_map(|nic| pagewire_nic::ConnectionReport::of_all(nic))
         .any(|report| report.path == "connecting")
     {
         assert!(Instant::now() < limit, "no path between the engines");
@@ -98,7 +98,7 @@ fn connect(nics: &[Arc<Nic<Live>>]) {
 
 /// Ends the engines: while they exist their sockets share the port, and nobody would look at them.
 fn end(nics: Vec<Arc<Nic<Live>>>) {
-    for queue_pair in nics.iter().flat_map(|nic| pagewire_nic::QueuePair::all_of(&nic)) {
+    for queue_pair in nics.iter().flat_map(pagewire_nic::QueuePair::all_of) {
         queue_pair.destroy().expect("nothing is under way");
     }
     let left: Vec<_> = nics.iter().map(Arc::downgrade).collect();

@@ -15,19 +15,16 @@ mod post;
 mod refusals;
 mod runtime;
 pub mod unsupported;
-mod watching;
 mod work_requests;
 
 pub use objects::protection::{
     RegionAttributesError, checkpoint_region, is_region_of_parent, restore_region, set_region_attributes,
     watch_region,
 };
+pub use pagewire_watching::watch::OwnAttributesError;
+pub use pagewire_watching::{Watched, checkpoint, watch};
 pub use runtime::deferred;
 pub use runtime::process::{call_on_start, shared_nic};
-pub use runtime::settings::Watched;
-pub use watching::checkpoint;
-pub use watching::watch;
-pub use watching::watch::OwnAttributesError;
 
 /// A refusal by the engine, in a sentence.
 pub fn engine_refusal(sentence: &'static str) -> pagewire_nic::Error {

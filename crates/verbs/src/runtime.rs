@@ -9,3 +9,4 @@ pub mod messages;
 pub mod process;
 pub mod settings;
 pub mod signals;
+mod unused_checkpoint;

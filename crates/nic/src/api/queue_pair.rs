@@ -146,7 +146,7 @@ impl<F: Fabric> QueuePair<F> {
         let to = check(self.state.properties.kind, from, change)?;
         self.check_values(change)?;
         if let Some(vector) = &change.address {
-            let route = self.state.domain.context().port().route_to(&vector)?;
+            let route = self.state.domain.context().port().route_to(vector)?;
             if from != State::Init {
                 qpc.readdress(&self.state.domain.context().port().route_to(&attributes.address)?, &route)?;
             }

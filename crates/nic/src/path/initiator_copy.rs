@@ -154,7 +154,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let moment = self.services.fabric.memory().moment();
         self.reach(&plan, moment)?;
         self.claim_and_copy(&plan, transfer.reads, bytes, moment)?;
-        Accesses(&self.services).end_wait_if_any(self.waits);
+        Accesses(self.services).end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
     }
@@ -207,7 +207,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             original = remote.atomic(*there, atomic.operation)?;
             Ok(())
         })?;
-        Accesses(&self.services).end_wait_if_any(self.waits);
+        Accesses(self.services).end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(original)
     }
@@ -353,7 +353,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         };
         let part = RegionPart { region: plan.hint.mr_entry.window().life(), segment: plan.there[0] };
         let peer = PeerMemory { process: &channel.channel.process, regions: &channel.peer_regions };
-        match Accesses(&self.services).wait_for_peer_page(self.by, peer, part, absence, self.waits) {
+        match Accesses(self.services).wait_for_peer_page(self.by, peer, part, absence, self.waits) {
             true => Err(AccessError::Wait(Reason::Page)),
             false => Ok(()),
         }

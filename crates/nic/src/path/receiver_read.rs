@@ -138,7 +138,7 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         let (process, regions) = (&self.channel.channel.process, &self.channel.peer_regions);
         let peer = PeerMemory { process, regions };
         let part = RegionPart { region: part.region.life(), segment };
-        match Accesses(&self.services).wait_for_peer_page(self.by, peer, part, absence, self.fault) {
+        match Accesses(self.services).wait_for_peer_page(self.by, peer, part, absence, self.fault) {
             true => Err(AccessError::Wait(Reason::Page)),
             false => Ok(()),
         }

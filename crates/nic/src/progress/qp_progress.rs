@@ -130,7 +130,8 @@ impl<'q, F: Fabric> Turn<'q, F> {
         if let Some(own) = greeting {
             ops.transmit_hello(&own);
         }
-        let connection_turn = ConnectionTurn { queue_pair: self.queue_pair, attributes, occasion, now };
+        let connection_turn =
+            ConnectionTurn { queue_pair: self.queue_pair, attributes: &attributes, occasion, now };
         let turn = connection_turn.progress(&mut connection, &mut ops);
         let ended = ops.finish();
         drop(session);
@@ -233,7 +234,7 @@ impl<'q, F: Fabric> Turn<'q, F> {
 /// What the protocol of a connection is run with in one turn.
 struct ConnectionTurn<'q, F: Fabric> {
     queue_pair: &'q QueuePair<F>,
-    attributes: Attributes,
+    attributes: &'q Attributes,
     occasion: Occasion,
     now: u64,
 }
@@ -283,7 +284,7 @@ impl<F: Fabric> ConnectionTurn<'_, F> {
             rc.set_allowance(u32::MAX);
             return None;
         }
-        let mtu = queue_pair.link_mtu(&self.attributes);
+        let mtu = queue_pair.link_mtu(self.attributes);
         let budget_ready = queue_pair.notes.budget_ready.swap(false, Ordering::AcqRel);
         let in_flight = u64::from(rc.in_flight()) * u64::from(mtu);
         let grant = services.send_budget.begin(&mut qpc.budget_use, in_flight, mtu, budget_ready, self.now);
@@ -293,7 +294,7 @@ impl<F: Fabric> ConnectionTurn<'_, F> {
 
     fn return_budget(&self, qpc: &mut QpContext<F>, rc: &RcConnection, grant: BudgetGrant) {
         let queue_pair = self.queue_pair;
-        let in_flight = u64::from(rc.in_flight()) * u64::from(queue_pair.link_mtu(&self.attributes));
+        let in_flight = u64::from(rc.in_flight()) * u64::from(queue_pair.link_mtu(self.attributes));
         let held = rc.is_held().then_some(queue_pair.properties.number);
         let services = &queue_pair.services;
         if services.send_budget.end(&mut qpc.budget_use, grant, in_flight, held, self.now) {

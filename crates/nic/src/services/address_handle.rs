@@ -15,7 +15,7 @@ pub struct AddressHandle<F: Fabric> {
 
 impl<F: Fabric> AddressHandle<F> {
     pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, vector: &AddressVector) -> Result<Arc<Self>> {
-        let route = domain.context().port().route_to(&vector)?;
+        let route = domain.context().port().route_to(vector)?;
         domain.services().counts.address_handles.take("address handles")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(AddressHandle { domain, route }))

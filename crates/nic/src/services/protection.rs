@@ -252,6 +252,11 @@ impl<F: Fabric> MemoryRegion<F> {
         self.services().make_flush_region(self.rkey())
     }
 
+    /// The fabric of its process.
+    pub fn fabric(&self) -> &F {
+        &self.services.fabric
+    }
+
     pub(crate) fn services(&self) -> &Arc<Services<F>> {
         &self.services
     }

@@ -73,7 +73,7 @@ pub fn text(device: &Device, path: &str) -> String {
 fn counted(engine: &Arc<Engine>, device: &str) -> PortCounters {
     let mut counters = ENDED.lock().get(device).copied().unwrap_or_default();
     for report in
-        pagewire_nic::ConnectionReport::of_all(&engine.nic()).iter().filter(|report| report.device == device)
+        pagewire_nic::ConnectionReport::of_all(engine.nic()).iter().filter(|report| report.device == device)
     {
         counters.add(report);
     }

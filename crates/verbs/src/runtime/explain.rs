@@ -41,21 +41,22 @@
 //! number of the others in `connections_left_out`.
 
 use crate::devices::named_devices::devices;
-use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
+use crate::limits::{EXPLAIN_BACKLOG, MAX_ENDED_CONNECTIONS};
 use crate::runtime::engine::Engine;
-use crate::watching::watch::{self, WatchReport};
-use crate::watching::watch_snapshot;
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
+use pagewire_watching::limits::ANSWER_TIMEOUT_SECONDS;
+use pagewire_watching::process_socket::{bind, may_read};
+use pagewire_watching::watch::{self, WatchReport};
+use pagewire_watching::{program, remove_snapshot};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -199,12 +200,6 @@ impl From<ConnectionReport> for Connection {
     }
 }
 
-/// The name of the program.
-pub fn program() -> String {
-    let program = std::env::args_os().next().unwrap_or_default();
-    std::path::Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned()
-}
-
 fn process(engine: &Engine) -> io::Result<Process> {
     let devices = devices()?
         .into_iter()
@@ -267,53 +262,18 @@ pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
 /// What the name of the socket begins with.
 const NAME: &str = "pagewire-explain-";
 
-/// The first name that nobody has: processes of different PID namespaces may have the same number.
-pub fn bind(prefix: &str) -> io::Result<UnixListener> {
-    let name = format!("{prefix}{}", std::process::id());
-    let mut bound = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?);
-    for namesake in 1..=MAX_NAMESAKES {
-        if !matches!(&bound, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {
-            break;
-        }
-        let name = format!("{name}.{namesake}");
-        bound = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
-    }
-    bound
-}
-
 fn answer(engine: &Engine, reader: UnixStream) -> io::Result<()> {
     if !may_read(&reader)? {
         return Ok(());
     }
-    reader.set_write_timeout(Some(Duration::from_secs(EXPLAIN_TIMEOUT_SECONDS)))?;
+    reader.set_write_timeout(Some(Duration::from_secs(ANSWER_TIMEOUT_SECONDS)))?;
     let mut text = serde_json::to_vec(&process(engine)?)?;
     text.push(b'\n');
-    for report in pagewire_nic::ConnectionReport::of_all(&engine.nic()) {
+    for report in pagewire_nic::ConnectionReport::of_all(engine.nic()) {
         serde_json::to_writer(&mut text, &Connection::from(report))?;
         text.push(b'\n');
     }
     (&reader).write_all(&text)
-}
-
-/// Whether the process at the other end is this user's, or root's.
-pub fn may_read(reader: &UnixStream) -> io::Result<bool> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: getsockopt(2) writes at most `length` bytes into the local structure, whose size that is.
-    let failed = unsafe {
-        libc::getsockopt(
-            reader.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    if failed != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: geteuid(2) has no preconditions.
-    Ok(peer.uid == 0 || peer.uid == unsafe { libc::geteuid() })
 }
 
 /// Queue pairs that were destroyed, for the statistics; the oldest are forgotten beyond the bound.
@@ -355,7 +315,7 @@ pub fn write_statistics(engine: &Engine) -> io::Result<()> {
         (Vec::from(ended.kept.clone()), ended.left_out)
     };
     connections
-        .extend(pagewire_nic::ConnectionReport::of_all(&engine.nic()).into_iter().map(Connection::from));
+        .extend(pagewire_nic::ConnectionReport::of_all(engine.nic()).into_iter().map(Connection::from));
     let statistics = Statistics {
         process: process(engine)?,
         connections_left_out: (left_out > 0).then_some(left_out),
@@ -365,6 +325,6 @@ pub fn write_statistics(engine: &Engine) -> io::Result<()> {
     line.push(b'\n');
     // One write of a file opened for appending: lines of several processes do not mix.
     std::fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)?;
-    watch_snapshot::remove(file);
+    remove_snapshot(file);
     Ok(())
 }

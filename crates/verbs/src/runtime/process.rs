@@ -8,12 +8,11 @@ use crate::runtime::engine::Engine;
 use crate::runtime::explain;
 use crate::runtime::messages::{say, start_logging, tell};
 use crate::runtime::settings::Settings;
-use crate::watching::checkpoint;
-use crate::watching::watch;
 use libc::{EBUSY, EINVAL};
 use pagewire_fabric::{Explained, FaultPlan, HostFabric};
 use pagewire_memory::Uncancelled;
 use pagewire_nic::{Nic, PageFaultChoice};
+use pagewire_watching::{Hooks, checkpoint, watch};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +34,7 @@ static EXPLAIN_LISTENER: AtomicI32 = AtomicI32::new(-1);
 static CHECKPOINT_LISTENER: AtomicI32 = AtomicI32::new(-1);
 
 /// Has the listener of the checkpoint socket closed in forked children.
-pub fn close_in_child(listener: RawFd) {
+fn close_in_child(listener: RawFd) {
     CHECKPOINT_LISTENER.store(listener, Ordering::Release);
 }
 
@@ -51,6 +50,8 @@ fn settings() -> Result<Settings> {
         Errno(EINVAL)
     })?;
     start_logging(&settings.log);
+    let statistics = || running().and_then(|engine| engine.settings().statistics.clone());
+    Hooks { say, close_in_child, statistics }.set();
     watch::choose(settings.watch, settings.checkpoint.is_some());
     checkpoint::choose(settings.checkpoint.as_ref());
     check_devices(&settings.page_faults)?;

@@ -4,6 +4,7 @@ use log::LevelFilter;
 use pagewire_checkpoint::CheckpointChoice;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
 use pagewire_nic::{DeviceNames, Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
+use pagewire_watching::Watched;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -15,22 +16,6 @@ const DEVICE_NAME_VARIABLE: &str = "PAGEWIRE_DEVICE_NAME";
 
 /// Gb/s that a port can be said to carry: products of the codes of width and speed that the kernel gives for RoCE.
 const RATES: [u32; 8] = [10, 20, 25, 40, 50, 100, 200, 400];
-
-/// Which accesses of peers to regions are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Watched {
-    /// WRITEs and atomics.
-    pub writes: bool,
-    /// READs.
-    pub reads: bool,
-}
-
-impl Watched {
-    /// Whether nothing is counted.
-    pub fn is_nothing(self) -> bool {
-        self == Watched::default()
-    }
-}
 
 /// The settings of one process.
 #[derive(Debug, Clone)]

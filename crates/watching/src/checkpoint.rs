@@ -8,15 +8,14 @@
 
 mod region;
 mod server;
-mod unused;
 
+use crate::Host;
+use crate::hooks::say;
 use crate::limits::{
     CHECKPOINT_EXIT_SECONDS, EXIT_PATIENCE_MILLISECONDS, MAX_CHECKPOINT_FOLDERS, MAX_ENDED_CHECKPOINTS,
     MAX_SAVED_REGIONS,
 };
-use crate::runtime::engine::Host;
-use crate::runtime::messages::say;
-use crate::watching::watch;
+use crate::watch;
 use pagewire_checkpoint::{CheckpointChoice, Inspection, SaveError, Saved, WrittenPages};
 use pagewire_memory::Uncancelled;
 use pagewire_memory::fork::PerProcess;
@@ -120,6 +119,11 @@ struct RegionLine {
     pages: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+/// Whether this process saves a region, or is just registering one.
+pub fn has_begun() -> bool {
+    STATE.try_lock().is_none_or(|state| state.folder.is_some())
 }
 
 /// Has all regions saved that are registered from now on.

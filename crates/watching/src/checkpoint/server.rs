@@ -3,8 +3,9 @@
 //! It listens on the abstract UNIX stream socket `\0pagewire-checkpoint-PID`, or with a number behind, as that of `pagewire explain` does. A
 //! connection of the same user, or of root, is the request. The answer is one line of JSON ([`super::Round`]), when all is saved.
 
-use crate::limits::EXPLAIN_TIMEOUT_SECONDS;
-use crate::runtime::explain::{bind, may_read};
+use crate::hooks::close_in_child;
+use crate::limits::ANSWER_TIMEOUT_SECONDS;
+use crate::process_socket::{bind, may_read};
 use pagewire_memory::above_standard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Write};
@@ -21,7 +22,7 @@ const NAME: &str = "pagewire-checkpoint-";
 /// The kernel's.
 pub fn start(every: Option<Duration>) -> io::Result<()> {
     let listener = UnixListener::from(above_standard(bind(NAME)?.into())?);
-    crate::runtime::process::close_in_child(listener.as_raw_fd());
+    close_in_child(listener.as_raw_fd());
     pagewire_fabric::spawn("pagewire-checkpoint", move || serve(&listener, every))?;
     Ok(())
 }
@@ -70,7 +71,7 @@ fn accept(listener: &UnixListener) -> io::Result<()> {
     if !may_read(&reader)? {
         return Ok(());
     }
-    reader.set_write_timeout(Some(Duration::from_secs(EXPLAIN_TIMEOUT_SECONDS)))?;
+    reader.set_write_timeout(Some(Duration::from_secs(ANSWER_TIMEOUT_SECONDS)))?;
     let mut line = serde_json::to_vec(&super::save_all())?;
     line.push(b'\n');
     (&reader).write_all(&line)

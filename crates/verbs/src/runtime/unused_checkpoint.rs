@@ -2,7 +2,6 @@
 //!
 //! Its engine may never have started, so the line comes from the end of the shared object. A program that ends by _exit(2) or a signal says nothing.
 
-use super::STATE;
 use crate::runtime::messages::say;
 use crate::runtime::settings::Settings;
 use pagewire_memory::Uncancelled;
@@ -29,9 +28,8 @@ extern "C" fn at_end() {
 
 fn say_if_unused(started: &str) {
     let Some((pid, since)) = parsed(started) else { return };
-    // Programs that this one has started are other processes, and a thread that has the lock is registering a region.
-    let is_own = STATE.try_lock().is_none_or(|state| state.folder.is_some());
-    if pid != std::process::id() || is_own {
+    // Programs that this one has started are other processes.
+    if pid != std::process::id() || pagewire_watching::checkpoint::has_begun() {
         return;
     }
     let Ok(Settings { checkpoint: Some(chosen), .. }) = Settings::from_environment() else { return };

@@ -1,15 +1,15 @@
 //! A region that is saved, and its memory.
 
+use crate::Host;
+use crate::hooks::say;
 use crate::limits::{CHECKPOINT_CATCH_UP_MILLISECONDS, MAX_WATCHED_REGION};
-use crate::runtime::engine::Host;
-use crate::runtime::messages::say;
-use crate::{runtime::process, watching::watch};
+use crate::watch;
 use pagewire_checkpoint::{
     Inspection, LocalWrites, MemoryError, PeerWrites, SaveError, Saved, SavedMemory, Saver, WrittenPages,
 };
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
-use pagewire_nic::{MemoryRegion, Nic, Rights};
+use pagewire_nic::{MemoryRegion, Rights};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -179,7 +179,7 @@ impl SavedRegion {
     /// Why it was not restored.
     pub fn restore_from(&self, inspection: &Inspection, number: Option<u64>) -> Result<u64> {
         let _not_saved = self.saver.lock();
-        let bytes = Bytes::of(&self.region, self.key, self.memory, &self.has_ended)?;
+        let bytes = Bytes::of(&self.region, self.key, self.memory, &self.has_ended);
         let last = inspection.checkpoints().last().map(|last| last.number);
         // Zero is none: the error says which there are.
         Ok(inspection.restore(number.or(last).unwrap_or(0), &[&bytes])?.number)
@@ -223,7 +223,7 @@ impl SavedRegion {
             let most = MAX_WATCHED_REGION >> 30;
             return Err(SaveError::Memory(format!("the region is longer than {most} GiB").into()));
         }
-        let memory = Bytes::of(&self.region, self.key, self.memory, &self.has_ended)?;
+        let memory = Bytes::of(&self.region, self.key, self.memory, &self.has_ended);
         let mut place = self.saver.lock();
         let mut method = local_writes();
         let mut watches = 0;
@@ -291,13 +291,12 @@ fn local_writes() -> LocalWrites {
 
 /// The name of the program, as the name of a folder.
 pub fn program() -> String {
-    let name = crate::runtime::explain::program();
+    let name = crate::program();
     if matches!(name.as_str(), "" | "." | ".." | "/") { "program".to_owned() } else { name }
 }
 
 /// The memory of a region, as long as that is registered.
 struct Bytes<'r> {
-    nic: Arc<Nic<Host>>,
     region: &'r MemoryRegion<Host>,
     key: u32,
     memory: (u64, u64),
@@ -310,9 +309,8 @@ impl<'r> Bytes<'r> {
         key: u32,
         memory: (u64, u64),
         has_ended: &'r AtomicBool,
-    ) -> Result<Bytes<'r>> {
-        let engine = process::running().ok_or_else(|| SaveError::Memory("the engine has ended".into()))?;
-        Ok(Bytes { nic: engine.nic().clone(), region, key, memory, has_ended })
+    ) -> Bytes<'r> {
+        Bytes { region, key, memory, has_ended }
     }
 
     fn segment(&self, offset: u64, length: usize) -> Segment {
@@ -343,7 +341,7 @@ impl SavedMemory for Bytes<'_> {
 
     fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> std::result::Result<(), MemoryError> {
         let from = self.segment(offset, bytes.len());
-        let read = self.nic.fabric().memory().read(&[from], bytes);
+        let read = self.region.fabric().memory().read(&[from], bytes);
         self.check()?;
         read.map_err(|error| self.memory_error(from, error))
     }
@@ -351,7 +349,7 @@ impl SavedMemory for Bytes<'_> {
     fn copy_in(&self, offset: u64, bytes: &[u8]) -> std::result::Result<(), MemoryError> {
         self.check()?;
         let to = self.segment(offset, bytes.len());
-        self.nic.fabric().memory().write(bytes, &[to], false).map_err(|error| self.memory_error(to, error))
+        self.region.fabric().memory().write(bytes, &[to], false).map_err(|error| self.memory_error(to, error))
     }
 }
 

@@ -3,7 +3,7 @@
 //! The counting thread writes the file now and then, while something is counted. What a signal loses is what was counted since.
 
 use crate::limits::{SNAPSHOT_MILLISECONDS, SNAPSHOT_SHARE};
-use crate::{runtime::explain, runtime::process, watching::watch};
+use crate::{hooks, watch};
 use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ struct Snapshot {
 
 impl Snapshots {
     pub fn new() -> Snapshots {
-        let file = process::running().and_then(|engine| engine.settings().statistics.clone());
+        let file = hooks::statistics();
         let next = Instant::now() + Duration::from_millis(SNAPSHOT_MILLISECONDS);
         Snapshots { file: file.map(|file| beside(&file)), next, has_failed: false }
     }
@@ -59,7 +59,7 @@ fn beside(statistics: &Path) -> PathBuf {
 fn write(file: &Path) -> io::Result<()> {
     // Without it the log is a checkpoint's alone.
     let Some(watch) = watch::report() else { return Ok(()) };
-    let snapshot = Snapshot { pid: std::process::id(), program: explain::program(), watch };
+    let snapshot = Snapshot { pid: std::process::id(), program: crate::program(), watch };
     let mut line = serde_json::to_vec(&snapshot)?;
     line.push(b'\n');
     // Whoever reads it has an old one or a new one.

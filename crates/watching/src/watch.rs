@@ -6,14 +6,14 @@
 //!
 //! A process that watches nothing has no log and no thread. Registering a region then costs one look at a flag.
 
+use crate::Host;
+use crate::Watched;
+use crate::checkpoint;
 use crate::limits::{
     MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, SNAPSHOT_RECORDS,
     WATCH_CATCH_UP_MILLISECONDS, WATCH_MILLISECONDS, WATCH_RING, WATCH_SOURCES, WATCH_THRESHOLD,
 };
-use crate::runtime::engine::Host;
-use crate::runtime::settings::Watched;
-use crate::watching::checkpoint;
-use crate::watching::watch_snapshot::Snapshots;
+use crate::snapshot::Snapshots;
 use pagewire_checkpoint::WrittenPages;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::{
