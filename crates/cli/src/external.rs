@@ -60,7 +60,7 @@ fn program(folder: &Path, name: &OsStr) -> Option<PathBuf> {
     let text = name.to_str()?;
     let is_name = text.starts_with(|first: char| first.is_ascii_alphanumeric()) && !text.contains('/');
     let program = folder.join(format!("{PREFIX}{text}"));
-    (is_name && !is_own(name) && is_executable(&program)).then_some(program)
+    (is_name && is_executable(&program) && !is_own(name)).then_some(program)
 }
 
 /// Whether this command itself has a command of that name.
@@ -112,7 +112,7 @@ pub(crate) fn missing(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     /// A folder with a program that describes the command `measure`, under that name and another one.
     fn folder() -> tempfile::TempDir {
@@ -121,8 +121,10 @@ mod tests {
         let text = describe(clap::Command::new("pagewire").subcommand(
             clap::Command::new("measure").about("Measure").arg(clap::Arg::new("size").long("size")),
         ));
-        fs::write(&file, format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n")).expect("written");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("executable");
+        // Another process writes it: a file that is open for writing, here or in what a test beside this one starts, cannot be executed.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "printf \"#!/bin/sh\\necho '%s'\" \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+        assert!(shell.arg(&file).arg(text).status().expect("sh").success());
         for name in ["measure", "other", "doctor"] {
             symlink("measuring", folder.path().join(format!("{PREFIX}{name}"))).expect("a link");
         }

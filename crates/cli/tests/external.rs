@@ -1,7 +1,6 @@
 //! Commands that are programs of their own: `pagewire NAME` runs `libexec/pagewire/pagewire-NAME`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -12,7 +11,9 @@ fn installation() -> TempDir {
     fs::create_dir_all(prefix.path().join("bin")).unwrap();
     fs::create_dir_all(prefix.path().join("libexec/pagewire")).unwrap();
     // Found by its own file: a link would lead to where it was built.
-    fs::copy(env!("CARGO_BIN_EXE_pagewire"), prefix.path().join("bin/pagewire")).unwrap();
+    let copied =
+        Command::new("cp").arg(env!("CARGO_BIN_EXE_pagewire")).arg(prefix.path().join("bin")).status();
+    assert!(copied.unwrap().success());
     let about = r#"[{"name":"echo","about":"Say it again","arguments":[]}]"#;
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = describe ] && echo '{about}' && exit\nprintf '%s,' \"$VARIABLE\" \"$@\"\nexit 7\n"
@@ -21,10 +22,12 @@ fn installation() -> TempDir {
     prefix
 }
 
+/// Another process writes it: a file that is open for writing, here or in what a test beside this one starts, cannot be executed.
 fn install(prefix: &Path, name: &str, script: &str) {
-    let file = prefix.join("libexec/pagewire").join(name);
-    fs::write(&file, script).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+    let written = shell.arg(prefix.join("libexec/pagewire").join(name)).arg(script).status();
+    assert!(written.unwrap().success());
 }
 
 fn pagewire(prefix: &TempDir, words: &[&str]) -> Output {
@@ -75,10 +78,10 @@ fn missing_program_is_an_error_that_says_where_and_what_to_do() {
     let folder = prefix.path().join("libexec/pagewire");
     for words in [&["bench", "write_lat"][..], &["help", "bench"]] {
         let refused = pagewire(&prefix, words);
-        let told = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{told}");
+        let message = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{message}");
         for part in ["'bench'", "pagewire-bench", folder.to_str().unwrap(), "make install"] {
-            assert!(told.contains(part), "{part} is missing in: {told}");
+            assert!(message.contains(part), "{part} is missing in: {message}");
         }
     }
 }
@@ -88,9 +91,12 @@ fn program_that_cannot_be_executed_is_an_error_that_names_it() {
     let prefix = installation();
     install(prefix.path(), "pagewire-broken", "#!/no/such/interpreter\n");
     let refused = pagewire(&prefix, &["broken"]);
-    let told = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{told}");
-    assert!(told.contains("libexec/pagewire/pagewire-broken") && told.contains("make install"), "{told}");
+    let message = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("libexec/pagewire/pagewire-broken") && message.contains("make install"),
+        "{message}"
+    );
 }
 
 #[test]
