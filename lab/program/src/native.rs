@@ -1,4 +1,4 @@
-//! Both processes of a figure of the native interface, which the bench starts as `pagewire probe native NAME SIZE TIMES [STRATEGY]`.
+//! Both processes of a figure of the native interface, which the bench starts as `pagewire-lab probe native NAME SIZE TIMES [STRATEGY]`.
 //!
 //! Rank 1 of the job of two measures and prints; rank 0 has the memory. Of a ping-pong both do the same.
 

@@ -1,6 +1,6 @@
 //! What registered memory costs here: `pagewire reproduce frrwp|reuse --live`.
 //!
-//! Two processes of a job measure it with the native interface; this command starts itself twice, as `pagewire probe registered`. Pagewire registers
+//! Two processes of a job measure it with the native interface; this program starts itself twice, as `pagewire-lab probe registered`. Pagewire registers
 //! nothing page by page, so mlock(2) stands for the registration of a network card: of memory that malloc gave, in all that is "by hand".
 //!
 //! Each measurement is bounded in time, in trials and in locked memory.

@@ -1,4 +1,4 @@
-//! Counted accesses, logged gets and the exchange of a sort, by scheme. The measuring processes are this command itself ([`crate::native::accesses`]).
+//! Counted accesses, logged gets and the exchange of a sort, by scheme. The measuring processes are this program itself ([`crate::native::accesses`]).
 
 use super::ground::Ground;
 use super::hash_table::run_job;

@@ -1,7 +1,7 @@
 //! An incremental checkpoint of memory of which a hundredth has changed, beside a full copy (PAPERS AA-11).
 //!
 //! Half of the changes are puts, and half are writes of the process itself. Both lie on the disk when their time ends. One process measures
-//! both: `pagewire probe checkpoint`.
+//! both: `pagewire-lab probe checkpoint`.
 
 use crate::figures::{Figures, Line};
 use crate::limits::BENCH_RUN;

@@ -1,4 +1,4 @@
-//! The hash table of the processes of a job. The measuring processes are this command itself ([`crate::native::hash_table`]).
+//! The hash table of the processes of a job. The measuring processes are this program itself ([`crate::native::hash_table`]).
 
 use super::ground::Ground;
 use crate::arguments::TableArguments;

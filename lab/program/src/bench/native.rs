@@ -1,6 +1,6 @@
 //! The native interface: puts, gets, atomics and signals between two processes of a job, and the registered heap in one.
 //!
-//! The measuring processes are this command itself ([`crate::native`]).
+//! The measuring processes are this program itself ([`crate::native`]).
 
 use super::ground::Ground;
 use super::machine::Exchange;
@@ -222,7 +222,7 @@ pub(super) fn measure_view(ground: &Ground, path: PathChoice, size: u64, rounds:
     beside((VIEW.name, size, path.name(), VIEW.unit), &own, peers, rounds)
 }
 
-/// Makes this command of a host a measuring process.
+/// Makes this program of a host a measuring process.
 fn probe(command: &mut Command, name: &str, size: u64, times: u64) {
     command.args(["probe", "native", name, &size.to_string(), &times.to_string()]);
     for variable in ["PMIX_NAMESPACE", "PAGEWIRE_JOB_FILE", "PAGEWIRE_ADDRESS"] {

@@ -1,5 +1,5 @@
 //! A process of a benchmark of counted accesses, of logged gets, or of the sort, by scheme (PAPERS AA-10, AA-12). The bench starts it as
-//! `pagewire probe accesses WORKLOAD SCHEME SIZE TIMES ROUNDS [COMPUTATION [EACH]]`.
+//! `pagewire-lab probe accesses WORKLOAD SCHEME SIZE TIMES ROUNDS [COMPUTATION [EACH]]`.
 //!
 //! Each process accesses the memory of random other ones, which do the same. What was counted, logged or sorted is verified behind each round, against
 //! the sequences of all processes, which each can make anew. Rank 0 prints the median of the rounds.

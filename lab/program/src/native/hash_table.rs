@@ -1,4 +1,4 @@
-//! A process of a benchmark of the hash table, which the bench starts as `pagewire probe hashtable OPERATION SCHEME CELLS INSERTS ROUNDS
+//! A process of a benchmark of the hash table, which the bench starts as `pagewire-lab probe hashtable OPERATION SCHEME CELLS INSERTS ROUNDS
 //! [COMPUTATION [INTERVAL [HANDLERS]]]`.
 //!
 //! Each process inserts so many elements with random keys into a table of so many cells a process, and all walk their chains: each element must be

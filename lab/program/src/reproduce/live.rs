@@ -1,6 +1,6 @@
 //! The papers' experiments on this machine, with the engine: `pagewire reproduce --live`.
 //!
-//! The work is done by the helper programs `figures` and `registration` (benches/*.c), and for registered memory by this command itself
+//! The work is done by the helper programs `figures` and `registration` (benches/*.c), and for registered memory by this program itself
 //! ([`crate::registered`]), as for hash tables (`table`), counted and logged accesses (`accesses`). All runs that the chosen figures need are
 //! made several times in turn, each but once for all figures that share it, and medians of their medians are shown. Nothing is
 //! taken from the model or from a paper.
@@ -217,7 +217,7 @@ impl Live {
 /// What measures a run in place of a helper program.
 type Measure = fn(PathChoice, &[String]) -> Result<jobs::Measured>;
 
-/// What this command measures itself.
+/// What this program measures itself.
 const OWN: [(&str, Measure); 7] = [
     (registered::NAME, registered::run),
     (table::NAME, table::run),
@@ -232,7 +232,7 @@ fn own(helper: &str) -> Option<Measure> {
     OWN.iter().find(|(name, _)| *name == helper).map(|(_, measure)| *measure)
 }
 
-/// Whether this command does it itself.
+/// Whether this program does it itself.
 fn is_own(run: &Run) -> bool {
     own(run.helper).is_some()
 }

@@ -1,4 +1,4 @@
-//! Figures of jobs of several processes of this command, on this host.
+//! Figures of jobs of several processes of this program, on this host.
 
 use crate::helper::{Failure, Point};
 use crate::native::Figure;

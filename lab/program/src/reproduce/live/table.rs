@@ -101,7 +101,7 @@ fn point(processes: u64, percent: u64, rate: f64) -> Point {
     Point { size: processes, percent, values: BTreeMap::from([("rate".to_owned(), Some(rate))]) }
 }
 
-/// Nanoseconds between two inserts of a process by AA-Poll without computation. They are measured once in this command: all ratios are of the same.
+/// Nanoseconds between two inserts of a process by AA-Poll without computation. They are measured once in this program: all ratios are of the same.
 fn insert_of_active(path: PathChoice, processes: u64) -> Result<Result<f64, crate::helper::Failure>> {
     static KNOWN: Mutex<BTreeMap<(&str, u64), f64>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

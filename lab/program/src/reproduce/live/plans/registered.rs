@@ -1,4 +1,4 @@
-//! What is run for FRRWP and REUSE: registered memory, by this command itself.
+//! What is run for FRRWP and REUSE: registered memory, by this program itself.
 
 use super::{Along, FaultHandling, PageIn, Pages, Paper, Place, PlannedCurve, Run, list};
 use crate::registered::NAME;
