@@ -68,7 +68,8 @@ pub(crate) fn is_own(name: &OsStr) -> bool {
     name == "help" || Arguments::command().find_subcommand(name).is_some()
 }
 
-/// The commands of all programs, by name, as their programs describe them. One whose program does not has a name alone.
+/// The commands of all programs, by name, as their programs describe them. One whose program does not has a name alone, and standard error
+/// says why.
 pub(crate) fn commands() -> Vec<clap::Command> {
     helper_folder().map(|folder| commands_in(&folder)).unwrap_or_default()
 }
@@ -85,7 +86,12 @@ fn commands_in(folder: &Path) -> Vec<clap::Command> {
         let link = folder.join(format!("{PREFIX}{name}"));
         // Names of one program are links to it: it is asked once.
         let file = link.canonicalize().unwrap_or(link);
-        let all = programs.entry(file.clone()).or_insert_with(|| ask(&file).unwrap_or_default());
+        let all = programs.entry(file.clone()).or_insert_with(|| {
+            ask(&file).unwrap_or_else(|error| {
+                crate::tell!("pagewire: {} does not describe its commands: {error:#}", file.display());
+                Vec::new()
+            })
+        });
         let found = all.iter().find(|command| command.get_name() == name);
         found.cloned().unwrap_or_else(|| clap::Command::new(name))
     };

@@ -68,7 +68,12 @@ fn help_and_completions_have_commands_of_programs_before_the_last() {
 fn program_without_description_is_listed() {
     let prefix = installation();
     install(prefix.path(), "pagewire-silent", "#!/bin/sh\nexit 3\n");
-    assert!(text(&pagewire(&prefix, &["--help"]).stdout).contains("\n  silent"));
+    let help = pagewire(&prefix, &["--help"]);
+    assert!(text(&help.stdout).contains("\n  silent"), "{help:?}");
+    assert!(
+        text(&help.stderr).contains("pagewire-silent does not describe its commands: exit status 3"),
+        "{help:?}"
+    );
     assert_eq!(pagewire(&prefix, &["silent"]).status.code(), Some(3));
 }
 

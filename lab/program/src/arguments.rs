@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paper_is_measured_over_a_path_only_where_that_is_asked_for() {
+    fn path_of_a_paper_needs_live() {
         let parse =
             |words: &str| Arguments::try_parse_from(words.split(' ')).map(|arguments| arguments.command);
         match parse("pagewire reproduce part --figure 12 --live --path local") {

@@ -61,7 +61,7 @@ pub(crate) fn measure(
     }
     let node = Node::from_env()?;
     ensure!(node.size() == 2, "it takes a job of two processes");
-    if let Some(what) = Measurement::named(name) {
+    if let Some(what) = Measurement::by_name(name) {
         return rendezvous::measure(&node, what, (size, times), strategy);
     }
     // Behind the data, a word for signals, or as many bytes once more.

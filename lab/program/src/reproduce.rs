@@ -23,7 +23,7 @@ use std::io::Write;
 /// # Errors
 /// If the paper has no such figure or table, something cannot be written, or the engine that is to be measured is not installed.
 pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
-    let (name, paper) = named(arguments.paper);
+    let (name, paper) = name_and_paper(arguments.paper);
     if arguments.processes != [PAIR] && paper != Paper::Active {
         pagewire_cli::tell!("pagewire: --processes is for active: the runs of {name} have two processes");
         return Ok(2);
@@ -92,7 +92,7 @@ fn has(wanted: Place, place: Place) -> bool {
 }
 
 /// A paper, and its name in files.
-const fn named(paper: ReproducedPaper) -> (&'static str, Paper) {
+const fn name_and_paper(paper: ReproducedPaper) -> (&'static str, Paper) {
     match paper {
         ReproducedPaper::Part => ("part", Paper::Part),
         ReproducedPaper::Jbmt => ("jbmt", Paper::Jbmt),

@@ -54,7 +54,9 @@ pub fn describe(mut root: Command) -> String {
 /// # Errors
 /// If it is no such text.
 pub fn described(printed: &str) -> Result<Vec<Command>> {
-    let texts: Vec<CommandText> = serde_json::from_str(printed.trim())?;
+    // Warnings of the loader, or of the program, may stand before it.
+    let line = printed.trim().lines().last().unwrap_or_default();
+    let texts: Vec<CommandText> = serde_json::from_str(line)?;
     Ok(texts.into_iter().map(CommandText::command).collect())
 }
 

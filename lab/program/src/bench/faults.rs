@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart() {
+    fn names_differ() {
         let mut names: Vec<&str> = ALL.iter().map(|absent| absent.name()).collect();
         names.sort_unstable();
         names.dedup();

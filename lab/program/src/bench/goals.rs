@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_reached_or_not_or_nobody_knows() {
+    fn goal_is_reached_or_not_or_unknown() {
         let mut line = line("a", 8, 1.6, "p");
         assert_eq!(Goal::Ratio(1.5).is_reached(&line), Some(false));
         assert_eq!(Goal::Ratio(1.2).is_reached(&line), Some(true));

@@ -20,7 +20,7 @@ pub(super) struct Ground {
     /// Server and client on this host.
     here: [Host; 2],
     /// Server and client on hosts of their own; or why there are none.
-    apart: Result<[Host; 2], String>,
+    two_hosts: Result<[Host; 2], String>,
     /// The processors of initiator and target.
     pub(super) processors: Option<[usize; 2]>,
 }
@@ -32,14 +32,14 @@ impl Ground {
         let program = stage.helpers.join(own.file_name().unwrap_or_default());
         let processors = processors()?;
         let [client, server] = processors.map_or([None; 2], |both| both.map(Some));
-        let apart = match path {
+        let two_hosts = match path {
             PathChoice::Local => Err("only the local path was asked for".to_owned()),
             PathChoice::Auto | PathChoice::Udp => Hosts::make(LINK_MTU)
                 .map(|hosts| [hosts.first.on_processor(server), hosts.second.on_processor(client)])
                 .map_err(|error| format!("there are no two hosts: {error:#}")),
         };
         let here = [Host::here().on_processor(server), Host::here().on_processor(client)];
-        Ok(Ground { stage, program, here, apart, processors })
+        Ok(Ground { stage, program, here, two_hosts, processors })
     }
 
     /// The hosts of server and client for a path.
@@ -47,7 +47,7 @@ impl Ground {
     /// # Errors
     /// If the kernel refuses a second host to this user.
     pub(super) fn ends(&self, path: PathChoice) -> Result<(&Host, &Host)> {
-        match (path, &self.apart) {
+        match (path, &self.two_hosts) {
             (PathChoice::Udp, Ok([server, client])) => Ok((server, client)),
             (PathChoice::Udp, Err(reason)) => Err(anyhow!("{reason}")),
             (PathChoice::Local | PathChoice::Auto, _) => Ok((&self.here[0], &self.here[1])),

@@ -24,7 +24,7 @@ pub(super) struct Measurement {
 
 impl Measurement {
     /// The one of this name.
-    pub(super) fn named(name: &str) -> Option<Measurement> {
+    pub(super) fn by_name(name: &str) -> Option<Measurement> {
         let of = |is_conditional, is_to_file| Some(Measurement { is_conditional, is_to_file });
         match name {
             "conditional_write" => of(true, false),

@@ -150,7 +150,7 @@ fn client(sides: &mut Sides, size: usize) -> Result<Orders> {
 }
 
 /// Memory of the second process, when the first one has asked.
-fn asked(sides: &mut Sides, size: usize) -> Result<Vec<u8>> {
+fn buffer_after_request(sides: &mut Sides, size: usize) -> Result<Vec<u8>> {
     let buffer = filled(size);
     sides.synchronise_second()?;
     sides.step += 1;
@@ -162,12 +162,12 @@ fn server(sides: &mut Sides, size: usize) -> Result<Orders> {
     let mut orders = Orders::default();
     for _ in 0..TRIALS {
         // Stands for the memory behind the inbox.
-        let buffer = asked(sides, size)?;
+        let buffer = buffer_after_request(sides, size)?;
         let guard = register(&buffer, &mut orders.traditional);
         sides.tell();
         drop(guard);
 
-        let buffer = asked(sides, size)?;
+        let buffer = buffer_after_request(sides, size)?;
         let guard = register(&buffer, &mut orders.conditional);
         let released = sides.node.accept_conditional_write(sides.peer, sides.step, &sides.inboxes[1])?;
         released.wait()?;
@@ -206,13 +206,13 @@ fn read_as_client(sides: &mut Sides, size: usize, orders: &mut Orders) -> Result
 /// The other side of that.
 fn write_as_server(sides: &mut Sides, size: usize, orders: &mut Orders) -> Result<()> {
     let inbox = sides.node.open(&sides.inboxes[0])?;
-    let buffer = asked(sides, size)?;
+    let buffer = buffer_after_request(sides, size)?;
     let guard = register(&buffer, &mut orders.read_traditional);
     drop(inbox.put(0, buffer).wait()?);
     sides.tell();
     drop(guard);
 
-    let buffer = asked(sides, size)?;
+    let buffer = buffer_after_request(sides, size)?;
     let guard = register(&buffer, &mut orders.read_conditional);
     let opened = sides.node.next_conditional_request(PEER_PATIENCE)?;
     drop(opened.supply(buffer)?.within(PEER_PATIENCE).wait().into_result()?);

@@ -394,7 +394,7 @@ pub(super) mod tests {
 
     /// The engine's ERR leaves sooner than that of the paper's NTO: the curve says so, and a note how.
     #[test]
-    fn the_curve_without_timeouts_is_named_after_its_early_err() {
+    fn curve_without_timeouts_has_the_name_of_its_early_err() {
         let live = invented(Paper::Part, PathChoice::Udp);
         for pages in Pages::ALL {
             let names: Vec<String> =
@@ -420,7 +420,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn failures_are_told_and_null_is_no_figure() {
+    fn failures_are_notes_and_null_is_no_figure() {
         let mut live = invented(Paper::Part, PathChoice::Udp);
         let set = |output: &mut Output, name: &str, value| {
             for point in &mut output.points {

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_and_kinds_are_told() {
+    fn bounds_and_kinds_are_shown() {
         let claims = pagewire_papers::claims(pagewire_papers::Paper::Part);
         let claim = |least, most, bound_by_us| Claim {
             stated: (least, most),

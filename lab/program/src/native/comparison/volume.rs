@@ -158,7 +158,7 @@ mod tests {
 
     /// Both ways to insert, at once, into a table so small that nearly all collide: the chains hold each element.
     #[test]
-    fn concurrent_inserts_of_both_ways_lose_nothing() {
+    fn concurrent_inserts_of_both_volumes_lose_nothing() {
         let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
         let own = OwnVolume::make(&owner, 3, 4_000).unwrap();
         let remote = RemoteVolume::open(&caller, &own.export().unwrap(), 3, 4_000).unwrap();

@@ -41,7 +41,7 @@ pub(super) fn run(path: PathChoice, words: &[String]) -> Result<Measured> {
 }
 
 fn jobs_of_accesses(words: &[String]) -> Result<Vec<Job>> {
-    let ((workload, scheme), each) = (named(words)?, number(words, 3, "EACH")?);
+    let ((workload, scheme), each) = (workload_and_scheme(words)?, number(words, 3, "EACH")?);
     let load = Load { each, ..Load::plain(workload, scheme, SIZE, TIMES, 1) };
     let job = |processes| Job { processes, x: processes, load };
     Ok(numbers(words, 2, "PROCESSES")?.into_iter().map(job).collect())
@@ -57,7 +57,7 @@ pub(super) fn run_sort(path: PathChoice, words: &[String]) -> Result<Measured> {
 }
 
 fn jobs_of_sort(words: &[String]) -> Result<Vec<Job>> {
-    let ((workload, scheme), processes) = (named(words)?, number(words, 2, "PROCESSES")?);
+    let ((workload, scheme), processes) = (workload_and_scheme(words)?, number(words, 2, "PROCESSES")?);
     let job = |size| Job { processes, x: size, load: Load::plain(workload, scheme, size, KEYS, 1) };
     Ok(numbers(words, 3, "SIZES")?.into_iter().map(job).collect())
 }
@@ -91,7 +91,7 @@ pub(super) fn run_stream(path: PathChoice, words: &[String]) -> Result<Measured>
     Ok(Ok(points))
 }
 
-fn named(words: &[String]) -> Result<(Workload, AccessScheme)> {
+fn workload_and_scheme(words: &[String]) -> Result<(Workload, AccessScheme)> {
     let workload = Workload::from_str(words.first().context("WORKLOAD")?, false);
     let scheme = AccessScheme::from_str(words.get(1).context("SCHEME")?, false);
     Ok((workload.map_err(anyhow::Error::msg)?, scheme.map_err(anyhow::Error::msg)?))
