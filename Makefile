@@ -44,9 +44,13 @@ PEERS := $(BUILD)/peers/ucx
 STATIC := $(if $(wildcard $(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
 
 build:
-	# Both with the same wrapper, so that the crates below are compiled once.
+	# All with the same wrapper, so that the crates below are compiled once.
 	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
 		$(CARGO) rustc --release -p pagewire-cli --bin pagewire -- $(STATIC) \
+		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
+	# As the command: it measures the engine inside itself, too.
+	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
+		$(CARGO) rustc --release -p pagewire-lab --bin pagewire-lab -- $(STATIC) \
 		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
 	# Whole, as the recorded counts of instructions are; as a static library alone: a crate that others may use as well
 	# cargo does not have optimised as one piece.

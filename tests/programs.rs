@@ -112,6 +112,11 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trial(pool, "command::pipes_get_plain_text", command::pipes_get_plain_text),
         trial(
             pool,
+            "command::commands_of_programs_are_installed",
+            command::commands_of_programs_are_installed,
+        ),
+        trial(
+            pool,
             "command::papers_are_reproduced_on_this_machine",
             command::papers_are_reproduced_on_this_machine,
         ),

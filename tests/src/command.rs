@@ -306,6 +306,27 @@ pub fn pipes_get_plain_text(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
+/// The install tree has the programs of further commands: help and completions show them.
+///
+/// # Errors
+/// If not.
+pub fn commands_of_programs_are_installed(ground: &Ground) -> Result<()> {
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&["--help"], &["\n  bench  ", "\n  reproduce  "]),
+        (&["help", "bench"], &["Usage: pagewire bench [OPTIONS] [NAME]..."]),
+        (&["reproduce", "--version"], &["pagewire-reproduce "]),
+        (&["completions", "bash"], &["write_lat", "--figure"]),
+    ];
+    for (words, expected) in cases {
+        let finished = run(command(ground, words))?;
+        ensure!(finished.success(), "{words:?}: {}\n{}", finished.verdict(), finished.output);
+        for text in expected {
+            ensure!(finished.output.contains(text), "{words:?}: {text} is missing in: {}", finished.output);
+        }
+    }
+    Ok(())
+}
+
 /// A demonstration that is interrupted, or whose reader goes away, leaves no file and no program behind.
 ///
 /// # Errors

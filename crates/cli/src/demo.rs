@@ -2,7 +2,7 @@
 
 use crate::arguments::DemoArguments;
 use crate::limits::{DEMO_REPEATED, DEMO_ROUNDS, DEMO_SPREAD, DEMO_STEP, DEMO_TOTAL};
-use crate::output::figures::median;
+use crate::output::median::median;
 use crate::output::table::{Table, bad, good, heading, warning};
 use crate::running::hosts::{Host, Hosts, processors};
 use crate::running::install::{Installation, find_program};

@@ -2,10 +2,10 @@
 //!
 //! Everything here stands beside the engine, never inside it: programs are started with the engine
 //! preloaded ([`run`]), live ones are asked what they do ([`explain`], [`top`]), the machine is examined
-//! ([`doctor`]), and other people's programs are run in pairs ([`demo`], [`bench`]). What the papers measured is put beside
-//! models of their machines and what this machine does ([`reproduce`]). Files are served as regions and fetched ([`serve`],
-//! [`transfer`]), as any program of the native interface would do it. The end-to-end
-//! tests use [`hosts`] and [`pair`] too, so that a demonstration and a test run the same way.
+//! ([`doctor`]), and other people's programs are run in pairs ([`demo`]). Files are served as regions and fetched ([`serve`],
+//! [`transfer`]), as any program of the native interface would do it. Further commands are programs that an installation has beside
+//! it ([`external`]). They and the end-to-end tests use [`hosts`] and [`pair`] too, so that a demonstration, a measurement and a test
+//! run the same way.
 //!
 //! It must never touch a program's memory or packets itself, and it needs no root.
 #![forbid(unsafe_code)]
@@ -33,29 +33,26 @@ pub fn limit_in_the_way(error: &anyhow::Error) -> Option<String> {
 }
 
 /// Starts no thread where there can be none: indicatif's own would panic.
-fn threads_can_be_had() -> bool {
+pub fn threads_can_be_had() -> bool {
     std::thread::Builder::new().spawn(|| {}).is_ok_and(|thread| thread.join().is_ok())
 }
 
 pub mod arguments;
-pub mod bench;
-mod chart;
 pub mod checkpoint;
 pub mod demo;
 pub mod doctor;
+pub mod exit;
 pub mod explain;
+pub mod external;
 pub mod limits;
-mod native;
 mod output;
-mod registered;
-pub mod reproduce;
 pub mod run;
 mod running;
 pub mod serve;
 pub mod top;
 pub mod transfer;
 
-pub use output::figures;
+pub use output::median::median;
 pub use output::report;
 pub use output::table;
 pub use output::watched;

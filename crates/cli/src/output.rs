@@ -1,8 +1,6 @@
 //! What commands print and draw.
 
-pub mod datagrams;
-pub mod figures;
-pub mod progress;
+pub mod median;
 pub mod report;
 pub mod table;
 pub mod watched;

@@ -1,7 +1,6 @@
 //! Programs that commands start, alone and in pairs, and where.
 
 pub mod directory;
-pub mod helper;
 pub mod hosts;
 pub mod install;
 pub mod interrupt;

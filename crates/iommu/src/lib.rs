@@ -4,8 +4,6 @@
 //! at any size (PAPERS JBMT-1). Regions live in words that peers on the same host can read, because a local
 //! initiator checks its access itself. What must hold at all times: once [`RegionTable::revoke`] and the
 //! wait on [`hazards`] are over, no access that was checked against the region is still under way.
-//!
-//! [`translation`] is the other half of an IOMMU: translation buffers, walks and the queue of faults.
 #![forbid(unsafe_code)]
 
 pub mod access_log;
@@ -19,7 +17,6 @@ mod model;
 mod process_words;
 mod region;
 mod rights;
-pub mod translation;
 pub mod words;
 
 pub use attributes::{

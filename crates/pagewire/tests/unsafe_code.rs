@@ -10,7 +10,8 @@ fn project() -> PathBuf {
 /// The crates whose sources have `unsafe`; of `pagewire` the files.
 fn found() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(project().join("crates")).unwrap() {
+    let crates = ["crates", "lab"].map(|folder| std::fs::read_dir(project().join(folder)).unwrap());
+    for entry in crates.into_iter().flatten() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
         let source = entry.path().join("src");

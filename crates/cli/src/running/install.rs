@@ -15,6 +15,9 @@ pub const MALLOC_LIBRARY: &str = "libpagewire-malloc.so.1";
 /// The directory beside the engine that has its other name, `libibverbs.so`.
 pub const OTHER_NAMES: &str = "pagewire";
 
+/// The folder of the programs that the command starts, in the folder of an installation.
+pub const HELPERS: &str = "libexec/pagewire";
+
 /// An installation, found from the running command: `bin/pagewire`, `lib/`, `libexec/pagewire/`.
 #[derive(Clone, Debug)]
 pub struct Installation {
@@ -62,9 +65,37 @@ impl Installation {
                 library.display(),
             );
         }
-        let helpers = prefix.join("libexec/pagewire");
-        Ok(Installation { command: command.to_path_buf(), library, helpers })
+        Ok(Installation { command: command.to_path_buf(), library, helpers: prefix.join(HELPERS) })
     }
+
+    /// Finds the installation that the running program belongs to, which is one of its [`HELPERS`].
+    ///
+    /// # Errors
+    /// As [`Installation::find`], or if the installation has no command.
+    pub fn of_helper() -> Result<Installation> {
+        let program = std::env::current_exe().context("cannot find the program's own file")?;
+        let folder = program.parent().unwrap_or(Path::new("/"));
+        let prefix =
+            folder.ancestors().nth(Path::new(HELPERS).components().count()).unwrap_or(Path::new("/"));
+        let installation = Installation::of(&prefix.join("bin/pagewire"))?;
+        if !is_executable(&installation.command) {
+            bail!(
+                "{} is missing: {} is to be installed in {HELPERS} beside it (make build)",
+                installation.command.display(),
+                program.display()
+            );
+        }
+        Ok(installation)
+    }
+}
+
+/// The folder of the programs that the running command starts; it need not exist.
+///
+/// # Errors
+/// If the command's own file cannot be found.
+pub fn helper_folder() -> Result<PathBuf> {
+    let command = std::env::current_exe().context("cannot find the command's own file")?;
+    Ok(command.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join(HELPERS))
 }
 
 /// What in a directory's name keeps the loader from preloading a file of it: it separates LD_PRELOAD by colons and spaces,

@@ -58,7 +58,8 @@ impl Outcome {
 static PORT: AtomicU16 = AtomicU16::new(0);
 static RUN: AtomicU64 = AtomicU64::new(0);
 
-pub(crate) fn next_port() -> u16 {
+/// The next of these ports.
+pub fn next_port() -> u16 {
     // Offset by the PID: two runs of tests beside each other on one host seldom meet.
     let offset = (std::process::id() % 97) as u16 * 100;
     18_600 + (PORT.fetch_add(1, Ordering::Relaxed) + offset) % 10_000

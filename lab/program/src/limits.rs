@@ -1,0 +1,20 @@
+//! Every bound of measurements.
+
+use std::time::Duration;
+
+/// How long one run of a benchmark may take.
+pub const BENCH_RUN: Duration = Duration::from_secs(30);
+
+/// Accesses of a process of a benchmark, or keys that it sorts, at most: all are verified.
+pub const BENCH_ACCESSES: u64 = 1 << 24;
+/// For each operation of a benchmark by several processes, besides: on a busy machine 10^8 of them take long.
+pub const JOB_OPERATION: Duration = Duration::from_micros(20);
+
+/// How often each benchmark and its peer are run, in turn; the median counts.
+pub const BENCH_ROUNDS: u32 = 3;
+
+/// How often each run of `pagewire reproduce --live` is made, in turn; the median counts.
+pub const LIVE_ROUNDS: u32 = 3;
+
+/// What all rounds of `pagewire reproduce --live` may take, as far as the rounds before tell.
+pub const LIVE_TOTAL: Duration = Duration::from_secs(170);
