@@ -1,5 +1,6 @@
 /* Streams between the processes of a job: process 0 listens, and gives back what the others send. Calls that are refused. */
 #include "expect.h"
+#include <pagewire_experimental.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,30 +1,31 @@
-"""Streams of bytes over access logs. Experimental: names and promises may change with any release."""
+"""Streams of bytes over access logs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._applications import _Application
-from ._errors import TimeoutError, check
-from ._integers import count as _count
+from .._applications import _Application
+from .._errors import TimeoutError, check
+from .._integers import count as _count
+from .._timeouts import in_slices, nanoseconds
+from .._token import Token, c_token
 from ._library import ffi, lib
-from ._timeouts import in_slices, nanoseconds
-from ._token import Token, c_token
 
 if TYPE_CHECKING:
-    from ._node import Node
+    from .._node import Node
 
 #: Bytes that a peer may be ahead of who receives, unless it is said.
 BUFFER = 1 << 16
 
 
 class Listener(_Application):
-    """Experimental. Where other processes ask for streams: any that has its token connects by node.connect()."""
+    """Where other processes ask for streams: any that has its token connects by Stream.connect()."""
 
     _end = staticmethod(lib.pw_listener_close)
     _what = "listener"
 
-    def __init__(self, node: Node, buffer: int) -> None:
+    def __init__(self, node: Node, buffer: int = BUFFER) -> None:
+        """Makes a listener. buffer: bytes that the peers of its streams may be ahead of this process."""
         place = ffi.new("pw_listener **")
         check(lib.pw_stream_listen(node._open(), _count(buffer, "bytes"), place))
         super().__init__(node, place[0])
@@ -52,7 +53,7 @@ class Listener(_Application):
 
 
 class Stream(_Application):
-    """Experimental. A stream of bytes to and from another process, as a socket of TCP. One thread may send while another one receives. Timeouts are seconds; None is without a bound.
+    """A stream of bytes to and from another process, as a socket of TCP. One thread may send while another one receives. Timeouts are seconds; None is without a bound.
 
     close() waits up to 5 seconds until the peer has what was sent.
     """
@@ -61,7 +62,11 @@ class Stream(_Application):
     _what = "stream"
 
     @classmethod
-    def _connect(cls, node: Node, token: bytes, buffer: int, timeout: float | None) -> Stream:
+    def connect(cls, node: Node, token: bytes, buffer: int = BUFFER, timeout: float | None = None) -> Stream:
+        """Asks a listener for a stream, and waits until it has accepted. buffer: bytes that the peer may be ahead of this process. timeout: seconds.
+
+        Raises TimeoutError. Raises PeerLostError: the listener is closed, or its process is gone.
+        """
         place, of, size, bound = ffi.new("pw_stream **"), c_token(token), _count(buffer, "bytes"), nanoseconds(timeout)
         # In one call, and not in slices: each call is another request to the listener.
         call = lambda handle: lib.pw_stream_connect(handle, of, size, bound, place)

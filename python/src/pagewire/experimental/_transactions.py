@@ -1,4 +1,4 @@
-"""Distributed transactions on cells of several stores. Experimental: names and promises may change with any release."""
+"""Distributed transactions on cells of several stores."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, TypeVar
 
-from ._applications import ABSENT, _Application, _path
-from ._errors import ConflictError, check
-from ._integers import count as _count
-from ._integers import number, unsigned
+from .._applications import ABSENT, _Application, _path
+from .._errors import CLASSES, Error, check
+from .._integers import count as _count
+from .._integers import number, unsigned
 from ._library import ffi, lib
 
 if TYPE_CHECKING:
-    from ._node import Node
+    from .._node import Node
 
 T = TypeVar("T")
+
+
+class ConflictError(Error):
+    """Another transaction has won, and nothing of this one was done: start it again."""
+
+
+CLASSES[lib.PW_CONFLICT] = ConflictError
 
 
 class TransactionStoreToken(bytes):
@@ -50,7 +57,7 @@ def _cell_number(cell: int) -> int:
 
 
 class TransactionStore(_Application):
-    """Experimental. Cells of this process, which transactions of any process get and put. Their values have one length, and are zeros at first.
+    """Cells of this process, which transactions of any process get and put. Their values have one length, and are zeros at first.
 
     All owners tell each other their tokens, in one order, and each calls serve().
     """
@@ -58,7 +65,9 @@ class TransactionStore(_Application):
     _end = staticmethod(lib.pw_transaction_store_free)
     _what = "store"
 
-    def __init__(self, node: Node, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None) -> None:
+    def __init__(self, node: Node, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None = None) -> None:
+        """Makes a store of cells, each of which has a value of `value_bytes` bytes: a multiple of 8, 4,096 at most. journal: the file in which what is committed
+        survives the death of the process."""
         self._value_bytes = _count(value_bytes, "bytes")
         file = ffi.NULL if journal is None else ffi.from_buffer(_path(journal) + b"\0")
         numbers = {"cells": unsigned(cells, "a number of cells", bits=32), "value_bytes": self._value_bytes, "journal": file}
@@ -101,7 +110,7 @@ class TransactionStore(_Application):
 
 
 class Transaction:
-    """Experimental. A transaction of a client. `with` commits it at the end, and gives it up behind an exception.
+    """A transaction of a client. `with` commits it at the end, and gives it up behind an exception.
 
     Each call may raise ConflictError: another transaction has won, and nothing of this one is done.
     """
@@ -170,12 +179,13 @@ class Transaction:
 
 
 class TransactionClient(_Application):
-    """Experimental. Who makes transactions on the cells of stores, one at a time. A node has one client of a store: threads have a node each."""
+    """Who makes transactions on the cells of stores, one at a time. A node has one client of a store: threads have a node each."""
 
     _end = staticmethod(lib.pw_transaction_client_close)
     _what = "client of stores"
 
     def __init__(self, node: Node, tokens: Iterable[bytes]) -> None:
+        """Connects to stores, by the tokens of all of them in the order that all have."""
         array, count = _tokens(tokens)
         place = ffi.new("pw_transaction_client **")
         check(lib.pw_transaction_client_open(node._open(), array, count, place))

@@ -1,4 +1,4 @@
-"""A global address space that plain loads and stores reach. Experimental: names and promises may change with any release."""
+"""A global address space that plain loads and stores reach."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._applications import _Application
-from ._integers import count as _count
-from ._integers import number
+from .._applications import _Application
+from .._integers import count as _count
+from .._integers import number
 from ._library import ffi, lib
 
 if TYPE_CHECKING:
-    from ._node import Node
+    from .._node import Node
 
 PAGE_WORDS: int = lib.PW_GLOBAL_PAGE_WORDS
 
@@ -34,7 +34,7 @@ class GlobalCounts(NamedTuple):
 
 
 class GlobalMemory(_Application):
-    """Experimental. Memory that all processes of a job load and store: each has the same bytes at the same offsets. A page comes when a thread touches it, and goes when another
+    """Memory that all processes of a job load and store: each has the same bytes at the same offsets. A page comes when a thread touches it, and goes when another
     process stores to it.
 
     A thread that waits for a page holds the GIL: the other threads of its interpreter wait with it, those of other processes do not. Handlers of accesses to pages
@@ -46,6 +46,7 @@ class GlobalMemory(_Application):
     _what = "global memory"
 
     def __init__(self, node: Node, pages_each: int) -> None:
+        """Makes it with all processes of the job, each of which calls this with the same number of pages of 4,096 bytes, and is the home of so many."""
         place = ffi.new("pw_global **")
         count = _count(pages_each, "pages")
         made = node._made_with_others(place, lib.pw_global_free, lambda handle: lib.pw_global_make(handle, count, place))

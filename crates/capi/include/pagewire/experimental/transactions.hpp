@@ -1,51 +1,59 @@
-/* pagewire/transactions.hpp: distributed transactions. Experimental. A part of pagewire.hpp. */
-#ifndef PAGEWIRE_TRANSACTIONS_HPP
-#define PAGEWIRE_TRANSACTIONS_HPP
+/* pagewire/experimental/transactions.hpp: distributed transactions. A part of pagewire_experimental.hpp. */
+#ifndef PAGEWIRE_EXPERIMENTAL_TRANSACTIONS_HPP
+#define PAGEWIRE_EXPERIMENTAL_TRANSACTIONS_HPP
 
-#include <pagewire/error.hpp>
+#include <pagewire.hpp>
+#include <pagewire_experimental.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <vector>
 
-namespace pw {
+namespace pagewire::experimental {
 
-/** Experimental. What clients and other stores need to reach a store: plain bytes, to be sent by any means. */
+/** What clients and other stores need to reach a store: plain bytes, to be sent by any means. */
 using transaction_store_token = pw_transaction_store_token;
 
-/** Experimental. The value of a cell, and how many transactions have written it. */
+/** The value of a cell, and how many transactions have written it. */
 template <class T> struct versioned {
     T value;
     std::uint64_t version;
 };
 
-/** Experimental: names and promises may change with any release. Cells of this process, which transactions of any process get and put. It ends before its node. */
+/** Cells of this process, which transactions of any process get and put. It ends before its node. */
 class transaction_store {
 public:
+    /** Makes a store of cells, each of which has a value of so many bytes: a multiple of 8. journal: the file in which what is committed survives, or none. */
+    transaction_store(pw::node &node, std::uint32_t cells, std::size_t value_bytes, const std::string &journal = {})
+        : made_(made(node, {cells, value_bytes, journal.empty() ? nullptr : journal.c_str()}))
+    {
+    }
+
     /** By which clients and other stores reach it. */
     transaction_store_token token() const
     {
         transaction_store_token made;
-        check(pw_transaction_store_export(made_.get(), &made));
+        pw::check(pw_transaction_store_export(made_.get(), &made));
         return made;
     }
 
     /** Takes up what the journal has, and starts the thread that handles accesses. tokens: of all stores, in the order that all have. */
     void serve(std::size_t position, const std::vector<transaction_store_token> &tokens)
     {
-        check(pw_transaction_store_serve(made_.get(), position, tokens.data(), tokens.size()));
+        pw::check(pw_transaction_store_serve(made_.get(), position, tokens.data(), tokens.size()));
     }
 
     /** A store that was lost is back, at the position that it had. */
-    void replace(std::size_t position, const transaction_store_token &token) { check(pw_transaction_store_replace(made_.get(), position, &token)); }
+    void replace(std::size_t position, const transaction_store_token &token) { pw::check(pw_transaction_store_replace(made_.get(), position, &token)); }
 
     /** The committed value of a cell. */
     template <class T> T cell(std::uint32_t number) const
     {
         static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
         T value;
-        check(pw_transaction_store_cell(made_.get(), number, &value, sizeof value, nullptr));
+        pw::check(pw_transaction_store_cell(made_.get(), number, &value, sizeof value, nullptr));
         return value;
     }
 
@@ -54,7 +62,7 @@ public:
     {
         static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
         versioned<T> found;
-        check(pw_transaction_store_cell(made_.get(), number, &found.value, sizeof found.value, &found.version));
+        pw::check(pw_transaction_store_cell(made_.get(), number, &found.value, sizeof found.value, &found.version));
         return found;
     }
 
@@ -62,19 +70,22 @@ public:
     std::size_t held() const
     {
         std::size_t count;
-        check(pw_transaction_store_check(made_.get(), &count));
+        pw::check(pw_transaction_store_check(made_.get(), &count));
         return count;
     }
 
 private:
-    friend class node;
+    static pw_transaction_store *made(pw::node &node, const pw_transaction_store_options &options)
+    {
+        pw_transaction_store *made;
+        pw::check(pw_transaction_store_make(node.get(), &options, &made));
+        return made;
+    }
 
-    explicit transaction_store(pw_transaction_store *made) noexcept : made_(made) {}
-
-    detail::owned<pw_transaction_store, pw_transaction_store_free> made_;
+    pw::detail::owned<pw_transaction_store, pw_transaction_store_free> made_;
 };
 
-/** Experimental. The transaction of a client that is under way. Each call may throw PW_CONFLICT: nothing of it is done then. */
+/** The transaction of a client that is under way. Each call may throw PW_CONFLICT: nothing of it is done then. */
 class transaction {
 public:
     /** Gets the value of a cell. */
@@ -82,7 +93,7 @@ public:
     {
         static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
         T value;
-        check(pw_transaction_get(client_, store, cell, &value, sizeof value, nullptr));
+        pw::check(pw_transaction_get(client_, store, cell, &value, sizeof value, nullptr));
         return value;
     }
 
@@ -91,7 +102,7 @@ public:
     {
         static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
         versioned<T> found;
-        check(pw_transaction_get(client_, store, cell, &found.value, sizeof found.value, &found.version));
+        pw::check(pw_transaction_get(client_, store, cell, &found.value, sizeof found.value, &found.version));
         return found;
     }
 
@@ -99,7 +110,7 @@ public:
     template <class T> void put(std::size_t store, std::uint32_t cell, const T &value)
     {
         static_assert(std::is_trivially_copyable_v<T>, "only plain bytes are values");
-        check(pw_transaction_put(client_, store, cell, &value, sizeof value));
+        pw::check(pw_transaction_put(client_, store, cell, &value, sizeof value));
     }
 
 private:
@@ -110,9 +121,12 @@ private:
     pw_transaction_client *client_;
 };
 
-/** Experimental: names and promises may change with any release. Who makes transactions on the cells of stores, one at a time. It ends before its node. */
+/** Who makes transactions on the cells of stores, one at a time. It ends before its node. */
 class transaction_client {
 public:
+    /** Connects to stores, by the tokens of all of them in the order that all have. */
+    transaction_client(pw::node &node, const std::vector<transaction_store_token> &tokens) : opened_(opened(node, tokens)) {}
+
     /** Makes a transaction, again and again until it has no conflict. What the body does besides gets and puts it may do several times. What it throws gives the transaction up. */
     template <class Body> void run(Body body)
     {
@@ -120,7 +134,7 @@ public:
             try {
                 try_once(body, again);
                 return;
-            } catch (const error &why) {
+            } catch (const pw::error &why) {
                 if (why.code() != PW_CONFLICT)
                     throw;
             }
@@ -130,7 +144,7 @@ public:
     /** Makes a transaction once. Throws PW_CONFLICT: nothing of it is done. again: it is the last one that is tried again, behind a pause, and keeps its age. */
     template <class Body> void try_once(Body &&body, bool again = false)
     {
-        check(pw_transaction_start(opened_.get(), again));
+        pw::check(pw_transaction_start(opened_.get(), again));
         transaction started(opened_.get());
         try {
             body(started);
@@ -138,17 +152,20 @@ public:
             pw_transaction_abort(opened_.get());
             throw;
         }
-        check(pw_transaction_commit(opened_.get()));
+        pw::check(pw_transaction_commit(opened_.get()));
     }
 
 private:
-    friend class node;
+    static pw_transaction_client *opened(pw::node &node, const std::vector<transaction_store_token> &tokens)
+    {
+        pw_transaction_client *opened;
+        pw::check(pw_transaction_client_open(node.get(), tokens.data(), tokens.size(), &opened));
+        return opened;
+    }
 
-    explicit transaction_client(pw_transaction_client *opened) noexcept : opened_(opened) {}
-
-    detail::owned<pw_transaction_client, pw_transaction_client_close> opened_;
+    pw::detail::owned<pw_transaction_client, pw_transaction_client_close> opened_;
 };
 
-} // namespace pw
+} // namespace pagewire::experimental
 
-#endif /* PAGEWIRE_TRANSACTIONS_HPP */
+#endif /* PAGEWIRE_EXPERIMENTAL_TRANSACTIONS_HPP */

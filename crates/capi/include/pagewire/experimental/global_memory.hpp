@@ -1,8 +1,9 @@
-/* pagewire/global_memory.hpp: a global address space. Experimental. A part of pagewire.hpp. */
-#ifndef PAGEWIRE_GLOBAL_MEMORY_HPP
-#define PAGEWIRE_GLOBAL_MEMORY_HPP
+/* pagewire/experimental/global_memory.hpp: a global address space. A part of pagewire_experimental.hpp. */
+#ifndef PAGEWIRE_EXPERIMENTAL_GLOBAL_MEMORY_HPP
+#define PAGEWIRE_EXPERIMENTAL_GLOBAL_MEMORY_HPP
 
-#include <pagewire/error.hpp>
+#include <pagewire.hpp>
+#include <pagewire_experimental.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,19 +14,22 @@
 #include <utility>
 #include <vector>
 
-namespace pw {
+namespace pagewire::experimental {
 
-/** Experimental. An access to a page of global memory, as a handler at its home sees it. */
+/** An access to a page of global memory, as a handler at its home sees it. */
 using page_access = pw_page_access;
-/** Experimental. What has happened at one process of a global memory. */
+/** What has happened at one process of a global memory. */
 using global_counts = pw_gas_counts;
 
-/** Experimental: names and promises may change with any release. Memory that all processes of a job load and store. It ends before its node. */
+/** Memory that all processes of a job load and store. It ends before its node. */
 class global_memory {
 public:
     /** A word. Relaxed loads and stores are plain instructions of the processor; read-modify-writes are atomic among all processes. */
     using word = std::atomic<std::uint64_t>;
     static_assert(sizeof(word) == sizeof(std::uint64_t) && word::is_always_lock_free, "words are changed by instructions of the processor");
+
+    /** Makes it with all processes of the job, each of which calls this with the same number of pages of 4,096 bytes. */
+    global_memory(pw::node &node, std::size_t pages_each) { pw::check(pw_global_make(node.get(), pages_each, &made_)); }
 
     global_memory(global_memory &&other) noexcept : handler_(std::move(other.handler_)), made_(std::exchange(other.made_, nullptr)) {}
     global_memory &operator=(global_memory other) noexcept
@@ -48,7 +52,7 @@ public:
         pw_error code = pw_global_leave(made_);
         if (code != PW_IN_HANDLER)
             made_ = nullptr;
-        check(code);
+        pw::check(code);
     }
 
     /** The words of all processes. A thread that touches a page whose home is gone gets SIGSEGV. */
@@ -62,7 +66,7 @@ public:
     std::pair<std::size_t, std::size_t> home(std::size_t rank) const
     {
         std::size_t first, count;
-        check(pw_global_home(made_, rank, &first, &count));
+        pw::check(pw_global_home(made_, rank, &first, &count));
         return {first, count};
     }
 
@@ -73,7 +77,7 @@ public:
     void on_access(std::function<void(const page_access &)> handler)
     {
         auto kept = std::make_unique<function>(std::move(handler));
-        check(pw_global_on_access(made_, &global_memory::call, kept.get()));
+        pw::check(pw_global_on_access(made_, &global_memory::call, kept.get()));
         handler_ = std::move(kept);
     }
 
@@ -85,7 +89,7 @@ public:
         do {
             std::size_t had = all.size();
             all.resize(had + most);
-            check(pw_global_take_dirty(made_, all.data() + had, most, &count));
+            pw::check(pw_global_take_dirty(made_, all.data() + had, most, &count));
             all.resize(had + std::min(count, most));
         } while (count > most);
         return all;
@@ -95,7 +99,7 @@ public:
     global_counts counts() const
     {
         global_counts now;
-        check(pw_global_counts(made_, &now));
+        pw::check(pw_global_counts(made_, &now));
         return now;
     }
 
@@ -106,27 +110,24 @@ public:
         std::size_t count = 8;
         do {
             ranks.resize(count);
-            check(pw_global_lost(made_, ranks.data(), ranks.size(), &count));
+            pw::check(pw_global_lost(made_, ranks.data(), ranks.size(), &count));
         } while (count > ranks.size());
         ranks.resize(count);
         return ranks;
     }
 
 private:
-    friend class node;
     using function = std::function<void(const page_access &)>;
-
-    explicit global_memory(pw_global *made) noexcept : made_(made) {}
 
     static void call(void *context, const pw_page_access *given)
     {
-        detail::guard([&] { (*static_cast<function *>(context))(*given); });
+        pw::detail::guard([&] { (*static_cast<function *>(context))(*given); });
     }
 
     std::unique_ptr<function> handler_; /* ends behind the threads that call it */
-    pw_global *made_;
+    pw_global *made_ = nullptr;
 };
 
-} // namespace pw
+} // namespace pagewire::experimental
 
-#endif /* PAGEWIRE_GLOBAL_MEMORY_HPP */
+#endif /* PAGEWIRE_EXPERIMENTAL_GLOBAL_MEMORY_HPP */
