@@ -556,13 +556,18 @@ fn pkg_config_finds_the_library() {
     let version = said(&output(pkg_config().args(["--modversion", "pagewire"])));
     assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
     let flags = said(&output(pkg_config().args(["--cflags", "--libs", "pagewire"])));
-    let program = tree().join("heap-by-pkg-config");
-    let status = compile::command([crate_folder().join("examples/heap.c")], &program)
-        .args(flags.split_whitespace())
-        .status()
-        .unwrap();
-    assert!(status.success(), "{flags}");
-    said(&output(Command::new(&program).env("LD_LIBRARY_PATH", library())));
+    // One of pagewire.h, and one of pagewire_experimental.h.
+    for name in ["heap", "stream"] {
+        let program = tree().join(format!("{name}-by-pkg-config"));
+        let source = crate_folder().join("examples").join(name).with_extension("c");
+        let status = compile::command([source], &program)
+            .args(flags.split_whitespace())
+            .arg("-lpthread")
+            .status()
+            .unwrap();
+        assert!(status.success(), "{flags}");
+        said(&output(Command::new(&program).env("LD_LIBRARY_PATH", library())));
+    }
 }
 
 #[test]
