@@ -1,4 +1,4 @@
-"""A hash table that outlives its process: start it twice. (docs/guide/hash-table.md)"""
+"""A hash table that outlives its process: start it twice. (docs/guide/durable-tables.md)"""
 
 import os
 import sys

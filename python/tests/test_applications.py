@@ -298,7 +298,7 @@ class Guide(unittest.TestCase):
             self.assertEqual(self.run_program("checkpoint", file), second)
 
     def test_a_durable_table_survives_its_process(self) -> None:
-        first, second = self.block("hash-table", "durable_table").split("$ python durable_table.py\n")
+        first, second = self.block("durable-tables", "durable_table").split("$ python durable_table.py\n")
         for path in ("local", "udp"):
             with self.subTest(path=path), tempfile.TemporaryDirectory() as folder:
                 table = str(Path(folder) / "table")

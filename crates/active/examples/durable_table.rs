@@ -1,4 +1,4 @@
-//! A table that is there again when its process is started again (docs/guide/hash-table.md).
+//! A table that is there again when its process is started again (docs/guide/durable-tables.md).
 
 use pagewire::Node;
 use pagewire_active::hash_table::{Durability, Service};

@@ -55,9 +55,7 @@ fn the_checkpoint_of_the_guide_survives_its_process() {
 /// So does its hash table.
 #[test]
 fn the_durable_table_of_the_guide_survives_its_process() {
-    let page = file("../../docs/guide/hash-table.md");
-    let (_, durable) = page.split_once("## A table that outlives its processes").unwrap();
-    let (mut program, expected) = program_in(durable, "durable_table");
+    let (mut program, expected) = program_of("durable-tables", "durable_table");
     let folder = tempfile::tempdir().unwrap();
     program.arg(folder.path());
     let (first, second) = expected.split_once("$ cargo run\n").unwrap();
@@ -72,15 +70,12 @@ fn said(program: &mut Command) -> String {
 
 /// The example that a page has, and what the page says that it prints.
 fn program_of(page: &str, name: &str) -> (Command, String) {
-    program_in(&file(&format!("../../docs/guide/{page}.md")), name)
-}
-
-fn program_in(page: &str, name: &str) -> (Command, String) {
-    let program = file(&format!("examples/{name}.rs"));
+    let (page, program) =
+        (file(&format!("../../docs/guide/{page}.md")), file(&format!("examples/{name}.rs")));
     let (_, program) = program.split_once("\n\n").unwrap();
-    assert_eq!(tokens(program), tokens(block(page, "```rust\n// src/main.rs\n")));
+    assert_eq!(tokens(program), tokens(block(&page, "```rust\n// src/main.rs\n")));
     // Cargo builds the examples with the tests, beside them.
     let own = std::env::current_exe().unwrap();
     let built = own.parent().unwrap().parent().unwrap().join("examples").join(name);
-    (Command::new(built), block(page, "```text\n$ cargo run\n").to_owned())
+    (Command::new(built), block(&page, "```text\n$ cargo run\n").to_owned())
 }

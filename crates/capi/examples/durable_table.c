@@ -1,4 +1,4 @@
-/* A hash table that outlives its process: start it twice. See docs/guide/hash-table.md. */
+/* A hash table that outlives its process: start it twice. See docs/guide/durable-tables.md. */
 #include <pagewire.h>
 #include <inttypes.h>
 #include <stdio.h>

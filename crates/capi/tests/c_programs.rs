@@ -246,7 +246,7 @@ fn built_in_handlers_and_batches_keep_their_promises() {
 #[test]
 fn durable_tables_outlive_their_processes() {
     run(&compiled("tests/c/durable_table.c"), "");
-    let shown = shown("hash-table", "durable_table");
+    let shown = shown("durable-tables", "durable_table");
     let (first, second) = shown.split_once("$ ./durable_table\n").unwrap();
     let program = compiled("examples/durable_table.c");
     for path in ["local", "udp"] {

@@ -87,13 +87,13 @@ impl Host {
         let (own_address, peer_address) =
             (world.device(process).gids[0].address, world.device(peer_process).gids[0].address);
         let nic = Nic::new(fabric, Options::default());
-        let context = nic.open(world.device(process), Arc::new(Unwatched));
+        let context = pagewire_nic::Context::open(&nic, world.device(process), Arc::new(Unwatched));
         let domain = context.alloc_pd().expect("a protection domain");
         let other_domain = context.alloc_pd().expect("another");
         let send_cq = context.create_cq(4096, None).expect("a completion queue");
         let recv_cq = context.create_cq(4096, None).expect("another");
         let shared = SharedReceiveInit { max_wr: 24, max_sge: 2, limit: 0 };
-        let srq = domain.create_srq(&shared).expect("a shared receive queue");
+        let srq = pagewire_nic::SharedReceiveQueue::create(&domain, &shared).expect("a shared receive queue");
         let vectors = (vector(peer_address), vector(own_address));
         let handle = domain.create_ah(&vectors.0).expect("an address handle");
         let mut program =
@@ -118,20 +118,23 @@ impl Host {
             (Rc, State::ReadyToSend, all, false),
         ];
         for (kind, home, access, shared) in kinds {
-            let queue_pair = domain.create_qp(QueuePairInit {
-                kind,
-                send_cq: send_cq.clone(),
-                recv_cq: recv_cq.clone(),
-                srq: shared.then(|| srq.clone()),
-                capabilities: Capabilities {
-                    max_send_wr: program::DEPTH,
-                    max_recv_wr: program::DEPTH,
-                    max_send_sge: 2,
-                    max_recv_sge: 2,
-                    max_inline_data: 64,
+            let queue_pair = pagewire_nic::QueuePair::create(
+                &domain,
+                QueuePairInit {
+                    kind,
+                    send_cq: send_cq.clone(),
+                    recv_cq: recv_cq.clone(),
+                    srq: shared.then(|| srq.clone()),
+                    capabilities: Capabilities {
+                        max_send_wr: program::DEPTH,
+                        max_recv_wr: program::DEPTH,
+                        max_send_sge: 2,
+                        max_recv_sge: 2,
+                        max_inline_data: 64,
+                    },
+                    signal_all: true,
                 },
-                signal_all: true,
-            });
+            );
             let queue_pair = queue_pair.expect("there is room for queue pairs");
             program.ends.push(End::new(queue_pair, home, access, shared));
         }

@@ -171,7 +171,7 @@ impl Model {
     }
 }
 
-impl TransportOps for Model {
+impl PacketSink for Model {
     fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
         assert_eq!(header.bth.opcode.extensions(), Some(header.extensions()));
         if let Source::Work { length, .. } | Source::Remote { length, .. } = source {
@@ -185,32 +185,12 @@ impl TransportOps for Model {
         self.sent += 1;
         self.answer(1)
     }
-    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
-        InitiatorCopy::Unavailable
-    }
     fn link(&mut self) -> LinkState {
         if self.chance(2) { LinkState::Pending } else { LinkState::Delivered }
     }
-    fn begin_receive(&mut self) -> bool {
-        assert!(!self.begun);
-        self.begun = !self.chance(4);
-        self.begun
-    }
-    fn place_receive(&mut self, _offset: u64, payload: Payload<'_>, _last: bool) -> Outcome<u32> {
-        assert!(self.begun);
-        self.some_of(payload)
-    }
-    fn finish_receive(&mut self, _arrival: Arrival) {
-        assert!(std::mem::take(&mut self.begun));
-    }
-    fn fail_receive(&mut self, _status: Status) {
-        assert!(std::mem::take(&mut self.begun));
-    }
-    fn keep_short_receive(&mut self) -> bool {
-        assert!(self.begun);
-        self.begun = self.chance(2);
-        self.begun
-    }
+}
+
+impl MemoryAccess for Model {
     fn check_remote(&mut self, _remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
         assert!(length > 0);
         self.answer(())
@@ -237,6 +217,32 @@ impl TransportOps for Model {
     }
     fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
         self.answer(())
+    }
+    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
+        InitiatorCopy::Unavailable
+    }
+}
+
+impl WorkQueues for Model {
+    fn begin_receive(&mut self) -> bool {
+        assert!(!self.begun);
+        self.begun = !self.chance(4);
+        self.begun
+    }
+    fn place_receive(&mut self, _offset: u64, payload: Payload<'_>, _last: bool) -> Outcome<u32> {
+        assert!(self.begun);
+        self.some_of(payload)
+    }
+    fn finish_receive(&mut self, _arrival: Arrival) {
+        assert!(std::mem::take(&mut self.begun));
+    }
+    fn fail_receive(&mut self, _status: Status) {
+        assert!(std::mem::take(&mut self.begun));
+    }
+    fn keep_short_receive(&mut self) -> bool {
+        assert!(self.begun);
+        self.begun = self.chance(2);
+        self.begun
     }
     fn complete(&mut self, work: WorkId, status: Status) {
         assert!(!self.dead && work.0 >= self.next);

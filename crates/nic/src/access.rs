@@ -193,8 +193,8 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
     pub fn begin(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Segment> {
         let located = self.locate(request, fault);
         let Located { segment, window, residency } =
-            located.map_err(|withheld| self.services.given_up(withheld, fault))?;
-        let admitted = self.services.admit(residency, request, (&[segment], window), fault);
+            located.map_err(|error| Accesses(&self.services).given_up(error, fault))?;
+        let admitted = Accesses(&self.services).admit(residency, request, (&[segment], window), fault);
         if admitted.is_err() {
             self.release();
         }
@@ -212,14 +212,14 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
         let services = self.services;
         match self.locate(request, fault) {
             Ok(Located { segment, residency: Residency::Resident, .. }) => {
-                services.end_own_wait_if_any(fault);
+                Accesses(services).end_own_wait_if_any(fault);
                 Some(segment)
             }
             Ok(Located { segment, window, residency: Residency::Absent }) => {
                 let faulted = FaultedAccess { segments: &[segment], window, request };
                 let alone =
                     services.options.page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
-                (alone && services.resolve_cheap_fault(&faulted, fault)).then_some(segment)
+                (alone && Accesses(services).resolve_cheap_fault(&faulted, fault)).then_some(segment)
             }
             Ok(Located { residency: Residency::NotMapped, .. }) | Err(_) => None,
         }
@@ -236,7 +236,7 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
         if !self.held.as_ref().is_some_and(known) {
             self.release();
             let mr_entry = MrCacheEntry::look_up(view, piece.key, need, domain)?;
-            let claim = services.claim(by, &mr_entry.window)?;
+            let claim = Accesses(services).claim(by, &mr_entry.window)?;
             self.held = Some(HeldAccess { claim, mr_entry, resident: 0..0, sparse: false });
         }
         let Some(held) = &mut self.held else { return Err(Refusal::Key.into()) };
@@ -257,7 +257,8 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
         let room = window.memory().end.saturating_sub(segment.address);
         let residency = held.residency(services.fabric.memory(), segment, room);
         if fault.ahead.is_past_mark(segment.address.saturating_add(length)) {
-            services.bring_in_beyond(&FaultedAccess { segments: &[segment], window, request }, fault);
+            Accesses(services)
+                .bring_in_beyond(&FaultedAccess { segments: &[segment], window, request }, fault);
         }
         Ok(Located { segment, window, residency })
     }
@@ -269,17 +270,28 @@ impl<F: Fabric> Drop for AccessSession<'_, F> {
     }
 }
 
-impl<F: Fabric> Services<F> {
+/// Accesses to registered memory of this process.
+pub struct Accesses<'s, F: Fabric>(pub &'s Services<F>);
+
+impl<F: Fabric> Clone for Accesses<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fabric> Copy for Accesses<'_, F> {}
+
+impl<'s, F: Fabric> Accesses<'s, F> {
     /// Where a piece lies, by the region that its key names. `mr_entry` is kept for the next piece, which most probably names the same one.
     #[inline(always)] // Part of every access.
     fn locate<'p>(
-        &self,
+        self,
         mr_entry: &'p mut Option<MrCacheEntry>,
         request: &AccessRequest<'_>,
         piece: &ScatterGather,
     ) -> Outcome<(Segment, &'p Window)> {
         let named = (piece.key, request.need, request.domain);
-        let window = MrCacheEntry::renewed(mr_entry, self.regions.view(), named)?;
+        let window = MrCacheEntry::renewed(mr_entry, self.0.regions.view(), named)?;
         let length = u64::from(piece.length);
         let granted = window.locate(piece.address, length)?;
         Ok((Segment { address: granted.address, length }, window))
@@ -287,21 +299,21 @@ impl<F: Fabric> Services<F> {
 
     /// Claims a region that is to be accessed.
     #[inline(always)] // Part of every access.
-    fn claim(&self, by: &Claimant, window: &Window) -> Outcome<Claim> {
-        let claim = self.own_hazards.claim(window.index(), by.place);
+    fn claim(self, by: &Claimant, window: &Window) -> Outcome<Claim> {
+        let claim = self.0.own_hazards.claim(window.index(), by.place);
         let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
-        if self.regions.view().still_open(window) {
+        if self.0.regions.view().still_open(window) {
             return Ok(claim);
         }
-        self.own_hazards.release(claim);
+        self.0.own_hazards.release(claim);
         Err(self.changed(window))
     }
 
     /// What becomes of an access to a region that has changed since it was checked. Where its key is still valid the access is checked again.
     #[cold]
-    fn changed(&self, window: &Window) -> AccessError {
-        match self.regions.view().is_valid(window) {
+    fn changed(self, window: &Window) -> AccessError {
+        match self.0.regions.view().is_valid(window) {
             true => AccessError::Wait(Reason::NoClaim),
             false => Refusal::Key.into(),
         }
@@ -311,7 +323,7 @@ impl<F: Fabric> Services<F> {
     /// next access. False: nothing was done, or `access` did not do it.
     #[inline]
     pub fn access_now(
-        &self,
+        self,
         request: &AccessRequest<'_>,
         mr_entry: &mut Option<MrCacheEntry>,
         access: impl FnOnce(Segment) -> bool,
@@ -320,14 +332,14 @@ impl<F: Fabric> Services<F> {
         let Ok((segment, window)) = self.locate(mr_entry, request, piece) else { return false };
         let Ok(claim) = self.claim(request.by, window) else { return false };
         let done = access(segment);
-        self.own_hazards.release(claim);
+        self.0.own_hazards.release(claim);
         done
     }
 
     /// Checks all pieces and announces the access, which goes on until what is given is dropped.
-    pub fn begin(&self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Access<'_>> {
+    pub fn begin(self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Access<'s>> {
         let (segments, claims) = (SmallVec::new(), SmallVec::new());
-        let mut access = Access { segments, claims, hazards: &self.own_hazards };
+        let mut access = Access { segments, claims, hazards: &self.0.own_hazards };
         let (mut mr_entry, mut claimed) = (None, None);
         for piece in request.pieces.iter().filter(|piece| piece.length > 0) {
             let mut claim_piece = || {
@@ -339,9 +351,9 @@ impl<F: Fabric> Services<F> {
                 }
                 Ok(())
             };
-            claim_piece().map_err(|withheld| self.given_up(withheld, fault))?;
+            claim_piece().map_err(|error| self.given_up(error, fault))?;
         }
-        let residency = self.fabric.memory().residency(&access.segments);
+        let residency = self.0.fabric.memory().residency(&access.segments);
         // Without a piece there is nothing to wait for.
         let Some(window) = claimed else { return Ok(access) };
         self.admit(residency, request, (&access.segments, window), fault)?;
@@ -352,7 +364,7 @@ impl<F: Fabric> Services<F> {
     /// [`access_now`](Self::access_now).
     #[inline(always)] // Part of each transfer that the requester executes itself.
     pub fn begin_one(
-        &self,
+        self,
         request: &AccessRequest<'_>,
         mr_entry: &mut Option<MrCacheEntry>,
         fault: &mut FaultState,
@@ -362,13 +374,13 @@ impl<F: Fabric> Services<F> {
             let (segment, window) = self.locate(mr_entry, request, request.piece()?)?;
             Ok((segment, *window, self.claim(request.by, window)?))
         };
-        let (segment, window, claim) = claim_piece().map_err(|withheld| self.given_up(withheld, fault))?;
-        let residency = self.fabric.memory().residency_at(segment, moment, seen);
+        let (segment, window, claim) = claim_piece().map_err(|error| self.given_up(error, fault))?;
+        let residency = self.0.fabric.memory().residency_at(segment, moment, seen);
         match self.admit(residency, request, (&[segment], window), fault) {
             Ok(()) => Ok((segment, claim)),
-            Err(withheld) => {
-                self.own_hazards.release(claim);
-                Err(withheld)
+            Err(error) => {
+                self.0.own_hazards.release(claim);
+                Err(error)
             }
         }
     }
@@ -377,7 +389,7 @@ impl<F: Fabric> Services<F> {
     /// also where pages were asked for often enough.
     #[inline(always)] // Part of every access.
     fn admit(
-        &self,
+        self,
         residency: Residency,
         request: &AccessRequest<'_>,
         (segments, window): (&[Segment], Window),
@@ -397,10 +409,10 @@ impl<F: Fabric> Services<F> {
 
     /// An access that will never be made ends its wait.
     #[cold]
-    fn given_up(&self, withheld: AccessError, fault: &mut FaultState) -> AccessError {
-        if matches!(withheld, AccessError::Refused(_)) {
+    fn given_up(self, error: AccessError, fault: &mut FaultState) -> AccessError {
+        if matches!(error, AccessError::Refused(_)) {
             self.end_wait_if_any(fault);
         }
-        withheld
+        error
     }
 }

@@ -56,7 +56,7 @@ impl Side {
             hop_limit: 64,
             ..Default::default()
         };
-        let context = nic.open(device, Arc::new(Unwatched));
+        let context = crate::Context::open(&nic, device, Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
         let cq = context.create_cq(64, None).unwrap();
         let capabilities = Capabilities {
@@ -74,7 +74,7 @@ impl Side {
             capabilities,
             signal_all: true,
         };
-        let queue_pair = domain.create_qp(init).unwrap();
+        let queue_pair = crate::QueuePair::create(&domain, init).unwrap();
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         let change = QueuePairChange {
             state: Some(State::Init),
@@ -260,7 +260,7 @@ fn the_end_of_a_region_waits_for_claims_of_a_channel_that_no_round_has_taken_ove
         two.nic.fabric().wait(Some(two.nic.fabric().now()));
     }
     assert!(two.nic.paths.channels.read().is_empty(), "no round of this engine has taken it over");
-    let (place, key) = (two.queue_pair.place, two.region.rkey());
+    let (place, key) = (two.queue_pair.state.properties.place, two.region.rkey());
     let channel = one.channel();
     let claim = channel.own_hazards.claim(two.nic.services.regions.place_of(key), place).unwrap();
     let released = AtomicBool::new(false);
@@ -375,7 +375,7 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
         (fetch_add, Bytes::Segments(std::slice::from_ref(&original)), "atomic"),
     ];
     let channel = one.channel();
-    let mut qpc = one.queue_pair.qpc.lock();
+    let mut qpc = one.queue_pair.state.qpc.lock();
     for fails in [true, false] {
         let mut bytes = vec![0; 16];
         for (operation, data, call) in &cases {
@@ -392,13 +392,13 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
                 peer_knows_rts,
                 peer_logs,
                 ..
-            } = qpc.local(&one.queue_pair).unwrap();
+            } = qpc.local(&one.queue_pair.state).unwrap();
             let remote = TestMemory {
                 memory: services.fabric.memory(),
                 base,
                 bytes: RefCell::new(bytes),
                 peer_hazards: channel.own_hazards.clone(),
-                place: two.queue_pair.place,
+                place: two.queue_pair.state.properties.place,
                 calls: RefCell::default(),
                 fails,
             };
@@ -430,7 +430,10 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
             if fails { [0; 16] } else { [[7; 8], [10, 9, 9, 9, 9, 9, 9, 9]].concat().try_into().unwrap() };
         assert_eq!(bytes, expected);
     }
-    assert!(!channel.own_hazards.holds(Revoked::QueuePair(two.queue_pair.place)), "a claim is left");
+    assert!(
+        !channel.own_hazards.holds(Revoked::QueuePair(two.queue_pair.state.properties.place)),
+        "a claim is left"
+    );
     assert_eq!(one.bytes[8..16], [7, 7, 7, 7, 9, 9, 9, 9]);
     assert_eq!(one.bytes[16..24], [9; 8], "what was there");
     assert_eq!(two.bytes[..16], [0; 16], "the peer's own memory is not touched");

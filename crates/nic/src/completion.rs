@@ -83,6 +83,30 @@ pub struct Completion {
     pub(crate) holds_slot: bool,
 }
 
+impl Completion {
+    /// Of a work request of a queue pair, without data.
+    pub(crate) fn new(queue_pair: u32, wr_id: u64, opcode: Opcode, status: Status) -> Self {
+        Completion {
+            wr_id,
+            status,
+            opcode,
+            byte_length: 0,
+            immediate: None,
+            invalidated: None,
+            queue_pair,
+            source_queue_pair: 0,
+            routing_header: RoutingHeader::None,
+            solicited: false,
+            holds_slot: false,
+        }
+    }
+
+    /// Of a send request, which holds its slot until the completion is polled.
+    pub(crate) fn of_send(queue_pair: u32, wr_id: u64, opcode: Opcode, status: Status) -> Self {
+        Completion { holds_slot: true, ..Completion::new(queue_pair, wr_id, opcode, status) }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Armed {
     #[default]

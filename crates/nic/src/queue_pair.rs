@@ -11,18 +11,20 @@ pub mod inbox;
 pub mod poll_hint;
 pub mod qp_context;
 pub mod receive_wait;
+pub mod receives;
 pub mod request;
 pub mod shared_receive;
 pub mod slots;
 
 use crate::access::Claimant;
-use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
+use crate::completion::{Completion, CompletionQueue, Opcode, Status};
 use crate::path::local::{PublishedQueuePair, publish_holding};
 use crate::path::{Path, Paths};
-use crate::queue_pair::inbox::Inbox;
+use crate::queue_pair::inbox::{Inbox, InboxPacket};
 use crate::queue_pair::poll_hint::{CqBinding, Seeker};
 use crate::queue_pair::qp_context::QpContext;
-use crate::queue_pair::request::{ReceiveQueue, ReceiveWork, SendQueue, WholeReceive};
+use crate::queue_pair::receives::Receives;
+use crate::queue_pair::request::SendQueue;
 use crate::queue_pair::shared_receive::SharedReceiveQueue;
 use crate::services::Services;
 use crate::services::counters::QueuePairCounters;
@@ -38,7 +40,7 @@ use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_transport::timers::acknowledgement_timeout;
-use pagewire_transport::{FaultHandling, RefusalScope, WorkId};
+use pagewire_transport::{Disposition, DropCause, FaultHandling, RefusalScope, WorkId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -55,61 +57,77 @@ pub struct QueuePairInit<F: Fabric, Q> {
     pub signal_all: bool,
 }
 
+/// What a queue pair is, from its creation to its end.
+pub struct Properties {
+    pub kind: QueuePairType,
+    pub number: u32,
+    /// Place in the published tables.
+    pub place: u32,
+    pub capabilities: Capabilities,
+    /// Every send request makes a completion.
+    pub signal_all: bool,
+    /// It stands for the queue pair where memory is accessed.
+    pub claimant: Claimant,
+}
+
+/// What threads that have not the QP context leave for the one that has, and what it has noted for them.
+#[derive(Default)]
+pub struct Notes {
+    /// A thread had work and found the QP context taken.
+    pub pending: AtomicBool,
+    /// Its turn to use what all share has come; see [`send_budget`](crate::services::send_budget).
+    pub budget_ready: AtomicBool,
+    /// The waits, a bit for each, for which pages were brought in since it was driven.
+    pub brought_in: AtomicU64,
+    /// A request that is executed at its post, and is not kept, has a slot. Set under the lock of `send`.
+    pub executing: AtomicBool,
+    /// In SQD: what was being sent when it was entered has ended.
+    pub drained: AtomicBool,
+    /// It went to ERR because it refused a request, and repeats that to a peer that asks again.
+    pub repeats_refusal: AtomicBool,
+    /// It went to ERR because a completion was lost, and has not been reset.
+    pub ended_by_overrun: AtomicBool,
+    /// How often rights were taken away, and what peers had begun by them waited for: so many of these times.
+    pub withdrawals: AtomicU64,
+    pub waited_for: AtomicU64,
+}
+
+/// Copies of what the QP context has, for readers that cannot have it, because a thread drives the queue pair.
+pub struct Shown {
+    pub attributes: Mutex<Attributes>,
+    /// The path and its reason.
+    pub path: Mutex<(&'static str, String)>,
+}
+
 /// A queue pair: its queues, attributes and protocol. It holds services and paths, never the engine.
 pub struct QueuePair<F: Fabric> {
     pub(crate) services: Arc<Services<F>>,
     pub(crate) paths: Arc<Paths<F>>,
     pub(crate) domain: Arc<ProtectionDomain<F>>,
-    pub(crate) kind: QueuePairType,
-    /// It stands for the queue pair where memory is accessed.
-    pub(crate) claimant: Claimant,
-    /// A refused request ends alone; see [`set_refusal_scope`](Self::set_refusal_scope).
-    refusal_ends_request: AtomicBool,
-    /// It went to ERR because it refused a request, and repeats that to a peer that asks again.
-    pub(crate) repeats_refusal: AtomicBool,
-    pub(crate) number: u32,
-    /// Place in the published tables.
-    pub(crate) place: u32,
+    pub(crate) properties: Properties,
     pub(crate) send_cq: Arc<CqBinding<F>>,
     pub(crate) recv_cq: Arc<CqBinding<F>>,
-    pub(crate) srq: Option<Arc<SharedReceiveQueue<F>>>,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) signal_all: bool,
-    /// Copy of the QP context's, for a look without the QP context.
-    pub(crate) attributes: Mutex<Attributes>,
+    pub(crate) receives: Receives<F>,
+    pub(crate) send: Lock<SendQueue<F>>,
+    pub(crate) qpc: Arc<Lock<QpContext<F>>>,
+    pub(crate) inbox: Inbox<F>,
+    pub(crate) notes: Notes,
+    pub(crate) shown: Shown,
+    pub(crate) schedule: Schedule,
+    pub(crate) async_events: Arc<Acknowledgements>,
+    pub(crate) counters: QueuePairCounters,
     /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
-    pub(crate) state: AtomicU32,
+    state: AtomicU32,
     peer: AtomicU32,
     /// How often it was reset.
     resets: AtomicU32,
-    pub(crate) send: Lock<SendQueue<F>>,
-    /// A request that is executed at its post, and is not kept, has a slot. Set under the lock of `send`.
-    pub(crate) executing: AtomicBool,
-    pub(crate) receive: Lock<ReceiveQueue>,
-    pub(crate) qpc: Arc<Lock<QpContext<F>>>,
-    pub(crate) pending: AtomicBool,
-    /// Its turn to use what all share has come; see [`send_budget`](crate::services::send_budget).
-    pub(crate) budget_ready: AtomicBool,
+    /// A refused request ends alone; see [`set_refusal_scope`](Self::set_refusal_scope).
+    refusal_ends_request: AtomicBool,
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,
-    pub(crate) inbox: Inbox<F>,
-    /// The waits, a bit for each, for which pages were brought in since it was driven.
-    pub(crate) brought_in: AtomicU64,
-    pub(crate) schedule: Schedule,
-    /// In SQD: what was being sent when it was entered has ended.
-    pub(crate) drained: AtomicBool,
     /// A completion found its queue overrun.
     overran: AtomicBool,
-    /// It went to ERR for that, and has not been reset.
-    pub(crate) ended_by_overrun: AtomicBool,
-    /// How often rights were taken away, and what peers had begun by them waited for: so many of these times.
-    pub(crate) withdrawals: AtomicU64,
-    pub(crate) waited_for: AtomicU64,
     cookie: AtomicU64,
-    pub(crate) async_events: Arc<Acknowledgements>,
-    pub(crate) counters: QueuePairCounters,
-    /// The path and its reason for readers that cannot have the QP context, because a thread drives it.
-    pub(crate) shown_path: Mutex<(&'static str, String)>,
 }
 
 impl<F: Fabric> QueuePair<F> {
@@ -128,65 +146,39 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(srq) = &init.srq {
             srq.users.fetch_add(1, Ordering::AcqRel);
         }
-        Arc::new(QueuePair {
+        let claimant = Claimant { place, number, device, page_waits: Counter::default() };
+        let properties = Properties {
             kind: init.kind,
-            claimant: Claimant { place, number, device, page_waits: Counter::default() },
-            refusal_ends_request: AtomicBool::new(false),
-            repeats_refusal: AtomicBool::new(false),
             number,
             place,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
             capabilities,
             signal_all: init.signal_all,
-            attributes: Mutex::new(Attributes::default()),
+            claimant,
+        };
+        Arc::new(QueuePair {
+            properties,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            receives: Receives::new(init.srq, capabilities.max_recv_wr),
+            send: Lock::new(SendQueue::new()),
+            qpc: Arc::new(Lock::new(QpContext::default())),
+            inbox: Inbox::new(services.fabric.tables().clone(), place),
+            notes: Notes::default(),
+            shown: Shown { attributes: Mutex::default(), path: Mutex::new(("none", String::new())) },
+            schedule: Schedule::new(number),
+            async_events: Arc::default(),
+            counters: QueuePairCounters::default(),
             state: AtomicU32::new(State::Reset as u32),
             peer: AtomicU32::new(0),
             resets: AtomicU32::new(0),
-            send: Lock::new(SendQueue::new()),
-            executing: AtomicBool::new(false),
-            receive: Lock::new(ReceiveQueue::new(capabilities.max_recv_wr)),
-            qpc: Arc::new(Lock::new(QpContext::default())),
-            pending: AtomicBool::new(false),
-            budget_ready: AtomicBool::new(false),
+            refusal_ends_request: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
-            inbox: Inbox::new(services.fabric.tables().clone(), place),
-            brought_in: AtomicU64::new(0),
-            schedule: Schedule::new(number),
-            drained: AtomicBool::new(false),
             overran: AtomicBool::new(false),
-            ended_by_overrun: AtomicBool::new(false),
-            withdrawals: AtomicU64::new(0),
-            waited_for: AtomicU64::new(0),
             cookie: AtomicU64::new(0),
-            async_events: Arc::default(),
-            counters: QueuePairCounters::default(),
-            shown_path: Mutex::new(("none", String::new())),
             services,
             paths,
             domain,
         })
-    }
-
-    /// Queue pair number.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Its type.
-    pub fn kind(&self) -> QueuePairType {
-        self.kind
-    }
-
-    /// What fits.
-    pub fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    /// Whether every send request makes a completion.
-    pub fn signals_all(&self) -> bool {
-        self.signal_all
     }
 
     /// What events name this queue pair by.
@@ -205,11 +197,6 @@ impl<F: Fabric> QueuePair<F> {
             true => RefusalScope::Request,
             false => RefusalScope::Connection,
         }
-    }
-
-    /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
-    pub fn async_events(&self) -> &Acknowledgements {
-        &self.async_events
     }
 
     /// State now.
@@ -238,12 +225,7 @@ impl<F: Fabric> QueuePair<F> {
     /// After the QP context was given up: whether others have found it taken meanwhile, and left work to whoever had it.
     pub(crate) fn is_wanted(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.pending.load(Ordering::SeqCst)
-    }
-
-    /// Whether messages that were begun before SQD are still under way (`sq_draining` of `ibv_query_qp(3)`).
-    pub fn is_draining(&self) -> bool {
-        self.state() == State::SendQueueDrain && !self.drained.load(Ordering::Acquire)
+        self.notes.pending.load(Ordering::SeqCst)
     }
 
     pub(crate) fn raise(&self, kind: AsyncEventKind) {
@@ -255,6 +237,14 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn lock_qpc(&self) -> Result<LockGuard<'_, QpContext<F>>> {
         lock_until(&self.qpc, Instant::now() + Duration::from_nanos(REVOCATION_BOUND))
             .ok_or(Error::Busy("an access of the queue pair waits for a page"))
+    }
+
+    /// Puts a packet into the inbox, if there is space.
+    pub(crate) fn keep(&self, packet: InboxPacket<F>) -> Disposition {
+        match self.inbox.push(packet) {
+            true => Disposition::Kept,
+            false => self.counters.drop_packet(DropCause::NoSpace),
+        }
     }
 
     /// What becomes of its packets that find a page absent.
@@ -276,7 +266,7 @@ impl<F: Fabric> QueuePair<F> {
 
     fn store_attributes(&self, qpc: &mut QpContext<F>, attributes: Attributes) {
         qpc.attributes = attributes;
-        *self.attributes.lock() = attributes;
+        *self.shown.attributes.lock() = attributes;
         self.peer.store(attributes.destination, Ordering::Release);
     }
 
@@ -293,20 +283,20 @@ impl<F: Fabric> QueuePair<F> {
     fn publish(&self, qpc: &QpContext<F>) {
         let attributes = &qpc.attributes;
         let published = PublishedQueuePair {
-            number: self.number,
-            receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
+            number: self.properties.number,
+            receptive: attributes.state.receives() && self.properties.kind != QueuePairType::Ud,
             rights: granted_by(attributes),
             unestablished: attributes.state == State::ReadyToReceive && !qpc.communicates,
             destination: attributes.destination,
             domain: self.domain.number(),
             receive_psn: attributes.receive_psn,
         };
-        published.publish(self.services.fabric.tables(), self.place);
+        published.publish(self.services.fabric.tables(), self.properties.place);
     }
 
     /// What was refused is not repeated any more.
     pub(crate) fn end_refusal(&self, qpc: &mut QpContext<F>) {
-        if !self.repeats_refusal.swap(false, Ordering::AcqRel) {
+        if !self.notes.repeats_refusal.swap(false, Ordering::AcqRel) {
             return;
         }
         let nak = qpc.refused.as_ref().and_then(|refused| refused.refusal_to_keep());
@@ -315,7 +305,7 @@ impl<F: Fabric> QueuePair<F> {
             let budget = acknowledgement_timeout(attributes.timeout)
                 .map(|timeout| timeout.saturating_mul(u64::from(attributes.retry_count) + 1));
             let now = self.services.fabric.now();
-            self.services.tombstones.add(Tombstone::new(self.number, *route, nak, now, budget));
+            self.services.tombstones.add(Tombstone::new(self.properties.number, *route, nak, now, budget));
         }
         qpc.end_refusal();
     }
@@ -324,15 +314,15 @@ impl<F: Fabric> QueuePair<F> {
         self.end_refusal(qpc);
         self.resets.fetch_add(1, Ordering::AcqRel);
         self.end_holding(qpc);
-        if let (Some(_), Some(srq)) = (qpc.receive.take(), &self.srq) {
+        if let (Some(_), Some(srq)) = (qpc.receive.take(), &self.receives.srq) {
             // A message was being placed: its receive is used up without a completion.
             srq.completed();
         }
         self.leave_budget(qpc);
-        self.send_cq.poll_hint.leave(self.number);
-        self.recv_cq.poll_hint.leave(self.number);
+        self.send_cq.poll_hint.leave(self.properties.number);
+        self.recv_cq.poll_hint.leave(self.properties.number);
         if let Path::Local(channel) = qpc.path() {
-            channel.forget_awaited(self.number);
+            channel.forget_awaited(self.properties.number);
         }
         qpc.reset(self);
         self.set_on_network(false);
@@ -342,10 +332,10 @@ impl<F: Fabric> QueuePair<F> {
             std::mem::replace(&mut *send, SendQueue::new())
         };
         drop(old);
-        self.receive.lock().clear();
+        self.receives.own.lock().clear();
         self.inbox.clear();
         self.schedule.deadline.store(u64::MAX, Ordering::Release);
-        self.ended_by_overrun.store(false, Ordering::Release);
+        self.notes.ended_by_overrun.store(false, Ordering::Release);
         self.set_attributes(qpc, Attributes::default());
     }
 
@@ -367,29 +357,35 @@ impl<F: Fabric> QueuePair<F> {
             if let Err(error) = self.wait_for_peers() {
                 log::warn!(
                     "queue pair {}: flushed while its peer still reads a message: {error}",
-                    self.number
+                    self.properties.number
                 );
             }
         }
         let mut send = self.send.lock();
-        let mut receive = self.receive.lock();
+        let mut receive = self.receives.own.lock();
         self.state.store(State::Error as u32, Ordering::Release);
         self.flush_send(&mut send);
         drop(send);
         if let Some(current) = qpc.receive.take() {
-            match &self.srq {
+            match &self.receives.srq {
                 Some(srq) => srq.completed(),
                 None => receive.completed(),
             }
-            self.announce(&self.recv_cq, self.flushed(current.wr_id, Opcode::Receive));
+            self.announce(
+                &self.recv_cq,
+                Completion::new(self.properties.number, current.wr_id, Opcode::Receive, Status::Flushed),
+            );
         }
         while let Some(work) = receive.take() {
             receive.completed();
-            self.announce(&self.recv_cq, self.flushed(work.wr_id, Opcode::Receive));
+            self.announce(
+                &self.recv_cq,
+                Completion::new(self.properties.number, work.wr_id, Opcode::Receive, Status::Flushed),
+            );
         }
         drop(receive);
         self.inbox.clear();
-        if self.srq.is_some() {
+        if self.receives.srq.is_some() {
             self.raise(AsyncEventKind::LastWorkRequestReached);
         }
     }
@@ -410,7 +406,7 @@ impl<F: Fabric> QueuePair<F> {
         let holding = qpc.holding_request || qpc.holding_response;
         if qpc.holding != holding {
             qpc.holding = holding;
-            publish_holding(self.services.fabric.tables(), self.place, holding);
+            publish_holding(self.services.fabric.tables(), self.properties.place, holding);
         }
     }
 
@@ -450,7 +446,7 @@ impl<F: Fabric> QueuePair<F> {
             && self.overran.swap(false, Ordering::AcqRel)
             && !matches!(self.state(), State::Reset | State::Error)
         {
-            self.ended_by_overrun.store(true, Ordering::Release);
+            self.notes.ended_by_overrun.store(true, Ordering::Release);
             self.enter_error(qpc);
             self.raise(AsyncEventKind::QueuePairFatal);
         }
@@ -468,55 +464,26 @@ impl<F: Fabric> QueuePair<F> {
 
     fn flush_send(&self, send: &mut SendQueue<F>) {
         while let Some(work) = send.retire(WorkId(u64::MAX)) {
-            self.announce(&self.send_cq, self.send_completion(work.wr_id, work.opcode, Status::Flushed));
+            self.announce(
+                &self.send_cq,
+                Completion::of_send(self.properties.number, work.wr_id, work.opcode, Status::Flushed),
+            );
         }
-    }
-
-    pub(crate) fn flushed(&self, wr_id: u64, opcode: Opcode) -> Completion {
-        self.completion(wr_id, opcode, Status::Flushed)
-    }
-
-    pub(crate) fn completion(&self, wr_id: u64, opcode: Opcode, status: Status) -> Completion {
-        Completion {
-            wr_id,
-            status,
-            opcode,
-            byte_length: 0,
-            immediate: None,
-            invalidated: None,
-            queue_pair: self.number,
-            source_queue_pair: 0,
-            routing_header: RoutingHeader::None,
-            solicited: false,
-            holds_slot: false,
-        }
-    }
-
-    /// The completion of a send request, which holds the request's slot until it is polled.
-    pub(crate) fn send_completion(&self, wr_id: u64, opcode: Opcode, status: Status) -> Completion {
-        Completion { holds_slot: true, ..self.completion(wr_id, opcode, status) }
     }
 
     /// Whether the send queue has a free slot.
     #[inline(always)] // Part of each post.
     pub(crate) fn has_send_slot(&self, send: &SendQueue<F>) -> bool {
-        let used = send.outstanding() + usize::from(self.executing.load(Ordering::Acquire));
-        let slots = self.capabilities.max_send_wr as usize;
+        let used = send.outstanding() + usize::from(self.notes.executing.load(Ordering::Acquire));
+        let slots = self.properties.capabilities.max_send_wr as usize;
         // Mostly all that waits in the queue would have slots.
-        used + self.send_cq.waiting() < slots || used + self.send_cq.unpolled_sends(self.number) < slots
+        used + self.send_cq.waiting() < slots
+            || used + self.send_cq.unpolled_sends(self.properties.number) < slots
     }
 
     pub(crate) fn complete_receive(&self, completion: Completion) {
-        self.complete_taken();
+        self.receives.completed();
         self.announce(&self.recv_cq, completion);
-    }
-
-    /// A receive that a message has taken is complete.
-    pub(crate) fn complete_taken(&self) {
-        match &self.srq {
-            Some(srq) => srq.completed(),
-            None => self.receive.lock().completed(),
-        }
     }
 
     /// Completes send requests through `through`; `status` is that of the last.
@@ -532,7 +499,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let mut send = self.send.lock();
         if let Some(work) = send.retire(id) {
-            let completion = self.send_completion(work.wr_id, work.opcode, status);
+            let completion = Completion::of_send(self.properties.number, work.wr_id, work.opcode, status);
             self.announce(&self.send_cq, Completion { byte_length: landed, ..completion });
         }
     }
@@ -554,47 +521,10 @@ impl<F: Fabric> QueuePair<F> {
                 };
                 self.announce_to(seeker.as_deref_mut(), &self.send_cq, || Completion {
                     byte_length,
-                    ..self.send_completion(work.wr_id, work.opcode, status)
+                    ..Completion::of_send(self.properties.number, work.wr_id, work.opcode, status)
                 });
             }
         }
-    }
-
-    pub(crate) fn take_receive(&self) -> Option<ReceiveWork> {
-        match &self.srq {
-            Some(srq) => srq.take(),
-            None => self.receive.lock().take(),
-        }
-    }
-
-    /// Takes a receive for a message of `length` bytes that completes it at once, if the oldest is of one piece.
-    #[inline(always)] // What is returned in memory has to be waited for.
-    pub(crate) fn take_whole_receive(&self, length: u32) -> Option<WholeReceive> {
-        match &self.srq {
-            Some(srq) => srq.take_whole(length),
-            None => self.receive.lock().take_whole(length),
-        }
-    }
-
-    /// The message of a receive that was [taken whole](Self::take_whole_receive) is not complete yet after all.
-    pub(crate) fn count_as_taken(&self) {
-        match &self.srq {
-            Some(srq) => srq.count_as_taken(),
-            None => self.receive.lock().count_as_taken(),
-        }
-    }
-
-    /// Whether a message would find a receive.
-    pub(crate) fn has_receive(&self) -> bool {
-        match &self.srq {
-            Some(srq) => srq.has_receive(),
-            None => self.receive.lock().waiting() > 0,
-        }
-    }
-
-    /// The protection domain that receive buffers belong to.
-    pub(crate) fn receive_domain(&self) -> u32 {
-        self.srq.as_ref().map_or(self.domain.number(), |srq| srq.domain_number())
     }
 
     /// Tells the engine whether packets for this queue pair may come from the network.
@@ -608,7 +538,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn wait_for_peers(&self) -> Result<()> {
-        self.services.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.place))
+        self.services.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.properties.place))
     }
 }
 

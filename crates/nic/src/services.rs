@@ -202,6 +202,12 @@ impl<F: Fabric> Services<F> {
         self.wake();
     }
 
+    /// Whether at most one queue pair of the process uses the network.
+    #[inline]
+    pub fn has_one_network_user(&self) -> bool {
+        self.network_users.load(Ordering::Relaxed) <= 1
+    }
+
     /// Something has come up for the next round. A NIC thread that goes to sleep says so first and looks then; one that
     /// sleeps is woken.
     pub fn wake(&self) {

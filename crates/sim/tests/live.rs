@@ -84,7 +84,11 @@ fn run(seed: u64, path: PathChoice, faults: &str, memory: [Memory; 2], operation
 /// Waits until the engines know their paths: datagrams wait for a limited time only, and are lost after it.
 fn connect(nics: &[Arc<Nic<Live>>]) {
     let limit = Instant::now() + Duration::from_secs(60);
-    while nics.iter().flat_map(|nic| nic.explain()).any(|report| report.path == "connecting") {
+    while nics
+        .iter()
+        .flat_map(|nic| pagewire_nic::ConnectionReport::of_all(&nic))
+        .any(|report| report.path == "connecting")
+    {
         assert!(Instant::now() < limit, "no path between the engines");
         for nic in nics {
             nic.progress();
@@ -94,7 +98,7 @@ fn connect(nics: &[Arc<Nic<Live>>]) {
 
 /// Ends the engines: while they exist their sockets share the port, and nobody would look at them.
 fn end(nics: Vec<Arc<Nic<Live>>>) {
-    for queue_pair in nics.iter().flat_map(|nic| nic.all_queue_pairs()) {
+    for queue_pair in nics.iter().flat_map(|nic| pagewire_nic::QueuePair::all_of(&nic)) {
         queue_pair.destroy().expect("nothing is under way");
     }
     let left: Vec<_> = nics.iter().map(Arc::downgrade).collect();

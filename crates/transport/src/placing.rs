@@ -6,8 +6,8 @@ use pagewire_wire::Header;
 use crate::message::{Kind, Place, denied_status};
 use crate::rc::ReceivedData;
 use crate::{
-    Arrival, ArrivalKind, Denial, Link, Outcome, Payload, Reason, RemoteAddress, RemoteRights, Right, Status,
-    TransportOps, limits,
+    Arrival, ArrivalKind, Denial, Link, MemoryAccess, Outcome, Payload, Reason, RemoteAddress, RemoteRights,
+    Right, Status, WorkQueues, limits,
 };
 
 /// Why a packet was not placed.
@@ -101,7 +101,7 @@ impl Placer {
     }
 
     /// Places the packets of a burst, from the first on, as far as they go together.
-    pub(crate) fn place<E: TransportOps>(
+    pub(crate) fn place<E: MemoryAccess + WorkQueues>(
         &mut self,
         part: (Kind, Place),
         header: &Header,
@@ -176,7 +176,7 @@ impl Placer {
     }
 
     /// Whether key, bounds and rights permit the whole WRITE that the packet begins (section 9.7.4.1).
-    fn check_key<E: TransportOps>(&self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
+    fn check_key<E: MemoryAccess>(&self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
         match packets.remote {
             Some(remote) if packets.place.is_start() && packets.length > 0 => {
                 done(ops.check_remote(remote, packets.length, Right::RemoteWrite))
@@ -186,7 +186,7 @@ impl Placer {
     }
 
     /// Takes a receive for a message that needs one, once (section 9.7.5.2.8: there may be none).
-    fn take_receive<E: TransportOps>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
+    fn take_receive<E: WorkQueues>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
         if packets.remote.is_none() || packets.header.immediate.is_some() {
             if !self.begun && !ops.begin_receive() {
                 return Err(Stop::NotReady);
@@ -197,7 +197,11 @@ impl Placer {
     }
 
     /// Copies the payloads; gives how many.
-    fn copy<E: TransportOps>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<u32, Stop> {
+    fn copy<E: MemoryAccess + WorkQueues>(
+        &mut self,
+        packets: &Packets<'_>,
+        ops: &mut E,
+    ) -> Result<u32, Stop> {
         let &Packets { payload, remote, offset, end, length, .. } = packets;
         if payload.is_empty() || remote.is_none() && self.placed.is_some() {
             return Ok(1);
@@ -224,7 +228,7 @@ impl Placer {
     }
 
     /// Ends the message if these packets do.
-    fn complete<E: TransportOps>(
+    fn complete<E: MemoryAccess + WorkQueues>(
         &mut self,
         packets: &Packets<'_>,
         placed: u32,
@@ -258,13 +262,13 @@ impl Placer {
         Ok(Placed { packets: placed, messages: placed })
     }
 
-    fn fail_receive<E: TransportOps>(&mut self, status: Status, denial: Denial, ops: &mut E) -> Stop {
+    fn fail_receive<E: WorkQueues>(&mut self, status: Status, denial: Denial, ops: &mut E) -> Stop {
         ops.fail_receive(status);
         self.begun = false;
         Stop::ReceiveFailed(denial)
     }
 
-    fn finish_receive<E: TransportOps>(
+    fn finish_receive<E: WorkQueues>(
         &mut self,
         kind: ArrivalKind,
         length: u32,

@@ -21,8 +21,8 @@ mod scoreboard;
 use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
 
 use crate::{
-    Disposition, DropCause, Event, FaultHandling, Link, Payload, ProtocolCounters, Psn, Reason, Time,
-    TransportOps, Work, limits, partitions_match, plain_bth,
+    Disposition, DropCause, Event, FaultHandling, Link, MemoryAccess, Payload, ProtocolCounters, Psn, Reason,
+    Time, TransportOps, Work, WorkQueues, limits, partitions_match, plain_bth,
 };
 pub use delayed_ack::Occasion;
 pub(crate) use delayed_ack::ReceivedData;
@@ -323,7 +323,7 @@ impl RcConnection {
 
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is
     /// not for a connection and is dropped.
-    pub fn receive_control<E: TransportOps>(&mut self, now: Time, body: &VendorPacket, ops: &mut E) {
+    pub fn receive_control<E: WorkQueues>(&mut self, now: Time, body: &VendorPacket, ops: &mut E) {
         if self.shared.state != State::Alive {
             return;
         }
@@ -356,7 +356,11 @@ impl RcConnection {
 
     /// A request while the refusal of another one waits behind responses.
     #[cold]
-    fn ask_while_refusing<E: TransportOps>(&mut self, header: &Header, ops: &mut E) -> Disposition {
+    fn ask_while_refusing<E: MemoryAccess + WorkQueues>(
+        &mut self,
+        header: &Header,
+        ops: &mut E,
+    ) -> Disposition {
         if !partitions_match(header.bth.partition, self.shared.partition) {
             return Disposition::Dropped(DropCause::WrongPartition);
         }

@@ -1,7 +1,7 @@
 //! What a queue pair's protocol is given by its surroundings, and what it gives back.
 //!
 //! Transport holds no bytes, socket, clock or thread. It is handed packets, work requests and the
-//! time, and it calls a [`TransportOps`] for everything else. Its methods never block:
+//! time, and it calls a [`TransportOps`] for everything else: a [`PacketSink`], [`MemoryAccess`] and [`WorkQueues`]. Their methods never block:
 //! one that cannot be done now (an absent page, a full link) answers [`Outcome::Wait`], changes
 //! nothing, and the caller repeats the same call once the reason is gone.
 //!
@@ -389,8 +389,8 @@ pub enum InitiatorCopy {
     Unavailable,
 }
 
-/// Memory, receives, completions and the link of one queue pair.
-pub trait TransportOps {
+/// The link of one queue pair, where packets leave.
+pub trait PacketSink {
     /// Sends a burst of `count` packets of this queue pair, mostly one. The first has this header and source, each of the others
     /// what follows (see [`Payload::Bytes`]; the bytes follow each other, too). Gives how many were sent, from the first on, at least
     /// one. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes of a work request cannot be read; `Denied(RemoteAccess |
@@ -407,49 +407,61 @@ pub trait TransportOps {
     /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
     fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32>;
 
-    /// Tries to execute a WRITE (without immediate) or READ at once in the peer's memory.
-    /// Only called where [`Link::initiator_copy`](crate::Link::initiator_copy) is set and nothing is outstanding before it.
-    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy;
-
     /// State of a lossless link; called when an acknowledgement is overdue, and before a UC connection that has sent
     /// packets goes direct again.
     fn link(&mut self) -> LinkState;
+}
 
-    // Responder.
+/// Memory that requests name, at the responder and at the requester.
+pub trait MemoryAccess {
+    /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
+    fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
 
+    /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). `rest`: bytes of the
+    /// WRITE that follow, 0 if these are its last. Gives how many packets were written.
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32>;
+
+    /// Runs an atomic on 8 aligned bytes and gives their original value.
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64>;
+
+    /// Invalidates a key for SEND with invalidate.
+    fn invalidate(&mut self, key: u32) -> Outcome<()>;
+
+    /// Places bytes of READ responses into the work request's buffers, from the first packet on; gives how many packets were placed.
+    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool)
+    -> Outcome<u32>;
+
+    /// Places the original value of an atomic into the work request's buffers.
+    fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()>;
+
+    /// Tries to execute a WRITE (without immediate) or READ at once in the peer's memory.
+    /// Only called where [`Link::initiator_copy`](crate::Link::initiator_copy) is set and nothing is outstanding before it.
+    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy;
+}
+
+/// Receives, completions and events of one queue pair.
+pub trait WorkQueues {
     /// Takes the next receive from the receive queue or shared receive queue and makes it current.
     /// False: there is none (receiver not ready). Not called again before that receive is finished or
     /// failed: where UC drops a message, its receive stays current and is filled again from offset 0.
     /// One that is current when the connection dies is the caller's to flush.
     fn begin_receive(&mut self) -> bool;
+
     /// Places bytes of the current receive, from the first packet on; gives how many packets were placed. `last` is set with the
     /// message's final bytes, whose last 8 bytes become visible last.
     fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32>;
+
     /// Completes the current receive, or takes and completes one for a WRITE with immediate
     /// (after `begin_receive`).
     fn finish_receive(&mut self, arrival: Arrival);
+
     /// Ends the current receive with an error.
     fn fail_receive(&mut self, status: Status);
+
     /// A message of UC is longer than the current receive, and is dropped. True: the receive stays current, for the next message. False: it has
     /// ended with an error, as one of a shared receive queue does, which others wait for.
     fn keep_short_receive(&mut self) -> bool;
-    /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
-    fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
-    /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). `rest`: bytes of the
-    /// WRITE that follow, 0 if these are its last. Gives how many packets were written.
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32>;
-    /// Runs an atomic on 8 aligned bytes and gives their original value.
-    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64>;
-    /// Invalidates a key for SEND with invalidate.
-    fn invalidate(&mut self, key: u32) -> Outcome<()>;
 
-    // Requester.
-
-    /// Places bytes of READ responses into the work request's buffers, from the first packet on; gives how many packets were placed.
-    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool)
-    -> Outcome<u32>;
-    /// Places the original value of an atomic into the work request's buffers.
-    fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()>;
     /// Reports work requests as complete: all up to and including `work`, in order; those before it
     /// succeeded. With a status other than `Success` the connection is dead and reports nothing more.
     fn complete(&mut self, work: WorkId, status: Status);
@@ -462,3 +474,8 @@ pub trait TransportOps {
     /// Raises an asynchronous event. After `RequestError` and `AccessError` the connection is dead.
     fn event(&mut self, event: Event);
 }
+
+/// All that the protocol of one queue pair is given.
+pub trait TransportOps: PacketSink + MemoryAccess + WorkQueues {}
+
+impl<T: PacketSink + MemoryAccess + WorkQueues> TransportOps for T {}

@@ -12,9 +12,9 @@ use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, T
 use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
 use crate::placing::{Placed, Placer, Stop};
 use crate::{
-    Denial, Disposition, DropCause, Event, Link, LinkState, Operation, Outcome, Payload, Progress,
-    ProtocolCounters, Psn, Reason, RemoteRights, Status, Time, TransportOps, Work, limits, packets_for,
-    partitions_match, plain_bth,
+    Denial, Disposition, DropCause, Event, Link, LinkState, MemoryAccess, Operation, Outcome, PacketSink,
+    Payload, Progress, ProtocolCounters, Psn, Reason, RemoteRights, Status, Time, TransportOps, Work,
+    WorkQueues, limits, packets_for, partitions_match, plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -126,7 +126,7 @@ impl UcConnection {
     }
 
     /// Takes one packet of this connection. One that is `Held` is offered again before others.
-    pub fn receive<E: TransportOps>(
+    pub fn receive<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
         header: &Header,
@@ -155,7 +155,7 @@ impl UcConnection {
     }
 
     /// Takes a packet by its PSN (section 9.8.2.2.2).
-    fn receive_in_order<E: TransportOps>(
+    fn receive_in_order<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
         code: Code,
@@ -202,7 +202,7 @@ impl UcConnection {
     }
 
     /// Executes the packet that is expected.
-    fn take<E: TransportOps>(
+    fn take<E: MemoryAccess + WorkQueues>(
         &mut self,
         code: Code,
         header: &Header,
@@ -269,7 +269,7 @@ impl UcConnection {
     }
 
     /// Executes kept packets whose turn has come. True: one has to wait.
-    fn drain<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
+    fn drain<E: MemoryAccess + WorkQueues>(&mut self, now: Time, ops: &mut E) -> bool {
         while let Some(kept) = self.kept.take_first() {
             let Some(code) = kept.header.bth.opcode.operation().filter(|_| !self.dead) else { break };
             let disposition = self.take(code, &kept.header, Payload::Bytes(&[&kept.bytes]), ops);
@@ -286,7 +286,7 @@ impl UcConnection {
     }
 
     /// Gives up on a packet that did not come in time.
-    fn skip_gap<E: TransportOps>(&mut self, now: Time, ops: &mut E) {
+    fn skip_gap<E: MemoryAccess + WorkQueues>(&mut self, now: Time, ops: &mut E) {
         let late = self.gap_since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_REORDERING);
         let Some(missing) = self.kept.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
         if missing > 0 {
@@ -340,7 +340,7 @@ impl UcConnection {
     }
 
     /// Kept packets, if there are any. True: one has to wait.
-    fn drain_kept<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
+    fn drain_kept<E: MemoryAccess + WorkQueues>(&mut self, now: Time, ops: &mut E) -> bool {
         if self.kept.is_empty() || self.dead {
             return false;
         }
@@ -348,7 +348,7 @@ impl UcConnection {
         self.kept.has(0) && self.drain(now, ops)
     }
 
-    fn report<E: TransportOps>(&mut self, ops: &mut E) {
+    fn report<E: PacketSink>(&mut self, ops: &mut E) {
         let report =
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
@@ -405,7 +405,7 @@ impl UcConnection {
     }
 
     /// Tries a WRITE without packets, unless it would overtake some; true: it is complete.
-    fn initiator_copy<E: TransportOps>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
+    fn initiator_copy<E: PacketSink + MemoryAccess>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
         self.undelivered = self.undelivered && ops.link() == LinkState::Pending;
         if self.undelivered {
             return self.send_packet(work, ops);
@@ -421,7 +421,7 @@ impl UcConnection {
     }
 
     /// Sends the next packet of a work request; true: it was the last.
-    fn send_packet<E: TransportOps>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
+    fn send_packet<E: PacketSink>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
         let packets = packets_for(work.length, self.link.request_mtu);
         let place = Place::of(self.sent, packets);
         let (code, reth, immediate) = match work.operation {
@@ -455,7 +455,7 @@ impl UcConnection {
         Outcome::Done(self.sent == packets)
     }
 
-    fn execute<E: TransportOps>(
+    fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
         code: Code,
         header: &Header,

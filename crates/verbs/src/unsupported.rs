@@ -1,5 +1,5 @@
 //! Everything that is not supported yet, in one place: the code below is what refuses it, and `ALL` is its list.
-//! Each answers EOPNOTSUPP (creating verbs: NULL with `errno` EOPNOTSUPP). README's list is made of it; a test compares them.
+//! Each answers EOPNOTSUPP (creating verbs: NULL with `errno` EOPNOTSUPP). The list of docs/COMPATIBILITY.md is made of it; a test compares them.
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, set_errno};
@@ -242,7 +242,7 @@ pub fn queue_pair_options(init: &ibv_qp_init_attr_ex) -> Result<()> {
     if refused { Err(Errno(EOPNOTSUPP)) } else { Ok(()) }
 }
 
-/// README's list: a row for each feature, with what answers EOPNOTSUPP.
+/// The list of docs/COMPATIBILITY.md: a row for each feature, with what answers EOPNOTSUPP.
 #[cfg(test)]
 fn list() -> String {
     let mut text = String::from("| not built yet | what answers `EOPNOTSUPP` |\n|---|---|\n");
@@ -292,11 +292,11 @@ mod tests {
 
     /// What is not built is told once, and nothing else is said to be so.
     #[test]
-    fn the_readme_has_exactly_this_list() {
-        let readme =
-            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    fn the_documents_have_exactly_this_list() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COMPATIBILITY.md");
+        let page = std::fs::read_to_string(page).unwrap();
         let list = list();
-        assert!(readme.contains(&list), "README.md must have this table:\n\n{list}");
+        assert!(page.contains(&list), "docs/COMPATIBILITY.md must have this table:\n\n{list}");
         let mut names: Vec<&str> = ALL.iter().map(|thing| thing.name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");

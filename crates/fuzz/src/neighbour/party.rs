@@ -94,7 +94,7 @@ impl Party {
         world.map(process, BASE, LENGTH);
         world.poke(process, BASE, &[UNTOUCHED; LENGTH as usize]);
         let nic = Nic::new(fabric, Options::default());
-        let context = nic.open(world.device(process), Arc::new(Unwatched));
+        let context = pagewire_nic::Context::open(&nic, world.device(process), Arc::new(Unwatched));
         let domains = [context.alloc_pd().expect("a domain"), context.alloc_pd().expect("another")];
         let cq = context.create_cq(16_384, None).expect("a completion queue");
         let handle = domains[0].create_ah(&vector(world, process)).expect("an address handle");
@@ -152,7 +152,8 @@ impl Party {
             },
             signal_all: true,
         };
-        self.queue_pairs.push(self.domains[domain].create_qp(init).expect("a queue pair"));
+        self.queue_pairs
+            .push(pagewire_nic::QueuePair::create(&self.domains[domain], init).expect("a queue pair"));
         self.queue_pairs.len() - 1
     }
 

@@ -396,7 +396,7 @@ impl<F: Fabric> Intercepted<F> {
                 source.ring.announce();
             }
             Ok(None) => by.services.interception.note_fault(RecordHeader { stamp: now(), ..record }),
-            Err(withheld) => return withheld,
+            Err(error) => return error,
         }
         refused
     }

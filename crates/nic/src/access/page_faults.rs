@@ -3,9 +3,9 @@
 //! Pages that are only to be filled with zeros come in at once: that is cheaper than any thread. For all others a thread of the fabric
 //! is asked, and the access is made when they are there. What probably follows is brought in meanwhile.
 
+use crate::access::Accesses;
 use crate::access::fault_state::{FaultState, Missing};
 use crate::access::{AccessRequest, Claimant};
-use crate::services::Services;
 use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
 use crate::types::outcome::{AccessError, Outcome};
@@ -33,15 +33,15 @@ pub struct FaultedAccess<'a> {
     pub request: &'a AccessRequest<'a>,
 }
 
-impl<F: Fabric> Services<F> {
+impl<'s, F: Fabric> Accesses<'s, F> {
     /// Brings in what an access misses. `Ok`: it can be made now.
     #[cold]
-    pub(crate) fn resolve_fault(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Outcome<()> {
+    pub(crate) fn resolve_fault(self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Outcome<()> {
         let Err(missing) = self.resolve_now(faulted, waits) else { return Ok(()) };
         self.ask(faulted, missing, waits);
         // A pager in user space is not asked for what may not be needed.
         let is_needed = waits.known_end(faulted.last().end).is_some();
-        if !waits.from_user_space || is_needed || self.options.page_in != PageIn::Dynamic {
+        if !waits.from_user_space || is_needed || self.0.options.page_in != PageIn::Dynamic {
             self.bring_in_beyond(faulted, waits);
         }
         Err(AccessError::Wait(Reason::Page))
@@ -49,7 +49,7 @@ impl<F: Fabric> Services<F> {
 
     /// As [`resolve_fault`](Self::resolve_fault) for an access that is given up where it would wait: false.
     #[cold]
-    pub(crate) fn resolve_cheap_fault(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> bool {
+    pub(crate) fn resolve_cheap_fault(self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> bool {
         match self.resolve_now(faulted, waits) {
             Ok(()) => true,
             Err(missing) => {
@@ -59,7 +59,7 @@ impl<F: Fabric> Services<F> {
         }
     }
 
-    fn resolve_now(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Result<(), Missing> {
+    fn resolve_now(self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Result<(), Missing> {
         self.bring_in_now(faulted, waits)?;
         self.end_own_wait_if_any(waits);
         self.bring_in_beyond(faulted, waits);
@@ -69,7 +69,7 @@ impl<F: Fabric> Services<F> {
     /// Whether a transfer waits for a peer's page; then it is asked for. Pages that are cheap come while the bytes are moved.
     #[cold]
     pub(crate) fn wait_for_peer_page(
-        &self,
+        self,
         by: &Claimant,
         peer: PeerMemory<'_, F>,
         part: RegionPart,
@@ -80,60 +80,60 @@ impl<F: Fabric> Services<F> {
         if absence == Absence::Cheap || waits.peer_times >= BRING_IN_TRIES {
             // Not each time that the transfer is tried while it waits for something else.
             if !waits.is_waiting() {
-                self.page_faults.note_peer(FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
+                self.0.page_faults.note_peer(FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
             }
             waits.many_absent |= bytes > RESOLVE_NOW_BYTES;
             return false;
         }
-        if waits.begin_peer_wait(self.fabric.now()) {
-            self.page_faults.note_peer(FaultCounts { major: 1, bytes, ..FaultCounts::default() });
+        if waits.begin_peer_wait(self.0.fabric.now()) {
+            self.0.page_faults.note_peer(FaultCounts { major: 1, bytes, ..FaultCounts::default() });
             by.page_waits.add(1);
         }
-        self.fabric.page_in().bring_in_peer(peer.process, peer.regions, part, waits.token(by.number));
+        self.0.fabric.page_in().bring_in_peer(peer.process, peer.regions, part, waits.token(by.number));
         true
     }
 
     /// An access is made, or never will be, which may have waited.
     #[inline(always)] // Part of every access.
-    pub(crate) fn end_wait_if_any(&self, waits: &mut FaultState) {
+    pub(crate) fn end_wait_if_any(self, waits: &mut FaultState) {
         if waits.is_waiting() {
-            let waited = waits.end_wait(self.fabric.now());
+            let waited = waits.end_wait(self.0.fabric.now());
             self.count_wait(waited);
         }
     }
 
     /// The pages of this process that an access needs are there, for which it may have waited.
     #[inline(always)] // Part of every access.
-    pub(crate) fn end_own_wait_if_any(&self, waits: &mut FaultState) {
+    pub(crate) fn end_own_wait_if_any(self, waits: &mut FaultState) {
         if waits.is_waiting() {
-            let waited = waits.end_own_wait(self.fabric.now());
+            let waited = waits.end_own_wait(self.0.fabric.now());
             self.count_wait(waited);
         }
     }
 
     #[cold]
-    fn count_wait(&self, waited: Option<u64>) {
-        waited.into_iter().for_each(|waited| self.page_faults.latency.add(waited));
+    fn count_wait(self, waited: Option<u64>) {
+        waited.into_iter().for_each(|waited| self.0.page_faults.latency.add(waited));
     }
 
     /// Brings pages in, where that takes about as long as to hand them on; else says how they come, as far as that was asked.
-    fn bring_in_now(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Result<(), Missing> {
-        let memory = self.fabric.memory();
+    fn bring_in_now(self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Result<(), Missing> {
+        let memory = self.0.fabric.memory();
         let bytes = faulted.bytes();
         let (last, needed) = (faulted.last(), self.needed(faulted));
-        if waits.times > 0 || !self.options.faults_at_once {
+        if waits.times > 0 || !self.0.options.faults_at_once {
             return Err(Missing { absence: Absence::Unknown, whole: needed });
         }
         if let Some(missing) = waits.take_burst(last.start).filter(|burst| burst.whole.end >= needed.end) {
             return Err(missing);
         }
-        let began = self.fabric.now();
+        let began = self.0.fabric.now();
         let known = waits.known_end(last.end);
         let end = faulted.memory(known).end;
-        let whole = waits.ahead.before_access(self.options.page_in, needed, known, end);
+        let whole = waits.ahead.before_access(self.0.options.page_in, needed, known, end);
         let Missing { absence, whole } = self.missing(faulted, whole);
         if absence != Absence::Cheap
-            || self.cheap_pages.are_expensive(began)
+            || self.0.cheap_pages.are_expensive(began)
             || bytes > RESOLVE_NOW_BYTES && !memory.kernel_may_fault()
         {
             return Err(Missing { absence, whole });
@@ -149,17 +149,17 @@ impl<F: Fabric> Services<F> {
         waits.reach(&whole);
         waits.cheap_until = whole.end;
         let _ = faulted.with_last(&whole, |segment| memory.bring_in(&segment, faulted.request.write));
-        let ended = self.fabric.now();
+        let ended = self.0.fabric.now();
         let took = ended.saturating_sub(began);
-        self.page_faults.latency.add(took);
-        self.cheap_pages.judge(took, bytes.max(whole.end - whole.start), ended);
+        self.0.page_faults.latency.add(took);
+        self.0.cheap_pages.judge(took, bytes.max(whole.end - whole.start), ended);
         Ok(())
     }
 
     /// Has a thread bring pages in, which come so.
-    fn ask(&self, faulted: &FaultedAccess<'_>, missing: Missing, waits: &mut FaultState) {
+    fn ask(self, faulted: &FaultedAccess<'_>, missing: Missing, waits: &mut FaultState) {
         let (mut own, last, region) = (self.needed(faulted), faulted.last(), faulted.window.index());
-        waits.begin_wait(self.fabric.now());
+        waits.begin_wait(self.0.fabric.now());
         match waits.requested_until(region, &last) {
             // It came in, and has gone again: memory is short.
             Some(_) if waits.is_in_vain() => waits.ahead.shrink(),
@@ -186,7 +186,7 @@ impl<F: Fabric> Services<F> {
         waits.cheap_until = own.end;
         waits.reach(&own);
         let parts = self.parts_of(faulted, &own);
-        self.fabric.page_in().bring_in(
+        self.0.fabric.page_in().bring_in(
             waits.tenant(),
             &parts,
             faulted.request.write,
@@ -196,12 +196,12 @@ impl<F: Fabric> Services<F> {
 
     /// What an access misses by its regions, with another segment in place of the last. Of what ended meanwhile nothing: the access
     /// itself finds that out.
-    fn parts_of(&self, faulted: &FaultedAccess<'_>, last: &Range<u64>) -> SmallVec<[RegionPart; 4]> {
+    fn parts_of(self, faulted: &FaultedAccess<'_>, last: &Range<u64>) -> SmallVec<[RegionPart; 4]> {
         let Some((_, before)) = faulted.segments.split_last() else { return SmallVec::new() };
         let AccessRequest { pieces, domain, need, .. } = *faulted.request;
         let pieces = pieces.iter().filter(|piece| piece.length > 0);
         let parts = before.iter().zip(pieces).filter_map(|(segment, piece)| {
-            let window = self.regions.view().window(piece.key, need, domain).ok()?;
+            let window = self.0.regions.view().window(piece.key, need, domain).ok()?;
             Some(RegionPart { region: window.life(), segment: *segment })
         });
         parts.chain([RegionPart { region: faulted.window.life(), segment: segment_of(last) }]).collect()
@@ -209,8 +209,8 @@ impl<F: Fabric> Services<F> {
 
     /// How what an access misses comes in, and what comes with its last segment: `whole`, unless some of that comes more slowly, or is
     /// given by somebody in user space, for whom nobody may wait then.
-    fn missing(&self, faulted: &FaultedAccess<'_>, whole: Range<u64>) -> Missing {
-        let (memory, last) = (self.fabric.memory(), faulted.last());
+    fn missing(self, faulted: &FaultedAccess<'_>, whole: Range<u64>) -> Missing {
+        let (memory, last) = (self.0.fabric.memory(), faulted.last());
         if whole == last {
             return Missing { absence: memory.absence(faulted.segments), whole };
         }
@@ -224,27 +224,27 @@ impl<F: Fabric> Services<F> {
         Missing { absence, whole: if goes { whole } else { last } }
     }
 
-    fn note_fault(&self, faulted: &FaultedAccess<'_>, counts: FaultCounts) {
-        self.page_faults.note(&faulted.window, &faulted.request.by.device, counts);
+    fn note_fault(self, faulted: &FaultedAccess<'_>, counts: FaultCounts) {
+        self.0.page_faults.note(&faulted.window, &faulted.request.by.device, counts);
     }
 
     /// What has to come in of the last segment of an access, or with it.
-    fn needed(&self, faulted: &FaultedAccess<'_>) -> Range<u64> {
-        needed(self.options.page_in, faulted.last(), faulted.memory(None))
+    fn needed(self, faulted: &FaultedAccess<'_>) -> Range<u64> {
+        needed(self.0.options.page_in, faulted.last(), faulted.memory(None))
     }
 
     /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
     #[cold]
-    pub(crate) fn bring_in_beyond(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) {
+    pub(crate) fn bring_in_beyond(self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) {
         let access = faulted.last();
         let known = waits.known_end(access.end);
         let end = faulted.memory(known).end;
-        if waits.last_was_cheap && !self.fabric.page_in().has_processors_for_helpers() {
+        if waits.last_was_cheap && !self.0.fabric.page_in().has_processors_for_helpers() {
             waits.ahead.alone(access, waits.cheap_until);
             return;
         }
         let own = access.start..waits.cheap_until.max(access.end);
-        let section = waits.ahead.beyond(self.options.page_in, access, known, end);
+        let section = waits.ahead.beyond(self.0.options.page_in, access, known, end);
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;
         self.note_fault(faulted, FaultCounts { bytes_ahead, ..FaultCounts::default() });
@@ -252,7 +252,7 @@ impl<F: Fabric> Services<F> {
         let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
         let region = faulted.window.life();
-        self.fabric.page_in().bring_in_ahead(
+        self.0.fabric.page_in().bring_in_ahead(
             waits.tenant(),
             region,
             &stretch,

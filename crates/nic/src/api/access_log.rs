@@ -3,13 +3,12 @@
 use crate::api::queue_pair::QueuePair;
 use crate::progress::engine::Nic;
 use crate::services::Services;
-use crate::services::interception::{Attributes, SharedLog};
+use crate::services::interception::SharedLog;
 use crate::services::protection::MemoryRegion;
 use crate::types::error::Result;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{LogReader, Next, Published, Receipt, RecordHeader};
+use pagewire_iommu::access_log::{LogReader, Next, Published, Receipt};
 use parking_lot::Mutex;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,39 +30,31 @@ pub struct AccessLog<F: Fabric> {
     reader: Mutex<LogReader<F::Words>>,
 }
 
-impl<F: Fabric> Nic<F> {
-    /// Makes an access log.
-    ///
-    /// # Errors
-    /// `InvalidArgument`; `NoMemory`: the process has had 1,024 user domains; those of the kernel.
-    pub fn make_access_log(&self, init: &AccessLogInit) -> Result<AccessLog<F>> {
-        AccessLog::new(&self.services, init)
-    }
-
-    /// Attributes for the pages of a range of addresses, all of them ordinary at first.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
-        self.services.attribute_table(range)
-    }
-
-    /// Takes the records of the fault log: of accesses whose pages have metadata logged and E not set, or whose log has ended. Also how many
-    /// found no space there since the beginning.
-    pub fn take_logged_faults(&self) -> (Vec<RecordHeader>, u64) {
-        self.services.interception.take_faults()
-    }
-}
-
 impl<F: Fabric> QueuePair<F> {
     /// The queue pair belongs to a caller. A flush of handlers by one of its queue pairs covers what was logged of all, also of those that have
     /// ended.
     pub fn set_caller(&self, caller: u64) {
-        self.services.interception.enter_caller(self.number, caller);
+        self.state.services.interception.enter_caller(self.number(), caller);
     }
 }
 
 impl<F: Fabric> AccessLog<F> {
+    /// A log of the process that has an engine.
+    ///
+    /// # Errors
+    /// `InvalidArgument`; `NoMemory`: the process has had 1,024 user domains; those of the kernel.
+    pub fn of_nic(nic: &Nic<F>, init: &AccessLogInit) -> Result<AccessLog<F>> {
+        AccessLog::new(&nic.services, init)
+    }
+
+    /// A log of the process that has a region.
+    ///
+    /// # Errors
+    /// As those of [`of_nic`](Self::of_nic).
+    pub fn of_region(region: &MemoryRegion<F>, init: &AccessLogInit) -> Result<AccessLog<F>> {
+        AccessLog::new(region.services(), init)
+    }
+
     fn new(services: &Arc<Services<F>>, init: &AccessLogInit) -> Result<AccessLog<F>> {
         let shared = services.make_log(init.sources, init.bytes)?;
         let reader = Mutex::new(LogReader::new(shared.log.clone(), init.is_ordered));
@@ -116,48 +107,5 @@ impl<F: Fabric> AccessLog<F> {
 impl<F: Fabric> Drop for AccessLog<F> {
     fn drop(&mut self) {
         self.services.end_log(self.shared.user_domain());
-    }
-}
-
-impl<F: Fabric> MemoryRegion<F> {
-    /// As [`Nic::make_access_log`], of the NIC that has the region.
-    ///
-    /// # Errors
-    /// Those of `Nic::make_access_log`.
-    pub fn make_access_log(&self, init: &AccessLogInit) -> Result<AccessLog<F>> {
-        AccessLog::new(self.services(), init)
-    }
-
-    /// As [`Nic::make_attributes`], of the NIC that has the region.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
-        self.services().attribute_table(range)
-    }
-
-    /// Has accesses of peers obey the attributes of a table, or no more those of any. When this returns, later accesses do, on all paths.
-    ///
-    /// # Errors
-    /// `NotFound`: the region has ended; `Busy`: an access that was under way before does not end.
-    pub fn set_attributes(&self, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
-        self.services().intercept_region(self.rkey(), attributes)
-    }
-
-    /// Waits until accesses that began before a table of its attributes was changed have ended.
-    ///
-    /// # Errors
-    /// `Busy`: one does not end in time.
-    pub fn await_accesses(&self) -> Result<()> {
-        self.services().await_accesses(self.rkey())
-    }
-
-    /// Has READs of the region answered when handlers have handled what was logged of the reading queue pair: all at its first byte, and at
-    /// the offset 8 * (user domain + 1) what is in that log. Other accesses are refused.
-    ///
-    /// # Errors
-    /// `NotFound`: the region has ended.
-    pub fn make_flush_region(&self) -> Result<()> {
-        self.services().make_flush_region(self.rkey())
     }
 }

@@ -10,30 +10,13 @@ use crate::services::protection::ProtectionDomain;
 use crate::services::thread_domain::ThreadDomain;
 use crate::types::error::Result;
 use pagewire_fabric::Fabric;
-use std::ops::{Deref, Range};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// What `ibv_open_device(3)` gives: a device, its asynchronous events, and the engine behind it.
 pub struct Context<F: Fabric> {
     engine: Arc<Nic<F>>,
     context: Arc<context::Context<F>>,
-}
-
-impl<F: Fabric> Nic<F> {
-    /// Opens a device; `notifier` is the context's descriptor for asynchronous events.
-    pub fn open(self: &Arc<Self>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Context<F>> {
-        let context = context::Context::new(self.services.clone(), device, notifier);
-        Arc::new(Context { engine: self.clone(), context })
-    }
-}
-
-impl<F: Fabric> Nic<F> {
-    /// Publishes the memory file that lies behind these addresses of the process: peers that may trace it map the file, and copy without
-    /// system calls. It is for the life of the process, which has one such range.
-    pub fn publish_shared_memory(&self, range: Range<u64>, file: BorrowedFd<'_>) {
-        self.services.publish_shared_memory(range, file.as_raw_fd());
-    }
 }
 
 impl<F: Fabric> Deref for Context<F> {
@@ -45,6 +28,12 @@ impl<F: Fabric> Deref for Context<F> {
 }
 
 impl<F: Fabric> Context<F> {
+    /// Opens a device; `notifier` is the context's descriptor for asynchronous events.
+    pub fn open(nic: &Arc<Nic<F>>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Context<F>> {
+        let context = context::Context::new(nic.services.clone(), device, notifier);
+        Arc::new(Context { engine: nic.clone(), context })
+    }
+
     /// The engine behind the device.
     pub fn nic(&self) -> &Arc<Nic<F>> {
         &self.engine

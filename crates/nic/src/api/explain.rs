@@ -1,8 +1,8 @@
 //! What the engine can say about its connections.
 
+use crate::api::queue_pair::QueuePair;
 use crate::progress::engine::Nic;
-use crate::queue_pair::QueuePair;
-use crate::services::fault_counts::FaultReport;
+use crate::queue_pair;
 use crate::types::attributes::{QueuePairType, State};
 use crate::types::limits::EXPLAIN_PATIENCE;
 use pagewire_fabric::Fabric;
@@ -51,53 +51,43 @@ pub struct ConnectionReport {
 /// Why a queue pair is in ERR of which a completion was lost.
 const OVERRUN: &str = "its completion queue was overrun: make that larger, or poll it more often";
 
-impl<F: Fabric> Nic<F> {
-    /// The connections that exist now.
-    pub fn explain(&self) -> Vec<ConnectionReport> {
-        let deadline = Instant::now() + EXPLAIN_PATIENCE;
-        self.queue_pairs.all().iter().map(|queue_pair| queue_pair.report_until(deadline)).collect()
-    }
-
-    /// The GID of the peer of a queue pair, and the number of its queue pair. `None`: there is no such queue pair, or it is not connected.
-    pub fn peer_of(&self, number: u32) -> Option<([u8; 16], u32)> {
-        let attributes = *self.queue_pairs.get(number)?.attributes.lock();
-        let peer = (attributes.address.destination_gid, attributes.destination);
-        (attributes.destination != 0).then_some(peer)
-    }
-
-    /// What was counted of accesses that met absent pages.
-    pub fn page_faults(&self) -> FaultReport {
-        self.services.page_faults.report()
+impl<F: Fabric> QueuePair<F> {
+    /// What there is to say about it.
+    pub fn report(&self) -> ConnectionReport {
+        ConnectionReport::of(&self.state, Instant::now() + EXPLAIN_PATIENCE)
     }
 }
 
-impl<F: Fabric> QueuePair<F> {
-    /// What there is to say about it.
-    pub fn report(self: &Arc<Self>) -> ConnectionReport {
-        self.report_until(Instant::now() + EXPLAIN_PATIENCE)
+impl ConnectionReport {
+    /// Those of the connections that an engine has now.
+    pub fn of_all<F: Fabric>(nic: &Nic<F>) -> Vec<ConnectionReport> {
+        let deadline = Instant::now() + EXPLAIN_PATIENCE;
+        nic.queue_pairs.all().iter().map(|queue_pair| ConnectionReport::of(queue_pair, deadline)).collect()
     }
 
-    fn report_until(self: &Arc<Self>, deadline: Instant) -> ConnectionReport {
-        let attributes = *self.attributes.lock();
+    /// Of a queue pair, whose QP context is looked into if it can be had before `deadline`.
+    fn of<F: Fabric>(queue_pair: &Arc<queue_pair::QueuePair<F>>, deadline: Instant) -> ConnectionReport {
+        let attributes = *queue_pair.shown.attributes.lock();
         // The reason may have changed since the path was chosen: the kernel denies access to the peer.
-        let (path, reason) = match self.qpc.try_lock() {
+        let (path, reason) = match queue_pair.qpc.try_lock() {
             Some(qpc) => (qpc.path_name(), qpc.path_reason().to_owned()),
-            None => self.shown_path.lock().clone(),
+            None => queue_pair.shown.path.lock().clone(),
         };
-        let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
+        let connected = queue_pair.properties.kind != QueuePairType::Ud && attributes.destination != 0;
         // Given back before the QP context is waited for: who has that takes these.
         let (send_requests, retired) = {
-            let send = self.send.lock();
+            let send = queue_pair.send.lock();
             (send.outstanding() as u64, send.oldest().0)
         };
-        let receive_requests = self.srq.is_none().then(|| self.receive.lock().waiting() as u64);
-        let counters = &self.counters;
+        let receive_requests =
+            queue_pair.receives.srq.is_none().then(|| queue_pair.receives.own.lock().waiting() as u64);
+        let counters = &queue_pair.counters;
         ConnectionReport {
-            number: self.number,
-            kind: self.kind,
-            device: self.domain.context().device().name.clone(),
+            number: queue_pair.properties.number,
+            kind: queue_pair.properties.kind,
+            device: queue_pair.domain.context().device().name.clone(),
             state: attributes.state,
-            state_reason: self.ended_by_overrun.load(Ordering::Acquire).then_some(OVERRUN),
+            state_reason: queue_pair.notes.ended_by_overrun.load(Ordering::Acquire).then_some(OVERRUN),
             peer: connected.then(|| {
                 (
                     attributes.destination,
@@ -116,19 +106,22 @@ impl<F: Fabric> QueuePair<F> {
             udp_packets_sent: counters.udp_packets_sent.get(),
             udp_packets_received: counters.udp_packets_received.get() + counters.udp_packets_kept.get(),
             dropped: counters.dropped.get(),
-            page_waits: self.claimant.page_waits.get(),
-            protocol: self.protocol_counters(deadline),
+            page_waits: queue_pair.properties.claimant.page_waits.get(),
+            protocol: protocol_counters(queue_pair, deadline),
         }
     }
+}
 
-    /// Looks into the QP context, if it can be had before `deadline`.
-    fn protocol_counters(self: &Arc<Self>, deadline: Instant) -> Option<ProtocolCounters> {
-        let qpc = lock_until(&self.qpc, deadline)?;
-        let protocol = qpc.protocol_counters();
-        drop(qpc);
-        self.pass_on_pending();
-        Some(protocol)
-    }
+/// Looks into the QP context, if it can be had before `deadline`.
+fn protocol_counters<F: Fabric>(
+    queue_pair: &Arc<queue_pair::QueuePair<F>>,
+    deadline: Instant,
+) -> Option<ProtocolCounters> {
+    let qpc = lock_until(&queue_pair.qpc, deadline)?;
+    let protocol = qpc.protocol_counters();
+    drop(qpc);
+    queue_pair.pass_on_pending();
+    Some(protocol)
 }
 
 #[cfg(test)]
@@ -136,7 +129,7 @@ mod tests {
     use super::*;
     use crate::types::attributes::{AddressVector, Capabilities, QueuePairChange};
     use crate::types::gid::Mtu;
-    use crate::{Opcode, Options, PathChoice, QueuePairInit, Rights, device};
+    use crate::{Completion, Opcode, Options, PathChoice, QueuePairInit, Rights, Status, device};
     use pagewire_fabric::HostFabric;
 
     /// A queue pair in RTR whose path is UDP, and its engine.
@@ -148,7 +141,7 @@ mod tests {
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
         let gid = device.gids.iter().position(|gid| gid.address.is_ipv4()).unwrap_or(0);
         let destination_gid = device.gids[gid].raw();
-        let context = nic.open(device, Arc::new(crate::Unwatched));
+        let context = crate::Context::open(&nic, device, Arc::new(crate::Unwatched));
         let domain = context.alloc_pd().expect("room");
         let queue = context.create_cq(16, None).expect("room");
         let capabilities = Capabilities {
@@ -158,16 +151,18 @@ mod tests {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let queue_pair = domain
-            .create_qp(QueuePairInit {
+        let queue_pair = crate::QueuePair::create(
+            &domain,
+            QueuePairInit {
                 kind: QueuePairType::Rc,
                 send_cq: queue.clone(),
                 recv_cq: queue,
                 srq: None,
                 capabilities,
                 signal_all: true,
-            })
-            .expect("room");
+            },
+        )
+        .expect("room");
         let init = QueuePairChange {
             state: Some(State::Init),
             pkey_index: Some(0),
@@ -200,8 +195,8 @@ mod tests {
     #[test]
     fn path_and_reason_are_known_while_another_thread_drives() {
         let (nic, queue_pair) = connected();
-        let driven = queue_pair.qpc.lock();
-        let report = nic.explain().pop().expect("one queue pair");
+        let driven = queue_pair.state.qpc.lock();
+        let report = crate::ConnectionReport::of_all(&nic).pop().expect("one queue pair");
         assert_eq!((report.path, report.reason.as_str()), ("udp", "asked for"));
         assert_eq!(report.peer.map(|(number, _)| number), Some(77));
         assert_eq!(report.protocol, None);
@@ -224,10 +219,13 @@ mod tests {
         let (_nic, queue_pair) = connected();
         assert_eq!(queue_pair.report().state_reason, None);
         // One more than the queue takes.
-        for id in 0..=queue_pair.recv_cq.entries().into() {
-            queue_pair.announce(&queue_pair.recv_cq, queue_pair.flushed(id, Opcode::Receive));
+        for id in 0..=queue_pair.state.recv_cq.entries().into() {
+            queue_pair.state.announce(
+                &queue_pair.state.recv_cq,
+                Completion::new(queue_pair.state.properties.number, id, Opcode::Receive, Status::Flushed),
+            );
         }
-        queue_pair.end_if_overrun(&mut queue_pair.qpc.lock());
+        queue_pair.state.end_if_overrun(&mut queue_pair.state.qpc.lock());
         let report = queue_pair.report();
         assert_eq!((report.state, report.state_reason), (State::Error, Some(OVERRUN)));
         let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
@@ -243,21 +241,24 @@ mod tests {
     fn what_others_left_while_the_core_was_looked_at_is_done_in_the_next_round() {
         let (nic, queue_pair) = connected();
         // As left by a thread that rang the doorbell while the QP context was looked at.
-        queue_pair.pending.store(true, Ordering::SeqCst);
+        queue_pair.state.notes.pending.store(true, Ordering::SeqCst);
         queue_pair.report();
         nic.progress();
-        assert!(!queue_pair.pending.load(Ordering::SeqCst));
+        assert!(!queue_pair.state.notes.pending.load(Ordering::SeqCst));
     }
 
     /// Whoever drives the queue pair meanwhile is not held up by a report that waits for it.
     #[test]
     fn a_report_holds_no_queue_while_it_waits_for_the_core() {
         let (_nic, queue_pair) = connected();
-        let qpc = queue_pair.qpc.lock();
+        let qpc = queue_pair.state.qpc.lock();
         std::thread::scope(|scope| {
             let report = scope.spawn(|| queue_pair.report());
             let begun = Instant::now();
-            let is_free = || queue_pair.send.try_lock().is_some() && queue_pair.receive.try_lock().is_some();
+            let is_free = || {
+                queue_pair.state.send.try_lock().is_some()
+                    && queue_pair.state.receives.own.try_lock().is_some()
+            };
             let mut free = 0;
             while begun.elapsed() < EXPLAIN_PATIENCE / 2 {
                 free = if is_free() { free + 1 } else { 0 };

@@ -1,37 +1,39 @@
 //! Posting work requests.
 
-use crate::completion::{Opcode, Status};
+use crate::api::queue_pair::QueuePair;
+use crate::completion::{Completion, Opcode, Status};
 use crate::path::initiator_copy::{AtomicTransfer, Transfer};
-use crate::queue_pair::QueuePair;
+use crate::progress::initiator::Initiator;
+use crate::progress::qp_progress::Driver;
+use crate::progress::short_send::ShortSend;
+use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of};
 use crate::services::ready::Occasion;
 use crate::types::attributes::{QueuePairType, State};
 use crate::types::error::{Error, Result, invalid_if};
-use crate::types::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER};
+use crate::types::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER, RING_INLINE};
 use crate::types::sge::{ScatterGather, total_length};
 use pagewire_fabric::Fabric;
 use pagewire_memory::Segment;
 use pagewire_transport::{Operation, RemoteAddress};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 impl<F: Fabric> QueuePair<F> {
     /// Posts a send request (`ibv_post_send(3)`). True: it was kept; follow a list of such posts by one
     /// [`doorbell`](Self::doorbell).
-    pub fn post_send(self: &Arc<Self>, request: &SendRequest<'_, F>) -> Result<bool> {
+    pub fn post_send(&self, request: &SendRequest<'_, F>) -> Result<bool> {
+        let state = &self.state;
         let length = self.check_data(&request.data)?;
-        let at_once = self.kind == QueuePairType::Rc && self.state() == State::ReadyToSend;
-        if at_once && request.operation.is_plain_send() && self.send_fast(request, length) {
-            return Ok(false);
-        }
-        let (operation, opcode, length) = self.check_operation(request, length)?;
-        if at_once && self.post_fast(request, &operation, opcode, length) {
-            return Ok(false);
-        }
-        if let Some(atomic) = AtomicTransfer::new(&operation).filter(|_| at_once) {
-            if self.post_atomic_fast(request, &atomic, opcode) {
+        let at_once = self.executes_at_post();
+        if at_once && length <= RING_INLINE && request.operation.is_plain_send() {
+            let post = |qpc: &mut _| ShortSend::new(state, qpc).post(request, length);
+            if self.with_qpc(post).unwrap_or(false) {
                 return Ok(false);
             }
+        }
+        let (operation, opcode, length) = self.check_operation(request, length)?;
+        if at_once && self.initiate(request, &operation, opcode, length) {
+            return Ok(false);
         }
         self.keep_send(request, &operation, opcode, length, false)
     }
@@ -39,41 +41,80 @@ impl<F: Fabric> QueuePair<F> {
     /// Posts a send request as [`post_send`](Self::post_send) does, linked to the one that was posted last: it is not executed, and ends as
     /// flushed, if that one is refused, or is linked to one that is. Only of use where a refused request
     /// [ends alone](Self::set_refusal_scope).
-    pub fn post_linked(self: &Arc<Self>, request: &SendRequest<'_, F>) -> Result<bool> {
+    pub fn post_linked(&self, request: &SendRequest<'_, F>) -> Result<bool> {
         let length = self.check_data(&request.data)?;
         let (operation, opcode, length) = self.check_operation(request, length)?;
-        let at_once = self.kind == QueuePairType::Rc && self.state() == State::ReadyToSend;
-        if at_once && self.post_fast(request, &operation, opcode, length) {
+        let is_atomic = matches!(operation, Operation::Atomic { .. });
+        if !is_atomic && self.executes_at_post() && self.initiate(request, &operation, opcode, length) {
             return Ok(false);
         }
         self.keep_send(request, &operation, opcode, length, true)
     }
 
+    /// Whether requests that find nothing before them are executed at their post.
+    #[inline(always)] // Part of each post.
+    fn executes_at_post(&self) -> bool {
+        self.state.properties.kind == QueuePairType::Rc && self.state.state() == State::ReadyToSend
+    }
+
+    /// Executes a WRITE, READ or atomic at once in a local peer's memory. False: it must be kept and driven.
+    #[inline(always)] // Part of each transfer.
+    fn initiate(
+        &self,
+        request: &SendRequest<'_, F>,
+        operation: &Operation,
+        opcode: Opcode,
+        length: u32,
+    ) -> bool {
+        let state = &*self.state;
+        if let Some(transfer) = Transfer::new(operation, length) {
+            let post = |qpc: &mut _| Initiator::new(state, qpc).post(request, &transfer, opcode);
+            return self.with_qpc(post).unwrap_or(false);
+        }
+        let Some(atomic) = AtomicTransfer::new(operation) else { return false };
+        self.with_qpc(|qpc| Initiator::new(state, qpc).post_atomic(request, &atomic, opcode)).unwrap_or(false)
+    }
+
+    /// Works with the QP context, if no other thread has it, and does what others have left meanwhile.
+    #[inline(always)] // Part of each transfer.
+    fn with_qpc<T>(&self, work: impl FnOnce(&mut QpContext<F>) -> T) -> Option<T> {
+        let mut qpc = self.state.qpc.try_lock()?;
+        let done = work(&mut qpc);
+        drop(qpc);
+        if self.state.is_wanted() {
+            Driver(&self.state).run();
+        }
+        Some(done)
+    }
+
     /// Has a send request wait for its turn.
     #[inline]
     fn keep_send(
-        self: &Arc<Self>,
+        &self,
         request: &SendRequest<'_, F>,
         operation: &Operation,
         opcode: Opcode,
         length: u32,
         linked: bool,
     ) -> Result<bool> {
-        let mut send = self.send.lock();
-        match self.state() {
+        let mut send = self.state.send.lock();
+        match self.state.state() {
             State::Reset | State::Init | State::ReadyToReceive => {
                 return Err(Error::InvalidArgument("the queue pair is not in a state in which it sends"));
             }
-            _ if !self.has_send_slot(&send) => {
+            _ if !self.state.has_send_slot(&send) => {
                 return Err(Error::NoMemory("the send queue is full: poll its completions"));
             }
             State::Error | State::SendQueueError => {
-                self.announce(&self.send_cq, self.send_completion(request.wr_id, opcode, Status::Flushed));
+                self.state.announce(
+                    &self.state.send_cq,
+                    Completion::of_send(self.state.properties.number, request.wr_id, opcode, Status::Flushed),
+                );
                 return Ok(false);
             }
             State::ReadyToSend | State::SendQueueDrain => {}
         }
-        let flags = SendFlags { signaled: request.signaled || self.signal_all, linked };
+        let flags = SendFlags { signaled: request.signaled || self.state.properties.signal_all, linked };
         send.push(request, operation, opcode, length, flags);
         Ok(true)
     }
@@ -81,18 +122,12 @@ impl<F: Fabric> QueuePair<F> {
     /// Executes a WRITE, READ or atomic in the memory of a local peer while the caller waits, without a completion: as if it had been posted
     /// now, behind all that was posted before. The local bytes are those at the address and length of `here`, which the caller holds; its key is
     /// not looked at, and an atomic has none. Gives what an atomic found. `None`: nothing was done, and it is to be posted.
-    pub fn execute_now(self: &Arc<Self>, operation: &SendOperation, here: ScatterGather) -> Option<u64> {
-        if self.kind != QueuePairType::Rc || self.state() != State::ReadyToSend {
+    pub fn execute_now(&self, operation: &SendOperation, here: ScatterGather) -> Option<u64> {
+        if !self.executes_at_post() {
             return None;
         }
         let (operation, _) = operation_of(operation);
-        let mut qpc = self.qpc.try_lock()?;
-        let executed = self.execute_unposted(&mut qpc, &operation, here);
-        drop(qpc);
-        if self.is_wanted() {
-            self.run();
-        }
-        executed
+        self.with_qpc(|qpc| Initiator::new(&self.state, qpc).execute_unposted(&operation, here)).flatten()
     }
 
     /// Whether memory of a local peer is mapped here, so that [`with_words`](Self::with_words) may work there.
@@ -100,63 +135,23 @@ impl<F: Fabric> QueuePair<F> {
     /// # Errors
     /// `Busy`: a thread is at the queue pair, and stays.
     pub fn maps(&self, address: u64, length: u64) -> Result<bool> {
-        let qpc = self.lock_qpc()?;
-        Ok(self.maps_memory(&qpc) && qpc.reaches_by_mapping(&self.services, Segment { address, length }))
+        let state = &self.state;
+        let mut qpc = state.lock_qpc()?;
+        let there = Segment { address, length };
+        Ok(Initiator::new(state, &mut qpc).maps_memory() && qpc.reaches_by_mapping(&state.services, there))
     }
 
     /// Has the caller work on words of a local peer's memory that is mapped here, behind all that was posted before. The region that `key` names must
     /// permit READs, WRITEs and atomics. It cannot be revoked while the work lasts: keep that short. False: nothing was done.
     pub fn with_words(
-        self: &Arc<Self>,
+        &self,
         (address, key): (u64, u32),
         length: u64,
         work: &mut dyn FnMut(&[AtomicU64]),
     ) -> bool {
-        if self.kind != QueuePairType::Rc || self.state() != State::ReadyToSend {
-            return false;
-        }
-        let Some(mut qpc) = self.qpc.try_lock() else { return false };
-        let done = self.work_on_words(&mut qpc, RemoteAddress { address, key }, length, work);
-        drop(qpc);
-        if self.is_wanted() {
-            self.run();
-        }
-        done
-    }
-
-    /// Executes at once what finds nothing before it. False: it must be kept and driven.
-    fn post_fast(
-        self: &Arc<Self>,
-        request: &SendRequest<'_, F>,
-        operation: &Operation,
-        opcode: Opcode,
-        length: u32,
-    ) -> bool {
-        let Some(transfer) = Transfer::new(operation, length) else { return false };
-        let Some(mut qpc) = self.qpc.try_lock() else { return false };
-        let done = self.post_directly(&mut qpc, request, &transfer, opcode);
-        drop(qpc);
-        if self.is_wanted() {
-            self.run();
-        }
-        done
-    }
-
-    /// [`post_fast`](Self::post_fast) of an atomic.
-    #[cold]
-    fn post_atomic_fast(
-        self: &Arc<Self>,
-        request: &SendRequest<'_, F>,
-        atomic: &AtomicTransfer,
-        opcode: Opcode,
-    ) -> bool {
-        let Some(mut qpc) = self.qpc.try_lock() else { return false };
-        let done = self.post_atomic(&mut qpc, request, atomic, opcode);
-        drop(qpc);
-        if self.is_wanted() {
-            self.run();
-        }
-        done
+        let remote = RemoteAddress { address, key };
+        let works = |qpc: &mut _| Initiator::new(&self.state, qpc).work_on_words(remote, length, work);
+        self.executes_at_post() && self.with_qpc(works).unwrap_or(false)
     }
 
     /// The bytes of a send request's message, if that takes no more than fits.
@@ -166,12 +161,12 @@ impl<F: Fabric> QueuePair<F> {
             Data::Segments(segments) => (segments.len(), total_length(segments)),
             Data::Inline(pieces) => {
                 let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-                let is_long = length > u64::from(self.capabilities.max_inline_data);
+                let is_long = length > u64::from(self.state.properties.capabilities.max_inline_data);
                 invalid_if(is_long, "more inline data than max_inline_data")?;
                 (pieces.len(), length)
             }
         };
-        let is_long = elements > self.capabilities.max_send_sge as usize;
+        let is_long = elements > self.state.properties.capabilities.max_send_sge as usize;
         invalid_if(is_long, "too many scatter-gather elements")?;
         invalid_if(length > u64::from(MAX_MESSAGE), "the message is longer than 2 GiB")?;
         Ok(length as u32)
@@ -180,7 +175,7 @@ impl<F: Fabric> QueuePair<F> {
     /// What a send request with so many bytes means, if this queue pair can do it.
     fn check_operation(&self, request: &SendRequest<'_, F>, length: u32) -> Result<(Operation, Opcode, u32)> {
         let (operation, opcode) = operation_of(&request.operation);
-        let allowed = match self.kind {
+        let allowed = match self.state.properties.kind {
             QueuePairType::Rc => true,
             QueuePairType::Uc => match operation {
                 Operation::Send { invalidate, .. } => invalidate.is_none(),
@@ -193,7 +188,7 @@ impl<F: Fabric> QueuePair<F> {
         if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. }) {
             let is_inline = matches!(request.data, Data::Inline(_));
             invalid_if(is_inline, "inline data makes no sense where data comes back")?;
-            let is_barred = self.attributes.lock().max_read_atomic == 0;
+            let is_barred = self.state.shown.attributes.lock().max_read_atomic == 0;
             invalid_if(is_barred, "max_rd_atomic of the queue pair is 0")?;
         }
         let length = match operation {
@@ -204,10 +199,10 @@ impl<F: Fabric> QueuePair<F> {
             Operation::Local => 0,
             _ => length,
         };
-        if self.kind == QueuePairType::Ud {
+        if self.state.properties.kind == QueuePairType::Ud {
             let to = request.destination.as_ref();
             let to = to.ok_or(Error::InvalidArgument("a datagram without address handle"))?;
-            let is_foreign = to.address.domain_number() != self.domain.number();
+            let is_foreign = to.address.domain_number() != self.state.domain.number();
             invalid_if(is_foreign, "the address handle is of another protection domain")?;
             invalid_if(to.queue_pair > MAX_QUEUE_PAIR_NUMBER, "queue pair number of a datagram's receiver")?;
         }
@@ -215,29 +210,43 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Drives what was posted.
-    pub fn doorbell(self: &Arc<Self>) {
-        let _within = self.services.arming.begin_verb();
-        self.run_for(Occasion::Doorbell);
+    pub fn doorbell(&self) {
+        let _within = self.state.services.arming.begin_verb();
+        Driver(&self.state).run_for(Occasion::Doorbell);
     }
 
     /// Adds a completion of a request that was never posted, as another layer has kept and ended it. It holds no slot of the send queue. A queue
     /// pair in RESET has no completions.
     pub fn complete_unposted(&self, wr_id: u64, opcode: Opcode, status: Status) {
-        if self.state() != State::Reset {
-            self.announce(&self.send_cq, self.completion(wr_id, opcode, status));
+        if self.state.state() != State::Reset {
+            self.state.announce(
+                &self.state.send_cq,
+                Completion::new(self.state.properties.number, wr_id, opcode, status),
+            );
         }
     }
 
     /// Posts a receive request (`ibv_post_recv(3)`).
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        invalid_if(self.srq.is_some(), "the queue pair takes its receives from a shared receive queue")?;
-        let is_long = request.segments.len() > self.capabilities.max_recv_sge as usize;
+        invalid_if(
+            self.state.receives.srq.is_some(),
+            "the queue pair takes its receives from a shared receive queue",
+        )?;
+        let is_long = request.segments.len() > self.state.properties.capabilities.max_recv_sge as usize;
         invalid_if(is_long, "too many scatter-gather elements")?;
-        let mut receive = self.receive.lock();
-        match self.state() {
+        let mut receive = self.state.receives.own.lock();
+        match self.state.state() {
             State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
             State::Error => {
-                self.announce(&self.recv_cq, self.flushed(request.wr_id, Opcode::Receive));
+                self.state.announce(
+                    &self.state.recv_cq,
+                    Completion::new(
+                        self.state.properties.number,
+                        request.wr_id,
+                        Opcode::Receive,
+                        Status::Flushed,
+                    ),
+                );
                 return Ok(());
             }
             _ => {}

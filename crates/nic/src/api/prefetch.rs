@@ -21,7 +21,7 @@ pub enum Advice {
     PrefetchNoFault = 2,
 }
 
-impl<F: Fabric> ProtectionDomain<F> {
+impl Advice {
     /// Prefetches pieces of regions for on-demand paging, all or, after an error, some or none of them. With `flush` it returns when
     /// they are present; else threads bring them in meanwhile.
     ///
@@ -30,28 +30,33 @@ impl<F: Fabric> ProtectionDomain<F> {
     /// - `Permission`: the region is of another protection domain, or `PrefetchWrite` of one without local write access.
     /// - `Fault`: a piece leaves its region; with `flush` also where a page is not mapped.
     /// - `NoMemory`: too much is being brought in already.
-    pub fn advise(&self, advice: Advice, flush: bool, pieces: &[ScatterGather]) -> Result<()> {
+    pub fn give<F: Fabric>(
+        self,
+        domain: &ProtectionDomain<F>,
+        flush: bool,
+        pieces: &[ScatterGather],
+    ) -> Result<()> {
         let is_allowed = (1..=MAX_ADVISED_SEGMENTS).contains(&pieces.len());
         invalid_if(!is_allowed, "number of scatter-gather elements")?;
-        let windows = pieces.iter().map(|piece| self.prefetchable(advice, piece));
+        let windows = pieces.iter().map(|piece| self.part_of(domain, piece));
         let parts = windows.collect::<Result<Vec<_>>>()?;
         let segments = parts.iter().map(|(_, part)| part.segment);
-        if advice == Advice::PrefetchNoFault {
+        if self == Advice::PrefetchNoFault {
             // Those that are present are remembered to be so, for the accesses that follow.
-            segments.for_each(|segment| _ = self.services().fabric.memory().residency(&[segment]));
+            segments.for_each(|segment| _ = domain.services().fabric.memory().residency(&[segment]));
             return Ok(());
         }
-        let device = &self.context().device().name;
+        let device = &domain.context().device().name;
         for (window, part) in &parts {
             let counts = FaultCounts { bytes_ahead: part.segment.length, ..FaultCounts::default() };
-            self.services().page_faults.note(window, device, counts);
+            domain.services().page_faults.note(window, device, counts);
         }
         let parts: Vec<RegionPart> =
             parts.iter().map(|(_, part)| *part).filter(|part| part.segment.length > 0).collect();
         let prefetched = match parts.is_empty() {
             true => Ok(()),
             false => {
-                self.services().fabric.page_in().prefetch(&parts, advice == Advice::PrefetchWrite, flush)
+                domain.services().fabric.page_in().prefetch(&parts, self == Advice::PrefetchWrite, flush)
             }
         };
         prefetched.map_err(|error| match error {
@@ -61,15 +66,21 @@ impl<F: Fabric> ProtectionDomain<F> {
     }
 
     /// Where a piece lies that may be prefetched so.
-    fn prefetchable(&self, advice: Advice, piece: &ScatterGather) -> Result<(Window, RegionPart)> {
-        let regions = self.services().regions.view();
+    fn part_of<F: Fabric>(
+        self,
+        domain: &ProtectionDomain<F>,
+        piece: &ScatterGather,
+    ) -> Result<(Window, RegionPart)> {
+        let regions = domain.services().regions.view();
         let window =
-            regions.window(piece.key, Rights::ON_DEMAND, self.number()).map_err(|refusal| match refusal {
-                Refusal::Domain => Error::Permission("the region is of another protection domain"),
-                _ => Error::NotFound("the key names no region for on-demand paging"),
-            })?;
-        if advice == Advice::PrefetchWrite {
-            let writable = regions.window(piece.key, Rights::LOCAL_WRITE, self.number());
+            regions.window(piece.key, Rights::ON_DEMAND, domain.number()).map_err(
+                |refusal| match refusal {
+                    Refusal::Domain => Error::Permission("the region is of another protection domain"),
+                    _ => Error::NotFound("the key names no region for on-demand paging"),
+                },
+            )?;
+        if self == Advice::PrefetchWrite {
+            let writable = regions.window(piece.key, Rights::LOCAL_WRITE, domain.number());
             writable.map_err(|_| Error::Permission("the region gives no local write access"))?;
         }
         let length = u64::from(piece.length);

@@ -2,9 +2,11 @@
 
 use crate::api::completion::CompletionQueue;
 use crate::progress::engine::Nic;
+use crate::progress::qp_progress::{Driver, Turn};
 use crate::queue_pair as state;
 use crate::queue_pair::granted_by;
 use crate::services::context::Context;
+use crate::services::event::Acknowledgements;
 use crate::services::protection::ProtectionDomain;
 use crate::types::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
 use crate::types::error::{Error, Result, invalid_if};
@@ -12,7 +14,7 @@ use crate::types::limits::{
     MAX_INLINE, MAX_QUEUE_PAIR_NUMBER, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS,
 };
 use pagewire_fabric::Fabric;
-use std::ops::Deref;
+use pagewire_transport::RefusalScope;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,34 +24,18 @@ pub type QueuePairInit<F> = state::QueuePairInit<F, CompletionQueue<F>>;
 /// A queue pair, and the engine that it is entered in.
 pub struct QueuePair<F: Fabric> {
     engine: Arc<Nic<F>>,
-    state: Arc<state::QueuePair<F>>,
-}
-
-impl<F: Fabric> Deref for QueuePair<F> {
-    type Target = Arc<state::QueuePair<F>>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.state
-    }
-}
-
-impl<F: Fabric> ProtectionDomain<F> {
-    /// `ibv_create_qp(3)`.
-    pub fn create_qp(self: &Arc<Self>, init: QueuePairInit<F>) -> Result<Arc<QueuePair<F>>> {
-        QueuePair::new(self.clone(), init)
-    }
-}
-
-impl<F: Fabric> Nic<F> {
-    /// All queue pairs that exist.
-    pub fn all_queue_pairs(self: &Arc<Self>) -> Vec<QueuePair<F>> {
-        let all = self.queue_pairs.all().into_iter();
-        all.map(|state| QueuePair { engine: self.clone(), state }).collect()
-    }
+    pub(crate) state: Arc<state::QueuePair<F>>,
 }
 
 impl<F: Fabric> QueuePair<F> {
-    fn new(domain: Arc<ProtectionDomain<F>>, init: QueuePairInit<F>) -> Result<Arc<Self>> {
+    /// All queue pairs of an engine.
+    pub fn all_of(nic: &Arc<Nic<F>>) -> Vec<Self> {
+        let all = nic.queue_pairs.all().into_iter();
+        all.map(|state| QueuePair { engine: nic.clone(), state }).collect()
+    }
+
+    /// `ibv_create_qp(3)`.
+    pub fn create(domain: &Arc<ProtectionDomain<F>>, init: QueuePairInit<F>) -> Result<Arc<Self>> {
         let mut capabilities = init.capabilities;
         if init.srq.is_some() {
             // ibv_create_qp(3): ignored, whatever they are.
@@ -69,18 +55,69 @@ impl<F: Fabric> QueuePair<F> {
         let state::QueuePairInit { kind, send_cq, recv_cq, srq, signal_all, .. } = init;
         let (send_cq, recv_cq) = (send_cq.binding.clone(), recv_cq.binding.clone());
         let init = state::QueuePairInit { kind, send_cq, recv_cq, srq, capabilities, signal_all };
-        let state = state::QueuePair::new(domain, engine.paths.clone(), numbers, init);
-        engine.queue_pairs.insert(state.place, state.clone());
+        let state = state::QueuePair::new(domain.clone(), engine.paths.clone(), numbers, init);
+        engine.queue_pairs.insert(state.properties.place, state.clone());
         Ok(Arc::new(QueuePair { engine, state }))
+    }
+
+    /// Queue pair number.
+    pub fn number(&self) -> u32 {
+        self.state.properties.number
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> QueuePairType {
+        self.state.properties.kind
+    }
+
+    /// What fits.
+    pub fn capabilities(&self) -> Capabilities {
+        self.state.properties.capabilities
+    }
+
+    /// Whether every send request makes a completion.
+    pub fn signals_all(&self) -> bool {
+        self.state.properties.signal_all
+    }
+
+    /// State now.
+    pub fn state(&self) -> State {
+        self.state.state()
+    }
+
+    /// How often it was reset. Its requests end with each time.
+    pub fn resets(&self) -> u32 {
+        self.state.resets()
+    }
+
+    /// Whether messages that were begun before SQD are still under way (`sq_draining` of `ibv_query_qp(3)`).
+    pub fn is_draining(&self) -> bool {
+        self.state() == State::SendQueueDrain && !self.state.notes.drained.load(Ordering::Acquire)
+    }
+
+    /// What events name this queue pair by.
+    pub fn set_cookie(&self, cookie: u64) {
+        self.state.set_cookie(cookie);
+    }
+
+    /// What a request that the responder refuses ends, from the next connection (INIT to RTR) on. Both ends must have agreed on anything but
+    /// [`RefusalScope::Connection`], which is what the specification says.
+    pub fn set_refusal_scope(&self, scope: RefusalScope) {
+        self.state.set_refusal_scope(scope);
+    }
+
+    /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
+    pub fn async_events(&self) -> &Acknowledgements {
+        &self.state.async_events
     }
 
     /// Attributes now (`ibv_query_qp(3)`): whoever has seen a completion finds the state that came with it, as a thread that is just
     /// driving the queue pair is waited for, unless it is stuck at an absent page.
     pub fn query(&self) -> Attributes {
-        let qpc = self.lock_qpc();
-        let attributes = *self.attributes.lock();
+        let qpc = self.state.lock_qpc();
+        let attributes = *self.state.shown.attributes.lock();
         drop(qpc);
-        self.pass_on_pending();
+        self.state.pass_on_pending();
         attributes
     }
 
@@ -88,53 +125,53 @@ impl<F: Fabric> QueuePair<F> {
     pub fn modify(&self, change: &QueuePairChange) -> Result<()> {
         let result = self.change(change);
         // Also where it was refused: another thread may have left its work meanwhile.
-        self.pass_on_pending();
+        self.state.pass_on_pending();
         result
     }
 
     fn change(&self, change: &QueuePairChange) -> Result<()> {
         if change.state == Some(State::ReadyToReceive) {
-            if self.kind == QueuePairType::Ud {
-                self.services.fabric.request_hop_info();
+            if self.state.properties.kind == QueuePairType::Ud {
+                self.state.services.fabric.request_hop_info();
             }
             // From now on peers may send. What is lost or overtaken on its detour by another process RC sends again.
-            if self.kind != QueuePairType::Rc {
-                self.services.fabric.await_steering();
+            if self.state.properties.kind != QueuePairType::Rc {
+                self.state.services.fabric.await_steering();
             }
             self.engine.drain_rx();
         }
-        let mut qpc = self.lock_qpc()?;
+        let mut qpc = self.state.lock_qpc()?;
         let mut attributes = qpc.attributes;
         let from = attributes.state;
-        let to = check(self.kind, from, change)?;
+        let to = check(self.state.properties.kind, from, change)?;
         self.check_values(change)?;
         if let Some(vector) = &change.address {
-            let route = vector.route(&self.domain.context().port())?;
+            let route = self.state.domain.context().port().route_to(&vector)?;
             if from != State::Init {
-                qpc.readdress(&attributes.address.route(&self.domain.context().port())?, &route)?;
+                qpc.readdress(&self.state.domain.context().port().route_to(&attributes.address)?, &route)?;
             }
         }
         if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {
-            self.progress_last(&mut qpc);
+            Turn::new(&self.state, &mut qpc).progress_last();
         }
         match to {
             State::Reset => {
-                self.reset(&mut qpc);
+                self.state.reset(&mut qpc);
                 // As adapters do: what is polled from now on is of the queue pair's next life.
-                self.send_cq.forget(self.number);
-                self.recv_cq.forget(self.number);
+                self.state.send_cq.forget(self.state.properties.number);
+                self.state.recv_cq.forget(self.state.properties.number);
                 drop(qpc);
-                return self.wait_for_peers();
+                return self.state.wait_for_peers();
             }
             State::Error => {
                 // The last drive may have ended it.
                 if qpc.attributes.state != State::Error {
-                    self.enter_error(&mut qpc);
+                    self.state.enter_error(&mut qpc);
                 }
-                self.end_refusal(&mut qpc);
+                self.state.end_refusal(&mut qpc);
                 drop(qpc);
                 // Again after a call that was refused because an access did not end.
-                return self.wait_for_peers();
+                return self.state.wait_for_peers();
             }
             _ => {}
         }
@@ -143,25 +180,25 @@ impl<F: Fabric> QueuePair<F> {
         if from == State::ReadyToSend && to == State::SendQueueDrain {
             // The wish to be told holds for one draining.
             attributes.drained_notify = change.drained_notify.unwrap_or(false);
-            self.drained.store(false, Ordering::Release);
+            self.state.notes.drained.store(false, Ordering::Release);
         }
-        self.set_attributes(&mut qpc, attributes);
+        self.state.set_attributes(&mut qpc, attributes);
         if from == State::Init && to == State::ReadyToReceive {
-            qpc.find_path(self, &attributes);
+            qpc.find_path(&self.state, &attributes);
         }
         qpc.refresh(&attributes);
         let withdraws = from.receives() && !(before - granted_by(&attributes)).is_empty();
         if withdraws {
-            self.withdrawals.fetch_add(1, Ordering::SeqCst);
+            self.state.notes.withdrawals.fetch_add(1, Ordering::SeqCst);
         }
         drop(qpc);
-        self.run();
+        Driver(&self.state).run();
         // What local peers began by rights that were taken away; also after a call that was refused because it did not end.
         let repeats = from == to && (change.access.is_some() || change.max_dest_read_atomic.is_some());
-        let until = self.withdrawals.load(Ordering::SeqCst);
-        if withdraws || repeats && self.waited_for.load(Ordering::SeqCst) < until {
-            self.wait_for_peers()?;
-            self.waited_for.fetch_max(until, Ordering::SeqCst);
+        let until = self.state.notes.withdrawals.load(Ordering::SeqCst);
+        if withdraws || repeats && self.state.notes.waited_for.load(Ordering::SeqCst) < until {
+            self.state.wait_for_peers()?;
+            self.state.notes.waited_for.fetch_max(until, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -190,20 +227,20 @@ impl<F: Fabric> QueuePair<F> {
     /// Ends the queue pair. When this returns none of its accesses is under way, and its events are acknowledged
     /// (`ibv_destroy_qp(3)`).
     pub fn destroy(&self) -> Result<()> {
-        let mut qpc = self.lock_qpc()?;
-        self.progress_last(&mut qpc);
-        self.reset(&mut qpc);
+        let mut qpc = self.state.lock_qpc()?;
+        Turn::new(&self.state, &mut qpc).progress_last();
+        self.state.reset(&mut qpc);
         drop(qpc);
-        self.send_cq.release_slots(self.number);
-        self.wait_for_peers()?;
-        self.services.end_log_sources(self.number);
-        self.domain.context().withdraw_events(&self.async_events);
-        self.inbox.close();
-        self.engine.queue_pairs.remove(self.place);
-        self.domain.users.fetch_sub(1, Ordering::AcqRel);
-        self.send_cq.users.fetch_sub(1, Ordering::AcqRel);
-        self.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
-        if let Some(srq) = &self.srq {
+        self.state.send_cq.release_slots(self.state.properties.number);
+        self.state.wait_for_peers()?;
+        self.state.services.end_log_sources(self.state.properties.number);
+        self.state.domain.context().withdraw_events(&self.state.async_events);
+        self.state.inbox.close();
+        self.engine.queue_pairs.remove(self.state.properties.place);
+        self.state.domain.users.fetch_sub(1, Ordering::AcqRel);
+        self.state.send_cq.users.fetch_sub(1, Ordering::AcqRel);
+        self.state.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
+        if let Some(srq) = &self.state.receives.srq {
             srq.users.fetch_sub(1, Ordering::AcqRel);
         }
         Ok(())

@@ -3,6 +3,7 @@
 //! No thread of the peer takes part, and no packet leaves. What cannot be done this way goes as packets, and the peer
 //! says what became of them. The order is fixed: locate and reach there, claim and residency here, claim there, check again, copy.
 
+use crate::access::Accesses;
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::PeerMemory;
 use crate::access::{AccessRequest, Claimant, MrCacheEntry};
@@ -148,12 +149,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
         let plan = match self.plan(transfer.remote, transfer.length.into(), need) {
             Ok(plan) => plan,
-            Err(withheld) => return self.execute_otherwise(withheld, transfer, bytes),
+            Err(error) => return self.execute_otherwise(error, transfer, bytes),
         };
         let moment = self.services.fabric.memory().moment();
         self.reach(&plan, moment)?;
         self.claim_and_copy(&plan, transfer.reads, bytes, moment)?;
-        self.services.end_wait_if_any(self.waits);
+        Accesses(&self.services).end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
     }
@@ -163,13 +164,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[inline(never)] // Transfers are to carry nothing of it.
     fn execute_otherwise(
         &mut self,
-        withheld: AccessError,
+        error: AccessError,
         transfer: &Transfer,
         bytes: Bytes<'_>,
     ) -> Outcome<()> {
-        match withheld {
+        match error {
             AccessError::Refused(Cause::Region(Refusal::Rights)) => self.execute_intercepted(transfer, bytes),
-            _ => Err(withheld),
+            _ => Err(error),
         }
     }
 
@@ -179,17 +180,17 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
         let plan = match self.plan_atomic(atomic) {
             Ok(plan) => plan,
-            Err(withheld) => return self.atomic_otherwise(withheld, atomic, Some(pieces)).map(|_| ()),
+            Err(error) => return self.atomic_otherwise(error, atomic, Some(pieces)).map(|_| ()),
         };
         let services = self.services;
         let memory = services.fabric.memory();
         let (need, write) = (Rights::LOCAL_WRITE, true);
         let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write };
-        let access = services.begin(&request, self.waits)?;
+        let access = Accesses(services).begin(&request, self.waits)?;
         self.copy(&plan, |remote, there| {
             update(memory, remote, atomic.operation, (&access.segments, there))
         })?;
-        services.end_wait_if_any(self.waits);
+        Accesses(services).end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
     }
@@ -198,7 +199,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     pub fn execute_atomic_now(&mut self, atomic: &AtomicTransfer) -> Outcome<u64> {
         let plan = match self.plan_atomic(atomic) {
             Ok(plan) => plan,
-            Err(withheld) => return self.atomic_otherwise(withheld, atomic, None),
+            Err(error) => return self.atomic_otherwise(error, atomic, None),
         };
         let mut original = 0;
         self.copy(&plan, |remote, there| {
@@ -206,7 +207,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             original = remote.atomic(*there, atomic.operation)?;
             Ok(())
         })?;
-        self.services.end_wait_if_any(self.waits);
+        Accesses(&self.services).end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(original)
     }
@@ -215,15 +216,15 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[cold]
     fn atomic_otherwise(
         &mut self,
-        withheld: AccessError,
+        error: AccessError,
         AtomicTransfer { remote, operation }: &AtomicTransfer,
         pieces: Option<&[ScatterGather]>,
     ) -> Outcome<u64> {
-        match withheld {
+        match error {
             AccessError::Refused(Cause::Region(Refusal::Rights)) => {
                 self.execute_atomic_intercepted(*remote, *operation, pieces)
             }
-            _ => Err(withheld),
+            _ => Err(error),
         }
     }
 
@@ -352,7 +353,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         };
         let part = RegionPart { region: plan.hint.mr_entry.window().life(), segment: plan.there[0] };
         let peer = PeerMemory { process: &channel.channel.process, regions: &channel.peer_regions };
-        match self.services.wait_for_peer_page(self.by, peer, part, absence, self.waits) {
+        match Accesses(&self.services).wait_for_peer_page(self.by, peer, part, absence, self.waits) {
             true => Err(AccessError::Wait(Reason::Page)),
             false => Ok(()),
         }
@@ -374,12 +375,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         if let [_] = pieces {
             let MrCache { send, resident_local, .. } = &mut *self.mr_cache;
             let (segment, claim) =
-                services.begin_one(&request, send, self.waits, (moment, resident_local))?;
+                Accesses(services).begin_one(&request, send, self.waits, (moment, resident_local))?;
             let copied = self.copy_segments(plan, reads, &[segment]);
             services.own_hazards.release(claim);
             return copied;
         }
-        let access = services.begin(&request, self.waits)?;
+        let access = Accesses(services).begin(&request, self.waits)?;
         self.copy_segments(plan, reads, &access.segments)
     }
 

@@ -5,6 +5,7 @@
 //! as packets to the owner.
 
 use crate::access::AccessRequest;
+use crate::access::Accesses;
 use crate::access::intercepted::{Around, LoggedPiece, operands_of};
 use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
 use crate::types::limits::RECORD_BYTES;
@@ -161,13 +162,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             (reads, Bytes::Segments(pieces)) => {
                 let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
                 let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
-                let here = services.begin(&request, self.waits)?;
+                let here = Accesses(services).begin(&request, self.waits)?;
                 self.move_segments(&message, first, &here.segments)
             }
             (_, Bytes::Held(here)) => self.move_segments(&message, first, here),
             (true, Bytes::Inline(_)) => Err(AS_PACKETS),
         }?;
-        services.end_wait_if_any(self.waits);
+        Accesses(services).end_wait_if_any(self.waits);
         self.announce_rts(message.hint.place);
         Ok(())
     }
@@ -194,7 +195,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             let (need, write) = (Rights::LOCAL_WRITE, true);
             AccessRequest { by: self.by, pieces, domain: self.domain, need, write }
         });
-        let here = request.map(|request| services.begin(&request, self.waits)).transpose()?;
+        let here = request.map(|request| Accesses(services).begin(&request, self.waits)).transpose()?;
         if let Some(here) = &here {
             // Where nothing can be written nothing is to be done there: it goes as a packet, whose answer tells that.
             memory.write(&[0; 8], &here.segments, true)?;
@@ -206,7 +207,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             // It is done.
             log::debug!("an atomic has no place any more for what was there: {error:?}");
         }
-        services.end_wait_if_any(self.waits);
+        Accesses(services).end_wait_if_any(self.waits);
         self.announce_rts(message.hint.place);
         Ok(original)
     }
@@ -315,7 +316,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
                 Err(AccessError::Refused(_)) if done > before => {
                     return Err(AccessError::Wait(Reason::NoClaim));
                 }
-                Err(withheld) => return Err(withheld),
+                Err(error) => return Err(error),
             }
             let (done, sequence) = (done + piece.length(), message.sequence);
             let is_last = done == message.whole.length;

@@ -3,6 +3,7 @@
 //! The sender's queue pair must still be connected to the receiver's, and its keys must be good: once it has flushed its requests or
 //! deregistered their memory, that is the program's again. The end of either waits for the claims.
 
+use crate::access::Accesses;
 use crate::access::Claimant;
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::PeerMemory;
@@ -137,7 +138,7 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         let (process, regions) = (&self.channel.channel.process, &self.channel.peer_regions);
         let peer = PeerMemory { process, regions };
         let part = RegionPart { region: part.region.life(), segment };
-        match self.services.wait_for_peer_page(self.by, peer, part, absence, self.fault) {
+        match Accesses(&self.services).wait_for_peer_page(self.by, peer, part, absence, self.fault) {
             true => Err(AccessError::Wait(Reason::Page)),
             false => Ok(()),
         }

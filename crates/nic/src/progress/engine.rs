@@ -5,23 +5,27 @@
 use crate::access::fault_state::waiter_of;
 use crate::path::local::LocalChannel;
 use crate::path::{Followups, Paths};
-use crate::progress::packets::Burst;
+use crate::progress::qp_progress::Driver;
 use crate::progress::workers::Workers;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Content, InboxPacket, Incoming, Origin};
-use crate::queue_pair::qp_context::QpContext;
 use crate::services::Services;
+use crate::services::fault_counts::FaultReport;
+use crate::services::interception::Attributes;
 use crate::services::queue_pairs::Numbered;
 use crate::services::ready::{Again, Occasion};
+use crate::types::error::Result;
 use crate::types::limits;
 use crate::types::options::Options;
-use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric};
-use pagewire_transport::{Disposition, DropCause, Payload};
+use pagewire_iommu::access_log::RecordHeader;
+use pagewire_transport::{DropCause, Payload};
 use pagewire_wire::VendorPacket;
 use smallvec::SmallVec;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -90,7 +94,7 @@ impl<F: Fabric> Nic<F> {
                         self.services.kick_for_timer();
                     }
                 }
-                _ => queue_pair.run(),
+                _ => Driver(&queue_pair).run(),
             }
         }
         objects.iter().for_each(|object| object.run_timer(now));
@@ -105,7 +109,7 @@ impl<F: Fabric> Nic<F> {
     /// The last round before the process may end: no acknowledgement waits any longer.
     pub fn last_round(&self) {
         self.progress();
-        self.queue_pairs.all().iter().for_each(QueuePair::acknowledge_now);
+        self.queue_pairs.all().iter().for_each(|queue_pair| Driver(queue_pair).acknowledge_now());
     }
 
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
@@ -170,14 +174,14 @@ impl<F: Fabric> Nic<F> {
         for token in brought_in {
             let (wait, number) = waiter_of(token);
             if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.brought_in.fetch_or(wait, Ordering::Release);
+                queue_pair.notes.brought_in.fetch_or(wait, Ordering::Release);
             }
             waiting.push(number);
         }
         departed.into_iter().for_each(|channel| self.depart(channel));
         for number in waiting {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.run();
+                Driver(&queue_pair).run();
             }
         }
     }
@@ -196,13 +200,45 @@ impl<F: Fabric> Nic<F> {
         self.close(&channel);
     }
 
+    /// Attributes for the pages of a range of addresses, all of them ordinary at first.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
+        self.services.attribute_table(range)
+    }
+
+    /// Takes the records of the fault log: of accesses whose pages have metadata logged and E not set, or whose log has ended. Also how many
+    /// found no space there since the beginning.
+    pub fn take_logged_faults(&self) -> (Vec<RecordHeader>, u64) {
+        self.services.interception.take_faults()
+    }
+
+    /// The GID of the peer of a queue pair, and the number of its queue pair. `None`: there is no such queue pair, or it is not connected.
+    pub fn peer_of(&self, number: u32) -> Option<([u8; 16], u32)> {
+        let attributes = *self.queue_pairs.get(number)?.shown.attributes.lock();
+        let peer = (attributes.address.destination_gid, attributes.destination);
+        (attributes.destination != 0).then_some(peer)
+    }
+
+    /// What was counted of accesses that met absent pages.
+    pub fn page_faults(&self) -> FaultReport {
+        self.services.page_faults.report()
+    }
+
+    /// Publishes the memory file that lies behind these addresses of the process: peers that may trace it map the file, and copy without
+    /// system calls. It is for the life of the process, which has one such range.
+    pub fn publish_shared_memory(&self, range: Range<u64>, file: BorrowedFd<'_>) {
+        self.services.publish_shared_memory(range, file.as_raw_fd());
+    }
+
     /// Nothing goes over the channel any more.
     pub(crate) fn close(&self, channel: &LocalChannel<F>) {
         self.paths.close(channel);
         for queue_pair in self.queue_pairs.all() {
             queue_pair.send_cq.poll_hint.leave_channel(channel.channel.id);
             queue_pair.recv_cq.poll_hint.leave_channel(channel.channel.id);
-            queue_pair.run();
+            Driver(&queue_pair).run();
         }
     }
 
@@ -232,38 +268,11 @@ impl<F: Fabric> Nic<F> {
         let _ = match parsed {
             Some(own) if is_of_connection(&own) => {
                 let (content, origin) = (Content::Vendor(own), (*packet.origin).clone());
-                self.keep(queue_pair, InboxPacket { content, origin })
+                queue_pair.keep(InboxPacket { content, origin })
             }
-            Some(_) => queue_pair.drop_packet(DropCause::Stale),
-            None => queue_pair.drop_packet(DropCause::Malformed),
+            Some(_) => queue_pair.counters.drop_packet(DropCause::Stale),
+            None => queue_pair.counters.drop_packet(DropCause::Malformed),
         };
-    }
-
-    /// Has a packet, and those of its burst that go with it, taken by the thread that holds its queue pair. One that others wait before, or
-    /// that has to wait itself, goes to the inbox.
-    pub(crate) fn hand_over(
-        &self,
-        queue_pair: &QueuePair<F>,
-        qpc: &mut QpContext<F>,
-        burst: &mut Burst<'_, F>,
-        packet: &Incoming<'_, F>,
-    ) -> Disposition {
-        if !queue_pair.inbox.is_empty(QpRole::of(&packet.header)) {
-            return self.keep(queue_pair, packet.keep());
-        }
-        let disposition = queue_pair.take_packet(qpc, packet, burst);
-        if disposition.is_held() {
-            queue_pair.inbox.put_back(packet.keep());
-        }
-        disposition
-    }
-
-    /// Puts a packet into the inbox, if there is space.
-    pub(crate) fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) -> Disposition {
-        match queue_pair.inbox.push(packet) {
-            true => Disposition::Kept,
-            false => queue_pair.drop_packet(DropCause::NoSpace),
-        }
     }
 
     #[inline(never)] // Most rounds have no need of it.
@@ -271,7 +280,7 @@ impl<F: Fabric> Nic<F> {
         for number in self.services.ready.take() {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
                 queue_pair.schedule.queued.store(false, Ordering::SeqCst);
-                queue_pair.run();
+                Driver(&queue_pair).run();
             }
         }
     }
@@ -281,8 +290,8 @@ impl<F: Fabric> Nic<F> {
         for _ in 0..limits::ROUND {
             let Some(number) = self.services.send_budget.next(now) else { return };
             if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.budget_ready.store(true, Ordering::Release);
-                queue_pair.run();
+                queue_pair.notes.budget_ready.store(true, Ordering::Release);
+                Driver(&queue_pair).run();
             }
         }
     }
@@ -310,7 +319,7 @@ impl<F: Fabric> Touched<F> {
         all: &Numbered<QueuePair<F>>,
         number: u32,
     ) -> Option<(&Arc<QueuePair<F>>, &mut bool)> {
-        let known = self.0.iter().position(|(known, _)| known.number == number);
+        let known = self.0.iter().position(|(known, _)| known.properties.number == number);
         let at = match known {
             Some(at) => at,
             None => {
@@ -328,7 +337,7 @@ impl<F: Fabric> Touched<F> {
 
     /// A queue pair that is to be driven.
     pub(crate) fn mark(&mut self, queue_pair: Arc<QueuePair<F>>) {
-        match self.0.iter_mut().find(|(known, _)| known.number == queue_pair.number) {
+        match self.0.iter_mut().find(|(known, _)| known.properties.number == queue_pair.properties.number) {
             Some((_, needs_progress)) => *needs_progress = true,
             None => self.0.push((queue_pair, true)),
         }
@@ -336,7 +345,7 @@ impl<F: Fabric> Touched<F> {
 
     pub(crate) fn run(&mut self, occasion: Occasion) {
         for (queue_pair, _) in self.0.drain(..).filter(|(_, needs_progress)| *needs_progress) {
-            queue_pair.run_for(occasion);
+            Driver(&queue_pair).run_for(occasion);
         }
     }
 }

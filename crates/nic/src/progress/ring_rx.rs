@@ -5,8 +5,9 @@ use crate::path::local::{LocalChannel, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
 use crate::path::ring_ack::{PendingRingAcks, RingAck};
 use crate::path::send_record_format;
+use crate::progress::arriving_burst::{ArrivingBurst, BurstAccess};
 use crate::progress::engine::{Nic, Taken, Touched};
-use crate::progress::packets::Burst;
+use crate::progress::short_receive::ShortReceive;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::poll_hint::{CqBinding, HintedSource, Seeker};
@@ -278,7 +279,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             return false;
         };
         let seeker = self.seeker.as_mut();
-        let done = queue_pair.acknowledged_fast(&mut qpc, now, psn, self.origin, seeker);
+        let done = ShortReceive::new(queue_pair, &mut qpc).acknowledge(now, psn, self.origin, seeker);
         self.give_back(queue_pair, qpc, QpRole::Requester, done);
         done
     }
@@ -392,10 +393,8 @@ impl<'t, F: Fabric> Taker<'t, F> {
         let Some((queue_pair, mut qpc)) = self.take_over(send.destination, QpRole::Responder, place) else {
             return false;
         };
-        let receive = match queue_pair.accepts_send(send) {
-            true => queue_pair.place_fast(&mut qpc, send, payload, self.origin),
-            false => None,
-        };
+        let mut short = ShortReceive::new(queue_pair, &mut qpc);
+        let receive = if short.accepts(send) { short.place(send, payload, self.origin) } else { None };
         if let Some(receive) = receive {
             pending_acks.add(RingAck::Acknowledged);
             // A poll that looks for one completion is about to have it: the ring acknowledgement is not left for what comes behind that.
@@ -403,7 +402,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             if self.tells && self.channel.publish_ring_acks_unfenced(self.nic.fabric(), pending_acks) {
                 self.nic.unsure.store(true, Ordering::Release);
             }
-            queue_pair.complete_placed(self.seeker.as_mut(), send, payload, receive);
+            short.complete(self.seeker.as_mut(), send, payload, receive);
         }
         self.give_back(queue_pair, qpc, QpRole::Responder, receive.is_some());
         receive.is_some()
@@ -417,18 +416,20 @@ impl<'t, F: Fabric> Taker<'t, F> {
         else {
             return false;
         };
-        if let Err(cause) = queue_pair.accepts(header, packet.origin) {
-            queue_pair.drop_packet(cause);
+        if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
+            queue_pair.counters.drop_packet(cause);
             return false;
         }
         *needs_progress = true;
         let Some(mut qpc) = queue_pair.qpc.try_lock() else {
             queue_pair.counters.ring_packets_kept.add(1);
-            nic.keep(queue_pair, packet.keep());
+            queue_pair.keep(packet.keep());
             return false;
         };
         queue_pair.counters.ring_packets_received.add_alone(1);
-        let disposition = nic.hand_over(queue_pair, &mut qpc, &mut Burst::begin(&nic.services), packet);
+        let mut access = BurstAccess::begin(&nic.services);
+        let disposition = ArrivingBurst::new(queue_pair, &mut qpc, &mut access).hand_over(packet);
+        drop(access);
         if disposition.is_held()
             || matches!(disposition, Disposition::Kept | Disposition::Dropped(DropCause::NoSpace))
         {

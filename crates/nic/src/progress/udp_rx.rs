@@ -1,23 +1,28 @@
 //! Datagrams of one round. Those of a queue pair mostly follow each other: they are taken under one lock, one look at the clock
 //! and one access to memory, as long as the region stays the same.
 
+use crate::access::AccessSession;
+use crate::progress::arriving_burst::{ArrivingBurst, BurstAccess};
 use crate::progress::engine::{Nic, Taken, Touched};
-use crate::progress::packets::Burst;
+use crate::progress::short_receive::ShortReceive;
+use crate::progress::transport_ops::QpTransportOps;
 use crate::progress::transport_ops::append_packet;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
-use crate::types::attributes::State;
+use crate::types::attributes::{Attributes, QueuePairType, State};
+use crate::types::gid::address_of_gid;
 use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
-use pagewire_transport::{DropCause, Payload};
+use pagewire_transport::{Disposition, DropCause, Payload};
 use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, mad, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Packets of a burst for which no memory is asked for. The kernel cuts one send into up to 64, which would take 1 KiB of a stack
 /// that may have 16.
@@ -33,7 +38,7 @@ struct UdpRx<'n, F: Fabric> {
 /// The queue pair that got the last datagram, held until one for another comes or there are no more.
 struct Current<'n, F: Fabric> {
     // Given up in this order: who gets the lock must not wait for this thread's access.
-    burst: Burst<'n, F>,
+    access: BurstAccess<'n, F>,
     qpc: ArcLockGuard<QpContext<F>>,
     queue_pair: Arc<QueuePair<F>>,
     source: IpAddr,
@@ -136,22 +141,22 @@ impl<F: Fabric> UdpRx<'_, F> {
             }
             return;
         };
-        if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
-            let repeated = queue_pair.repeat_refusal(&packet.header, source)
+        if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
+            let repeated = repeat_refusal(queue_pair, &packet.header, source)
                 || queue_pair.state() == State::Error && self.nic.answer_for_ended(&packet.header, source);
             if !repeated {
-                queue_pair.drop_packet(cause);
+                queue_pair.counters.drop_packet(cause);
             }
             return;
         }
         let queue_pair = queue_pair.clone();
         let locked = Lock::try_lock_arc(&queue_pair.qpc);
         let is_from_peer = match &locked {
-            Some(qpc) => queue_pair.has_peer_at(source, &qpc.attributes),
-            None => queue_pair.has_peer_at(source, &queue_pair.attributes.lock()),
+            Some(qpc) => may_send_to(queue_pair.properties.kind, &qpc.attributes, source),
+            None => may_send_to(queue_pair.properties.kind, &queue_pair.shown.attributes.lock(), source),
         };
         if !is_from_peer {
-            queue_pair.drop_packet(DropCause::WrongSource);
+            queue_pair.counters.drop_packet(DropCause::WrongSource);
             drop(locked);
             *needs_progress |= queue_pair.is_wanted();
             return;
@@ -162,14 +167,41 @@ impl<F: Fabric> UdpRx<'_, F> {
             if packet.is_vendor() {
                 self.nic.deliver_vendor_packet(&queue_pair, packet);
             } else {
-                self.nic.keep(&queue_pair, packet.keep());
+                queue_pair.keep(packet.keep());
             }
             return;
         };
-        let burst = Burst::begin(&self.nic.services);
-        let current = self.current.insert(Current { burst, qpc, queue_pair, source });
+        let access = BurstAccess::begin(&self.nic.services);
+        let current = self.current.insert(Current { access, qpc, queue_pair, source });
         current.take(self.nic, packet);
     }
+}
+
+/// Answers a peer that asks again for what the queue pair has refused, and has ended with. False: the packet asks for nothing of that.
+#[cold]
+fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &Header, source: IpAddr) -> bool {
+    if !queue_pair.notes.repeats_refusal.load(Ordering::Acquire)
+        || header.bth.opcode.transport() != Transport::Rc
+    {
+        return false;
+    }
+    // Whoever has it changes the state, or answers another packet: the peer asks again.
+    let Some(mut qpc) = queue_pair.qpc.try_lock() else { return false };
+    if !may_send_to(queue_pair.properties.kind, &qpc.attributes, source) {
+        return false;
+    }
+    let Some(mut refused) = qpc.refused.take() else { return false };
+    let mut session = AccessSession::new(&queue_pair.services);
+    let mut ops = QpTransportOps::new(queue_pair, &mut qpc, Some(&Origin::Network), &mut session);
+    let disposition = refused.answer_after_refusal(header, &mut ops);
+    ops.finish();
+    qpc.refused = Some(refused);
+    !matches!(disposition, Disposition::Dropped(_))
+}
+
+/// Whether a queue pair may get packets from an address: from its peer, and datagrams from everywhere.
+fn may_send_to(kind: QueuePairType, attributes: &Attributes, source: IpAddr) -> bool {
+    kind == QueuePairType::Ud || address_of_gid(attributes.address.destination_gid) == source
 }
 
 /// That of an RC acknowledgement, NAKs among them.
@@ -232,23 +264,23 @@ fn goes_on(before: &[u8], next: &[u8], write_only: Option<usize>) -> Result<bool
 impl<F: Fabric> Current<'_, F> {
     /// Whether a packet is for this queue pair, and from where the last one came from.
     fn has_sent(&self, destination: u32, source: IpAddr) -> bool {
-        self.queue_pair.number == destination && self.source == source
+        self.queue_pair.properties.number == destination && self.source == source
     }
 
     /// Takes a packet, and those of its burst that go with it; gives how many.
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) -> usize {
-        let Current { burst, qpc, queue_pair, .. } = self;
-        if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
+        let Current { access, qpc, queue_pair, .. } = self;
+        if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
             // The burst may have begun before it refused one of its packets: what is repeated comes by itself.
-            queue_pair.drop_packet(cause);
+            queue_pair.counters.drop_packet(cause);
             return 1;
         }
         let mut taken = 1;
         if packet.is_vendor() {
             nic.deliver_vendor_packet(queue_pair, packet);
-        } else if !queue_pair.take_fast(qpc, burst.now(), packet) {
+        } else if !ShortReceive::new(queue_pair, qpc).take(access.now(), packet) {
             // Whether it waits or not, the queue pair is driven at the end of the round.
-            taken = nic.hand_over(queue_pair, qpc, burst, packet).packets();
+            taken = ArrivingBurst::new(queue_pair, qpc, access).hand_over(packet).packets();
         }
         queue_pair.counters.udp_packets_received.add_alone(taken.into());
         taken as usize

@@ -505,7 +505,7 @@ mod tests {
     fn the_nic_thread_rests_while_a_program_polls_beside_an_armed_queue() {
         let nic = idle();
         let device = devices().unwrap().into_iter().next().unwrap();
-        let context = nic.open(device, Arc::new(Unwatched));
+        let context = crate::Context::open(&nic, device, Arc::new(Unwatched));
         let channel = context.create_channel(Arc::new(Unwatched));
         let armed = context.create_cq(16, Some(channel)).unwrap();
         let polled = context.create_cq(16, None).unwrap();
@@ -600,7 +600,7 @@ mod tests {
     fn the_program_is_seen_within_its_polls_and_not_behind_them() {
         let nic = idle();
         let device = devices().unwrap().into_iter().next().unwrap();
-        let context = nic.open(device, Arc::new(Unwatched));
+        let context = crate::Context::open(&nic, device, Arc::new(Unwatched));
         let queue = context.create_cq(16, None).unwrap();
         // A round looks at all channels.
         expect_within(&nic, nic.paths.channels.write(), || {
@@ -622,12 +622,12 @@ mod tests {
             capabilities,
             signal_all: true,
         };
-        let queue_pair = context.alloc_pd().unwrap().create_qp(init).unwrap();
+        let queue_pair = crate::QueuePair::create(&context.alloc_pd().unwrap(), init).unwrap();
         {
-            let mut qpc = queue_pair.qpc.try_lock().unwrap();
+            let mut qpc = queue_pair.state.qpc.try_lock().unwrap();
             qpc.attributes.state = State::ReadyToReceive;
             let route = route_to_this_host();
-            qpc.set_path(&queue_pair, Path::Connecting { route, peer: 0 });
+            qpc.set_path(&queue_pair.state, Path::Connecting { route, peer: 0 });
         }
         // Its path is chosen by what is known of the peer's process.
         expect_within(&nic, nic.paths.blocks.lock(), || queue_pair.doorbell());

@@ -134,7 +134,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Whether a greeting shows that its sender knows the connection: it carries the PSN at which the asking side begins
     /// to send, the answer that one again.
     pub(crate) fn knows_greeting(&self, greeting: &Hello, psn: u32) -> bool {
-        let attributes = self.attributes.lock();
+        let attributes = self.shown.attributes.lock();
         psn == if greeting.reply { attributes.send_psn } else { attributes.receive_psn }
     }
 }

@@ -1,12 +1,13 @@
 //! Packets that wait at a queue pair: for its turn, or for a page.
 
 use crate::path::local::{LocalChannel, publish_kept};
+use crate::types::attributes::{QueuePairType, State};
 use crate::types::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
 use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Payload, RemoteAddress};
-use pagewire_wire::{Header, Transport, VendorPacket};
+use pagewire_transport::{DropCause, Payload, RemoteAddress};
+use pagewire_wire::{Bth, Header, Opcode, Transport, VendorPacket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -53,12 +54,45 @@ impl<F: Fabric> Incoming<'_, F> {
         self.header.bth.opcode.transport() == Transport::Manufacturer
     }
 
+    /// Whether it is for a queue pair of this type and state, if it comes from where it should: right type, right partition.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    pub fn check_for(&self, kind: QueuePairType, state: State) -> Result<(), DropCause> {
+        let Bth { opcode, partition, .. } = self.header.bth;
+        let is_right = match opcode.transport() {
+            Transport::Rc | Transport::Cnp => kind == QueuePairType::Rc,
+            Transport::Uc => kind == QueuePairType::Uc,
+            Transport::Ud => kind == QueuePairType::Ud,
+            // Rings lose nothing: there is nothing to say there but that the peer has begun, or goes on behind a refusal.
+            Transport::Manufacturer => {
+                let said =
+                    matches!(self.origin, Origin::Network) || matches!(opcode, Opcode::HELLO | Opcode::SKIP);
+                kind != QueuePairType::Ud && said
+            }
+            _ => false,
+        };
+        if !is_right {
+            return Err(DropCause::Malformed);
+        }
+        if !is_default_partition(partition) {
+            return Err(DropCause::WrongPartition);
+        }
+        if state.receives() { Ok(()) } else { Err(DropCause::WrongState) }
+    }
+
     /// A copy of the first packet that can wait.
     pub fn keep(&self) -> InboxPacket<F> {
         let Incoming { header, payload, global_route, origin } = self;
         let (header, payload, global_route) = (*header, KeptPayload::from(*payload), *global_route);
         InboxPacket { content: Content::Packet { header, payload, global_route }, origin: (*origin).clone() }
     }
+}
+
+/// Whether a P_Key is the one that every port has, full or limited.
+#[inline]
+pub fn is_default_partition(partition: u16) -> bool {
+    partition & 0x7FFF == 0x7FFF
 }
 
 /// What a packet is.

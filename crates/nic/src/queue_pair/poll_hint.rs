@@ -96,7 +96,7 @@ impl<F: Fabric> PollHint<F> {
         if let Origin::Network = origin {
             return;
         }
-        let number = queue_pair.number();
+        let number = queue_pair.properties.number;
         let is_second = self.last.load(Ordering::Relaxed) == number;
         if !is_second {
             self.last.store(number, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl<F: Fabric> PollHint<F> {
 
     /// The queue pair begins anew, or is gone. Called by whoever holds its QP context.
     pub fn leave(&self, queue_pair: u32) {
-        self.leave_if(|hinted| hinted.queue_pair.number() == queue_pair);
+        self.leave_if(|hinted| hinted.queue_pair.properties.number == queue_pair);
     }
 
     /// The channel is gone.
@@ -176,7 +176,7 @@ pub(crate) struct Seeker<'p, F: Fabric> {
 impl<'p, F: Fabric> Seeker<'p, F> {
     /// The queue pair, if it is that of the number.
     pub fn expects(&self, number: u32) -> Option<&'p Arc<QueuePair<F>>> {
-        Some(self.queue_pair).filter(|queue_pair| queue_pair.number() == number)
+        Some(self.queue_pair).filter(|queue_pair| queue_pair.properties.number == number)
     }
 
     /// Whether it has come.

@@ -133,19 +133,32 @@ impl<F: Fabric> QpContext<F> {
         match &self.path {
             Path::Local(channel) if !channel.channel.bounce_only && !channel.is_denied() => Some(LocalPath {
                 services: &queue_pair.services,
-                by: &queue_pair.claimant,
+                by: &queue_pair.properties.claimant,
                 channel,
                 remote: channel.cross_memory(&queue_pair.services.fabric),
                 peer: self.attributes.destination,
                 domain: queue_pair.domain.number(),
                 send_psn: self.attributes.send_psn,
-                is_reliable: queue_pair.kind == QueuePairType::Rc,
+                is_reliable: queue_pair.properties.kind == QueuePairType::Rc,
                 waits: self.page_waits.begin_access(Purpose::Request),
                 mr_cache: &mut self.mr_cache,
                 peer_knows_rts: &mut self.peer_knows_rts,
                 peer_logs: &mut self.peer_logs,
             }),
             _ => None,
+        }
+    }
+
+    /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
+    pub fn is_from_peer(&self, origin: &Origin<F>) -> Option<bool> {
+        let Origin::Local(theirs) = origin else { return Some(true) };
+        match &self.path {
+            Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),
+            Path::None | Path::Connecting { .. } => None,
+            // Nothing could be answered, and what packets mean is not what it means to the peer.
+            Path::Dead { .. } => Some(false),
+            // This side would not have it, or could not: what the peer publishes has to do.
+            Path::Udp { .. } => Some(theirs.place_of(self.attributes.destination).is_some()),
         }
     }
 
@@ -203,11 +216,11 @@ impl<F: Fabric> QpContext<F> {
     /// Takes another path, for everybody to see.
     pub fn set_path(&mut self, queue_pair: &QueuePair<F>, path: Path<F>) {
         if (self.path.name(), self.path.reason()) != (path.name(), path.reason()) {
-            *queue_pair.shown_path.lock() = (path.name(), path.reason().to_owned());
+            *queue_pair.shown.path.lock() = (path.name(), path.reason().to_owned());
         }
         self.path = path;
         // A datagram's destination is none: what waits there has threads by itself.
-        if queue_pair.kind != QueuePairType::Ud {
+        if queue_pair.properties.kind != QueuePairType::Ud {
             self.page_waits.set_peer(self.path.peer());
         }
         // The peer's regions are those of one process.
@@ -266,16 +279,18 @@ impl<F: Fabric> QpContext<F> {
 
     /// Chooses the path to the peer (INIT to RTR).
     pub fn find_path(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
-        queue_pair.services.tombstones.forget(queue_pair.number);
-        if queue_pair.kind == QueuePairType::Ud {
+        queue_pair.services.tombstones.forget(queue_pair.properties.number);
+        if queue_pair.properties.kind == QueuePairType::Ud {
             self.connection = Connection::Ud;
             queue_pair.set_on_network(true);
-            self.page_waits.set_peer(u64::from(queue_pair.number));
+            self.page_waits.set_peer(u64::from(queue_pair.properties.number));
             return;
         }
         let port = queue_pair.domain.context().port();
-        let path = match attributes.address.route(&port) {
-            Ok(route) => queue_pair.paths.choose_path(queue_pair.number, &route, attributes.destination),
+        let path = match port.route_to(&attributes.address) {
+            Ok(route) => {
+                queue_pair.paths.choose_path(queue_pair.properties.number, &route, attributes.destination)
+            }
             Err(error) => Path::Dead { reason: error.to_string() },
         };
         self.set_path(queue_pair, path);
@@ -321,7 +336,10 @@ impl<F: Fabric> QpContext<F> {
     pub(crate) fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
         if let Path::Connecting { route, peer } = &self.path {
             let (route, peer) = (*route, *peer);
-            self.set_path(queue_pair, queue_pair.paths.choose_path(queue_pair.number, &route, peer));
+            self.set_path(
+                queue_pair,
+                queue_pair.paths.choose_path(queue_pair.properties.number, &route, peer),
+            );
         }
         if matches!(self.connection, Connection::None) && attributes.state.receives() {
             let link = match &self.path {
@@ -329,7 +347,7 @@ impl<F: Fabric> QpContext<F> {
                 Path::Local(channel) => {
                     let initiator_copy = !channel.channel.bounce_only;
                     // What RC sends may be longer than a record: the receiver pulls it.
-                    let pulled = initiator_copy && queue_pair.kind == QueuePairType::Rc;
+                    let pulled = initiator_copy && queue_pair.properties.kind == QueuePairType::Rc;
                     let request_mtu = if pulled { 1 << 31 } else { RING_PAYLOAD };
                     Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, initiator_copy }
                 }
@@ -339,7 +357,7 @@ impl<F: Fabric> QpContext<F> {
                 }
             };
             queue_pair.set_on_network(!link.lossless);
-            let connection = match queue_pair.kind {
+            let connection = match queue_pair.properties.kind {
                 QueuePairType::Rc => Connection::Rc(Box::new(RcConnection::new(RcSettings {
                     link,
                     destination: attributes.destination,

@@ -36,15 +36,10 @@ pub struct SharedReceiveQueue<F: Fabric> {
     async_events: Arc<Acknowledgements>,
 }
 
-impl<F: Fabric> ProtectionDomain<F> {
-    /// `ibv_create_srq(3)`.
-    pub fn create_srq(self: &Arc<Self>, init: &SharedReceiveInit) -> Result<Arc<SharedReceiveQueue<F>>> {
-        SharedReceiveQueue::new(self.clone(), init)
-    }
-}
-
 impl<F: Fabric> SharedReceiveQueue<F> {
-    pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, init: &SharedReceiveInit) -> Result<Arc<Self>> {
+    /// `ibv_create_srq(3)`.
+    pub fn create(domain: &Arc<ProtectionDomain<F>>, init: &SharedReceiveInit) -> Result<Arc<Self>> {
+        let domain = domain.clone();
         invalid_if(
             init.max_wr == 0
                 || init.max_wr > MAX_WORK_REQUESTS

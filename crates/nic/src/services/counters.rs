@@ -2,6 +2,7 @@
 
 use crate::types::error::{Error, Result};
 use pagewire_fabric::Counter;
+use pagewire_transport::{Disposition, DropCause};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What happened at one queue pair.
@@ -30,6 +31,12 @@ pub struct QueuePairCounters {
 }
 
 impl QueuePairCounters {
+    /// Counts a packet that is dropped before the protocol sees it.
+    pub fn drop_packet(&self, cause: DropCause) -> Disposition {
+        self.dropped.add(1);
+        Disposition::Dropped(cause)
+    }
+
     /// The send requests that are complete, of which `retired` have been in the send queue: those executed at their post never are.
     pub fn completed(&self, retired: u64) -> u64 {
         // The two grow one after the other while a request is executed that was kept: one too many may be seen for that time.

@@ -3,9 +3,12 @@
 //! A device stays listed as long as its network device exists, with its number and the places of its GIDs: programs hold both, while links
 //! go down and addresses change.
 
+use crate::types::attributes::AddressVector;
 use crate::types::device_names::DeviceNames;
+use crate::types::error::{Error, Result, invalid_if};
 pub use crate::types::gid::{Gid, Mtu, address_of_gid, global_routing_header};
 use pagewire_fabric::{NetworkDevice, all_network_devices, usable_network_devices};
+use pagewire_fabric::{ROCE_PORT, Route};
 use pagewire_memory::fork::PerProcess;
 use std::net::IpAddr;
 
@@ -66,6 +69,35 @@ pub fn devices_named(names: &DeviceNames) -> std::io::Result<Vec<Device>> {
 }
 
 impl Device {
+    /// The route that packets take from the device to an address.
+    pub(crate) fn route_to(&self, vector: &AddressVector) -> Result<Route> {
+        invalid_if(
+            !vector.is_global,
+            "the address vector has no GRH (is_global is 0), which RoCE needs: many programs take a GID index, as in -g 0",
+        )?;
+        invalid_if(vector.port != 1, "port number in the address vector")?;
+        let source = self
+            .gids
+            .get(usize::from(vector.source_gid_index))
+            .filter(|gid| !gid.is_empty())
+            .ok_or(Error::InvalidArgument("source GID index in the address vector"))?;
+        let destination = crate::types::gid::address_of_gid(vector.destination_gid);
+        invalid_if(destination.is_unspecified(), "destination GID in the address vector")?;
+        invalid_if(
+            destination.is_ipv4() != source.address.is_ipv4(),
+            "sgid_index names an address of another IP version than the destination GID",
+        )?;
+        Ok(Route {
+            source: source.address,
+            interface: source.interface,
+            source_port: ROCE_PORT,
+            destination,
+            port: ROCE_PORT,
+            traffic_class: vector.traffic_class,
+            hop_limit: if vector.hop_limit == 0 { 64 } else { vector.hop_limit },
+        })
+    }
+
     fn new(index: u32, interface: &NetworkDevice) -> Self {
         let mut device = Device {
             name: String::new(),

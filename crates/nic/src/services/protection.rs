@@ -2,6 +2,7 @@
 
 use crate::services::Services;
 use crate::services::context::Context;
+use crate::services::interception::Attributes;
 use crate::services::thread_domain::ThreadDomain;
 use crate::types::error::{Error, Result, busy_if, invalid_if};
 use pagewire_fabric::Fabric;
@@ -9,6 +10,7 @@ use pagewire_iommu::limits::MAX_REGION_LENGTH;
 use pagewire_iommu::{NullMemory, Region, Rights};
 use pagewire_memory::{ApplicationMemory, NullPages};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -217,6 +219,39 @@ pub struct Reregistration<F: Fabric> {
 }
 
 impl<F: Fabric> MemoryRegion<F> {
+    /// Attributes for the pages of a range of addresses, all of them ordinary at first.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn make_attributes(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
+        self.services().attribute_table(range)
+    }
+
+    /// Has accesses of peers obey the attributes of a table, or no more those of any. When this returns, later accesses do, on all paths.
+    ///
+    /// # Errors
+    /// `NotFound`: the region has ended; `Busy`: an access that was under way before does not end.
+    pub fn set_attributes(&self, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
+        self.services().intercept_region(self.rkey(), attributes)
+    }
+
+    /// Waits until accesses that began before a table of its attributes was changed have ended.
+    ///
+    /// # Errors
+    /// `Busy`: one does not end in time.
+    pub fn await_accesses(&self) -> Result<()> {
+        self.services().await_accesses(self.rkey())
+    }
+
+    /// Has READs of the region answered when handlers have handled what was logged of the reading queue pair: all at its first byte, and at
+    /// the offset 8 * (user domain + 1) what is in that log. Other accesses are refused.
+    ///
+    /// # Errors
+    /// `NotFound`: the region has ended.
+    pub fn make_flush_region(&self) -> Result<()> {
+        self.services().make_flush_region(self.rkey())
+    }
+
     pub(crate) fn services(&self) -> &Arc<Services<F>> {
         &self.services
     }

@@ -17,7 +17,10 @@ fn a_congestion_notification_reaches_its_queue_pair() {
         let mut pair = Pair::new(PathChoice::Udp, kind, all_rights());
         let number = pair.qb.number();
         let report = |pair: &Pair| {
-            pair.b.nic.explain().into_iter().find(|report| report.number == number).expect("a report")
+            pagewire_nic::ConnectionReport::of_all(&pair.b.nic)
+                .into_iter()
+                .find(|report| report.number == number)
+                .expect("a report")
         };
         // Greetings first.
         for _ in 0..1000 {

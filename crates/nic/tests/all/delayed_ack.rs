@@ -118,7 +118,9 @@ impl Memory {
 
 fn sent_by_b(pair: &Pair) -> u64 {
     let number = pair.qb.number();
-    let report = pair.b.nic.explain().into_iter().find(|report| report.number == number);
+    let report = pagewire_nic::ConnectionReport::of_all(&pair.b.nic)
+        .into_iter()
+        .find(|report| report.number == number);
     report.expect("a report").udp_packets_sent
 }
 

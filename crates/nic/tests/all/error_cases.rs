@@ -22,8 +22,10 @@ fn outcome(pair: &mut Pair, sent: usize, received: usize) -> Outcome {
         PathChoice::Local => "local",
         _ => "udp",
     };
-    let used =
-        pair.a.nic.explain().into_iter().find(|report| report.number == pair.qa.number()).expect("a report");
+    let used = pagewire_nic::ConnectionReport::of_all(&pair.a.nic)
+        .into_iter()
+        .find(|report| report.number == pair.qa.number())
+        .expect("a report");
     assert_eq!(used.path, asked, "the path that was asked for was used: {}", used.reason);
     // Whoever makes the last completion may still be about to do what comes with it.
     for queue_pair in [&pair.qa, &pair.qb] {

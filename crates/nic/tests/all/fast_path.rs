@@ -40,7 +40,9 @@ fn run_until_quiet(pair: &mut Pair) {
 }
 
 fn packets_sent(side: &Side, queue_pair: &QueuePair<HostFabric>) -> u64 {
-    let report = side.nic.explain().into_iter().find(|report| report.number == queue_pair.number());
+    let report = pagewire_nic::ConnectionReport::of_all(&side.nic)
+        .into_iter()
+        .find(|report| report.number == queue_pair.number());
     let report = report.expect("a report");
     report.udp_packets_sent + report.ring_packets_sent
 }

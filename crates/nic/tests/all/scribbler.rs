@@ -235,7 +235,9 @@ fn endures(seed: u64) {
             "seed {seed}: round {round}"
         );
         open.check();
-        let report = pair.a.nic.explain().into_iter().find(|report| report.number == doomed.number());
+        let report = pagewire_nic::ConnectionReport::of_all(&pair.a.nic)
+            .into_iter()
+            .find(|report| report.number == doomed.number());
         shared |= report.is_some_and(|report| report.path == "local");
         round += 1;
     }

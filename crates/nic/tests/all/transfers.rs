@@ -220,7 +220,10 @@ fn a_queue_pair_that_is_connected_anew_reaches_its_new_peer() {
         to_rts(&connected.qa, TIMERS);
         to_rts(&qc, TIMERS);
         let start = Instant::now();
-        while connected.a.nic.explain().iter().any(|report| report.path == "connecting") {
+        while pagewire_nic::ConnectionReport::of_all(&connected.a.nic)
+            .iter()
+            .any(|report| report.path == "connecting")
+        {
             assert!(start.elapsed() < PATIENCE, "no path");
             connected.a.nic.progress();
             third.nic.progress();

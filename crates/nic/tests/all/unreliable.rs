@@ -137,7 +137,7 @@ fn the_first_operation_establishes_whatever_it_is() {
                 }
                 assert_eq!(events + established(&pair.b.context), 1, "{case}");
                 assert_eq!(pair.qb.state(), State::ReadyToReceive);
-                let direct = pair.a.nic.explain()[0].initiator_copies;
+                let direct = pagewire_nic::ConnectionReport::of_all(&pair.a.nic)[0].initiator_copies;
                 assert_eq!(direct, if path == PathChoice::Local { 4 } else { 0 }, "{case}");
             }
         }

@@ -106,7 +106,7 @@ fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePai
         },
         signal_all: true,
     };
-    let queue_pair = services.domain.create_qp(init).map_err(refused(what))?;
+    let queue_pair = pagewire_nic::QueuePair::create(&services.domain, init).map_err(refused(what))?;
     // Both ends do so: the handshake has a version of its own.
     queue_pair.set_refusal_scope(RefusalScope::Request);
     let change = QueuePairChange {

@@ -62,7 +62,8 @@ impl Inbox {
     ) -> Result<Arc<Self>> {
         let init = SharedReceiveInit { max_wr: MESSAGES, max_sge: 1, limit: 0 };
         let reader = Arc::new(Reader {
-            receives: domain.create_srq(&init).map_err(refused("receives for messages"))?,
+            receives: pagewire_nic::SharedReceiveQueue::create(&domain, &init)
+                .map_err(refused("receives for messages"))?,
             buffers: Block::zeroed(heap(context.nic())?, MESSAGES as usize * MAX_MESSAGE)?,
             key,
             events,

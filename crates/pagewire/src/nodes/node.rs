@@ -118,7 +118,7 @@ impl Node {
             .map_err(system(format!("no connections can be taken at {address}")))?;
         let number = listener.local_addr().map_err(system("the own address"))?.port();
         let address = NodeAddress { address, port: number, nonce: random()? };
-        let context = nic.open(device, Arc::new(Unwatched));
+        let context = pagewire_nic::Context::open(&nic, device, Arc::new(Unwatched));
         let services = Services::new(nic, &context, port, address)?;
         let started = ListenerHandle::start(listener, services.clone())?;
         let peers = Peers::new(services.clone(), started.clone());

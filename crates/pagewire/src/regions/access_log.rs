@@ -23,7 +23,8 @@ impl Node {
     /// `Engine`: it has no sources or too many, or less than 48 bytes for each; the process has had 1,024 logs; there is no memory.
     pub fn make_access_log(&self, init: &AccessLogInit) -> Result<AccessLog> {
         self.services().check_owner()?;
-        let log = self.services().nic.make_access_log(init).map_err(refused("an access log"))?;
+        let log =
+            pagewire_nic::AccessLog::of_nic(&self.services().nic, init).map_err(refused("an access log"))?;
         Ok(AccessLog { user_domain: log.user_domain(), log: Owned::new(log) })
     }
 

@@ -205,7 +205,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// engines stay in memory.
     pub fn end(&mut self) -> Result<(), Violation> {
         for party in 0..self.parties.len() {
-            for queue_pair in self.parties[party].nic.all_queue_pairs() {
+            for queue_pair in pagewire_nic::QueuePair::all_of(&self.parties[party].nic) {
                 let destroyed = self.patiently(party, || queue_pair.destroy());
                 if let (Err(error), true) = (destroyed, self.stage.is_alive(party)) {
                     return Err(self.violation(format!("a queue pair cannot be destroyed: {error}")));

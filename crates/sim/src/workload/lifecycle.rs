@@ -48,7 +48,7 @@ pub(super) fn create_end<F: Fabric>(
         signal_all: false,
     };
     let address = if kind == QueuePairType::Ud { Some(owner.domain.create_ah(&vector)?) } else { None };
-    let queue_pair = owner.domain.create_qp(init)?;
+    let queue_pair = pagewire_nic::QueuePair::create(&owner.domain, init)?;
     // Events name it by this.
     queue_pair.set_cookie(u64::from(queue_pair.number()));
     Ok(End {

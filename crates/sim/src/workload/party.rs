@@ -116,10 +116,13 @@ impl<F: Fabric> Party<F> {
 
     /// Registers the memory, fills it and makes the queues.
     pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, ends: Ends) -> Result<Self, Error> {
-        let context = init.nic.open(init.device, Arc::new(pagewire_nic::Unwatched));
+        let context = pagewire_nic::Context::open(&init.nic, init.device, Arc::new(pagewire_nic::Unwatched));
         let domain = context.alloc_pd()?;
         let entries = ends.all as u32 * 80 + 1024;
-        let srq = domain.create_srq(&SharedReceiveInit { max_wr: SHARED_RECEIVES, max_sge: 8, limit: 0 })?;
+        let srq = pagewire_nic::SharedReceiveQueue::create(
+            &domain,
+            &SharedReceiveInit { max_wr: SHARED_RECEIVES, max_sge: 8, limit: 0 },
+        )?;
         let mut party = Party {
             send_cq: context.create_cq(entries, None)?,
             receive_cq: context.create_cq(entries, None)?,

@@ -48,7 +48,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             }
         }
         // The engine of the dead process is taken apart, or it would stay in memory.
-        for queue_pair in before.nic.all_queue_pairs() {
+        for queue_pair in pagewire_nic::QueuePair::all_of(&before.nic) {
             // It may seem to be busy: then it stays after all.
             let _ = queue_pair.destroy();
         }

@@ -123,7 +123,7 @@ fn run(seed: u64, path: PathChoice, faults: Faults) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
     let (caller, owner) = pair(&world, path);
     let init = AccessLogInit { sources: 2, bytes: RING, is_ordered: random.bool() };
-    let logs = [(); 2].map(|()| owner.nic.make_access_log(&init).unwrap());
+    let logs = [(); 2].map(|()| pagewire_nic::AccessLog::of_nic(&owner.nic, &init).unwrap());
     let pages = Pages::drawn(&mut random);
     pages.set(&owner, &logs);
     let (mut expected, mut seen) = (AllCounts::new(), Seen::default());

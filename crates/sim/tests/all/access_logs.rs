@@ -115,7 +115,7 @@ fn run(seed: u64, path: PathChoice, faults: Faults) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (caller, owner) = pair(&world, path);
     let init = AccessLogInit { sources: 2, bytes: RING, is_ordered: true };
-    let log = owner.nic.make_access_log(&init).unwrap();
+    let log = pagewire_nic::AccessLog::of_nic(&owner.nic, &init).unwrap();
     let table = owner.nic.make_attributes(MEMORY..MEMORY + SPAN).unwrap();
     let flags = PageFlags::READ | PageFlags::TO_ACCESS_LOG | PageFlags::LOG_WRITE;
     let page = |flags| PageAttributes { flags, user_domain: log.user_domain() };
@@ -181,7 +181,7 @@ fn read_all(seed: u64, path: PathChoice, faults: Faults) -> (Vec<u64>, Vec<u64>,
     let mut random = fastrand::Rng::with_seed(seed);
     let (caller, owner) = pair(&world, path);
     let init = AccessLogInit { sources: 2, bytes: RING, is_ordered: true };
-    let log = owner.nic.make_access_log(&init).unwrap();
+    let log = pagewire_nic::AccessLog::of_nic(&owner.nic, &init).unwrap();
     let table = owner.nic.make_attributes(MEMORY..MEMORY + SPAN).unwrap();
     let flags = PageFlags::READ | PageFlags::WRITE | PageFlags::TO_ACCESS_LOG | PageFlags::LOG_READ;
     table.set(0..SPAN, PageAttributes { flags, user_domain: log.user_domain() }).unwrap();

@@ -16,19 +16,21 @@ fn queue_pairs_that_only_receive_leave_the_nic_at_rest() {
         let (process, fabric) = world.process(host);
         let (peer, _peer_fabric) = world.process(other);
         let nic = Nic::new(fabric, Options::default());
-        let context = nic.open(world.device(process), Arc::new(Unwatched));
+        let context = pagewire_nic::Context::open(&nic, world.device(process), Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
         let cq = context.create_cq(16, None).unwrap();
-        let queue_pair = domain
-            .create_qp(QueuePairInit {
+        let queue_pair = pagewire_nic::QueuePair::create(
+            &domain,
+            QueuePairInit {
                 kind,
                 send_cq: cq.clone(),
                 recv_cq: cq,
                 srq: None,
                 capabilities: Capabilities { max_send_wr: 1, max_recv_wr: 1, ..Default::default() },
                 signal_all: true,
-            })
-            .unwrap();
+            },
+        )
+        .unwrap();
         let rc = kind == QueuePairType::Rc;
         let init = QueuePairChange {
             state: Some(State::Init),

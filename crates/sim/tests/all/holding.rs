@@ -193,7 +193,7 @@ fn what_cannot_be_read_is_asked_for_once() {
     for times in [1, 2, 3, 10] {
         let (world, [one, two]) = &long_message();
         let mut statuses = [None; 2];
-        let counters = || one.nic.explain()[0].protocol.unwrap();
+        let counters = || pagewire_nic::ConnectionReport::of_all(&one.nic)[0].protocol.unwrap();
         let before = counters();
         for _ in 0..times {
             world.evict(one.process, MEMORY, u64::from(LONG));

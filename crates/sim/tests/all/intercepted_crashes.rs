@@ -63,7 +63,7 @@ fn scene(seed: u64) -> Scene {
         connect(&world, ends[0], ends[1], rights);
     }
     let init = AccessLogInit { sources: 3, bytes: RING, is_ordered: true };
-    let log = owner.nic.make_access_log(&init).unwrap();
+    let log = pagewire_nic::AccessLog::of_nic(&owner.nic, &init).unwrap();
     let table = owner.nic.make_attributes(MEMORY..MEMORY + SPAN).unwrap();
     let page = |flags| PageAttributes { flags, user_domain: log.user_domain() };
     let counted = PageFlags::READ | PageFlags::TO_ACCESS_LOG | PageFlags::LOG_WRITE | PageFlags::LOG_READ;

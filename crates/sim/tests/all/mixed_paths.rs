@@ -95,7 +95,7 @@ fn at_a_limit_of_memory_all_bytes_go_through_the_rings() {
             found == expected
         };
         assert!(holds(two, MEMORY + 100_000, &sent) && holds(one, MEMORY, &kept), "{limited:?}");
-        let direct = one.nic.explain()[0].initiator_copies;
+        let direct = pagewire_nic::ConnectionReport::of_all(&one.nic)[0].initiator_copies;
         assert_eq!(
             direct > 0,
             limited.is_none(),

@@ -7,7 +7,8 @@ use super::RemoteRights;
 use crate::message::part_of;
 use crate::placing::{self, Message, Placer, done};
 use crate::{
-    Atomic, Denial, DropCause, Event, Link, Payload, Reason, RemoteAddress, Right, TransportOps, limits,
+    Atomic, Denial, DropCause, Event, Link, MemoryAccess, Payload, Reason, RemoteAddress, Right, WorkQueues,
+    limits,
 };
 
 /// What an executed request packet asks for.
@@ -81,7 +82,7 @@ impl Executor {
     }
 
     /// Executes a packet, and those of its burst that go with it.
-    pub(super) fn execute<E: TransportOps>(
+    pub(super) fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
@@ -105,7 +106,7 @@ impl Executor {
         }
     }
 
-    fn read<E: TransportOps>(
+    fn read<E: MemoryAccess>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
@@ -133,7 +134,7 @@ impl Executor {
         Ok(Answer::Read { remote, length: reth.length, after })
     }
 
-    fn atomic<E: TransportOps>(
+    fn atomic<E: MemoryAccess>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,

@@ -3,7 +3,7 @@
 use pagewire_wire::{Hold, HoldFlags, Opcode, Resume, VendorPacket};
 
 use super::{RcConnection, State};
-use crate::{Disposition, DropCause, FaultHandling, Outcome, Psn, Reason, Time, TransportOps, limits};
+use crate::{Disposition, DropCause, FaultHandling, Outcome, PacketSink, Psn, Reason, Time, limits};
 
 /// A request that was dropped, of which the source was told that it will hear when to send it again.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +76,7 @@ impl RcConnection {
 
     /// A request cannot be executed now, mostly for want of a page: keeps it, or drops it, as the connection handles page faults.
     #[cold]
-    pub(super) fn request_waits<E: TransportOps>(
+    pub(super) fn request_waits<E: PacketSink>(
         &mut self,
         now: Time,
         psn: Psn,
@@ -123,7 +123,7 @@ impl RcConnection {
 
     /// Sends what is to be said; true: the transport operations say wait.
     #[cold]
-    pub(super) fn tell_faults<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
+    pub(super) fn tell_faults<E: PacketSink>(&mut self, now: Time, ops: &mut E) -> bool {
         if let Some(dropped) = self.faults.dropped {
             if dropped.psn != self.responder.expected() {
                 self.faults.dropped = None;
@@ -145,7 +145,7 @@ impl RcConnection {
     }
 
     /// True: the link is full.
-    fn send_hold<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
+    fn send_hold<E: PacketSink>(&mut self, now: Time, ops: &mut E) -> bool {
         let psn = self.responder.expected();
         let dropped = self.dropped_expected();
         // Of each packet that is dropped the source is told.
@@ -173,7 +173,7 @@ impl RcConnection {
     }
 
     /// True: the link is full.
-    fn send_resume<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
+    fn send_resume<E: PacketSink>(&mut self, now: Time, ops: &mut E) -> bool {
         if !self.may_resume() || self.shared.state != State::Alive {
             // Also where the peer has greeted anew, and knows no RESUME any more: its timer has to do.
             (self.faults.resume_due, self.faults.dropped) = (false, None);

@@ -16,8 +16,8 @@ use super::{RequesterSettings, Shared, State, Step};
 use crate::message::denied_status;
 use crate::reorder_buffer::ReorderBuffer;
 use crate::{
-    InitiatorCopy, Link, LinkState, Operation, Outcome, Psn, Reason, Status, Time, TransportOps, Work,
-    WorkId, limits, packets_for,
+    InitiatorCopy, Link, LinkState, MemoryAccess, Operation, Outcome, PacketSink, Psn, Reason, Status, Time,
+    TransportOps, Work, WorkId, WorkQueues, limits, packets_for,
 };
 use packets::request;
 use skip::Skipped;
@@ -306,7 +306,7 @@ impl Requester {
     }
 
     /// Handles what is due at `now`.
-    pub(super) fn expire<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
+    pub(super) fn expire<E: PacketSink + WorkQueues>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
         self.retry.rnr_over(now);
         let pace = pace(shared);
         if !self.retry.is_due(now) {
@@ -496,7 +496,7 @@ impl Requester {
     }
 
     /// The oldest work request ends with an error, and with it the connection.
-    pub(super) fn fail<E: TransportOps>(&mut self, status: Status, shared: &mut Shared, ops: &mut E) {
+    pub(super) fn fail<E: WorkQueues>(&mut self, status: Status, shared: &mut Shared, ops: &mut E) {
         shared.state = State::Dead;
         if let Some(entry) = self.queue.pop_front() {
             self.started = self.started.saturating_sub(1);
@@ -505,7 +505,7 @@ impl Requester {
     }
 
     /// Reports a work request that failed at this side, once it is the oldest.
-    pub(super) fn complete_blocked<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
+    pub(super) fn complete_blocked<E: WorkQueues>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
         let Some((id, status)) = self.blocked else { return };
         match self.queue.front() {
             Some(entry) if entry.work.id < id => {}
@@ -535,7 +535,13 @@ impl Requester {
         psn.plus(entry.span(psn.since(entry.first)))
     }
 
-    fn send_again<E: TransportOps>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) -> Step {
+    fn send_again<E: PacketSink + WorkQueues>(
+        &mut self,
+        psn: Psn,
+        now: Time,
+        shared: &mut Shared,
+        ops: &mut E,
+    ) -> Step {
         let Some(index) = self.find(psn) else {
             // Cannot be: whatever lies before `next` belongs to a started work request.
             self.resend = None;
@@ -559,7 +565,13 @@ impl Requester {
         Step::Sent(1)
     }
 
-    fn fill_gap<E: TransportOps>(&mut self, index: u32, now: Time, shared: &mut Shared, ops: &mut E) -> Step {
+    fn fill_gap<E: PacketSink + WorkQueues>(
+        &mut self,
+        index: u32,
+        now: Time,
+        shared: &mut Shared,
+        ops: &mut E,
+    ) -> Step {
         let psn = self.unacked.plus(index);
         let Some(entry) = self.find(psn).map(|at| self.queue[at]) else {
             self.board.resent(index, 1);
@@ -645,7 +657,7 @@ impl Requester {
     }
 
     /// Starts the next work request, if its turn has come.
-    fn begin<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) -> Begin {
+    fn begin<E: MemoryAccess + WorkQueues>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) -> Begin {
         let Some(&Entry { work, is_flushed, .. }) = self.queue.get(self.started) else {
             return Begin::NotNow;
         };
@@ -706,7 +718,7 @@ impl Requester {
 
     /// Ends the next work request, which is linked to one that has failed.
     #[cold]
-    fn flush_linked<E: TransportOps>(&mut self, ops: &mut E) -> Begin {
+    fn flush_linked<E: WorkQueues>(&mut self, ops: &mut E) -> Begin {
         debug_assert!(self.started == 0, "what it is linked to has ended");
         if let Some(entry) = self.queue.pop_front() {
             ops.end_request(entry.work.id, Status::Flushed, 0);
@@ -753,7 +765,7 @@ impl Requester {
     }
 
     /// Sends packets of a work request, if window, pace and allowance permit.
-    fn transmit<E: TransportOps>(
+    fn transmit<E: PacketSink + WorkQueues>(
         &mut self,
         now: Time,
         packets: &Packets<'_>,
@@ -820,7 +832,7 @@ impl Requester {
             || self.next.since(self.unacked) + 1 >= limits::LOSSY_SPAN
     }
 
-    fn block<E: TransportOps>(
+    fn block<E: WorkQueues>(
         &mut self,
         now: Time,
         (id, status): (WorkId, Status),

@@ -13,7 +13,7 @@ use super::execute::{Answer, Executor, Reads, Stop};
 use super::gap::Gap;
 use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
 use crate::reorder_buffer::ReorderBuffer;
-use crate::{Disposition, DropCause, Payload, Psn, Time, TransportOps, packets_for};
+use crate::{Disposition, DropCause, MemoryAccess, Payload, Psn, Time, WorkQueues, packets_for};
 use outputs::{ExecutedRead, NO_CREDITS, Output, ReadResponses, acknowledgement};
 use refusal::Refused;
 
@@ -198,7 +198,7 @@ impl Responder {
     /// | sequence of opcodes, length, key, receive, copy | [`Placer::place`](crate::placing::Placer::place), [`Executor`] | 9.7.4.1 |
     /// | acknowledgement or response | [`complete`](Self::complete) | 9.7.5.1.2 |
     /// | refusal | [`refuse`](Self::refuse), [`refuse_for_now`](Self::refuse_for_now) | 9.7.5.2 |
-    pub(super) fn request<E: TransportOps>(
+    pub(super) fn request<E: MemoryAccess + WorkQueues>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
@@ -309,7 +309,7 @@ impl Responder {
     }
 
     /// Goes on with requests that were kept; true: the transport operations say wait.
-    pub(super) fn resume<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> bool {
+    pub(super) fn resume<E: MemoryAccess + WorkQueues>(&mut self, shared: &mut Shared, ops: &mut E) -> bool {
         while shared.state == State::Alive {
             let Some(kept) = self.kept.take_first() else { return false };
             match self.execute(&kept.header, Payload::Bytes(&[&kept.bytes]), shared, ops) {
@@ -325,7 +325,7 @@ impl Responder {
     }
 
     /// Executes the request with the expected PSN, and those of its burst that go with it.
-    fn execute<E: TransportOps>(
+    fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
@@ -359,7 +359,7 @@ impl Responder {
         }
     }
 
-    /// Queues what executed requests ask for, and expects the one behind them; gives how many packets they are. Acknowledgements coalesce
+    /// WorkQueues what executed requests ask for, and expects the one behind them; gives how many packets they are. Acknowledgements coalesce
     /// (section 9.7.5.1.2).
     fn complete(&mut self, answer: Answer, asked: bool, shared: &Shared) -> u32 {
         // A NAK that has not gone out is out of date.
@@ -443,7 +443,7 @@ impl Responder {
         self.atomics.iter().rev().find(|atomic| atomic.0 == psn).map(|atomic| atomic.1)
     }
 
-    /// Queues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
+    /// WorkQueues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
     fn acknowledge(&mut self, psn: Psn) {
         let ack = Output::Ack { psn, message: self.executor.message() };
         match self.outputs.back_mut() {
@@ -452,14 +452,14 @@ impl Responder {
         }
     }
 
-    /// Queues a NAK of the expected PSN.
+    /// WorkQueues a NAK of the expected PSN.
     fn retry(&mut self, syndrome: Syndrome, shared: &Shared) {
         debug_assert!(shared.state == State::Alive);
         let message = self.executor.message();
         self.queue_nak(Output::Retry { psn: self.expected, syndrome, message });
     }
 
-    /// Queues a NAK. It acknowledges what came before it as well.
+    /// WorkQueues a NAK. It acknowledges what came before it as well.
     fn queue_nak(&mut self, nak: Output) {
         if matches!(self.outputs.back(), Some(Output::Ack { .. } | Output::Retry { .. })) {
             self.outputs.pop_back();

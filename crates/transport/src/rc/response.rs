@@ -7,12 +7,13 @@ use super::retry::pace;
 use super::{Shared, State};
 use crate::message::denied_status;
 use crate::{
-    Disposition, DropCause, Operation, Outcome, Payload, Psn, Status, Time, TransportOps, WorkId, limits,
+    Disposition, DropCause, MemoryAccess, Operation, Outcome, Payload, Psn, Status, Time, WorkId, WorkQueues,
+    limits,
 };
 
 impl Requester {
     /// An ACK or NAK.
-    pub(super) fn acknowledgement<E: TransportOps>(
+    pub(super) fn acknowledgement<E: WorkQueues>(
         &mut self,
         now: Time,
         header: &Header,
@@ -37,7 +38,7 @@ impl Requester {
     }
 
     /// Does what the syndrome of an ACK or NAK says of an outstanding PSN.
-    fn obey<E: TransportOps>(
+    fn obey<E: WorkQueues>(
         &mut self,
         now: Time,
         psn: Psn,
@@ -78,7 +79,7 @@ impl Requester {
     }
 
     /// A READ response, and those of its burst that go with it, or an atomic acknowledgement.
-    pub(super) fn response<E: TransportOps>(
+    pub(super) fn response<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
         header: &Header,
@@ -130,7 +131,12 @@ impl Requester {
     }
 
     /// Goes on with responses that were kept; true: the transport operations say wait.
-    pub(super) fn resume<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) -> bool {
+    pub(super) fn resume<E: MemoryAccess + WorkQueues>(
+        &mut self,
+        now: Time,
+        shared: &mut Shared,
+        ops: &mut E,
+    ) -> bool {
         while shared.state == State::Alive {
             let Some(kept) = self.kept.take_first() else { return false };
             if !self.queue.front().is_some_and(|entry| self.started > 0 && entry.awaits_response()) {
@@ -146,7 +152,7 @@ impl Requester {
     }
 
     /// A selective acknowledgement: what the responder has beyond a gap.
-    pub(super) fn selective_acknowledgement<E: TransportOps>(
+    pub(super) fn selective_acknowledgement<E: WorkQueues>(
         &mut self,
         now: Time,
         report: &SelectiveAck,
@@ -219,7 +225,7 @@ impl Requester {
     /// The responder can go on from a PSN: what is missing there is sent again. The same at most once in a round trip: what was
     /// sent for the last one has not got there before. Another one after a millisecond at the latest: round trips may have been measured
     /// while the peer was slow.
-    pub(super) fn resume_from<E: TransportOps>(
+    pub(super) fn resume_from<E: WorkQueues>(
         &mut self,
         now: Time,
         resume: &Resume,
@@ -306,7 +312,7 @@ impl Requester {
 
     /// Every request before `to` was executed: completes what can be. True: a READ or atomic before
     /// `to` still lacks responses.
-    pub(super) fn acknowledge<E: TransportOps>(
+    pub(super) fn acknowledge<E: WorkQueues>(
         &mut self,
         to: Psn,
         now: Time,
@@ -387,7 +393,7 @@ impl Requester {
     }
 
     /// Takes the response with PSN `unacked`, and those of its burst that go with it.
-    fn take<E: TransportOps>(
+    fn take<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
         header: &Header,
@@ -451,7 +457,7 @@ impl Requester {
     }
 
     /// Responses before `to` were lost (the implied NAK of section 9.7.5.2.4): they are asked for again.
-    fn responses_missing<E: TransportOps>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
+    fn responses_missing<E: WorkQueues>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
         // One that was dropped here is asked for when its page is there.
         if shared.state != State::Alive || self.dropped_response == Some(self.unacked) {
             return;
@@ -488,7 +494,7 @@ impl Requester {
     }
 
     /// The responder misses `psn`.
-    fn sequence_error<E: TransportOps>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
+    fn sequence_error<E: WorkQueues>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
         if self.gone_back.replace(psn) == Some(psn) {
             return;
         }
@@ -507,7 +513,7 @@ impl Requester {
 
     /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
     /// back.
-    fn go_back_for<E: TransportOps>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
+    fn go_back_for<E: WorkQueues>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
         // Two Pagewires count none; until that is known only timeouts are counted. A link that loses nothing did not lose it.
         if !shared.greeting && !shared.link.lossless && !self.retry.count(pace(shared)) {
             return self.fail(Status::RetryExceeded, shared, ops);
@@ -523,14 +529,7 @@ impl Requester {
         self.go_back(psn, shared);
     }
 
-    fn not_ready<E: TransportOps>(
-        &mut self,
-        psn: Psn,
-        timer: u8,
-        now: Time,
-        shared: &mut Shared,
-        ops: &mut E,
-    ) {
+    fn not_ready<E: WorkQueues>(&mut self, psn: Psn, timer: u8, now: Time, shared: &mut Shared, ops: &mut E) {
         if self.retry.waits_for_receiver() {
             // A repetition of the NAK that is being obeyed.
             return;

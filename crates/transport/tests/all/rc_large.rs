@@ -23,7 +23,7 @@ impl Counting {
     }
 }
 
-impl TransportOps for Counting {
+impl PacketSink for Counting {
     fn transmit(&mut self, header: &Header, source: Source, _count: u32) -> Outcome<u32> {
         let length = match source {
             Source::None => 0,
@@ -35,27 +35,12 @@ impl TransportOps for Counting {
     fn transmit_control(&mut self, _header: &Header, _body: &VendorPacket) -> Outcome<u32> {
         panic!("nothing is lost")
     }
-    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
-        panic!("not direct")
-    }
     fn link(&mut self) -> LinkState {
         LinkState::Delivered
     }
-    fn begin_receive(&mut self) -> bool {
-        true
-    }
-    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
-        self.place(offset, payload, last)
-    }
-    fn finish_receive(&mut self, arrival: Arrival) {
-        self.arrival = Some(arrival);
-    }
-    fn keep_short_receive(&mut self) -> bool {
-        panic!("receives are of UC here")
-    }
-    fn fail_receive(&mut self, status: Status) {
-        panic!("{status:?}")
-    }
+}
+
+impl MemoryAccess for Counting {
     fn check_remote(&mut self, _remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
         assert!(length <= limits::MAX_MESSAGE);
         Outcome::Done(())
@@ -80,6 +65,27 @@ impl TransportOps for Counting {
     }
     fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
         panic!("no atomics")
+    }
+    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
+        panic!("not direct")
+    }
+}
+
+impl WorkQueues for Counting {
+    fn begin_receive(&mut self) -> bool {
+        true
+    }
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+        self.place(offset, payload, last)
+    }
+    fn finish_receive(&mut self, arrival: Arrival) {
+        self.arrival = Some(arrival);
+    }
+    fn fail_receive(&mut self, status: Status) {
+        panic!("{status:?}")
+    }
+    fn keep_short_receive(&mut self) -> bool {
+        panic!("receives are of UC here")
     }
     fn complete(&mut self, work: WorkId, status: Status) {
         self.completions.push((work, status));

@@ -72,7 +72,9 @@ pub fn text(device: &Device, path: &str) -> String {
 
 fn counted(engine: &Arc<Engine>, device: &str) -> PortCounters {
     let mut counters = ENDED.lock().get(device).copied().unwrap_or_default();
-    for report in engine.nic().explain().iter().filter(|report| report.device == device) {
+    for report in
+        pagewire_nic::ConnectionReport::of_all(&engine.nic()).iter().filter(|report| report.device == device)
+    {
         counters.add(report);
     }
     counters

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn advise_mr(
             return invalid("flags of an advice");
         }
         let advice = Advice::from_repr(advice).ok_or(Errno(EOPNOTSUPP))?;
-        Ok(domain.domain().advise(advice, flags & IB_UVERBS_ADVISE_MR_FLAG_FLUSH != 0, pieces)?)
+        Ok(advice.give(domain.domain(), flags & IB_UVERBS_ADVISE_MR_FLAG_FLUSH != 0, pieces)?)
     })
 }
 

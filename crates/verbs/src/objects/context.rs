@@ -73,7 +73,7 @@ impl ContextObject {
     ) -> Result<*mut ibv_context> {
         let descriptor = Arc::new(EventDescriptor::new()?);
         let commands = EventDescriptor::new()?;
-        let context = engine.nic().open(now(device.device())?, descriptor.clone());
+        let context = pagewire_nic::Context::open(&engine.nic(), now(device.device())?, descriptor.clone());
         public.sz = size_of::<verbs_context>();
         public.context.device = device.public();
         public.context.cmd_fd = commands.number();

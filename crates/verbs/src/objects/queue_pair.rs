@@ -94,14 +94,17 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
             // SAFETY: the caller's promise.
             false => Some(unsafe { SharedReceiveObject::of(init.srq) }?.queue().clone()),
         };
-        let queue_pair = domain.domain().create_qp(QueuePairInit {
-            kind,
-            send_cq: send_cq.queue().clone(),
-            recv_cq: recv_cq.queue().clone(),
-            srq,
-            capabilities: capabilities_from(&init.cap),
-            signal_all: init.sq_sig_all != 0,
-        })?;
+        let queue_pair = pagewire_nic::QueuePair::create(
+            domain.domain(),
+            QueuePairInit {
+                kind,
+                send_cq: send_cq.queue().clone(),
+                recv_cq: recv_cq.queue().clone(),
+                srq,
+                capabilities: capabilities_from(&init.cap),
+                signal_all: init.sq_sig_all != 0,
+            },
+        )?;
         init.cap = capabilities_of(&queue_pair.capabilities());
         let mut public = ibv_qp_ex::zeroed();
         let base = &mut public.qp_base;

@@ -49,7 +49,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
         let (domain, init) = unsafe { (ProtectionDomainObject::of(pd)?, &mut *not_null(init)?) };
         // `srq_limit` is not looked at here (ibv_create_srq(3)): it is armed by ibv_modify_srq.
         let asked = SharedReceiveInit { max_wr: init.attr.max_wr, max_sge: init.attr.max_sge, limit: 0 };
-        let queue = domain.domain().create_srq(&asked)?;
+        let queue = pagewire_nic::SharedReceiveQueue::create(domain.domain(), &asked)?;
         let actual = queue.query();
         (init.attr.max_wr, init.attr.max_sge) = (actual.max_wr, actual.max_sge);
         let mut public = ibv_srq::zeroed();

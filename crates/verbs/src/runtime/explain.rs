@@ -288,7 +288,7 @@ fn answer(engine: &Engine, reader: UnixStream) -> io::Result<()> {
     reader.set_write_timeout(Some(Duration::from_secs(EXPLAIN_TIMEOUT_SECONDS)))?;
     let mut text = serde_json::to_vec(&process(engine)?)?;
     text.push(b'\n');
-    for report in engine.nic().explain() {
+    for report in pagewire_nic::ConnectionReport::of_all(&engine.nic()) {
         serde_json::to_writer(&mut text, &Connection::from(report))?;
         text.push(b'\n');
     }
@@ -354,7 +354,8 @@ pub fn write_statistics(engine: &Engine) -> io::Result<()> {
         let ended = ENDED.lock();
         (Vec::from(ended.kept.clone()), ended.left_out)
     };
-    connections.extend(engine.nic().explain().into_iter().map(Connection::from));
+    connections
+        .extend(pagewire_nic::ConnectionReport::of_all(&engine.nic()).into_iter().map(Connection::from));
     let statistics = Statistics {
         process: process(engine)?,
         connections_left_out: (left_out > 0).then_some(left_out),

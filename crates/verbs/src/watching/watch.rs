@@ -460,7 +460,7 @@ pub fn report() -> Option<WatchReport> {
 impl Watch {
     fn start(region: &MemoryRegion<Host>, usual: Watched) -> Result<Arc<Watch>, String> {
         let init = AccessLogInit { sources: WATCH_SOURCES, bytes: WATCH_RING, is_ordered: false };
-        let log = region.make_access_log(&init).map_err(|error| error.to_string())?;
+        let log = pagewire_nic::AccessLog::of_region(region, &init).map_err(|error| error.to_string())?;
         let tally = Mutex::new(Tally { usual, ..Tally::default() });
         let watch = Arc::new(Watch { log, tally });
         let counting = watch.clone();

@@ -21,8 +21,8 @@ use std::borrow::Cow;
 type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::Words>>);
 
 /// Whether an access was refused for want of a right: pages with attributes may be why.
-pub fn is_without_right(withheld: &AccessError) -> bool {
-    matches!(withheld, AccessError::Refused(Cause::Region(Refusal::Rights)))
+pub fn is_without_right(error: &AccessError) -> bool {
+    matches!(error, AccessError::Refused(Cause::Region(Refusal::Rights)))
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
@@ -30,13 +30,13 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     #[cold]
     pub(super) fn placed_otherwise(
         &mut self,
-        withheld: AccessError,
+        error: AccessError,
         target: &PayloadMemory<'_>,
         payload: Payload<'_>,
     ) -> Outcome<u32> {
-        match target.need == Rights::REMOTE_WRITE && is_without_right(&withheld) {
+        match target.need == Rights::REMOTE_WRITE && is_without_right(&error) {
             true => self.write_intercepted(target, payload),
-            false => self.withheld(withheld, target.denial),
+            false => self.outcome_of(error, target.denial),
         }
     }
 
@@ -96,7 +96,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         }
         match permitted {
             Ok(()) => Outcome::Done(()),
-            Err(withheld) => self.withheld(withheld, Denial::RemoteAccess),
+            Err(error) => self.outcome_of(error, Denial::RemoteAccess),
         }
     }
 
@@ -108,7 +108,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     ) -> Result<Begun<F>, Outcome<u32>> {
         let queue_pair = self.queue_pair;
         let need = target.need.intercepted(true);
-        let request = AccessRequest { need, ..target.request(&queue_pair.claimant, write) };
+        let request = AccessRequest { need, ..target.request(&queue_pair.properties.claimant, write) };
         let waits = self.qpc.begin_access(target.purpose);
         match self.session.begin(&request, waits) {
             Ok(segment) => {
@@ -117,10 +117,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 Ok((segment, table))
             }
             // The region has lost its attributes since: a plain access finds its right again.
-            Err(withheld) if is_without_right(&withheld) && self.has_plain_right(target) => {
+            Err(error) if is_without_right(&error) && self.has_plain_right(target) => {
                 Err(self.wait(Reason::NoClaim))
             }
-            Err(withheld) => Err(self.withheld(withheld, target.denial)),
+            Err(error) => Err(self.outcome_of(error, target.denial)),
         }
     }
 
@@ -151,11 +151,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                     handled += length;
                     self.qpc.intercepted.note_handled(length, is_last && handled == whole.length);
                 }
-                Err(AccessError::Refused(Cause::PeerGone)) => return Outcome::Denied(Denial::SenderGone),
-                Err(AccessError::Refused(Cause::PeerUnreadable)) => {
-                    return Outcome::Denied(Denial::SenderUnreadable);
-                }
-                Err(withheld) => return self.withheld(withheld, target.denial),
+                Err(error) => return self.outcome_of(error, target.denial),
             }
         }
         Outcome::Done(1)
@@ -209,7 +205,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
                 let mut bytes = vec![0; length as usize];
                 let services = &*queue_pair.services;
-                let (by, sender) = (&queue_pair.claimant, queue_pair.peer());
+                let (by, sender) = (&queue_pair.properties.claimant, queue_pair.peer());
                 let remote = channel.cross_memory(&services.fabric);
                 let fault = self.qpc.begin_access(Purpose::Execute);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault };
@@ -235,7 +231,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         };
         let outcome = match self.log_response(&mut response) {
             Ok(()) => self.emit(header, &response.bytes),
-            Err(withheld) => self.withheld(withheld, source.denial),
+            Err(error) => self.outcome_of(error, source.denial),
         };
         if matches!(outcome, Outcome::Wait(_)) {
             self.qpc.intercepted.keep_response(response);
@@ -323,37 +319,14 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 self.qpc.intercepted.note_handled(8, true);
                 Outcome::Done(original)
             }
-            Err(withheld) => self.withheld(withheld, denial),
-        }
-    }
-
-    /// How an access is refused for a cause, which is of a region if it is nothing else.
-    #[cold]
-    pub(super) fn denial_of(&self, cause: Cause, of_region: Denial) -> Denial {
-        match cause {
-            Cause::LogDamaged => Denial::Operational,
-            Cause::NotMapped => self.unmapped(of_region),
-            _ => of_region,
-        }
-    }
-
-    /// How an access to memory that a key names, and that is not mapped or not so, is refused. Verbs programs get the remote access error that
-    /// pagewire(7) promises. A node of the native interface learns that the key is valid and the memory is gone.
-    #[cold]
-    pub(super) fn unmapped(&self, denial: Denial) -> Denial {
-        let queue_pair = self.queue_pair;
-        match denial {
-            Denial::RemoteAccess if queue_pair.services.interception.connects_nodes(queue_pair.number) => {
-                Denial::Operational
-            }
-            denial => denial,
+            Err(error) => self.outcome_of(error, denial),
         }
     }
 }
 
 /// Who accesses by a queue pair.
 fn accessor<F: Fabric>(queue_pair: &QueuePair<F>) -> Accessor<'_, F> {
-    Accessor { services: &queue_pair.services, number: queue_pair.number }
+    Accessor { services: &queue_pair.services, number: queue_pair.properties.number }
 }
 
 /// The pieces of a sender's memory that hold some bytes of a packet.

@@ -57,7 +57,7 @@ impl Side {
     pub fn without_thread(path: PathChoice) -> Self {
         let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path, ..Options::default() });
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
-        let context = nic.open(device, Arc::new(Unwatched));
+        let context = pagewire_nic::Context::open(&nic, device, Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
         let send_cq = context.create_cq(4096, None).unwrap();
         let recv_cq = context.create_cq(4096, None).unwrap();
@@ -66,9 +66,9 @@ impl Side {
 
     /// A queue pair in INIT.
     pub fn queue_pair(&self, kind: QueuePairType, access: Rights) -> Arc<QueuePair<HostFabric>> {
-        let queue_pair = self
-            .domain
-            .create_qp(QueuePairInit {
+        let queue_pair = pagewire_nic::QueuePair::create(
+            &self.domain,
+            QueuePairInit {
                 kind,
                 send_cq: self.send_cq.clone(),
                 recv_cq: self.recv_cq.clone(),
@@ -81,8 +81,9 @@ impl Side {
                     max_inline_data: 1024,
                 },
                 signal_all: true,
-            })
-            .unwrap();
+            },
+        )
+        .unwrap();
         to_init(&queue_pair, access);
         queue_pair
     }
@@ -128,7 +129,7 @@ impl Side {
 /// The engine ends with its test: hundreds of them in one process would have no more memory to share.
 impl Drop for Side {
     fn drop(&mut self) {
-        for queue_pair in self.nic.all_queue_pairs() {
+        for queue_pair in pagewire_nic::QueuePair::all_of(&self.nic) {
             // A test that failed may leave work behind.
             let _ = queue_pair.destroy();
         }
@@ -227,7 +228,11 @@ pub fn connect_without_threads([a, b]: [&Side; 2], timers: Timers) -> [Arc<Queue
     to_rts(&qa, timers);
     to_rts(&qb, timers);
     let start = Instant::now();
-    while a.nic.explain().iter().chain(&b.nic.explain()).any(|report| report.path == "connecting") {
+    while pagewire_nic::ConnectionReport::of_all(&a.nic)
+        .iter()
+        .chain(&pagewire_nic::ConnectionReport::of_all(&b.nic))
+        .any(|report| report.path == "connecting")
+    {
         assert!(start.elapsed() < PATIENCE, "no path");
         a.nic.progress();
         b.nic.progress();
@@ -293,7 +298,9 @@ impl Pair {
         to_rts(&qb, TIMERS);
         let mut pair = Pair { a, b, qa, qb, sent: Vec::new(), received: Vec::new() };
         let start = Instant::now();
-        while pair.a.nic.explain().iter().any(|report| report.path == "connecting")
+        while pagewire_nic::ConnectionReport::of_all(&pair.a.nic)
+            .iter()
+            .any(|report| report.path == "connecting")
             && start.elapsed() < PATIENCE
         {
             pair.turn();

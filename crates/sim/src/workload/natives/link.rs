@@ -60,20 +60,23 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let (address, key) = owner
             .native_memory(native.places[side])
             .ok_or(Error::InvalidArgument("it has no native memory"))?;
-        let queue_pair = owner.domain.create_qp(QueuePairInit {
-            kind: QueuePairType::Rc,
-            send_cq: queue.clone(),
-            recv_cq: queue.clone(),
-            srq: None,
-            capabilities: Capabilities {
-                max_send_wr: 256,
-                max_recv_wr: MESSAGES as u32,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: INLINE,
+        let queue_pair = pagewire_nic::QueuePair::create(
+            &owner.domain,
+            QueuePairInit {
+                kind: QueuePairType::Rc,
+                send_cq: queue.clone(),
+                recv_cq: queue.clone(),
+                srq: None,
+                capabilities: Capabilities {
+                    max_send_wr: 256,
+                    max_recv_wr: MESSAGES as u32,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: INLINE,
+                },
+                signal_all: false,
             },
-            signal_all: false,
-        })?;
+        )?;
         queue_pair.set_refusal_scope(RefusalScope::Request);
         Ok(Side { party, queue_pair, queue, address, key })
     }

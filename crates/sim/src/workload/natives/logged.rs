@@ -48,7 +48,10 @@ impl<F: Fabric> Logged<F> {
     /// On the memory of a native connection, at this address of its owner.
     pub fn new(owner: &Party<F>, address: u64) -> Result<Logged<F>, Error> {
         let region = owner.register(address, NATIVE)?;
-        let log = region.make_access_log(&AccessLogInit { sources: 2, bytes: RING, is_ordered: true })?;
+        let log = pagewire_nic::AccessLog::of_region(
+            &region,
+            &AccessLogInit { sources: 2, bytes: RING, is_ordered: true },
+        )?;
         let table = region.make_attributes(address..address + NATIVE)?;
         let logs = PageFlags::LOG_READ | PageFlags::LOG_WRITE | PageFlags::TO_ACCESS_LOG;
         for (pages, flags) in

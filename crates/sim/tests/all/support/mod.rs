@@ -50,7 +50,7 @@ pub fn side_by(
     let (process, fabric) = world.process(host);
     world.map(process, MEMORY, SPAN);
     let nic = Nic::new(fabric, options);
-    let context = nic.open(world.device(process), Arc::new(Unwatched));
+    let context = pagewire_nic::Context::open(&nic, world.device(process), Arc::new(Unwatched));
     let domain = context.alloc_pd().unwrap();
     let channel = context.create_channel(notifier);
     let cq = context.create_cq(8192, Some(channel.clone())).unwrap();
@@ -72,7 +72,7 @@ pub fn side_by(
             capabilities,
             signal_all: true,
         };
-        domain.create_qp(init).unwrap()
+        pagewire_nic::QueuePair::create(&domain, init).unwrap()
     };
     let queue_pairs = queue_pairs.iter().map(make).collect();
     Side { process, nic, channel, cq, domain, region, queue_pairs }

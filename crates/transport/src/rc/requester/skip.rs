@@ -7,7 +7,7 @@ use pagewire_wire::{Nak, Opcode, Skip, VendorPacket};
 
 use super::{Entry, Requester};
 use crate::rc::{RefusalScope, Shared};
-use crate::{Operation, Outcome, Psn, Status, Time, TransportOps, limits};
+use crate::{Operation, Outcome, PacketSink, Psn, Status, Time, TransportOps, WorkQueues, limits};
 
 /// PSNs that are over, though the responder may still expect one of them.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ impl Requester {
     /// The oldest work request ends with an error: alone, with what is linked to it, where both ends have agreed on that, and the error is one
     /// of the request; else with the connection.
     #[cold]
-    pub(in crate::rc) fn end_oldest<E: TransportOps>(
+    pub(in crate::rc) fn end_oldest<E: WorkQueues>(
         &mut self,
         now: Time,
         status: Status,
@@ -162,7 +162,7 @@ impl Requester {
 
     /// Sends SKIP if it is due, ahead of all requests. False: the transport operations say wait.
     #[cold]
-    pub(super) fn send_skip<E: TransportOps>(&mut self, now: Time, shared: &Shared, ops: &mut E) -> bool {
+    pub(super) fn send_skip<E: PacketSink>(&mut self, now: Time, shared: &Shared, ops: &mut E) -> bool {
         let Some(skipped) = self.skipped.as_mut().filter(|skipped| skipped.is_due) else { return true };
         let (refused, resume) = (skipped.refused.value(), skipped.resume.value());
         let header = shared.header_of(Opcode::SKIP, skipped.refused);

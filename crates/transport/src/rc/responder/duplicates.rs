@@ -7,12 +7,12 @@ use super::outputs::{ExecutedRead, Output, ReadResponses};
 use crate::rc::execute::refusal;
 use crate::rc::{RefusalScope, Shared};
 use crate::{
-    Denial, Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for,
+    Denial, Disposition, DropCause, MemoryAccess, Outcome, Psn, RemoteAddress, Right, limits, packets_for,
 };
 
 impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
-    pub(super) fn duplicate<E: TransportOps>(
+    pub(super) fn duplicate<E: MemoryAccess>(
         &mut self,
         header: &Header,
         psn: Psn,
@@ -49,7 +49,7 @@ impl Responder {
         }
     }
 
-    fn duplicate_read<E: TransportOps>(
+    fn duplicate_read<E: MemoryAccess>(
         &mut self,
         header: &Header,
         psn: Psn,
@@ -100,7 +100,7 @@ impl Responder {
         Disposition::Duplicate
     }
 
-    /// Queues a NAK for a READ that was executed before, and whose region has gone since. Whoever misses its responses ends it by that. It may
+    /// WorkQueues a NAK for a READ that was executed before, and whose region has gone since. Whoever misses its responses ends it by that. It may
     /// be a late copy of a READ that is long done: then nobody does, as the PSN is not outstanding. So this side goes on in any case.
     #[cold]
     pub(super) fn deny_again(&mut self, psn: Psn, denial: Denial, shared: &Shared) {

@@ -7,7 +7,7 @@ use pagewire_wire::{
 use super::Responder;
 use crate::rc::execute::refusal;
 use crate::rc::{RefusalScope, Shared, State, Step};
-use crate::{Event, Outcome, Psn, ReadPart, RemoteAddress, Source, TransportOps, packets_for};
+use crate::{Event, Outcome, PacketSink, Psn, ReadPart, RemoteAddress, Source, WorkQueues, packets_for};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
@@ -98,7 +98,7 @@ impl ExecutedRead {
 
 impl Responder {
     /// Sends a burst of `most` packets at most.
-    pub(in crate::rc) fn step<E: TransportOps>(
+    pub(in crate::rc) fn step<E: PacketSink + WorkQueues>(
         &mut self,
         most: u32,
         shared: &mut Shared,
@@ -168,7 +168,7 @@ impl Responder {
 
     /// The refusal has left for the first time.
     #[cold]
-    fn refusal_left<E: TransportOps>(&mut self, event: Event, shared: &mut Shared, ops: &mut E) {
+    fn refusal_left<E: WorkQueues>(&mut self, event: Event, shared: &mut Shared, ops: &mut E) {
         if let Some(refused) = &mut self.refused {
             refused.is_sent = true;
         }
@@ -180,7 +180,7 @@ impl Responder {
 
     /// Sends the refusal again, if somebody has asked for it.
     #[cold]
-    fn repeat_refusal<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
+    fn repeat_refusal<E: PacketSink>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
         let Some(refused) = self.refusal_to_repeat() else { return Step::Idle };
         let message = self.executor.message();
         if let Outcome::Wait(_) = acknowledge(refused.psn, Syndrome::Nak(refused.nak), message, shared, ops) {
@@ -192,7 +192,7 @@ impl Responder {
     }
 
     /// Sends the next packets of a READ's responses: a burst of those between the first and the last, or one.
-    fn respond<E: TransportOps>(
+    fn respond<E: PacketSink>(
         &mut self,
         responses: ReadResponses,
         replay: bool,
@@ -266,7 +266,7 @@ impl Responder {
     }
 
     /// Tells a Pagewire what has arrived beyond the gap.
-    fn report<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
+    fn report<E: PacketSink>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
         let mut received = Received::new();
         for (index, kept) in self.kept.iter() {
             // A READ request stands for the PSNs of its responses. The expected one, where it waits
@@ -291,7 +291,7 @@ impl Responder {
     }
 }
 
-fn acknowledge<E: TransportOps>(
+fn acknowledge<E: PacketSink>(
     psn: Psn,
     syndrome: Syndrome,
     message: u32,

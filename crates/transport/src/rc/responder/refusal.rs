@@ -9,7 +9,7 @@ use pagewire_wire::{Header, Nak, Operation as Code, Skip, Syndrome};
 use super::Responder;
 use super::outputs::{Output, acknowledgement};
 use crate::rc::{RefusalScope, Shared, State};
-use crate::{Disposition, Event, Psn, TransportOps, limits};
+use crate::{Disposition, Event, MemoryAccess, Psn, limits};
 
 /// A request that was refused.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) struct Refused {
 }
 
 impl Responder {
-    /// Queues the NAK of a request that is not executed. What comes behind it is not executed either.
+    /// WorkQueues the NAK of a request that is not executed. What comes behind it is not executed either.
     #[cold]
     pub(super) fn refuse(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
         self.note_refusal(psn, nak, shared);
@@ -29,7 +29,7 @@ impl Responder {
         self.queue_nak(Output::Refusal { psn, nak, message, event });
     }
 
-    /// Queues the NAK of a READ that was taken, and whose next response cannot be had, in the place of its responses. Requests behind it may
+    /// WorkQueues the NAK of a READ that was taken, and whose next response cannot be had, in the place of its responses. Requests behind it may
     /// have been executed: their answers wait for SKIP.
     #[cold]
     pub(super) fn refuse_read(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
@@ -85,7 +85,7 @@ impl Responder {
     /// A request that comes while one is refused. READs and atomics before that one are answered again; all others ask for the refusal,
     /// which acknowledges what was before it.
     #[cold]
-    pub(super) fn request_after_refusal<E: TransportOps>(
+    pub(super) fn request_after_refusal<E: MemoryAccess>(
         &mut self,
         header: &Header,
         refused: Refused,

@@ -293,7 +293,7 @@ impl Host {
     }
 }
 
-impl TransportOps for Host {
+impl PacketSink for Host {
     fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
         if count > 1 {
             self.bursts.push(count);
@@ -323,92 +323,12 @@ impl TransportOps for Host {
         Outcome::Done(1)
     }
 
-    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
-        if self.waits() {
-            return InitiatorCopy::Wait;
-        }
-        if self.random.f64() < self.indirect {
-            return InitiatorCopy::Unavailable;
-        }
-        let length = work.length as usize;
-        let (Operation::Write { remote, .. } | Operation::Read { remote } | Operation::Atomic { remote, .. }) =
-            work.operation
-        else {
-            panic!("not for direct execution: {:?}", work.operation)
-        };
-        // The peer's memory is gone where that of this end is.
-        if remote.key != KEY || remote.address + length as u64 > self.gone_from {
-            return InitiatorCopy::Unavailable;
-        }
-        match work.operation {
-            Operation::Write { remote, immediate: None } => {
-                let start = (remote.address - BASE) as usize;
-                self.peer.borrow_mut()[start..start + length].copy_from_slice(&self.buffers[&work.id]);
-            }
-            Operation::Read { remote } => {
-                let start = (remote.address - BASE) as usize;
-                let bytes = self.peer.borrow()[start..start + length].to_vec();
-                self.buffers.insert(work.id, bytes);
-            }
-            Operation::Atomic { remote, atomic } => {
-                let start = (remote.address - BASE) as usize;
-                let mut peer = self.peer.borrow_mut();
-                let word: &mut [u8; 8] = (&mut peer[start..start + 8]).try_into().unwrap();
-                let original = u64::from_ne_bytes(*word);
-                *word = apply(original, atomic).to_ne_bytes();
-                self.buffers.insert(work.id, original.to_ne_bytes().to_vec());
-            }
-            other => panic!("not for direct execution: {other:?}"),
-        }
-        InitiatorCopy::Done
-    }
-
     fn link(&mut self) -> LinkState {
         self.link
     }
+}
 
-    fn begin_receive(&mut self) -> bool {
-        assert!(self.current.is_none(), "the receive before is still current");
-        let Some(capacity) = self.receives.pop_front() else { return false };
-        self.current = Some(Receive { capacity, bytes: Vec::new(), ended: false });
-        true
-    }
-
-    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
-        let mut at = offset;
-        one_by_one(payload, |bytes| {
-            let outcome = self.receive_one(at, bytes, last);
-            at += bytes.len() as u64;
-            outcome
-        })
-    }
-
-    fn finish_receive(&mut self, arrival: Arrival) {
-        let mut current = self.current.take().expect("a receive was begun");
-        if self.restarts && (arrival.length == 0 || arrival.kind == ArrivalKind::WriteImmediate) {
-            current.bytes.clear();
-        }
-        if arrival.kind == ArrivalKind::Send {
-            assert_eq!(current.bytes.len(), arrival.length as usize);
-            assert!(current.ended || current.bytes.is_empty(), "the last bytes were not said to be the last");
-        } else {
-            assert!(current.bytes.is_empty());
-        }
-        self.received.push(Received { result: Ok(arrival), bytes: current.bytes });
-    }
-
-    fn fail_receive(&mut self, status: Status) {
-        let current = self.current.take().expect("a receive was begun");
-        self.received.push(Received { result: Err(status), bytes: current.bytes });
-    }
-
-    fn keep_short_receive(&mut self) -> bool {
-        if self.shares_receives {
-            self.fail_receive(Status::LocalLength);
-        }
-        !self.shares_receives
-    }
-
+impl MemoryAccess for Host {
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
         assert!(length > 0, "zero length is not checked");
         if self.waits() {
@@ -482,11 +402,88 @@ impl TransportOps for Host {
         Outcome::Done(())
     }
 
-    fn end_request(&mut self, work: WorkId, status: Status, landed: u32) {
-        assert_ne!(status, Status::Success);
-        self.complete(work, status);
-        self.failed = false;
-        self.landed.push((work, landed));
+    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
+        if self.waits() {
+            return InitiatorCopy::Wait;
+        }
+        if self.random.f64() < self.indirect {
+            return InitiatorCopy::Unavailable;
+        }
+        let length = work.length as usize;
+        let (Operation::Write { remote, .. } | Operation::Read { remote } | Operation::Atomic { remote, .. }) =
+            work.operation
+        else {
+            panic!("not for direct execution: {:?}", work.operation)
+        };
+        // The peer's memory is gone where that of this end is.
+        if remote.key != KEY || remote.address + length as u64 > self.gone_from {
+            return InitiatorCopy::Unavailable;
+        }
+        match work.operation {
+            Operation::Write { remote, immediate: None } => {
+                let start = (remote.address - BASE) as usize;
+                self.peer.borrow_mut()[start..start + length].copy_from_slice(&self.buffers[&work.id]);
+            }
+            Operation::Read { remote } => {
+                let start = (remote.address - BASE) as usize;
+                let bytes = self.peer.borrow()[start..start + length].to_vec();
+                self.buffers.insert(work.id, bytes);
+            }
+            Operation::Atomic { remote, atomic } => {
+                let start = (remote.address - BASE) as usize;
+                let mut peer = self.peer.borrow_mut();
+                let word: &mut [u8; 8] = (&mut peer[start..start + 8]).try_into().unwrap();
+                let original = u64::from_ne_bytes(*word);
+                *word = apply(original, atomic).to_ne_bytes();
+                self.buffers.insert(work.id, original.to_ne_bytes().to_vec());
+            }
+            other => panic!("not for direct execution: {other:?}"),
+        }
+        InitiatorCopy::Done
+    }
+}
+
+impl WorkQueues for Host {
+    fn begin_receive(&mut self) -> bool {
+        assert!(self.current.is_none(), "the receive before is still current");
+        let Some(capacity) = self.receives.pop_front() else { return false };
+        self.current = Some(Receive { capacity, bytes: Vec::new(), ended: false });
+        true
+    }
+
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+        let mut at = offset;
+        one_by_one(payload, |bytes| {
+            let outcome = self.receive_one(at, bytes, last);
+            at += bytes.len() as u64;
+            outcome
+        })
+    }
+
+    fn finish_receive(&mut self, arrival: Arrival) {
+        let mut current = self.current.take().expect("a receive was begun");
+        if self.restarts && (arrival.length == 0 || arrival.kind == ArrivalKind::WriteImmediate) {
+            current.bytes.clear();
+        }
+        if arrival.kind == ArrivalKind::Send {
+            assert_eq!(current.bytes.len(), arrival.length as usize);
+            assert!(current.ended || current.bytes.is_empty(), "the last bytes were not said to be the last");
+        } else {
+            assert!(current.bytes.is_empty());
+        }
+        self.received.push(Received { result: Ok(arrival), bytes: current.bytes });
+    }
+
+    fn fail_receive(&mut self, status: Status) {
+        let current = self.current.take().expect("a receive was begun");
+        self.received.push(Received { result: Err(status), bytes: current.bytes });
+    }
+
+    fn keep_short_receive(&mut self) -> bool {
+        if self.shares_receives {
+            self.fail_receive(Status::LocalLength);
+        }
+        !self.shares_receives
     }
 
     fn complete(&mut self, work: WorkId, status: Status) {
@@ -496,6 +493,13 @@ impl TransportOps for Host {
         self.completions.extend((next..work.0).map(|id| (WorkId(id), Status::Success)));
         self.completions.push((work, status));
         self.failed = status != Status::Success;
+    }
+
+    fn end_request(&mut self, work: WorkId, status: Status, landed: u32) {
+        assert_ne!(status, Status::Success);
+        self.complete(work, status);
+        self.failed = false;
+        self.landed.push((work, landed));
     }
 
     fn event(&mut self, event: Event) {

@@ -1,0 +1,248 @@
+//! UD: datagrams that were posted, one packet a message, to wherever the address handle says.
+
+use crate::access::AccessRequest;
+use crate::access::Accesses;
+use crate::access::fault_state::Purpose;
+use crate::completion::Status;
+use crate::path::local::LocalChannel;
+use crate::path::ring::Kind;
+use crate::path::{CONNECT_WAIT, Path};
+
+use crate::progress::transport_ops::{append_packet, length_in_batch};
+use crate::queue_pair::QueuePair;
+use crate::queue_pair::qp_context::QpContext;
+use crate::queue_pair::request::KeptData;
+use crate::services::ready::Again;
+use crate::types::attributes::{Attributes, State};
+use crate::types::gid::global_routing_header;
+use crate::types::outcome::AccessError;
+use pagewire_fabric::{Batch, Fabric, Route};
+use pagewire_iommu::Rights;
+use pagewire_memory::ApplicationMemory;
+use pagewire_transport::limits::PROGRESS_PACKETS;
+use pagewire_transport::{Operation, Psn, Reason, WorkId, ud};
+use pagewire_wire::bth::DEFAULT_PARTITION;
+use pagewire_wire::{Header, packet};
+use smallvec::SmallVec;
+
+/// Bytes in front of a datagram in its receive buffer.
+pub(super) const GLOBAL_ROUTE: usize = 40;
+
+/// A datagram that is to be sent.
+struct Outgoing {
+    header: Header,
+    data: KeptData,
+    route: Route,
+    peer: u32,
+    length: u32,
+}
+
+/// How sending one datagram went.
+enum Sent {
+    Done,
+    Wait(Reason),
+    Failed(Status),
+}
+
+/// A queue pair whose thread sends datagrams.
+pub(crate) struct DatagramSender<'q, F: Fabric> {
+    queue_pair: &'q QueuePair<F>,
+    qpc: &'q mut QpContext<F>,
+}
+
+impl<'q, F: Fabric> DatagramSender<'q, F> {
+    /// The caller holds the QP context.
+    pub(crate) fn new(queue_pair: &'q QueuePair<F>, qpc: &'q mut QpContext<F>) -> Self {
+        DatagramSender { queue_pair, qpc }
+    }
+
+    /// Sends datagrams that were posted, at most [`PROGRESS_PACKETS`]. Tells whether there is more to do, and when.
+    pub(crate) fn send(&mut self, attributes: &Attributes) -> Option<Again> {
+        if attributes.state != State::ReadyToSend {
+            return None;
+        }
+        let mut batch = None;
+        let mut again = Some(Again::Soon);
+        self.qpc.submitted = self.qpc.submitted.max(self.queue_pair.send.lock().oldest().0);
+        let mtu = self.queue_pair.domain.context().device().mtu.bytes();
+        for _ in 0..PROGRESS_PACKETS {
+            let id = WorkId(self.qpc.submitted);
+            let sent = match self.datagram(id, attributes) {
+                None => {
+                    again = None;
+                    break;
+                }
+                // Not sent, and no error (InfiniBand specification, volume 1, C10-93.1.1).
+                Some(datagram) if datagram.length > mtu => {
+                    self.queue_pair.counters.dropped.add(1);
+                    Sent::Done
+                }
+                Some(datagram) => self.send_one(&mut batch, &datagram),
+            };
+            match sent {
+                Sent::Done => {
+                    self.qpc.submitted += 1;
+                    self.queue_pair.complete_send(id, Status::Success);
+                }
+                Sent::Wait(reason) => {
+                    again = (!reason.is_announced()).then_some(Again::Later);
+                    break;
+                }
+                Sent::Failed(status) => {
+                    self.qpc.submitted += 1;
+                    self.queue_pair.complete_send(id, status);
+                    self.queue_pair.enter_send_queue_error(self.qpc);
+                    again = None;
+                    break;
+                }
+            }
+        }
+        if let Some(batch) = batch {
+            self.queue_pair.services.fabric.flush(batch);
+        }
+        again
+    }
+
+    /// A posted datagram.
+    fn datagram(&self, id: WorkId, attributes: &Attributes) -> Option<Outgoing> {
+        let send = self.queue_pair.send.lock();
+        let work = send.get(id)?;
+        let (address, peer, queue_key) = work.destination.as_ref()?;
+        let immediate = match work.work.operation {
+            Operation::Send { immediate, .. } => immediate,
+            _ => None,
+        };
+        let datagram = ud::Datagram {
+            destination: *peer,
+            queue_key: *queue_key,
+            immediate,
+            solicited: work.work.solicited,
+        };
+        let psn = Psn::new(attributes.send_psn.wrapping_add(id.0 as u32));
+        let header = ud::header(&settings(self.queue_pair, attributes), psn, &datagram);
+        let data = match &work.data {
+            KeptData::Segments(segments) => KeptData::Segments(segments.clone()),
+            KeptData::Inline(bytes) => KeptData::Inline(bytes.clone()),
+        };
+        Some(Outgoing { header, data, route: *address.route(), peer: *peer, length: work.work.length })
+    }
+
+    fn send_one(&mut self, batch: &mut Option<F::Batch>, datagram: &Outgoing) -> Sent {
+        let Outgoing { header, data, route, peer, length } = datagram;
+        let path =
+            self.queue_pair.paths.choose_datagram_path(self.queue_pair.properties.number, route, *peer);
+        let access = match data {
+            KeptData::Inline(_) => None,
+            KeptData::Segments(pieces) => {
+                let request = AccessRequest {
+                    by: &self.queue_pair.properties.claimant,
+                    pieces,
+                    domain: self.queue_pair.domain.number(),
+                    need: Rights::empty(),
+                    write: false,
+                };
+                match Accesses(&self.queue_pair.services)
+                    .begin(&request, self.qpc.begin_access(Purpose::Request))
+                {
+                    Ok(access) => Some(access),
+                    Err(AccessError::Wait(reason)) => return Sent::Wait(reason),
+                    Err(AccessError::Refused(_)) => return Sent::Failed(Status::LocalProtection),
+                }
+            }
+        };
+        let memory = self.queue_pair.services.fabric.memory();
+        let fill = |into: &mut [u8]| match (data, &access) {
+            (KeptData::Inline(bytes), _) => {
+                into.copy_from_slice(bytes);
+                true
+            }
+            (KeptData::Segments(_), Some(access)) => memory.read(&access.segments, into).is_ok(),
+            (KeptData::Segments(_), None) => false,
+        };
+        let sent = match &path {
+            Path::None | Path::Connecting { .. } => {
+                self.queue_pair.services.schedule(
+                    &self.queue_pair.schedule,
+                    self.queue_pair.services.fabric.now() + CONNECT_WAIT,
+                );
+                Sent::Wait(Reason::Path)
+            }
+            Path::Dead { .. } => Sent::Done,
+            Path::Local(channel) => self.send_record(channel, datagram, fill),
+            Path::Udp { route, .. } => self.send_packet(batch, header, route, *length as usize, fill),
+        };
+        drop(access);
+        self.qpc.set_path(self.queue_pair, path);
+        sent
+    }
+
+    fn send_record(
+        &self,
+        channel: &LocalChannel<F>,
+        Outgoing { header, route, length, .. }: &Outgoing,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Sent {
+        let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, *length as usize);
+        let mut headers = [0; 128];
+        let route_header = global_routing_header(
+            route.source,
+            route.destination,
+            route.traffic_class,
+            route.hop_limit,
+            packet::len(header, *length as usize) as u16,
+        );
+        headers[..GLOBAL_ROUTE].copy_from_slice(&route_header);
+        let headers_end = GLOBAL_ROUTE + header.emit(&mut headers[GLOBAL_ROUTE..]);
+        if !fill(&mut bytes) {
+            return Sent::Failed(Status::LocalProtection);
+        }
+        if channel.is_gone() {
+            return Sent::Done;
+        }
+        if !channel.send(
+            &self.queue_pair.services.fabric,
+            Kind::Datagram,
+            &headers[..headers_end],
+            &bytes,
+            None,
+        ) {
+            return Sent::Wait(Reason::LinkFull);
+        }
+        self.queue_pair.counters.ring_packets_sent.add_alone(1);
+        Sent::Done
+    }
+
+    fn send_packet(
+        &self,
+        batch: &mut Option<F::Batch>,
+        header: &Header,
+        route: &Route,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Sent {
+        let fabric = &self.queue_pair.services.fabric;
+        let bytes = length_in_batch(header, length);
+        if let Some(full) = batch.take_if(|batch| !batch.fits(bytes)) {
+            fabric.flush(full);
+        }
+        let batch = batch.get_or_insert_with(|| fabric.batch());
+        match append_packet(batch, route, header, length, |into| fill(into).then_some(()).ok_or(())) {
+            None => Sent::Wait(Reason::LinkFull),
+            Some(Err(())) => Sent::Failed(Status::LocalProtection),
+            Some(Ok(())) => {
+                self.queue_pair.counters.udp_packets_sent.add_alone(1);
+                Sent::Done
+            }
+        }
+    }
+}
+
+/// What the UD protocol is told of a queue pair.
+pub(super) fn settings<F: Fabric>(queue_pair: &QueuePair<F>, attributes: &Attributes) -> ud::UdSettings {
+    ud::UdSettings {
+        number: queue_pair.properties.number,
+        partition: DEFAULT_PARTITION,
+        queue_key: attributes.queue_key,
+        mtu: queue_pair.domain.context().device().mtu.bytes(),
+    }
+}

@@ -1,0 +1,81 @@
+//! Receives, completions and events of a queue pair.
+
+use super::{QpTransportOps, received};
+use crate::completion::{Completion, Opcode, Status};
+use crate::services::event::AsyncEventKind;
+use crate::types::sge::{slice_of, total_length};
+use pagewire_fabric::Fabric;
+use pagewire_transport::{Arrival, ArrivalKind, Denial, Event, Outcome, Payload, WorkId, WorkQueues};
+
+impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
+    fn begin_receive(&mut self) -> bool {
+        if self.qpc.receive.is_none() {
+            self.qpc.receive = self.queue_pair.receives.take();
+        }
+        self.qpc.receive.is_some()
+    }
+
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+        let Some(receive) = &self.qpc.receive else { return Outcome::Denied(Denial::LocalProtection) };
+        let pieces = slice_of(&receive.segments, offset, payload.len());
+        if total_length(&pieces) < payload.first(1).len() {
+            return Outcome::Denied(Denial::LocalLength);
+        }
+        let domain = self.queue_pair.receives.domain_number(self.queue_pair.domain.number());
+        self.place(&received(domain, &pieces), payload, last)
+    }
+
+    fn finish_receive(&mut self, arrival: Arrival) {
+        let Some(receive) = self.qpc.receive.take() else { return };
+        let opcode = match arrival.kind {
+            ArrivalKind::Send => Opcode::Receive,
+            ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
+        };
+        let queue_pair = self.queue_pair;
+        queue_pair.complete_receive(Completion {
+            byte_length: arrival.length,
+            immediate: arrival.immediate,
+            invalidated: arrival.invalidated,
+            solicited: arrival.solicited,
+            ..Completion::new(queue_pair.properties.number, receive.wr_id, opcode, Status::Success)
+        });
+    }
+
+    fn fail_receive(&mut self, status: Status) {
+        let Some(receive) = self.qpc.receive.take() else { return };
+        let queue_pair = self.queue_pair;
+        queue_pair.complete_receive(Completion::new(
+            queue_pair.properties.number,
+            receive.wr_id,
+            Opcode::Receive,
+            status,
+        ));
+    }
+
+    fn keep_short_receive(&mut self) -> bool {
+        let keeps = self.queue_pair.receives.srq.is_none();
+        if !keeps {
+            self.fail_receive(Status::LocalLength);
+        }
+        keeps
+    }
+
+    fn complete(&mut self, work: WorkId, status: Status) {
+        self.queue_pair.complete_send(work, status);
+        if status != Status::Success {
+            self.fail(None, true);
+        }
+    }
+
+    fn end_request(&mut self, work: WorkId, status: Status, landed: u32) {
+        self.queue_pair.end_send(work, status, landed);
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
+            Event::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
+            Event::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
+        }
+    }
+}
