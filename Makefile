@@ -116,7 +116,7 @@ test-native: dependencies-test
 test-active: dependencies-test
 	PAGEWIRE_CHECKPOINT_KILLS=1000 PAGEWIRE_PARITY_KILLS=1000 PAGEWIRE_REPLAY_KILLS=1000 PAGEWIRE_ACTIVE_KILLS=1000 \
 		PAGEWIRE_ACTIVE_HISTORIES=1000000 PAGEWIRE_ACTIVE_ROUNDS=100000 PAGEWIRE_ACTIVE_TRANSACTIONS=3000 PAGEWIRE_ACTIVE_PROCESSES=4 PAGEWIRE_TABLE_ROUNDS=20 PAGEWIRE_TABLE_KILLS=1000 \
-		$(CARGO) test -p pagewire-active
+		$(CARGO) test -p pagewire-active -p pagewire-experimental
 	PAGEWIRE_CHECKPOINT_KILLS=1000 $(CARGO) test -p pagewire-capi --test c_programs -- checkpoints::
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel

@@ -1,9 +1,9 @@
 """Every process of a job stores to global memory, and loads what the next process has stored (docs/guide/experimental-gas.md)."""
 
-import pagewire
+from pagewire import Node, experimental
 
-node = pagewire.Node.from_env()
-memory = node.global_memory(64)  # pages of 4,096 bytes, of each process
+node = Node.from_env()
+memory = experimental.GlobalMemory(node, 64)  # pages of 4,096 bytes, of each process
 words = memory.words()
 next_rank = (node.rank + 1) % node.size
 own, other = memory.home(node.rank), memory.home(next_rank)

@@ -2,15 +2,15 @@
 
 import threading
 
-import pagewire
+from pagewire import Node, experimental
 
-node = pagewire.Node.alone()
-listener = node.listen()
+node = Node.alone()
+listener = experimental.Listener(node)
 
 
 def client(token: bytes) -> None:
     """Another process would get the token by any means."""
-    with pagewire.Node.alone() as own, own.connect(token) as stream:
+    with Node.alone() as own, experimental.Stream.connect(own, token) as stream:
         stream.send(b"every byte is a put\n")
         stream.shutdown()
         while part := stream.receive(64):

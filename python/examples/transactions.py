@@ -2,10 +2,10 @@
 
 import threading
 
-import pagewire
+from pagewire import Node, experimental
 
-owners = [pagewire.Node.alone(), pagewire.Node.alone()]
-stores = [owner.transaction_store(cells=16, value_bytes=8) for owner in owners]
+owners = [Node.alone(), Node.alone()]
+stores = [experimental.TransactionStore(owner, cells=16, value_bytes=8) for owner in owners]
 tokens = [store.token for store in stores]  # they go to others by any means
 for position, store in enumerate(stores):
     store.serve(position, tokens)
@@ -16,12 +16,12 @@ def number(value: bytes) -> int:
 
 
 def work(amount: int) -> None:
-    def transfer(transaction: pagewire.Transaction) -> None:
+    def transfer(transaction: experimental.Transaction) -> None:
         for store, cell, given in ((0, 3, -amount), (1, 5, amount)):
             balance = number(transaction.get(store, cell)) + given
             transaction.put(store, cell, balance.to_bytes(8, "little", signed=True))
 
-    with pagewire.Node.alone() as node, node.transactions(tokens) as client:
+    with Node.alone() as node, experimental.TransactionClient(node, tokens) as client:
         for _ in range(100):
             client.run(transfer)  # tried again until it has no conflict
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import pagewire
-from pagewire import ErrorCode
+from pagewire import ErrorCode, experimental
 
 ROOT = Path(__file__).parent.parent
 # Words of a page.
@@ -45,7 +45,7 @@ def has_global_memory() -> bool:
     """Whether there is userfaultfd(2) for this user."""
     try:
         with pagewire.Node.alone() as node:
-            node.global_memory(1).close()
+            experimental.GlobalMemory(node, 1).close()
     except pagewire.Error as error:
         if error.code != ErrorCode.SYSTEM:
             raise
@@ -68,9 +68,10 @@ def shown(page: str, name: str) -> str:
 JOB = """
 import numpy as np
 import pagewire
+from pagewire import experimental
 
 node = pagewire.Node.from_env()
-memory = node.global_memory(4)
+memory = experimental.GlobalMemory(node, 4)
 words, view = memory.words(), memory.view()
 own, other = memory.home(node.rank), memory.home((node.rank + 1) % node.size)
 words[own.start : own.stop] = np.arange(len(own)) + 1000 * node.rank
@@ -111,7 +112,7 @@ class GlobalMemory(unittest.TestCase):
 
     def test_arrays_hold_the_memory(self) -> None:
         node = pagewire.Node.alone()
-        memory = node.global_memory(2)
+        memory = experimental.GlobalMemory(node, 2)
         words = memory.words(np.uint32)
         self.assertEqual(words.size, 2 * 2 * PAGE)
         memory.close()
@@ -129,7 +130,7 @@ class GlobalMemory(unittest.TestCase):
         node.leave()
 
     def test_more_dirty_pages_than_are_taken_at_once(self) -> None:
-        with pagewire.Node.alone() as node, node.global_memory(1100) as memory:
+        with pagewire.Node.alone() as node, experimental.GlobalMemory(node, 1100) as memory:
             words = memory.words()
             words[::PAGE] = 1
             self.assertEqual(memory.take_dirty(), list(range(0, 1100 * PAGE, PAGE)))
@@ -139,11 +140,11 @@ class GlobalMemory(unittest.TestCase):
         with pagewire.Node.alone() as node:
             for pages in (0, 1 << 40):
                 with self.assertRaises(pagewire.Error) as caught:
-                    node.global_memory(pages)
+                    experimental.GlobalMemory(node, pages)
                 self.assertEqual(caught.exception.code, ErrorCode.LIMIT)
-            self.assertRaises(ValueError, node.global_memory, -1)
-            self.assertRaises(TypeError, node.global_memory, "1")
-            memory = node.global_memory(1)
+            self.assertRaises(ValueError, experimental.GlobalMemory, node, -1)
+            self.assertRaises(TypeError, experimental.GlobalMemory, node, "1")
+            memory = experimental.GlobalMemory(node, 1)
             self.assertRaises(TypeError, memory.words, object)
             with self.assertRaises(pagewire.Error):
                 memory.home(1)
@@ -158,8 +159,9 @@ class GlobalMemory(unittest.TestCase):
 ECHO = """
 import sys
 import pagewire
+from pagewire import experimental
 
-with pagewire.Node.alone() as node, node.connect(bytes.fromhex(sys.argv[1])) as stream:
+with pagewire.Node.alone() as node, experimental.Stream.connect(node, bytes.fromhex(sys.argv[1])) as stream:
     while part := stream.receive(1 << 16):
         stream.send(part)
     stream.shutdown()
@@ -171,10 +173,10 @@ class Streams(unittest.TestCase):
         self.node = pagewire.Node.alone()
         self.addCleanup(self.node.leave)
 
-    def pair(self, buffer: int = 1 << 16) -> tuple[pagewire.Stream, pagewire.Stream]:
-        listener = self.node.listen(buffer)
-        made: list[pagewire.Stream] = []
-        thread = threading.Thread(target=lambda: made.append(self.node.connect(listener.token, buffer)))
+    def pair(self, buffer: int = 1 << 16) -> tuple[experimental.Stream, experimental.Stream]:
+        listener = experimental.Listener(self.node, buffer)
+        made: list[experimental.Stream] = []
+        thread = threading.Thread(target=lambda: made.append(experimental.Stream.connect(self.node, listener.token, buffer)))
         thread.start()
         server = listener.accept(10)
         thread.join()
@@ -184,7 +186,7 @@ class Streams(unittest.TestCase):
     def test_another_process_gives_back_what_it_gets(self) -> None:
         data = np.arange(300_000, dtype=np.uint32)
         for path in ("local", "udp"):
-            with self.subTest(path=path), self.node.listen() as listener:
+            with self.subTest(path=path), experimental.Listener(self.node) as listener:
                 command = [sys.executable, "-c", ECHO, listener.token.hex()]
                 other = subprocess.Popen(command, env={**os.environ, "PAGEWIRE_PATH": path})
                 self.addCleanup(other.kill)
@@ -201,7 +203,7 @@ class Streams(unittest.TestCase):
                 self.assertEqual(other.wait(60), 0)
 
     def test_a_peer_that_is_killed_is_an_error(self) -> None:
-        with self.node.listen() as listener:
+        with experimental.Listener(self.node) as listener:
             other = subprocess.Popen([sys.executable, "-c", ECHO, listener.token.hex()])
             self.addCleanup(other.kill)
             stream = listener.accept(60)
@@ -250,16 +252,16 @@ class Streams(unittest.TestCase):
                 call()
             self.assertEqual(caught.exception.code, code)
 
-        refused(ErrorCode.ARGUMENT, lambda: self.node.listen(4095))
+        refused(ErrorCode.ARGUMENT, lambda: experimental.Listener(self.node, 4095))
         own = self.node.export(self.node.zeros(10), read=True, write=True)
-        refused(ErrorCode.TOKEN, lambda: self.node.connect(own))
-        listener = self.node.listen()
+        refused(ErrorCode.TOKEN, lambda: experimental.Stream.connect(self.node, own))
+        listener = experimental.Listener(self.node)
         token = listener.token
         self.assertRaises(TimeoutError, listener.accept, 0.01)
-        self.assertRaises(TimeoutError, self.node.connect, token, timeout=0.05)
+        self.assertRaises(TimeoutError, experimental.Stream.connect, self.node, token, timeout=0.05)
         listener.close()
         self.assertRaises(ValueError, listener.accept)
-        refused(ErrorCode.CONNECT, lambda: self.node.connect(token))
+        refused(ErrorCode.CONNECT, lambda: experimental.Stream.connect(self.node, token))
         server, client = self.pair()
         refused(ErrorCode.ARGUMENT, lambda: server.receive(0))
         self.assertRaises(TypeError, server.send, "text")
@@ -275,8 +277,9 @@ class Streams(unittest.TestCase):
 STORE = """
 import sys
 import pagewire
+from pagewire import experimental
 
-with pagewire.Node.alone() as node, node.transaction_store(4, 8, journal=sys.argv[1]) as store:
+with pagewire.Node.alone() as node, experimental.TransactionStore(node, 4, 8, journal=sys.argv[1]) as store:
     print(store.token.hex(), flush=True)
     store.serve(0, [store.token])
     print("serves", flush=True)
@@ -296,8 +299,8 @@ class Transactions(unittest.TestCase):
         self.assertEqual(caught.exception.code, code)
         self.assertTrue(str(caught.exception))
 
-    def served(self) -> pagewire.TransactionStore:
-        store = self.owner.transaction_store(4, 16)
+    def served(self) -> experimental.TransactionStore:
+        store = experimental.TransactionStore(self.owner, 4, 16)
         store.serve(0, [store.token])
         return store
 
@@ -311,7 +314,7 @@ class Transactions(unittest.TestCase):
                 assert owner.stdout
                 token = bytes.fromhex(owner.stdout.readline())
                 self.assertEqual(owner.stdout.readline(), "serves\n")
-                client = self.node.transactions([token])
+                client = experimental.TransactionClient(self.node, [token])
                 with client.start() as transaction:
                     found = transaction.get_versioned(0, 2)
                     self.assertEqual(found, ((7 * life).to_bytes(8, "little"), life))
@@ -327,19 +330,19 @@ class Transactions(unittest.TestCase):
         store = self.served()
         other = pagewire.Node.alone()
         self.addCleanup(other.leave)
-        first, second = self.node.transactions([store.token]), other.transactions([store.token])
+        first, second = experimental.TransactionClient(self.node, [store.token]), experimental.TransactionClient(other, [store.token])
         older = first.start()
         older.get(0, 1)
         younger = second.start()
         older.put(0, 1, b"o" * 16)
-        with self.assertRaises(pagewire.ConflictError):
+        with self.assertRaises(experimental.ConflictError):
             # It may learn of it at once.
             try:
                 younger.put(0, 1, b"y" * 16)
             finally:
                 older.commit()
             younger.commit()
-        self.assertEqual(store[1], pagewire.Cell(b"o" * 16, 1))
+        self.assertEqual(store[1], experimental.Cell(b"o" * 16, 1))
         with second.start(again=True) as younger:
             self.assertEqual(younger.get(0, 1), b"o" * 16)
         # An exception gives a transaction up.
@@ -365,19 +368,19 @@ class Transactions(unittest.TestCase):
 
     def test_misuse(self) -> None:
         for cells, size in ((0, 8), (1, 0), (1, 9), (1, 8192)):
-            self.refused(ErrorCode.ARGUMENT, lambda: self.owner.transaction_store(cells, size))
-        self.assertRaises(ValueError, self.owner.transaction_store, 1 << 32, 8)
-        self.assertRaises(ValueError, pagewire.TransactionStoreToken, b"short")
-        self.refused(ErrorCode.TOKEN, lambda: self.node.transactions([bytes(pagewire.TransactionStoreToken.SIZE)]))
-        store = self.owner.transaction_store(4, 16)
+            self.refused(ErrorCode.ARGUMENT, lambda: experimental.TransactionStore(self.owner, cells, size))
+        self.assertRaises(ValueError, experimental.TransactionStore, self.owner, 1 << 32, 8)
+        self.assertRaises(ValueError, experimental.TransactionStoreToken, b"short")
+        self.refused(ErrorCode.TOKEN, lambda: experimental.TransactionClient(self.node, [bytes(experimental.TransactionStoreToken.SIZE)]))
+        store = experimental.TransactionStore(self.owner, 4, 16)
         self.refused(ErrorCode.ARGUMENT, lambda: store[0])
         self.refused(ErrorCode.ARGUMENT, lambda: store.held)
         self.refused(ErrorCode.ARGUMENT, lambda: store.serve(1, [store.token]))
         store.serve(0, [store.token])
         self.refused(ErrorCode.ARGUMENT, lambda: store.serve(0, [store.token]))
         self.refused(ErrorCode.ARGUMENT, lambda: store[4])
-        self.refused(ErrorCode.LIMIT, lambda: self.node.transactions([store.token] * 65))
-        client = self.node.transactions([store.token])
+        self.refused(ErrorCode.LIMIT, lambda: experimental.TransactionClient(self.node, [store.token] * 65))
+        client = experimental.TransactionClient(self.node, [store.token])
         transaction = client.start()
         self.refused(ErrorCode.ARGUMENT, lambda: transaction.get(1, 0))
         self.refused(ErrorCode.ARGUMENT, lambda: transaction.get(0, 4))

@@ -13,7 +13,7 @@ from typing import Any, Callable
 import numpy as np
 
 import pagewire
-from pagewire import ErrorCode
+from pagewire import ErrorCode, experimental
 
 # A child that hangs ends by SIGALRM.
 SECONDS = 60
@@ -69,9 +69,9 @@ class World:
         self.folder = tempfile.TemporaryDirectory()
         self.process = self.node.logged_process(self.folder.name + "/process", 0, 1, 4096, sync=False)
         self.file = self.node.map_file(self.folder.name + "/file", writable=True, length=4096)
-        self.store = self.node.transaction_store(4, 8)
+        self.store = experimental.TransactionStore(self.node, 4, 8)
         self.store.serve(0, [self.store.token])
-        self.client = self.peer.transactions([self.store.token])
+        self.client = experimental.TransactionClient(self.peer, [self.store.token])
         self.client.run(lambda transaction: transaction.put(0, 1, bytes(8)))
         self.durable = pagewire.Durable(self.folder.name)
         self.is_ending = False
@@ -112,7 +112,6 @@ class World:
                     "source": lambda: node.source(0),
                     "zeros": lambda: node.zeros(3),
                     "restart_hash_table": lambda: node.restart_hash_table(10, self.durable, 0, []),
-                    "transactions": lambda: node.transactions([self.store_token]),
                     "map_file": lambda: node.map_file(__file__),
                     "export": lambda: node.export(values),
                     "unexport": lambda: node.unexport(token),
@@ -132,10 +131,6 @@ class World:
                     "parity": lambda: node.parity(2, 4096),
                     "join_parity": lambda: node.join_parity(token, 0),
                     "rebuild_parity": lambda: node.rebuild_parity(token, 0, [token]),
-                    "global_memory": lambda: node.global_memory(1),
-                    "listen": node.listen,
-                    "connect": lambda: node.connect(token, timeout=1),
-                    "transaction_store": lambda: node.transaction_store(4, 8),
                     "explain": lambda: node.explain(token),
                     "signal": lambda: node.signal(values).wait(0),
                     "identity": lambda: node.identity,
@@ -231,6 +226,16 @@ class World:
                     "get": lambda: self.process.get(0, 0, 1),
                     "checkpoint": self.process.checkpoint,
                     "close": self.process.close,
+                },
+            ),
+            "experimental": (
+                experimental,
+                {
+                    "GlobalMemory": lambda: experimental.GlobalMemory(node, 1),
+                    "Listener": lambda: experimental.Listener(node),
+                    "Stream.connect": lambda: experimental.Stream.connect(node, token, timeout=1),
+                    "TransactionStore": lambda: experimental.TransactionStore(node, 4, 8),
+                    "TransactionClient": lambda: experimental.TransactionClient(node, [self.store_token]),
                 },
             ),
             "TransactionClient": (

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import numpy as np
 
 import pagewire
-from pagewire import Chain, Node, Place
+from pagewire import Chain, Node, Place, experimental
 
 TOO_LONG = [2**64, 2**70, -(2**63) - 1, 10**30]
 Call = Callable[[Any], Any]
@@ -56,11 +56,11 @@ class Integers(unittest.TestCase):
             "Node.parity.size": lambda n: node.parity(2, n),
             "Node.join_parity.member": lambda n: node.join_parity(self.token, n),
             "Node.rebuild_parity.member": lambda n: node.rebuild_parity(self.token, n, []),
-            "Node.global_memory.pages_each": lambda n: node.global_memory(n),
-            "Node.listen.buffer": lambda n: node.listen(n),
-            "Node.connect.buffer": lambda n: node.connect(self.token, n, 0.1),
-            "Node.transaction_store.cells": lambda n: node.transaction_store(n, 8),
-            "Node.transaction_store.value_bytes": lambda n: node.transaction_store(4, n),
+            "GlobalMemory.pages_each": lambda n: experimental.GlobalMemory(node, n),
+            "Listener.buffer": lambda n: experimental.Listener(node, n),
+            "Stream.connect.buffer": lambda n: experimental.Stream.connect(node, self.token, n, 0.1),
+            "TransactionStore.cells": lambda n: experimental.TransactionStore(node, n, 8),
+            "TransactionStore.value_bytes": lambda n: experimental.TransactionStore(node, 4, n),
             "Node.peer.rank": lambda n: node.peer(n),
             "Node.conditional_write.tag": lambda n: node.conditional_write(self.peer, n, [1]),
             "Node.accept_conditional_write.tag": lambda n: node.accept_conditional_write(None, n, self.token),
@@ -116,14 +116,14 @@ class Integers(unittest.TestCase):
         served = node.batches_to_memory(node.zeros(64, np.uint64))
         batch = node.open_batch(served.address)
         parity = node.parity(2, 4096)
-        store = node.transaction_store(4, 8)
+        store = experimental.TransactionStore(node, 4, 8)
         store.serve(0, [store.token])
-        client = node.transactions([store.token])
+        client = experimental.TransactionClient(node, [store.token])
         file = node.map_file(path + ".mapped", writable=True, length=4096)
         part = node.split(0)
         # It asks the kernel for nothing before it looks at the integer.
-        memory_of_all = object.__new__(pagewire.GlobalMemory)
-        listener = node.listen()
+        memory_of_all = object.__new__(experimental.GlobalMemory)
+        listener = experimental.Listener(node)
         other = Node.alone()
         self.addCleanup(other.leave)
         stream = self.stream(other, listener)
@@ -171,7 +171,7 @@ class Integers(unittest.TestCase):
 
     def stream(self, other: Node, listener: Any) -> Any:
         made: list[Any] = []
-        thread = threading.Thread(target=lambda: made.append(other.connect(listener.token)))
+        thread = threading.Thread(target=lambda: made.append(experimental.Stream.connect(other, listener.token)))
         thread.start()
         listener.accept(60)
         thread.join(60)
@@ -272,8 +272,8 @@ class Integers(unittest.TestCase):
         }
         results = {"Place", "Remote.put_signal.values"}
         missing = []
-        for name in pagewire.__all__:
-            made = getattr(pagewire, name)
+        public = {name: getattr(package, name) for package in (pagewire, experimental) for name in package.__all__}
+        for name, made in public.items():
             functions = {name: made} if inspect.isfunction(made) else {}
             if inspect.isclass(made) and not issubclass(made, (tuple, Exception, int)):
                 functions = {

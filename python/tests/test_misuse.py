@@ -17,7 +17,7 @@ from typing import Any, Callable
 import numpy as np
 
 import pagewire
-from pagewire import ErrorCode
+from pagewire import ErrorCode, experimental
 
 CALLS = 4000
 # Memory behind and before what calls may write.
@@ -60,11 +60,11 @@ class World:
         self.separate_nodes = [pagewire.Node.alone(), pagewire.Node.alone()]
         self.parity = self.nodes[0].parity(2, 8192)
         self.members: list[Any] = [self.nodes[1].join_parity(self.parity.token(0), 0)]
-        self.listener = self.separate_nodes[0].listen()
+        self.listener = experimental.Listener(self.separate_nodes[0])
         self.streams: list[Any] = []
-        self.store = self.separate_nodes[0].transaction_store(4, 16)
+        self.store = experimental.TransactionStore(self.separate_nodes[0], 4, 16)
         self.store.serve(0, [self.store.token])
-        self.client = self.separate_nodes[1].transactions([self.store.token])
+        self.client = experimental.TransactionClient(self.separate_nodes[1], [self.store.token])
         self.transactions: list[Any] = [self.client.start()]
 
     def path(self) -> Any:
@@ -505,7 +505,7 @@ class World:
             self.streams.append(self.listener.accept(brief))
         elif call == 1:
             token = draw.choice([self.listener.token, self.listener.token, self.token()])
-            self.streams.append(self.pick(self.separate_nodes).connect(token, draw.choice([8192, 8192, self.number()]), brief))
+            self.streams.append(experimental.Stream.connect(self.pick(self.separate_nodes), token, draw.choice([8192, 8192, self.number()]), brief))
         elif call == 2:
             stream.flush(brief)
         elif call == 3:
@@ -535,7 +535,7 @@ class World:
             self.store[cell], self.store.held, self.store.token
         elif call == 6:
             bad = draw.choice([b"", None, self.token(), bytes(pagewire.TransactionStoreToken.SIZE)])
-            draw.choice([lambda: self.pick(self.separate_nodes).transactions([bad]), lambda: self.store.replace(0, bad), lambda: self.store.serve(0, [bad])])()
+            draw.choice([lambda: experimental.TransactionClient(self.pick(self.separate_nodes), [bad]), lambda: self.store.replace(0, bad), lambda: self.store.serve(0, [bad])])()
         else:
             transaction.put(store, cell, draw.choice([bytes(16), bytes(16), self.value(), self.array()]))
 

@@ -15,7 +15,7 @@ from typing import Callable
 import numpy as np
 
 import pagewire
-from pagewire import ErrorCode
+from pagewire import ErrorCode, experimental
 
 SOON = 0.005
 
@@ -120,7 +120,7 @@ class Sentences(Pair):
         held.cancel()
 
     def test_sentence_of_library_names_no_slice(self) -> None:
-        with self.node.listen() as listener:
+        with experimental.Listener(self.node) as listener:
             self.assertNotRegex(self.sentence(listener.accept, 0.15), r"\d")
 
 

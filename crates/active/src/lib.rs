@@ -56,7 +56,7 @@ pub mod built_in;
 mod bytes;
 mod checkpoint;
 mod clock;
-pub mod experimental;
+pub mod fork;
 pub mod hash_table;
 mod log;
 mod logged_process;
@@ -74,9 +74,10 @@ pub use checkpoint::{
     MemoryError, RemoteWrites, Restored, SaveError, Saved, SavedMemory, Verified,
 };
 pub use hash_table::{HashTable, TableOptions};
-pub use log::{AccessLog, Events, LogOptions, Logs};
+pub use log::{AccessLog, Events, LogOptions, Logs, PollOutcome};
 pub use logged_process::{LoggedProcess, LoggedProcessError, LoggedProcessOptions, Ticket};
 pub use memory::Memory;
 pub use pagewire::access_log::LoggedOperation;
+pub use pagewire_memory::{PageFault, USERFAULT_PAGE_BYTES, USERFAULT_PAGE_WORDS, UserfaultMemory};
 pub use parity::{Parity, ParityError, ParityMember, Rebuilt};
 pub use serve::{Reported, Serving, Summary};

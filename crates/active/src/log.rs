@@ -133,53 +133,59 @@ fn report_damage(source: u64) {
     log::warn!("source {source} has damaged its ring of an access log, which is closed");
 }
 
-/// What a look at a log found.
+/// What [`AccessLog::handle_one`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum PollOutcome {
+    /// The handler was called with one record.
     Handled,
-    /// An access is under way.
+    /// No record is complete, and a peer's access to a page of the log is in flight: its record follows.
     InFlight,
-    Nothing,
-    /// The calling thread is in a handler of the log.
+    /// There is no record, and no access in flight. In a forked child always.
+    Empty,
+    /// The calling thread is in a handler of this log, which gives the next record when that handler has returned.
     InHandler,
 }
 
 impl Shared {
     /// Hands one record to a handler, after which it counts as handled, also where the handler panics.
-    pub fn handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+    pub fn handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> PollOutcome {
         if self.check_owner().is_err() {
-            return Found::Nothing;
+            return PollOutcome::Empty;
         }
         self.handle_with(&self.data.lock(), handler)
     }
 
     /// [`handle_one`](Self::handle_one), unless another thread is at it.
-    fn try_handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
+    fn try_handle_one(self: &Arc<Self>, handler: &mut dyn FnMut(Access<'_>)) -> PollOutcome {
         if self.check_owner().is_err() {
-            return Found::Nothing;
+            return PollOutcome::Empty;
         }
         match self.data.try_lock() {
             Some(data) => self.handle_with(&data, handler),
-            None => Found::InFlight,
+            None => PollOutcome::InFlight,
         }
     }
 
-    fn handle_with(self: &Arc<Self>, data: &RefCell<Vec<u8>>, handler: &mut dyn FnMut(Access<'_>)) -> Found {
-        let Ok(mut data) = data.try_borrow_mut() else { return Found::InHandler };
+    fn handle_with(
+        self: &Arc<Self>,
+        data: &RefCell<Vec<u8>>,
+        handler: &mut dyn FnMut(Access<'_>),
+    ) -> PollOutcome {
+        let Ok(mut data) = data.try_borrow_mut() else { return PollOutcome::InHandler };
         match self.next(&mut data) {
             Next::Record(header, receipt) => {
                 let handle = || while_waiting(self.clone(), || handler(Access::of_record(header, &data)));
                 let outcome = catch_unwind(AssertUnwindSafe(handle));
                 self.raw.handled(receipt);
                 outcome.unwrap_or_else(|panic| resume_unwind(panic));
-                Found::Handled
+                PollOutcome::Handled
             }
             Next::Corrupt(source) => {
                 report_damage(source);
-                Found::InFlight
+                PollOutcome::InFlight
             }
-            Next::InFlight => Found::InFlight,
-            Next::Empty => Found::Nothing,
+            Next::InFlight => PollOutcome::InFlight,
+            Next::Empty => PollOutcome::Empty,
         }
     }
 
@@ -215,13 +221,13 @@ impl Shared {
 }
 
 impl AccessLog {
-    /// Refuses a forked child. To be called before any lock is taken: a thread of the parent may hold it.
-    pub(crate) fn check_owner(&self) -> Result<()> {
+    /// Refuses a forked child, where a log of its parent is [`Empty`](PollOutcome::Empty). Call it before you take a lock, because a thread of the parent may
+    /// hold the lock.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_owner(&self) -> Result<()> {
         self.shared.check_owner()
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
     }
 
     /// The user domain of its pages.
@@ -235,6 +241,48 @@ impl AccessLog {
         self.shared.data.is_owned_by_current_thread()
     }
 
+    /// Hands the oldest record to a handler, if there is one, and says what it found (PAPERS AA-5, polling). It waits while another thread is in a handler of
+    /// this log. A panic of the handler is the caller's; its record counts as handled.
+    ///
+    /// Unlike [`poll`](Self::poll) it says whether an access is in flight. A thread that takes records as a program asks for them polls by it, and
+    /// [sleeps](Self::sleep) when it has found nothing for some time.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # use pagewire::{Node, Rights};
+    /// use pagewire_active::{AttributesOf, Logs, PollOutcome};
+    /// use std::time::Duration;
+    ///
+    /// # let node = Node::alone()?;
+    /// # let table = node.zeroed::<u64>(512)?;
+    /// let log = node.access_log(1 << 16)?;
+    /// table.attributes(..).redirect_puts().to(&log)?;
+    /// # let remote = node.open(&table.export(Rights::WRITE)?)?;
+    /// remote.put_value(0, 42u64).wait()?;
+    /// let mut found = None;
+    /// while log.handle_one(|access| found = access.value::<u64>()) != PollOutcome::Handled {
+    ///     log.sleep(1, Duration::from_millis(20));
+    /// }
+    /// assert_eq!(found, Some(42));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn handle_one(&self, mut handler: impl FnMut(Access<'_>)) -> PollOutcome {
+        self.shared.handle_one(&mut handler)
+    }
+
+    /// Sleeps until a source has `records` records that were not taken, or less than a quarter of its space left, or a flush of handlers waits, or a thread
+    /// calls [`wake`](Self::wake); for the time `at_most` at most (PAPERS AA-5, interrupts by threshold). A forked child does not sleep.
+    pub fn sleep(&self, records: u64, at_most: Duration) {
+        self.shared.sleep(records, at_most);
+    }
+
+    /// Ends a [`sleep`](Self::sleep) of another thread. A thread that begins to sleep later does not notice it: where a thread is to end, set a flag that it reads,
+    /// and wake it until it has ended.
+    pub fn wake(&self) {
+        self.shared.wake();
+    }
+
     /// Hands the records that there are to a handler, one after the other, and gives how many (PAPERS AA-5, polling). It does not wait, and
     /// gives none [within a handler](Self::is_in_handler) of the same log, or while another thread handles one. A panic of the handler is the
     /// caller's; its record counts as handled.
@@ -246,7 +294,7 @@ impl AccessLog {
     /// there were. Two threads whose handlers drain each other's log wait for each other.
     pub fn drain(&self, mut handler: impl FnMut(Access<'_>)) -> usize {
         let mut count = 0;
-        while self.shared.handle_one(&mut handler) == Found::Handled {
+        while self.shared.handle_one(&mut handler) == PollOutcome::Handled {
             count += 1;
         }
         count
@@ -255,7 +303,7 @@ impl AccessLog {
     /// [`poll`](Self::poll) of so many records at most: peers may make new ones as fast as they are read.
     pub fn poll_at_most(&self, most: usize, mut handler: impl FnMut(Access<'_>)) -> usize {
         let mut count = 0;
-        while count < most && self.shared.try_handle_one(&mut handler) == Found::Handled {
+        while count < most && self.shared.try_handle_one(&mut handler) == PollOutcome::Handled {
             count += 1;
         }
         count

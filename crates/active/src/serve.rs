@@ -1,7 +1,7 @@
 //! Threads that hand the records of a log to a handler.
 
 use crate::access::Access;
-use crate::log::{Events, Found, Shared};
+use crate::log::{Events, PollOutcome, Shared};
 use pagewire::{Error, Result};
 use pagewire_memory::fork::Owner;
 use std::any::Any;
@@ -140,14 +140,14 @@ fn run(log: &Arc<Shared>, counts: &Counts, handler: &mut dyn FnMut(Access<'_>), 
             }
         };
         let found = log.handle_one(&mut guarded);
-        empty_polls = if found == Found::Handled { 0 } else { empty_polls.saturating_add(1) };
+        empty_polls = if found == PollOutcome::Handled { 0 } else { empty_polls.saturating_add(1) };
         match (found, events) {
-            (Found::Handled, _) => {}
-            (Found::Nothing, Some(Events { threshold, interval })) if empty_polls >= EMPTY_POLLS => {
+            (PollOutcome::Handled, _) => {}
+            (PollOutcome::Empty, Some(Events { threshold, interval })) if empty_polls >= EMPTY_POLLS => {
                 log.sleep(threshold, interval);
             }
             // The source of the access may have no processor.
-            (Found::InFlight, Some(_)) if empty_polls >= EMPTY_POLLS => std::thread::yield_now(),
+            (PollOutcome::InFlight, Some(_)) if empty_polls >= EMPTY_POLLS => std::thread::yield_now(),
             _ => std::hint::spin_loop(),
         }
     }

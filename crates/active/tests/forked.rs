@@ -6,20 +6,14 @@ mod in_child;
 use in_child::{Child, copy_of, in_child, in_many_children, on_each_path, while_busy};
 use pagewire::{Atomic, Error, Node, Region, RemoteRegion, Rights, Token};
 use pagewire_active::built_in::{BuiltIns, Chain, RemoteBuiltIns};
-use pagewire_active::experimental::gas::{GasStatistics, GlobalMemory};
-use pagewire_active::experimental::sort::{SortOptions, sort};
-use pagewire_active::experimental::stream::{Endpoint, Listener, Stream};
-use pagewire_active::experimental::transactions::{Client, ServedStore, Store, StoreOptions};
 use pagewire_active::hash_table::{Durability, Scheme, Service, TableCursor};
 use pagewire_active::*;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const STORE: StoreOptions = StoreOptions { cells: 4, value: 8, journal: None };
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What threads of a parent use while it forks.
@@ -38,18 +32,13 @@ struct World {
     remote_built_ins: RemoteBuiltIns,
     batches: Batches,
     hash_tables: [HashTable; 3],
-    global: Option<GlobalMemory>,
-    listener: Listener,
-    streams: [Stream; 2],
-    store: ServedStore,
     parity: Parity,
     /// Locked by threads of the parent alone.
     busy_batch: Mutex<Batch>,
-    busy_client: Mutex<Client>,
     busy_process: Mutex<LoggedProcess>,
     folder: PathBuf,
     /// What must live as long as the rest.
-    _kept: ([Arc<Node>; 2], [Arc<Region<u64>>; 2]),
+    _kept: (Arc<Node>, [Arc<Region<u64>>; 2]),
 }
 
 /// What the thread that forks has for itself.
@@ -59,10 +48,7 @@ struct Own {
     process: LoggedProcess,
     ticket: Ticket,
     member: ParityMember,
-    client: Client,
     servings: Vec<Serving>,
-    unserved: Vec<Store>,
-    ends: Vec<Endpoint>,
 }
 
 fn alone() -> Arc<Node> {
@@ -81,13 +67,6 @@ fn tables(node: &Arc<Node>, folder: &Path) -> [HashTable; 3] {
 
 fn durability(folder: &Path) -> Durability {
     Durability { syncs: false, ..Durability::new(folder.join("table")) }
-}
-
-fn streams(node: &Arc<Node>, peer: &Arc<Node>) -> [Stream; 2] {
-    let [own, other] = [node, peer].map(|node| Endpoint::new(node, 1 << 14).unwrap());
-    let tokens = [own.token(), other.token()];
-    let connect = |end: Endpoint, node: &Arc<Node>, token: Token| end.connect(node, &token).unwrap();
-    [connect(own, node, tokens[1]), connect(other, peer, tokens[0])]
 }
 
 fn processes(node: &Arc<Node>, peer: &Arc<Node>, folder: &Path) -> ([LoggedProcess; 2], Ticket) {
@@ -114,10 +93,7 @@ fn make(folder: &Path) -> (World, Own) {
     let built_ins = BuiltIns::serve(&node, &words).unwrap();
     let batches = Batches::to_memory(&node, &table).unwrap();
     let [batch, busy_batch] = [(); 2].map(|()| Batch::open(&peer, &batches.address()).unwrap());
-    let [store, unserved] = [(); 2].map(|()| Store::new(&node, &STORE).unwrap());
-    let stores = [store.token()];
-    let store = store.serve(&node, 0, &stores).unwrap();
-    let (clients, parity) = (alone(), Parity::new(&node, 1, 8192).unwrap());
+    let parity = Parity::new(&node, 1, 8192).unwrap();
     let member = ParityMember::join(&peer, &parity.token(0).unwrap(), 0).unwrap();
     let ([process, busy_process], ticket) = processes(&node, &peer, folder);
     let own = Own {
@@ -126,10 +102,7 @@ fn make(folder: &Path) -> (World, Own) {
         process,
         ticket,
         member,
-        client: Client::new(&peer, &stores).unwrap(),
         servings: vec![log.serve(|_| ()).unwrap(), unread_log.serve_polling(|_| ()).unwrap()],
-        unserved: vec![unserved],
-        ends: (0..2).map(|_| Endpoint::new(&node, 1 << 14).unwrap()).collect(),
     };
     let world = World {
         token: table.export(Rights::all()).unwrap(),
@@ -138,11 +111,7 @@ fn make(folder: &Path) -> (World, Own) {
         counted: open(&counted),
         remote_built_ins: RemoteBuiltIns::open(&peer, &built_ins.address()).unwrap(),
         hash_tables: tables(&node, folder),
-        global: GlobalMemory::new(&node, 1).inspect_err(|why| eprintln!("not checked: {why}")).ok(),
-        listener: Listener::new(&node, 1 << 14).unwrap(),
-        streams: streams(&node, &peer),
         busy_batch: Mutex::new(busy_batch),
-        busy_client: Mutex::new(Client::new(&clients, &stores).unwrap()),
         busy_process: Mutex::new(busy_process),
         node,
         table,
@@ -152,10 +121,9 @@ fn make(folder: &Path) -> (World, Own) {
         words,
         built_ins,
         batches,
-        store,
         parity,
         folder: folder.to_owned(),
-        _kept: ([peer, clients], [logged, counted]),
+        _kept: (peer, [logged, counted]),
     };
     (world, own)
 }
@@ -171,7 +139,7 @@ impl World {
         match number {
             0 => self.count_and_run(),
             1 => self.use_tables(),
-            _ => self.use_applications(),
+            _ => self.use_process(),
         }
     }
 
@@ -201,21 +169,8 @@ impl World {
         self.hash_tables[2].checkpoint().unwrap();
     }
 
-    fn use_applications(&self) {
-        let mut bytes = [0; 100];
-        (&self.streams[0]).write_all(&bytes).unwrap();
-        (&self.streams[1]).read_exact(&mut bytes).unwrap();
-        self.listener.accept(Some(Duration::ZERO)).map(drop).unwrap_err();
-        let mut client = self.busy_client.lock().unwrap();
-        client.run(|transaction| transaction.put(0, 1, &[1; 8])).unwrap();
-        self.store.cell(1).unwrap();
-        let mut process = self.busy_process.lock().unwrap();
-        process.get(0, 0, 64).unwrap();
-        if let Some(global) = &self.global {
-            global.words()[0].fetch_add(1, Ordering::Relaxed);
-            global.take_dirty();
-            global.statistics();
-        }
+    fn use_process(&self) {
+        self.busy_process.lock().unwrap().get(0, 0, 64).unwrap();
     }
 }
 
@@ -225,6 +180,9 @@ fn call_logs(child: &mut Child, world: &World, own: &mut Own) {
     child.gives("AccessLog::poll", (0, 0, 0), || {
         (log.poll(|_| ()), log.drain(|_| ()), log.poll_at_most(9, |_| ()))
     });
+    child.gives("AccessLog::handle_one", PollOutcome::Empty, || log.handle_one(|_| ()));
+    child.ends("AccessLog::sleep", || log.sleep(1, PATIENCE));
+    child.ends("AccessLog::wake", || log.wake());
     child.refuses("AccessLog::serve", || unread_log.serve(|_| ()));
     child.refuses("AccessLog::serve_events", || unread_log.serve_events(&Events::default(), |_| ()));
     child.refuses("AccessLog::serve_polling", || unread_log.serve_polling(|_| ()));
@@ -333,58 +291,6 @@ fn call_saved(child: &mut Child, world: &World, own: &mut Own) {
     child.gives("files of the child", false, || other.exists());
 }
 
-fn call_applications(child: &mut Child, world: &World, own: &mut Own) {
-    let World { node, listener, streams: [stream, _], store, folder, .. } = world;
-    let other = folder.join("other");
-    child.refuses("sort", || sort(node, &SortOptions::new(&other, 0, 1), || vec![1]));
-    child.gives("files of the child", false, || other.exists());
-    child.refuses("Endpoint::new", || Endpoint::new(node, 1 << 14));
-    child.refuses("Endpoint::connect", || {
-        own.ends.pop().unwrap().connect(node, &own.ends[0].token()).map(drop)
-    });
-    child.refuses("Listener::new", || Listener::new(node, 1 << 14));
-    child.refuses("Listener::accept", || listener.accept(None).map(drop));
-    child.refuses("Stream::connect", || Stream::connect(node, &listener.token(), 1 << 14, None).map(drop));
-    child.refuses("Stream::read", || (&mut &*stream).read(&mut [0]));
-    child.refuses("Stream::write", || (&mut &*stream).write(b"1"));
-    child.refuses("Stream::flush", || (&mut &*stream).flush());
-    child.refuses("Stream::read_within", || stream.read_within(&mut [0], None));
-    child.refuses("Stream::write_within", || stream.write_within(b"1", None));
-    child.refuses("Stream::flush_within", || stream.flush_within(None));
-    child.refuses("Stream::finish", || stream.finish());
-    child.ends("Stream::set_read_timeout", || stream.set_read_timeout(None));
-    child.refuses("Store::new", || Store::new(node, &STORE));
-    let token = store.token();
-    child.refuses("Store::serve", || {
-        let unserved = own.unserved.pop().unwrap();
-        let stores = [unserved.token()];
-        unserved.serve(node, 0, &stores)
-    });
-    child.refuses("ServedStore::replace", || store.replace(0, &token));
-    child.gives("ServedStore::cell", None, || store.cell(1));
-    child.gives("ServedStore::held", 0, || store.held());
-    child.gives("ServedStore::failure", true, || store.failure().is_some());
-    child.refuses("Client::new", || Client::new(node, &[token]));
-    let client = &mut own.client;
-    child.refuses("Transaction::get", || client.start().get(0, 1));
-    child.refuses("Transaction::put", || client.start().put(0, 1, &[1; 8]));
-    child.refuses("Transaction::commit", || client.start().commit());
-    child.ends("Transaction::abort", || client.start().abort());
-    child.refuses("Client::run", || client.run(|_| Ok(())));
-}
-
-fn call_global(child: &mut Child, node: &Node, global: &GlobalMemory) {
-    child.refuses("GlobalMemory::new", || GlobalMemory::new(node, 1));
-    child.gives("GlobalMemory::words", 0, || global.words().len());
-    child.gives("GlobalMemory::own_words", 0..512, || global.own_words());
-    child.gives("GlobalMemory::take_dirty", vec![], || global.take_dirty());
-    child.gives("GlobalMemory::statistics", GasStatistics::default(), || global.statistics());
-    child.gives("GlobalMemory::lost", vec![], || global.lost());
-    child.gives("GlobalMemory::is_in_handler", false, || global.is_in_handler());
-    child.ends("GlobalMemory::on_access", || global.on_access(|_| ()));
-    child.refuses("GlobalMemory::leave", || copy_of(global).leave(node));
-}
-
 #[test]
 fn parent_objects_refuse_each_call() {
     on_each_path("parent_objects_refuse_each_call", || {
@@ -402,10 +308,6 @@ fn parent_objects_refuse_each_call() {
                         call_table(child, table);
                     }
                     call_saved(child, &world, &mut own);
-                    call_applications(child, &world, &mut own);
-                    if let Some(global) = &world.global {
-                        call_global(child, &world.node, global);
-                    }
                 });
             },
         );
@@ -424,10 +326,6 @@ fn go_on(world: &World, mut own: Own) {
     own.process.next_epoch().unwrap();
     own.process.checkpoint(b"").unwrap();
     own.member.save(&[&*world.table]).unwrap();
-    own.client.run(|transaction| transaction.get(0, 1)).unwrap();
-    let store = own.unserved.pop().unwrap();
-    let stores = [store.token()];
-    drop(store.serve(&world.node, 0, &stores).unwrap());
     own.servings.into_iter().for_each(|serving| _ = serving.end());
 }
 
@@ -471,19 +369,16 @@ fn child_has_objects_of_its_own() {
 /// The environment variable of a process that has locked files of a folder.
 const HOLDER: &str = "PAGEWIRE_FORKED_HOLDER";
 
-/// Makes a durable table and a store with a journal, in a folder.
-fn lock_files(node: &Arc<Node>, folder: &Path) -> (HashTable, ServedStore) {
+/// Makes a durable table, in a folder.
+fn lock_files(node: &Arc<Node>, folder: &Path) -> HashTable {
     let events = Service::Events(Events::default());
-    let table = HashTable::join_durable(node, &TableOptions::new(10), &durability(folder), events).unwrap();
-    let store = Store::new(node, &StoreOptions { journal: Some(folder.join("journal")), ..STORE }).unwrap();
-    let stores = [store.token()];
-    (table, store.serve(node, 0, &stores).unwrap())
+    HashTable::join_durable(node, &TableOptions::new(10), &durability(folder), events).unwrap()
 }
 
 /// Locks files, forks a child that sleeps, and waits to be killed.
 fn hold_files(folder: &Path) {
     let node = alone();
-    let (table, _store) = lock_files(&node, folder);
+    let table = lock_files(&node, folder);
     table.insert(7, b"seven").unwrap();
     // SAFETY: the child sleeps until a signal ends it, at the latest that of its own alarm.
     let child = unsafe { libc::fork() };
@@ -516,7 +411,7 @@ fn child_keeps_no_lock_of_its_parent() {
     let child = said.filter_map(|line| line.split_once("child ")?.1.parse::<libc::pid_t>().ok()).next();
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let lookup = || lock_files(&alone(), folder.path()).0.lookup(7).unwrap().unwrap();
+    let lookup = || lock_files(&alone(), folder.path()).lookup(7).unwrap().unwrap();
     let found = std::panic::catch_unwind(lookup);
     // SAFETY: kill(2) of the holder's child, which sleeps still.
     assert_eq!(unsafe { libc::kill(child.unwrap(), libc::SIGKILL) }, 0);

@@ -1,5 +1,5 @@
 /* Every process of a job adds to a counter that lies in the memory of process 0, and loads what the next process has stored (docs/guide/experimental-gas.md). */
-#include <pagewire.h>
+#include <pagewire_experimental.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>

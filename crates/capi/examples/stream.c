@@ -1,5 +1,5 @@
 /* A stream of bytes between two nodes: the one that listens answers in capital letters (docs/guide/experimental-stream.md). Here both are of one process. */
-#include <pagewire.h>
+#include <pagewire_experimental.h>
 #include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Two stores, and a client that moves money between their accounts (docs/guide/experimental-transactions.md). Here all are nodes of one process. */
-#include <pagewire.h>
+#include <pagewire_experimental.h>
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -15,7 +15,6 @@
 #include <pagewire/conditional.hpp>
 #include <pagewire/access_statistics.hpp>
 #include <pagewire/error.hpp>
-#include <pagewire/global_memory.hpp>
 #include <pagewire/hash_table.hpp>
 #include <pagewire/heap.hpp>
 #include <pagewire/logged_process.hpp>
@@ -23,8 +22,6 @@
 #include <pagewire/parity.hpp>
 #include <pagewire/part.hpp>
 #include <pagewire/remote.hpp>
-#include <pagewire/stream.hpp>
-#include <pagewire/transactions.hpp>
 #include <pagewire/waits.hpp>
 
 #include <chrono>
@@ -371,48 +368,6 @@ public:
         rebuilt found;
         check(pw_parity_rebuild(node_, &of, member, others.data(), others.size(), &found, &joined));
         return {parity_member(joined), found};
-    }
-
-    /** Experimental. Makes memory that all processes of the job load and store, each of which calls this with the same number of pages of 4,096 bytes. */
-    [[nodiscard]] global_memory make_global_memory(std::size_t pages_each)
-    {
-        pw_global *made;
-        check(pw_global_make(node_, pages_each, &made));
-        return global_memory(made);
-    }
-
-    /** Experimental. Makes a listener for streams. buffer: bytes that the peers of its streams may be ahead of this process. */
-    [[nodiscard]] listener listen(std::size_t buffer = 1 << 16)
-    {
-        pw_listener *made;
-        check(pw_stream_listen(node_, buffer, &made));
-        return listener(made);
-    }
-
-    /** Experimental. Asks a listener for a stream, and waits until it has accepted, without a bound if none is given. Throws PW_TIMEOUT. */
-    [[nodiscard]] stream connect(const token &of, std::size_t buffer = 1 << 16, std::optional<std::chrono::nanoseconds> bound = std::nullopt)
-    {
-        std::uint64_t nanoseconds = !bound ? PW_FOREVER : bound->count() > 0 ? static_cast<std::uint64_t>(bound->count()) : 0;
-        pw_stream *opened;
-        check(pw_stream_connect(node_, &of, buffer, nanoseconds, &opened));
-        return stream(opened);
-    }
-
-    /** Experimental. Makes a store of cells, each of which has a value of so many bytes: a multiple of 8. journal: the file in which what is committed survives, or none. */
-    [[nodiscard]] transaction_store make_transaction_store(std::uint32_t cells, std::size_t value_bytes, const std::string &journal = {})
-    {
-        pw_transaction_store_options given{cells, value_bytes, journal.empty() ? nullptr : journal.c_str()};
-        pw_transaction_store *made;
-        check(pw_transaction_store_make(node_, &given, &made));
-        return transaction_store(made);
-    }
-
-    /** Experimental. Connects to stores, by the tokens of all of them in the order that all have. */
-    [[nodiscard]] transaction_client open_stores(const std::vector<transaction_store_token> &tokens)
-    {
-        pw_transaction_client *opened;
-        check(pw_transaction_client_open(node_, tokens.data(), tokens.size(), &opened));
-        return transaction_client(opened);
     }
 
     /** Takes the records of the fault log of the process, and calls a handler with each. Gives how many found no space there so far. */

@@ -1,4 +1,4 @@
-# find_package(pagewire) gives the target pagewire::pagewire, for pagewire.h and pagewire.hpp (C++17).
+# find_package(pagewire) gives the target pagewire::pagewire, for pagewire.h and pagewire.hpp (C++17), and for pagewire_experimental.h and .hpp.
 get_filename_component(_pagewire_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET pagewire::pagewire)
     add_library(pagewire::pagewire SHARED IMPORTED)

@@ -3,7 +3,6 @@
 use crate::language::{Language, in_language};
 use pagewire::bootstrap::JobError;
 use pagewire::{Error, Failure, OperationError, Rule};
-use pagewire_active::experimental::transactions::TransactionError;
 use pagewire_active::{CheckpointError, LoggedProcessError, ParityError, SaveError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -85,11 +84,11 @@ pub enum pw_error {
     PW_REPLAY = 34,
     /// The members of a parity have no round that is complete and whole, or one was begun anew.
     PW_PARITY = 35,
-    /// The stream has an end: the peer has closed it, this side sends no more, or a part is missing.
+    /// Of pagewire_experimental.h. The stream has an end: the peer has closed it, this side sends no more, or a part is missing.
     PW_STREAM = 36,
-    /// Another transaction has won, and nothing of this one was done: start it again.
+    /// Of pagewire_experimental.h. Another transaction has won, and nothing of this one was done: start it again.
     PW_CONFLICT = 37,
-    /// The store that decides was lost: all of the transaction is done, or nothing.
+    /// Of pagewire_experimental.h. The store that decides was lost: all of the transaction is done, or nothing.
     PW_UNDECIDED = 38,
 }
 
@@ -339,21 +338,6 @@ impl From<ParityError> for Refusal {
             | ParityError::BegunAnew { .. }
             | ParityError::Nothing
             | ParityError::Damaged { .. } => pw_error::PW_PARITY,
-        };
-        Refusal::new(code, error.to_string())
-    }
-}
-
-impl From<TransactionError> for Refusal {
-    fn from(error: TransactionError) -> Self {
-        let code = match error {
-            TransactionError::Setup(error) => return error.into(),
-            TransactionError::Conflict => pw_error::PW_CONFLICT,
-            TransactionError::StoreLost { .. } => pw_error::PW_PEER_LOST,
-            TransactionError::Unknown { .. } => pw_error::PW_UNDECIDED,
-            TransactionError::Range { .. }
-            | TransactionError::Length { .. }
-            | TransactionError::NotStarted => pw_error::PW_ARGUMENT,
         };
         Refusal::new(code, error.to_string())
     }

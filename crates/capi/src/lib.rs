@@ -24,8 +24,8 @@
 //! | [`durable_table`] | hash tables that outlive their processes |
 //! | [`parity`] | checkpoints of several processes, whose XOR another one keeps |
 //! | [`built_in`], [`batch`] | handlers that need no code of the owner; puts that go together |
-//! | [`global_space`], [`stream`], [`transactions`] | a global address space, streams, distributed transactions (experimental) |
 //! | [`conditional`] | writes that wait for their release |
+//! | `experimental` | what may change with any release (`include/pagewire_experimental.h`, the feature `experimental`) |
 //! | [`verbs`], [`verbs_regions`] | those of verbs programs (`include/pagewire_verbs.h`) |
 
 #![allow(non_camel_case_types)]
@@ -42,8 +42,9 @@ pub mod checkpoint;
 pub mod conditional;
 pub mod durable_table;
 pub mod error;
+#[cfg(feature = "experimental")]
+pub mod experimental;
 pub mod export;
-pub mod global_space;
 pub mod handle;
 pub mod handler;
 pub mod heap;
@@ -59,10 +60,8 @@ mod raw_memory;
 pub mod remote;
 pub mod signal;
 pub mod source;
-pub mod stream;
 pub mod table;
 pub mod table_elements;
-pub mod transactions;
 pub mod verbs;
 pub mod verbs_regions;
 pub mod version;

@@ -13,6 +13,8 @@ mod not_checked;
 mod buffers;
 #[path = "c_programs/checkpoints.rs"]
 mod checkpoints;
+#[path = "c_programs/experimental.rs"]
+mod experimental;
 #[path = "c_programs/forks.rs"]
 mod forks;
 
@@ -228,45 +230,6 @@ fn a_process_repeats_its_work_as_the_guide_says() {
 fn parity_rebuilds_a_member() {
     run(&compiled("examples/parity.c"), &shown("parity", "parity"));
     run(&compiled("tests/c/parity.c"), "");
-}
-
-/// The kernel may have no such memory, or not for this user.
-#[test]
-fn processes_share_global_memory() {
-    let program = compiled("tests/c/global_memory.c");
-    let said = run_job_of(2, &program);
-    if said.iter().any(|said| said.contains("none")) {
-        return not_checked::tell("global memory from C: userfaultfd(2) is not to be had");
-    }
-    assert_eq!(said, ["", ""]);
-    run(&program, "");
-    let program = compiled("examples/global_memory.c");
-    run(&program, &shown("experimental-gas", "global_memory"));
-    for said in run_job_of(2, &program) {
-        let sum = "make 536854528\n";
-        assert_eq!(
-            said,
-            format!("the words of process 0 {sum}the words of process 1 {sum}all have counted to 2000\n")
-        );
-    }
-}
-
-#[test]
-fn streams_keep_their_promises() {
-    assert_eq!(run_job(&compiled("tests/c/stream.c")), ["", ""]);
-    run(&compiled("examples/stream.c"), &shown("experimental-stream", "stream"));
-}
-
-#[test]
-fn transactions_keep_their_promises() {
-    let program = compiled("tests/c/transactions.c");
-    for path in ["local", "udp"] {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(&program);
-        command.arg(folder.path().join("journal")).env("PAGEWIRE_PATH", path);
-        assert_eq!(said(&output(&mut command)), "", "{path}");
-    }
-    run(&compiled("examples/transactions.c"), &shown("experimental-transactions", "transactions"));
 }
 
 #[test]
@@ -593,13 +556,18 @@ fn pkg_config_finds_the_library() {
     let version = said(&output(pkg_config().args(["--modversion", "pagewire"])));
     assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
     let flags = said(&output(pkg_config().args(["--cflags", "--libs", "pagewire"])));
-    let program = tree().join("heap-by-pkg-config");
-    let status = compile::command([crate_folder().join("examples/heap.c")], &program)
-        .args(flags.split_whitespace())
-        .status()
-        .unwrap();
-    assert!(status.success(), "{flags}");
-    said(&output(Command::new(&program).env("LD_LIBRARY_PATH", library())));
+    // One of pagewire.h, and one of pagewire_experimental.h.
+    for name in ["heap", "stream"] {
+        let program = tree().join(format!("{name}-by-pkg-config"));
+        let source = crate_folder().join("examples").join(name).with_extension("c");
+        let status = compile::command([source], &program)
+            .args(flags.split_whitespace())
+            .arg("-lpthread")
+            .status()
+            .unwrap();
+        assert!(status.success(), "{flags}");
+        said(&output(Command::new(&program).env("LD_LIBRARY_PATH", library())));
+    }
 }
 
 #[test]

@@ -157,6 +157,7 @@ impl Crate {
 fn c() -> BTreeSet<String> {
     let folder = project().join("crates/capi/include");
     let text = read(folder.join("pagewire.h")) + &read(folder.join("pagewire_verbs.h"));
+    let text = text + &read(folder.join("pagewire_experimental.h"));
     let declared = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic()));
     let named =
         declared.filter(|line| !line.starts_with("typedef")).filter_map(|line| word_before(line, "("));
@@ -225,13 +226,16 @@ fn function_of(line: &str, class: Option<&str>, is_public: bool) -> Option<Strin
     }
 }
 
-/// The public functions and methods of what the Python package has in `__all__`.
+/// The public functions and methods of what the Python packages have in `__all__`.
 fn python() -> BTreeSet<String> {
     const OPERATORS: [&str; 5] = ["__getitem__", "__setitem__", "__delitem__", "__contains__", "__await__"];
     let folder = project().join("python/src/pagewire");
-    let all = read(folder.join("__init__.py"));
-    let listed: BTreeSet<&str> =
-        all.split_once("__all__").unwrap().1.split('"').filter(|name| is_word(name)).collect();
+    let packages = ["__init__.py", "experimental/__init__.py"].map(|file| read(folder.join(file)));
+    let listed: BTreeSet<&str> = packages
+        .iter()
+        .flat_map(|package| package.split_once("__all__").unwrap().1.split('"'))
+        .filter(|name| is_word(name))
+        .collect();
     let mut calls = BTreeSet::new();
     for file in files(&folder, "py") {
         let mut of = None::<String>;
@@ -257,6 +261,7 @@ fn python() -> BTreeSet<String> {
 fn calls() -> BTreeMap<&'static str, BTreeSet<String>> {
     let mut rust = Crate::calls("pagewire", "");
     rust.extend(Crate::calls("active", "active::"));
+    rust.extend(Crate::calls("experimental", "experimental::"));
     BTreeMap::from([("rust", rust), ("c", c()), ("c++", c_plus_plus()), ("python", python())])
 }
 

@@ -87,7 +87,9 @@ fn the_library_exports_the_listed_symbols_and_no_others() {
     });
     let manager = scripted("connection_manager.map");
     let native = scripted("../capi/pagewire.map");
-    assert_eq!(found, listed().into_iter().chain(before).chain(manager).chain(native).collect());
+    let experimental = scripted("../capi/experimental.map");
+    let expected = listed().into_iter().chain(before).chain(manager).chain(native).chain(experimental);
+    assert_eq!(found, expected.collect());
 }
 
 /// A program that is linked with librdmacm is told once that there is none yet, and each function refuses as it documents.

@@ -11,7 +11,7 @@ puts and gets::
     last = remote[1023]                              # a get
     await remote.put(10, table[:10])                 # in a coroutine; .wait() elsewhere
 
-No call holds the GIL while it waits.
+No call holds the GIL while it waits. `pagewire.experimental` has what may change with any release.
 """
 
 from ._access import Access, AccessKind, AccessLog, Attributes, Counts, Faults, Pages, Serving
@@ -34,8 +34,7 @@ from ._applications import (
 from ._batch import Batch, BatchAddress, BatchCounts, BatchedPut, Batches
 from ._built_in import BuiltIns, Chain, ChainAddress, Outcome, Place, RemoteBuiltIns
 from ._conditional import HeldWrite, ConditionalRequest, Peer
-from ._errors import BoundsError, ConflictError, Error, ErrorCode, PeerLostError, TimeoutError
-from ._global import GlobalCounts, GlobalMemory
+from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._library import library_path, version
 from ._mapped_file import MappedFile
 from ._node import Node, Signal, HeapUsage, heap_statistics, is_registered, purge_heap, retain_heap
@@ -44,9 +43,7 @@ from ._parity import Parity, ParityMember, Rebuilt
 from ._part import Part
 from ._remote import Remote
 from ._source import Source
-from ._stream import Listener, Stream
 from ._token import Token
-from ._transactions import Cell, TransactionStore, TransactionStoreToken, Transaction, TransactionClient
 from ._waits import Wish, signal_wait_all, signal_wait_any, signal_wait_some, wait_all, wait_any, wait_some
 
 __all__ = [
@@ -64,21 +61,16 @@ __all__ = [
     "Batches",
     "BoundsError",
     "BuiltIns",
-    "Cell",
     "Chain",
     "ChainAddress",
     "Checkpoint",
-    "ConflictError",
     "Counts",
     "Durable",
     "Error",
     "ErrorCode",
     "Faults",
-    "GlobalCounts",
-    "GlobalMemory",
     "HashTable",
     "HeldWrite",
-    "Listener",
     "LocalWrites",
     "LoggedProcess",
     "MappedFile",
@@ -103,14 +95,9 @@ __all__ = [
     "Signal",
     "Source",
     "HeapUsage",
-    "TransactionStore",
-    "TransactionStoreToken",
-    "Stream",
     "Ticket",
     "TimeoutError",
     "Token",
-    "Transaction",
-    "TransactionClient",
     "Volume",
     "VolumeTicket",
     "Wish",

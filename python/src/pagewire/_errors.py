@@ -41,12 +41,8 @@ class PeerLostError(Error, ConnectionError):
     """The peer is gone, or cannot be reached. Whether an operation was done there is not known."""
 
 
-class ConflictError(Error):
-    """Another transaction has won, and nothing of this one was done: start it again."""
-
-
-_CLASSES = {
-    lib.PW_CONFLICT: ConflictError,
+#: By code, those of errors that have a class of their own.
+CLASSES: dict[int, type[Error]] = {
     lib.PW_BOUNDS: BoundsError,
     lib.PW_TIMEOUT: TimeoutError,
     lib.PW_PEER_LOST: PeerLostError,
@@ -57,7 +53,7 @@ _CLASSES = {
 def last_error(code: int) -> Error:
     """The error of the call of this thread that has just given this code."""
     sentence = ffi.string(lib.pw_error_message_for(lib.PW_PYTHON)).decode(errors="replace")
-    return _CLASSES.get(code, Error)(code, sentence)
+    return CLASSES.get(code, Error)(code, sentence)
 
 
 def check(code: int) -> None:

@@ -12,14 +12,13 @@ from typing import Any, Iterable, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from . import _access, _conditional, _stream
+from . import _access, _conditional
 from ._access import AccessLog, Faults, Pages
 from ._applications import AccessStatistics, Checkpoint, Durable, HashTable, LoggedProcess, Scheme
 from ._batch import Batch, Batches, PutHandler
 from ._built_in import BuiltIns, RemoteBuiltIns
 from ._conditional import HeldWrite, ConditionalRequest, Peer, in_thread, peer_by
 from ._errors import TimeoutError, check, last_error, silent_in_child
-from ._global import GlobalMemory
 from ._integers import count, number as number_of, unsigned
 from ._integers import index as index_of
 from ._library import HEADER, ffi, lib
@@ -30,10 +29,8 @@ from ._part import Part, colour_of, gather
 from ._process import ProcessObject
 from ._remote import Remote, address_of
 from ._source import Source, find_source
-from ._stream import Listener, Stream
 from ._timeouts import in_slices, nanoseconds
 from ._token import Token, c_token
-from ._transactions import TransactionStore, TransactionClient
 from ._uses import Uses
 from ._waits import Wish, comparison_of
 
@@ -355,31 +352,6 @@ class Node(ProcessObject):
         """Joins in the place of a member that died, and rebuilds its checkpoint of the last round that all have. others: the tokens (ParityMember.token()) of all other
         members, in any order."""
         return ParityMember._rebuild(self, token, member, others)
-
-    def global_memory(self, pages_each: int) -> GlobalMemory:
-        """Experimental. Makes memory that all processes of the job load and store, each of which calls this with the same number of pages of 4,096 bytes, and is
-        the home of so many."""
-        return GlobalMemory(self, pages_each)
-
-    def listen(self, buffer: int = _stream.BUFFER) -> Listener:
-        """Experimental. Makes a listener, to which any process that has its token connects. buffer: bytes that the peers of its streams may be ahead of this process."""
-        return Listener(self, buffer)
-
-    def connect(self, token: bytes, buffer: int = _stream.BUFFER, timeout: float | None = None) -> Stream:
-        """Experimental. Asks a listener for a stream, and waits until it has accepted. buffer: bytes that the peer may be ahead of this process. timeout: seconds.
-
-        Raises TimeoutError. Raises PeerLostError: the listener is closed, or its process is gone.
-        """
-        return Stream._connect(self, token, buffer, timeout)
-
-    def transaction_store(self, cells: int, value_bytes: int, journal: str | os.PathLike[str] | None = None) -> TransactionStore:
-        """Experimental. Makes a store of cells for transactions, each of which has a value of `value_bytes` bytes: a multiple of 8, 4,096 at most. journal: the file in which what is committed
-        survives the death of the process."""
-        return TransactionStore(self, cells, value_bytes, journal)
-
-    def transactions(self, tokens: Iterable[bytes]) -> TransactionClient:
-        """Experimental. Connects to stores, by the tokens of all of them in the order that all have."""
-        return TransactionClient(self, tokens)
 
     def _memory_of(self, memory: Token | NDArray[Any]) -> NDArray[Any]:
         """The array that a token of this node names, or that is given."""

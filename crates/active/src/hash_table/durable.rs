@@ -252,7 +252,7 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 }
 
 /// The file of the owner of a volume, as another process sees it, which has the volume mapped.
-pub(super) struct Owner {
+pub(super) struct OwnerFile {
     words: OwnerWords,
     incarnation: u64,
     path: PathBuf,
@@ -290,9 +290,9 @@ impl OwnerWords {
     }
 }
 
-impl Owner {
+impl OwnerFile {
     /// Opens the file that the ticket of the owner names.
-    pub fn open(files: Files, ticket: OwnerTicket) -> Result<Owner> {
+    pub fn open(files: Files, ticket: OwnerTicket) -> Result<OwnerFile> {
         let path = files.path("owner");
         let (file, words) = OwnerWords::open(&path).map_err(failed("cannot open", &path))?;
         let of_file = file.metadata().map_err(failed("cannot read", &path))?;
@@ -300,7 +300,7 @@ impl Owner {
             let why = "the owner of the volume names another file: all processes of a host name one folder, or all take `Scheme::Handler`";
             return Err(failed("cannot use", &path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        let owner = Owner { words, incarnation: ticket.incarnation, path, files };
+        let owner = OwnerFile { words, incarnation: ticket.incarnation, path, files };
         owner.check()?;
         Ok(owner)
     }
@@ -354,7 +354,7 @@ impl LogWriter {
 
     /// Appends changes, all or none. `owner`: who may have been replaced since; `None`: this process is it.
     #[inline]
-    pub fn append(&mut self, changes: &[Change<'_>], owner: Option<&Owner>) -> Result<Appended> {
+    pub fn append(&mut self, changes: &[Change<'_>], owner: Option<&OwnerFile>) -> Result<Appended> {
         self.records.clear();
         log_file::write_records(changes, &mut self.records);
         self.append_records(0, owner)
@@ -362,7 +362,7 @@ impl LogWriter {
 
     /// Appends the records that were made, and keeps so many words behind them.
     #[inline]
-    fn append_records(&mut self, kept: usize, owner: Option<&Owner>) -> Result<Appended> {
+    fn append_records(&mut self, kept: usize, owner: Option<&OwnerFile>) -> Result<Appended> {
         let words = self.records.len() + kept;
         if !self.segment.as_ref().is_some_and(|segment| segment.has_space(words))
             && self.begin_segment(words, owner)? == Appended::Full
@@ -376,7 +376,7 @@ impl LogWriter {
     }
 
     #[cold]
-    fn begin_segment(&mut self, words: usize, owner: Option<&Owner>) -> Result<Appended> {
+    fn begin_segment(&mut self, words: usize, owner: Option<&OwnerFile>) -> Result<Appended> {
         static SEGMENTS: AtomicU64 = AtomicU64::new(0);
         let most = usize::try_from(self.files.durability.log_bytes).unwrap_or(SEGMENT).min(SEGMENT);
         let bytes = most.max(words * 8);
@@ -391,7 +391,7 @@ impl LogWriter {
             }
         };
         // Who has taken the volume over before this may not have seen the file.
-        owner.map_or(Ok(()), Owner::check)?;
+        owner.map_or(Ok(()), OwnerFile::check)?;
         self.bytes += bytes as u64;
         self.segment = Some(segment);
         self.has_begun = true;
@@ -403,7 +403,7 @@ impl LogWriter {
 pub(super) struct LoggedSwap<'l> {
     pub log: &'l mut LogWriter,
     /// As in [`LogWriter::append`].
-    pub owner: Option<&'l Owner>,
+    pub owner: Option<&'l OwnerFile>,
 }
 
 impl SwapRecord for LoggedSwap<'_> {

@@ -1,6 +1,6 @@
 //! The volume of another process: where it is, and how it is changed.
 
-use super::durable::{self, Appended, Change, Files, LogWriter, LoggedSwap, Owner};
+use super::durable::{self, Appended, Change, Files, LogWriter, LoggedSwap, OwnerFile};
 use super::elements::Part;
 use super::messages::{self, Answer, MAX_KEYS, Reply};
 use super::own::{ANSWER, COUNT, FAILED_CHECKPOINTS, GENERATION, OwnVolume, POINTER, REFUSED, TOKEN};
@@ -46,7 +46,7 @@ pub(super) struct Member {
     /// Held by a flush, so that none succeeds while another one finds that a message was lost.
     flushing: Mutex<()>,
     /// The table is durable, and this process has the volume mapped, so that it logs what it changes.
-    owner: Option<Owner>,
+    owner: Option<OwnerFile>,
     is_durable: bool,
 }
 
@@ -97,7 +97,7 @@ impl Member {
             return Err(not_durable("all its members join it as a durable one, or none"));
         }
         let owner = match (files, ticket.owner) {
-            (Some(files), Some(owner)) if volume.region.is_mapped() => Some(Owner::open(files, owner)?),
+            (Some(files), Some(owner)) if volume.region.is_mapped() => Some(OwnerFile::open(files, owner)?),
             _ => None,
         };
         let is_mapped = scheme == Scheme::Nearest && volume.region.is_mapped();
@@ -451,7 +451,7 @@ impl RemoteVolume {
     }
 
     /// Makes changes behind their records. `None`: nothing was done.
-    fn change(&self, changes: &[Change<'_>], owner: Option<&Owner>) -> Option<Result<Changed>> {
+    fn change(&self, changes: &[Change<'_>], owner: Option<&OwnerFile>) -> Option<Result<Changed>> {
         let log = self.log.as_ref()?;
         self.region.with_words(|words| {
             let mut log = log.lock();
@@ -463,7 +463,7 @@ impl RemoteVolume {
     }
 
     /// Makes a swap. `None`: nothing was done.
-    fn swap(&self, swap: &Swap<'_>, owner: Option<&Owner>) -> Option<Result<Swapped>> {
+    fn swap(&self, swap: &Swap<'_>, owner: Option<&OwnerFile>) -> Option<Result<Swapped>> {
         self.region.with_words(|words| match &self.log {
             Some(log) => {
                 let mut logged = LoggedSwap { log: &mut log.lock(), owner };

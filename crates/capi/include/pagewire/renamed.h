@@ -26,17 +26,6 @@
 #define pw_counting_sources pw_access_statistics_sources
 #define pw_counting_export pw_access_statistics_export
 #define pw_statistics pw_heap_usage
-#define pw_store pw_transaction_store
-#define pw_store_options pw_transaction_store_options
-#define pw_store_token pw_transaction_store_token
-#define pw_store_make pw_transaction_store_make
-#define pw_store_export pw_transaction_store_export
-#define pw_store_serve pw_transaction_store_serve
-#define pw_store_replace pw_transaction_store_replace
-#define pw_store_cell pw_transaction_store_cell
-#define pw_store_check pw_transaction_store_check
-#define pw_store_free pw_transaction_store_free
-#define PW_STORE_TOKEN_SIZE PW_TRANSACTION_STORE_TOKEN_SIZE
 #define pw_open_write pw_conditional_write
 #define pw_open_read pw_conditional_read
 #define pw_release pw_accept_conditional_write

@@ -2,7 +2,7 @@
  * Calls in a random order with random arguments: calls SEED CALLS [SECONDS] (SECONDS: as many as fit into the time).
  *
  * What a caller may get wrong (NULL, freed and wrong pointers to objects, sizes, offsets, tokens, enumerations, memory that cannot be
- * accessed) gets a code and a sentence, and harms nothing. What pagewire.h says that no caller may do is not done: places for results that
+ * accessed) gets a code and a sentence, and harms nothing. What the headers say that no caller may do is not done: places for results that
  * are no memory, buffers that are changed while an operation has them, waits that nothing ends.
  */
 #include "calls/applications.h"

@@ -5,6 +5,7 @@
  * forked: a job of any size. Each of its processes forks; barriers and gathers of the parents stay right.
  */
 #include <pagewire.h>
+#include <pagewire_experimental.h>
 #include <pagewire_verbs.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* An object of each kind that pagewire.h and pagewire_verbs.h have, in a process that will fork. */
+/* An object of each kind that pagewire.h, pagewire_experimental.h and pagewire_verbs.h have, in a process that will fork. */
 #ifndef FORKED_OBJECTS_H
 #define FORKED_OBJECTS_H
 

@@ -1,5 +1,6 @@
 /* Global memory between the processes of a job: plain loads and stores, handlers at the home, dirty pages, and calls that are refused. It prints "none" where the kernel has no such memory. */
 #include "expect.h"
+#include <pagewire_experimental.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Names from before the first release: a program that uses them still compiles and runs (pagewire/renamed.h). */
+/* Names from before the first release: a program that uses them still compiles and runs (pagewire/renamed.h, pagewire/experimental/renamed.h). */
 #include "expect.h"
+#include <pagewire_experimental.h>
 
 int main(void)
 {

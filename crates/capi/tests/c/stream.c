@@ -1,5 +1,6 @@
 /* Streams between the processes of a job: process 0 listens, and gives back what the others send. Calls that are refused. */
 #include "expect.h"
+#include <pagewire_experimental.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,8 @@ int main(void)
         EXPECT(PW_OK, pw_listener_close(listener));
         ask(node, &token);
     }
+    /* Process 0 stays until the others have found its listener closed. */
+    EXPECT(PW_OK, pw_barrier(node));
     EXPECT(PW_OK, pw_stream_close(NULL));
     EXPECT(PW_OK, pw_listener_close(NULL));
     EXPECT(PW_OK, pw_node_leave(node));

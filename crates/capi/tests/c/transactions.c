@@ -1,5 +1,6 @@
 /* Transactions: clients of several threads move money between two stores, who loses a conflict is told, a journal brings back what was committed, and calls that are refused. */
 #include "expect.h"
+#include <pagewire_experimental.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -9,6 +9,10 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
+/// The headers whose calls a child makes.
+const HEADERS: [&str; 3] =
+    ["include/pagewire.h", "include/pagewire_experimental.h", "include/pagewire_verbs.h"];
+
 /// A declaration of a header.
 struct Call {
     result: String,
@@ -34,7 +38,7 @@ fn code(header: &str) -> String {
 
 /// The declarations of functions `pw_*`.
 fn calls() -> Vec<Call> {
-    let code = code(&read("include/pagewire.h")) + &code(&read("include/pagewire_verbs.h"));
+    let code = HEADERS.map(|header| code(&read(header))).concat();
     let of_one = |statement: &str| {
         let statement = statement.split('}').next_back()?.split_whitespace().collect::<Vec<_>>().join(" ");
         let (head, arguments) = statement.split_once('(')?;
@@ -59,14 +63,14 @@ fn calls() -> Vec<Call> {
 
 /// The names that the shared object exports.
 fn exported() -> BTreeSet<String> {
-    let map = read("pagewire.map");
+    let map = read("pagewire.map") + &read("experimental.map");
     let names = map.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
     names.filter(|name| name.starts_with("pw_")).map(str::to_owned).collect()
 }
 
 /// Types of pointers that C programs hold, and get of calls.
 fn object_types() -> BTreeSet<String> {
-    let code = code(&read("include/pagewire.h"));
+    let code = code(&read("include/pagewire.h")) + &code(&read("include/pagewire_experimental.h"));
     let of_one = |statement: &str| {
         let words: Vec<_> = statement.split_whitespace().collect();
         match words[..] {

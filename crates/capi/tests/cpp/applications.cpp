@@ -1,4 +1,4 @@
-// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity, global memory, streams, transactions.
+// Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity.
 #include <pagewire.hpp>
 
 #include <cstdio>
@@ -230,119 +230,6 @@ static void parities(pw::node &keeper)
     REQUIRE(refused([&] { (void)node.join_parity(first.token(), 0); }) == PW_TOKEN);
 }
 
-static void global_memories(pw::node &node)
-{
-    try {
-        auto memory = node.make_global_memory(2);
-        auto moved = std::move(memory);
-        std::size_t calls = 0;
-        moved.on_access([&](const pw::page_access &access) {
-            REQUIRE(access.first_word % PW_GLOBAL_PAGE_WORDS == 0 && access.by == 0 && access.is_alone);
-            access.content[5] = 50;
-            calls++;
-        });
-        auto words = moved.words();
-        words[0].fetch_add(3);
-        REQUIRE(words[0] == 3 && words[5] == 50 && words[512 + 5] == 50 && calls >= 2);
-        REQUIRE(moved.home(0) == (std::pair<std::size_t, std::size_t>{0, 1024}));
-        auto dirty = moved.take_dirty();
-        REQUIRE(!dirty.empty() && dirty[0] == 0);
-        REQUIRE(moved.counts().faults >= 2 && moved.lost().empty());
-        REQUIRE(refused([&] { moved.home(1); }) == PW_ARGUMENT);
-        REQUIRE(refused([&] { memory.words(); }) == PW_ARGUMENT);
-        REQUIRE(refused([&] { (void)node.make_global_memory(0); }) == PW_LIMIT);
-        moved.leave();
-        REQUIRE(refused([&] { moved.counts(); }) == PW_ARGUMENT);
-        pw_error code = PW_OK;
-        auto large = node.make_global_memory(1100);
-        /* By its own handler it is not ended. */
-        large.on_access([&](const pw::page_access &) { code = refused([&] { large.leave(); }); });
-        /* More than are taken at once, and all may still be stored to. */
-        for (std::size_t page = 0; page < 1100; page++)
-            large.words()[page * PW_GLOBAL_PAGE_WORDS].store(1);
-        auto all = large.take_dirty();
-        REQUIRE(all.size() == 1100 && all.back() == 1099 * PW_GLOBAL_PAGE_WORDS);
-        REQUIRE(code == PW_IN_HANDLER);
-    } catch (const pw::error &error) {
-        if (error.code() != PW_SYSTEM)
-            throw;
-        std::fprintf(stderr, "not checked: global memory: %s\n", error.what());
-    }
-}
-
-static void streams(pw::node &node)
-{
-    using namespace std::chrono_literals;
-    auto listener = node.listen(8192);
-    auto token = listener.token();
-    REQUIRE(refused([&] { (void)listener.accept(1ms); }) == PW_TIMEOUT);
-    REQUIRE(refused([&] { (void)node.connect(token, 8192, 1ms); }) == PW_TIMEOUT);
-    std::thread asks([&] {
-        auto own = pw::node::alone();
-        auto stream = own.connect(token);
-        stream.send("hello");
-        stream.shutdown();
-        char found[16];
-        REQUIRE(stream.receive(found, sizeof found) == 5 && std::string_view(found, 5) == "HELLO");
-        REQUIRE(stream.receive(found, sizeof found) == 0);
-        REQUIRE(refused([&] { stream.send("more"); }) == PW_STREAM);
-    });
-    {
-        auto stream = listener.accept(10s);
-        char found[16];
-        REQUIRE(stream.receive(found, sizeof found, 10s) == 5 && stream.receive(found, sizeof found) == 0);
-        stream.send("HELLO");
-        stream.flush();
-        REQUIRE(stream.send_within("", 0s) == 0);
-    }
-    asks.join();
-    REQUIRE(refused([&] { (void)node.listen(1); }) == PW_ARGUMENT);
-}
-
-static void transactions(pw::node &node)
-{
-    std::vector<pw::node> owners;
-    std::vector<pw::transaction_store> stores;
-    std::vector<pw::transaction_store_token> tokens;
-    for (int at = 0; at < 2; at++) {
-        owners.push_back(pw::node::alone());
-        stores.push_back(owners[at].make_transaction_store(4, 8));
-        tokens.push_back(stores[at].token());
-    }
-    REQUIRE(refused([&] { stores[0].held(); }) == PW_ARGUMENT);
-    for (std::size_t at = 0; at < 2; at++)
-        stores[at].serve(at, tokens);
-    auto transfer = [](pw::transaction &of) {
-        of.put(0, 3, of.get<std::int64_t>(0, 3) - 1);
-        of.put(1, 2, of.get<std::int64_t>(1, 2) + 1);
-    };
-    auto client = node.open_stores(tokens);
-    std::thread other([&] {
-        auto own = pw::node::alone();
-        auto moves = own.open_stores(tokens);
-        for (int time = 0; time < 40; time++)
-            moves.run(transfer);
-    });
-    for (int time = 0; time < 40; time++)
-        client.run(transfer);
-    other.join();
-    REQUIRE(stores[0].cell<std::int64_t>(3) == -80 && stores[1].cell<std::int64_t>(2) == 80);
-    REQUIRE(refused([&] { client.run([](pw::transaction &of) { of.get<std::int32_t>(0, 3); }); }) == PW_ARGUMENT);
-    REQUIRE(refused([&] { client.try_once([](pw::transaction &of) { of.put(0, 4, std::int64_t{1}); }); }) == PW_ARGUMENT);
-    bool was_given_up = false;
-    try {
-        client.run([&](pw::transaction &of) {
-            of.put(0, 0, std::int64_t{1});
-            throw std::runtime_error("not at all");
-        });
-    } catch (const std::runtime_error &) {
-        was_given_up = true;
-    }
-    REQUIRE(was_given_up && stores[0].cell<std::int64_t>(0) == 0);
-    REQUIRE(refused([&] { (void)node.make_transaction_store(4, 9); }) == PW_ARGUMENT);
-    stores.clear();
-}
-
 int main(int, char **argv)
 {
     auto node = pw::node::alone();
@@ -361,7 +248,4 @@ int main(int, char **argv)
     chains(node);
     batches(node);
     parities(node);
-    global_memories(node);
-    streams(node);
-    transactions(node);
 }

@@ -3,6 +3,7 @@
 #define CALLS_ARGUMENTS_H
 
 #include <pagewire.h>
+#include <pagewire_experimental.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
