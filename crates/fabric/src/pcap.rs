@@ -11,7 +11,7 @@ use crate::udp::Arrival;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_wire::Icrc;
-use pagewire_wire::datagram::Network;
+use pagewire_wire::datagram::NetworkHeader;
 use pagewire_wire::etherparse::UdpHeader;
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -121,7 +121,7 @@ impl Capture {
         self.add(network, arrival.source_port, port, bytes);
     }
 
-    fn add(&self, network: Option<Network>, source_port: u16, port: u16, bytes: &[u8]) {
+    fn add(&self, network: Option<NetworkHeader>, source_port: u16, port: u16, bytes: &[u8]) {
         let Some(network) = network else { return };
         let mut record = vec![0; RECORD + HEADERS + bytes.len()];
         let at = RECORD + network.header_len() + UdpHeader::LEN;
@@ -202,9 +202,9 @@ fn headers(
     traffic_class: u8,
     hop_limit: u8,
     identification: u16,
-) -> Option<Network> {
-    let mut network = Network::between(source, destination, traffic_class, hop_limit)?;
-    if let Network::Ipv4(header) = &mut network {
+) -> Option<NetworkHeader> {
+    let mut network = NetworkHeader::between(source, destination, traffic_class, hop_limit)?;
+    if let NetworkHeader::Ipv4(header) = &mut network {
         header.identification = identification;
     }
     Some(network)

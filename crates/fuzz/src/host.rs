@@ -12,7 +12,7 @@ use pagewire_iommu::Rights;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairType, State};
 use pagewire_nic::{Nic, Options, QueuePairInit, SharedReceiveInit, Unwatched};
 use pagewire_sim::{Faults, SimFabric, World};
-use pagewire_wire::{Header, Opcode, Operation, Transport};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation, Transport};
 use program::End;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ const LINK: Faults = Faults {
 
 /// A packet that the NIC under attack sent to its peer.
 pub struct Heard {
-    pub header: Header,
+    pub header: PacketHeader,
     pub payload: usize,
 }
 
@@ -210,7 +210,7 @@ impl Host {
 
     /// What a packet that comes from a connection's peer may change.
     fn note(&mut self, source: IpAddr, bytes: &[u8]) {
-        let Ok((header, _)) = Header::parse(bytes) else { return };
+        let Ok((header, _)) = PacketHeader::parse(bytes) else { return };
         let ends = self.program.ends.iter().enumerate();
         let (rc, uc) =
             (header.bth.opcode.transport() == Transport::Rc, header.bth.opcode.transport() == Transport::Uc);
@@ -223,7 +223,7 @@ impl Host {
         };
         let access = end.access;
         if let Some(reth) = header.reth {
-            let write = header.bth.opcode.operation() != Some(Operation::ReadRequest);
+            let write = header.bth.opcode.operation() != Some(PacketOperation::ReadRequest);
             if write && access.contains(Rights::REMOTE_WRITE) {
                 self.memory.grant(
                     index,
@@ -279,17 +279,17 @@ impl Host {
         while self.peer.receive(1024, &mut |datagrams| {
             for datagram in datagrams {
                 *answers += 1;
-                let (header, at) = Header::parse(datagram.bytes).expect("a NIC sends packets");
+                let (header, at) = PacketHeader::parse(datagram.bytes).expect("a NIC sends packets");
                 *answered.entry(header.bth.opcode).or_default() += 1;
                 let payload = &datagram.bytes[at..];
                 let operation = header.bth.opcode.operation();
                 if matches!(
                     operation,
                     Some(
-                        Operation::ReadResponseFirst
-                            | Operation::ReadResponseMiddle
-                            | Operation::ReadResponseLast
-                            | Operation::ReadResponseOnly
+                        PacketOperation::ReadResponseFirst
+                            | PacketOperation::ReadResponseMiddle
+                            | PacketOperation::ReadResponseLast
+                            | PacketOperation::ReadResponseOnly
                     )
                 ) {
                     Memory::check_disclosed(payload);

@@ -17,7 +17,7 @@ use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, RING_ACKS, emit_reference};
 use pagewire_sim::{CrashPoint, Faults, SimWords, World};
 use pagewire_transport::RemoteAddress;
-use pagewire_wire::{Bth, Deth, Extensions, Header, Opcode, Reth};
+use pagewire_wire::{Bth, Deth, Extensions, Opcode, PacketHeader, Reth};
 use party::{AREA, Area, PAGES, Party, QUEUE_KEY, Wish};
 
 /// What no engine writes.
@@ -439,7 +439,7 @@ fn wish(input: &mut Unstructured<'_>, to: &Party) -> Result<Wish> {
 }
 
 /// Headers of a packet to the victim.
-fn packet(input: &mut Unstructured<'_>, victim: &Party) -> Result<Header> {
+fn packet(input: &mut Unstructured<'_>, victim: &Party) -> Result<PacketHeader> {
     let index = input.choose_index(victim.queue_pairs.len())?;
     let service = [0x00, 0x00, 0x20, 0x60, 0x00][index];
     let opcode = if input.ratio(7, 8)? {
@@ -449,7 +449,7 @@ fn packet(input: &mut Unstructured<'_>, victim: &Party) -> Result<Header> {
     };
     let opcode = if opcode.extensions().is_some() { opcode } else { Opcode(service | 4) };
     let extensions = opcode.extensions().unwrap_or(Extensions::empty());
-    let mut header = Header::new(Bth {
+    let mut header = PacketHeader::new(Bth {
         acknowledge: input.arbitrary()?,
         ..Bth::new(
             opcode,

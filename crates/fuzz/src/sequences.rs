@@ -7,8 +7,8 @@ use crate::host::{Heard, Host, MTU, QUEUE_KEY, Target, Wish};
 use arbitrary::{Result, Unstructured};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Header, Hello, Hold, HoldFlags, Opcode, Operation,
-    Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, packet,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Hello, Hold, HoldFlags, Opcode, PacketHeader,
+    PacketOperation, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, packet,
 };
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ const LONGEST: usize = 1100;
 /// A request of the host under attack that waits for its answer.
 struct Request {
     psn: u32,
-    operation: Operation,
+    operation: PacketOperation,
     /// Bytes that a READ asks for.
     length: u32,
     /// Of these, answered.
@@ -150,7 +150,7 @@ impl Attacker {
         let known = &mut self.known[index];
         let psn = header.bth.psn;
         match header.bth.opcode.operation() {
-            Some(Operation::Acknowledge) => {
+            Some(PacketOperation::Acknowledge) => {
                 if let Some(Aeth { syndrome: Syndrome::Nak(_) | Syndrome::ReceiverNotReady { .. }, .. }) =
                     header.aeth
                 {
@@ -159,13 +159,13 @@ impl Attacker {
                 }
             }
             Some(
-                operation @ (Operation::ReadRequest
-                | Operation::CompareSwap
-                | Operation::FetchAdd
-                | Operation::SendLast
-                | Operation::SendOnly
-                | Operation::WriteLast
-                | Operation::WriteOnly),
+                operation @ (PacketOperation::ReadRequest
+                | PacketOperation::CompareSwap
+                | PacketOperation::FetchAdd
+                | PacketOperation::SendLast
+                | PacketOperation::SendOnly
+                | PacketOperation::WriteLast
+                | PacketOperation::WriteOnly),
             ) => {
                 known.newest = psn;
                 if known.requests.len() < REQUESTS {
@@ -214,13 +214,13 @@ impl Attacker {
         Ok(())
     }
 
-    fn header(&self, opcode: Opcode, index: usize, psn: u32) -> Header {
-        Header::new(Bth::new(opcode, self.known[index].number, psn & PSN_MASK))
+    fn header(&self, opcode: Opcode, index: usize, psn: u32) -> PacketHeader {
+        PacketHeader::new(Bth::new(opcode, self.known[index].number, psn & PSN_MASK))
     }
 
     /// A request: mostly the next of a message, or the first of a new one.
     fn request(&mut self, input: &mut Unstructured<'_>, index: usize, host: &Host) -> Result<Vec<u8>> {
-        use Operation::*;
+        use PacketOperation::*;
         let mtu = MTU.bytes();
         let known = &self.known[index];
         let kind = known.kind;
@@ -308,7 +308,7 @@ impl Attacker {
 
     /// A response or an acknowledgement, mostly to a request that the host has made.
     fn response(&mut self, input: &mut Unstructured<'_>, index: usize) -> Result<Vec<u8>> {
-        use Operation::*;
+        use PacketOperation::*;
         let mtu = MTU.bytes();
         let known = &mut self.known[index];
         let mut psn = known.newest;
@@ -439,7 +439,7 @@ fn stranger(input: &mut Unstructured<'_>, host: &Host) -> Result<IpAddr> {
 
 /// Fills in the extended headers that an opcode has.
 fn fill(
-    header: &mut Header,
+    header: &mut PacketHeader,
     extensions: Extensions,
     input: &mut Unstructured<'_>,
     (address, key, length): (u64, u32, u32),
@@ -478,7 +478,7 @@ fn fill(
 }
 
 /// The packet from BTH to padding.
-fn built(header: Header, payload: &[u8]) -> Vec<u8> {
+fn built(header: PacketHeader, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; packet::len(&header, payload.len()) - packet::ICRC_LEN];
     bytes[header.len()..][..payload.len()].copy_from_slice(payload);
     packet::emit_without_icrc(&header, payload.len(), &mut bytes);
@@ -486,8 +486,8 @@ fn built(header: Header, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A BTH, and whatever behind it: for opcodes that have no format.
-fn raw(header: &Header, rest: &[u8]) -> Vec<u8> {
-    let plain = Header::new(Bth { opcode: Opcode(0), ..header.bth });
+fn raw(header: &PacketHeader, rest: &[u8]) -> Vec<u8> {
+    let plain = PacketHeader::new(Bth { opcode: Opcode(0), ..header.bth });
     let mut bytes = built(plain, rest);
     bytes[0] = header.bth.opcode.0;
     bytes
@@ -557,11 +557,11 @@ mod tests {
         }
         let answered = |opcode: Opcode| host.answered.get(&opcode).copied().unwrap_or(0);
         for opcode in [
-            Opcode(Operation::Acknowledge as u8),
-            Opcode(Operation::AtomicAcknowledge as u8),
-            Opcode(Operation::ReadResponseOnly as u8),
-            Opcode(Operation::ReadResponseMiddle as u8),
-            Opcode(Operation::WriteMiddle as u8),
+            Opcode(PacketOperation::Acknowledge as u8),
+            Opcode(PacketOperation::AtomicAcknowledge as u8),
+            Opcode(PacketOperation::ReadResponseOnly as u8),
+            Opcode(PacketOperation::ReadResponseMiddle as u8),
+            Opcode(PacketOperation::WriteMiddle as u8),
             Opcode::HELLO,
             Opcode::SELECTIVE_ACK,
         ] {

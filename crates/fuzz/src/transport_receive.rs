@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use pagewire_transport::*;
-use pagewire_wire::{Header, Opcode, VendorPacket};
+use pagewire_wire::{Opcode, PacketHeader, VendorPacket};
 
 const PSN: u32 = 0xff_fff8;
 
@@ -61,7 +61,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                 let length = input.int_in_range(0..=300)?;
                 let packet = input.bytes(length.min(input.len()))?;
                 *packets += 1;
-                let Ok((mut header, at)) = Header::parse(packet) else { continue };
+                let Ok((mut header, at)) = PacketHeader::parse(packet) else { continue };
                 // Near the PSNs that matter, most of the time.
                 if input.ratio(7, 8)? {
                     header.bth.psn = PSN.wrapping_add_signed(input.int_in_range(-4..=12)?) & 0xff_ffff;
@@ -172,7 +172,7 @@ impl Model {
 }
 
 impl PacketSink for Model {
-    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: Source, count: u32) -> Outcome<u32> {
         assert_eq!(header.bth.opcode.extensions(), Some(header.extensions()));
         if let Source::Work { length, .. } | Source::Remote { length, .. } = source {
             assert!(0 < length && length <= 256);
@@ -180,7 +180,7 @@ impl PacketSink for Model {
         self.sent += count;
         self.answer(count)
     }
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32> {
+    fn transmit_control(&mut self, header: &PacketHeader, body: &VendorPacket) -> Outcome<u32> {
         assert_eq!(header.bth.opcode, body.opcode());
         self.sent += 1;
         self.answer(1)

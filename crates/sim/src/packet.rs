@@ -4,7 +4,7 @@ use crate::notes::{Notes, Place};
 use crate::process::ProcessId;
 use pagewire_fabric::{Datagram, Route};
 use pagewire_wire::packet::{ICRC_LEN, seal};
-use pagewire_wire::{Header, Icrc, Opcode, Transport};
+use pagewire_wire::{Icrc, Opcode, PacketHeader, Transport};
 
 /// A datagram under way. The ICRC of a sound one is left out, since it would be right; one that is damaged has it, and the
 /// receiver looks at it.
@@ -65,7 +65,7 @@ impl SimDatagram {
 
 /// Writes down a packet that a process sends.
 pub fn note(notes: &Notes, at: u64, from: ProcessId, bytes: &[u8], fate: &str) {
-    if let Ok((header, length)) = Header::parse(bytes) {
+    if let Ok((header, length)) = PacketHeader::parse(bytes) {
         let (bth, payload) = (&header.bth, bytes.len() - length);
         let details = [
             header.reth.map(|reth| format!(", {reth:?}")),

@@ -1,6 +1,6 @@
 //! What RC and UC share: how a message is cut into packets, and how a refusal at this side is reported.
 
-use pagewire_wire::Operation as Code;
+use pagewire_wire::PacketOperation as Code;
 
 use crate::{Denial, Link, Source, Status, Work};
 

@@ -1,7 +1,7 @@
 //! Placing SENDs and WRITEs at a responder, as RC and UC share it. Packets run through the states of [`Placer::place`]. What a refusal
 //! means is RC's and UC's: a NAK, or silence.
 
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 
 use crate::message::{Kind, Place, denied_status};
 use crate::rc::ReceivedData;
@@ -60,7 +60,7 @@ pub(crate) struct Placer {
 
 /// Packets that are being placed: a burst as far as its packets go together, mostly one.
 struct Packets<'p> {
-    header: &'p Header,
+    header: &'p PacketHeader,
     place: Place,
     payload: Payload<'p>,
     /// Where their WRITE goes; `None`: they are of a SEND.
@@ -104,7 +104,7 @@ impl Placer {
     pub(crate) fn place<E: MemoryAccess + WorkQueues>(
         &mut self,
         part: (Kind, Place),
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         link: &Link,
         ops: &mut E,
@@ -121,7 +121,7 @@ impl Placer {
     fn check_sequence<'p>(
         &self,
         (kind, place): (Kind, Place),
-        header: &'p Header,
+        header: &'p PacketHeader,
         payload: Payload<'p>,
     ) -> Result<Packets<'p>, Stop> {
         let (remote, offset, length) = match (kind, place.is_start(), self.message, header.reth) {
@@ -272,7 +272,7 @@ impl Placer {
         &mut self,
         kind: ArrivalKind,
         length: u32,
-        header: &Header,
+        header: &PacketHeader,
         ops: &mut E,
     ) {
         (self.begun, self.received.received) = (false, true);

@@ -18,7 +18,7 @@ mod response;
 mod retry;
 mod scoreboard;
 
-use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation as Code, Transport, VendorPacket};
 
 use crate::{
     Disposition, DropCause, Event, FaultHandling, Link, MemoryAccess, Payload, ProtocolCounters, Psn, Reason,
@@ -165,12 +165,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn header(&self, code: Code, psn: crate::Psn) -> Header {
+    fn header(&self, code: Code, psn: crate::Psn) -> PacketHeader {
         self.header_of(Opcode::new(Transport::Rc, code), psn)
     }
 
-    fn header_of(&self, opcode: Opcode, psn: crate::Psn) -> Header {
-        Header::new(plain_bth(opcode, self.destination, self.partition, psn))
+    fn header_of(&self, opcode: Opcode, psn: crate::Psn) -> PacketHeader {
+        PacketHeader::new(plain_bth(opcode, self.destination, self.partition, psn))
     }
 
     /// Whether gaps are told by selective acknowledgements and filled one by one.
@@ -271,7 +271,7 @@ impl RcConnection {
     pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
@@ -358,7 +358,7 @@ impl RcConnection {
     #[cold]
     fn ask_while_refusing<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         ops: &mut E,
     ) -> Disposition {
         if !partitions_match(header.bth.partition, self.shared.partition) {
@@ -371,7 +371,7 @@ impl RcConnection {
     }
 
     /// The NAK that the connection repeats, if the peer is a Pagewire: for the caller to send to it when the connection is gone.
-    pub fn refusal_to_keep(&self) -> Option<Header> {
+    pub fn refusal_to_keep(&self) -> Option<PacketHeader> {
         let keeps = self.repeats_refusal() && self.shared.fills_gaps();
         if keeps { self.responder.refusal_header(&self.shared) } else { None }
     }
@@ -379,7 +379,11 @@ impl RcConnection {
     /// Takes a packet of the peer while the connection [repeats its refusal](Self::repeats_refusal), and answers it: READs and atomics that were
     /// executed before it, and the refusal, for its own PSN alone.
     #[cold]
-    pub fn answer_after_refusal<E: TransportOps>(&mut self, header: &Header, ops: &mut E) -> Disposition {
+    pub fn answer_after_refusal<E: TransportOps>(
+        &mut self,
+        header: &PacketHeader,
+        ops: &mut E,
+    ) -> Disposition {
         let is_request = matches!(kind_of(header.bth.opcode), Some(Kind::Request));
         if !is_request || !partitions_match(header.bth.partition, self.shared.partition) {
             return Disposition::Dropped(DropCause::WrongState);
@@ -419,7 +423,7 @@ impl RcConnection {
     }
 
     /// The acknowledgement that was owed when a request of this side's own ended the connection, for the caller to send.
-    pub fn last_acknowledgement(&mut self) -> Option<Header> {
+    pub fn last_acknowledgement(&mut self) -> Option<PacketHeader> {
         let owed = self.shared.state == State::Dead && self.responder.acknowledges_only();
         owed.then(|| self.responder.take_owed(&self.shared))
     }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 
 use crate::limits;
 
 /// A packet with its bytes.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    pub(crate) header: Header,
+    pub(crate) header: PacketHeader,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl ReorderBuffer {
     }
 
     /// Keeps a packet unless the buffer is full or has it.
-    pub(crate) fn insert(&mut self, index: u32, header: &Header, bytes: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, index: u32, header: &PacketHeader, bytes: &[u8]) -> bool {
         let index = index as usize;
         if index >= limits::KEPT_PACKETS || self.bytes + bytes.len() > limits::KEPT_BYTES {
             return false;

@@ -8,7 +8,7 @@
 //! How a packet that arrived ended is its [`Disposition`].
 
 use crate::Psn;
-use pagewire_wire::{Header, Nak, VendorPacket};
+use pagewire_wire::{Nak, PacketHeader, VendorPacket};
 
 /// Nanoseconds on a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -395,7 +395,7 @@ pub trait PacketSink {
     /// what follows (see [`Payload::Bytes`]; the bytes follow each other, too). Gives how many were sent, from the first on, at least
     /// one. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes of a work request cannot be read; `Denied(RemoteAccess |
     /// Operational)`: those of a READ response cannot.
-    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32>;
+    fn transmit(&mut self, header: &PacketHeader, source: Source, count: u32) -> Outcome<u32>;
 
     /// Whether what was transmitted last makes as much as leaves together: a good place to do other things before more is
     /// transmitted.
@@ -405,7 +405,7 @@ pub trait PacketSink {
 
     /// Sends one of Pagewire's own packets: `header` is a BTH alone with the opcode of `body`. Only called
     /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32>;
+    fn transmit_control(&mut self, header: &PacketHeader, body: &VendorPacket) -> Outcome<u32>;
 
     /// State of a lossless link; called when an acknowledgement is overdue, and before a UC connection that has sent
     /// packets goes direct again.

@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 
 use crate::reorder_buffer::ReorderBuffer;
 use meter::Meter;
-use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, Transport, VendorPacket};
+use pagewire_wire::{
+    Opcode, PacketHeader, PacketOperation as Code, Received, SelectiveAck, Transport, VendorPacket,
+};
 
 use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
 use crate::placing::{Placed, Placer, Stop};
@@ -129,7 +131,7 @@ impl UcConnection {
     pub fn receive<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
@@ -159,7 +161,7 @@ impl UcConnection {
         &mut self,
         now: Time,
         code: Code,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
@@ -205,7 +207,7 @@ impl UcConnection {
     fn take<E: MemoryAccess + WorkQueues>(
         &mut self,
         code: Code,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
@@ -239,7 +241,7 @@ impl UcConnection {
         &mut self,
         now: Time,
         psn: Psn,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
     ) -> Option<Disposition> {
         let standard = self.meter.peer_is_standard() || self.has_not_greeted(now);
@@ -353,7 +355,8 @@ impl UcConnection {
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
         // One that finds no room is made at the next turn.
-        if let Outcome::Done(_) = ops.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
+        if let Outcome::Done(_) =
+            ops.transmit_control(&PacketHeader::new(bth), &VendorPacket::SelectiveAck(report))
         {
             self.meter.reported();
         }
@@ -438,7 +441,7 @@ impl UcConnection {
             }
         };
         let opcode = Opcode::new(Transport::Uc, code);
-        let mut header = Header::new(plain_bth(opcode, self.destination, self.partition, self.next));
+        let mut header = PacketHeader::new(plain_bth(opcode, self.destination, self.partition, self.next));
         header.reth = reth.filter(|_| place.is_start());
         header.immediate = immediate.filter(|_| place.is_end());
         let reports = reth.is_none() || immediate.is_some();
@@ -458,7 +461,7 @@ impl UcConnection {
     fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
         code: Code,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Result<Placed, Stop> {

@@ -1,7 +1,7 @@
 //! Unreliable datagram (InfiniBand specification, volume 1, section 9.8.3): the header of a datagram,
 //! and whether one that arrived is taken. There is no state beyond the send queue's order.
 
-use pagewire_wire::{Deth, Header, Opcode, Operation as Code, Transport};
+use pagewire_wire::{Deth, Opcode, PacketHeader, PacketOperation as Code, Transport};
 
 use crate::{DropCause, Psn, partitions_match, plain_bth};
 
@@ -49,10 +49,10 @@ pub struct Accepted {
 
 /// The header of a datagram with this PSN. The PSN counts up by one a datagram; receivers do not
 /// look at it.
-pub fn header(settings: &UdSettings, psn: Psn, datagram: &Datagram) -> Header {
+pub fn header(settings: &UdSettings, psn: Psn, datagram: &Datagram) -> PacketHeader {
     let code = if datagram.immediate.is_some() { Code::SendOnlyImmediate } else { Code::SendOnly };
     let opcode = Opcode::new(Transport::Ud, code);
-    let mut header = Header::new(plain_bth(opcode, datagram.destination, settings.partition, psn));
+    let mut header = PacketHeader::new(plain_bth(opcode, datagram.destination, settings.partition, psn));
     header.bth.solicited = datagram.solicited;
     let own = datagram.queue_key & OWN_QUEUE_KEY != 0;
     let queue_key = if own { settings.queue_key } else { datagram.queue_key };
@@ -65,7 +65,7 @@ pub fn header(settings: &UdSettings, psn: Psn, datagram: &Datagram) -> Header {
 ///
 /// # Errors
 /// Why it is dropped.
-pub fn accept(settings: &UdSettings, header: &Header, length: u64) -> Result<Accepted, DropCause> {
+pub fn accept(settings: &UdSettings, header: &PacketHeader, length: u64) -> Result<Accepted, DropCause> {
     let opcode = header.bth.opcode;
     let send = matches!(opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate));
     let deth =

@@ -21,7 +21,7 @@ use pagewire_memory::{
     Unreached,
 };
 use pagewire_transport::{Atomic, Operation, Reason, RemoteAddress, Work};
-use pagewire_wire::{Bth, Header, Opcode, bth};
+use pagewire_wire::{Bth, Opcode, PacketHeader, bth};
 use std::sync::atomic::AtomicU64;
 
 /// What is moved, and which way.
@@ -442,7 +442,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// A HELLO without a body. False: there is no room now, and the next transfer tells it.
     #[cold]
     fn greet_over_ring(&self) -> bool {
-        let header = Header::new(Bth::new(Opcode::HELLO, self.peer, self.send_psn));
+        let header = PacketHeader::new(Bth::new(Opcode::HELLO, self.peer, self.send_psn));
         let mut bytes = [0; bth::LEN];
         header.emit(&mut bytes);
         self.channel.send(&self.services.fabric, Kind::Bytes, &bytes, &[], None)

@@ -12,7 +12,7 @@ use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
 use pagewire_paging::FaultCounts;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, Time};
-use pagewire_wire::{Header, Opcode, Operation, VendorPacket};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation, VendorPacket};
 
 /// What packets share that a thread takes one after the other while it holds their queue pair.
 pub(crate) struct BurstAccess<'n, F: Fabric> {
@@ -157,15 +157,15 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
     }
 
     /// Whether an unreliable message that finds no receive is kept a little longer.
-    pub(super) fn waits_for_receive(&mut self, header: &Header) -> bool {
+    pub(super) fn waits_for_receive(&mut self, header: &PacketHeader) -> bool {
         let takes = matches!(
             header.bth.opcode.operation(),
             Some(
-                Operation::SendFirst
-                    | Operation::SendOnly
-                    | Operation::SendOnlyImmediate
-                    | Operation::WriteLastImmediate
-                    | Operation::WriteOnlyImmediate
+                PacketOperation::SendFirst
+                    | PacketOperation::SendOnly
+                    | PacketOperation::SendOnlyImmediate
+                    | PacketOperation::WriteLastImmediate
+                    | PacketOperation::WriteOnlyImmediate
             )
         );
         if !takes {

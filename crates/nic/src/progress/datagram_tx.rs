@@ -22,7 +22,7 @@ use pagewire_memory::ApplicationMemory;
 use pagewire_transport::limits::PROGRESS_PACKETS;
 use pagewire_transport::{Operation, Psn, Reason, WorkId, ud};
 use pagewire_wire::bth::DEFAULT_PARTITION;
-use pagewire_wire::{Header, packet};
+use pagewire_wire::{PacketHeader, packet};
 use smallvec::SmallVec;
 
 /// Bytes in front of a datagram in its receive buffer.
@@ -30,7 +30,7 @@ pub(super) const GLOBAL_ROUTE: usize = 40;
 
 /// A datagram that is to be sent.
 struct Outgoing {
-    header: Header,
+    header: PacketHeader,
     data: KeptData,
     route: Route,
     peer: u32,
@@ -215,7 +215,7 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
     fn send_packet(
         &self,
         batch: &mut Option<F::Batch>,
-        header: &Header,
+        header: &PacketHeader,
         route: &Route,
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> bool,

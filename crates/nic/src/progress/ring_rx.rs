@@ -19,7 +19,7 @@ use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::lock::light_barrier;
 use pagewire_transport::{Disposition, DropCause, Payload, RcConnection, RemoteAddress, SendOnlyRequest};
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -346,7 +346,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             (Kind::Datagram, None) => (&[][..], None),
             _ => (headers, None),
         };
-        let header = Header::parse(headers).ok().map(|(header, _)| header);
+        let header = PacketHeader::parse(headers).ok().map(|(header, _)| header);
         let may = record.wants_ack && record.kind == Kind::Bytes;
         let whole = header.as_ref().filter(|_| may).and_then(SendOnlyRequest::of);
         if !whole.is_some_and(|send| self.execute_fast(&send, payload, pending_acks)) {
@@ -358,7 +358,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
     fn deliver_as_packet(
         &mut self,
         record: &RecordHeader,
-        header: Option<Header>,
+        header: Option<PacketHeader>,
         global_route: Option<[u8; 40]>,
         payload: &[u8],
         pending_acks: &mut PendingRingAcks,

@@ -17,7 +17,7 @@ use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
 use pagewire_transport::{Disposition, DropCause, Payload};
-use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, mad, reth};
+use pagewire_wire::{Error, Opcode, PacketHeader, PacketOperation, Transport, bth, mad, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -63,7 +63,7 @@ impl<F: Fabric> Nic<F> {
 impl<F: Fabric> Nic<F> {
     /// Repeats the refusal of a queue pair that the program has ended since. False: the packet does not ask for one.
     #[cold]
-    fn answer_for_ended(&self, header: &Header, source: IpAddr) -> bool {
+    fn answer_for_ended(&self, header: &PacketHeader, source: IpAddr) -> bool {
         let fabric = self.fabric();
         let Some((route, nak)) = self.services.tombstones.answer(header, source, fabric.now()) else {
             return false;
@@ -89,7 +89,7 @@ impl<F: Fabric> UdpRx<'_, F> {
 
     /// Takes a datagram and those of the burst that it begins; gives how many of those behind it.
     fn take_burst(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
-        let Ok((header, length)) = Header::parse(datagram.bytes) else { return self.drop_malformed() };
+        let Ok((header, length)) = PacketHeader::parse(datagram.bytes) else { return self.drop_malformed() };
         let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else {
             return self.drop_malformed();
         };
@@ -179,7 +179,7 @@ impl<F: Fabric> UdpRx<'_, F> {
 
 /// Answers a peer that asks again for what the queue pair has refused, and has ended with. False: the packet asks for nothing of that.
 #[cold]
-fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &Header, source: IpAddr) -> bool {
+fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &PacketHeader, source: IpAddr) -> bool {
     if !queue_pair.notes.repeats_refusal.load(Ordering::Acquire)
         || header.bth.opcode.transport() != Transport::Rc
     {
@@ -205,7 +205,7 @@ fn may_send_to(kind: QueuePairType, attributes: &Attributes, source: IpAddr) -> 
 }
 
 /// That of an RC acknowledgement, NAKs among them.
-pub(crate) const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, Operation::Acknowledge);
+pub(crate) const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, PacketOperation::Acknowledge);
 
 /// Requests that came together with an acknowledgement, which leaves behind them, as it is shorter. The program is to learn that
 /// its own request is done before it gets what may be the answer: so it does with adapters, whose acknowledgements come first.
@@ -224,7 +224,7 @@ fn acknowledged_requests<'a, 'd>(
 /// Adds the payloads, at this place, of the datagrams that make a burst with one that has this header: they come from the same peer, are
 /// as long, and are what [`RcConnection::receive`](pagewire_transport::RcConnection::receive) takes as a burst.
 fn add_burst<'d>(
-    header: &Header,
+    header: &PacketHeader,
     first: &Datagram<'d>,
     behind: &[Datagram<'d>],
     payload: Range<usize>,
@@ -232,8 +232,10 @@ fn add_burst<'d>(
 ) {
     let opcode = header.bth.opcode;
     let is_write_only = match opcode.operation() {
-        Some(Operation::SendMiddle | Operation::WriteMiddle | Operation::ReadResponseMiddle) => false,
-        Some(Operation::WriteOnly) => true,
+        Some(
+            PacketOperation::SendMiddle | PacketOperation::WriteMiddle | PacketOperation::ReadResponseMiddle,
+        ) => false,
+        Some(PacketOperation::WriteOnly) => true,
         _ => return,
     };
     if opcode.transport() != Transport::Rc || header.bth.acknowledge {
@@ -313,14 +315,14 @@ mod tests {
             bytes[..2].copy_from_slice(&[Opcode::new(Transport::Rc, operation).0, second]);
             bytes
         };
-        let well_formed = packet(Operation::SendOnly, 0);
+        let well_formed = packet(PacketOperation::SendOnly, 0);
         let malformed = [
             // The version is 1.
-            packet(Operation::SendOnly, 1),
+            packet(PacketOperation::SendOnly, 1),
             // There is no RETH.
-            packet(Operation::WriteOnly, 0),
+            packet(PacketOperation::WriteOnly, 0),
             // Three bytes of padding, and no payload.
-            packet(Operation::SendOnly, 0x30),
+            packet(PacketOperation::SendOnly, 0x30),
         ];
         let mut udp_rx = UdpRx { nic: &nic, touched: Touched::default(), current: None };
         let counted = || nic.fabric().counters().bad_headers.get();
@@ -332,8 +334,10 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_goes_before_the_requests_that_it_came_with_alone() {
-        use Operation::{Acknowledge, AtomicAcknowledge, ReadResponseOnly, SendLast, SendOnly, WriteMiddle};
-        let goes_first = |operations: &[Operation]| {
+        use PacketOperation::{
+            Acknowledge, AtomicAcknowledge, ReadResponseOnly, SendLast, SendOnly, WriteMiddle,
+        };
+        let goes_first = |operations: &[PacketOperation]| {
             let codes: Vec<[u8; 1]> =
                 operations.iter().map(|operation| [Opcode::new(Transport::Rc, *operation).0]).collect();
             let datagrams: Vec<Datagram<'_>> = codes.iter().map(|code| datagram(&code[..])).collect();

@@ -7,7 +7,7 @@ use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{DropCause, Payload, RemoteAddress};
-use pagewire_wire::{Bth, Header, Opcode, Transport, VendorPacket};
+use pagewire_wire::{Bth, Opcode, PacketHeader, Transport, VendorPacket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ impl From<Payload<'_>> for KeptPayload {
 
 /// A packet as it comes in, with those of its burst: its bytes are those of a ring or of a receive buffer.
 pub struct Incoming<'a, F: Fabric> {
-    pub header: Header,
+    pub header: PacketHeader,
     pub payload: Payload<'a>,
     /// The global routing header that goes before a UD payload.
     pub global_route: Option<[u8; 40]>,
@@ -98,7 +98,7 @@ pub fn is_default_partition(partition: u16) -> bool {
 /// What a packet is.
 #[allow(clippy::large_enum_variant)] // a packet is what nearly all are; boxing it would cost an allocation each
 pub enum Content {
-    Packet { header: Header, payload: KeptPayload, global_route: Option<[u8; 40]> },
+    Packet { header: PacketHeader, payload: KeptPayload, global_route: Option<[u8; 40]> },
     Vendor(VendorPacket),
 }
 
@@ -249,22 +249,22 @@ impl<F: Fabric> Inbox<F> {
 mod tests {
     use super::*;
     use pagewire_fabric::HostFabric;
-    use pagewire_wire::Operation;
+    use pagewire_wire::PacketOperation;
     use pagewire_wire::{Bth, Opcode, Transport};
 
     fn inbox() -> Inbox<HostFabric> {
         Inbox::new(HostFabric::new().unwrap().tables().clone(), 0)
     }
 
-    fn packet(operation: Operation, psn: u32, length: usize) -> InboxPacket<HostFabric> {
-        let header = Header::new(Bth::new(Opcode::new(Transport::Rc, operation), 1, psn));
+    fn packet(operation: PacketOperation, psn: u32, length: usize) -> InboxPacket<HostFabric> {
+        let header = PacketHeader::new(Bth::new(Opcode::new(Transport::Rc, operation), 1, psn));
         let payload = KeptPayload::Bytes(SmallVec::from_elem(0, length));
         let origin = Origin::Network;
         InboxPacket { content: Content::Packet { header, payload, global_route: None }, origin }
     }
 
     fn request(psn: u32, length: usize) -> InboxPacket<HostFabric> {
-        packet(Operation::WriteMiddle, psn, length)
+        packet(PacketOperation::WriteMiddle, psn, length)
     }
 
     fn pop(inbox: &Inbox<HostFabric>, half: QpRole) -> Option<u32> {
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn each_half_has_its_own_order() {
         let inbox = inbox();
-        assert!(inbox.push(request(1, 8)) && inbox.push(packet(Operation::Acknowledge, 2, 0)));
+        assert!(inbox.push(request(1, 8)) && inbox.push(packet(PacketOperation::Acknowledge, 2, 0)));
         assert!(inbox.push(request(3, 8)));
         let first = inbox.pop(QpRole::Responder).unwrap();
         inbox.put_back(first);
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!([(); 2].map(|()| inbox.take_arrival()), [true, false]);
         assert!(!inbox.push(request(0, 0)));
         assert!(inbox.take_arrival(), "also of what was dropped");
-        assert!(inbox.push(packet(Operation::Acknowledge, 0, 0)));
+        assert!(inbox.push(packet(PacketOperation::Acknowledge, 0, 0)));
         assert_eq!([(); 2].map(|()| inbox.take_overflow()), [true, false]);
         assert_eq!(pop(&inbox, QpRole::Responder), Some(0));
         assert!(inbox.push(request(0, 0)));
@@ -319,9 +319,9 @@ mod tests {
         assert!(inbox.is_empty(QpRole::Responder) && inbox.is_empty(QpRole::Requester));
         // By bytes, of both together.
         assert!(inbox.push(request(0, MAX_INBOX_BYTES - 1)));
-        assert!(!inbox.push(packet(Operation::ReadResponseMiddle, 1, 2)));
+        assert!(!inbox.push(packet(PacketOperation::ReadResponseMiddle, 1, 2)));
         assert!(!inbox.take_overflow(), "that was a response");
-        assert!(inbox.push(packet(Operation::ReadResponseMiddle, 1, 1)));
+        assert!(inbox.push(packet(PacketOperation::ReadResponseMiddle, 1, 1)));
         assert!(!inbox.push(request(1, 1)));
         let long = inbox.pop(QpRole::Responder).unwrap();
         assert!(inbox.push(request(1, 1)));

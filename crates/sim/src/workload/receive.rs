@@ -9,7 +9,7 @@ use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, Opcode, ReceiveRequest, RoutingHeader, Status};
-use pagewire_wire::datagram::Network;
+use pagewire_wire::datagram::NetworkHeader;
 use pagewire_wire::grh;
 use std::net::IpAddr;
 
@@ -219,12 +219,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let [source, destination] =
             [from, to].map(|party| self.parties[party].context.device().gids[0].address);
         match grh::parse(bytes) {
-            Ok(Network::Ipv4(header)) => {
+            Ok(NetworkHeader::Ipv4(header)) => {
                 version == RoutingHeader::Ipv4
                     && (IpAddr::from(header.source), IpAddr::from(header.destination))
                         == (source, destination)
             }
-            Ok(Network::Ipv6(header)) => {
+            Ok(NetworkHeader::Ipv6(header)) => {
                 version == RoutingHeader::Ipv6
                     && (IpAddr::from(header.source), IpAddr::from(header.destination))
                         == (source, destination)

@@ -1,7 +1,7 @@
 //! Acknowledgements that wait for the program's answer, to leave with it (InfiniBand specification, volume 1, section 9.7.5.1.2:
 //! responders may coalesce acknowledgements).
 
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 
 use super::RcConnection;
 use crate::{Progress, Time, TransportOps};
@@ -115,7 +115,7 @@ impl RcConnection {
     }
 
     /// The program has posted a request, with which the owed acknowledgement leaves.
-    pub(super) fn take_owed_with_answer(&mut self, now: Time) -> Option<Header> {
+    pub(super) fn take_owed_with_answer(&mut self, now: Time) -> Option<PacketHeader> {
         let received = self.responder.take_received();
         self.delayed_ack.look(Occasion::Doorbell, received, now.0);
         self.delay = Wait::No;

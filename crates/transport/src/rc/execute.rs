@@ -1,7 +1,7 @@
 //! Executing requests in order: what a SEND, WRITE, READ or atomic does at the responder, and why it
 //! is refused (InfiniBand specification, volume 1, sections 9.7.4 and 9.7.5.2).
 
-use pagewire_wire::{Header, Nak, Operation as Code};
+use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code};
 
 use super::RemoteRights;
 use crate::message::part_of;
@@ -84,7 +84,7 @@ impl Executor {
     /// Executes a packet, and those of its burst that go with it.
     pub(super) fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         link: &Link,
         reads: Reads,
@@ -108,7 +108,7 @@ impl Executor {
 
     fn read<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         (reads, link): (Reads, &Link),
         ops: &mut E,
@@ -136,7 +136,7 @@ impl Executor {
 
     fn atomic<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         code: Code,
         may_read: bool,

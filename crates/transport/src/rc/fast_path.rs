@@ -5,7 +5,7 @@
 //! At each end the caller gets a token, and uses it once it has moved the SEND. Without that nothing was done: it may always leave the
 //! SEND to [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
 
-use pagewire_wire::{Bth, Header, Opcode, Operation as Code, Transport};
+use pagewire_wire::{Bth, Opcode, PacketHeader, PacketOperation as Code, Transport};
 
 use super::{RcConnection, State};
 use crate::{Operation, Psn, Time, Work, WorkId, partitions_match, plain_bth};
@@ -27,7 +27,7 @@ pub struct SendOnlyRequest {
 
 impl SendOnlyRequest {
     /// That of a packet, if it is one.
-    pub fn of(header: &Header) -> Option<Self> {
+    pub fn of(header: &PacketHeader) -> Option<Self> {
         let bth = &header.bth;
         let is_whole = bth.opcode.transport() == Transport::Rc
             && bth.acknowledge
@@ -42,12 +42,12 @@ impl SendOnlyRequest {
     }
 
     /// The headers of the packet that it is.
-    pub fn header(&self) -> Header {
+    pub fn header(&self) -> PacketHeader {
         let code = if self.immediate.is_some() { Code::SendOnlyImmediate } else { Code::SendOnly };
         let psn = Psn::new(self.psn);
         let bth = plain_bth(Opcode::new(Transport::Rc, code), self.destination, self.partition, psn);
         let bth = Bth { acknowledge: true, solicited: self.solicited, ..bth };
-        Header { immediate: self.immediate, ..Header::new(bth) }
+        PacketHeader { immediate: self.immediate, ..PacketHeader::new(bth) }
     }
 }
 
@@ -57,7 +57,7 @@ pub struct FastSend<'c>(&'c mut RcConnection);
 
 impl FastSend<'_> {
     /// The acknowledgement that is owed, if nothing else is: over a link that loses packets it leaves behind the SEND.
-    pub fn take_owed(&mut self, now: Time) -> Option<Header> {
+    pub fn take_owed(&mut self, now: Time) -> Option<PacketHeader> {
         self.0.take_owed_with_answer(now)
     }
 
@@ -113,7 +113,7 @@ impl RcConnection {
     }
 
     /// The acknowledgement that is owed, if nothing else is: the caller sends it.
-    pub fn take_owed(&mut self) -> Option<Header> {
+    pub fn take_owed(&mut self) -> Option<PacketHeader> {
         if !self.owes_acknowledgement() {
             return None;
         }
@@ -163,8 +163,8 @@ impl RcConnection {
     /// The acknowledgement of the request with a PSN, for [`receive`](Self::receive) of the connection that sent it; see
     /// [`take_acknowledgement`](Self::take_acknowledgement). Unlike one that the peer has sent in a packet, which has an AETH,
     /// it may overtake responses to requests before it.
-    pub fn acknowledgement(queue_pair: u32, psn: u32) -> Header {
-        Header::new(Bth::new(Opcode::new(Transport::Rc, Code::Acknowledge), queue_pair, psn))
+    pub fn acknowledgement(queue_pair: u32, psn: u32) -> PacketHeader {
+        PacketHeader::new(Bth::new(Opcode::new(Transport::Rc, Code::Acknowledge), queue_pair, psn))
     }
 
     /// Whether [`progress`](Self::progress) has nothing to do before something is posted or received, or is due.

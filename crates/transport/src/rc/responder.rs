@@ -7,7 +7,7 @@ mod refusal;
 
 use std::collections::VecDeque;
 
-use pagewire_wire::{Header, Nak, Syndrome};
+use pagewire_wire::{Nak, PacketHeader, Syndrome};
 
 use super::execute::{Answer, Executor, Reads, Stop};
 use super::gap::Gap;
@@ -162,7 +162,7 @@ impl Responder {
     }
 
     /// The acknowledgement that is [all there is to send](Self::acknowledges_only), for the caller to send.
-    pub(super) fn take_owed(&mut self, shared: &Shared) -> Header {
+    pub(super) fn take_owed(&mut self, shared: &Shared) -> PacketHeader {
         self.outputs.clear();
         acknowledgement(self.expected.previous(), NO_CREDITS, self.executor.message(), shared)
     }
@@ -200,7 +200,7 @@ impl Responder {
     /// | refusal | [`refuse`](Self::refuse), [`refuse_for_now`](Self::refuse_for_now) | 9.7.5.2 |
     pub(super) fn request<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,
@@ -239,7 +239,13 @@ impl Responder {
 
     /// A request ahead of a missing one: kept for a peer that fills gaps, else dropped, and the missing one is asked for (section
     /// 9.7.5.2).
-    fn set_aside(&mut self, header: &Header, psn: Psn, payload: Payload<'_>, shared: &Shared) -> Disposition {
+    fn set_aside(
+        &mut self,
+        header: &PacketHeader,
+        psn: Psn,
+        payload: Payload<'_>,
+        shared: &Shared,
+    ) -> Disposition {
         if !shared.fills_gaps() {
             // A link that loses nothing keeps the order: the repetition brings all.
             if !shared.link.lossless {
@@ -327,7 +333,7 @@ impl Responder {
     /// Executes the request with the expected PSN, and those of its burst that go with it.
     fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,

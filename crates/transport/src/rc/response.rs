@@ -1,6 +1,6 @@
 //! The requester's other half: acknowledgements, NAKs, and the responses to READs and atomics.
 
-use pagewire_wire::{Header, Hold, HoldFlags, Operation as Code, Resume, SelectiveAck, Syndrome};
+use pagewire_wire::{Hold, HoldFlags, PacketHeader, PacketOperation as Code, Resume, SelectiveAck, Syndrome};
 
 use super::requester::{LossScope, Requester, status_of};
 use super::retry::pace;
@@ -16,7 +16,7 @@ impl Requester {
     pub(super) fn acknowledgement<E: WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         shared: &mut Shared,
         ops: &mut E,
     ) -> Disposition {
@@ -82,7 +82,7 @@ impl Requester {
     pub(super) fn response<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,
@@ -119,7 +119,13 @@ impl Requester {
     }
 
     /// Keeps a response that came before a missing one, if there is a use for it and space.
-    fn keep_response(&mut self, psn: Psn, header: &Header, payload: Payload<'_>, shared: &Shared) -> bool {
+    fn keep_response(
+        &mut self,
+        psn: Psn,
+        header: &PacketHeader,
+        payload: Payload<'_>,
+        shared: &Shared,
+    ) -> bool {
         let wanted = self.find(psn).is_some_and(|at| self.queue[at].awaits_response());
         let Payload::Bytes(burst) = payload else { return false };
         let (index, bytes) = (psn.since(self.unacked), burst.first().copied().unwrap_or_default());
@@ -396,7 +402,7 @@ impl Requester {
     fn take<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,

@@ -5,7 +5,7 @@ use crate::support::network::Pair;
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Header, Nak, Operation as Code, Reth};
+use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code, Reth};
 
 const MTU: usize = 1024;
 
@@ -21,7 +21,7 @@ fn what_leaves_in_rows_is_what_leaves_one_by_one() {
         assert_eq!(statuses(&pair, 0), [Status::Success]);
         let bursts = &pair.ends[0].host.bursts;
         assert!(bursts.iter().sum::<u32>() > PACKETS / 2 && bursts.len() < 8, "{bursts:?}");
-        let headers: Vec<Header> = sent(&pair, 0).into_iter().map(|(_, header)| header).collect();
+        let headers: Vec<PacketHeader> = sent(&pair, 0).into_iter().map(|(_, header)| header).collect();
         assert_eq!(headers.len(), PACKETS as usize);
         assert!(headers.iter().zip(0x100..).all(|(header, psn)| header.bth.psn == psn));
         // The window is never without a packet that asks for an acknowledgement.
@@ -64,7 +64,7 @@ fn begun(code: Code, packets: u32) -> (Pair, RcConnection) {
     (pair, connection)
 }
 
-fn middle(code: Code, psn: u32) -> Header {
+fn middle(code: Code, psn: u32) -> PacketHeader {
     let mut header = header(code, psn);
     header.bth.acknowledge = false;
     header
@@ -227,7 +227,7 @@ fn responses_are_taken_in_bursts() {
     let middle = |psn| response(Code::ReadResponseMiddle, psn);
     let payloads: Vec<Vec<u8>> = (0..PACKETS as u8).map(|n| vec![n + 1; MTU]).collect();
     let burst: Vec<&[u8]> = payloads.iter().map(|payload| &payload[..]).collect();
-    let mut take = |host: &mut Host, header: &Header, burst: &[&[u8]]| {
+    let mut take = |host: &mut Host, header: &PacketHeader, burst: &[&[u8]]| {
         connection.receive(Time(1), header, Payload::Bytes(burst), host)
     };
     let executed = Disposition::Executed;

@@ -10,7 +10,7 @@ use crate::support::rules::{FOREVER, logged, naks, pair_with, sent, statuses};
 use crate::support::workload::{Mix, run};
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Hold, HoldFlags, Opcode, Operation as Code, Resume, Syndrome, VendorPacket};
+use pagewire_wire::{Hold, HoldFlags, Opcode, PacketOperation as Code, Resume, Syndrome, VendorPacket};
 
 const MS: u64 = 1_000_000;
 const ROUND_TRIP: u64 = 2 * DELAY;

@@ -1,12 +1,12 @@
 //! Messages of 2 GiB, without the bytes.
 
 use pagewire_transport::*;
-use pagewire_wire::{Header, VendorPacket};
+use pagewire_wire::{PacketHeader, VendorPacket};
 
 /// Counts bytes and answers everything.
 #[derive(Default)]
 struct Counting {
-    sent: Vec<(Header, u64)>,
+    sent: Vec<(PacketHeader, u64)>,
     placed: u64,
     ended: bool,
     arrival: Option<Arrival>,
@@ -24,7 +24,7 @@ impl Counting {
 }
 
 impl PacketSink for Counting {
-    fn transmit(&mut self, header: &Header, source: Source, _count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: Source, _count: u32) -> Outcome<u32> {
         let length = match source {
             Source::None => 0,
             Source::Work { length, .. } | Source::Remote { length, .. } => length.into(),
@@ -32,7 +32,7 @@ impl PacketSink for Counting {
         self.sent.push((*header, length));
         Outcome::Done(1)
     }
-    fn transmit_control(&mut self, _header: &Header, _body: &VendorPacket) -> Outcome<u32> {
+    fn transmit_control(&mut self, _header: &PacketHeader, _body: &VendorPacket) -> Outcome<u32> {
         panic!("nothing is lost")
     }
     fn link(&mut self) -> LinkState {

@@ -4,7 +4,7 @@ use crate::support::network::{DELAY, MEMORY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Bth, Header, Nak, Opcode, Operation as Code, Reth, Syndrome};
+use pagewire_wire::{Aeth, Bth, Nak, Opcode, PacketHeader, PacketOperation as Code, Reth, Syndrome};
 
 #[test]
 fn wrong_key_is_remote_access() {
@@ -52,13 +52,13 @@ fn operations_that_are_not_allowed_are_invalid() {
 #[test]
 fn a_request_that_nobody_knows_is_invalid() {
     for code in [0x15, 0x18, 0x1f] {
-        let unknown = Header {
+        let unknown = PacketHeader {
             bth: Bth { opcode: Opcode(code), ..header(Code::SendOnly, 1).bth },
             ..header(Code::SendOnly, 1)
         };
         let said = responder_says(&[(header(Code::SendOnly, 0), 8), (unknown, 8)]);
         assert_eq!(said, [Syndrome::Nak(Nak::InvalidRequest)], "{code:#x}");
-        let ahead = Header { bth: Bth { psn: 5, ..unknown.bth }, ..unknown };
+        let ahead = PacketHeader { bth: Bth { psn: 5, ..unknown.bth }, ..unknown };
         assert_eq!(responder_says(&[(ahead, 8)]), [Syndrome::Nak(Nak::PsnSequence)]);
     }
 }
@@ -81,7 +81,7 @@ fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
     end.host.buffers.insert(WorkId(2), vec![2; 8]);
     end.connection.post(Work { id: WorkId(2), ..write(0, 8) });
     // What was before it is acknowledged.
-    let acknowledgement = Header {
+    let acknowledgement = PacketHeader {
         aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 1 }),
         ..header(Code::Acknowledge, 0x100)
     };
@@ -186,8 +186,8 @@ fn unreachable_response_buffer_is_local_protection() {
 #[test]
 fn malformed_requests_are_invalid() {
     let reth = |length| Some(Reth { address: BASE, key: KEY, length });
-    let first = |code, length| Header { reth: reth(length), ..header(code, 0) };
-    let cases: &[&[(Header, usize)]] = &[
+    let first = |code, length| PacketHeader { reth: reth(length), ..header(code, 0) };
+    let cases: &[&[(PacketHeader, usize)]] = &[
         &[(header(Code::SendMiddle, 0), 1024)],
         &[(header(Code::WriteLast, 0), 10)],
         &[(header(Code::SendFirst, 0), 1023)],
@@ -195,7 +195,10 @@ fn malformed_requests_are_invalid() {
         &[(header(Code::SendFirst, 0), 1024), (header(Code::SendLast, 1), 0)],
         &[(header(Code::SendFirst, 0), 1024), (header(Code::SendFirst, 1), 1024)],
         &[(header(Code::SendFirst, 0), 1024), (header(Code::WriteMiddle, 1), 1024)],
-        &[(header(Code::SendFirst, 0), 1024), (Header { reth: reth(4), ..header(Code::ReadRequest, 1) }, 0)],
+        &[
+            (header(Code::SendFirst, 0), 1024),
+            (PacketHeader { reth: reth(4), ..header(Code::ReadRequest, 1) }, 0),
+        ],
         &[(first(Code::WriteOnly, 11), 10)],
         &[(first(Code::WriteFirst, 1024), 1024)],
         &[(first(Code::WriteFirst, 3000), 1024), (header(Code::WriteLast, 1), 1024)],
@@ -223,7 +226,7 @@ fn foreign_packets_change_nothing() {
         (Code::Acknowledge, 0x100, 0x8001),
         (Code::ReadResponseOnly, 0x101, 0xffff),
     ] {
-        let mut header = Header { aeth, ..header(code, psn) };
+        let mut header = PacketHeader { aeth, ..header(code, psn) };
         header.bth.partition = partition;
         let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
         assert!(!outcome.is_held());
@@ -241,7 +244,7 @@ fn a_response_of_a_wrong_length_is_a_bad_response() {
     pair.run(1000);
     let end = &mut pair.ends[0];
     let aeth = Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 1 });
-    let header = Header { aeth, ..header(Code::ReadResponseFirst, 0x100) };
+    let header = PacketHeader { aeth, ..header(Code::ReadResponseFirst, 0x100) };
     let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[&[0; 1000]]), &mut end.host);
     assert!(!outcome.is_held());
     assert_eq!(end.host.completions, [(WorkId(0), Status::BadResponse)]);
@@ -256,7 +259,7 @@ fn a_response_that_is_no_acknowledgement_is_a_bad_response() {
         pair.run(1000);
         let end = &mut pair.ends[0];
         let aeth = Some(Aeth { syndrome, message: 1 });
-        let header = Header { aeth, atomic_ack: Some(3), ..header(Code::AtomicAcknowledge, 0x100) };
+        let header = PacketHeader { aeth, atomic_ack: Some(3), ..header(Code::AtomicAcknowledge, 0x100) };
         let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
         assert!(!outcome.is_held());
         assert_eq!(end.host.completions, [(WorkId(0), Status::BadResponse)]);

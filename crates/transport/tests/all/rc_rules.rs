@@ -8,7 +8,7 @@ use crate::support::network::{DELAY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Reth, Syndrome, VendorPacket};
+use pagewire_wire::{Aeth, Nak, Opcode, PacketHeader, PacketOperation as Code, Reth, Syndrome, VendorPacket};
 
 #[test]
 fn fence_waits_for_reads_and_atomics() {
@@ -265,7 +265,7 @@ fn first_packet_in_rtr_establishes() {
     let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 5));
     let host = &mut host.ends[1].host;
     let header = header(Code::WriteOnly, 5);
-    let header = Header { reth: Some(Reth { address: BASE, key: KEY, length: 4 }), ..header };
+    let header = PacketHeader { reth: Some(Reth { address: BASE, key: KEY, length: 4 }), ..header };
     for _ in 0..2 {
         assert!(!connection.receive(Time(0), &header, Payload::Bytes(&[&[1; 4]]), host).is_held());
     }
@@ -326,7 +326,7 @@ fn a_congestion_notification_halves_what_is_under_way() {
     let end = &mut pair.ends[0];
     let mut cnp = header(Code::Acknowledge, 0);
     (cnp.bth.opcode, cnp.bth.acknowledge, cnp.bth.becn) = (Opcode::CNP, false, true);
-    let acknowledgement = Header {
+    let acknowledgement = PacketHeader {
         aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 0 }),
         ..header(Code::Acknowledge, 0x100 + before as u32 - 1)
     };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::support::host::{Host, Packet};
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 use proptest::prelude::*;
 
 struct Uc {
@@ -49,7 +49,7 @@ impl Uc {
     }
 
     /// Sends everything; gives the packets.
-    fn send(&mut self) -> Vec<(Header, Vec<u8>)> {
+    fn send(&mut self) -> Vec<(PacketHeader, Vec<u8>)> {
         while self.sender.progress(Time(0), &mut self.from) != Progress::Idle {}
         std::mem::take(&mut self.from.sent)
             .into_iter()
@@ -60,7 +60,7 @@ impl Uc {
             .collect()
     }
 
-    fn deliver(&mut self, header: &Header, payload: &[u8]) {
+    fn deliver(&mut self, header: &PacketHeader, payload: &[u8]) {
         while self.receiver.receive(Time(0), header, Payload::Bytes(&[payload]), &mut self.to).is_held() {}
         assert_eq!(self.receiver.progress(Time(0), &mut self.to), Progress::Idle);
         assert!(self.to.sent.is_empty(), "UC answers nothing");
@@ -246,7 +246,7 @@ fn a_local_error_ends_the_send_queue_alone() {
 
 #[test]
 fn a_message_without_its_beginning_is_dropped() {
-    use pagewire_wire::{Opcode, Operation as Code, Transport};
+    use pagewire_wire::{Opcode, PacketOperation as Code, Transport};
     for code in [Code::SendMiddle, Code::SendLast, Code::SendLastImmediate, Code::WriteLast] {
         let mut uc = Uc::new(lossy(1024), 0, 1);
         uc.to.post_receive(4000);
@@ -289,14 +289,14 @@ fn direct_execution_does_not_overtake_packets() {
 }
 
 /// A receiver whose peer is another Pagewire, and the packets of three messages of three packets each.
-fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
+fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(PacketHeader, Vec<u8>)>) {
     let (mut uc, packets) = from_a_stranger(bytes);
     uc.receiver.set_reporting(true);
     (uc, packets)
 }
 
 /// A receiver whose peer has not said what it is, and the packets of three messages of three packets each.
-fn from_a_stranger(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
+fn from_a_stranger(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(PacketHeader, Vec<u8>)>) {
     let mut uc = Uc::new(lossy(1024), 0xff_fffd, 1);
     for number in 0..3u8 {
         uc.to.post_receive(4000);
@@ -399,11 +399,16 @@ fn gaps_and_foreign_control_packets_are_counted() {
     assert_eq!(uc.receiver.counters().stale, 2);
 }
 
-fn offer(uc: &mut Uc, packet: &(Header, Vec<u8>)) {
+fn offer(uc: &mut Uc, packet: &(PacketHeader, Vec<u8>)) {
     offer_at(Time(0), &mut uc.receiver, &mut uc.to, packet);
 }
 
-fn offer_at(now: Time, receiver: &mut UcConnection, to: &mut Host, (header, payload): &(Header, Vec<u8>)) {
+fn offer_at(
+    now: Time,
+    receiver: &mut UcConnection,
+    to: &mut Host,
+    (header, payload): &(PacketHeader, Vec<u8>),
+) {
     assert!(!receiver.receive(now, header, Payload::Bytes(&[payload]), to).is_held());
 }
 

@@ -14,7 +14,7 @@ use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flush
 use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 use std::borrow::Cow;
 
 /// Memory of an access, and the attributes of its pages.
@@ -218,7 +218,11 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     /// Sends a response from pages with attributes, once it is logged.
     #[cold]
-    pub(super) fn read_intercepted(&mut self, header: &Header, source: &PayloadMemory<'_>) -> Outcome<u32> {
+    pub(super) fn read_intercepted(
+        &mut self,
+        header: &PacketHeader,
+        source: &PayloadMemory<'_>,
+    ) -> Outcome<u32> {
         let [at] = *source.pieces else { return Outcome::Denied(source.denial) };
         let remote = RemoteAddress { address: at.address, key: at.key };
         let response = match self.qpc.intercepted.take_response(header.bth.psn, remote, at.length) {
@@ -241,7 +245,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     fn read_response(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         remote: RemoteAddress,
         source: &PayloadMemory<'_>,
     ) -> Result<Response, Outcome<u32>> {

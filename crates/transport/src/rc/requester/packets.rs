@@ -1,6 +1,6 @@
 //! The packets of a work request.
 
-use pagewire_wire::{AtomicEth, Header, Opcode, Operation as Code, Reth};
+use pagewire_wire::{AtomicEth, Opcode, PacketHeader, PacketOperation as Code, Reth};
 
 use super::Entry;
 use crate::message::{Place, piece, send_code, write_code};
@@ -8,7 +8,7 @@ use crate::rc::Shared;
 use crate::{Atomic, Operation, Psn, RemoteAddress, Source};
 
 /// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
-pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, Source) {
+pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (PacketHeader, Source) {
     let work = &entry.work;
     let copied = entry.bounced;
     let psn = entry.first.plus(offset);
@@ -73,7 +73,7 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
     }
 }
 
-fn atomic_request(remote: RemoteAddress, atomic: Atomic, psn: Psn, shared: &Shared) -> Header {
+fn atomic_request(remote: RemoteAddress, atomic: Atomic, psn: Psn, shared: &Shared) -> PacketHeader {
     let (code, swap_or_add, compare) = match atomic {
         Atomic::CompareSwap { compare, swap } => (Code::CompareSwap, swap, compare),
         Atomic::FetchAdd { add } => (Code::FetchAdd, add, 0),

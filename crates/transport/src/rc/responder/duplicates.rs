@@ -1,6 +1,6 @@
 //! Requests that were executed before and come again (InfiniBand specification, volume 1, section 9.7.5.1.5).
 
-use pagewire_wire::{Header, Operation as Code};
+use pagewire_wire::{PacketHeader, PacketOperation as Code};
 
 use super::Responder;
 use super::outputs::{ExecutedRead, Output, ReadResponses};
@@ -14,7 +14,7 @@ impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
     pub(super) fn duplicate<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         psn: Psn,
         shared: &Shared,
         ops: &mut E,
@@ -51,7 +51,7 @@ impl Responder {
 
     fn duplicate_read<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         psn: Psn,
         shared: &Shared,
         ops: &mut E,

@@ -1,7 +1,7 @@
 //! What the responder sends back: acknowledgements, NAKs, results of atomics and responses to READs, in order of PSN.
 
 use pagewire_wire::{
-    Aeth, Header, Nak, Opcode, Operation as Code, Received, SelectiveAck, Syndrome, VendorPacket,
+    Aeth, Nak, Opcode, PacketHeader, PacketOperation as Code, Received, SelectiveAck, Syndrome, VendorPacket,
 };
 
 use super::Responder;
@@ -301,6 +301,6 @@ fn acknowledge<E: PacketSink>(
     ops.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None, 1)
 }
 
-pub(super) fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) -> Header {
-    Header { aeth: Some(Aeth { syndrome, message }), ..shared.header(Code::Acknowledge, psn) }
+pub(super) fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) -> PacketHeader {
+    PacketHeader { aeth: Some(Aeth { syndrome, message }), ..shared.header(Code::Acknowledge, psn) }
 }

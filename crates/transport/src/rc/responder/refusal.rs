@@ -4,7 +4,7 @@
 //! ([`RefusalScope`]). Then the requester says by SKIP where the stream goes on. SKIP names the PSN at which this side has stopped: one that
 //! is late, or comes twice, names another one and changes nothing.
 
-use pagewire_wire::{Header, Nak, Operation as Code, Skip, Syndrome};
+use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code, Skip, Syndrome};
 
 use super::Responder;
 use super::outputs::{Output, acknowledgement};
@@ -72,7 +72,7 @@ impl Responder {
     }
 
     /// The NAK of what it has refused.
-    pub(in crate::rc) fn refusal_header(&self, shared: &Shared) -> Option<Header> {
+    pub(in crate::rc) fn refusal_header(&self, shared: &Shared) -> Option<PacketHeader> {
         let Refused { psn, nak, .. } = self.refused?;
         Some(acknowledgement(psn, Syndrome::Nak(nak), self.executor.message(), shared))
     }
@@ -87,7 +87,7 @@ impl Responder {
     #[cold]
     pub(super) fn request_after_refusal<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         refused: Refused,
         shared: &Shared,
         ops: &mut E,

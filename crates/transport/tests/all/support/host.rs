@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use pagewire_transport::*;
-use pagewire_wire::{Header, VendorPacket};
+use pagewire_wire::{PacketHeader, VendorPacket};
 
 use super::{BASE, KEY};
 
@@ -14,7 +14,7 @@ pub type Memory = Rc<RefCell<Vec<u8>>>;
 
 #[derive(Debug, Clone)]
 pub enum Packet {
-    Standard { header: Header, payload: Vec<u8> },
+    Standard { header: PacketHeader, payload: Vec<u8> },
     Vendor(VendorPacket),
 }
 
@@ -181,7 +181,7 @@ fn place(buffer: &mut Vec<u8>, offset: u64, payload: &[u8]) -> usize {
 }
 
 impl Host {
-    fn transmit_one(&mut self, header: &Header, source: Source) -> Outcome<u32> {
+    fn transmit_one(&mut self, header: &PacketHeader, source: Source) -> Outcome<u32> {
         let code = header.bth.opcode;
         assert_eq!(code.extensions(), Some(header.extensions()), "{header:?}");
         if self.waits() {
@@ -294,7 +294,7 @@ impl Host {
 }
 
 impl PacketSink for Host {
-    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: Source, count: u32) -> Outcome<u32> {
         if count > 1 {
             self.bursts.push(count);
         }
@@ -310,7 +310,7 @@ impl PacketSink for Host {
         Outcome::Done(count)
     }
 
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32> {
+    fn transmit_control(&mut self, header: &PacketHeader, body: &VendorPacket) -> Outcome<u32> {
         assert_eq!(header.bth.opcode, body.opcode());
         if self.waits() {
             return Outcome::Wait(self.reason());
@@ -534,7 +534,7 @@ pub fn source_in_burst(first: Source, index: u32) -> Source {
 
 /// The header of packet `index` of a burst of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
 /// names what is left of the memory behind those before.
-pub fn header_in_burst(first: &Header, length: u32, index: u32) -> Header {
+pub fn header_in_burst(first: &PacketHeader, length: u32, index: u32) -> PacketHeader {
     let mut header = *first;
     header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
     if let Some(reth) = &mut header.reth {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use pagewire_transport::*;
-use pagewire_wire::Operation as Code;
+use pagewire_wire::PacketOperation as Code;
 
 use super::host::{Host, Packet, header_in_burst};
 use super::{requester, settings};
