@@ -14,7 +14,7 @@ use pagewire_iommu::words::SharedWords;
 use pagewire_memory::{
     ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached,
 };
-use pagewire_transport::{Atomic, Operation, RemoteAddress};
+use pagewire_transport::{AtomicRequest, RemoteAddress, WorkOperation};
 use std::cell::RefCell;
 use std::result::Result;
 use std::sync::Arc;
@@ -366,12 +366,12 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
     let piece = ScatterGather { address: one.address(), length: 8, key: one.region.lkey() };
     let into = ScatterGather { address: one.address() + 8, ..piece };
     let original = ScatterGather { address: one.address() + 16, ..piece };
-    let write = |offset| Operation::Write { remote: at(offset), immediate: None };
-    let fetch_add = Operation::Atomic { remote: at(8), atomic: Atomic::FetchAdd { add: 1 } };
+    let write = |offset| WorkOperation::Write { remote: at(offset), immediate: None };
+    let fetch_add = WorkOperation::Atomic { remote: at(8), atomic: AtomicRequest::FetchAdd { add: 1 } };
     let cases = [
         (write(0), Bytes::Segments(std::slice::from_ref(&piece)), "put"),
         (write(8), Bytes::Inline(&[9; 8]), "put"),
-        (Operation::Read { remote: at(4) }, Bytes::Segments(std::slice::from_ref(&into)), "get"),
+        (WorkOperation::Read { remote: at(4) }, Bytes::Segments(std::slice::from_ref(&into)), "get"),
         (fetch_add, Bytes::Segments(std::slice::from_ref(&original)), "atomic"),
     ];
     let channel = one.channel();

@@ -15,7 +15,7 @@ use crate::types::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER, RING_INLINE};
 use crate::types::sge::{ScatterGather, total_length};
 use pagewire_fabric::Fabric;
 use pagewire_memory::Segment;
-use pagewire_transport::{Operation, RemoteAddress};
+use pagewire_transport::{RemoteAddress, WorkOperation};
 use std::sync::atomic::AtomicU64;
 
 impl<F: Fabric> QueuePair<F> {
@@ -44,7 +44,7 @@ impl<F: Fabric> QueuePair<F> {
     pub fn post_linked(&self, request: &SendRequest<'_, F>) -> Result<bool> {
         let length = self.check_data(&request.data)?;
         let (operation, opcode, length) = self.check_operation(request, length)?;
-        let is_atomic = matches!(operation, Operation::Atomic { .. });
+        let is_atomic = matches!(operation, WorkOperation::Atomic { .. });
         if !is_atomic && self.executes_at_post() && self.initiate(request, &operation, opcode, length) {
             return Ok(false);
         }
@@ -62,7 +62,7 @@ impl<F: Fabric> QueuePair<F> {
     fn initiate(
         &self,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
+        operation: &WorkOperation,
         opcode: Opcode,
         length: u32,
     ) -> bool {
@@ -92,7 +92,7 @@ impl<F: Fabric> QueuePair<F> {
     fn keep_send(
         &self,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
+        operation: &WorkOperation,
         opcode: Opcode,
         length: u32,
         linked: bool,
@@ -173,30 +173,34 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// What a send request with so many bytes means, if this queue pair can do it.
-    fn check_operation(&self, request: &SendRequest<'_, F>, length: u32) -> Result<(Operation, Opcode, u32)> {
+    fn check_operation(
+        &self,
+        request: &SendRequest<'_, F>,
+        length: u32,
+    ) -> Result<(WorkOperation, Opcode, u32)> {
         let (operation, opcode) = operation_of(&request.operation);
         let allowed = match self.state.properties.kind {
             QueuePairType::Rc => true,
             QueuePairType::Uc => match operation {
-                Operation::Send { invalidate, .. } => invalidate.is_none(),
-                Operation::Write { .. } | Operation::Local => true,
-                Operation::Read { .. } | Operation::Atomic { .. } => false,
+                WorkOperation::Send { invalidate, .. } => invalidate.is_none(),
+                WorkOperation::Write { .. } | WorkOperation::Local => true,
+                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } => false,
             },
-            QueuePairType::Ud => matches!(operation, Operation::Send { invalidate: None, .. }),
+            QueuePairType::Ud => matches!(operation, WorkOperation::Send { invalidate: None, .. }),
         };
         invalid_if(!allowed, "this type of queue pair has no such operation")?;
-        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. }) {
+        if matches!(operation, WorkOperation::Read { .. } | WorkOperation::Atomic { .. }) {
             let is_inline = matches!(request.data, Data::Inline(_));
             invalid_if(is_inline, "inline data makes no sense where data comes back")?;
             let is_barred = self.state.shown.attributes.lock().max_read_atomic == 0;
             invalid_if(is_barred, "max_rd_atomic of the queue pair is 0")?;
         }
         let length = match operation {
-            Operation::Atomic { .. } if length < 8 => {
+            WorkOperation::Atomic { .. } if length < 8 => {
                 return Err(Error::InvalidArgument("an atomic needs 8 bytes for the original value"));
             }
-            Operation::Atomic { .. } => 8,
-            Operation::Local => 0,
+            WorkOperation::Atomic { .. } => 8,
+            WorkOperation::Local => 0,
             _ => length,
         };
         if self.state.properties.kind == QueuePairType::Ud {

@@ -20,7 +20,7 @@ use pagewire_memory::{
     Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source,
     Unreached,
 };
-use pagewire_transport::{Atomic, Operation, Reason, RemoteAddress, Work};
+use pagewire_transport::{AtomicRequest, Reason, RemoteAddress, WorkOperation, WorkRequest};
 use pagewire_wire::{Bth, Opcode, PacketHeader, bth};
 use std::sync::atomic::AtomicU64;
 
@@ -33,15 +33,17 @@ pub struct Transfer {
 
 impl Transfer {
     /// `None`: this is no plain WRITE or READ.
-    pub fn of(work: &Work) -> Option<Transfer> {
+    pub fn of(work: &WorkRequest) -> Option<Transfer> {
         Transfer::new(&work.operation, work.length)
     }
 
     /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ.
-    pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
+    pub fn new(operation: &WorkOperation, length: u32) -> Option<Transfer> {
         match *operation {
-            Operation::Write { remote, immediate: None } => Some(Transfer { remote, length, reads: false }),
-            Operation::Read { remote } => Some(Transfer { remote, length, reads: true }),
+            WorkOperation::Write { remote, immediate: None } => {
+                Some(Transfer { remote, length, reads: false })
+            }
+            WorkOperation::Read { remote } => Some(Transfer { remote, length, reads: true }),
             _ => None,
         }
     }
@@ -58,17 +60,17 @@ impl AtomicTransfer {
     pub const LENGTH: u32 = 8;
 
     /// `None`: this is no atomic.
-    pub fn new(operation: &Operation) -> Option<AtomicTransfer> {
-        let Operation::Atomic { remote, atomic } = *operation else { return None };
+    pub fn new(operation: &WorkOperation) -> Option<AtomicTransfer> {
+        let WorkOperation::Atomic { remote, atomic } = *operation else { return None };
         Some(AtomicTransfer { remote, operation: memory_operation(atomic) })
     }
 }
 
 /// What an atomic of the protocol does to memory.
-pub fn memory_operation(atomic: Atomic) -> AtomicOperation {
+pub fn memory_operation(atomic: AtomicRequest) -> AtomicOperation {
     match atomic {
-        Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
-        Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
+        AtomicRequest::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+        AtomicRequest::FetchAdd { add } => AtomicOperation::FetchAdd { add },
     }
 }
 

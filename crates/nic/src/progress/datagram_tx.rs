@@ -20,7 +20,7 @@ use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::limits::PROGRESS_PACKETS;
-use pagewire_transport::{Operation, Psn, Reason, WorkId, ud};
+use pagewire_transport::{Psn, Reason, WorkId, WorkOperation, ud};
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::{PacketHeader, packet};
 use smallvec::SmallVec;
@@ -109,10 +109,10 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
         let work = send.get(id)?;
         let (address, peer, queue_key) = work.destination.as_ref()?;
         let immediate = match work.work.operation {
-            Operation::Send { immediate, .. } => immediate,
+            WorkOperation::Send { immediate, .. } => immediate,
             _ => None,
         };
-        let datagram = ud::Datagram {
+        let datagram = ud::OutgoingDatagram {
             destination: *peer,
             queue_key: *queue_key,
             immediate,

@@ -7,7 +7,7 @@ use crate::queue_pair::qp_context::{Connection, QpContext};
 use crate::services::event::AsyncEventKind;
 use crate::types::attributes::QueuePairType;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{PacketSink, RcConnection, Source, Time};
+use pagewire_transport::{PacketSink, PayloadSource, RcConnection, Time};
 use std::sync::atomic::Ordering;
 
 /// Why a queue pair's protocol ended.
@@ -77,6 +77,6 @@ fn acknowledge_last<F: Fabric>(queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>
     let mut session = AccessSession::new(&queue_pair.services);
     let mut ops = QpTransportOps::new(queue_pair, qpc, None, &mut session);
     // For want of room it is lost, as it may be on the way.
-    let _ = ops.transmit(&header, Source::None, 1);
+    let _ = ops.transmit(&header, PayloadSource::None, 1);
     ops.finish();
 }

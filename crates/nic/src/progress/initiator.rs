@@ -12,7 +12,7 @@ use crate::types::outcome::{AccessError, Cause, Outcome};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::Fabric;
 use pagewire_memory::{CrossMemory, Segment};
-use pagewire_transport::{Operation, RemoteAddress};
+use pagewire_transport::{RemoteAddress, WorkOperation};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -79,7 +79,7 @@ impl<'q, F: Fabric> Initiator<'q, F> {
     }
 
     /// Executes an operation that is not posted, where nothing is before it. Gives what an atomic found.
-    pub(crate) fn execute_unposted(&mut self, operation: &Operation, here: ScatterGather) -> Option<u64> {
+    pub(crate) fn execute_unposted(&mut self, operation: &WorkOperation, here: ScatterGather) -> Option<u64> {
         if !self.finds_nothing_before() {
             return None;
         }

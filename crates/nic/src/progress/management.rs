@@ -7,7 +7,7 @@ use crate::progress::engine::Nic;
 use crate::progress::transport_ops::append_packet;
 use pagewire_fabric::{Datagram, Fabric, ROCE_PORT, Route};
 use pagewire_transport::ud::{self, UdSettings};
-use pagewire_transport::{Psn, ud::Datagram as UdDatagram};
+use pagewire_transport::{Psn, ud::OutgoingDatagram as UdDatagram};
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::{PacketHeader, mad};
 

@@ -15,7 +15,7 @@ use crate::services::send_budget::BudgetGrant;
 use crate::types::attributes::{Attributes, State};
 use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Progress, RcConnection, Time, WorkId};
+use pagewire_transport::{RcConnection, RcProgress, Time, WorkId};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -26,7 +26,7 @@ const PROGRESS_RUNS: u32 = 16;
 
 /// What a connection has come to in one turn.
 struct Progressed {
-    progressed: Progress,
+    progressed: RcProgress,
     connected: bool,
     /// When it wants its next turn (fabric time); `u64::MAX`: never.
     deadline: u64,
@@ -151,8 +151,8 @@ impl<'q, F: Fabric> Turn<'q, F> {
         self.tell_drained(&attributes, turn.drained);
         let waits = self.qpc.receive_wait.waits() || turn.awaits_answer;
         match turn.progressed {
-            Progress::Again => Some(Again::Soon),
-            Progress::Idle | Progress::Wait => waits.then_some(Again::Later),
+            RcProgress::Again => Some(Again::Soon),
+            RcProgress::Idle | RcProgress::Wait => waits.then_some(Again::Later),
         }
     }
 
@@ -258,7 +258,7 @@ impl<F: Fabric> ConnectionTurn<'_, F> {
                 let progressed = uc.progress(self.timer_now(uc.deadline()), ops);
                 (progressed, uc.deadline(), uc.is_drained(), false, false)
             }
-            Connection::None | Connection::Ud => (Progress::Idle, None, false, false, false),
+            Connection::None | Connection::Ud => (RcProgress::Idle, None, false, false, false),
         };
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
         let connected = !matches!(connection, Connection::None);

@@ -21,7 +21,7 @@ use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{FastSend, SendOnlyRequest, Time, Work, WorkId};
+use pagewire_transport::{FastSend, SendOnlyRequest, Time, WorkId, WorkRequest};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -217,8 +217,8 @@ fn gather<F: Fabric>(
 
 /// A request for the protocol.
 #[inline(always)] // Part of each short SEND.
-fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> Work {
+fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> WorkRequest {
     let (operation, _) = operation_of(&request.operation);
     let (fence, solicited, linked) = (request.fence, request.solicited, false);
-    Work { id, operation, length: length as u32, fence, solicited, linked }
+    WorkRequest { id, operation, length: length as u32, fence, solicited, linked }
 }

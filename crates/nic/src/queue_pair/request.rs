@@ -6,7 +6,7 @@ use crate::services::address_handle::AddressHandle;
 use crate::types::sge::{ScatterGather, ScatterGatherList};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
+use pagewire_transport::{AtomicRequest, RemoteAddress, WorkId, WorkOperation, WorkRequest};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -74,34 +74,37 @@ impl SendOperation {
 
 /// What the protocol makes of an operation, and the opcode of its completion.
 #[inline(always)] // Part of each post, where mostly one of them is left.
-pub fn operation_of(operation: &SendOperation) -> (Operation, Opcode) {
+pub fn operation_of(operation: &SendOperation) -> (WorkOperation, Opcode) {
     match *operation {
-        SendOperation::Send => (Operation::Send { immediate: None, invalidate: None }, Opcode::Send),
+        SendOperation::Send => (WorkOperation::Send { immediate: None, invalidate: None }, Opcode::Send),
         SendOperation::SendImmediate(data) => {
-            (Operation::Send { immediate: Some(data), invalidate: None }, Opcode::Send)
+            (WorkOperation::Send { immediate: Some(data), invalidate: None }, Opcode::Send)
         }
         SendOperation::SendInvalidate(key) => {
-            (Operation::Send { immediate: None, invalidate: Some(key) }, Opcode::Send)
+            (WorkOperation::Send { immediate: None, invalidate: Some(key) }, Opcode::Send)
         }
         SendOperation::Write { address, key } => {
-            (Operation::Write { remote: RemoteAddress { address, key }, immediate: None }, Opcode::Write)
+            (WorkOperation::Write { remote: RemoteAddress { address, key }, immediate: None }, Opcode::Write)
         }
         SendOperation::WriteImmediate { address, key, immediate } => (
-            Operation::Write { remote: RemoteAddress { address, key }, immediate: Some(immediate) },
+            WorkOperation::Write { remote: RemoteAddress { address, key }, immediate: Some(immediate) },
             Opcode::Write,
         ),
         SendOperation::Read { address, key } => {
-            (Operation::Read { remote: RemoteAddress { address, key } }, Opcode::Read)
+            (WorkOperation::Read { remote: RemoteAddress { address, key } }, Opcode::Read)
         }
         SendOperation::CompareSwap { address, key, compare, swap } => (
-            Operation::Atomic {
+            WorkOperation::Atomic {
                 remote: RemoteAddress { address, key },
-                atomic: Atomic::CompareSwap { compare, swap },
+                atomic: AtomicRequest::CompareSwap { compare, swap },
             },
             Opcode::CompareSwap,
         ),
         SendOperation::FetchAdd { address, key, add } => (
-            Operation::Atomic { remote: RemoteAddress { address, key }, atomic: Atomic::FetchAdd { add } },
+            WorkOperation::Atomic {
+                remote: RemoteAddress { address, key },
+                atomic: AtomicRequest::FetchAdd { add },
+            },
             Opcode::FetchAdd,
         ),
     }
@@ -154,7 +157,7 @@ pub enum KeptData {
 pub struct SendWork<F: Fabric> {
     pub wr_id: u64,
     pub data: KeptData,
-    pub work: Work,
+    pub work: WorkRequest,
     pub opcode: Opcode,
     pub signaled: bool,
     pub destination: Option<(Arc<AddressHandle<F>>, u32, u32)>,
@@ -210,7 +213,7 @@ impl<F: Fabric> SendQueue<F> {
     pub fn push(
         &mut self,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
+        operation: &WorkOperation,
         opcode: Opcode,
         length: u32,
         flags: SendFlags,
@@ -221,7 +224,7 @@ impl<F: Fabric> SendQueue<F> {
         kept.wr_id = request.wr_id;
         request.data.keep_in(&mut kept.data);
         let (fence, solicited) = (request.fence, request.solicited);
-        kept.work = Work { id, operation: *operation, length, fence, solicited, linked };
+        kept.work = WorkRequest { id, operation: *operation, length, fence, solicited, linked };
         (kept.opcode, kept.signaled) = (opcode, signaled);
         if let Some(to) = &request.destination {
             kept.destination = Some((to.address.clone(), to.queue_pair, to.queue_key));

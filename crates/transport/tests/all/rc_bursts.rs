@@ -31,7 +31,7 @@ fn what_leaves_in_rows_is_what_leaves_one_by_one() {
         assert_eq!(asking.last(), Some(&(0x100 + PACKETS - 1)));
         let host = &pair.ends[1].host;
         let arrived = match work.operation {
-            Operation::Write { .. } => host.memory.borrow()[4096..][..bytes.len()].to_vec(),
+            WorkOperation::Write { .. } => host.memory.borrow()[4096..][..bytes.len()].to_vec(),
             _ => host.received[0].bytes.clone(),
         };
         assert!(arrived == bytes);
@@ -144,7 +144,7 @@ fn a_burst_does_not_reach_the_end_of_its_write() {
 }
 
 /// A requester with such requests posted whose window is full, the first packets of which nobody has heard of yet.
-fn filled(works: &[Work]) -> (Pair, usize) {
+fn filled(works: &[WorkRequest]) -> (Pair, usize) {
     let mut pair = pair_with(|_, _| ());
     pair.filter = Some(Box::new(|_, _| false));
     for work in works {
@@ -184,7 +184,7 @@ fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
 #[test]
 fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
     let long = write(0, (64 << 10) + 2048);
-    let fenced = Work { fence: true, ..write(0, 1 << 20) };
+    let fenced = WorkRequest { fence: true, ..write(0, 1 << 20) };
     for (behind, waits) in [
         (None, false),
         (Some(write(0, 1 << 20)), true),
@@ -192,7 +192,7 @@ fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
         (Some(read(0, 8)), false),
         (Some(fenced), true),
     ] {
-        let works: Vec<Work> = [long].into_iter().chain(behind).collect();
+        let works: Vec<WorkRequest> = [long].into_iter().chain(behind).collect();
         let (mut pair, window) = filled(&works);
         if waits {
             assert_eq!(acknowledge(&mut pair, 8), window);

@@ -56,8 +56,8 @@ fn ends_over(link: Link) -> (End, End) {
     (End::new(link, 0x22, 0x100, 0x500), End::new(link, 0x11, 0x500, 0x100))
 }
 
-fn numbered(id: u64, work: Work) -> Work {
-    Work { id: WorkId(id), ..work }
+fn numbered(id: u64, work: WorkRequest) -> WorkRequest {
+    WorkRequest { id: WorkId(id), ..work }
 }
 
 fn may_execute(connection: &mut RcConnection, header: &PacketHeader) -> bool {
@@ -71,14 +71,14 @@ fn execute(connection: &mut RcConnection, header: &PacketHeader) -> bool {
 }
 
 /// Sends a SEND that may leave at its post.
-fn leave(connection: &mut RcConnection, work: &Work) -> SendOnlyRequest {
+fn leave(connection: &mut RcConnection, work: &WorkRequest) -> SendOnlyRequest {
     let (packet, token) = connection.try_send_fast(work).expect("nothing is before it");
     token.sent(NOW, work);
     packet
 }
 
 /// Sends a work request the long way, as far as its packet.
-fn post(end: &mut End, work: Work, bytes: Vec<u8>) -> Vec<(PacketHeader, Vec<u8>)> {
+fn post(end: &mut End, work: WorkRequest, bytes: Vec<u8>) -> Vec<(PacketHeader, Vec<u8>)> {
     end.host.buffers.insert(work.id, bytes);
     end.connection.post(work);
     end.progress(NOW)
@@ -89,8 +89,8 @@ fn long_and_short_way_make_one_sequence() {
     let (mut a, mut b) = ends();
     for id in 0..20 {
         let immediate = (id % 4 == 1).then_some(id as u32);
-        let operation = Operation::Send { immediate, invalidate: None };
-        let work = Work { solicited: id % 7 == 0, ..numbered(id, work(operation, 4)) };
+        let operation = WorkOperation::Send { immediate, invalidate: None };
+        let work = WorkRequest { solicited: id % 7 == 0, ..numbered(id, work(operation, 4)) };
         let (whole, _) = a.connection.try_send_fast(&work).expect("nothing is before it");
         let sends_fast = id % 2 == 0;
         let executes_fast = id % 3 == 0;
@@ -234,7 +234,7 @@ fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     a.host.indirect = 1.0;
     assert_eq!(post(&mut a, numbered(1, read(0, 8)), vec![0; 8]).len(), 1);
     assert!(may(&mut a), "behind a READ is no fence");
-    assert!(a.connection.try_send_fast(&Work { fence: true, ..next }).is_none());
+    assert!(a.connection.try_send_fast(&WorkRequest { fence: true, ..next }).is_none());
 
     let (mut a, _) = ends();
     a.host.deny_transmit = Some((WorkId(2), Denial::LocalProtection));
@@ -246,7 +246,7 @@ fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     for work in [write(0, 4), read(0, 4), fetch_add(0, 1)] {
         assert!(a.connection.try_send_fast(&numbered(1, work)).is_none());
     }
-    let invalidate = Operation::Send { immediate: None, invalidate: Some(1) };
+    let invalidate = WorkOperation::Send { immediate: None, invalidate: Some(1) };
     assert!(a.connection.try_send_fast(&work(invalidate, 4)).is_none());
 }
 

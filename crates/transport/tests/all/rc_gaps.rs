@@ -284,7 +284,7 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
         let mut request = header(Code::SendOnly, psn);
         request.bth.acknowledge = true;
         assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[&[1; 8]]), host).is_held());
-        assert_eq!(connection.progress_holding(Time(0), host), Progress::Idle);
+        assert_eq!(connection.progress_holding(Time(0), host), RcProgress::Idle);
         assert!(connection.owes_acknowledgement());
         assert_eq!(sent(&mut host.sent), []);
         if psn == 0 {
@@ -295,7 +295,7 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
     }
     host.buffers.insert(WorkId(0), vec![2; 8]);
     connection.post(send(8));
-    assert_eq!(connection.progress_holding(Time(0), host), Progress::Idle);
+    assert_eq!(connection.progress_holding(Time(0), host), RcProgress::Idle);
     assert_eq!(sent(&mut host.sent), [(Code::SendOnly, 0x100), (Code::Acknowledge, 3)]);
     assert!(!connection.owes_acknowledgement());
 }
@@ -317,8 +317,8 @@ fn an_acknowledgement_that_is_not_held_goes_before_the_answer() {
         assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[&[1; 8]]), host).is_held());
         let answer = WorkId(psn.into());
         host.buffers.insert(answer, vec![2; 8]);
-        connection.post(Work { id: answer, ..send(8) });
-        assert_eq!(connection.progress(Time(0), host), Progress::Idle);
+        connection.post(WorkRequest { id: answer, ..send(8) });
+        assert_eq!(connection.progress(Time(0), host), RcProgress::Idle);
         let sent = std::mem::take(&mut host.sent).into_iter().map(|packet| match packet {
             Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
             Packet::Vendor(own) => panic!("{own:?}"),
@@ -385,7 +385,7 @@ fn a_read_whose_rest_was_repeated_is_not_outstanding() {
     assert!((0..FIRST).all(|psn| have.contains(&psn)), "the first READ is done: {have:?}");
     let last = FIRST + u32::from(rules.max_dest_rd_atomic) - 1;
     assert!(!connection.receive(Time(0), &read(last, 1), Payload::Bytes(&[]), host).is_held());
-    while matches!(connection.progress(Time(0), host), Progress::Again) {}
+    while matches!(connection.progress(Time(0), host), RcProgress::Again) {}
     let have = psns(&host.sent);
     assert!((0..=last).all(|psn| have.contains(&psn)), "{have:?}");
 }
@@ -438,7 +438,7 @@ fn a_late_copy_of_a_read_does_not_end_the_connection() {
     {
         let outcome = end.connection.receive(Time(pair.now), &header, Payload::Bytes(&[]), &mut end.host);
         assert!(!outcome.is_held());
-        assert_eq!(end.connection.progress(Time(pair.now), &mut end.host), Progress::Idle);
+        assert_eq!(end.connection.progress(Time(pair.now), &mut end.host), RcProgress::Idle);
     }
     // Who still misses the responses learns that there are none; who does not is not asking.
     let answers = end.host.sent.iter().map(|packet| match packet {

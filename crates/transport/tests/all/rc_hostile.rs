@@ -85,10 +85,10 @@ proptest! {
                         2 => write_immediate(0, length, 1),
                         3 => read(0, length),
                         4 => fetch_add(0, 1),
-                        _ => Work { fence: true, ..read(8, length) },
+                        _ => WorkRequest { fence: true, ..read(8, length) },
                     };
                     end.host.buffers.insert(WorkId(posted), vec![0; work.length as usize]);
-                    end.connection.post(Work { id: WorkId(posted), ..work });
+                    end.connection.post(WorkRequest { id: WorkId(posted), ..work });
                     posted += 1;
                 }
                 Step::Progress(time) => {

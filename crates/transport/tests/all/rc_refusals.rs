@@ -12,18 +12,18 @@ fn wrong_key_is_remote_access() {
     let outside = RemoteAddress { address: BASE + MEMORY as u64 - 7, key: KEY };
     for remote in [foreign, outside] {
         for operation in [
-            Operation::Write { remote, immediate: None },
-            Operation::Write { remote, immediate: Some(1) },
-            Operation::Read { remote },
+            WorkOperation::Write { remote, immediate: None },
+            WorkOperation::Write { remote, immediate: Some(1) },
+            WorkOperation::Read { remote },
         ] {
             let pair = refused(work(operation, 3000), |pair| pair.ends[1].host.post_receive(0));
             assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess]);
             assert_eq!(naks(&pair, 1), [Syndrome::Nak(Nak::RemoteAccess)]);
-            assert_eq!(pair.ends[1].host.events, [Event::AccessError]);
+            assert_eq!(pair.ends[1].host.events, [QpEvent::AccessError]);
             assert_eq!(pair.ends[1].host.receives_posted(), 1, "no receive is consumed");
         }
     }
-    let atomic = Operation::Atomic { remote: foreign, atomic: Atomic::FetchAdd { add: 1 } };
+    let atomic = WorkOperation::Atomic { remote: foreign, atomic: AtomicRequest::FetchAdd { add: 1 } };
     let pair = refused(work(atomic, 8), |_| ());
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess]);
     assert_eq!(pair.ends[1].host.atomics_run, 0);
@@ -33,7 +33,7 @@ fn wrong_key_is_remote_access() {
 fn unaligned_atomic_is_invalid() {
     let pair = refused(fetch_add(4, 1), |_| ());
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteInvalidRequest]);
-    assert_eq!(pair.ends[1].host.events, [Event::RequestError]);
+    assert_eq!(pair.ends[1].host.events, [QpEvent::RequestError]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn operations_that_are_not_allowed_are_invalid() {
         pair.post_zeroed(0, work);
         pair.run(FOREVER);
         assert_eq!(statuses(&pair, 0), [Status::RemoteInvalidRequest]);
-        assert_eq!(pair.ends[1].host.events, [Event::RequestError]);
+        assert_eq!(pair.ends[1].host.events, [QpEvent::RequestError]);
     }
 }
 
@@ -70,7 +70,7 @@ fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
     end.host.post_receive(8);
     // The acknowledgement follows what is under way.
     end.host.buffers.insert(WorkId(1), vec![1; 8]);
-    end.connection.post(Work { id: WorkId(1), ..write(0, 8) });
+    end.connection.post(WorkRequest { id: WorkId(1), ..write(0, 8) });
     end.connection.progress(Time(0), &mut end.host);
     let request = header(Code::SendOnly, 0x200);
     end.connection.receive(Time(0), &request, Payload::Bytes(&[&[7; 8]]), &mut end.host);
@@ -79,7 +79,7 @@ fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
     end.host.sent.clear();
     end.host.deny_transmit = Some((WorkId(2), Denial::LocalProtection));
     end.host.buffers.insert(WorkId(2), vec![2; 8]);
-    end.connection.post(Work { id: WorkId(2), ..write(0, 8) });
+    end.connection.post(WorkRequest { id: WorkId(2), ..write(0, 8) });
     // What was before it is acknowledged.
     let acknowledgement = PacketHeader {
         aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 1 }),
@@ -107,7 +107,7 @@ fn short_receive_is_an_error_on_both_sides() {
     let pair = refused(send(3000), |pair| pair.ends[1].host.post_receive(2000));
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteInvalidRequest]);
     assert_eq!(pair.ends[1].host.received[0].result, Err(Status::LocalLength));
-    assert_eq!(pair.ends[1].host.events, [Event::RequestError]);
+    assert_eq!(pair.ends[1].host.events, [QpEvent::RequestError]);
 }
 
 #[test]
@@ -133,12 +133,12 @@ fn unreachable_memory_is_remote_operational() {
     assert_eq!(statuses(&pair, 0), [Status::RemoteOperation]);
     let pair = refused(read(0, 5000), |pair| pair.ends[1].host.deny_response = Some(Denial::RemoteAccess));
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess]);
-    assert_eq!(pair.ends[1].host.events, [Event::AccessError]);
+    assert_eq!(pair.ends[1].host.events, [QpEvent::AccessError]);
 }
 
 #[test]
 fn failed_invalidation_is_an_error() {
-    let pair = refused(work(Operation::Send { immediate: None, invalidate: Some(9) }, 4), |pair| {
+    let pair = refused(work(WorkOperation::Send { immediate: None, invalidate: Some(9) }, 4), |pair| {
         pair.ends[1].host.post_receive(2000);
         pair.ends[1].host.deny_invalidate = Some(Denial::RemoteAccess);
     });

@@ -208,7 +208,7 @@ fn a_write_that_is_refused_in_its_middle_fails_as_one() {
         pair.run(FOREVER);
         assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess], "selective {selective}");
         assert_eq!(naks(&pair, 1), [Syndrome::Nak(Nak::RemoteAccess)]);
-        assert_eq!(pair.ends[1].host.events, [Event::AccessError]);
+        assert_eq!(pair.ends[1].host.events, [QpEvent::AccessError]);
         assert_eq!(pair.ends[0].host.events, []);
         assert!(pair.ends.iter().all(|end| end.connection.is_dead()));
         assert_eq!(pair.ends[0].connection.outstanding(), 1, "what is behind is the caller's to flush");
@@ -233,7 +233,7 @@ fn bytes_that_cannot_be_read_end_it_at_its_own_side() {
 fn a_fence_holds_it_back() {
     let mut pair = pagewires();
     pair.post_zeroed(0, read(0, 3000));
-    pair.post(0, Work { fence: true, ..write(8192, 4 * MTU) }, bytes(4 * MTU));
+    pair.post(0, WorkRequest { fence: true, ..write(8192, 4 * MTU) }, bytes(4 * MTU));
     pair.run(FOREVER);
     assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
     let times: Vec<u64> = sent(&pair, 0).iter().map(|(time, _)| *time).collect();

@@ -16,7 +16,8 @@ use pagewire_fabric::Fabric;
 use pagewire_iommu::{Refusal, Rights};
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::{
-    Atomic, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, RemoteAddress, Right, Work, WorkId,
+    AtomicRequest, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, RemoteAddress, Right, WorkId,
+    WorkRequest,
 };
 
 impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
@@ -36,7 +37,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         self.place(&target, payload, rest == 0)
     }
 
-    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64> {
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
         let domain = queue_pair.domain.number();
@@ -94,7 +95,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         self.place_response(work, 0, Payload::Bytes(&[&value.to_ne_bytes()]), true).map(drop)
     }
 
-    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
+    fn initiator_copy(&mut self, work: &WorkRequest) -> InitiatorCopy {
         let (transfer, atomic) = (Transfer::of(work), AtomicTransfer::new(&work.operation));
         let is_possible =
             transfer.is_some() || atomic.is_some() && Initiator::new(self.queue_pair, self.qpc).maps_memory();

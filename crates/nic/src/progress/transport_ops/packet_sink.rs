@@ -18,7 +18,7 @@ use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_transport::{
-    Denial, LinkState, Outcome, PacketSink, Psn, Reason, RemoteAddress, Source, WorkId,
+    Denial, LinkState, Outcome, PacketSink, PayloadSource, Psn, Reason, RemoteAddress, WorkId,
 };
 use pagewire_wire::{Bth, PacketHeader, PacketOperation, VendorPacket, bth, packet, reth};
 use smallvec::SmallVec;
@@ -29,19 +29,19 @@ use std::sync::Arc;
 const MAX_HEADERS: usize = 64;
 
 impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
-    fn transmit(&mut self, header: &PacketHeader, source: Source, count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> Outcome<u32> {
         let sent = if count > 1 { self.transmit_burst(header, source, count) } else { 0 };
         if sent > 0 {
             return Outcome::Done(sent);
         }
         match source {
-            Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
-                self.emit(header, &[])
-            }
-            Source::Work { id, offset, length, copied } => {
+            PayloadSource::None
+            | PayloadSource::Work { length: 0, .. }
+            | PayloadSource::Remote { length: 0, .. } => self.emit(header, &[]),
+            PayloadSource::Work { id, offset, length, copied } => {
                 self.transmit_work(header, id, offset..offset + length, copied)
             }
-            Source::Remote { remote, length, part } => {
+            PayloadSource::Remote { remote, length, part } => {
                 self.qpc.intercepted.part = part;
                 let source = PayloadMemory {
                     domain: self.queue_pair.domain.number(),
@@ -234,22 +234,22 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     /// Sends packets over the network whose bytes are resident and in one piece. Gives how many; 0: the first one has to be sent by
     /// itself, which says what is in its way.
-    fn transmit_burst(&mut self, header: &PacketHeader, source: Source, count: u32) -> u32 {
+    fn transmit_burst(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> u32 {
         let Path::Udp { route, .. } = self.qpc.path() else { return 0 };
         let route = *route;
         let (piece, length, need, waits) = match source {
-            Source::Work { id, offset, length, .. } => {
+            PayloadSource::Work { id, offset, length, .. } => {
                 let Some(whole) = self.gathered(id) else { return 0 };
                 let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
                 let waits = self.qpc.begin_access(Purpose::Request);
                 waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
                 (whole.part(from, bytes), length, Rights::empty(), waits)
             }
-            Source::Remote { remote, length, .. } => {
+            PayloadSource::Remote { remote, length, .. } => {
                 let [whole] = piece(remote, length * count);
                 (whole, length, Rights::REMOTE_READ, self.qpc.begin_access(Purpose::Respond))
             }
-            Source::None => return 0,
+            PayloadSource::None => return 0,
         };
         if packet::pad_for(length as usize) != 0 {
             return 0;

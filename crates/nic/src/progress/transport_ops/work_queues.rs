@@ -5,7 +5,7 @@ use crate::completion::{Completion, Opcode, Status};
 use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Arrival, ArrivalKind, Denial, Event, Outcome, Payload, WorkId, WorkQueues};
+use pagewire_transport::{Arrival, ArrivalKind, Denial, Outcome, Payload, QpEvent, WorkId, WorkQueues};
 
 impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn begin_receive(&mut self) -> bool {
@@ -71,11 +71,11 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         self.queue_pair.end_send(work, status, landed);
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: QpEvent) {
         match event {
-            Event::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
-            Event::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
-            Event::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
+            QpEvent::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
+            QpEvent::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
+            QpEvent::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
         }
     }
 }

@@ -62,7 +62,7 @@ pub fn has_psn(packet: &Packet, psn: u32) -> bool {
 }
 
 /// A pair whose second end has no requests of its own, and one work request of the first that fails.
-pub fn refused(work: Work, prepare: impl Fn(&mut Pair)) -> Pair {
+pub fn refused(work: WorkRequest, prepare: impl Fn(&mut Pair)) -> Pair {
     let mut pair = logged(Pair::new(lossy(1024), 1));
     prepare(&mut pair);
     let good = write(0, 10);
