@@ -443,7 +443,7 @@ mod tests {
     use super::*;
     use crate::limits::TABLE_WORDS;
     use crate::words::Access;
-    use pagewire_iommu::{Region, RegionTable, Rights};
+    use pagewire_iommu::{RegionTable, RegisteredRegion, Rights};
     use pagewire_memory::{ApplicationMemory, Residency};
     use rustix::thread::CpuSet;
     use std::collections::BTreeSet;
@@ -461,7 +461,7 @@ mod tests {
     /// All memory as another region: its key, and what tasks know of it.
     fn register(table: &RegionTable<MappedWords>) -> (u32, RegionLife) {
         let (rights, length) = (Rights::LOCAL_WRITE, 1 << 47);
-        let region = Region { domain: 1, address: 0, length, iova: 0, rights };
+        let region = RegisteredRegion { domain: 1, address: 0, length, iova: 0, rights };
         let key = table.register(&region, 0).unwrap();
         (key, table.view().window(key, rights, 1).unwrap().life())
     }

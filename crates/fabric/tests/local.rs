@@ -5,7 +5,7 @@ mod common;
 use common::{open, until};
 use pagewire_fabric::{Fabric, FabricEvent, HostFabric, PageInThreads, RegionPart, Side};
 use pagewire_iommu::words::{SharedWords, Site};
-use pagewire_iommu::{Region, RegionTable, Rights};
+use pagewire_iommu::{RegionTable, RegisteredRegion, Rights};
 use pagewire_memory::{ApplicationMemory, Residency, Segment};
 use pagewire_paging::Tenant;
 
@@ -17,7 +17,7 @@ const ASKER: Tenant = Tenant { who: 1, matter: 0 };
 fn register(fabric: &HostFabric, segment: Segment) -> RegionPart {
     let table = RegionTable::new(fabric.tables().clone(), 7);
     let Segment { address, length } = segment;
-    let region = Region { domain: 1, address, length, iova: address, rights: Rights::LOCAL_WRITE };
+    let region = RegisteredRegion { domain: 1, address, length, iova: address, rights: Rights::LOCAL_WRITE };
     let key = table.register(&region, 0).unwrap();
     RegionPart { region: table.view().window(key, region.rights, 1).unwrap().life(), segment }
 }

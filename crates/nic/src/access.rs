@@ -14,7 +14,7 @@ use crate::types::outcome::{AccessError, Cause, Outcome};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, RegionView, Rights, Window};
+use pagewire_iommu::{AccessRefusal, Claim, Hazards, ProcessWords, RegionView, RegionWindow, Rights};
 use pagewire_memory::{ApplicationMemory, LastSeen, Residency, Segment};
 use pagewire_transport::Reason;
 use smallvec::SmallVec;
@@ -49,7 +49,7 @@ impl AccessRequest<'_> {
     /// The piece of a request that names one.
     #[inline(always)] // Part of every access.
     fn piece(&self) -> Outcome<&ScatterGather> {
-        self.pieces.first().ok_or(AccessError::Refused(Cause::Region(Refusal::Bounds)))
+        self.pieces.first().ok_or(AccessError::Refused(Cause::Region(AccessRefusal::Bounds)))
     }
 }
 
@@ -75,7 +75,7 @@ pub struct MrCacheEntry {
     key: u32,
     need: Rights,
     domain: u32,
-    window: Window,
+    window: RegionWindow,
 }
 
 impl MrCacheEntry {
@@ -85,7 +85,7 @@ impl MrCacheEntry {
         key: u32,
         need: Rights,
         domain: u32,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, AccessRefusal> {
         Ok(MrCacheEntry { key, need, domain, window: regions.window(key, need, domain)? })
     }
 
@@ -108,7 +108,7 @@ impl MrCacheEntry {
 
     /// The region.
     #[inline]
-    pub fn window(&self) -> &Window {
+    pub fn window(&self) -> &RegionWindow {
         &self.window
     }
 
@@ -118,7 +118,7 @@ impl MrCacheEntry {
         kept: &'p mut Option<MrCacheEntry>,
         regions: &RegionView<W>,
         (key, need, domain): (u32, Rights, u32),
-    ) -> Result<&'p Window, Refusal> {
+    ) -> Result<&'p RegionWindow, AccessRefusal> {
         let serves = |mr_entry: &MrCacheEntry| {
             mr_entry.serves(key, need, domain) && regions.still_open(&mr_entry.window)
         };
@@ -126,7 +126,7 @@ impl MrCacheEntry {
             *kept = None;
             *kept = Some(MrCacheEntry::look_up(regions, key, need, domain)?);
         }
-        kept.as_ref().map(MrCacheEntry::window).ok_or(Refusal::Key)
+        kept.as_ref().map(MrCacheEntry::window).ok_or(AccessRefusal::Key)
     }
 }
 
@@ -172,7 +172,7 @@ impl HeldAccess {
 /// A piece of an access that goes on.
 struct Located {
     segment: Segment,
-    window: Window,
+    window: RegionWindow,
     residency: Residency,
 }
 
@@ -239,7 +239,7 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
             let claim = Accesses(services).claim(by, &mr_entry.window)?;
             self.held = Some(HeldAccess { claim, mr_entry, resident: 0..0, sparse: false });
         }
-        let Some(held) = &mut self.held else { return Err(Refusal::Key.into()) };
+        let Some(held) = &mut self.held else { return Err(AccessRefusal::Key.into()) };
         let length = u64::from(piece.length);
         let granted = match held.mr_entry.window.locate(piece.address, length) {
             Ok(granted) => granted,
@@ -289,7 +289,7 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         mr_entry: &'p mut Option<MrCacheEntry>,
         request: &AccessRequest<'_>,
         piece: &ScatterGather,
-    ) -> Outcome<(Segment, &'p Window)> {
+    ) -> Outcome<(Segment, &'p RegionWindow)> {
         let named = (piece.key, request.need, request.domain);
         let window = MrCacheEntry::renewed(mr_entry, self.0.regions.view(), named)?;
         let length = u64::from(piece.length);
@@ -299,7 +299,7 @@ impl<'s, F: Fabric> Accesses<'s, F> {
 
     /// Claims a region that is to be accessed.
     #[inline(always)] // Part of every access.
-    fn claim(self, by: &Claimant, window: &Window) -> Outcome<Claim> {
+    fn claim(self, by: &Claimant, window: &RegionWindow) -> Outcome<Claim> {
         let claim = self.0.own_hazards.claim(window.index(), by.place);
         let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
@@ -312,10 +312,10 @@ impl<'s, F: Fabric> Accesses<'s, F> {
 
     /// What becomes of an access to a region that has changed since it was checked. Where its key is still valid the access is checked again.
     #[cold]
-    fn changed(self, window: &Window) -> AccessError {
+    fn changed(self, window: &RegionWindow) -> AccessError {
         match self.0.regions.view().is_valid(window) {
             true => AccessError::Wait(Reason::NoClaim),
-            false => Refusal::Key.into(),
+            false => AccessRefusal::Key.into(),
         }
     }
 
@@ -392,7 +392,7 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         self,
         residency: Residency,
         request: &AccessRequest<'_>,
-        (segments, window): (&[Segment], Window),
+        (segments, window): (&[Segment], RegionWindow),
         fault: &mut FaultState,
     ) -> Outcome<()> {
         match residency {

@@ -13,7 +13,7 @@ use pagewire_iommu::access_log::{
     FlushState, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader,
 };
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{AccessKind, AttributeTable, Logging, PageAttributes, Refusal};
+use pagewire_iommu::{AccessKind, AccessRefusal, AttributeTable, Logging, PageAttributes};
 use pagewire_memory::{AtomicOperation, Segment};
 use pagewire_transport::{Psn, ReadPart, Reason, RemoteAddress};
 use smallvec::SmallVec;
@@ -369,7 +369,7 @@ impl<F: Fabric> Intercepted<F> {
         record.stamp = by.services.fabric.now();
         let is_redirected = record.flags.contains(RecordFlags::REDIRECTED);
         record.flags.set(RecordFlags::REFUSED, is_redirected);
-        let made = if is_redirected { Err(Refusal::Rights.into()) } else { access() };
+        let made = if is_redirected { Err(AccessRefusal::Rights.into()) } else { access() };
         if !matches!(made, Err(AccessError::Wait(_))) {
             by.services.interception.note_fault(record);
         }
@@ -378,7 +378,7 @@ impl<F: Fabric> Intercepted<F> {
 
     /// Logs an access that is refused, if its attributes ask for that.
     pub fn log_refused(&mut self, by: Accessor<'_, F>, piece: &LoggedPiece) -> AccessError {
-        let refused = AccessError::Refused(Cause::Region(Refusal::Rights));
+        let refused = AccessError::Refused(Cause::Region(AccessRefusal::Rights));
         let record = piece.record(by.number, piece.flags | RecordFlags::REFUSED);
         let now = || by.services.fabric.now();
         let source = match piece.attributes.effect(piece.operation.kind()).logging {

@@ -10,7 +10,7 @@ use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
 use crate::types::outcome::{AccessError, Outcome};
 use pagewire_fabric::{Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::{RegionView, Window};
+use pagewire_iommu::{RegionView, RegionWindow};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
 use pagewire_paging::limits::BLOCK;
 use pagewire_paging::{FaultCounts, Order, PageIn, Stretch, needed};
@@ -28,7 +28,7 @@ pub struct PeerMemory<'a, F: Fabric> {
 pub struct FaultedAccess<'a> {
     pub segments: &'a [Segment],
     /// The region of the last segment.
-    pub window: Window,
+    pub window: RegionWindow,
     /// Names it, and those before it.
     pub request: &'a AccessRequest<'a>,
 }

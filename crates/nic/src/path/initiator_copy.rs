@@ -15,7 +15,7 @@ use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::outcome::{AccessError, Cause, Outcome};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::{Refusal, Rights};
+use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::{
     Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source,
     Unreached,
@@ -171,7 +171,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         bytes: Bytes<'_>,
     ) -> Outcome<()> {
         match error {
-            AccessError::Refused(Cause::Region(Refusal::Rights)) => self.execute_intercepted(transfer, bytes),
+            AccessError::Refused(Cause::Region(AccessRefusal::Rights)) => {
+                self.execute_intercepted(transfer, bytes)
+            }
             _ => Err(error),
         }
     }
@@ -223,7 +225,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         pieces: Option<&[ScatterGather]>,
     ) -> Outcome<u64> {
         match error {
-            AccessError::Refused(Cause::Region(Refusal::Rights)) => {
+            AccessError::Refused(Cause::Region(AccessRefusal::Rights)) => {
                 self.execute_atomic_intercepted(*remote, *operation, pieces)
             }
             _ => Err(error),
@@ -288,7 +290,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     fn look_up(&mut self, key: u32, need: Rights) -> Outcome<RemoteHint> {
         // No region has plain and intercepted rights at the same time.
         if self.known_hint(key, need.intercepted(true)).is_some() {
-            return Err(Refusal::Rights.into());
+            return Err(AccessRefusal::Rights.into());
         }
         self.find(key, need, need)
     }

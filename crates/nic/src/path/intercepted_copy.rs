@@ -14,13 +14,13 @@ use crate::types::sge::{Piece as _, ScatterGather, slice_of};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
-    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, Taken, flushed_domain,
+    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, RecordTaken, flushed_domain,
 };
 use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{
-    AccessKind, AttributeTable, Effect, Logging, PageAttributes, RegionLife, Rights, Window,
+    AccessEffect, AccessKind, AttributeTable, Logging, PageAttributes, RegionLife, RegionWindow, Rights,
 };
 use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, RemoteMemory, Segment, Source};
 use pagewire_transport::{Reason, RemoteAddress, WorkId};
@@ -73,7 +73,7 @@ struct Piece {
     sequence: u32,
     flags: RecordFlags,
     attributes: PageAttributes,
-    effect: Effect,
+    effect: AccessEffect,
 }
 
 impl Piece {
@@ -331,7 +331,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// A region without attributes for peers is that of flushes, or the owner knows more of it.
-    fn flush_or_packets(&self, window: &Window, address: u64) -> AccessError {
+    fn flush_or_packets(&self, window: &RegionWindow, address: u64) -> AccessError {
         match self.peer_logs.is_handled(flushed_domain(address.wrapping_sub(window.iova()))) {
             true => AS_PACKETS,
             false => AccessError::Wait(Reason::Handlers),
@@ -339,7 +339,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The attributes of a region of the peer, mapped here.
-    fn table_of(&mut self, window: &Window) -> Option<&AttributeTable<F::Words>> {
+    fn table_of(&mut self, window: &RegionWindow) -> Option<&AttributeTable<F::Words>> {
         let is_known = matches!(&self.peer_logs.table, Some((life, _)) if *life == window.life());
         if !is_known {
             let at = self.channel.peer_regions.attributes_of(window)?;
@@ -478,8 +478,8 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             // A reader that has taken the record has reported that the access may have been made. What has reached nothing else was not, and
             // is made again.
             match reserved.publish() {
-                Err(Taken) if !piece.effect.reaches_memory => Err(MemoryError::NotMapped),
-                Ok(()) | Err(Taken) => Ok(()),
+                Err(RecordTaken) if !piece.effect.reaches_memory => Err(MemoryError::NotMapped),
+                Ok(()) | Err(RecordTaken) => Ok(()),
             }
         });
         if let (Ok(()), Some(ring)) = (outcome, ring) {

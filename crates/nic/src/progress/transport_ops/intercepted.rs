@@ -11,7 +11,7 @@ use crate::types::outcome::{AccessError, Cause};
 use crate::types::sge::{Piece, ScatterGather};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flushed_domain};
-use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
+use pagewire_iommu::{AccessKind, AccessRefusal, AttributeTable, PageAttributes, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
 use pagewire_wire::PacketHeader;
@@ -22,7 +22,7 @@ type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::Words>>);
 
 /// Whether an access was refused for want of a right: pages with attributes may be why.
 pub fn is_without_right(error: &AccessError) -> bool {
-    matches!(error, AccessError::Refused(Cause::Region(Refusal::Rights)))
+    matches!(error, AccessError::Refused(Cause::Region(AccessRefusal::Rights)))
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {

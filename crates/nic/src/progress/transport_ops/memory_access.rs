@@ -13,7 +13,7 @@ use crate::queue_pair::request::KeptData;
 use crate::types::outcome::{AccessError, Cause};
 use crate::types::sge::{Piece, slice_of};
 use pagewire_fabric::Fabric;
-use pagewire_iommu::{Refusal, Rights};
+use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::{
     AtomicRequest, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, RemoteAddress, Right, WorkId,
@@ -26,7 +26,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         let domain = self.queue_pair.domain.number();
         match view.check(remote.key, remote.address, u64::from(length), rights_of(right), domain) {
             Ok(_) => Outcome::Done(()),
-            Err(Refusal::Rights) => self.check_intercepted(remote, length, right),
+            Err(AccessRefusal::Rights) => self.check_intercepted(remote, length, right),
             Err(_) => Outcome::Denied(Denial::RemoteAccess),
         }
     }
