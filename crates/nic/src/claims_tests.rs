@@ -12,7 +12,7 @@ use pagewire_iommu::Hazards;
 use pagewire_iommu::hazards::{Claim, Revoked};
 use pagewire_iommu::words::SharedWords;
 use pagewire_memory::{
-    ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached,
+    ApplicationMemory, AtomicOperation, CopySource, LastSeen, MemoryError, RemoteMemory, Segment, Unreached,
 };
 use pagewire_transport::{AtomicRequest, RemoteAddress, WorkOperation};
 use std::cell::RefCell;
@@ -310,12 +310,12 @@ impl RemoteMemory for TestMemory<'_> {
         Ok(())
     }
 
-    fn put(&self, from: Source<'_>, there: &[Segment], _tail_last: bool) -> Result<(), MemoryError> {
+    fn put(&self, from: CopySource<'_>, there: &[Segment], _tail_last: bool) -> Result<(), MemoryError> {
         self.note("put")?;
         let into = &mut self.bytes.borrow_mut()[self.range(there)];
         match from {
-            Source::Segments(from) => self.memory.read(from, into),
-            Source::Bytes(bytes) => {
+            CopySource::Segments(from) => self.memory.read(from, into),
+            CopySource::Bytes(bytes) => {
                 into.copy_from_slice(bytes);
                 Ok(())
             }

@@ -17,7 +17,7 @@ use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::{
-    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source,
+    Absence, ApplicationMemory, AtomicOperation, CopySource, LastSeen, MemoryError, RemoteMemory, Segment,
     Unreached,
 };
 use pagewire_transport::{AtomicRequest, Reason, RemoteAddress, WorkOperation, WorkRequest};
@@ -369,7 +369,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let services = self.services;
         let pieces = match bytes {
             Bytes::Inline(bytes) => {
-                return self.copy(plan, |remote, there| remote.put(Source::Bytes(bytes), there, true));
+                return self.copy(plan, |remote, there| remote.put(CopySource::Bytes(bytes), there, true));
             }
             Bytes::Held(here) => return self.copy_segments(plan, reads, here),
             Bytes::Segments(pieces) => pieces,
@@ -396,7 +396,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
         self.copy(plan, |remote, there| match reads {
             true => remote.get(there, here, true),
-            false => remote.put(Source::Segments(here), there, true),
+            false => remote.put(CopySource::Segments(here), there, true),
         })
     }
 

@@ -22,7 +22,7 @@ use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{
     AccessEffect, AccessKind, AttributeTable, Logging, PageAttributes, RegionLife, RegionWindow, Rights,
 };
-use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, RemoteMemory, Segment, Source};
+use pagewire_memory::{ApplicationMemory, AtomicOperation, CopySource, MemoryError, RemoteMemory, Segment};
 use pagewire_transport::{Reason, RemoteAddress, WorkId};
 use smallvec::SmallVec;
 
@@ -454,7 +454,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             };
             let mut access = || match change {
                 Change::None => Ok(()),
-                Change::Put(bytes) => remote.put(Source::Bytes(bytes), there, true),
+                Change::Put(bytes) => remote.put(CopySource::Bytes(bytes), there, true),
                 Change::Atomic(operation) => remote.atomic(there[0], operation).map(|found| original = found),
             };
             let Some(ring) = &mut ring else { return access() };
