@@ -13,7 +13,7 @@ use derive_where::derive_where;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, guard};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
-use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task, Tenant};
+use pagewire_paging::{Executor, ExecutorTask, Offer, PageIn, PieceOrder, Stretch, Tenant};
 use parking_lot::Mutex;
 use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
@@ -129,7 +129,7 @@ impl PageTask {
     }
 }
 
-impl Task for PageTask {
+impl ExecutorTask for PageTask {
     fn tenant(&self) -> Tenant {
         self.tenant
     }
@@ -283,7 +283,7 @@ impl Pages {
         let shared = match parts {
             [part] if part.segment.length > SHARED_PAGE_IN => {
                 let Segment { address, length } = whole_pages(&part.segment);
-                Some((part.region, Stretch::new(address..address + length, Order::Forth)))
+                Some((part.region, Stretch::new(address..address + length, PieceOrder::Forth)))
             }
             _ => None,
         };
@@ -303,7 +303,7 @@ impl Pages {
             // Every second one of those whom somebody waits for who brings nothing in.
             What::Ahead { stretch, helper, .. }
                 if helper % 2 == 0
-                    && stretch.order() == Order::Forth
+                    && stretch.order() == PieceOrder::Forth
                     && !self.has_processors_for_helpers() =>
             {
                 Place::At(sched_getcpu())
@@ -522,7 +522,7 @@ mod tests {
         pages.bring_in_ahead(
             tenant(1),
             ended,
-            &Stretch::new(ended_memory.address..ended_memory.address + PAGE, Order::Back),
+            &Stretch::new(ended_memory.address..ended_memory.address + PAGE, PieceOrder::Back),
             true,
             1,
         );

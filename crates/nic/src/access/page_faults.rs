@@ -13,7 +13,7 @@ use pagewire_fabric::{Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{RegionView, RegionWindow};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
 use pagewire_paging::limits::BLOCK;
-use pagewire_paging::{FaultCounts, Order, PageIn, Stretch, needed};
+use pagewire_paging::{FaultCounts, PageIn, PieceOrder, Stretch, needed};
 use pagewire_transport::Reason;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -249,7 +249,8 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         let bytes_ahead = section.end - section.start;
         self.note_fault(faulted, FaultCounts { bytes_ahead, ..FaultCounts::default() });
         let helpers = if waits.last_was_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
-        let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });
+        let stretch =
+            Stretch::new(section, if waits.last_was_cheap { PieceOrder::Back } else { PieceOrder::Forth });
         stretch.reach(&own);
         let region = faulted.window.life();
         self.0.fabric.page_in().bring_in_ahead(
