@@ -4,11 +4,11 @@ use crate::error::{HeapError, Result};
 use crate::export::{ExportOwner, Exports};
 use crate::limits::{HEAPS, MOST_ALIGNMENT};
 use crate::mimalloc::{mi_free, mi_usable_size};
-use crate::operation::{self, Operation};
+use crate::operation::{self, HeapOperation};
 use crate::options::HeapOptions;
 use crate::presence::{self, Gate};
 use crate::range::Backing;
-use crate::space::Space;
+use crate::space::HeapSpace;
 use crate::{pool, small};
 use std::alloc::Layout;
 use std::ops::Range;
@@ -44,7 +44,7 @@ const _: () = assert!(HEAPS <= u32::BITS as usize);
 /// ```
 #[derive(Debug)]
 pub struct Heap {
-    pub(crate) space: &'static Space,
+    pub(crate) space: &'static HeapSpace,
     /// That of the space, for the fast paths.
     gate: &'static Gate,
     pub(crate) number: usize,
@@ -349,7 +349,7 @@ impl Heap {
 
     /// An operation and the number of this heap in it.
     #[inline]
-    pub(crate) fn enter(&self) -> Operation {
+    pub(crate) fn enter(&self) -> HeapOperation {
         operation::enter()
     }
 }
