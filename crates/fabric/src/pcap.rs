@@ -7,7 +7,7 @@
 use crate::counters::Counters;
 use crate::fabric::Route;
 use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
-use crate::udp::Arrival;
+use crate::udp::MessageInfo;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_wire::Icrc;
@@ -114,9 +114,9 @@ impl Capture {
     }
 
     /// A packet that came in, whether intact or not.
-    pub fn received(&self, arrival: &Arrival, port: u16, icrc: Option<&Icrc>, bytes: &[u8]) {
+    pub fn received(&self, arrival: &MessageInfo, port: u16, icrc: Option<&Icrc>, bytes: &[u8]) {
         let identification = icrc.and_then(|icrc| icrc.recover_identification(bytes)).unwrap_or(0);
-        let Arrival { source, destination, traffic_class, hop_limit, .. } = *arrival;
+        let MessageInfo { source, destination, traffic_class, hop_limit, .. } = *arrival;
         let network = headers(source, destination, traffic_class, hop_limit, identification);
         self.add(network, arrival.source_port, port, bytes);
     }
@@ -282,7 +282,7 @@ mod tests {
         let icrc = Icrc::ipv4(source, destination, 4791, 4791, true);
         let mut bytes = vec![3; 12 + 16 + 4];
         packet::seal(&icrc, 0x1234, &mut bytes);
-        let arrival = Arrival {
+        let arrival = MessageInfo {
             source: source.into(),
             source_port: 4791,
             destination: destination.into(),

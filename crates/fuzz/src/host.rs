@@ -7,7 +7,7 @@ mod program;
 pub use memory::{Memory, Target};
 pub use program::{MTU, Program, QUEUE_KEY, Wish};
 
-use pagewire_fabric::{Batch, Fabric, QUEUE_PAIRS_PER_BLOCK, Route};
+use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK, Route, SendBatch};
 use pagewire_iommu::Rights;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairType, State};
 use pagewire_nic::{Nic, Options, QueuePairInit, SharedReceiveInit, Unwatched};

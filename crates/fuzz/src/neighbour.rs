@@ -9,7 +9,7 @@
 mod party;
 
 use arbitrary::{Result, Unstructured};
-use pagewire_fabric::{Fabric, Side};
+use pagewire_fabric::{ChannelEnd, Fabric};
 use pagewire_iommu::layout::{BLOCKS, MAGIC_WORD, QUEUE_PAIRS, REGIONS, SECRET_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_nic::Status;
@@ -45,7 +45,7 @@ struct Neighbourhood {
     bystander: Party,
     /// Words that the neighbour may write, once it has a channel with the victim: those of the channel, with the side that
     /// it holds, and the victim's mailbox.
-    channel: Option<(SimWords, Side, SimWords)>,
+    channel: Option<(SimWords, ChannelEnd, SimWords)>,
     /// The words of that channel as the victim holds them.
     victims_words: Option<SimWords>,
     packets: u64,
@@ -401,10 +401,10 @@ fn end_of_ring(words: &SimWords, direction: usize) -> (Ring, usize) {
 }
 
 /// Where the words of the own direction begin, and of the other.
-fn directions(side: Side) -> (usize, usize) {
+fn directions(side: ChannelEnd) -> (usize, usize) {
     match side {
-        Side::Opened => (0, DIRECTION_WORDS),
-        Side::Accepted => (DIRECTION_WORDS, 0),
+        ChannelEnd::Opened => (0, DIRECTION_WORDS),
+        ChannelEnd::Accepted => (DIRECTION_WORDS, 0),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::services::Services;
 use crate::types::limits::{BRING_IN_TRIES, LOOK_AHEAD};
 use crate::types::outcome::{AccessError, Cause, Outcome};
 use crate::types::sge::ScatterGather;
-use pagewire_fabric::{Counter, Fabric};
+use pagewire_fabric::{AtomicCounter, Fabric};
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{AccessRefusal, Claim, Hazards, ProcessWords, RegionView, RegionWindow, Rights};
 use pagewire_memory::{ApplicationMemory, LastSeen, Residency, Segment};
@@ -29,7 +29,7 @@ pub struct Claimant {
     /// The name of its device.
     pub device: String,
     /// Times that an access waited for a page.
-    pub page_waits: Counter,
+    pub page_waits: AtomicCounter,
 }
 
 /// Memory of this process that an access names.

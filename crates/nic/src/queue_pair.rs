@@ -37,7 +37,7 @@ use crate::types::attributes::{Attributes, Capabilities, QueuePairType, State};
 use crate::types::error::{Error, Result};
 use crate::types::limits::REVOCATION_BOUND;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
-use pagewire_fabric::{Counter, Fabric};
+use pagewire_fabric::{AtomicCounter, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_transport::timers::acknowledgement_timeout;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, RefusalScope, WorkId};
@@ -146,7 +146,7 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(srq) = &init.srq {
             srq.users.fetch_add(1, Ordering::AcqRel);
         }
-        let claimant = Claimant { place, number, device, page_waits: Counter::default() };
+        let claimant = Claimant { place, number, device, page_waits: AtomicCounter::default() };
         let properties = Properties {
             kind: init.kind,
             number,

@@ -7,8 +7,8 @@ use crate::process::Process;
 use crate::state::{Shared, SimEvent};
 use crate::words::{Array, SimWords};
 use pagewire_fabric::{
-    Batch, ChannelId, Datagram, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, RegionPart,
-    Route, WordsFile,
+    ChannelId, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, ReceivedDatagram, RegionPart,
+    Route, SendBatch, WordsFile,
 };
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
@@ -87,7 +87,7 @@ pub struct SimBatch {
     bytes: usize,
 }
 
-impl Batch for SimBatch {
+impl SendBatch for SimBatch {
     fn fits(&self, length: usize) -> bool {
         self.packets.len() < limits::BATCH_PACKETS && self.bytes + length <= limits::BATCH_BYTES
     }
@@ -283,7 +283,7 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[ReceivedDatagram<'_>])) -> usize {
         if !self.process.is_alive() {
             return 0;
         }

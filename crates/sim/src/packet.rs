@@ -2,7 +2,7 @@
 
 use crate::notes::{Notes, Place};
 use crate::process::ProcessId;
-use pagewire_fabric::{Datagram, Route};
+use pagewire_fabric::{ReceivedDatagram, Route};
 use pagewire_wire::packet::{ICRC_LEN, seal};
 use pagewire_wire::{Icrc, Opcode, PacketHeader, Transport};
 
@@ -38,7 +38,7 @@ impl SimDatagram {
     }
 
     /// What a receiver takes: nothing if the ICRC is wrong.
-    pub fn check(&self) -> Option<Datagram<'_>> {
+    pub fn check(&self) -> Option<ReceivedDatagram<'_>> {
         let mut bytes = &self.bytes[..];
         if self.sealed {
             // As in the real fabric, which does not see the identification of the IP header.
@@ -47,7 +47,7 @@ impl SimDatagram {
             }
             bytes = &bytes[..bytes.len() - ICRC_LEN];
         }
-        Some(Datagram {
+        Some(ReceivedDatagram {
             source: self.route.source,
             source_port: self.route.source_port,
             destination: self.route.destination,

@@ -8,7 +8,7 @@ use crate::notes::Notes;
 use crate::packet::{self, SimDatagram};
 use crate::process::{Process, ProcessId};
 use crate::words::{Array, SimWords};
-use pagewire_fabric::{Channel, ChannelId, FabricEvent, RegionPart, Route, Side};
+use pagewire_fabric::{Channel, ChannelEnd, ChannelId, FabricEvent, RegionPart, Route};
 use pagewire_iommu::RegionView;
 use pagewire_memory::Segment;
 use parking_lot::Mutex;
@@ -410,8 +410,8 @@ impl State {
             return FabricEvent::Refused { block, reason, absent: false };
         }
         let words = Array::new(pagewire_fabric::limits::CHANNEL_WORDS);
-        let opened = self.end(from, to, Side::Opened, words.clone());
-        let accepted = self.end(to, from, Side::Accepted, words);
+        let opened = self.end(from, to, ChannelEnd::Opened, words.clone());
+        let accepted = self.end(to, from, ChannelEnd::Accepted, words);
         self.members[from.0].channels.push(Held { peer: to, channel: opened.clone() });
         if from != to {
             self.members[to.0].channels.push(Held { peer: from, channel: accepted.clone() });
@@ -431,7 +431,7 @@ impl State {
         other.untouchable.as_ref().map(here).or_else(|| own.untouchable.as_ref().map(there))
     }
 
-    fn end(&mut self, holder: ProcessId, peer: ProcessId, side: Side, words: Arc<Array>) -> SimChannel {
+    fn end(&mut self, holder: ProcessId, peer: ProcessId, side: ChannelEnd, words: Arc<Array>) -> SimChannel {
         let id = ChannelId(self.members[holder.0].next_channel);
         self.members[holder.0].next_channel += 1;
         let (own, other) = (&self.members[holder.0], &self.members[peer.0]);

@@ -8,7 +8,7 @@ use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use crate::types::limits::ROUND;
 use pagewire_fabric::lock::Lock;
-use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
+use pagewire_fabric::{Channel, ChannelEnd, ChannelId, Fabric};
 use pagewire_iommu::layout::{
     BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, SHARED_BASE, SHARED_FILE, SHARED_LENGTH,
     TABLE_WORDS,
@@ -173,8 +173,8 @@ impl<F: Fabric> LocalChannel<F> {
             return None;
         }
         let (ours, theirs) = match channel.side {
-            Side::Opened => (0, DIRECTION_WORDS),
-            Side::Accepted => (DIRECTION_WORDS, 0),
+            ChannelEnd::Opened => (0, DIRECTION_WORDS),
+            ChannelEnd::Accepted => (DIRECTION_WORDS, 0),
         };
         let words = &channel.words;
         let consumer = Consumer::new(words.clone(), theirs);

@@ -16,7 +16,7 @@ use crate::services::ready::Again;
 use crate::types::attributes::{Attributes, State};
 use crate::types::gid::global_routing_header;
 use crate::types::outcome::AccessError;
-use pagewire_fabric::{Batch, Fabric, Route};
+use pagewire_fabric::{Fabric, Route, SendBatch};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::limits::PROGRESS_PACKETS;

@@ -5,7 +5,7 @@
 
 use crate::progress::engine::Nic;
 use crate::progress::transport_ops::append_packet;
-use pagewire_fabric::{Datagram, Fabric, ROCE_PORT, Route};
+use pagewire_fabric::{Fabric, ROCE_PORT, ReceivedDatagram, Route};
 use pagewire_transport::ud::{self, UdSettings};
 use pagewire_transport::{Psn, ud::OutgoingDatagram as UdDatagram};
 use pagewire_wire::bth::DEFAULT_PARTITION;
@@ -38,7 +38,12 @@ fn refusal(header: &PacketHeader, payload: &[u8]) -> Option<(PacketHeader, [u8; 
 
 impl<F: Fabric> Nic<F> {
     /// Answers a datagram that came to queue pair 1.
-    pub(crate) fn answer_management(&self, header: &PacketHeader, payload: &[u8], datagram: &Datagram<'_>) {
+    pub(crate) fn answer_management(
+        &self,
+        header: &PacketHeader,
+        payload: &[u8],
+        datagram: &ReceivedDatagram<'_>,
+    ) {
         let Some((header, answer)) = refusal(header, payload) else { return };
         let route = Route {
             source: datagram.destination,

@@ -15,7 +15,7 @@ use crate::types::attributes::{Attributes, QueuePairType, State};
 use crate::types::gid::address_of_gid;
 use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
-use pagewire_fabric::{Datagram, Fabric};
+use pagewire_fabric::{Fabric, ReceivedDatagram};
 use pagewire_transport::{Disposition, DropCause, Payload};
 use pagewire_wire::{Error, Opcode, PacketHeader, PacketOperation, Transport, bth, mad, reth};
 use smallvec::SmallVec;
@@ -76,7 +76,7 @@ impl<F: Fabric> Nic<F> {
 }
 
 impl<F: Fabric> UdpRx<'_, F> {
-    fn take(&mut self, mut datagrams: &[Datagram<'_>]) {
+    fn take(&mut self, mut datagrams: &[ReceivedDatagram<'_>]) {
         if let Some((acknowledgement, requests)) = acknowledged_requests(datagrams) {
             self.take_burst(acknowledgement, &[]);
             datagrams = requests;
@@ -88,7 +88,7 @@ impl<F: Fabric> UdpRx<'_, F> {
     }
 
     /// Takes a datagram and those of the burst that it begins; gives how many of those behind it.
-    fn take_burst(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
+    fn take_burst(&mut self, datagram: &ReceivedDatagram<'_>, behind: &[ReceivedDatagram<'_>]) -> usize {
         let Ok((header, length)) = PacketHeader::parse(datagram.bytes) else { return self.drop_malformed() };
         let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else {
             return self.drop_malformed();
@@ -129,7 +129,7 @@ impl<F: Fabric> UdpRx<'_, F> {
     }
 
     /// Takes a packet of another queue pair than the one before, or from somewhere else.
-    fn take_first(&mut self, packet: &Incoming<'_, F>, payload: &[u8], datagram: &Datagram<'_>) {
+    fn take_first(&mut self, packet: &Incoming<'_, F>, payload: &[u8], datagram: &ReceivedDatagram<'_>) {
         self.current = None;
         let source = datagram.source;
         let destination = packet.header.bth.destination;
@@ -210,12 +210,12 @@ pub(crate) const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, PacketOper
 /// Requests that came together with an acknowledgement, which leaves behind them, as it is shorter. The program is to learn that
 /// its own request is done before it gets what may be the answer: so it does with adapters, whose acknowledgements come first.
 fn acknowledged_requests<'a, 'd>(
-    datagrams: &'a [Datagram<'d>],
-) -> Option<(&'a Datagram<'d>, &'a [Datagram<'d>])> {
+    datagrams: &'a [ReceivedDatagram<'d>],
+) -> Option<(&'a ReceivedDatagram<'d>, &'a [ReceivedDatagram<'d>])> {
     let (last, before) = datagrams.split_last()?;
-    let opcode = |datagram: &Datagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
+    let opcode = |datagram: &ReceivedDatagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
     let is_request =
-        |datagram: &Datagram<'_>| opcode(datagram).is_some_and(Opcode::may_follow_acknowledgement);
+        |datagram: &ReceivedDatagram<'_>| opcode(datagram).is_some_and(Opcode::may_follow_acknowledgement);
     let goes_first =
         !before.is_empty() && opcode(last) == Some(ACKNOWLEDGEMENT) && before.iter().all(is_request);
     goes_first.then_some((last, before))
@@ -225,8 +225,8 @@ fn acknowledged_requests<'a, 'd>(
 /// as long, and are what [`RcConnection::receive`](pagewire_transport::RcConnection::receive) takes as a burst.
 fn add_burst<'d>(
     header: &PacketHeader,
-    first: &Datagram<'d>,
-    behind: &[Datagram<'d>],
+    first: &ReceivedDatagram<'d>,
+    behind: &[ReceivedDatagram<'d>],
     payload: Range<usize>,
     burst: &mut SmallVec<[&'d [u8]; BURST]>,
 ) {
@@ -295,8 +295,8 @@ mod tests {
     use crate::{Options, PathChoice};
     use pagewire_fabric::HostFabric;
 
-    fn datagram(bytes: &[u8]) -> Datagram<'_> {
-        Datagram {
+    fn datagram(bytes: &[u8]) -> ReceivedDatagram<'_> {
+        ReceivedDatagram {
             source: IpAddr::from([10, 0, 0, 1]),
             source_port: 4791,
             destination: IpAddr::from([10, 0, 0, 2]),
@@ -340,7 +340,7 @@ mod tests {
         let goes_first = |operations: &[PacketOperation]| {
             let codes: Vec<[u8; 1]> =
                 operations.iter().map(|operation| [Opcode::new(Transport::Rc, *operation).0]).collect();
-            let datagrams: Vec<Datagram<'_>> = codes.iter().map(|code| datagram(&code[..])).collect();
+            let datagrams: Vec<ReceivedDatagram<'_>> = codes.iter().map(|code| datagram(&code[..])).collect();
             acknowledged_requests(&datagrams).map(|(first, rest)| {
                 assert_eq!(first.bytes, [Opcode::new(Transport::Rc, Acknowledge).0]);
                 rest.len()

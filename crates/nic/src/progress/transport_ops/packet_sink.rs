@@ -14,7 +14,7 @@ use crate::types::attributes::QueuePairType;
 use crate::types::limits::RING_INLINE;
 use crate::types::outcome::AccessError;
 use crate::types::sge::{Piece, ScatterGather};
-use pagewire_fabric::{Batch, Fabric, Route};
+use pagewire_fabric::{Fabric, Route, SendBatch};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_transport::{
@@ -368,7 +368,7 @@ pub fn length_in_batch(header: &PacketHeader, payload: usize) -> usize {
 }
 
 /// Puts a packet into a batch; `fill` writes its payload. `None`: there is no room. A packet that could not be filled is taken back.
-pub fn append_packet<B: Batch, E>(
+pub fn append_packet<B: SendBatch, E>(
     batch: &mut B,
     route: &Route,
     header: &PacketHeader,
