@@ -9,7 +9,7 @@ pub use program::{MTU, Program, QUEUE_KEY, Wish};
 
 use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK, Route, SendBatch};
 use pagewire_iommu::Rights;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairType};
 use pagewire_nic::{Nic, Options, QueuePairInit, SharedReceiveInit, Unwatched};
 use pagewire_sim::{Faults, SimFabric, World};
 use pagewire_wire::{Opcode, PacketHeader, PacketOperation, Transport};
@@ -101,21 +101,21 @@ impl Host {
         let all = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         let write = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE;
         let kinds = [
-            (Rc, State::ReadyToSend, all, false),
-            (Rc, State::ReadyToSend, all, true),
-            (Rc, State::ReadyToReceive, all, false),
-            (Rc, State::ReadyToSend, write, false),
-            (Rc, State::SendQueueDrain, Rights::empty(), false),
-            (Uc, State::ReadyToSend, all, false),
-            (Uc, State::ReadyToSend, write, true),
-            (Ud, State::ReadyToSend, Rights::empty(), false),
-            (Ud, State::ReadyToReceive, Rights::empty(), true),
-            (Rc, State::Init, all, false),
-            (Uc, State::Error, all, false),
-            (Rc, State::Reset, all, false),
+            (Rc, QpState::ReadyToSend, all, false),
+            (Rc, QpState::ReadyToSend, all, true),
+            (Rc, QpState::ReadyToReceive, all, false),
+            (Rc, QpState::ReadyToSend, write, false),
+            (Rc, QpState::SendQueueDrain, Rights::empty(), false),
+            (Uc, QpState::ReadyToSend, all, false),
+            (Uc, QpState::ReadyToSend, write, true),
+            (Ud, QpState::ReadyToSend, Rights::empty(), false),
+            (Ud, QpState::ReadyToReceive, Rights::empty(), true),
+            (Rc, QpState::Init, all, false),
+            (Uc, QpState::Error, all, false),
+            (Rc, QpState::Reset, all, false),
             // Connected to each other, in this process.
-            (Rc, State::ReadyToSend, all, false),
-            (Rc, State::ReadyToSend, all, false),
+            (Rc, QpState::ReadyToSend, all, false),
+            (Rc, QpState::ReadyToSend, all, false),
         ];
         for (kind, home, access, shared) in kinds {
             let queue_pair = pagewire_nic::QueuePair::create(
@@ -125,7 +125,7 @@ impl Host {
                     send_cq: send_cq.clone(),
                     recv_cq: recv_cq.clone(),
                     srq: shared.then(|| srq.clone()),
-                    capabilities: Capabilities {
+                    capabilities: QpCapabilities {
                         max_send_wr: program::DEPTH,
                         max_recv_wr: program::DEPTH,
                         max_send_sge: 2,

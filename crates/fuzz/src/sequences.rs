@@ -514,7 +514,7 @@ fn spoil(input: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_nic::{Opcode as Completed, Status};
+    use pagewire_nic::{CompletionOpcode as Completed, Status};
     use pagewire_sim::Plant;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

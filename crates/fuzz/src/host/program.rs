@@ -1,11 +1,11 @@
 //! The program under attack: its queue pairs, and what it posts, polls and changes meanwhile.
 
 use super::memory::{BUFFER_BYTES, BUFFERS, Memory};
-use pagewire_nic::attributes::{AddressVector, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
-    AddressHandle, Completion, CompletionQueue, Data, Destination, Opcode, QueuePair, ReceiveRequest, Rights,
-    ScatterGather, SendOperation, SendRequest, SharedReceiveQueue, Status,
+    AddressHandle, Completion, CompletionOpcode, CompletionQueue, Data, Destination, QueuePair,
+    ReceiveRequest, Rights, ScatterGather, SendOperation, SendRequest, SharedReceiveQueue, Status,
 };
 use pagewire_sim::SimFabric;
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,7 @@ pub struct End {
     pub queue_pair: Arc<QueuePair<SimFabric>>,
     pub kind: QueuePairType,
     /// The state that it is brought back to.
-    pub home: State,
+    pub home: QpState,
     pub access: Rights,
     /// Queue pair that it is connected to.
     pub peer: u32,
@@ -47,7 +47,7 @@ pub struct End {
 
 impl End {
     /// A queue pair in RESET.
-    pub fn new(queue_pair: Arc<QueuePair<SimFabric>>, home: State, access: Rights, shared: bool) -> Self {
+    pub fn new(queue_pair: Arc<QueuePair<SimFabric>>, home: QpState, access: Rights, shared: bool) -> Self {
         End {
             kind: queue_pair.kind(),
             queue_pair,
@@ -66,7 +66,7 @@ impl End {
     /// Whether it has fallen out of the state that it should be in.
     pub fn is_fallen(&self) -> bool {
         let state = self.queue_pair.state();
-        self.home != State::Error && matches!(state, State::Error | State::SendQueueError)
+        self.home != QpState::Error && matches!(state, QpState::Error | QpState::SendQueueError)
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Program {
     shared: Vec<Posted>,
     next: u64,
     /// Completions polled, by what they are of and how they ended.
-    pub completions: HashMap<(Opcode, Status), u64>,
+    pub completions: HashMap<(CompletionOpcode, Status), u64>,
 }
 
 impl Program {
@@ -135,7 +135,7 @@ impl Program {
         let (rc, connected) = (end.kind == QueuePairType::Rc, end.kind != QueuePairType::Ud);
         let (timeout, retry_count, rnr_retry) = end.patience;
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: connected.then_some(end.access),
@@ -143,7 +143,7 @@ impl Program {
             ..Default::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: connected.then_some(address),
             path_mtu: connected.then_some(MTU),
             destination: connected.then_some(end.peer),
@@ -153,7 +153,7 @@ impl Program {
             ..Default::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(end.first_psn),
             timeout: rc.then_some(timeout),
             retry_count: rc.then_some(retry_count),
@@ -162,14 +162,14 @@ impl Program {
             ..Default::default()
         };
         let bare = |state| QueuePairChange { state: Some(state), ..Default::default() };
-        let drain = bare(State::SendQueueDrain);
+        let drain = bare(QpState::SendQueueDrain);
         let way: &[QueuePairChange] = match end.home {
-            State::Reset => &[],
-            State::Init => &[init],
-            State::ReadyToReceive => &[init, receive],
-            State::SendQueueDrain => &[init, receive, send, drain],
-            State::Error => &[init, receive, send, bare(State::Error)],
-            State::ReadyToSend | State::SendQueueError => &[init, receive, send],
+            QpState::Reset => &[],
+            QpState::Init => &[init],
+            QpState::ReadyToReceive => &[init, receive],
+            QpState::SendQueueDrain => &[init, receive, send, drain],
+            QpState::Error => &[init, receive, send, bare(QpState::Error)],
+            QpState::ReadyToSend | QpState::SendQueueError => &[init, receive, send],
         };
         for change in way {
             end.queue_pair.modify(change).expect("the transition is one of the table");
@@ -182,14 +182,14 @@ impl Program {
         let queue_pair = self.ends[index].queue_pair.clone();
         // A message that takes a shared receive gives it up without a completion in RESET.
         if flush || self.ends[index].shared {
-            queue_pair.modify(&to(State::Error)).expect("ERROR is always possible");
+            queue_pair.modify(&to(QpState::Error)).expect("ERROR is always possible");
             self.poll(memory);
             let end = &self.ends[index];
             assert!(end.sends.is_empty() && end.receives.is_empty(), "requests were not flushed");
         } else {
             self.poll(memory);
         }
-        queue_pair.modify(&to(State::Reset)).expect("RESET is always possible");
+        queue_pair.modify(&to(QpState::Reset)).expect("RESET is always possible");
         let end = &mut self.ends[index];
         for posted in end.sends.drain(..).chain(end.receives.drain(..)) {
             memory.done(posted.buffer);
@@ -292,7 +292,10 @@ impl Program {
                 .iter_mut()
                 .find(|end| end.queue_pair.number() == completion.queue_pair)
                 .expect("a completion of a queue pair that exists");
-            let receive = matches!(completion.opcode, Opcode::Receive | Opcode::ReceiveWriteImmediate);
+            let receive = matches!(
+                completion.opcode,
+                CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteImmediate
+            );
             let posted = match (receive, end.shared) {
                 (false, _) => end.sends.pop_front(),
                 (true, false) => end.receives.pop_front(),
@@ -305,7 +308,7 @@ impl Program {
             let posted = posted.unwrap_or_else(|| panic!("{completion:?} is of no request"));
             assert_eq!(posted.wr_id, completion.wr_id, "requests complete in order: {completion:?}");
             let fits = u64::from(completion.byte_length) <= BUFFER_BYTES;
-            assert!(fits || completion.opcode != Opcode::Receive, "{completion:?}");
+            assert!(fits || completion.opcode != CompletionOpcode::Receive, "{completion:?}");
             memory.done(posted.buffer);
             self.free.push(posted.buffer);
         }
@@ -313,7 +316,7 @@ impl Program {
 
     /// Flushes everything and destroys the queue pairs.
     pub fn end(&mut self, memory: &mut Memory) {
-        let error = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        let error = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
         for index in 0..self.ends.len() {
             let queue_pair = self.ends[index].queue_pair.clone();
             queue_pair.modify(&error).expect("ERROR is always possible");

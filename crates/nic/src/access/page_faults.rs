@@ -8,7 +8,7 @@ use crate::access::fault_state::{FaultState, Missing};
 use crate::access::{AccessRequest, Claimant};
 use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
-use crate::types::outcome::{AccessError, Outcome};
+use crate::types::outcome::{AccessError, AccessResult};
 use pagewire_fabric::{Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{RegionView, RegionWindow};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
@@ -36,7 +36,11 @@ pub struct FaultedAccess<'a> {
 impl<'s, F: Fabric> Accesses<'s, F> {
     /// Brings in what an access misses. `Ok`: it can be made now.
     #[cold]
-    pub(crate) fn resolve_fault(self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Outcome<()> {
+    pub(crate) fn resolve_fault(
+        self,
+        faulted: &FaultedAccess<'_>,
+        waits: &mut FaultState,
+    ) -> AccessResult<()> {
         let Err(missing) = self.resolve_now(faulted, waits) else { return Ok(()) };
         self.ask(faulted, missing, waits);
         // A pager in user space is not asked for what may not be needed.

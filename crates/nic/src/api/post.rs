@@ -1,15 +1,15 @@
 //! Posting work requests.
 
 use crate::api::queue_pair::QueuePair;
-use crate::completion::{Completion, Opcode, Status};
-use crate::path::initiator_copy::{AtomicTransfer, Transfer};
+use crate::completion::{Completion, CompletionOpcode, Status};
+use crate::path::initiator_copy::{AtomicTransfer, InitiatorTransfer};
 use crate::progress::initiator::Initiator;
 use crate::progress::qp_progress::Driver;
 use crate::progress::short_send::ShortSend;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of};
 use crate::services::ready::Occasion;
-use crate::types::attributes::{QueuePairType, State};
+use crate::types::attributes::{QpState, QueuePairType};
 use crate::types::error::{Error, Result, invalid_if};
 use crate::types::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER, RING_INLINE};
 use crate::types::sge::{ScatterGather, total_length};
@@ -54,7 +54,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Whether requests that find nothing before them are executed at their post.
     #[inline(always)] // Part of each post.
     fn executes_at_post(&self) -> bool {
-        self.state.properties.kind == QueuePairType::Rc && self.state.state() == State::ReadyToSend
+        self.state.properties.kind == QueuePairType::Rc && self.state.state() == QpState::ReadyToSend
     }
 
     /// Executes a WRITE, READ or atomic at once in a local peer's memory. False: it must be kept and driven.
@@ -63,11 +63,11 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         request: &SendRequest<'_, F>,
         operation: &WorkOperation,
-        opcode: Opcode,
+        opcode: CompletionOpcode,
         length: u32,
     ) -> bool {
         let state = &*self.state;
-        if let Some(transfer) = Transfer::new(operation, length) {
+        if let Some(transfer) = InitiatorTransfer::new(operation, length) {
             let post = |qpc: &mut _| Initiator::new(state, qpc).post(request, &transfer, opcode);
             return self.with_qpc(post).unwrap_or(false);
         }
@@ -93,26 +93,26 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         request: &SendRequest<'_, F>,
         operation: &WorkOperation,
-        opcode: Opcode,
+        opcode: CompletionOpcode,
         length: u32,
         linked: bool,
     ) -> Result<bool> {
         let mut send = self.state.send.lock();
         match self.state.state() {
-            State::Reset | State::Init | State::ReadyToReceive => {
+            QpState::Reset | QpState::Init | QpState::ReadyToReceive => {
                 return Err(Error::InvalidArgument("the queue pair is not in a state in which it sends"));
             }
             _ if !self.state.has_send_slot(&send) => {
                 return Err(Error::NoMemory("the send queue is full: poll its completions"));
             }
-            State::Error | State::SendQueueError => {
+            QpState::Error | QpState::SendQueueError => {
                 self.state.announce(
                     &self.state.send_cq,
                     Completion::of_send(self.state.properties.number, request.wr_id, opcode, Status::Flushed),
                 );
                 return Ok(false);
             }
-            State::ReadyToSend | State::SendQueueDrain => {}
+            QpState::ReadyToSend | QpState::SendQueueDrain => {}
         }
         let flags = SendFlags { signaled: request.signaled || self.state.properties.signal_all, linked };
         send.push(request, operation, opcode, length, flags);
@@ -177,7 +177,7 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         request: &SendRequest<'_, F>,
         length: u32,
-    ) -> Result<(WorkOperation, Opcode, u32)> {
+    ) -> Result<(WorkOperation, CompletionOpcode, u32)> {
         let (operation, opcode) = operation_of(&request.operation);
         let allowed = match self.state.properties.kind {
             QueuePairType::Rc => true,
@@ -221,8 +221,8 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Adds a completion of a request that was never posted, as another layer has kept and ended it. It holds no slot of the send queue. A queue
     /// pair in RESET has no completions.
-    pub fn complete_unposted(&self, wr_id: u64, opcode: Opcode, status: Status) {
-        if self.state.state() != State::Reset {
+    pub fn complete_unposted(&self, wr_id: u64, opcode: CompletionOpcode, status: Status) {
+        if self.state.state() != QpState::Reset {
             self.state.announce(
                 &self.state.send_cq,
                 Completion::new(self.state.properties.number, wr_id, opcode, status),
@@ -240,14 +240,14 @@ impl<F: Fabric> QueuePair<F> {
         invalid_if(is_long, "too many scatter-gather elements")?;
         let mut receive = self.state.receives.own.lock();
         match self.state.state() {
-            State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
-            State::Error => {
+            QpState::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
+            QpState::Error => {
                 self.state.announce(
                     &self.state.recv_cq,
                     Completion::new(
                         self.state.properties.number,
                         request.wr_id,
-                        Opcode::Receive,
+                        CompletionOpcode::Receive,
                         Status::Flushed,
                     ),
                 );

@@ -3,15 +3,15 @@
 
 use crate::access::AccessSession;
 use crate::progress::arriving_burst::{ArrivingBurst, BurstAccess};
-use crate::progress::engine::{Nic, Taken, Touched};
+use crate::progress::engine::{Nic, RoundInput, Touched};
 use crate::progress::short_receive::ShortReceive;
 use crate::progress::transport_ops::QpTransportOps;
 use crate::progress::transport_ops::append_packet;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Incoming, Origin};
+use crate::queue_pair::inbox::{Incoming, PacketOrigin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
-use crate::types::attributes::{Attributes, QueuePairType, State};
+use crate::types::attributes::{Attributes, QpState, QueuePairType};
 use crate::types::gid::address_of_gid;
 use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
@@ -46,16 +46,16 @@ struct Current<'n, F: Fabric> {
 
 impl<F: Fabric> Nic<F> {
     /// Takes datagrams.
-    pub(crate) fn poll_network(&self, occasion: Occasion) -> Taken {
+    pub(crate) fn poll_network(&self, occasion: Occasion) -> RoundInput {
         let mut udp_rx = UdpRx { nic: self, touched: Touched::default(), current: None };
         let taken = self.fabric().receive(limits::NETWORK_ROUND, &mut |datagrams| udp_rx.take(datagrams));
         let UdpRx { mut touched, current, .. } = udp_rx;
         drop(current);
         touched.run(occasion);
         match taken {
-            0 => Taken::Nothing,
-            taken if taken < limits::NETWORK_ROUND => Taken::All,
-            _ => Taken::More,
+            0 => RoundInput::Nothing,
+            taken if taken < limits::NETWORK_ROUND => RoundInput::All,
+            _ => RoundInput::More,
         }
     }
 }
@@ -103,7 +103,7 @@ impl<F: Fabric> UdpRx<'_, F> {
                 datagram.bytes.len() as u16 + 4,
             )
         });
-        let origin = Origin::Network;
+        let origin = PacketOrigin::Network;
         let mut burst = SmallVec::<[&[u8]; BURST]>::new();
         burst.push(payload);
         let destination = header.bth.destination;
@@ -143,7 +143,7 @@ impl<F: Fabric> UdpRx<'_, F> {
         };
         if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
             let repeated = repeat_refusal(queue_pair, &packet.header, source)
-                || queue_pair.state() == State::Error && self.nic.answer_for_ended(&packet.header, source);
+                || queue_pair.state() == QpState::Error && self.nic.answer_for_ended(&packet.header, source);
             if !repeated {
                 queue_pair.counters.drop_packet(cause);
             }
@@ -192,7 +192,7 @@ fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &PacketHeader, s
     }
     let Some(mut refused) = qpc.refused.take() else { return false };
     let mut session = AccessSession::new(&queue_pair.services);
-    let mut ops = QpTransportOps::new(queue_pair, &mut qpc, Some(&Origin::Network), &mut session);
+    let mut ops = QpTransportOps::new(queue_pair, &mut qpc, Some(&PacketOrigin::Network), &mut session);
     let disposition = refused.answer_after_refusal(header, &mut ops);
     ops.finish();
     qpc.refused = Some(refused);

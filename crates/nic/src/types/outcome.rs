@@ -29,7 +29,7 @@ pub enum AccessError {
 }
 
 /// How an access, or a step of one, ends.
-pub type Outcome<T> = Result<T, AccessError>;
+pub type AccessResult<T> = Result<T, AccessError>;
 
 impl From<AccessRefusal> for AccessError {
     fn from(refusal: AccessRefusal) -> Self {

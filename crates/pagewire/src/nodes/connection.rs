@@ -20,7 +20,7 @@ use crate::operations::pending::{AnyPending, Pending, Step, Steps, Wakers};
 use crate::operations::waiting;
 use crate::regions::token::NodeAddress;
 use pagewire_memory::fork::DroppedByOwner;
-use pagewire_nic::attributes::{QueuePairChange, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange};
 use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -501,7 +501,7 @@ impl Connection {
     /// Has the engine give back what a queue pair has, behind a failure.
     fn end_queue_pair(self: &Arc<Self>, queue_pair: &Arc<QueuePair<Host>>) {
         // Waits for a thread that is just at the queue pair: not with the lock.
-        let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        let change = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
         for _ in 0..DESTROY_TRIES {
             match queue_pair.modify(&change) {
                 Ok(()) => break,

@@ -7,7 +7,7 @@ use crate::nodes::inbox::Inbox;
 use crate::nodes::services::{Services, random};
 use crate::nodes::sources::KnownPeers;
 use crate::regions::token::NodeAddress;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{QueuePair, QueuePairInit, RefusalScope, Rights};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
@@ -97,7 +97,7 @@ fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePai
         send_cq: completions.clone(),
         recv_cq: inbox.map_or(completions, Inbox::queue).clone(),
         srq: inbox.map(Inbox::receives),
-        capabilities: Capabilities {
+        capabilities: QpCapabilities {
             max_send_wr: SEND_DEPTH,
             max_recv_wr: 1,
             max_send_sge: 1,
@@ -110,7 +110,7 @@ fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePai
     // Both ends do so: the handshake has a version of its own.
     queue_pair.set_refusal_scope(RefusalScope::Request);
     let change = QueuePairChange {
-        state: Some(State::Init),
+        state: Some(QpState::Init),
         pkey_index: Some(0),
         port: Some(1),
         access: Some(rights),
@@ -148,7 +148,7 @@ impl Endpoint {
             ..Default::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(address),
             path_mtu: Some(mtu),
             destination: Some(other.queue_pair),
@@ -158,7 +158,7 @@ impl Endpoint {
             ..Default::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(self.psn),
             timeout: Some(14),
             retry_count: Some(7),

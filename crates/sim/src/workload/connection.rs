@@ -7,7 +7,7 @@ use super::space::Range;
 use super::window::Window;
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{AddressHandle, MemoryRegion, Opcode, QueuePair};
+use pagewire_nic::{AddressHandle, CompletionOpcode, MemoryRegion, QueuePair};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub enum Kind {
 pub struct Posted {
     pub id: u64,
     pub kind: Kind,
-    pub opcode: Opcode,
+    pub opcode: CompletionOpcode,
     pub length: u64,
     pub signaled: bool,
     /// Buffers of this side: none if inline.

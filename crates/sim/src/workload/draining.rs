@@ -4,7 +4,7 @@ use super::connection::Pause;
 use super::driver::Workload;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{QueuePairChange, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange};
 
 /// Nanoseconds in which what was begun must be finished.
 const DRAIN_TIME: u64 = 20_000_000_000;
@@ -21,7 +21,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         let party = end.party;
         self.stage.note(connection, &|| format!("party {party} drains its queue pair"));
-        self.modify_running(connection, side, State::SendQueueDrain, Some(true))?;
+        self.modify_running(connection, side, QpState::SendQueueDrain, Some(true))?;
         let since = self.stage.now();
         let pause = Pause { first: self.next_id, since, drained: false, until: 0 };
         self.connections[connection].ends[side].pause = Some(pause);
@@ -68,7 +68,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 self.poll(party)?;
                 if self.connections[connection].ends[side].pause.take().is_some() {
                     self.stage.note(connection, &|| format!("party {party} goes on with its queue pair"));
-                    self.modify_running(connection, side, State::ReadyToSend, None)?;
+                    self.modify_running(connection, side, QpState::ReadyToSend, None)?;
                     acted = true;
                 }
             } else if !pause.drained && now > pause.since + DRAIN_TIME {
@@ -82,7 +82,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         connection: usize,
         side: usize,
-        state: State,
+        state: QpState,
         drained_notify: Option<bool>,
     ) -> Result<(), Violation> {
         let end = &self.connections[connection].ends[side];
@@ -91,7 +91,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         match queue_pair.modify(&change) {
             Ok(()) => Ok(()),
             // It ended by itself a moment ago; its completions will tell.
-            Err(_) if queue_pair.state() == State::Error || !self.stage.is_alive(party) => Ok(()),
+            Err(_) if queue_pair.state() == QpState::Error || !self.stage.is_alive(party) => Ok(()),
             Err(error) => Err(self.violation(format!("a queue pair cannot go to {state:?}: {error}"))),
         }
     }

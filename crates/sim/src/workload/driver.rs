@@ -8,7 +8,7 @@ use super::pattern;
 use super::{Plan, Report, Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{AsyncEventKind, Completion, CompletionQueue, Element, Error, Status};
+use pagewire_nic::{AsyncEventKind, Completion, CompletionQueue, Error, EventSource, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -347,7 +347,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let mut told = Vec::new();
         while let Some(event) = self.parties[party].context.next_async_event() {
             let drained = match (event.kind, event.element) {
-                (AsyncEventKind::SendQueueDrained, Element::QueuePair { cookie }) => Some(cookie as u32),
+                (AsyncEventKind::SendQueueDrained, EventSource::QueuePair { cookie }) => Some(cookie as u32),
                 _ => None,
             };
             event.acknowledge();

@@ -8,7 +8,7 @@ use super::post::{INLINE, QUEUE_KEY};
 use super::space::Range;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{Error, QueuePairInit, Rights};
 use std::collections::VecDeque;
 
@@ -38,7 +38,7 @@ pub(super) fn create_end<F: Fabric>(
         send_cq: if common { owner.common_cq.clone() } else { owner.send_cq.clone() },
         recv_cq: if common { owner.common_cq.clone() } else { owner.receive_cq.clone() },
         srq: shared.then(|| owner.srq.clone()),
-        capabilities: Capabilities {
+        capabilities: QpCapabilities {
             max_send_wr: 32,
             max_recv_wr: 32,
             max_send_sge: 8,
@@ -127,7 +127,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             let connected = kind != QueuePairType::Ud;
             let mtu = self.parties[end.party].context.device().mtu;
             let init = QueuePairChange {
-                state: Some(State::Init),
+                state: Some(QpState::Init),
                 pkey_index: Some(0),
                 port: Some(1),
                 access: connected.then(rights),
@@ -135,7 +135,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 ..QueuePairChange::default()
             };
             let receive = QueuePairChange {
-                state: Some(State::ReadyToReceive),
+                state: Some(QpState::ReadyToReceive),
                 address: connected.then(|| address_of(&self.parties[peer.party])),
                 path_mtu: connected.then_some(mtu),
                 destination: connected.then(|| peer.queue_pair.number()),
@@ -145,7 +145,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 ..QueuePairChange::default()
             };
             let send = QueuePairChange {
-                state: Some(State::ReadyToSend),
+                state: Some(QpState::ReadyToSend),
                 send_psn: Some(psns[side]),
                 timeout: rc.then_some(self.plan.timeout),
                 retry_count: rc.then_some(self.plan.retry_count),
@@ -200,7 +200,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Moves one end to ERR or RESET. From now on nothing may land in its memory through it.
-    pub(super) fn stop(&mut self, connection: usize, side: usize, to: State) -> Result<(), Violation> {
+    pub(super) fn stop(&mut self, connection: usize, side: usize, to: QpState) -> Result<(), Violation> {
         let end = &self.connections[connection].ends[side];
         let (party, queue_pair) = (end.party, end.queue_pair.clone());
         let change = QueuePairChange { state: Some(to), ..QueuePairChange::default() };
@@ -214,7 +214,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let now = self.stage.now();
         let end = &mut self.connections[connection].ends[side];
         end.stopped = Some(now);
-        if to == State::Reset {
+        if to == QpState::Reset {
             self.poll(party)?;
             // What is not complete by now never will be.
             let end = &mut self.connections[connection].ends[side];
@@ -335,7 +335,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                         return Err(self.violation(what));
                     }
                     if !waits {
-                        self.stop(connection, side, State::Error)?;
+                        self.stop(connection, side, QpState::Error)?;
                         acted = true;
                     }
                 }
@@ -432,7 +432,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let (party, peer) = (end.party, self.connections[connection].ends[1 - side].party);
         let (old, shared) = (end.queue_pair.clone(), end.shared);
         let kind = self.connections[connection].kind;
-        let change = QueuePairChange { state: Some(State::Reset), ..QueuePairChange::default() };
+        let change = QueuePairChange { state: Some(QpState::Reset), ..QueuePairChange::default() };
         self.stage
             .note(connection, &|| format!("party {party} gives its queue pair up, for another: {fresh}"));
         let outcome = self.patiently(party, || if fresh { old.destroy() } else { old.modify(&change) });
@@ -501,8 +501,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             return Ok(());
         }
         match self.random.u32(0..10) {
-            0..3 => self.stop(connection, side, State::Error),
-            3..5 => self.stop(connection, side, State::Reset),
+            0..3 => self.stop(connection, side, QpState::Error),
+            3..5 => self.stop(connection, side, QpState::Reset),
             5 => self.pause(connection, side),
             6 if link.kind == QueuePairType::Rc => self.post_invalidate(connection, side),
             _ if link.kind == QueuePairType::Rc && link.temporary.is_none() => {

@@ -9,8 +9,8 @@ use super::receive::SHORTEST_RECEIVE;
 use super::space::Range;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{QueuePairType, State};
-use pagewire_nic::{Data, Destination, Opcode, ScatterGather, SendOperation, SendRequest};
+use pagewire_nic::attributes::{QpState, QueuePairType};
+use pagewire_nic::{CompletionOpcode, Data, Destination, ScatterGather, SendOperation, SendRequest};
 
 /// Send requests of one queue pair under way.
 const OUTSTANDING: usize = 24;
@@ -45,7 +45,7 @@ struct Draft {
 struct Request {
     message: Message,
     operation: SendOperation,
-    opcode: Opcode,
+    opcode: CompletionOpcode,
     signaled: bool,
     is_fenced: bool,
     inline: bool,
@@ -167,7 +167,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let draft = Draft { invalidate, immediate: None, stale: true, ..draft };
         if !self.post_draft(connection, side, draft, true)? {
             // As it may fail from now on, it has to come down.
-            self.stop(connection, side, State::Error)?;
+            self.stop(connection, side, QpState::Error)?;
         }
         Ok(())
     }
@@ -320,7 +320,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let solicited =
             draft.immediate.is_some() && self.random.bool() || draft.kind == Kind::Send && self.random.bool();
         let (operation, opcode) = match draft.invalidate {
-            Some(key) => (SendOperation::SendInvalidate(key), Opcode::Send),
+            Some(key) => (SendOperation::SendInvalidate(key), CompletionOpcode::Send),
             None => operation(&draft.kind, draft.immediate, draft.target),
         };
         let message = Message {
@@ -499,20 +499,24 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 }
 
-fn operation(kind: &Kind, immediate: Option<u32>, (address, key): (u64, u32)) -> (SendOperation, Opcode) {
+fn operation(
+    kind: &Kind,
+    immediate: Option<u32>,
+    (address, key): (u64, u32),
+) -> (SendOperation, CompletionOpcode) {
     match (*kind, immediate) {
-        (Kind::Send, None) => (SendOperation::Send, Opcode::Send),
-        (Kind::Send, Some(immediate)) => (SendOperation::SendImmediate(immediate), Opcode::Send),
-        (Kind::Write, None) => (SendOperation::Write { address, key }, Opcode::Write),
+        (Kind::Send, None) => (SendOperation::Send, CompletionOpcode::Send),
+        (Kind::Send, Some(immediate)) => (SendOperation::SendImmediate(immediate), CompletionOpcode::Send),
+        (Kind::Write, None) => (SendOperation::Write { address, key }, CompletionOpcode::Write),
         (Kind::Write, Some(immediate)) => {
-            (SendOperation::WriteImmediate { address, key, immediate }, Opcode::Write)
+            (SendOperation::WriteImmediate { address, key, immediate }, CompletionOpcode::Write)
         }
-        (Kind::Read, _) => (SendOperation::Read { address, key }, Opcode::Read),
+        (Kind::Read, _) => (SendOperation::Read { address, key }, CompletionOpcode::Read),
         (Kind::Atomic(Atomic::CompareSwap { compare, swap }), _) => {
-            (SendOperation::CompareSwap { address, key, compare, swap }, Opcode::CompareSwap)
+            (SendOperation::CompareSwap { address, key, compare, swap }, CompletionOpcode::CompareSwap)
         }
         (Kind::Atomic(Atomic::FetchAdd { add }), _) => {
-            (SendOperation::FetchAdd { address, key, add }, Opcode::FetchAdd)
+            (SendOperation::FetchAdd { address, key, add }, CompletionOpcode::FetchAdd)
         }
     }
 }

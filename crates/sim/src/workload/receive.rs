@@ -8,7 +8,7 @@ use super::space::Range;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{Completion, Opcode, ReceiveRequest, RoutingHeader, Status};
+use pagewire_nic::{Completion, CompletionOpcode, ReceiveRequest, RoutingHeader, Status};
 use pagewire_wire::datagram::NetworkHeader;
 use pagewire_wire::grh;
 use std::net::IpAddr;
@@ -194,7 +194,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             message.length == length
                 && message.immediate == completion.immediate
                 && message.solicited == completion.solicited
-                && message.write == (completion.opcode == Opcode::ReceiveWriteImmediate)
+                && message.write == (completion.opcode == CompletionOpcode::ReceiveWriteImmediate)
                 && (message.write || bytes[front as usize..] == pattern::of(message.id, length as usize))
         };
         let found = self.connections[connection].ends[side].history.iter().rev().find(fits).copied();
@@ -244,7 +244,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let kind = self.connections[connection].kind;
         let party = self.connections[connection].ends[side].party;
         let front = if kind == QueuePairType::Ud { GLOBAL_ROUTE } else { 0 };
-        let opcode = if message.write { Opcode::ReceiveWriteImmediate } else { Opcode::Receive };
+        let opcode =
+            if message.write { CompletionOpcode::ReceiveWriteImmediate } else { CompletionOpcode::Receive };
         let as_sent = completion.opcode == opcode
             && completion.immediate == message.immediate
             && completion.solicited == message.solicited

@@ -6,7 +6,7 @@ use super::party::{Use, Zone};
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::Reregistration;
-use pagewire_nic::attributes::{QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairType};
 
 impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Registers a region that a few requests of one end will use.
@@ -45,7 +45,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             let address = temporary.range.address + self.random.u64(0..2048);
             if !self.post_stale(connection, side, address, key)? {
                 // No room to show that the key is dead: down it goes all the same.
-                self.stop(connection, side, State::Error)?;
+                self.stop(connection, side, QpState::Error)?;
             }
         }
         Ok(true)
@@ -132,7 +132,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 if self.post_stale(connection, side, target, old)? {
                     return Ok(true);
                 }
-                self.stop(connection, side, State::Error)?;
+                self.stop(connection, side, QpState::Error)?;
             }
         }
         Ok(true)

@@ -1,7 +1,7 @@
 //! Datagrams (UD) between simulated processes.
 
 use crate::support::{Side, address_of, side_with};
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{
     Data, Destination, PathChoice, ReceiveRequest, ScatterGather, SendOperation, SendRequest, Status,
     Unwatched,
@@ -16,15 +16,15 @@ const SHORT: u64 = 10_000_000;
 
 fn to_rts(side: &Side) {
     let init = QueuePairChange {
-        state: Some(State::Init),
+        state: Some(QpState::Init),
         pkey_index: Some(0),
         port: Some(1),
         queue_key: Some(QUEUE_KEY),
         ..QueuePairChange::default()
     };
-    let receive = QueuePairChange { state: Some(State::ReadyToReceive), ..QueuePairChange::default() };
+    let receive = QueuePairChange { state: Some(QpState::ReadyToReceive), ..QueuePairChange::default() };
     let send = QueuePairChange {
-        state: Some(State::ReadyToSend),
+        state: Some(QpState::ReadyToSend),
         send_psn: Some(100),
         ..QueuePairChange::default()
     };

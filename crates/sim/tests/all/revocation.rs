@@ -7,7 +7,7 @@
 use crate::support::{SPAN, Side, connect, side};
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
-use pagewire_nic::attributes::{QueuePairChange, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange};
 use pagewire_nic::{
     Error, MemoryRegion, PathChoice, QueuePair, ReceiveRequest, Rights, ScatterGather, SendOperation, Status,
 };
@@ -80,8 +80,8 @@ fn end(
     let to = |state| queue_pair.modify(&QueuePairChange { state: Some(state), ..QueuePairChange::default() });
     match ending {
         Ending::Deregister => region.deregister(),
-        Ending::Reset => to(State::Reset),
-        Ending::Error => to(State::Error),
+        Ending::Reset => to(QpState::Reset),
+        Ending::Error => to(QpState::Error),
         Ending::Destroy => queue_pair.destroy(),
         Ending::Withdraw => {
             let access = Some(Rights::LOCAL_WRITE);

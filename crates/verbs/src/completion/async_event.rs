@@ -9,16 +9,18 @@ use crate::objects::object::{Object, not_null};
 use crate::objects::queue_pair::QueuePairObject;
 use crate::objects::shared_receive::SharedReceiveObject;
 use libc::c_int;
-use pagewire_nic::{Acknowledgements, AsyncEvent, Element};
+use pagewire_nic::{Acknowledgements, AsyncEvent, EventSource};
 
 fn translate(event: &AsyncEvent) -> ibv_async_event {
     let element = match event.element {
-        Element::QueuePair { cookie } => ibv_async_event__bindgen_ty_1 { qp: cookie as *mut ibv_qp },
-        Element::CompletionQueue { cookie } => ibv_async_event__bindgen_ty_1 { cq: cookie as *mut ibv_cq },
-        Element::SharedReceiveQueue { cookie } => {
+        EventSource::QueuePair { cookie } => ibv_async_event__bindgen_ty_1 { qp: cookie as *mut ibv_qp },
+        EventSource::CompletionQueue { cookie } => {
+            ibv_async_event__bindgen_ty_1 { cq: cookie as *mut ibv_cq }
+        }
+        EventSource::SharedReceiveQueue { cookie } => {
             ibv_async_event__bindgen_ty_1 { srq: cookie as *mut ibv_srq }
         }
-        Element::Port { number } => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(number) },
+        EventSource::Port { number } => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(number) },
     };
     ibv_async_event { element, event_type: event.kind as ibv_event_type }
 }

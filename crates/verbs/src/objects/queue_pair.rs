@@ -14,7 +14,7 @@ use crate::runtime::leftovers::{Leftover, Membership};
 use crate::runtime::process::engine;
 use crate::{devices::port_counters, refusals, runtime::explain, unsupported};
 use libc::{EINVAL, EOPNOTSUPP, c_int};
-use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{Error, QueuePair, QueuePairInit};
 use std::cell::UnsafeCell;
@@ -45,14 +45,14 @@ impl QueuePairObject {
         &self.queue_pair
     }
 
-    fn show_state(&self, state: State) {
+    fn show_state(&self, state: QpState) {
         // SAFETY: an aligned integer of the program's structure.
         unsafe { (*self.public.get()).qp_base.state = state as ibv_qp_state };
     }
 }
 
-fn capabilities_from(cap: &ibv_qp_cap) -> Capabilities {
-    Capabilities {
+fn capabilities_from(cap: &ibv_qp_cap) -> QpCapabilities {
+    QpCapabilities {
         max_send_wr: cap.max_send_wr,
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
@@ -61,7 +61,7 @@ fn capabilities_from(cap: &ibv_qp_cap) -> Capabilities {
     }
 }
 
-fn capabilities_of(capabilities: &Capabilities) -> ibv_qp_cap {
+fn capabilities_of(capabilities: &QpCapabilities) -> ibv_qp_cap {
     ibv_qp_cap {
         max_send_wr: capabilities.max_send_wr,
         max_recv_wr: capabilities.max_recv_wr,
@@ -177,7 +177,7 @@ fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<Queue
     }
     let given = |flag| mask & flag != 0;
     let state = |flag, code| match given(flag) {
-        true => State::from_repr(code).map(Some).ok_or(Errno(EINVAL)),
+        true => QpState::from_repr(code).map(Some).ok_or(Errno(EINVAL)),
         false => Ok(None),
     };
     Ok(QueuePairChange {
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_
         let number = object.queue_pair.number();
         let change = change_from(number, attributes, mask as u32)?;
         object.queue_pair.modify(&change).map_err(|error| match change.state {
-            Some(State::ReadyToReceive) => refusals::of_rtr(number, error),
+            Some(QpState::ReadyToReceive) => refusals::of_rtr(number, error),
             _ => error.into(),
         })?;
         if let Some(state) = change.state {

@@ -7,8 +7,10 @@ use crate::objects::object::Object;
 use crate::objects::queue_pair::QueuePairObject;
 use crate::runtime::engine::Host;
 use crate::work_requests::segments;
-use pagewire_nic::attributes::{QueuePairType, State};
-use pagewire_nic::{Data, Error, Opcode, QueuePair, ScatterGather, SendOperation, SendRequest, Status};
+use pagewire_nic::attributes::{QpState, QueuePairType};
+use pagewire_nic::{
+    CompletionOpcode, Data, Error, QueuePair, ScatterGather, SendOperation, SendRequest, Status,
+};
 use std::sync::Arc;
 
 /// A WRITE without its place.
@@ -87,7 +89,7 @@ impl DeferredWrite {
             return Err("'qp' is no RC queue pair");
         }
         let resets = queue_pair.resets();
-        if queue_pair.state() != State::ReadyToSend {
+        if queue_pair.state() != QpState::ReadyToSend {
             return Err("'qp' is not in RTS");
         }
         if !wr.next.is_null() {
@@ -129,7 +131,7 @@ impl DeferredWrite {
 
     /// Whether the queue pair sends no more: it is in an error state, or was reset or destroyed.
     pub fn has_queue_pair_ended(&self) -> bool {
-        let sends = matches!(self.queue_pair.state(), State::ReadyToSend | State::SendQueueDrain);
+        let sends = matches!(self.queue_pair.state(), QpState::ReadyToSend | QpState::SendQueueDrain);
         !sends || self.queue_pair.resets() != self.resets
     }
 
@@ -169,7 +171,7 @@ impl DeferredWrite {
     /// Ends it without a post: its completion has a status that says how. A queue pair that was reset or destroyed gives none, as for all requests.
     pub fn end(&self, end: DeferredEnd) {
         if self.queue_pair.resets() == self.resets {
-            let opcode = Opcode::Write;
+            let opcode = CompletionOpcode::Write;
             self.queue_pair.complete_unposted(self.wr_id, opcode, end.status());
         }
     }

@@ -48,7 +48,7 @@ use crate::watching::watch_snapshot;
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
-use pagewire_nic::attributes::{QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -170,13 +170,13 @@ impl From<ConnectionReport> for Connection {
                 QueuePairType::Ud => "UD",
             },
             state: match report.state {
-                State::Reset => "RESET",
-                State::Init => "INIT",
-                State::ReadyToReceive => "RTR",
-                State::ReadyToSend => "RTS",
-                State::SendQueueDrain => "SQD",
-                State::SendQueueError => "SQE",
-                State::Error => "ERR",
+                QpState::Reset => "RESET",
+                QpState::Init => "INIT",
+                QpState::ReadyToReceive => "RTR",
+                QpState::ReadyToSend => "RTS",
+                QpState::SendQueueDrain => "SQD",
+                QpState::SendQueueError => "SQE",
+                QpState::Error => "ERR",
             },
             state_reason: report.state_reason,
             peer_qpn: report.peer.map(|(number, _)| number),

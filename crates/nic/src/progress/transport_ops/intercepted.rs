@@ -6,9 +6,9 @@ use crate::access::fault_state::Purpose;
 use crate::access::intercepted::{Accessor, Around, LoggedPiece, Response, operands_of};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::inbox::PacketOrigin;
 use crate::types::outcome::{AccessError, Cause};
-use crate::types::sge::{Piece, ScatterGather};
+use crate::types::sge::{ByteSpan, ScatterGather};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flushed_domain};
 use pagewire_iommu::{AccessKind, AccessRefusal, AttributeTable, PageAttributes, Rights};
@@ -198,11 +198,11 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let bytes = bytes.get(offset as usize..(offset + length) as usize).unwrap_or_default();
                 // A peer of this host can write to the ring that they came by.
                 Ok(match origin {
-                    Some(Origin::Local(_)) => Cow::Owned(bytes.to_vec()),
+                    Some(PacketOrigin::Local(_)) => Cow::Owned(bytes.to_vec()),
                     _ => Cow::Borrowed(bytes),
                 })
             }
-            (Payload::Reference(from), Some(Origin::Local(channel))) => {
+            (Payload::Reference(from), Some(PacketOrigin::Local(channel))) => {
                 let mut bytes = vec![0; length as usize];
                 let services = &*queue_pair.services;
                 let (by, sender) = (&queue_pair.properties.claimant, queue_pair.peer());

@@ -5,13 +5,13 @@ use super::{PayloadMemory, QpTransportOps, piece, responded, rights_of, written}
 use crate::access::AccessRequest;
 use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
-use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer, memory_operation};
+use crate::path::initiator_copy::{AtomicTransfer, InitiatorBytes, InitiatorTransfer, memory_operation};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::progress::initiator::Initiator;
-use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::request::KeptData;
 use crate::types::outcome::{AccessError, Cause};
-use crate::types::sge::{Piece, slice_of};
+use crate::types::sge::{ByteSpan, slice_of};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::ApplicationMemory;
@@ -96,7 +96,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
     }
 
     fn initiator_copy(&mut self, work: &WorkRequest) -> InitiatorCopy {
-        let (transfer, atomic) = (Transfer::of(work), AtomicTransfer::new(&work.operation));
+        let (transfer, atomic) = (InitiatorTransfer::of(work), AtomicTransfer::new(&work.operation));
         let is_possible =
             transfer.is_some() || atomic.is_some() && Initiator::new(self.queue_pair, self.qpc).maps_memory();
         let pieces = if is_possible { self.pieces(work.id, 0, work.length) } else { None };
@@ -105,10 +105,10 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         let mut initiator = Initiator::new(self.queue_pair, self.qpc);
         let outcome = match (transfer, atomic, &pieces) {
             (Some(transfer), _, KeptData::Inline(bytes)) => {
-                initiator.transfer(&transfer, Bytes::Inline(bytes))
+                initiator.transfer(&transfer, InitiatorBytes::Inline(bytes))
             }
             (Some(transfer), _, KeptData::Segments(pieces)) => {
-                initiator.transfer(&transfer, Bytes::Segments(pieces))
+                initiator.transfer(&transfer, InitiatorBytes::Segments(pieces))
             }
             (None, Some(atomic), KeptData::Segments(pieces)) => initiator.atomic(&atomic, pieces),
             _ => Err(AccessError::Refused(Cause::NoRemoteAccess)),
@@ -182,7 +182,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let bytes = burst.first().copied().unwrap_or_default();
                 services.fabric.memory().write(bytes, &access.segments, last).map_err(AccessError::from)
             }
-            (Payload::Reference(from), Some(Origin::Local(channel))) => {
+            (Payload::Reference(from), Some(PacketOrigin::Local(channel))) => {
                 let (by, sender) = (&queue_pair.properties.claimant, queue_pair.peer());
                 let remote = channel.cross_memory(&services.fabric);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault: waits };

@@ -7,13 +7,13 @@ use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::path::Path;
 use crate::path::local::LocalChannel;
-use crate::path::ring::{Kind, emit_reference};
+use crate::path::ring::{RecordKind, emit_reference};
 use crate::path::ring_ack::Awaited;
 use crate::queue_pair::request::KeptData;
 use crate::types::attributes::QueuePairType;
 use crate::types::limits::RING_INLINE;
 use crate::types::outcome::AccessError;
-use crate::types::sge::{Piece, ScatterGather};
+use crate::types::sge::{ByteSpan, ScatterGather};
 use pagewire_fabric::{Fabric, Route, SendBatch};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
@@ -103,7 +103,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             Path::Dead { .. } => Outcome::Done(1),
             Path::Local(channel) => {
                 let channel = channel.clone();
-                self.send_record(&channel, Kind::Bytes, header, bytes)
+                self.send_record(&channel, RecordKind::Bytes, header, bytes)
             }
             Path::Udp { route, .. } => {
                 let route = *route;
@@ -118,7 +118,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn send_record(
         &mut self,
         channel: &LocalChannel<F>,
-        kind: Kind,
+        kind: RecordKind,
         header: &PacketHeader,
         payload: &[u8],
     ) -> Outcome<u32> {
@@ -358,7 +358,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             let at = RemoteAddress { address: piece.address, key: piece.key };
             references.extend_from_slice(&emit_reference(at, piece.length));
         }
-        self.send_record(channel, Kind::Reference, header, &references)
+        self.send_record(channel, RecordKind::Reference, header, &references)
     }
 }
 

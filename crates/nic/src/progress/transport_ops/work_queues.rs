@@ -1,7 +1,7 @@
 //! Receives, completions and events of a queue pair.
 
 use super::{QpTransportOps, received};
-use crate::completion::{Completion, Opcode, Status};
+use crate::completion::{Completion, CompletionOpcode, Status};
 use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
@@ -28,8 +28,8 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn finish_receive(&mut self, arrival: Arrival) {
         let Some(receive) = self.qpc.receive.take() else { return };
         let opcode = match arrival.kind {
-            ArrivalKind::Send => Opcode::Receive,
-            ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
+            ArrivalKind::Send => CompletionOpcode::Receive,
+            ArrivalKind::WriteImmediate => CompletionOpcode::ReceiveWriteImmediate,
         };
         let queue_pair = self.queue_pair;
         queue_pair.complete_receive(Completion {
@@ -47,7 +47,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         queue_pair.complete_receive(Completion::new(
             queue_pair.properties.number,
             receive.wr_id,
-            Opcode::Receive,
+            CompletionOpcode::Receive,
             status,
         ));
     }

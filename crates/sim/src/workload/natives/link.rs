@@ -9,7 +9,7 @@ use crate::workload::native::{
 use crate::workload::post::INLINE;
 use crate::workload::{Stage, Violation, pattern};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{
     Data, Error, QueuePairInit, ReceiveRequest, RefusalScope, ScatterGather, SendOperation, SendRequest,
 };
@@ -67,7 +67,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 send_cq: queue.clone(),
                 recv_cq: queue.clone(),
                 srq: None,
-                capabilities: Capabilities {
+                capabilities: QpCapabilities {
                     max_send_wr: 256,
                     max_recv_wr: MESSAGES as u32,
                     max_send_sge: 1,
@@ -84,14 +84,14 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     fn native_changes(&self, own: &Side<F>, peer: &Side<F>) -> [QueuePairChange; 3] {
         let psn = |side: &Side<F>| side.queue_pair.number().wrapping_mul(0x9E37) & 0xFF_FFFF;
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: Some(rights()),
             ..QueuePairChange::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(address_of(&self.parties[peer.party])),
             path_mtu: Some(self.parties[own.party].context.device().mtu),
             destination: Some(peer.queue_pair.number()),
@@ -101,7 +101,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             ..QueuePairChange::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(psn(own)),
             timeout: Some(self.plan.timeout),
             retry_count: Some(self.plan.retry_count),
