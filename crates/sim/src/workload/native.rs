@@ -2,7 +2,7 @@
 
 use super::natives::logged::Logged;
 use pagewire::Tag;
-use pagewire::tables::{NodeAddress, Opening, Releases, Writes};
+use pagewire::tables::{NodeAddress, Opening, Releases, WriteTable};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{CompletionQueue, MemoryRegion, QueuePair};
 use std::collections::{HashMap, HashSet};
@@ -198,7 +198,7 @@ pub struct Conditional<F: Fabric> {
 /// The caller's side.
 #[derive(Default)]
 pub struct Writer {
-    pub table: Writes<u64>,
+    pub table: WriteTable<u64>,
     /// Writes without an end, by their serial.
     pub open: HashMap<u64, Write>,
     pub serial: u64,

@@ -4,7 +4,9 @@
 use crate::workload::driver::Workload;
 use crate::workload::native::{CALLER, Conditional, DATA, Native, OWNER, Of, Permit, RECEIVES, SLOT, Write};
 use crate::workload::{Stage, Violation, pattern};
-use pagewire::tables::{Arrival, Ending, Message, NotHeld, Opened, Opening, Outgoing, Release};
+use pagewire::tables::{
+    ConditionalMessage, Ending, NotHeld, OpenOutcome, Opening, Outgoing, Release, ReleaseArrival,
+};
 use pagewire::{Direction, Tag, Token};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{Completion, Data, ScatterGather, SendOperation};
@@ -67,7 +69,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         };
         let write = Write { tag, slot, length, deadline, is_posted: false };
         native.conditional.writer.open.insert(serial, write);
-        self.tell(native, CALLER, &Message::Open { tag, serial, length, direction: Direction::Write })?;
+        self.tell(
+            native,
+            CALLER,
+            &ConditionalMessage::Open { tag, serial, length, direction: Direction::Write },
+        )?;
         match early {
             Some((serial, release)) => self.post_write(native, serial, &release)?,
             None => native.conditional.writer.table.set_deadline(&key, serial, deadline),
@@ -85,7 +91,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         self.fill_slot(native, CALLER, (write.slot, 0), &pattern::of(!serial, DATA as usize));
         native.slots[CALLER].give_back(write.slot);
         self.report.withdrawn += 1;
-        self.tell(native, CALLER, &Message::Ended { serial, release: None, ending: Ending::Withdrawn })
+        self.tell(
+            native,
+            CALLER,
+            &ConditionalMessage::Ended { serial, release: None, ending: Ending::Withdrawn },
+        )
     }
 
     /// A write is released: its bytes go out, and behind them what tells their end.
@@ -145,7 +155,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             if choice == 0 {
                 let Opening { peer, tag, serial, .. } = opening;
                 owner.table.close(&peer, serial);
-                self.tell(native, OWNER, &Message::Decline { tag, serial, is_full: false })?;
+                self.tell(native, OWNER, &ConditionalMessage::Decline { tag, serial, is_full: false })?;
                 return Ok(true);
             }
             return self.permit(native, opening.tag, Some(opening));
@@ -201,7 +211,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     fn send_release(&mut self, native: &mut Native<F>, outgoing: &Outgoing) -> Result<(), Violation> {
-        self.tell(native, OWNER, &Message::Release(Release::new(outgoing)))
+        self.tell(native, OWNER, &ConditionalMessage::Release(Release::new(outgoing)))
     }
 
     /// A release has ended: its memory holds what the write has brought, or what it held before.
@@ -242,7 +252,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(())
     }
 
-    fn tell(&mut self, native: &mut Native<F>, side: usize, message: &Message) -> Result<(), Violation> {
+    fn tell(
+        &mut self,
+        native: &mut Native<F>,
+        side: usize,
+        message: &ConditionalMessage,
+    ) -> Result<(), Violation> {
         let bytes = message.encode();
         self.post_native(native, side, (SendOperation::Send, Data::Inline(&[&bytes])), Of::Message)
     }
@@ -265,27 +280,27 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 _ => Err(self.native_violation(native, format!("the end of release {number} came twice"))),
             };
         }
-        match (Message::decode(&bytes), side) {
+        match (ConditionalMessage::decode(&bytes), side) {
             (Some(message), OWNER) => self.owner_takes(native, message),
             (Some(message), _) => self.writer_takes(native, message),
             (None, _) => Err(self.native_violation(native, format!("{bytes:02x?} is no message"))),
         }
     }
 
-    fn owner_takes(&mut self, native: &mut Native<F>, message: Message) -> Result<(), Violation> {
+    fn owner_takes(&mut self, native: &mut Native<F>, message: ConditionalMessage) -> Result<(), Violation> {
         let writer = native.conditional.nodes[CALLER];
         let owner = &mut native.conditional.owner;
         match message {
-            Message::Open { tag, serial, length, direction } => {
+            ConditionalMessage::Open { tag, serial, length, direction } => {
                 match owner.table.open(Opening { peer: writer, tag, serial, length, direction }) {
-                    Opened::Released(outgoing) => self.send_release(native, &outgoing),
-                    Opened::Queued | Opened::Known => Ok(()),
-                    Opened::Full => {
-                        self.tell(native, OWNER, &Message::Decline { tag, serial, is_full: true })
+                    OpenOutcome::Released(outgoing) => self.send_release(native, &outgoing),
+                    OpenOutcome::Queued | OpenOutcome::Known => Ok(()),
+                    OpenOutcome::Full => {
+                        self.tell(native, OWNER, &ConditionalMessage::Decline { tag, serial, is_full: true })
                     }
                 }
             }
-            Message::Ended { serial, release, .. } => {
+            ConditionalMessage::Ended { serial, release, .. } => {
                 owner.table.close(&writer, serial);
                 owner.taken.retain(|opening| opening.serial != serial);
                 match release.and_then(|number| owner.table.end(&writer, number)) {
@@ -297,21 +312,21 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
     }
 
-    fn writer_takes(&mut self, native: &mut Native<F>, message: Message) -> Result<(), Violation> {
+    fn writer_takes(&mut self, native: &mut Native<F>, message: ConditionalMessage) -> Result<(), Violation> {
         let (owner, now) = (native.conditional.nodes[OWNER], self.virtual_time());
         match message {
-            Message::Release(release) => {
+            ConditionalMessage::Release(release) => {
                 self.run_timers(native)?;
                 let ending = match native.conditional.writer.table.release(owner, &release, now) {
-                    Arrival::Start(serial) => return self.post_write(native, serial, &release),
-                    Arrival::Kept => return Ok(()),
-                    Arrival::Withdrawn => Ending::Withdrawn,
-                    Arrival::Full => Ending::Full,
+                    ReleaseArrival::Start(serial) => return self.post_write(native, serial, &release),
+                    ReleaseArrival::Kept => return Ok(()),
+                    ReleaseArrival::Withdrawn => Ending::Withdrawn,
+                    ReleaseArrival::Full => Ending::Full,
                 };
                 let (serial, release) = (release.serial.unwrap_or_default(), Some(release.number));
-                self.tell(native, CALLER, &Message::Ended { serial, release, ending })
+                self.tell(native, CALLER, &ConditionalMessage::Ended { serial, release, ending })
             }
-            Message::Decline { tag, serial, .. } => {
+            ConditionalMessage::Decline { tag, serial, .. } => {
                 match native.conditional.writer.table.take(&(owner, tag), serial, now) {
                     // The owner has forgotten it, and takes no harm from being told so again.
                     Some(serial) => self.withdraw(native, serial),
@@ -337,7 +352,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         for (_, number) in expired.releases {
             let (release, ending) = (Some(number), Ending::NoWrite);
-            self.tell(native, CALLER, &Message::Ended { serial: 0, release, ending })?;
+            self.tell(native, CALLER, &ConditionalMessage::Ended { serial: 0, release, ending })?;
         }
         for id in late {
             self.release_ended(native, id, None)?;
