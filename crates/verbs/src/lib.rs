@@ -24,7 +24,7 @@ pub use objects::protection::{
 };
 pub use runtime::deferred;
 pub use runtime::process::{call_on_start, shared_nic};
-pub use runtime::settings::Watched;
+pub use runtime::settings::WatchedAccesses;
 pub use watching::checkpoint;
 pub use watching::watch;
 pub use watching::watch::OwnAttributesError;

@@ -49,7 +49,7 @@ impl CompletionQueueObject {
 }
 
 /// What a completion queue is made with.
-pub(crate) struct Options {
+pub(crate) struct CqOptions {
     pub entries: u32,
     pub cq_context: *mut c_void,
     pub channel: *mut ibv_comp_channel,
@@ -65,8 +65,8 @@ pub(crate) struct Options {
 ///
 /// # Safety
 /// `context` is NULL or open; the channel is NULL or created, the parent domain NULL or allocated.
-pub(crate) unsafe fn create(context: *mut ibv_context, options: &Options) -> Result<*mut ibv_cq> {
-    let &Options { entries, cq_context, channel, vector, parent_domain, .. } = options;
+pub(crate) unsafe fn create(context: *mut ibv_context, options: &CqOptions) -> Result<*mut ibv_cq> {
+    let &CqOptions { entries, cq_context, channel, vector, parent_domain, .. } = options;
     // SAFETY: the caller's promise.
     let opened = unsafe { ContextObject::of(context) }?;
     let announced = match channel.is_null() {
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         let (Ok(entries), Ok(vector)) = (u32::try_from(entries), u32::try_from(vector)) else {
             return invalid("number of entries or completion vector");
         };
-        let options = Options {
+        let options = CqOptions {
             entries,
             cq_context,
             channel,

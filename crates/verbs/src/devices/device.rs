@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer};
 use crate::devices::device_files::kernel::uverbs_number;
 use crate::devices::named_devices::devices;
-use crate::objects::held::{HeldOverForks, Order};
+use crate::objects::held::{HeldOverForks, LockOrder};
 use crate::objects::object::put;
 use crate::runtime::messages::{tell, tell_no_device};
 use crate::runtime::process::check_environment;
@@ -31,7 +31,8 @@ unsafe impl Send for DeviceObject {}
 unsafe impl Sync for DeviceObject {}
 
 /// The devices that somebody holds, so that the same device is the same pointer in every list.
-static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> = HeldOverForks::new(Order::Devices, Vec::new(), |_| {});
+static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> =
+    HeldOverForks::new(LockOrder::Devices, Vec::new(), |_| {});
 
 impl DeviceObject {
     fn new(device: Device) -> Self {

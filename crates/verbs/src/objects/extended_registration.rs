@@ -19,7 +19,7 @@ pub struct MemoryRegionAttributes {
     fd: c_int,
     fd_offset: u64,
     dmah: *mut c_void,
-    buf: *mut Buffer,
+    buf: *mut OpaqueBuffer,
 }
 
 /// `IBV_REG_MR_MASK_IOVA`
@@ -34,16 +34,16 @@ const DESCRIPTOR_OFFSET: u64 = 1 << 3;
 const BUFFER: u64 = 1 << 5;
 
 /// `struct ibv_buf`, which programs do not look into: ordinary memory.
-pub struct Buffer {
+pub struct OpaqueBuffer {
     memory: *mut c_void,
     size: usize,
     domain: *mut ibv_pd,
 }
 
-impl Buffer {
+impl OpaqueBuffer {
     /// # Safety
     /// `buffer` is NULL or allocated.
-    unsafe fn of<'a>(buffer: *const Buffer) -> Result<&'a Buffer> {
+    unsafe fn of<'a>(buffer: *const OpaqueBuffer) -> Result<&'a OpaqueBuffer> {
         // SAFETY: the caller's promise.
         unsafe { buffer.as_ref() }.ok_or(Errno(libc::EINVAL))
     }
@@ -63,7 +63,7 @@ unsafe fn address_of(pd: *mut ibv_pd, attributes: &MemoryRegionAttributes) -> Re
     let given = |flag| attributes.comp_mask & flag != 0;
     if given(BUFFER) {
         // SAFETY: the caller's promise.
-        let buffer = unsafe { Buffer::of(attributes.buf) }?;
+        let buffer = unsafe { OpaqueBuffer::of(attributes.buf) }?;
         if !given(ADDRESS) || !buffer.has(attributes.addr as usize, attributes.length) || buffer.domain != pd
         {
             return invalid("the region is not within the buffer, or of another protection domain");
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_buf_mr(
     pd: *mut ibv_pd,
-    buf: *mut Buffer,
+    buf: *mut OpaqueBuffer,
     addr: *mut c_void,
     length: usize,
     access: c_int,
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
 pub unsafe extern "C" fn ibv_alloc_buf(
     pd: *mut ibv_pd,
     size: usize,
-    buffer: *mut *mut Buffer,
+    buffer: *mut *mut OpaqueBuffer,
 ) -> *mut c_void {
     pointer(|| {
         let place = not_null(buffer)?;
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
         if error != 0 {
             return Err(Errno(error));
         }
-        let made = Box::new(Buffer { memory, size, domain: pd });
+        let made = Box::new(OpaqueBuffer { memory, size, domain: pd });
         // SAFETY: not NULL, hence valid for a write.
         unsafe { put(place, Box::into_raw(made)) };
         Ok(memory)
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
 /// # Safety
 /// `buffer` is NULL or allocated, and nobody uses it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_free_buf(buffer: *mut Buffer) {
+pub unsafe extern "C" fn ibv_free_buf(buffer: *mut OpaqueBuffer) {
     if buffer.is_null() {
         return;
     }
@@ -170,10 +170,10 @@ pub unsafe extern "C" fn ibv_free_buf(buffer: *mut Buffer) {
 /// # Safety
 /// `buffer` is NULL or allocated.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut Buffer) -> c_int {
+pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut OpaqueBuffer) -> c_int {
     number(|| {
         // SAFETY: the caller's promise.
-        unsafe { Buffer::of(buffer) }?;
+        unsafe { OpaqueBuffer::of(buffer) }?;
         Err(Errno(ENODATA))
     })
 }

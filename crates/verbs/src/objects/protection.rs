@@ -7,7 +7,7 @@ use crate::objects::held::epoch;
 use crate::objects::object::Object;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Leftovers, Membership};
-use crate::runtime::settings::Watched;
+use crate::runtime::settings::WatchedAccesses;
 use crate::unsupported;
 use crate::watching::checkpoint::{self, RefusedSave};
 use crate::watching::watch::{self, OwnAttributesError};
@@ -129,7 +129,7 @@ unsafe impl Object for MemoryRegionObject {
 ///
 /// # Safety
 /// `mr` is NULL or registered, and is not deregistered meanwhile.
-pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> std::result::Result<(), String> {
+pub unsafe fn watch_region(mr: *mut ibv_mr, watched: WatchedAccesses) -> std::result::Result<(), String> {
     // SAFETY: the caller's promise.
     let (region, memory) = unsafe { region_of(mr) }.ok_or("'mr' is no memory region")?;
     watch::watch(region, memory, watched)

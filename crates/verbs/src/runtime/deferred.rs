@@ -27,7 +27,7 @@ pub struct DeferredWrite {
 
 /// What became of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Posted {
+pub enum PostResult {
     /// The queue pair has it, and gives its completion.
     Done,
     /// The send queue is full: post it again later.
@@ -136,9 +136,9 @@ impl DeferredWrite {
     }
 
     /// Posts it, signaled, to memory of the peer.
-    pub fn post(&self, address: u64, key: u32) -> Posted {
+    pub fn post(&self, address: u64, key: u32) -> PostResult {
         if self.has_queue_pair_ended() {
-            return Posted::QueuePairEnded;
+            return PostResult::QueuePairEnded;
         }
         let operation = match self.immediate {
             None => SendOperation::Write { address, key },
@@ -158,12 +158,12 @@ impl DeferredWrite {
                 if is_kept {
                     self.queue_pair.doorbell();
                 }
-                Posted::Done
+                PostResult::Done
             }
-            Err(Error::NoMemory(_)) => Posted::Full,
+            Err(Error::NoMemory(_)) => PostResult::Full,
             Err(error) => {
                 log::debug!("a held write is not posted: {error}");
-                Posted::QueuePairEnded
+                PostResult::QueuePairEnded
             }
         }
     }

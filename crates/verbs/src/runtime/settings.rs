@@ -18,17 +18,17 @@ const RATES: [u32; 8] = [10, 20, 25, 40, 50, 100, 200, 400];
 
 /// Which accesses of peers to regions are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Watched {
+pub struct WatchedAccesses {
     /// WRITEs and atomics.
     pub writes: bool,
     /// READs.
     pub reads: bool,
 }
 
-impl Watched {
+impl WatchedAccesses {
     /// Whether nothing is counted.
     pub fn is_nothing(self) -> bool {
-        self == Watched::default()
+        self == WatchedAccesses::default()
     }
 }
 
@@ -50,7 +50,7 @@ pub struct Settings {
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
     pub statistics: Option<PathBuf>,
     /// `PAGEWIRE_WATCH`: which accesses of peers to the program's regions are counted.
-    pub watch: Watched,
+    pub watch: WatchedAccesses,
     /// `PAGEWIRE_CHECKPOINT`: where the regions of the program are saved, and how often.
     pub checkpoint: Option<CheckpointChoice>,
     /// `PAGEWIRE_LOG`: what of the engine's log is shown on standard error, as in `RUST_LOG`.
@@ -91,7 +91,7 @@ impl Settings {
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
         };
         let watch = match variable("PAGEWIRE_WATCH") {
-            None => Watched::default(),
+            None => WatchedAccesses::default(),
             Some(value) => watched(&value.to_string_lossy())?,
         };
         let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
@@ -166,8 +166,8 @@ fn page_in(value: &str) -> Result<(PageIn, bool), UnknownPageIn> {
 }
 
 /// What `PAGEWIRE_WATCH` names.
-fn watched(value: &str) -> Result<Watched, String> {
-    let mut all = Watched::default();
+fn watched(value: &str) -> Result<WatchedAccesses, String> {
+    let mut all = WatchedAccesses::default();
     for word in value.split(',') {
         match word {
             "writes=count" => all.writes = true,
@@ -260,9 +260,9 @@ mod tests {
     #[test]
     fn accesses_are_watched_by_kind() {
         let watched = |value| with("PAGEWIRE_WATCH", value).map(|settings| settings.watch);
-        assert_eq!(Settings::from(|_| None).unwrap().watch, Watched::default());
-        assert_eq!(watched("writes=count"), Ok(Watched { writes: true, reads: false }));
-        assert_eq!(watched("reads=count,writes=count"), Ok(Watched { writes: true, reads: true }));
+        assert_eq!(Settings::from(|_| None).unwrap().watch, WatchedAccesses::default());
+        assert_eq!(watched("writes=count"), Ok(WatchedAccesses { writes: true, reads: false }));
+        assert_eq!(watched("reads=count,writes=count"), Ok(WatchedAccesses { writes: true, reads: true }));
         for wrong in ["writes", "writes=", "writes=count,", "all=count", "writes=log"] {
             assert!(watched(wrong).unwrap_err().contains("writes=count, reads=count"), "{wrong}");
         }

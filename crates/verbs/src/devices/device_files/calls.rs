@@ -4,9 +4,9 @@
 use super::descriptors;
 use super::kernel::{self, Files};
 use super::layout::ROOTS;
-use super::resolve::{Base, Found, Lazy, resolve};
+use super::resolve::{Base, Lazy, Resolution, resolve};
 use super::streams::{self, RealStream};
-use super::tree::{Kind, NodeId};
+use super::tree::{NodeId, NodeKind};
 use super::{Busy, are_shown, status, tree};
 use crate::boundary::{Errno, Result, number, pointer, set_errno};
 use libc::{
@@ -21,7 +21,7 @@ const WORD: &[u8] = b"infiniband";
 
 /// The path of a node, or one that the kernel has to be asked for, from malloc(3). The caller frees it.
 #[repr(C)]
-pub struct Place {
+pub struct NodePath {
     path: *mut c_char,
 }
 
@@ -55,7 +55,7 @@ fn busy<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
 ///
 /// # Safety
 /// `place` is valid for a write.
-unsafe fn put_path(place: *mut Place, path: &[u8]) -> Result<()> {
+unsafe fn put_path(place: *mut NodePath, path: &[u8]) -> Result<()> {
     if path.len() >= PATH_MAX as usize {
         return Err(Errno(ENAMETOOLONG));
     }
@@ -92,16 +92,16 @@ fn has_word(path: &[u8]) -> bool {
     path.windows(WORD.len()).any(|window| window == WORD)
 }
 
-fn find(directory: c_int, path: &[u8], follow: bool) -> Result<(Found, Vec<u8>)> {
-    let elsewhere = Ok((Found::Elsewhere, Vec::new()));
+fn find(directory: c_int, path: &[u8], follow: bool) -> Result<(Resolution, Vec<u8>)> {
+    let elsewhere = Ok((Resolution::Elsewhere, Vec::new()));
     let base = if path.starts_with(b"/") { Some((Vec::new(), false)) } else { base_of(directory, path) };
     let Some((base, is_ours)) = base else { return elsewhere };
     let lazy = Lazy::new(ROOTS, tree);
     let found = resolve(&lazy, &Files, Base { path: &base, is_ours }, path, follow)?;
     let path = match found {
-        Found::Node(node) => lazy.get().node(node).path.clone().into_bytes(),
-        Found::Kernel(ref path) => path.clone(),
-        Found::Missing | Found::Elsewhere => Vec::new(),
+        Resolution::Node(node) => lazy.get().node(node).path.clone().into_bytes(),
+        Resolution::Kernel(ref path) => path.clone(),
+        Resolution::Missing | Resolution::Elsewhere => Vec::new(),
     };
     Ok((found, path))
 }
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn pagewire_find(
     directory: c_int,
     path: *const c_char,
     follow: c_int,
-    place: *mut Place,
+    place: *mut NodePath,
 ) -> c_int {
     number(|| {
         let Some(_busy) = Busy::begin().filter(|_| are_shown()) else { return Ok(ELSEWHERE) };
@@ -124,15 +124,15 @@ pub unsafe extern "C" fn pagewire_find(
             // SAFETY: the caller's promise.
             let path = unsafe { CStr::from_ptr(path) }.to_bytes();
             let (found, path) = find(directory, path, follow != 0)?;
-            if matches!(found, Found::Node(_) | Found::Kernel(_)) {
+            if matches!(found, Resolution::Node(_) | Resolution::Kernel(_)) {
                 // SAFETY: the caller's promise.
                 unsafe { put_path(place, &path) }?;
             }
             Ok(match found {
-                Found::Node(_) => NODE,
-                Found::Kernel(_) => KERNEL,
-                Found::Missing => MISSING,
-                Found::Elsewhere => ELSEWHERE,
+                Resolution::Node(_) => NODE,
+                Resolution::Kernel(_) => KERNEL,
+                Resolution::Missing => MISSING,
+                Resolution::Elsewhere => ELSEWHERE,
             })
         })
     })
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn pagewire_find(
 /// # Safety
 /// `place` is valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pagewire_find_descriptor(descriptor: c_int, place: *mut Place) -> c_int {
+pub unsafe extern "C" fn pagewire_find_descriptor(descriptor: c_int, place: *mut NodePath) -> c_int {
     number(|| {
         undisturbed(|| {
             let Some(path) = descriptors::path_of(descriptor) else { return Ok(ELSEWHERE) };
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn pagewire_node_readlink(
         // SAFETY: the caller's promise.
         let target = unsafe {
             on_node(path, |tree, node| match &tree.node(node).kind {
-                Kind::Link(target) if size > 0 => Ok(target.clone()),
+                NodeKind::Link(target) if size > 0 => Ok(target.clone()),
                 _ => Err(Errno(EINVAL)),
             })
         }?;
