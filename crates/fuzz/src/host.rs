@@ -11,7 +11,7 @@ use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK, Route, SendBatch};
 use pagewire_iommu::Rights;
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairType};
 use pagewire_nic::{Nic, Options, QueuePairInit, SharedReceiveInit, Unwatched};
-use pagewire_sim::{Faults, SimFabric, World};
+use pagewire_sim::{LinkFaults, SimFabric, World};
 use pagewire_wire::{Opcode, PacketHeader, PacketOperation, Transport};
 use program::End;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ const LINK_TIME: u64 = 2_000;
 const PACKETS_FOR_ONE: u64 = 96;
 
 /// A link that delivers at once, in order.
-const LINK: Faults = Faults {
+const LINK: LinkFaults = LinkFaults {
     loss: 0.0,
     duplicate: 0.0,
     reorder: 0.0,

@@ -15,7 +15,7 @@ use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_nic::Status;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, RING_ACKS, emit_reference};
-use pagewire_sim::{CrashPoint, Faults, SimWords, World};
+use pagewire_sim::{CrashPoint, LinkFaults, SimWords, World};
 use pagewire_transport::RemoteAddress;
 use pagewire_wire::{Bth, Deth, Extensions, Opcode, PacketHeader, Reth};
 use party::{AREA, Area, PAGES, Party, QUEUE_KEY, Wish};
@@ -67,7 +67,7 @@ pub fn run(bytes: &[u8]) -> u64 {
 impl Neighbourhood {
     fn new() -> Self {
         use QueuePairType::{Rc, Uc, Ud};
-        let world = World::new(1, Faults::NONE);
+        let world = World::new(1, LinkFaults::NONE);
         let host = world.host();
         let mut parties = [(); 3].map(|()| Party::new(&world, host));
         for kind in [Rc, Rc, Uc, Ud] {

@@ -1,6 +1,6 @@
 //! Packets on their way through the simulated network.
 
-use crate::notes::{Notes, Place};
+use crate::notes::{NotePlace, Notes};
 use crate::process::ProcessId;
 use pagewire_fabric::{ReceivedDatagram, Route};
 use pagewire_wire::packet::{ICRC_LEN, seal};
@@ -77,7 +77,7 @@ pub fn note(notes: &Notes, at: u64, from: ProcessId, bytes: &[u8], fate: &str) {
             "process {} sends {code} PSN {psn:#x} to {destination:#x}, {payload} bytes{details}: {fate}",
             from.0
         );
-        notes.add(at, Place::QueuePair(destination), what);
+        notes.add(at, NotePlace::QueuePair(destination), what);
     }
 }
 

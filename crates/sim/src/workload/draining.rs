@@ -1,8 +1,8 @@
 //! Queue pairs that go through SQD (`ibv_modify_qp(3)`): what was begun is finished, what is posted meanwhile waits.
 
-use super::connection::Pause;
+use super::connection::SqdPause;
 use super::driver::Workload;
-use super::{Stage, Violation};
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{QpState, QueuePairChange};
 
@@ -11,7 +11,7 @@ const DRAIN_TIME: u64 = 20_000_000_000;
 /// Nanoseconds that a queue pair rests at most once it is drained.
 const REST: u64 = 300_000;
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Moves one end from RTS to SQD.
     pub(super) fn pause(&mut self, connection: usize, side: usize) -> Result<(), Violation> {
         let link = &self.connections[connection];
@@ -23,7 +23,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         self.stage.note(connection, &|| format!("party {party} drains its queue pair"));
         self.modify_running(connection, side, QpState::SendQueueDrain, Some(true))?;
         let since = self.stage.now();
-        let pause = Pause { first: self.next_id, since, drained: false, until: 0 };
+        let pause = SqdPause { first: self.next_id, since, drained: false, until: 0 };
         self.connections[connection].ends[side].pause = Some(pause);
         self.report.drains += 1;
         Ok(())

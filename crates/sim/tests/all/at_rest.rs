@@ -3,7 +3,7 @@
 use pagewire_iommu::Rights;
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{Nic, Options, QueuePairInit, Unwatched};
-use pagewire_sim::{Faults, World};
+use pagewire_sim::{LinkFaults, World};
 use std::sync::Arc;
 
 /// JBMT-3: the thread that does an adapter's work. A responder need not go on to RTS (InfiniBand specification, volume 1,
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[test]
 fn queue_pairs_that_only_receive_leave_the_nic_at_rest() {
     for kind in [QueuePairType::Rc, QueuePairType::Uc] {
-        let world = World::new(1, Faults::NONE);
+        let world = World::new(1, LinkFaults::NONE);
         let (host, other) = (world.host(), world.host());
         let (process, fabric) = world.process(host);
         let (peer, _peer_fabric) = world.process(other);

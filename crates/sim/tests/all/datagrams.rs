@@ -6,7 +6,7 @@ use pagewire_nic::{
     Data, Destination, PathChoice, ReceiveRequest, ScatterGather, SendOperation, SendRequest, Status,
     Unwatched,
 };
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 use std::sync::Arc;
 
 const QUEUE_KEY: u32 = 0x1111_1111;
@@ -67,7 +67,7 @@ fn work(world: &World, sides: [&Side; 2], time: u64) {
 #[test]
 fn a_datagram_with_a_wrong_queue_key_does_not_wait_for_a_receive() {
     for path in [PathChoice::Local, PathChoice::Udp] {
-        let world = World::new(1, Faults::NONE);
+        let world = World::new(1, LinkFaults::NONE);
         let host = world.host();
         let other = if path == PathChoice::Udp { world.host() } else { host };
         let [one, two] = [host, other]

@@ -11,14 +11,14 @@ use pagewire_nic::attributes::{QpState, QueuePairChange};
 use pagewire_nic::{
     Error, MemoryRegion, PathChoice, QueuePair, ReceiveRequest, Rights, ScatterGather, SendOperation, Status,
 };
-use pagewire_sim::{Faults, MEMORY, SimFabric, World};
+use pagewire_sim::{LinkFaults, MEMORY, SimFabric, World};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 const LENGTH: u64 = 20_000;
 
 fn pair(path: PathChoice) -> (World, Side, Side) {
-    let world = World::new(3, Faults::NONE);
+    let world = World::new(3, LinkFaults::NONE);
     let host = world.host();
     let other = if path == PathChoice::Udp { world.host() } else { host };
     let (one, two) = (side(&world, host, path, 1), side(&world, other, path, 1));

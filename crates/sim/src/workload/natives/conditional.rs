@@ -2,8 +2,10 @@
 //! its cancel.
 
 use crate::workload::driver::Workload;
-use crate::workload::native::{CALLER, Conditional, DATA, Native, OWNER, Of, Permit, RECEIVES, SLOT, Write};
-use crate::workload::{Stage, Violation, pattern};
+use crate::workload::native::{
+    CALLER, Conditional, DATA, NativeConnection, OWNER, Of, Permit, RECEIVES, SLOT, Write,
+};
+use crate::workload::{Violation, WorkloadStage, pattern};
 use pagewire::tables::{
     ConditionalMessage, Ending, NotHeld, OpenOutcome, Opening, Outgoing, Release, ReleaseArrival,
 };
@@ -25,9 +27,9 @@ fn content(serial: u64, length: u64) -> Vec<u8> {
     pattern::of(serial ^ 0xC0_4D17, length as usize)
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// The caller's program opens a write, or cancels one. True: it did.
-    pub(super) fn writer_acts(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn writer_acts(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         if self.native_random.u32(0..4) > 0 {
             let tag = self.native_random.u64(0..TAGS);
             return self.conditional_write(native, tag);
@@ -48,7 +50,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(true)
     }
 
-    fn conditional_write(&mut self, native: &mut Native<F>, tag: Tag) -> Result<bool, Violation> {
+    fn conditional_write(&mut self, native: &mut NativeConnection<F>, tag: Tag) -> Result<bool, Violation> {
         let Some(slot) = native.slots[CALLER].take(&mut self.native_random) else { return Ok(false) };
         native.conditional.writer.serial += 1;
         let serial = native.conditional.writer.serial;
@@ -82,7 +84,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A held write ends without its release: its buffer is the program's again, which writes something else there.
-    fn withdraw(&mut self, native: &mut Native<F>, serial: u64) -> Result<(), Violation> {
+    fn withdraw(&mut self, native: &mut NativeConnection<F>, serial: u64) -> Result<(), Violation> {
         let Some(write) = native.conditional.writer.open.remove(&serial).filter(|write| !write.is_posted)
         else {
             return Err(self.native_violation(native, format!("write {serial} ends twice")));
@@ -101,7 +103,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// A write is released: its bytes go out, and behind them what tells their end.
     fn post_write(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         serial: u64,
         release: &Release,
     ) -> Result<(), Violation> {
@@ -130,7 +132,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A write is done.
-    pub(super) fn write_done(&mut self, native: &mut Native<F>, serial: u64) -> Result<(), Violation> {
+    pub(super) fn write_done(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        serial: u64,
+    ) -> Result<(), Violation> {
         let Some(write) = native.conditional.writer.open.remove(&serial) else {
             return Err(self.native_violation(native, format!("write {serial} ends twice")));
         };
@@ -142,7 +148,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// The owner's program releases a write, or declines one. True: it did.
-    pub(super) fn owner_acts(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn owner_acts(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         let owner = &mut native.conditional.owner;
         owner.taken.extend(owner.table.take());
         let choice = self.native_random.u32(0..10);
@@ -171,7 +177,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Permits a write: that of an opening, or that of a tag, of this peer or of any.
     fn permit(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         tag: Tag,
         opening: Option<Opening>,
     ) -> Result<bool, Violation> {
@@ -210,14 +216,18 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(true)
     }
 
-    fn send_release(&mut self, native: &mut Native<F>, outgoing: &Outgoing) -> Result<(), Violation> {
+    fn send_release(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        outgoing: &Outgoing,
+    ) -> Result<(), Violation> {
         self.tell(native, OWNER, &ConditionalMessage::Release(Release::new(outgoing)))
     }
 
     /// A release has ended: its memory holds what the write has brought, or what it held before.
     fn release_ended(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         id: u64,
         written: Option<(u32, u64)>,
     ) -> Result<(), Violation> {
@@ -254,7 +264,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     fn tell(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         side: usize,
         message: &ConditionalMessage,
     ) -> Result<(), Violation> {
@@ -265,7 +275,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// A message has come to a side.
     pub(super) fn message_came(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         side: usize,
         completion: &Completion,
     ) -> Result<(), Violation> {
@@ -287,7 +297,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
     }
 
-    fn owner_takes(&mut self, native: &mut Native<F>, message: ConditionalMessage) -> Result<(), Violation> {
+    fn owner_takes(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        message: ConditionalMessage,
+    ) -> Result<(), Violation> {
         let writer = native.conditional.nodes[CALLER];
         let owner = &mut native.conditional.owner;
         match message {
@@ -312,7 +326,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
     }
 
-    fn writer_takes(&mut self, native: &mut Native<F>, message: ConditionalMessage) -> Result<(), Violation> {
+    fn writer_takes(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        message: ConditionalMessage,
+    ) -> Result<(), Violation> {
         let (owner, now) = (native.conditional.nodes[OWNER], self.virtual_time());
         match message {
             ConditionalMessage::Release(release) => {
@@ -338,7 +356,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Ends what has run out. True: something has.
-    pub(super) fn run_timers(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn run_timers(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         let now = self.virtual_time();
         let mut expired = native.conditional.writer.table.expire(now);
         let mut late = native.conditional.owner.table.expire(now);
@@ -361,7 +379,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Nothing more is to begin: writes are opened for releases that wait for one. True: one was.
-    pub(super) fn match_releases(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn match_releases(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         let conditional = &native.conditional;
         let waiting = conditional.owner.open.values().filter(|permit| permit.is_blind);
         let mut tags: Vec<Tag> =
@@ -374,7 +392,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A party is dead: everything ends, once. What a write that was posted has brought before that is old or new, byte by byte.
-    pub(super) fn conditional_lost(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+    pub(super) fn conditional_lost(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
         let [writer, owner] = native.conditional.nodes;
         let conditional = &mut native.conditional;
         let lost = conditional.writer.table.lose(&owner);
