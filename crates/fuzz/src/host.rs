@@ -4,8 +4,8 @@
 mod memory;
 mod program;
 
-pub use memory::{Memory, Target};
-pub use program::{MTU, Program, QUEUE_KEY, Wish};
+pub use memory::{ModelMemory, TestRegion};
+pub use program::{MTU, Program, ProgramWish, QUEUE_KEY};
 
 use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK, Route, SendBatch};
 use pagewire_iommu::Rights;
@@ -13,7 +13,7 @@ use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePair
 use pagewire_nic::{Nic, Options, QueuePairInit, SharedReceiveInit, Unwatched};
 use pagewire_sim::{LinkFaults, SimFabric, World};
 use pagewire_wire::{Opcode, PacketHeader, PacketOperation, Transport};
-use program::End;
+use program::ProgramQueuePair;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,13 +44,13 @@ pub struct Heard {
 }
 
 /// The host under attack and the attacker's means.
-pub struct Host {
+pub struct AttackedHost {
     world: World,
     nic: Arc<Nic<SimFabric>>,
     peer: SimFabric,
     pub peer_address: IpAddr,
     pub own_address: IpAddr,
-    pub memory: Memory,
+    pub memory: ModelMemory,
     pub program: Program,
     batch: <SimFabric as Fabric>::Batch,
     /// What the NIC has sent to its peer and nobody has looked at.
@@ -75,7 +75,7 @@ fn vector(address: IpAddr) -> AddressVector {
     }
 }
 
-impl Host {
+impl AttackedHost {
     /// The host, its queue pairs brought up.
     pub fn new() -> Self {
         use QueuePairType::{Rc, Uc, Ud};
@@ -136,9 +136,9 @@ impl Host {
                 },
             );
             let queue_pair = queue_pair.expect("there is room for queue pairs");
-            program.ends.push(End::new(queue_pair, home, access, shared));
+            program.ends.push(ProgramQueuePair::new(queue_pair, home, access, shared));
         }
-        let memory = Memory::new(&world, process, [domain, other_domain], program.ends.len());
+        let memory = ModelMemory::new(&world, process, [domain, other_domain], program.ends.len());
         let last = program.ends.len() - 1;
         for index in 0..program.ends.len() {
             let local = index + 2 > program.ends.len();
@@ -155,7 +155,7 @@ impl Host {
             program.raise(index);
         }
         let batch = peer.batch();
-        let mut host = Host {
+        let mut host = AttackedHost {
             world,
             nic,
             peer,
@@ -292,7 +292,7 @@ impl Host {
                             | PacketOperation::ReadResponseOnly
                     )
                 ) {
-                    Memory::check_disclosed(payload);
+                    ModelMemory::check_disclosed(payload);
                 }
                 heard.push(Heard { header, payload: payload.len() });
             }
@@ -302,7 +302,7 @@ impl Host {
     }
 
     /// The program posts a send request.
-    pub fn post_send(&mut self, wish: &Wish) {
+    pub fn post_send(&mut self, wish: &ProgramWish) {
         self.allowance += PACKETS_FOR_ONE;
         self.program.post_send(wish, &mut self.memory);
     }
@@ -327,8 +327,8 @@ impl Host {
     }
 }
 
-impl Default for Host {
+impl Default for AttackedHost {
     fn default() -> Self {
-        Host::new()
+        AttackedHost::new()
     }
 }

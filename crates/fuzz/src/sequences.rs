@@ -3,7 +3,7 @@
 //! The attacker knows the protocol: it follows messages, PSNs and what the host under attack sends, so that its packets get
 //! far, and then it changes the opcode, the PSN, the key, the length, the syndrome, the address that it sends from.
 
-use crate::host::{Heard, Host, MTU, QUEUE_KEY, Target, Wish};
+use crate::host::{AttackedHost, Heard, MTU, ProgramWish, QUEUE_KEY, TestRegion};
 use arbitrary::{Result, Unstructured};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_wire::{
@@ -24,7 +24,7 @@ const PAYLOAD: [u8; 2048] = [0x5C; 2048];
 const LONGEST: usize = 1100;
 
 /// A request of the host under attack that waits for its answer.
-struct Request {
+struct PendingRequest {
     psn: u32,
     operation: PacketOperation,
     /// Bytes that a READ asks for.
@@ -34,27 +34,27 @@ struct Request {
 }
 
 /// What the attacker knows of one queue pair.
-struct Known {
+struct KnownQueuePair {
     number: u32,
     kind: QueuePairType,
     /// PSN that the queue pair expects of its peer.
     expected: u32,
     /// The message under way to it: whether a WRITE, and the bytes that are left.
     message: Option<(bool, u32)>,
-    requests: VecDeque<Request>,
+    requests: VecDeque<PendingRequest>,
     /// PSN of the queue pair's newest request.
     newest: u32,
 }
 
 /// The attacker.
 struct Attacker {
-    known: Vec<Known>,
+    known: Vec<KnownQueuePair>,
     history: VecDeque<(IpAddr, Vec<u8>)>,
 }
 
 /// One input; gives how many packets it held.
 pub fn run(bytes: &[u8]) -> u64 {
-    let mut host = Host::new();
+    let mut host = AttackedHost::new();
     let mut attacker = Attacker::new(&host);
     // The input is over: a run like any other.
     let _ = attacker.interpret(&mut Unstructured::new(bytes), &mut host);
@@ -64,8 +64,8 @@ pub fn run(bytes: &[u8]) -> u64 {
 }
 
 impl Attacker {
-    fn new(host: &Host) -> Self {
-        let known = host.program.ends.iter().map(|end| Known {
+    fn new(host: &AttackedHost) -> Self {
+        let known = host.program.ends.iter().map(|end| KnownQueuePair {
             number: end.queue_pair.number(),
             kind: end.kind,
             expected: end.first_psn,
@@ -76,7 +76,7 @@ impl Attacker {
         Attacker { known: known.collect(), history: VecDeque::new() }
     }
 
-    fn interpret(&mut self, input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
+    fn interpret(&mut self, input: &mut Unstructured<'_>, host: &mut AttackedHost) -> Result<()> {
         while !input.is_empty() {
             for _ in 0..input.int_in_range(1..=12)? {
                 self.packet(input, host)?;
@@ -91,7 +91,7 @@ impl Attacker {
     }
 
     /// The program under attack goes on meanwhile.
-    fn program(&mut self, input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
+    fn program(&mut self, input: &mut Unstructured<'_>, host: &mut AttackedHost) -> Result<()> {
         let end = input.choose_index(self.known.len())?;
         match input.int_in_range(0..=31u8)? {
             0..=5 => {
@@ -101,7 +101,7 @@ impl Attacker {
             }
             6..=10 => {
                 let (address, key) = remote(input, host)?;
-                let wish = Wish {
+                let wish = ProgramWish {
                     end,
                     operation: input.arbitrary()?,
                     length: input.int_in_range(0..=1024)?,
@@ -135,7 +135,7 @@ impl Attacker {
     }
 
     /// A connection begins anew.
-    fn forget(&mut self, index: usize, host: &Host) {
+    fn forget(&mut self, index: usize, host: &AttackedHost) {
         let first = host.program.ends[index].first_psn;
         let known = &mut self.known[index];
         (known.expected, known.newest, known.message) = (first, first, None);
@@ -143,7 +143,7 @@ impl Attacker {
     }
 
     /// What the host sent tells where its connections stand.
-    fn learn(&mut self, host: &Host, heard: &Heard) {
+    fn learn(&mut self, host: &AttackedHost, heard: &Heard) {
         let header = &heard.header;
         let ends = &host.program.ends;
         let Some(index) = ends.iter().position(|end| end.peer == header.bth.destination) else { return };
@@ -170,7 +170,7 @@ impl Attacker {
                 known.newest = psn;
                 if known.requests.len() < REQUESTS {
                     let length = header.reth.map_or(0, |reth| reth.length);
-                    known.requests.push_back(Request { psn, operation, length, answered: 0 });
+                    known.requests.push_back(PendingRequest { psn, operation, length, answered: 0 });
                 }
             }
             Some(_) | None => {
@@ -182,7 +182,7 @@ impl Attacker {
     }
 
     /// Sends one packet.
-    fn packet(&mut self, input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
+    fn packet(&mut self, input: &mut Unstructured<'_>, host: &mut AttackedHost) -> Result<()> {
         let index = input.choose_index(self.known.len())?;
         let mut source = host.program.ends[index].peer_address;
         if input.int_in_range(0..=15u8)? == 0 {
@@ -219,7 +219,12 @@ impl Attacker {
     }
 
     /// A request: mostly the next of a message, or the first of a new one.
-    fn request(&mut self, input: &mut Unstructured<'_>, index: usize, host: &Host) -> Result<Vec<u8>> {
+    fn request(
+        &mut self,
+        input: &mut Unstructured<'_>,
+        index: usize,
+        host: &AttackedHost,
+    ) -> Result<Vec<u8>> {
         use PacketOperation::*;
         let mtu = MTU.bytes();
         let known = &self.known[index];
@@ -408,17 +413,17 @@ impl Attacker {
 }
 
 /// Address and key of memory of the host: right, or wrong in one way.
-fn remote(input: &mut Unstructured<'_>, host: &Host) -> Result<(u64, u32)> {
+fn remote(input: &mut Unstructured<'_>, host: &AttackedHost) -> Result<(u64, u32)> {
     let targets = &host.memory.targets;
     // Mostly the one with all rights.
     let target = &targets[input.choose_index(2 * targets.len())?.saturating_sub(targets.len())];
     let mut key = target.key;
     let address = match input.int_in_range(0..=7u8)? {
-        0 => target.iova + Target::LENGTH - input.int_in_range(0..=600)?,
+        0 => target.iova + TestRegion::LENGTH - input.int_in_range(0..=600)?,
         1 => target.iova.wrapping_sub(input.int_in_range(0..=64)?),
         2 => input.arbitrary()?,
         3 => target.address,
-        _ => target.iova + input.int_in_range(0..=Target::LENGTH / 8)? * 8,
+        _ => target.iova + input.int_in_range(0..=TestRegion::LENGTH / 8)? * 8,
     };
     match input.int_in_range(0..=15u8)? {
         0 => key = input.arbitrary()?,
@@ -429,7 +434,7 @@ fn remote(input: &mut Unstructured<'_>, host: &Host) -> Result<(u64, u32)> {
     Ok((address, key))
 }
 
-fn stranger(input: &mut Unstructured<'_>, host: &Host) -> Result<IpAddr> {
+fn stranger(input: &mut Unstructured<'_>, host: &AttackedHost) -> Result<IpAddr> {
     Ok(match input.int_in_range(0..=3u8)? {
         0 => host.own_address,
         1 => host.peer_address,
@@ -522,10 +527,10 @@ mod tests {
     #[test]
     fn a_write_outside_a_region_is_found() {
         let found = (0..20).any(|chances| {
-            let mut host = Host::new();
+            let mut host = AttackedHost::new();
             host.plant(Plant::Overrun, chances);
             let mut attacker = Attacker::new(&host);
-            let input = crate::campaign::input(crate::Target::Sequences, 1, 0, &[]);
+            let input = crate::campaign::input(crate::FuzzTarget::Sequences, 1, 0, &[]);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 attacker.interpret(&mut Unstructured::new(&input), &mut host).unwrap();
                 host.memory.check();
@@ -540,10 +545,10 @@ mod tests {
     /// An attacker whose packets are all thrown away at the door finds nothing.
     #[test]
     fn the_attacker_gets_far() {
-        let mut host = Host::new();
+        let mut host = AttackedHost::new();
         let mut attacker = Attacker::new(&host);
         for execution in 0..40 {
-            let input = crate::campaign::input(crate::Target::Sequences, 1, execution, &[]);
+            let input = crate::campaign::input(crate::FuzzTarget::Sequences, 1, execution, &[]);
             attacker.interpret(&mut Unstructured::new(&input), &mut host).unwrap();
         }
         let done = |opcode, status| host.program.completions.get(&(opcode, status)).copied().unwrap_or(0);

@@ -1,6 +1,6 @@
 //! The program under attack: its queue pairs, and what it posts, polls and changes meanwhile.
 
-use super::memory::{BUFFER_BYTES, BUFFERS, Memory};
+use super::memory::{BUFFER_BYTES, BUFFERS, ModelMemory};
 use pagewire_nic::attributes::{AddressVector, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
@@ -20,13 +20,13 @@ pub const QUEUE_KEY: u32 = 0x1111;
 pub const DEPTH: u32 = 16;
 
 /// A buffer that a posted request has; the wr_id of the request.
-struct Posted {
+struct PostedBuffer {
     wr_id: u64,
     buffer: usize,
 }
 
 /// A queue pair of the program.
-pub struct End {
+pub struct ProgramQueuePair {
     pub queue_pair: Arc<QueuePair<SimFabric>>,
     pub kind: QueuePairType,
     /// The state that it is brought back to.
@@ -41,14 +41,14 @@ pub struct End {
     pub first_psn: u32,
     /// Milder or harsher: timeout, retry count and RNR retry count.
     pub patience: (u8, u8, u8),
-    sends: VecDeque<Posted>,
-    receives: VecDeque<Posted>,
+    sends: VecDeque<PostedBuffer>,
+    receives: VecDeque<PostedBuffer>,
 }
 
-impl End {
+impl ProgramQueuePair {
     /// A queue pair in RESET.
     pub fn new(queue_pair: Arc<QueuePair<SimFabric>>, home: QpState, access: Rights, shared: bool) -> Self {
-        End {
+        ProgramQueuePair {
             kind: queue_pair.kind(),
             queue_pair,
             home,
@@ -71,7 +71,7 @@ impl End {
 }
 
 /// What the program does next.
-pub struct Wish {
+pub struct ProgramWish {
     pub end: usize,
     /// What is sent: a number that is mapped to the operations.
     pub operation: u8,
@@ -82,7 +82,7 @@ pub struct Wish {
 
 /// The program.
 pub struct Program {
-    pub ends: Vec<End>,
+    pub ends: Vec<ProgramQueuePair>,
     pub send_cq: Arc<CompletionQueue<SimFabric>>,
     pub recv_cq: Arc<CompletionQueue<SimFabric>>,
     pub srq: Arc<SharedReceiveQueue<SimFabric>>,
@@ -91,7 +91,7 @@ pub struct Program {
     pub handle: Arc<AddressHandle<SimFabric>>,
     own_address: IpAddr,
     free: Vec<usize>,
-    shared: Vec<Posted>,
+    shared: Vec<PostedBuffer>,
     next: u64,
     /// Completions polled, by what they are of and how they ended.
     pub completions: HashMap<(CompletionOpcode, Status), u64>,
@@ -177,7 +177,7 @@ impl Program {
     }
 
     /// Flushes a queue pair and brings it back to its state. Without `flush`, it goes to RESET as it is.
-    pub fn revive(&mut self, index: usize, flush: bool, memory: &mut Memory) {
+    pub fn revive(&mut self, index: usize, flush: bool, memory: &mut ModelMemory) {
         let to = |state| QueuePairChange { state: Some(state), ..Default::default() };
         let queue_pair = self.ends[index].queue_pair.clone();
         // A message that takes a shared receive gives it up without a completion in RESET.
@@ -200,7 +200,7 @@ impl Program {
     }
 
     /// Posts a receive at a queue pair, or at its shared queue.
-    pub fn post_receive(&mut self, index: usize, length: u32, memory: &mut Memory) {
+    pub fn post_receive(&mut self, index: usize, length: u32, memory: &mut ModelMemory) {
         let Some(buffer) = self.free.pop() else { return };
         let wr_id = self.wr_id();
         let length = length.min(BUFFER_BYTES as u32);
@@ -213,7 +213,7 @@ impl Program {
         ];
         let request = ReceiveRequest { wr_id, segments: &segments };
         let end = &mut self.ends[index];
-        let posted = Posted { wr_id, buffer };
+        let posted = PostedBuffer { wr_id, buffer };
         memory.expect(buffer);
         let outcome = if end.shared {
             self.shared.push(posted);
@@ -234,7 +234,7 @@ impl Program {
     }
 
     /// Posts a send request.
-    pub fn post_send(&mut self, wish: &Wish, memory: &mut Memory) {
+    pub fn post_send(&mut self, wish: &ProgramWish, memory: &mut ModelMemory) {
         let Some(buffer) = self.free.pop() else { return };
         let wr_id = self.wr_id();
         let (address, key) = (wish.address, wish.key);
@@ -269,7 +269,7 @@ impl Program {
         if answered {
             memory.expect(buffer);
         }
-        end.sends.push_back(Posted { wr_id, buffer });
+        end.sends.push_back(PostedBuffer { wr_id, buffer });
         if end.queue_pair.post_send(&request).is_err() {
             end.sends.pop_back();
             memory.done(buffer);
@@ -280,7 +280,7 @@ impl Program {
     }
 
     /// Takes all completions: each is of a request that was posted, once and in order.
-    pub fn poll(&mut self, memory: &mut Memory) {
+    pub fn poll(&mut self, memory: &mut ModelMemory) {
         let mut found: Vec<Completion> = Vec::new();
         for queue in [&self.send_cq, &self.recv_cq] {
             while queue.poll(64, &mut |completion| found.push(*completion)) > 0 {}
@@ -315,7 +315,7 @@ impl Program {
     }
 
     /// Flushes everything and destroys the queue pairs.
-    pub fn end(&mut self, memory: &mut Memory) {
+    pub fn end(&mut self, memory: &mut ModelMemory) {
         let error = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
         for index in 0..self.ends.len() {
             let queue_pair = self.ends[index].queue_pair.clone();

@@ -69,7 +69,7 @@ pub struct Wish {
 }
 
 /// A process with its engine.
-pub struct Party {
+pub struct FuzzProcess {
     pub world: World,
     pub process: ProcessId,
     pub nic: Arc<Nic<SimFabric>>,
@@ -88,7 +88,7 @@ pub struct Party {
     pub ended: HashMap<u64, Status>,
 }
 
-impl Party {
+impl FuzzProcess {
     /// A process with its memory registered.
     pub fn new(world: &World, host: HostId) -> Self {
         let (process, fabric) = world.process(host);
@@ -99,7 +99,7 @@ impl Party {
         let domains = [context.alloc_pd().expect("a domain"), context.alloc_pd().expect("another")];
         let cq = context.create_cq(16_384, None).expect("a completion queue");
         let handle = domains[0].create_ah(&vector(world, process)).expect("an address handle");
-        let mut party = Party {
+        let mut party = FuzzProcess {
             world: world.clone(),
             process,
             nic,
