@@ -37,4 +37,4 @@ impl crate::tasks::runtime::Runtime for AsyncIoRuntime {
     }
 }
 
-crate::tasks::runtime::calls!();
+crate::tasks::runtime::calls!(AsyncIoRuntime);

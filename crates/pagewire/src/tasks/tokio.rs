@@ -44,4 +44,4 @@ impl crate::tasks::runtime::Runtime for TokioRuntime {
     }
 }
 
-crate::tasks::runtime::calls!();
+crate::tasks::runtime::calls!(TokioRuntime);
