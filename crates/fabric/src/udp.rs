@@ -241,7 +241,7 @@ fn send_some(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usiz
         let name = names[index].write(unsafe { std::mem::zeroed() });
         let name_length = write_name(name, transmit.route);
         let control = controls[index].write(Control([0; CONTROL_BYTES]));
-        // SAFETY: as above.
+        // SAFETY: a C structure of integers and pointers, for which zero is a valid value.
         let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
         header.msg_name = (&raw mut *name).cast();
         header.msg_namelen = name_length;
@@ -480,7 +480,7 @@ impl ReceiveBuffers {
             // SAFETY: a plain C structure for which zero is a valid value.
             let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
             if ends.source.is_none() {
-                // SAFETY: as above.
+                // SAFETY: a C structure of integers and pointers, for which zero is a valid value.
                 header.msg_name = (&raw mut *names[index].write(unsafe { std::mem::zeroed() })).cast();
                 header.msg_namelen = size_of::<libc::sockaddr_in6>() as _;
             }

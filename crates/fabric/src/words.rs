@@ -25,7 +25,7 @@ pub struct MappedWords {
 
 // SAFETY: the words are only touched as atomics, which any thread may do; the mapping lives as long as any clone.
 unsafe impl Send for MappedWords {}
-// SAFETY: as above.
+// SAFETY: shared references touch the words as atomics alone; the mapping lives as long as any clone.
 unsafe impl Sync for MappedWords {}
 
 /// Memory that forked children do not have: they have no part in the engine. It is unmapped on drop.

@@ -167,7 +167,7 @@ impl Heap {
             self.revoke(object, layout.size(), 0);
         }
         let operation = operation::enter();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that this heap allocated the object, and that nobody uses it any more.
         if unsafe { self.free_inside(object) } {
             operation.count(self.number, -(layout.size() as i64));
         }
@@ -217,7 +217,7 @@ impl Heap {
             self.revoke(object, old.size(), new.size());
         }
         let operation = operation::enter();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that this heap allocated the object with `old`, and that nobody uses it meanwhile.
         if unsafe { self.resize_in_place(object, old, new, zeroed)? } {
             operation.count(self.number, new.size() as i64 - old.size() as i64);
             return Ok(object);
@@ -285,7 +285,7 @@ impl Heap {
     /// The object was allocated by this heap and not freed, and this process has the heap's memory.
     pub unsafe fn usable_size(&self, object: NonNull<u8>) -> usize {
         let _operation = operation::enter();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that this heap allocated the object, that it is not freed, and that its memory is here.
         unsafe { self.usable_inside(object) }
     }
 

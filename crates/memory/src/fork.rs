@@ -219,7 +219,7 @@ impl<T: Default + Send> PerProcess<T> {
         }
         let new = Box::into_raw(Box::new(OfOne { generation, value: Mutex::new(T::default()) }));
         match self.0.compare_exchange(there, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: as above.
+            // SAFETY: from `Box::into_raw`, and never freed now that it stands in the cell.
             Ok(_) => unsafe { &(*new).value },
             Err(others) => {
                 // SAFETY: made above, and nobody else has seen it.

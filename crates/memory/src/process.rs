@@ -152,7 +152,7 @@ impl HostProcess {
     /// # Safety
     /// The word is mapped here as long as `keeper` lives.
     pub unsafe fn watch_word(&self, word: *const AtomicU32, keeper: Box<dyn Any + Send + Sync>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the word is mapped here as long as `keeper` lives.
         unsafe { self.0.liveness.watch(word, keeper) };
     }
 

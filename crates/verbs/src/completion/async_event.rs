@@ -38,14 +38,14 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     loop {
         let descriptor = number(|| {
             not_null(event)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `context` is NULL or open.
             Ok(unsafe { ContextObject::of(context) }?.descriptor().number())
         });
         if descriptor < 0 || !take_event(descriptor) {
             return -1;
         }
         let taken = number(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `context` is NULL or open.
             let context = unsafe { ContextObject::of(context) }?;
             // Nothing is there when the event's object was destroyed meanwhile.
             let Some(next) = context.context().next_async_event() else { return Ok(0) };
@@ -67,7 +67,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `event` is NULL or was given by [`ibv_get_async_event`] and not acknowledged yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `event` is NULL or was given by `ibv_get_async_event` and not acknowledged yet.
     let Some(event) = (unsafe { event.as_ref() }) else { return };
     let acknowledged = |acknowledgements: Result<&Acknowledgements>| match acknowledgements {
         Ok(acknowledgements) => acknowledgements.acknowledge(1),

@@ -27,7 +27,7 @@ pub unsafe extern "C" fn create_cq_ex(
     attributes: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `attributes` is NULL or valid, and what it names is created.
         let attributes = unsafe { &*not_null(attributes)? };
         let flags = check(attributes)?;
         let has_domain = attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0;

@@ -81,7 +81,7 @@ pub fn attributes_of(vector: &AddressVector) -> ibv_ah_attr {
 /// # Safety
 /// `pd` is NULL or allocated.
 unsafe fn create(pd: *mut ibv_pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_ah> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated.
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
     let handle = domain.domain().create_ah(&vector_from(attributes))?;
     let public = ibv_ah { context: domain.context(), pd, handle: 0 };
@@ -100,7 +100,7 @@ unsafe fn create(pd: *mut ibv_pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_a
 /// `pd` is NULL or allocated; `attributes` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated, and that `attributes` is NULL or valid.
     pointer(|| unsafe { create(pd, &*not_null(attributes)?) })
 }
 
@@ -111,10 +111,11 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `ah` is NULL or created.
         let object = unsafe { AddressHandleObject::of(ah) }?;
         object.membership.end(|| object.handle.destroy())?;
-        // SAFETY: as above.
+        // SAFETY: `of` found that `ah` is of this process and not NULL; the caller promises that nobody uses it any
+        // more.
         drop(unsafe { AddressHandleObject::take_back(ah) });
         Ok(())
     })

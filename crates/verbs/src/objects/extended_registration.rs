@@ -44,7 +44,7 @@ impl OpaqueBuffer {
     /// # Safety
     /// `buffer` is NULL or allocated.
     unsafe fn of<'a>(buffer: *const OpaqueBuffer) -> Result<&'a OpaqueBuffer> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `buffer` is NULL or allocated.
         unsafe { buffer.as_ref() }.ok_or(Errno(libc::EINVAL))
     }
 
@@ -62,7 +62,7 @@ impl OpaqueBuffer {
 unsafe fn address_of(pd: *mut ibv_pd, attributes: &MemoryRegionAttributes) -> Result<(*mut c_void, u64)> {
     let given = |flag| attributes.comp_mask & flag != 0;
     if given(BUFFER) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the buffer that the attributes name is allocated.
         let buffer = unsafe { OpaqueBuffer::of(attributes.buf) }?;
         if !given(ADDRESS) || !buffer.has(attributes.addr as usize, attributes.length) || buffer.domain != pd
         {
@@ -92,11 +92,11 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     attributes: *mut MemoryRegionAttributes,
 ) -> *mut ibv_mr {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `attributes` is NULL or valid, and the buffer that it names is allocated.
         let attributes = unsafe { &*not_null(attributes)? };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the buffer that the attributes name, if they name one, is allocated.
         let (address, iova) = unsafe { address_of(pd, attributes) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated.
         unsafe { register(pd, address, attributes.length, iova, attributes.access as u32) }
     })
 }
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
     let (iova, fd, fd_offset, dmah) = (0, -1, 0, null_mut());
     let mut attributes =
         MemoryRegionAttributes { length, access, comp_mask, iova, addr, fd, fd_offset, dmah, buf };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` and the buffer are NULL or allocated; the attributes are local.
     unsafe { ibv_reg_mr_ex(pd, &mut attributes) }
 }
 
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
 ) -> *mut c_void {
     pointer(|| {
         let place = not_null(buffer)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated.
         unsafe { ProtectionDomainObject::of(pd) }?;
         let mut memory = null_mut();
         // SAFETY: sysconf(3) has no preconditions; posix_memalign(3) fills a local place.
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn ibv_free_buf(buffer: *mut OpaqueBuffer) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut OpaqueBuffer) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `buffer` is NULL or allocated.
         unsafe { OpaqueBuffer::of(buffer) }?;
         Err(Errno(ENODATA))
     })

@@ -66,7 +66,7 @@ impl DeferredEnd {
 /// # Safety
 /// NULL, or a queue pair that is not destroyed meanwhile.
 pub unsafe fn is_queue_pair_of_parent(qp: *const ibv_qp) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `qp` is NULL, or a queue pair that is not destroyed meanwhile.
     unsafe { QueuePairObject::is_of_parent(qp) }
 }
 
@@ -79,10 +79,10 @@ impl DeferredWrite {
     /// # Safety
     /// `qp` is NULL or created; `wr` is NULL or valid with its scatter-gather list, whose bytes are the write's until its completion.
     pub unsafe fn new(qp: *const ibv_qp, wr: *const ibv_send_wr) -> Result<DeferredWrite, &'static str> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `qp` is NULL or created.
         let object = unsafe { QueuePairObject::of(qp) };
         let object = object.map_err(|_| "'qp' is NULL, or a queue pair of the parent process")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `wr` is NULL or valid.
         let wr = unsafe { wr.as_ref() }.ok_or("'wr' is NULL")?;
         let queue_pair = object.queue_pair().clone();
         if queue_pair.kind() != QueuePairType::Rc {
@@ -106,7 +106,7 @@ impl DeferredWrite {
             IBV_WR_RDMA_WRITE_WITH_IMM => Some(u32::from_be(unsafe { wr.__bindgen_anon_1.imm_data })),
             _ => return Err("'wr' is neither IBV_WR_RDMA_WRITE nor IBV_WR_RDMA_WRITE_WITH_IMM"),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `wr` is valid with its scatter-gather list.
         let segments = unsafe { segments(wr.sg_list, wr.num_sge) };
         let segments = segments.map_err(|_| "'wr' has a number of scatter-gather elements that cannot be")?;
         if segments.len() > queue_pair.capabilities().max_send_sge as usize {

@@ -121,11 +121,11 @@ pub unsafe extern "C" fn pagewire_find(
     number(|| {
         let Some(_busy) = Busy::begin().filter(|_| are_shown()) else { return Ok(ELSEWHERE) };
         undisturbed(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `path` is NUL-terminated.
             let path = unsafe { CStr::from_ptr(path) }.to_bytes();
             let (found, path) = find(directory, path, follow != 0)?;
             if matches!(found, Resolution::Node(_) | Resolution::Kernel(_)) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that `place` is valid for a write.
                 unsafe { put_path(place, &path) }?;
             }
             Ok(match found {
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn pagewire_find_descriptor(descriptor: c_int, place: *mut
     number(|| {
         undisturbed(|| {
             let Some(path) = descriptors::path_of(descriptor) else { return Ok(ELSEWHERE) };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `place` is valid for a write.
             unsafe { put_path(place, &path) }?;
             Ok(NODE)
         })
@@ -163,7 +163,7 @@ unsafe fn on_node<T>(
     call: impl FnOnce(&super::layout::DeviceTree, NodeId) -> Result<T>,
 ) -> Result<T> {
     busy(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
         let tree = tree();
         let node = tree.find(path).ok_or(Errno(ENOENT))?;
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn pagewire_node_stat(path: *const c_char, into: *mut libc
         if into.is_null() {
             return Err(Errno(EFAULT));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let status = unsafe { on_node(path, |tree, node| Ok(status::simple(tree, node))) }?;
         // SAFETY: the caller's promise, and it is not NULL.
         unsafe { into.write(status) };
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn pagewire_node_statx(path: *const c_char, into: *mut lib
         if into.is_null() {
             return Err(Errno(EFAULT));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let status = unsafe { on_node(path, |tree, node| Ok(status::extended(tree, node))) }?;
         // SAFETY: the caller's promise, and it is not NULL.
         unsafe { into.write(status) };
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn pagewire_node_statx(path: *const c_char, into: *mut lib
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_access(path: *const c_char, mode: c_int, flags: c_int) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         unsafe { on_node(path, |tree, node| status::access(tree, node, mode, flags)) }?;
         Ok(0)
     })
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn pagewire_node_access(path: *const c_char, mode: c_int, 
 /// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_open(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `path` is NUL-terminated.
     number(|| unsafe { on_node(path, |tree, node| descriptors::open_node(tree, node, flags)) })
 }
 
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn pagewire_node_readlink(
     size: usize,
 ) -> ssize_t {
     let length = number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let target = unsafe {
             on_node(path, |tree, node| match &tree.node(node).kind {
                 NodeKind::Link(target) if size > 0 => Ok(target.clone()),
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn pagewire_node_readlink(
             })
         }?;
         let length = target.len().min(size);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `size` bytes at `buffer`, and `length` is not above `size`.
         unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(target.as_ptr(), length) };
         Ok(length as c_int)
     });
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn pagewire_node_getdents(
     size: usize,
 ) -> ssize_t {
     let length = number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated, and that there are `size` bytes at `buffer`.
         let length = unsafe {
             on_node(path, |tree, node| descriptors::next_records(tree, node, descriptor, buffer, size))
         };
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn pagewire_node_getdents(
 pub unsafe extern "C" fn pagewire_node_opendir(path: *const c_char) -> *mut DIR {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         unsafe {
             on_node(path, |tree, node| {
                 let descriptor = descriptors::owned(descriptors::open_node(tree, node, flags)?);
@@ -329,7 +329,7 @@ pub unsafe extern "C" fn pagewire_join_stream(stream: *mut DIR, descriptor: c_in
             let Some(node) = tree.find(&path).filter(|node| tree.node(*node).is_shared()) else {
                 return Ok(stream);
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `stream` is NULL or the C library's, open, and its only user's.
             streams::of_both(&tree, node, unsafe { RealStream::new(stream) })
         })
     });

@@ -203,6 +203,6 @@ pub unsafe fn next_records(
 /// # Safety
 /// The caller gives it away.
 pub unsafe fn owned(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives the descriptor away, so nobody else closes it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
