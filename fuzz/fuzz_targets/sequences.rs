@@ -1,8 +1,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewire_fuzz::Target;
+use pagewire_fuzz::FuzzTarget;
 
 fuzz_target!(|bytes: &[u8]| {
-    Target::Sequences.run(bytes);
+    FuzzTarget::Sequences.run(bytes);
 });

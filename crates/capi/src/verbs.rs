@@ -10,7 +10,7 @@ use pagewire::raw::{Deferred, Posted};
 use pagewire_verbs::abi::{ibv_mr, ibv_qp, ibv_send_wr};
 use pagewire_verbs::deferred::{self, DeferredEnd, DeferredWrite};
 use pagewire_verbs::watch;
-use pagewire_verbs::{Watched, is_region_of_parent, watch_region};
+use pagewire_verbs::{WatchedAccesses, is_region_of_parent, watch_region};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,9 @@ impl Deferred for OnQueuePair {
 
     fn post(&self, address: u64, key: u32) -> Posted {
         match self.0.post(address, key) {
-            deferred::Posted::Done => Posted::Done,
-            deferred::Posted::Full => Posted::Full,
-            deferred::Posted::QueuePairEnded => Posted::Ended,
+            deferred::PostResult::Done => Posted::Done,
+            deferred::PostResult::Full => Posted::Full,
+            deferred::PostResult::QueuePairEnded => Posted::Ended,
         }
     }
 
@@ -141,8 +141,10 @@ pub unsafe extern "C" fn pw_watch_region(mr: *mut ibv_mr, accesses: u32) -> pw_e
             );
             return Err(Refusal::argument(sentence));
         }
-        let watched =
-            Watched { writes: accesses & PW_WATCH_WRITES != 0, reads: accesses & PW_WATCH_READS != 0 };
+        let watched = WatchedAccesses {
+            writes: accesses & PW_WATCH_WRITES != 0,
+            reads: accesses & PW_WATCH_READS != 0,
+        };
         // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
         unsafe { check_region(mr) }?;
         // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).

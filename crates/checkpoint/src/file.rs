@@ -4,7 +4,9 @@
 //! is written last, are there. What was begun behind it is cut off by the next save. A new file takes the place of the old one by rename(2).
 
 use crate::error::SaveError;
-use crate::format::{BYTES, Commit, Header, IndexEntry, MAGIC, NOTE, NoHeader, PAGE, REGIONS, SegmentKind};
+use crate::format::{
+    BYTES, IndexEntry, MAGIC, NOTE, NoHeader, PAGE, REGIONS, SegmentCommit, SegmentHeader, SegmentKind,
+};
 use pagewire_memory::fork::{self, KeptFromChildren};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use std::collections::BTreeMap;
@@ -31,24 +33,24 @@ type Result<T> = std::result::Result<T, SaveError>;
 
 /// A checkpoint of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
+pub struct CheckpointSegment {
     /// Where it begins.
     pub start: u64,
     /// Where it ends.
     pub end: u64,
-    pub header: Header,
+    pub header: SegmentHeader,
 }
 
 /// Where the newest data of a page are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Slot {
+pub struct PageSlot {
     /// The offset in the file. 0: the page is zeros.
     pub at: u64,
     pub checksum: u32,
 }
 
 /// The newest data of all pages: of each region, of each page.
-pub type Slots = Vec<Vec<Slot>>;
+pub type PageSlots = Vec<Vec<PageSlot>>;
 
 /// A file of checkpoints.
 pub struct CheckpointFile {
@@ -57,13 +59,13 @@ pub struct CheckpointFile {
     _kept: KeptFromChildren,
     file: File,
     /// By number, each one more than the one before. The first is full.
-    segments: Vec<Segment>,
+    segments: Vec<CheckpointSegment>,
     /// Bytes behind the last whole segment: of one whose writer was killed.
     torn: u64,
     /// Identity of the file.
     id: u64,
     /// Those of the last segment. `None`: they were not asked for yet.
-    slots: Option<Slots>,
+    slots: Option<PageSlots>,
     syncs: bool,
     /// Of the process that has opened it.
     generation: u64,
@@ -81,7 +83,7 @@ impl Drop for CheckpointFile {
 }
 
 /// Gives the pages of a segment to a sink; it gets where the newest data before are.
-pub type Fill<'f> = dyn FnMut(&Slots, &mut PageSink<'_>) -> Result<()> + 'f;
+pub type Fill<'f> = dyn FnMut(&PageSlots, &mut PageSink<'_>) -> Result<()> + 'f;
 
 /// Pages of a segment, as they are given to be written: region, first page, and bytes of whole pages.
 pub type PageSink<'s> = dyn FnMut(u32, u64, &[u8]) -> Result<()> + 's;
@@ -141,14 +143,14 @@ impl CheckpointFile {
     }
 
     /// The segment that begins at an offset. `None`: there is none that is whole.
-    fn segment_at(&self, start: u64, length: u64) -> Result<Option<Segment>> {
+    fn segment_at(&self, start: u64, length: u64) -> Result<Option<CheckpointSegment>> {
         let mut page = [0; PAGE];
         let there = (length - start).min(PAGE as u64) as usize;
         if there == 0 || there < PAGE && start > 0 {
             return Ok(None);
         }
         self.read(start, &mut page[..there])?;
-        let header = match Header::parse(&page) {
+        let header = match SegmentHeader::parse(&page) {
             Ok(header) => header,
             // A version that this program does not know is somebody's data.
             Err(NoHeader::Version) => return self.foreign("its version is another one"),
@@ -162,31 +164,31 @@ impl CheckpointFile {
         let Some(end) = end.filter(|end| *end <= length) else { return Ok(None) };
         let follows = match self.segments.last() {
             None => header.kind == SegmentKind::Full,
-            Some(Segment { header: last, .. }) => {
+            Some(CheckpointSegment { header: last, .. }) => {
                 header.file == last.file && header.number == last.number + 1 && header.regions == last.regions
             }
         };
-        let segment = Segment { start, end, header };
-        let is_whole = follows && self.is_committed(&segment, Header::checksum(&page))?;
+        let segment = CheckpointSegment { start, end, header };
+        let is_whole = follows && self.is_committed(&segment, SegmentHeader::checksum(&page))?;
         Ok(is_whole.then_some(segment))
     }
 
-    fn is_committed(&self, segment: &Segment, header: u32) -> Result<bool> {
+    fn is_committed(&self, segment: &CheckpointSegment, header: u32) -> Result<bool> {
         let tail = self.tail(segment)?;
-        let (rest, commit) = tail.split_at(tail.len() - size_of::<Commit>());
-        let expected = Commit::new(segment.header.number, header, crc32fast::hash(rest));
+        let (rest, commit) = tail.split_at(tail.len() - size_of::<SegmentCommit>());
+        let expected = SegmentCommit::new(segment.header.number, header, crc32fast::hash(rest));
         Ok(commit == expected.as_bytes())
     }
 
     /// What stands behind the data of a segment.
-    fn tail(&self, segment: &Segment) -> Result<Vec<u8>> {
+    fn tail(&self, segment: &CheckpointSegment) -> Result<Vec<u8>> {
         let length = segment.header.tail_length().unwrap_or_default();
         let mut tail = vec![0; length as usize];
         self.read(segment.end - length, &mut tail)?;
         Ok(tail)
     }
 
-    fn index(&self, segment: &Segment) -> Result<Vec<IndexEntry>> {
+    fn index(&self, segment: &CheckpointSegment) -> Result<Vec<IndexEntry>> {
         let tail = self.tail(segment)?;
         let count = segment.header.pages as usize;
         match <[IndexEntry]>::ref_from_prefix_with_elems(&tail, count) {
@@ -201,11 +203,12 @@ impl CheckpointFile {
         let mut start = self.end() + PAGE as u64;
         while length.saturating_sub(start) >= PAGE as u64 {
             self.read(start, &mut page)?;
-            if let Ok(header) = Header::parse(&page)
+            if let Ok(header) = SegmentHeader::parse(&page)
                 && (self.segments.is_empty() || header.file == self.id)
                 && let Some(end) = header.segment_length().and_then(|bytes| start.checked_add(bytes))
                 && end <= length
-                && self.is_committed(&Segment { start, end, header }, Header::checksum(&page))?
+                && self
+                    .is_committed(&CheckpointSegment { start, end, header }, SegmentHeader::checksum(&page))?
             {
                 return Err(self.damaged(self.end(), self.segments.len()));
             }
@@ -221,7 +224,7 @@ impl CheckpointFile {
     }
 
     /// The first page of a segment whose data are not what was written: its offset in the file.
-    fn first_bad_page(&self, segment: &Segment) -> Result<Option<u64>> {
+    fn first_bad_page(&self, segment: &CheckpointSegment) -> Result<Option<u64>> {
         let mut first = None;
         self.look_at_pages(segment, &mut |at, _, is_good| {
             first = first.or((!is_good).then_some(at));
@@ -234,7 +237,7 @@ impl CheckpointFile {
     /// Goes on as long as that gives true.
     fn look_at_pages(
         &self,
-        segment: &Segment,
+        segment: &CheckpointSegment,
         tell: &mut dyn FnMut(u64, &IndexEntry, bool) -> bool,
     ) -> Result<()> {
         let mut pages = vec![0; BATCH * PAGE];
@@ -254,13 +257,13 @@ impl CheckpointFile {
         Ok(())
     }
 
-    fn names_page(&self, segment: &Segment, entry: &IndexEntry) -> bool {
+    fn names_page(&self, segment: &CheckpointSegment, entry: &IndexEntry) -> bool {
         let bytes = segment.header.regions.get(entry.region.get() as usize);
         bytes.is_some_and(|bytes| entry.page.get() < bytes.div_ceil(PAGE as u64))
     }
 
     /// The newest data of all pages, for who knows that the lengths of the regions are right: see [`check_regions`](Self::check_regions).
-    fn slots(&mut self) -> Result<&Slots> {
+    fn slots(&mut self) -> Result<&PageSlots> {
         let slots = match self.slots.take() {
             Some(slots) => slots,
             None => self.slots_of(self.segments.len())?,
@@ -279,10 +282,10 @@ impl CheckpointFile {
     }
 
     /// The newest data of all pages in the first so many segments, for regions whose lengths are right.
-    pub fn slots_of(&self, segments: usize) -> Result<Slots> {
+    pub fn slots_of(&self, segments: usize) -> Result<PageSlots> {
         let segments = &self.segments[..segments];
         let first = segments.iter().rposition(|segment| segment.header.kind == SegmentKind::Full);
-        let mut slots = Slots::new();
+        let mut slots = PageSlots::new();
         for segment in &segments[first.unwrap_or_default()..] {
             if segment.header.kind == SegmentKind::Full {
                 slots = self.empty_slots(&segment.header.regions)?;
@@ -291,7 +294,7 @@ impl CheckpointFile {
                 let at = segment.start + (count as u64 + 1) * PAGE as u64;
                 let region = slots.get_mut(entry.region.get() as usize);
                 match region.and_then(|region| region.get_mut(entry.page.get() as usize)) {
-                    Some(slot) => *slot = Slot { at, checksum: entry.checksum.get() },
+                    Some(slot) => *slot = PageSlot { at, checksum: entry.checksum.get() },
                     None => return Err(self.damaged(segment.start, 0)),
                 }
             }
@@ -299,20 +302,24 @@ impl CheckpointFile {
         Ok(slots)
     }
 
-    fn empty_slots(&self, regions: &[u64]) -> Result<Slots> {
+    fn empty_slots(&self, regions: &[u64]) -> Result<PageSlots> {
         let empty = |bytes: &u64| {
             let (mut slots, pages) = (Vec::new(), bytes.div_ceil(PAGE as u64) as usize);
             slots.try_reserve_exact(pages).map_err(|_| {
                 failed("there is no memory for the index of", &self.path)(io::ErrorKind::OutOfMemory.into())
             })?;
-            slots.resize(pages, Slot::default());
+            slots.resize(pages, PageSlot::default());
             Ok(slots)
         };
         regions.iter().map(empty).collect()
     }
 
     /// Gives the data of slots, verified: first page of a run, and its bytes. Runs of zeros are given, too.
-    pub fn read_slots(&self, region: &[Slot], give: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    pub fn read_slots(
+        &self,
+        region: &[PageSlot],
+        give: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut pages = vec![0; BATCH * PAGE];
         let mut first = 0;
         while first < region.len() {
@@ -381,22 +388,23 @@ impl CheckpointFile {
         let (pages, note_length) = (index.len() as u64, note.len() as u32);
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let regions = regions.to_vec();
-        let header = Header { file: self.id, number, kind, pages, note: note_length, time, regions };
+        let header = SegmentHeader { file: self.id, number, kind, pages, note: note_length, time, regions };
         let end = self.commit(start, &header, &index, note)?;
         self.apply(start, kind, &header.regions, &index);
-        self.segments.push(Segment { start, end, header });
+        self.segments.push(CheckpointSegment { start, end, header });
         self.torn = 0;
         Ok(number)
     }
 
     /// Writes the tail and then the header of a segment; gives its end.
-    fn commit(&self, start: u64, header: &Header, index: &[IndexEntry], note: &[u8]) -> Result<u64> {
+    fn commit(&self, start: u64, header: &SegmentHeader, index: &[IndexEntry], note: &[u8]) -> Result<u64> {
         let page = header.to_page();
         let mut tail = index.as_bytes().to_vec();
         tail.extend_from_slice(note);
         let length = header.tail_length().unwrap_or_default() as usize;
-        tail.resize(length - size_of::<Commit>(), 0);
-        let commit = Commit::new(header.number, Header::checksum(&page), crc32fast::hash(&tail));
+        tail.resize(length - size_of::<SegmentCommit>(), 0);
+        let commit =
+            SegmentCommit::new(header.number, SegmentHeader::checksum(&page), crc32fast::hash(&tail));
         tail.extend_from_slice(commit.as_bytes());
         let data_end = start + (header.pages + 1) * PAGE as u64;
         self.write(data_end, &tail)?;
@@ -410,12 +418,12 @@ impl CheckpointFile {
         if kind == SegmentKind::Full {
             slots = regions
                 .iter()
-                .map(|bytes| vec![Slot::default(); bytes.div_ceil(PAGE as u64) as usize])
+                .map(|bytes| vec![PageSlot::default(); bytes.div_ceil(PAGE as u64) as usize])
                 .collect();
         }
         for (count, entry) in index.iter().enumerate() {
             let at = start + (count as u64 + 1) * PAGE as u64;
-            let slot = Slot { at, checksum: entry.checksum.get() };
+            let slot = PageSlot { at, checksum: entry.checksum.get() };
             slots[entry.region.get() as usize][entry.page.get() as usize] = slot;
         }
         self.slots = Some(slots);
@@ -452,7 +460,7 @@ impl CheckpointFile {
     /// `path`: of the new file.
     fn compact(&mut self, path: &Path) -> Result<()> {
         let Some(last) = self.segments.last() else { return Ok(()) };
-        let Header { number, note: note_length, pages, ref regions, .. } = last.header;
+        let SegmentHeader { number, note: note_length, pages, ref regions, .. } = last.header;
         let note_at = pages as usize * size_of::<IndexEntry>();
         let note = self.tail(last)?[note_at..note_at + note_length as usize].to_vec();
         let regions = regions.clone();
@@ -483,7 +491,7 @@ impl CheckpointFile {
 
     fn append_as(&mut self, number: u64, regions: &[u64], note: &[u8], fill: &mut Fill<'_>) -> Result<()> {
         // The place of the one before, which has no bytes.
-        let none = Header {
+        let none = SegmentHeader {
             file: self.id,
             number: number - 1,
             kind: SegmentKind::Full,
@@ -492,8 +500,8 @@ impl CheckpointFile {
             time: 0,
             regions: vec![],
         };
-        self.segments.push(Segment { start: 0, end: 0, header: none });
-        self.slots = Some(Slots::new());
+        self.segments.push(CheckpointSegment { start: 0, end: 0, header: none });
+        self.slots = Some(PageSlots::new());
         let appended = self.append(SegmentKind::Full, regions, note, fill);
         self.segments.remove(0);
         appended.map(|_| ())
@@ -511,7 +519,7 @@ impl CheckpointFile {
     }
 
     /// The checkpoints, by number.
-    pub fn segments(&self) -> &[Segment] {
+    pub fn segments(&self) -> &[CheckpointSegment] {
         &self.segments
     }
 
@@ -535,7 +543,7 @@ impl CheckpointFile {
     pub fn position(&self, number: u64) -> Result<usize> {
         let found = self.segments.iter().position(|segment| segment.header.number == number);
         found.ok_or_else(|| {
-            let number_of = |segment: &Segment| segment.header.number;
+            let number_of = |segment: &CheckpointSegment| segment.header.number;
             let has = self.segments.first().map(number_of).zip(self.segments.last().map(number_of));
             SaveError::NoSuchNumber { path: self.path.clone(), number, has }
         })
@@ -597,9 +605,9 @@ impl CheckpointFile {
 }
 
 /// Pages of the run that begins here: they follow each other in the file, or are all zeros.
-fn run_at(slots: &[Slot]) -> usize {
+fn run_at(slots: &[PageSlot]) -> usize {
     let first = slots[0].at;
-    let follows = |(index, slot): &(usize, &Slot)| match first {
+    let follows = |(index, slot): &(usize, &PageSlot)| match first {
         0 => slot.at == 0,
         first => slot.at == first + (*index * PAGE) as u64,
     };

@@ -52,7 +52,7 @@ impl SegmentKind {
 
 /// A header, as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct SegmentHeader {
     /// Random, the same in all segments of a file: memory that holds a checkpoint file is not mistaken for one.
     pub file: u64,
     pub number: u64,
@@ -96,7 +96,7 @@ struct RawHeader {
 
 const CHECKSUM_AT: usize = 12;
 
-impl Header {
+impl SegmentHeader {
     /// Its page.
     pub fn to_page(&self) -> [u8; PAGE] {
         let mut regions = [U64::ZERO; REGIONS];
@@ -126,7 +126,7 @@ impl Header {
     ///
     /// # Errors
     /// Why it is none.
-    pub fn parse(page: &[u8; PAGE]) -> Result<Header, NoHeader> {
+    pub fn parse(page: &[u8; PAGE]) -> Result<SegmentHeader, NoHeader> {
         let (raw, _) = RawHeader::read_from_prefix(page).map_err(|_| NoHeader::Damaged)?;
         if raw.magic != MAGIC {
             return Err(NoHeader::Magic);
@@ -155,7 +155,7 @@ impl Header {
         if !(1..NUMBERS).contains(&raw.number.get()) {
             return Err(NoHeader::Damaged);
         }
-        Ok(Header {
+        Ok(SegmentHeader {
             file: raw.file.get(),
             number: raw.number.get(),
             kind,
@@ -174,7 +174,7 @@ impl Header {
     /// Bytes behind the data: index, note, zeros and commit record. `None`: more than there can be.
     pub fn tail_length(&self) -> Option<u64> {
         let index = self.pages.checked_mul(size_of::<IndexEntry>() as u64)?;
-        let used = index.checked_add(u64::from(self.note))?.checked_add(size_of::<Commit>() as u64)?;
+        let used = index.checked_add(u64::from(self.note))?.checked_add(size_of::<SegmentCommit>() as u64)?;
         used.checked_next_multiple_of(PAGE as u64)
     }
 
@@ -197,7 +197,7 @@ pub struct IndexEntry {
 /// The last bytes of a segment, which say that it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Commit {
+pub struct SegmentCommit {
     magic: [u8; 8],
     number: U64,
     header: U32,
@@ -207,10 +207,10 @@ pub struct Commit {
     checksum: U32,
 }
 
-impl Commit {
+impl SegmentCommit {
     /// For a header with this checksum, and a tail with this one (without the commit record).
-    pub fn new(number: u64, header: u32, tail: u32) -> Commit {
-        let mut commit = Commit {
+    pub fn new(number: u64, header: u32, tail: u32) -> SegmentCommit {
+        let mut commit = SegmentCommit {
             magic: COMMIT_MAGIC,
             number: number.into(),
             header: header.into(),
@@ -229,13 +229,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn header() -> impl Strategy<Value = Header> {
+    fn header() -> impl Strategy<Value = SegmentHeader> {
         let regions = prop::collection::vec(1u64..1 << 36, 1..REGIONS);
         (any::<[u64; 2]>(), 1..NUMBERS, any::<bool>(), regions, 0..NOTE as u32).prop_map(
             |([file, time], number, is_full, regions, note)| {
                 let pages = regions.iter().map(|bytes| bytes.div_ceil(PAGE as u64)).sum();
                 let kind = if is_full { SegmentKind::Full } else { SegmentKind::Incremental };
-                Header { file, number, kind, pages, note, time, regions }
+                SegmentHeader { file, number, kind, pages, note, time, regions }
             },
         )
     }
@@ -244,15 +244,15 @@ mod tests {
         #[test]
         fn a_header_is_read_as_it_was_written(header in header(), at in 0..PAGE, bit in 0..8) {
             let mut page = header.to_page();
-            prop_assert_eq!(Header::parse(&page), Ok(header));
+            prop_assert_eq!(SegmentHeader::parse(&page), Ok(header));
             page[at] ^= 1u8 << bit;
-            prop_assert!(Header::parse(&page).is_err(), "a changed bit is seen");
+            prop_assert!(SegmentHeader::parse(&page).is_err(), "a changed bit is seen");
         }
     }
 
     #[test]
     fn records_have_their_sizes() {
         assert!(size_of::<RawHeader>() <= PAGE);
-        assert_eq!((size_of::<IndexEntry>(), size_of::<Commit>()), (16, 64));
+        assert_eq!((size_of::<IndexEntry>(), size_of::<SegmentCommit>()), (16, 64));
     }
 }

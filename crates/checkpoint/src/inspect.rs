@@ -106,7 +106,7 @@ pub enum Verified {
 mod tests {
     use super::*;
     use crate::error::MemoryError;
-    use crate::format::{BYTES, Commit, Header, PAGE};
+    use crate::format::{BYTES, PAGE, SegmentCommit, SegmentHeader};
     use crate::saver::{NoPeers, Saver};
     use pagewire_memory::DirtyMethod;
     use std::path::PathBuf;
@@ -135,10 +135,11 @@ mod tests {
     /// A file whose one checkpoint has no pages, and the right checksums.
     fn crafted(directory: &Path, number: u64, regions: &[u64]) -> PathBuf {
         let kind = CheckpointKind::Full;
-        let header = Header { file: 7, number, kind, pages: 0, note: 0, time: 0, regions: regions.to_vec() };
+        let header =
+            SegmentHeader { file: 7, number, kind, pages: 0, note: 0, time: 0, regions: regions.to_vec() };
         let page = header.to_page();
-        let mut tail = vec![0; PAGE - size_of::<Commit>()];
-        let commit = Commit::new(number, Header::checksum(&page), crc32fast::hash(&tail));
+        let mut tail = vec![0; PAGE - size_of::<SegmentCommit>()];
+        let commit = SegmentCommit::new(number, SegmentHeader::checksum(&page), crc32fast::hash(&tail));
         tail.extend_from_slice(commit.as_bytes());
         let path = directory.join(format!("{number}.{}", regions[0]));
         std::fs::write(&path, [&page[..], &tail].concat()).unwrap();

@@ -1,7 +1,7 @@
 //! Saving memory to a file of checkpoints, and restoring it.
 
 use crate::error::{MemoryError, SaveError};
-use crate::file::{BATCH, CheckpointFile, PageSink, Slots, emit_nonzero_pages};
+use crate::file::{BATCH, CheckpointFile, PageSink, PageSlots, emit_nonzero_pages};
 use crate::format::{PAGE, SegmentKind};
 use crate::written::{Tracker, WrittenPages, runs};
 use pagewire_memory::DirtyMethod;
@@ -192,7 +192,7 @@ impl Saver {
             let mut buffer = vec![0; BATCH * PAGE];
             for (index, region) in regions.iter().enumerate() {
                 let pages = lengths[index].div_ceil(PAGE as u64);
-                let copy = Copy { region: *region, index: index as u32, slots, buffer: &mut buffer };
+                let copy = RegionCopy { region: *region, index: index as u32, slots, buffer: &mut buffer };
                 match kind {
                     SegmentKind::Full => copy.all(pages, sink)?,
                     SegmentKind::Incremental => copy.runs(runs(tracker.dirty(index), pages), sink)?,
@@ -235,7 +235,7 @@ impl Saver {
 }
 
 /// The note of a checkpoint, and where its data are, which were compared with their checksums. The lengths of the regions were checked before.
-pub(crate) fn verified(file: &CheckpointFile, number: u64) -> Result<(Vec<u8>, Slots)> {
+pub(crate) fn verified(file: &CheckpointFile, number: u64) -> Result<(Vec<u8>, PageSlots)> {
     let position = file.position(number)?;
     let note = file.note(number)?;
     let slots = file.slots_of(position + 1)?;
@@ -246,7 +246,11 @@ pub(crate) fn verified(file: &CheckpointFile, number: u64) -> Result<(Vec<u8>, S
 }
 
 /// Puts data back into regions whose lengths are right.
-pub(crate) fn put_back_all(file: &CheckpointFile, slots: &Slots, regions: &[&dyn SavedMemory]) -> Result<()> {
+pub(crate) fn put_back_all(
+    file: &CheckpointFile,
+    slots: &PageSlots,
+    regions: &[&dyn SavedMemory],
+) -> Result<()> {
     for (region, slots) in regions.iter().zip(slots) {
         file.read_slots(slots, &mut |first, pages| put_back(*region, first, pages))?;
     }
@@ -270,15 +274,15 @@ fn put_back(region: &dyn SavedMemory, first: u64, pages: &[u8]) -> Result<()> {
 }
 
 /// Copies pages of a region to a file.
-struct Copy<'c> {
+struct RegionCopy<'c> {
     region: &'c dyn SavedMemory,
     index: u32,
     /// Of all regions.
-    slots: &'c Slots,
+    slots: &'c PageSlots,
     buffer: &'c mut [u8],
 }
 
-impl Copy<'_> {
+impl RegionCopy<'_> {
     fn all(self, pages: u64, sink: &mut PageSink<'_>) -> Result<()> {
         for first in (0..pages).step_by(BATCH) {
             let count = (pages - first).min(BATCH as u64);

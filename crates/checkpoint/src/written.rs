@@ -63,7 +63,7 @@ impl WrittenPages {
 }
 
 /// A region, as it is watched.
-struct Watched {
+struct WatchedRegion {
     local: DirtyPages,
     /// Pages that have changed and were not saved.
     dirty: Vec<u64>,
@@ -75,7 +75,7 @@ struct Watched {
 pub struct Tracker {
     written: WrittenPages,
     method: DirtyMethod,
-    watched: Vec<Watched>,
+    watched: Vec<WatchedRegion>,
 }
 
 impl Tracker {
@@ -114,7 +114,7 @@ impl Tracker {
             let method = if is_shared { DirtyMethod::None } else { self.method };
             let local = DirtyPages::watch(address, bytes, method).map_err(watch)?;
             let pages = bytes.div_ceil(64 * PAGE as u64) as usize;
-            self.watched.push(Watched { local, dirty: vec![0; pages], is_shared });
+            self.watched.push(WatchedRegion { local, dirty: vec![0; pages], is_shared });
         }
         // What was written before it was watched, or never was.
         self.look(peers)?;
@@ -156,8 +156,9 @@ impl Tracker {
     /// Address and length of a region that other processes may write unseen.
     pub fn shared(&self) -> Option<(u64, u64)> {
         let written = self.written.0.read();
-        let of =
-            |(watched, bits): (&Watched, &DirtyBits)| watched.is_shared.then_some((bits.address, bits.bytes));
+        let of = |(watched, bits): (&WatchedRegion, &DirtyBits)| {
+            watched.is_shared.then_some((bits.address, bits.bytes))
+        };
         self.watched.iter().zip(written.iter()).find_map(of)
     }
 

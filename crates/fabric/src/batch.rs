@@ -1,6 +1,6 @@
 //! Packets on their way to the network, one after the other in one buffer.
 
-use crate::fabric::{Batch, Route};
+use crate::fabric::{Route, SendBatch};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS};
 use crate::network::peer_sockets::TxPeerSocket;
 use pagewire_memory::Arena;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 pub struct HostBatch {
     /// `None`: the kernel gave no memory; every packet is lost, and counted when the batch is flushed.
     arena: Option<Arena>,
-    packets: Vec<Packet>,
+    packets: Vec<BatchPacket>,
     /// Where they go; packets that follow each other on one route share its place.
     routes: Vec<Route>,
     used: usize,
     /// The last packets, as far as they may leave as one send.
-    last_run: Run,
+    last_run: PacketRun,
     /// Packets asked for that there was no memory for.
     pub(crate) lost: u64,
     /// Where such packets are written.
@@ -29,7 +29,7 @@ pub struct HostBatch {
 
 /// One packet of a batch: short, as a batch may be sent by another core than the one that filled it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Packet {
+pub(crate) struct BatchPacket {
     route: u32,
     start: u32,
     /// With the ICRC.
@@ -38,7 +38,7 @@ pub(crate) struct Packet {
     pub damage: Option<u32>,
 }
 
-impl Packet {
+impl BatchPacket {
     /// Its bytes in the batch, those of the ICRC among them.
     pub fn range(&self) -> Range<usize> {
         self.start as usize..(self.start + self.length) as usize
@@ -52,7 +52,7 @@ impl Packet {
 
 /// Packets in a row that may leave as one send: of equal length and route, but the last may be shorter.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+struct PacketRun {
     start: usize,
     packets: usize,
     bytes: usize,
@@ -62,10 +62,10 @@ struct Run {
     full: bool,
 }
 
-impl Run {
+impl PacketRun {
     /// Adds the packet behind it. False: it does not belong to it.
     #[inline]
-    fn take(&mut self, packets: &[Packet]) -> bool {
+    fn take(&mut self, packets: &[BatchPacket]) -> bool {
         let Some(next) = packets.get(self.start + self.packets) else { return false };
         let first = &packets[self.start];
         let fits = self.bytes + next.length() <= SEGMENTED_BYTES && self.packets < SEGMENTS;
@@ -88,16 +88,16 @@ impl HostBatch {
     pub(crate) fn clear(&mut self) {
         self.packets.clear();
         self.routes.clear();
-        (self.used, self.last_run) = (0, Run::default());
+        (self.used, self.last_run) = (0, PacketRun::default());
         self.lost = 0;
     }
 
-    pub(crate) fn packets(&self) -> &[Packet] {
+    pub(crate) fn packets(&self) -> &[BatchPacket] {
         &self.packets
     }
 
     /// Adds packets like the last one, of `whole` bytes with the ICRC, as far as they may leave with it in one send; see
-    /// [`Batch::burst`]. Gives how many, as an error where one could not be filled.
+    /// [`SendBatch::burst`]. Gives how many, as an error where one could not be filled.
     #[inline]
     fn go_on(
         &mut self,
@@ -125,7 +125,7 @@ impl HostBatch {
             if !fill(filled, &mut bytes[..whole - ICRC_LEN]) {
                 break;
             }
-            self.packets.push(Packet { start: (used + filled * whole) as u32, damage: None, ..last });
+            self.packets.push(BatchPacket { start: (used + filled * whole) as u32, damage: None, ..last });
             filled += 1;
         }
         self.used += filled * whole;
@@ -135,7 +135,7 @@ impl HostBatch {
     }
 
     /// Where one of them goes.
-    pub(crate) fn route(&self, packet: &Packet) -> &Route {
+    pub(crate) fn route(&self, packet: &BatchPacket) -> &Route {
         &self.routes[packet.route as usize]
     }
 
@@ -147,7 +147,7 @@ impl HostBatch {
         self.arena.as_mut().map_or(&mut [], Arena::bytes_mut)
     }
 
-    pub(crate) fn packets_and_bytes(&mut self) -> (&[Packet], &mut [u8]) {
+    pub(crate) fn packets_and_bytes(&mut self) -> (&[BatchPacket], &mut [u8]) {
         (&self.packets, self.arena.as_mut().map_or(&mut [], Arena::bytes_mut))
     }
 
@@ -157,7 +157,7 @@ impl HostBatch {
         if from == self.last_run.start && self.last_run.packets > 0 {
             return from..from + self.last_run.packets;
         }
-        let mut run = Run { start: from, ..Run::default() };
+        let mut run = PacketRun { start: from, ..PacketRun::default() };
         while run.take(&self.packets) {}
         from..from + run.packets
     }
@@ -170,7 +170,7 @@ impl HostBatch {
     }
 }
 
-impl Batch for HostBatch {
+impl SendBatch for HostBatch {
     #[inline]
     fn fits(&self, length: usize) -> bool {
         // What fills one send leaves at once: the receiver is at it while the next is filled.
@@ -196,10 +196,10 @@ impl Batch for HostBatch {
             self.routes.push(*route);
         }
         let (route, start, length) = (self.routes.len() as u32 - 1, start as u32, whole as u32);
-        self.packets.push(Packet { route, start, length, damage: None });
+        self.packets.push(BatchPacket { route, start, length, damage: None });
         self.used += whole;
         if !self.last_run.take(&self.packets) {
-            self.last_run = Run { start: self.packets.len() - 1, ..Run::default() };
+            self.last_run = PacketRun { start: self.packets.len() - 1, ..PacketRun::default() };
             self.last_run.take(&self.packets);
         }
         Some(room)
@@ -211,11 +211,11 @@ impl Batch for HostBatch {
         } else if let Some(packet) = self.packets.pop() {
             self.used = packet.start as usize;
             self.routes.truncate(self.packets.last().map_or(0, |last| last.route as usize + 1));
-            self.last_run = Run::default();
+            self.last_run = PacketRun::default();
             while self.last_run.start + self.last_run.packets < self.packets.len() {
                 if !self.last_run.take(&self.packets) {
                     let start = self.last_run.start + self.last_run.packets;
-                    self.last_run = Run { start, ..Run::default() };
+                    self.last_run = PacketRun { start, ..PacketRun::default() };
                 }
             }
         }

@@ -5,15 +5,15 @@ use crate::fabric::{Direction, PageInThreads, PrefetchError, RegionPart};
 use crate::limits::{PAGE_IN_HELPERS, SHARED_PAGE_IN};
 use crate::pieces::Pieces;
 use crate::shared_move::{SharedMove, move_by_pieces, move_together};
-use crate::threads::{Placed, spawn};
-use crate::waiters::{Outcome, Waiter, Waiting};
+use crate::threads::{CpuPlacement, spawn};
+use crate::waiters::{PageWaiters, PrefetchOutcome, Waiter};
 use crate::words::MappedWords;
 use by_address::ByAddress;
 use derive_where::derive_where;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, guard};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
-use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task, Tenant};
+use pagewire_paging::{Executor, ExecutorTask, Offer, PageIn, PieceOrder, Stretch, Tenant};
 use parking_lot::Mutex;
 use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ impl TaskClass {
 }
 
 /// Says that the pages with this token are there, or turned out not to be mapped.
-type Done = dyn Fn(u64) + Send + Sync;
+type PageInCallback = dyn Fn(u64) + Send + Sync;
 
 /// Who prefetches, among those who ask for pages ahead of accesses: no queue pair has this word.
 const PREFETCHER: u64 = u64::MAX >> 2;
@@ -61,16 +61,16 @@ struct PageInContext {
     regions: RegionView<MappedWords>,
     pieces: Pieces,
     counters: Arc<Counters>,
-    done: Box<Done>,
+    done: Box<PageInCallback>,
     /// Those who wait for the same pages on behalf of one tenant: several accesses to them are one fault (PART-6).
-    waiting: Mutex<HashMap<(Tenant, What), Waiting>>,
+    waiting: Mutex<HashMap<(Tenant, PageTaskKind), PageWaiters>>,
 }
 
 /// What a thread is asked to do. Regions make no difference between tasks: whoever waits for the same pages of another region is
 /// told when this one has ended, and asks again.
 #[derive(Clone)]
 #[derive_where(PartialEq, Eq, Hash)]
-enum What {
+enum PageTaskKind {
     /// Bring in pages of this process; for writing, or not. Each segment lies in one of the regions. With helpers where there is a stretch,
     /// which is the only segment.
     Local {
@@ -96,7 +96,7 @@ enum What {
 
 /// Where a task is run, as seen from the processor of whoever asks.
 #[derive(Clone, Copy)]
-enum Place {
+enum TaskPlacement {
     Anywhere,
     /// Who asks goes on meanwhile.
     Off(usize),
@@ -107,10 +107,10 @@ enum Place {
 /// A task for the executor: what is done, and for which tenant.
 #[derive_where(PartialEq, Eq, Hash)]
 struct PageTask {
-    what: What,
+    what: PageTaskKind,
     tenant: Tenant,
     #[derive_where(skip)]
-    place: Place,
+    place: TaskPlacement,
     #[derive_where(skip)]
     hands: Arc<PageInContext>,
     /// What became of it, once a thread has done it.
@@ -119,24 +119,24 @@ struct PageTask {
 }
 
 impl PageTask {
-    fn new(what: What, tenant: Tenant, place: Place, hands: &Arc<PageInContext>) -> Self {
+    fn new(what: PageTaskKind, tenant: Tenant, place: TaskPlacement, hands: &Arc<PageInContext>) -> Self {
         PageTask { what, tenant, place, hands: hands.clone(), outcome: OnceLock::new() }
     }
 
     /// Under which those are kept who wait for it.
-    fn key(&self) -> (Tenant, What) {
+    fn key(&self) -> (Tenant, PageTaskKind) {
         (self.tenant, self.what.clone())
     }
 }
 
-impl Task for PageTask {
+impl ExecutorTask for PageTask {
     fn tenant(&self) -> Tenant {
         self.tenant
     }
 
     fn threads(&self) -> usize {
         match self.what {
-            What::Ahead { helpers, .. } => helpers as usize,
+            PageTaskKind::Ahead { helpers, .. } => helpers as usize,
             _ => THREADS_OF_ONE,
         }
     }
@@ -144,33 +144,33 @@ impl Task for PageTask {
     fn run(&self) {
         let hands = &*self.hands;
         let _placed = match self.place {
-            Place::Anywhere => None,
-            Place::Off(processor) => Placed::off(processor),
-            Place::At(processor) => Placed::at(processor),
+            TaskPlacement::Anywhere => None,
+            TaskPlacement::Off(processor) => CpuPlacement::off(processor),
+            TaskPlacement::At(processor) => CpuPlacement::at(processor),
         };
         // Nobody else is interrupted.
-        if let What::Local { .. } = self.what {
+        if let PageTaskKind::Local { .. } = self.what {
             if let Some(waiting) = hands.waiting.lock().get_mut(&self.key()) {
                 waiting.begin_by(own_thread());
             }
         }
         // Where one is not mapped, or its region has ended, an access will find that out, and say so. A prefetch is told.
         let outcome = match &self.what {
-            What::Local { write, regions, stretch: Some(stretch), .. } => {
+            PageTaskKind::Local { write, regions, stretch: Some(stretch), .. } => {
                 let brought_in = regions.iter().try_for_each(|region| hands.help(stretch, region, *write));
                 stretch.rest();
                 // A helper may have come upon the end of a mapping.
                 brought_in.and(if stretch.has_failed() { Err(MemoryError::NotMapped) } else { Ok(()) })
             }
-            What::Local { write, segments, regions, .. } => segments
+            PageTaskKind::Local { write, segments, regions, .. } => segments
                 .iter()
                 .zip(regions)
                 .try_for_each(|(segment, region)| hands.bring_in(segment, region, *write)),
-            What::Peer { process, segment, region: (regions, region) } => {
+            PageTaskKind::Peer { process, segment, region: (regions, region) } => {
                 hands.memory.bring_in_peer(process, segment, || regions.lives(region))
             }
-            What::Ahead { write, stretch, region, .. } => hands.help(stretch, region, *write),
-            What::Move(shared) => {
+            PageTaskKind::Ahead { write, stretch, region, .. } => hands.help(stretch, region, *write),
+            PageTaskKind::Move(shared) => {
                 shared.help(&hands.memory);
                 Ok(())
             }
@@ -193,14 +193,16 @@ impl Task for PageTask {
     fn follow_up(&self) {
         let memory = &*self.hands.memory;
         match &self.what {
-            What::Local { segments, .. } => segments.iter().take(1).for_each(|first| memory.learn(*first)),
-            What::Ahead { stretch, .. } => {
+            PageTaskKind::Local { segments, .. } => {
+                segments.iter().take(1).for_each(|first| memory.learn(*first))
+            }
+            PageTaskKind::Ahead { stretch, .. } => {
                 let memory_ahead = stretch.memory();
                 let length = memory_ahead.end - memory_ahead.start;
                 memory.learn(Segment { address: memory_ahead.start, length });
             }
-            What::Peer { process, segment, .. } => memory.learn_peer(process, *segment),
-            What::Move(_) => {}
+            PageTaskKind::Peer { process, segment, .. } => memory.learn_peer(process, *segment),
+            PageTaskKind::Move(_) => {}
         }
     }
 }
@@ -249,7 +251,7 @@ impl Pages {
         memory: Arc<HostMemory>,
         tables: MappedWords,
         counters: Arc<Counters>,
-        done: Box<Done>,
+        done: Box<PageInCallback>,
     ) -> Self {
         // Threads begin with their maker's processors, and whoever is the first to need one may be kept at one.
         let processors = sched_getaffinity(None).ok();
@@ -283,12 +285,12 @@ impl Pages {
         let shared = match parts {
             [part] if part.segment.length > SHARED_PAGE_IN => {
                 let Segment { address, length } = whole_pages(&part.segment);
-                Some((part.region, Stretch::new(address..address + length, Order::Forth)))
+                Some((part.region, Stretch::new(address..address + length, PieceOrder::Forth)))
             }
             _ => None,
         };
         let stretch = shared.as_ref().map(|(_, stretch)| stretch.clone());
-        let what = What::Local { write, segments, regions, stretch };
+        let what = PageTaskKind::Local { write, segments, regions, stretch };
         let offer = self.offer(what, tenant, waiter);
         if let (Offer::Taken, Some((region, stretch))) = (offer, shared) {
             let memory = stretch.memory();
@@ -298,23 +300,23 @@ impl Pages {
         offer
     }
 
-    fn offer(&self, what: What, tenant: Tenant, waiter: Option<Waiter>) -> Offer {
+    fn offer(&self, what: PageTaskKind, tenant: Tenant, waiter: Option<Waiter>) -> Offer {
         let place = match &what {
             // Every second one of those whom somebody waits for who brings nothing in.
-            What::Ahead { stretch, helper, .. }
+            PageTaskKind::Ahead { stretch, helper, .. }
                 if helper % 2 == 0
-                    && stretch.order() == Order::Forth
+                    && stretch.order() == PieceOrder::Forth
                     && !self.has_processors_for_helpers() =>
             {
-                Place::At(sched_getcpu())
+                TaskPlacement::At(sched_getcpu())
             }
-            What::Ahead { .. } | What::Move(_) => Place::Off(sched_getcpu()),
-            What::Local { .. } | What::Peer { .. } => Place::Anywhere,
+            PageTaskKind::Ahead { .. } | PageTaskKind::Move(_) => TaskPlacement::Off(sched_getcpu()),
+            PageTaskKind::Local { .. } | PageTaskKind::Peer { .. } => TaskPlacement::Anywhere,
         };
         let key = waiter.map(|waiter| (waiter, (tenant, what.clone())));
         if let Some((waiter, key)) = &key {
             let mut waiting = self.hands.waiting.lock();
-            waiting.entry(key.clone()).or_insert_with(Waiting::begin).add(waiter.clone());
+            waiting.entry(key.clone()).or_insert_with(PageWaiters::begin).add(waiter.clone());
         }
         let offer = self.executor.offer(PageTask::new(what, tenant, place, &self.hands));
         match offer {
@@ -325,10 +327,10 @@ impl Pages {
                 drop(waiting);
                 match due {
                     // Helpers bring in parts of it.
-                    Some((_, What::Local { regions, stretch: Some(_), .. })) => {
+                    Some((_, PageTaskKind::Local { regions, stretch: Some(_), .. })) => {
                         regions.iter().for_each(|region| self.hands.pieces.look_again(region.index()));
                     }
-                    Some((thread, What::Local { .. })) => guard::end_touch(thread),
+                    Some((thread, PageTaskKind::Local { .. })) => guard::end_touch(thread),
                     _ => {}
                 }
             }
@@ -365,7 +367,8 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
         token: u64,
     ) {
         let region = (regions.clone(), part.region);
-        let what = What::Peer { process: process.clone(), segment: whole_pages(&part.segment), region };
+        let what =
+            PageTaskKind::Peer { process: process.clone(), segment: whole_pages(&part.segment), region };
         let tenant = TaskClass::Peer.of_all(process.pid() as u64);
         self.offer(what, tenant, Some(Waiter::Token(token)));
     }
@@ -381,7 +384,7 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
         for helper in 0..helpers {
             let stretch = ByAddress(stretch.clone());
             self.offer(
-                What::Ahead { write, stretch, region, helper, helpers },
+                PageTaskKind::Ahead { write, stretch, region, helper, helpers },
                 TaskClass::Ahead.of(tenant),
                 None,
             );
@@ -392,7 +395,7 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
         // Regions are matters of their own: pages of one that never come leave threads to the others.
         let matter = parts.first().map_or(0, |part| u64::from(part.region.index()));
         let tenant = TaskClass::Ahead.of(Tenant { who: PREFETCHER, matter });
-        let outcome = Arc::new(Outcome::default());
+        let outcome = Arc::new(PrefetchOutcome::default());
         let waiter = wait.then(|| Waiter::Thread(ByAddress(outcome.clone())));
         match self.offer_local(tenant, parts, write, waiter) {
             Offer::Full => Err(PrefetchError::Full),
@@ -430,10 +433,14 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
             return move_by_pieces(memory, direction, process, segments, tail_last, piece);
         }
         move_together(memory, direction, process, segments, tail_last, |shared| {
-            let (tenant, place) = (TaskClass::Moves.of_all(0), Place::Off(sched_getcpu()));
+            let (tenant, place) = (TaskClass::Moves.of_all(0), TaskPlacement::Off(sched_getcpu()));
             // Without help it takes longer.
-            let _ =
-                self.executor.offer(PageTask::new(What::Move(ByAddress(shared)), tenant, place, &self.hands));
+            let _ = self.executor.offer(PageTask::new(
+                PageTaskKind::Move(ByAddress(shared)),
+                tenant,
+                place,
+                &self.hands,
+            ));
         })
     }
 }
@@ -442,8 +449,8 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
 mod tests {
     use super::*;
     use crate::limits::TABLE_WORDS;
-    use crate::words::Access;
-    use pagewire_iommu::{Region, RegionTable, Rights};
+    use crate::words::FileAccess;
+    use pagewire_iommu::{RegionTable, RegisteredRegion, Rights};
     use pagewire_memory::{ApplicationMemory, Residency};
     use rustix::thread::CpuSet;
     use std::collections::BTreeSet;
@@ -454,14 +461,14 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn table() -> (RegionTable<MappedWords>, MappedWords) {
-        let (words, _) = MappedWords::create("test", TABLE_WORDS, Access::Read).unwrap();
+        let (words, _) = MappedWords::create("test", TABLE_WORDS, FileAccess::Read).unwrap();
         (RegionTable::new(words.clone(), 7), words)
     }
 
     /// All memory as another region: its key, and what tasks know of it.
     fn register(table: &RegionTable<MappedWords>) -> (u32, RegionLife) {
         let (rights, length) = (Rights::LOCAL_WRITE, 1 << 47);
-        let region = Region { domain: 1, address: 0, length, iova: 0, rights };
+        let region = RegisteredRegion { domain: 1, address: 0, length, iova: 0, rights };
         let key = table.register(&region, 0).unwrap();
         (key, table.view().window(key, rights, 1).unwrap().life())
     }
@@ -522,7 +529,7 @@ mod tests {
         pages.bring_in_ahead(
             tenant(1),
             ended,
-            &Stretch::new(ended_memory.address..ended_memory.address + PAGE, Order::Back),
+            &Stretch::new(ended_memory.address..ended_memory.address + PAGE, PieceOrder::Back),
             true,
             1,
         );
@@ -605,7 +612,7 @@ mod tests {
         let (table, _) = table();
         let of = |region| {
             let segments = vec![Segment { address: PAGE, length: PAGE }];
-            What::Local { write: true, segments, regions: vec![region], stretch: None }
+            PageTaskKind::Local { write: true, segments, regions: vec![region], stretch: None }
         };
         let [(_, one), (_, other)] = [(); 2].map(|()| register(&table));
         assert!(one != other && of(one) == of(other));

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One count.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct AtomicCounter(AtomicU64);
 
-impl Counter {
+impl AtomicCounter {
     /// Adds to it.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
@@ -29,7 +29,7 @@ macro_rules! counters {
         $(#[$about])*
         #[derive(Debug, Default)]
         pub struct $type {
-            $($(#[$doc])* pub $name: $crate::Counter,)*
+            $($(#[$doc])* pub $name: $crate::AtomicCounter,)*
         }
 
         impl $type {

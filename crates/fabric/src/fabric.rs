@@ -35,7 +35,7 @@ pub struct ChannelId(pub u32);
 
 /// Which end of a channel this process holds: the one that opened it, or the one that accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum ChannelEnd {
     Opened,
     Accepted,
 }
@@ -44,7 +44,7 @@ pub enum Side {
 #[derive(Clone)]
 pub struct Channel<W, P> {
     pub id: ChannelId,
-    pub side: Side,
+    pub side: ChannelEnd,
     /// Unique number of the peer's engine instance.
     pub instance: u64,
     /// Words that both may write: rings and hazards. Zero when the channel is new.
@@ -79,7 +79,7 @@ pub enum FabricEvent<W, P> {
 /// One UDP datagram that came in: `bytes` run from the BTH to the end of the payload's padding; the ICRC was
 /// there, was right, and is cut off.
 #[derive(Debug, Clone, Copy)]
-pub struct Datagram<'a> {
+pub struct ReceivedDatagram<'a> {
     pub source: IpAddr,
     pub source_port: u16,
     pub destination: IpAddr,
@@ -112,7 +112,7 @@ impl Route {
 
 /// Packets under way to the network. Packets are laid one after the other into one buffer and leave the
 /// process together, runs of equal length to one route as one batch.
-pub trait Batch {
+pub trait SendBatch {
     /// Whether there is room for a packet of `length` bytes, as [`packet`](Self::packet) takes it.
     fn fits(&self, length: usize) -> bool;
     /// Makes room for a packet of `length` bytes (BTH to padding; the ICRC is added behind it by the fabric)
@@ -136,9 +136,9 @@ pub trait Batch {
     }
 }
 
-/// [`Batch::burst`] by its packets.
+/// [`SendBatch::burst`] by its packets.
 pub(crate) fn burst_one_by_one(
-    batch: &mut impl Batch,
+    batch: &mut impl SendBatch,
     route: &Route,
     length: usize,
     count: usize,
@@ -241,7 +241,7 @@ pub struct WordsFile<W> {
 pub trait Fabric: Send + Sync + 'static {
     type Words: SharedWords;
     type Memory: ApplicationMemory;
-    type Batch: Batch;
+    type Batch: SendBatch;
     type PageInThreads: PageInThreads<Self::Words, <Self::Memory as ApplicationMemory>::Process>;
 
     /// Those who bring in absent pages.
@@ -345,7 +345,7 @@ pub trait Fabric: Send + Sync + 'static {
     fn flush(&self, batch: Self::Batch);
     /// Hands over datagrams that have come in, at most `limit`; gives how many. Those that came together are handed over
     /// together, in their order. Another thread may be at it already: then 0.
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize;
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[ReceivedDatagram<'_>])) -> usize;
     /// Has datagrams that are received from now on told with their traffic class and hop limit, which others may be without
     /// (0): the kernel tells them at a price, and only UD needs them.
     fn request_hop_info(&self);

@@ -5,7 +5,7 @@
 
 use crate::batch::HostBatch;
 use crate::counters::counters;
-use crate::fabric::{Batch, Route, burst_one_by_one};
+use crate::fabric::{Route, SendBatch, burst_one_by_one};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use crate::network::Network;
 use pagewire_wire::Opcode;
@@ -127,20 +127,20 @@ counters! {
 pub struct FaultInjector {
     plan: FaultPlan,
     is_active: bool,
-    state: Mutex<State>,
+    state: Mutex<InjectorState>,
     counters: FaultCounters,
 }
 
-struct State {
+struct InjectorState {
     random: Pcg64,
     /// Packets sent so far.
     count: u64,
     /// RESUMEs among them.
     resumes: u64,
-    held: Vec<Held>,
+    held: Vec<HeldPacket>,
 }
 
-struct Held {
+struct HeldPacket {
     /// Leaves when this time has come,
     due: u64,
     /// or, if reordered, when so many packets have been sent.
@@ -170,7 +170,7 @@ pub struct RecordedBatch {
     used: usize,
 }
 
-impl Batch for FaultBatch {
+impl SendBatch for FaultBatch {
     #[inline]
     fn fits(&self, length: usize) -> bool {
         match self {
@@ -226,7 +226,7 @@ impl FaultInjector {
     /// Nothing was sent yet.
     pub fn new(plan: FaultPlan) -> Self {
         let random = Pcg64::seed_from_u64(plan.seed);
-        let state = Mutex::new(State { random, count: 0, resumes: 0, held: Vec::new() });
+        let state = Mutex::new(InjectorState { random, count: 0, resumes: 0, held: Vec::new() });
         FaultInjector { plan, is_active: !plan.is_empty(), state, counters: FaultCounters::default() }
     }
 
@@ -285,17 +285,17 @@ impl FaultInjector {
             if reorder < self.plan.reorder && room {
                 self.counters.reordered.add(1);
                 let after = Some(state.count + 1 + overtakers % OVERTAKERS);
-                state.held.push(Held { due: now + delay + OVERTAKE_TIME, after, packet });
+                state.held.push(HeldPacket { due: now + delay + OVERTAKE_TIME, after, packet });
             } else if delay > 0 && room {
                 self.counters.delayed.add(1);
-                state.held.push(Held { due: now + delay, after: None, packet });
+                state.held.push(HeldPacket { due: now + delay, after: None, packet });
             } else {
                 leaving.push(packet);
             }
             if let Some(twin) = twin {
                 self.counters.duplicated.add(1);
                 if delay > 0 && room {
-                    state.held.push(Held { due: now + delay, after: None, packet: twin });
+                    state.held.push(HeldPacket { due: now + delay, after: None, packet: twin });
                 } else {
                     leaving.push(twin);
                 }
@@ -350,11 +350,12 @@ fn unit(random: &mut Pcg64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-fn take_due(state: &mut State, now: u64, leaving: &mut Vec<Recorded>) {
+fn take_due(state: &mut InjectorState, now: u64, leaving: &mut Vec<Recorded>) {
     let count = state.count;
-    let due = |held: &Held| held.due <= now || held.after.is_some_and(|after| after <= count);
+    let due = |held: &HeldPacket| held.due <= now || held.after.is_some_and(|after| after <= count);
     // Held packets are in the order in which they were sent.
-    let (out, kept): (Vec<Held>, Vec<Held>) = std::mem::take(&mut state.held).into_iter().partition(due);
+    let (out, kept): (Vec<HeldPacket>, Vec<HeldPacket>) =
+        std::mem::take(&mut state.held).into_iter().partition(due);
     state.held = kept;
     leaving.extend(out.into_iter().map(|held| held.packet));
 }

@@ -6,13 +6,13 @@
 //! itself. Beyond that the contents are as untrusted as any datagram.
 
 use crate::limits::FORWARD_HEADER;
-use crate::udp::Arrival;
+use crate::udp::MessageInfo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const MAGIC: [u8; 4] = *b"pwf1";
 
 /// The header in front of datagrams of `arrival.segment` bytes each, the last of which may be shorter.
-pub fn header(arrival: &Arrival) -> [u8; FORWARD_HEADER] {
+pub fn header(arrival: &MessageInfo) -> [u8; FORWARD_HEADER] {
     let mut header = [0; FORWARD_HEADER];
     header[..4].copy_from_slice(&MAGIC);
     header[4] = u8::from(arrival.source.is_ipv6());
@@ -26,7 +26,7 @@ pub fn header(arrival: &Arrival) -> [u8; FORWARD_HEADER] {
 }
 
 /// Reads a message. `None`: it is none.
-pub fn parse(message: &[u8]) -> Option<(Arrival, &[u8])> {
+pub fn parse(message: &[u8]) -> Option<(MessageInfo, &[u8])> {
     let (header, payload) = message.split_first_chunk::<FORWARD_HEADER>()?;
     if header[..4] != MAGIC || header[7] != 0 || header[12..16] != [0; 4] {
         return None;
@@ -40,7 +40,7 @@ pub fn parse(message: &[u8]) -> Option<(Arrival, &[u8])> {
             _ => None,
         }
     };
-    let arrival = Arrival {
+    let arrival = MessageInfo {
         source: address(16)?,
         source_port: u16::from_be_bytes([header[8], header[9]]),
         destination: address(32)?,
@@ -82,7 +82,7 @@ mod tests {
             };
             let (source, destination) = (address(source), address(destination));
             let arrival =
-                Arrival { source, source_port, destination, traffic_class, hop_limit, segment: length, length };
+                MessageInfo { source, source_port, destination, traffic_class, hop_limit, segment: length, length };
             let mut message = header(&arrival).to_vec();
             message.extend(std::iter::repeat_n(7, length));
             let (got, payload) = parse(&message).unwrap();

@@ -46,7 +46,7 @@ pub struct Identity {
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Message {
+pub enum HandshakeMessage {
     /// The opener asks for a channel.
     Hello { identity: Identity },
     /// The acceptor has read the opener's nonce.
@@ -61,13 +61,13 @@ pub enum Message {
     Refuse { reason: String },
 }
 
-impl Message {
+impl HandshakeMessage {
     /// The message as it is sent: magic number, version, and what serde makes of the rest. Reasons that are too long are cut.
     pub fn encode(&self) -> Vec<u8> {
         let cut = match self {
-            Message::Refuse { reason } if reason.len() > REASON_BYTES => {
+            HandshakeMessage::Refuse { reason } if reason.len() > REASON_BYTES => {
                 let end = (0..=REASON_BYTES).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
-                Some(Message::Refuse { reason: reason[..end].to_owned() })
+                Some(HandshakeMessage::Refuse { reason: reason[..end].to_owned() })
             }
             _ => None,
         };
@@ -92,11 +92,11 @@ impl Message {
             ));
         }
         match postcard::take_from_bytes(body) {
-            Ok((Message::Refuse { reason }, [])) if reason.len() <= REASON_BYTES => {
+            Ok((HandshakeMessage::Refuse { reason }, [])) if reason.len() <= REASON_BYTES => {
                 let printable = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
-                Ok(Message::Refuse { reason: printable.collect() })
+                Ok(HandshakeMessage::Refuse { reason: printable.collect() })
             }
-            Ok((Message::Refuse { .. }, _)) => Err(broken()),
+            Ok((HandshakeMessage::Refuse { .. }, _)) => Err(broken()),
             Ok((message, [])) => Ok(message),
             Ok(_) | Err(_) => Err(broken()),
         }
@@ -114,14 +114,15 @@ mod tests {
         })
     }
 
-    fn messages() -> impl Strategy<Value = Message> {
+    fn messages() -> impl Strategy<Value = HandshakeMessage> {
         prop_oneof![
-            identities().prop_map(|identity| Message::Hello { identity }),
-            (identities(), any::<u64>()).prop_map(|(identity, proof)| Message::Welcome { identity, proof }),
-            any::<u64>().prop_map(|proof| Message::Ready { proof }),
-            Just(Message::Accept),
-            Just(Message::Confirm),
-            "[ -~äß]{0,200}".prop_map(|reason| Message::Refuse { reason }),
+            identities().prop_map(|identity| HandshakeMessage::Hello { identity }),
+            (identities(), any::<u64>())
+                .prop_map(|(identity, proof)| HandshakeMessage::Welcome { identity, proof }),
+            any::<u64>().prop_map(|proof| HandshakeMessage::Ready { proof }),
+            Just(HandshakeMessage::Accept),
+            Just(HandshakeMessage::Confirm),
+            "[ -~äß]{0,200}".prop_map(|reason| HandshakeMessage::Refuse { reason }),
         ]
     }
 
@@ -130,12 +131,12 @@ mod tests {
         fn round_trip(message in messages()) {
             let bytes = message.encode();
             prop_assert!(bytes.len() <= crate::limits::MESSAGE_BYTES);
-            prop_assert_eq!(Message::decode(&bytes), Ok(message));
+            prop_assert_eq!(HandshakeMessage::decode(&bytes), Ok(message));
         }
 
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
-            let _ = Message::decode(&bytes);
+            let _ = HandshakeMessage::decode(&bytes);
         }
 
         #[test]
@@ -143,15 +144,15 @@ mod tests {
             let mut bytes = message.encode();
             let at = at % bytes.len();
             bytes[at] = value;
-            let _ = Message::decode(&bytes);
+            let _ = HandshakeMessage::decode(&bytes);
         }
     }
 
     #[test]
     fn another_version_is_named() {
-        let mut bytes = Message::Accept.encode();
+        let mut bytes = HandshakeMessage::Accept.encode();
         bytes[8..12].copy_from_slice(&(VERSION - 1).to_ne_bytes());
-        let reason = Message::decode(&bytes).unwrap_err();
+        let reason = HandshakeMessage::decode(&bytes).unwrap_err();
         assert!(
             reason.contains(&format!("version {} of the handshake, this one {VERSION}", VERSION - 1)),
             "{reason}"
@@ -160,8 +161,10 @@ mod tests {
 
     #[test]
     fn long_reasons_are_cut() {
-        let message = Message::Refuse { reason: "ä".repeat(1000) };
-        let Ok(Message::Refuse { reason }) = Message::decode(&message.encode()) else { panic!() };
+        let message = HandshakeMessage::Refuse { reason: "ä".repeat(1000) };
+        let Ok(HandshakeMessage::Refuse { reason }) = HandshakeMessage::decode(&message.encode()) else {
+            panic!()
+        };
         assert_eq!(reason, "ä".repeat(REASON_BYTES / 2));
     }
 }

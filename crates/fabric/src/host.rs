@@ -4,20 +4,20 @@ use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent, WordsFile};
+use crate::fabric::{ChannelId, Fabric, FabricEvent, ReceivedDatagram, WordsFile};
 use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
 };
 use crate::link_changes::LinkChanges;
-use crate::liveness::Liveness;
+use crate::liveness::LivenessMutex;
 use crate::lock::prepare_barrier;
 use crate::names;
-use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
+use crate::neighbours::{Bells, HostEvent, Neighbours, PublishedFiles};
 use crate::network::{Network, STUCK};
 use crate::nonce::random;
 use crate::pcap::Capture;
-use crate::words::{Access, MappedWords};
+use crate::words::{FileAccess, MappedWords};
 use pagewire_memory::fork::Owner;
 use pagewire_memory::{HostMemory, HostProcess, Uncancelled, swaps_at_a_limit};
 use parking_lot::Mutex;
@@ -50,9 +50,9 @@ const AFTER_ERROR: Duration = Duration::from_millis(10);
 pub struct HostFabric {
     memory: Arc<HostMemory>,
     owner: Owner,
-    shown: Arc<Shown>,
+    shown: Arc<PublishedFiles>,
     /// By which peers see that this process has ended.
-    liveness: Liveness,
+    liveness: LivenessMutex,
     /// What a thread sleeps on: `kick`, `neighbours`, `network` and `link_changes`.
     sleep: Descriptor,
     kick: Arc<Descriptor>,
@@ -119,13 +119,13 @@ impl HostFabric {
         prepare_barrier();
         let counters = Arc::new(Counters::default());
         let capture = Capture::from_environment(&counters)?;
-        let shown = Arc::new(Shown {
+        let shown = Arc::new(PublishedFiles {
             instance: random()?,
-            tables: MappedWords::create("pagewire-tables", TABLE_WORDS, Access::Read)?,
-            mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, Access::ReadWrite)?,
+            tables: MappedWords::create("pagewire-tables", TABLE_WORDS, FileAccess::Read)?,
+            mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, FileAccess::ReadWrite)?,
             swaps_at_a_limit: swaps_at_a_limit(),
         });
-        let liveness = Liveness::default();
+        let liveness = LivenessMutex::default();
         liveness.hold_by_main_thread(&shown.tables.0);
         let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
@@ -435,7 +435,7 @@ impl Fabric for HostFabric {
     }
 
     fn make_words(&self, name: &str, length: usize, peers_write: bool) -> io::Result<WordsFile<MappedWords>> {
-        let peers = if peers_write { Access::ReadWrite } else { Access::Read };
+        let peers = if peers_write { FileAccess::ReadWrite } else { FileAccess::Read };
         let (words, file) = MappedWords::create(name, length, peers)?;
         let number = file.as_fd().as_raw_fd() as u32;
         Ok(WordsFile { words, number, keeps: Some(Arc::new(file)) })
@@ -448,7 +448,7 @@ impl Fabric for HostFabric {
         length: usize,
         writable: bool,
     ) -> io::Result<MappedWords> {
-        let access = if writable { Access::ReadWrite } else { Access::Read };
+        let access = if writable { FileAccess::ReadWrite } else { FileAccess::Read };
         let words = MappedWords::open_of(process.pid(), number as i32, length, access)?;
         // Its number may have been given to another process, whose file this was.
         if process.is_alive() { Ok(words) } else { Err(io::ErrorKind::NotFound.into()) }
@@ -516,7 +516,7 @@ impl Fabric for HostFabric {
         self.faults.flush(&self.network, batch, || self.now());
     }
 
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[ReceivedDatagram<'_>])) -> usize {
         let now = self.now();
         self.rounds.store(0, Ordering::Relaxed);
         // A sleeper was told of something, and not where.

@@ -35,7 +35,7 @@ mod udp;
 mod waiters;
 mod words;
 
-pub use counters::{Counter, Counters};
+pub use counters::{AtomicCounter, Counters};
 pub use devices::{NetworkDevice, all_network_devices, network_devices, usable_network_devices};
 pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, RecordedBatch};

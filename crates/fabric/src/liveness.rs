@@ -18,7 +18,7 @@ const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIVENESS_WORDS * 8);
 
 /// Who holds the mutex.
 #[derive(Debug, Default)]
-pub struct Liveness(Mutex<Option<HeldMutex>>);
+pub struct LivenessMutex(Mutex<Option<HeldMutex>>);
 
 #[derive(Debug)]
 struct HeldMutex {
@@ -26,7 +26,7 @@ struct HeldMutex {
     tables: MappedWords,
 }
 
-impl Liveness {
+impl LivenessMutex {
     /// The main thread holds the mutex from now on, if it is the caller.
     pub fn hold_by_main_thread(&self, tables: &MappedWords) {
         if gettid() == getpid() {
@@ -86,7 +86,7 @@ fn lock(tables: &MappedWords) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Access;
+    use crate::words::FileAccess;
     use pagewire_iommu::words::SharedWords;
     use pagewire_memory::OWNER_DIED;
 
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn the_end_of_the_thread_is_marked() {
-        let (tables, _file) = MappedWords::create("test", 64, Access::Read).unwrap();
-        let liveness = Liveness::default();
+        let (tables, _file) = MappedWords::create("test", 64, FileAccess::Read).unwrap();
+        let liveness = LivenessMutex::default();
         std::thread::scope(|scope| {
             let held = scope.spawn(|| {
                 liveness.hold_by_main_thread(&tables);
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_releases_leaves_no_mark() {
-        let (tables, _file) = MappedWords::create("test", 64, Access::Read).unwrap();
-        let liveness = Liveness::default();
+        let (tables, _file) = MappedWords::create("test", 64, FileAccess::Read).unwrap();
+        let liveness = LivenessMutex::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 liveness.hold(&tables);

@@ -8,16 +8,19 @@ mod connection;
 
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
-use crate::fabric::{Channel, ChannelId, FabricEvent, Side};
-use crate::handshake::{ACCEPT_FILES, Identity, Message, READY_FILES};
+use crate::fabric::{Channel, ChannelEnd, ChannelId, FabricEvent};
+use crate::handshake::{ACCEPT_FILES, HandshakeMessage, Identity, READY_FILES};
 use crate::limits::{
     CHANNEL_WORDS, CHANNELS, HANDSHAKES, MESSAGE_BYTES, MESSAGES_IN_A_ROW, OPENINGS, RETRY_TIME,
 };
-use crate::nonce::Nonce;
+use crate::nonce::NoncePage;
 use crate::trust;
-use crate::words::{Access, MappedWords};
+use crate::words::{FileAccess, MappedWords};
 use crate::{names, sockets};
-use connection::{Connection, Due, End, Pieces, Stage, Traceable, WithFiles, map};
+use connection::{
+    ChannelConnection, ChannelMappings, DisconnectReason, HandshakeStage, HandshakeStep, Traceable,
+    WithFiles, map,
+};
 use pagewire_iommu::layout::LIVENESS;
 use pagewire_memory::HostProcess;
 use parking_lot::RwLock;
@@ -33,7 +36,7 @@ pub type HostEvent = FabricEvent<MappedWords, HostProcess>;
 type HostChannel = Channel<MappedWords, HostProcess>;
 
 /// What this process shows to peers that have proved that they may trace it.
-pub struct Shown {
+pub struct PublishedFiles {
     pub instance: u64,
     pub tables: (MappedWords, Descriptor),
     pub mailbox: (MappedWords, Descriptor),
@@ -41,8 +44,8 @@ pub struct Shown {
     pub swaps_at_a_limit: bool,
 }
 
-impl Shown {
-    fn identity(&self, nonce: &Nonce) -> Identity {
+impl PublishedFiles {
+    fn identity(&self, nonce: &NoncePage) -> Identity {
         Identity {
             instance: self.instance,
             nonce_address: nonce.address(),
@@ -57,13 +60,13 @@ pub type Bells = RwLock<HashMap<ChannelId, Arc<Descriptor>>>;
 /// All connections of this process.
 pub struct Neighbours {
     control: Arc<Descriptor>,
-    shown: Arc<Shown>,
+    shown: Arc<PublishedFiles>,
     bells: Arc<Bells>,
     counters: Arc<Counters>,
     listeners: HashMap<u64, Descriptor>,
     /// Names held by sockets that do not listen ([`Fabric::refuse_channels`](crate::Fabric::refuse_channels)).
     claims: Vec<Descriptor>,
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, ChannelConnection>,
     open: Vec<(u64, HostChannel)>,
     /// Nothing is accepted since then: it would be refused, and peers can wait.
     paused: Option<u64>,
@@ -80,7 +83,7 @@ pub struct Neighbours {
 impl Neighbours {
     pub fn new(
         control: Arc<Descriptor>,
-        shown: Arc<Shown>,
+        shown: Arc<PublishedFiles>,
         bells: Arc<Bells>,
         counters: Arc<Counters>,
     ) -> Self {
@@ -127,7 +130,7 @@ impl Neighbours {
     }
 
     fn open_postponed(&mut self, now: u64) {
-        let is_opening = |connection: &&Connection| connection.stage.is_opening();
+        let is_opening = |connection: &&ChannelConnection| connection.stage.is_opening();
         let mut openings = self.connections.values().filter(is_opening).count();
         while openings < OPENINGS
             && let Some(block) = self.postponed.pop_front()
@@ -139,38 +142,38 @@ impl Neighbours {
         }
     }
 
-    fn open_connection(&mut self, block: u32, now: u64) -> Result<(), End> {
+    fn open_connection(&mut self, block: u32, now: u64) -> Result<(), DisconnectReason> {
         if self.connections.len() >= CHANNELS {
-            return Err(End::Because(format!("all {CHANNELS} channels are in use")));
+            return Err(DisconnectReason::Because(format!("all {CHANNELS} channels are in use")));
         }
         let socket = Arc::new(names::connection().map_err(because("no connection"))?);
         let token = self.token();
-        let stage = Stage::Unconnected { block, tried: now };
-        self.connections.insert(token, Connection::new(socket, stage, now, None));
+        let stage = HandshakeStage::Unconnected { block, tried: now };
+        self.connections.insert(token, ChannelConnection::new(socket, stage, now, None));
         self.try_connect(token, block, now).inspect_err(|_| self.drop_connection(token))
     }
 
     /// Connects and sends Hello. A full backlog leaves the connection as it is.
-    fn try_connect(&mut self, token: u64, block: u32, now: u64) -> Result<(), End> {
+    fn try_connect(&mut self, token: u64, block: u32, now: u64) -> Result<(), DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
         let name = names::of_block(block).map_err(because("no name"))?;
         match connect(&*connection.socket, &name) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::INPROGRESS | Errno::INTR) => {
-                connection.stage = Stage::Unconnected { block, tried: now };
+                connection.stage = HandshakeStage::Unconnected { block, tried: now };
                 return Ok(());
             }
             Err(Errno::CONNREFUSED) => return Err(no_listener(block)),
             Err(error) => return Err(because("cannot connect to the process")(error)),
         }
-        let peer = trust::peer_of(&connection.socket).map_err(End::Because)?;
+        let peer = trust::peer_of(&connection.socket).map_err(DisconnectReason::Because)?;
         trust::allow(&peer);
-        let nonce = Nonce::new().map_err(because("no memory for a nonce"))?;
+        let nonce = NoncePage::new().map_err(because("no memory for a nonce"))?;
         let identity = self.shown.identity(&nonce);
-        send(&connection.socket, &Message::Hello { identity }, &[])?;
-        connection.stage = Stage::Requested { block, nonce };
+        send(&connection.socket, &HandshakeMessage::Hello { identity }, &[])?;
+        connection.stage = HandshakeStage::Requested { block, nonce };
         connection.peer = Some(peer);
-        watch(&self.control, &connection.socket, token).map_err(End::Because)
+        watch(&self.control, &connection.socket, token).map_err(DisconnectReason::Because)
     }
 
     /// Serves whatever is ready; gives the number of wake-ups taken. Does not wait.
@@ -215,17 +218,21 @@ impl Neighbours {
             self.watch_listeners(epoll::EventFlags::IN);
         }
         let hellos = std::mem::take(&mut self.answers_hellos);
-        let due = |(token, connection): (&u64, &mut Connection)| Some((*token, connection.due(now, hellos)?));
+        let due = |(token, connection): (&u64, &mut ChannelConnection)| {
+            Some((*token, connection.due(now, hellos)?))
+        };
         let due: Vec<_> = self.connections.iter_mut().filter_map(due).collect();
         let mut may_send_files = true;
         for (token, due) in due {
             let done = match due {
-                Due::End(reason) => Err(End::Because(reason)),
-                Due::AnswerHello => self.answer_hello(token),
+                HandshakeStep::End(reason) => Err(DisconnectReason::Because(reason)),
+                HandshakeStep::AnswerHello => self.answer_hello(token),
                 // Where one message with files finds no place, others would find none.
-                Due::SendFiles if may_send_files => self.send_files(token).map(|sent| may_send_files = sent),
-                Due::SendFiles => Ok(()),
-                Due::Connect(block) => {
+                HandshakeStep::SendFiles if may_send_files => {
+                    self.send_files(token).map(|sent| may_send_files = sent)
+                }
+                HandshakeStep::SendFiles => Ok(()),
+                HandshakeStep::Connect(block) => {
                     if let Err(end) = self.try_connect(token, block, now) {
                         self.drop_connection(token);
                         self.refuse(block, end);
@@ -265,7 +272,7 @@ impl Neighbours {
                 Err(reason) => {
                     log::debug!("a peer was refused: {reason}");
                     // It will see the connection's end if this does not fit.
-                    let _ = send(&socket, &Message::Refuse { reason }, &[]);
+                    let _ = send(&socket, &HandshakeMessage::Refuse { reason }, &[]);
                 }
             }
         }
@@ -273,8 +280,11 @@ impl Neighbours {
 
     /// Peers whose handshakes are under way.
     fn strangers(&self) -> usize {
-        let of_strangers = |connection: &&Connection| {
-            matches!(connection.stage, Stage::Accepted | Stage::Challenged { .. } | Stage::Granted { .. })
+        let of_strangers = |connection: &&ChannelConnection| {
+            matches!(
+                connection.stage,
+                HandshakeStage::Accepted | HandshakeStage::Challenged { .. } | HandshakeStage::Granted { .. }
+            )
         };
         self.connections.values().filter(of_strangers).count()
     }
@@ -303,7 +313,8 @@ impl Neighbours {
         let token = self.token();
         watch(&self.control, &socket, token)?;
         trust::allow(&peer);
-        self.connections.insert(token, Connection::new(socket, Stage::Accepted, now, Some(peer)));
+        self.connections
+            .insert(token, ChannelConnection::new(socket, HandshakeStage::Accepted, now, Some(peer)));
         Ok(())
     }
 
@@ -313,15 +324,15 @@ impl Neighbours {
             let mut buffer = [0; MESSAGE_BYTES];
             let outcome = match sockets::receive_message(&connection.socket, &mut buffer) {
                 Ok(None) => return,
-                Ok(Some((0, _))) => Err(End::Departed),
+                Ok(Some((0, _))) => Err(DisconnectReason::Departed),
                 Ok(Some((length, files))) => match connection.stage {
-                    Stage::Open { .. } if length == 1 && files.is_empty() => {
+                    HandshakeStage::Open { .. } if length == 1 && files.is_empty() => {
                         *wakes += 1;
                         Ok(())
                     }
-                    Stage::Open { .. } => Err(broken()),
-                    _ => Message::decode(&buffer[..length])
-                        .map_err(End::Because)
+                    HandshakeStage::Open { .. } => Err(broken()),
+                    _ => HandshakeMessage::decode(&buffer[..length])
+                        .map_err(DisconnectReason::Because)
                         .and_then(|message| self.take_message(token, message, files)),
                 },
                 Err(error) => Err(because("the connection to the process broke")(error)),
@@ -333,24 +344,33 @@ impl Neighbours {
         }
     }
 
-    fn take_message(&mut self, token: u64, message: Message, files: Vec<OwnedFd>) -> Result<(), End> {
+    fn take_message(
+        &mut self,
+        token: u64,
+        message: HandshakeMessage,
+        files: Vec<OwnedFd>,
+    ) -> Result<(), DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
         // A failure ends the connection, and its stage says who must know: it is left as it is until then.
         match (&connection.stage, message) {
             (
-                Stage::Requested { .. } | Stage::Offered { .. } | Stage::Challenged { .. },
-                Message::Refuse { reason },
-            ) => Err(End::RefusedByPeer(reason)),
-            (Stage::Accepted, Message::Hello { identity }) => {
-                connection.stage = Stage::Deferred { theirs: identity };
+                HandshakeStage::Requested { .. }
+                | HandshakeStage::Offered { .. }
+                | HandshakeStage::Challenged { .. },
+                HandshakeMessage::Refuse { reason },
+            ) => Err(DisconnectReason::RefusedByPeer(reason)),
+            (HandshakeStage::Accepted, HandshakeMessage::Hello { identity }) => {
+                connection.stage = HandshakeStage::Deferred { theirs: identity };
                 self.answer_hello(token)
             }
-            (Stage::Requested { .. }, Message::Welcome { identity, proof }) => {
+            (HandshakeStage::Requested { .. }, HandshakeMessage::Welcome { identity, proof }) => {
                 self.offer(token, &identity, proof)
             }
-            (Stage::Challenged { .. }, Message::Ready { proof }) => self.accept_channel(token, proof, files),
-            (Stage::Offered { .. }, Message::Accept) => self.finish_opening(token, files),
-            (Stage::Granted { channel }, Message::Confirm) => {
+            (HandshakeStage::Challenged { .. }, HandshakeMessage::Ready { proof }) => {
+                self.accept_channel(token, proof, files)
+            }
+            (HandshakeStage::Offered { .. }, HandshakeMessage::Accept) => self.finish_opening(token, files),
+            (HandshakeStage::Granted { channel }, HandshakeMessage::Confirm) => {
                 let channel = channel.clone();
                 self.open_channel(token, channel);
                 Ok(())
@@ -361,13 +381,13 @@ impl Neighbours {
 
     /// Acceptor: answers Hello, unless this process is about to open a channel to the peer itself. Of two that do so at once, the one
     /// of the greater instance defers its answer: the other then uses the one channel that there is.
-    fn answer_hello(&mut self, token: u64) -> Result<(), End> {
-        let Some(Connection { stage: Stage::Deferred { theirs }, peer: Some(peer), .. }) =
+    fn answer_hello(&mut self, token: u64) -> Result<(), DisconnectReason> {
+        let Some(ChannelConnection { stage: HandshakeStage::Deferred { theirs }, peer: Some(peer), .. }) =
             self.connections.get(&token)
         else {
             return Ok(());
         };
-        let is_opening = |other: &Connection| {
+        let is_opening = |other: &ChannelConnection| {
             other.stage.is_opening() && other.peer.as_ref().is_some_and(|other| other.pid == peer.pid)
         };
         let may_defer = peer.pid.is_some() && self.shown.instance > theirs.instance;
@@ -378,23 +398,25 @@ impl Neighbours {
     }
 
     /// Acceptor: proves that this process may trace the opener, and asks for the same proof.
-    fn challenge(&mut self, token: u64) -> Result<(), End> {
+    fn challenge(&mut self, token: u64) -> Result<(), DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let (Stage::Deferred { theirs }, Some(peer)) = (&connection.stage, &mut connection.peer) else {
+        let (HandshakeStage::Deferred { theirs }, Some(peer)) = (&connection.stage, &mut connection.peer)
+        else {
             return Err(broken());
         };
         let (peer, proof) = Traceable::new(peer, theirs)?;
-        let nonce = Nonce::new().map_err(because("no memory for a nonce"))?;
+        let nonce = NoncePage::new().map_err(because("no memory for a nonce"))?;
         let identity = self.shown.identity(&nonce);
-        send(&connection.socket, &Message::Welcome { identity, proof }, &[])?;
-        connection.stage = Stage::Challenged { nonce, peer };
+        send(&connection.socket, &HandshakeMessage::Welcome { identity, proof }, &[])?;
+        connection.stage = HandshakeStage::Challenged { nonce, peer };
         Ok(())
     }
 
     /// Opener: once the acceptor has proved that it may trace this process, proves the same and sends the files.
-    fn offer(&mut self, token: u64, theirs: &Identity, proof: u64) -> Result<(), End> {
+    fn offer(&mut self, token: u64, theirs: &Identity, proof: u64) -> Result<(), DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let (Stage::Requested { block, nonce }, Some(peer)) = (&connection.stage, &mut connection.peer)
+        let (HandshakeStage::Requested { block, nonce }, Some(peer)) =
+            (&connection.stage, &mut connection.peer)
         else {
             return Err(broken());
         };
@@ -404,29 +426,34 @@ impl Neighbours {
         // To itself a process has both ends of a channel: the one that it opened is given again.
         let known = self.open.iter().map(|(_, channel)| channel);
         let known = known.filter(|channel| channel.instance == peer.instance);
-        if let Some(channel) = known.min_by_key(|channel| channel.side == Side::Accepted).cloned() {
+        if let Some(channel) = known.min_by_key(|channel| channel.side == ChannelEnd::Accepted).cloned() {
             self.drop_connection(token);
             self.events.push(FabricEvent::Connected { block, channel });
             return Ok(());
         }
-        let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
+        let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, FileAccess::ReadWrite)
             .map_err(because("no memory for a channel"))?;
-        connection.stage = Stage::Offered { block, words, peer };
-        connection.unsent = Some(WithFiles { message: Message::Ready { proof }, words: Some(file) });
+        connection.stage = HandshakeStage::Offered { block, words, peer };
+        connection.unsent = Some(WithFiles { message: HandshakeMessage::Ready { proof }, words: Some(file) });
         self.send_files(token).map(drop)
     }
 
     /// Acceptor: once the opener has proved that it may trace this process, sends the files and makes the channel.
-    fn accept_channel(&mut self, token: u64, proof: u64, files: Vec<OwnedFd>) -> Result<(), End> {
+    fn accept_channel(
+        &mut self,
+        token: u64,
+        proof: u64,
+        files: Vec<OwnedFd>,
+    ) -> Result<(), DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let Stage::Challenged { nonce, peer } = &connection.stage else { return Err(broken()) };
+        let HandshakeStage::Challenged { nonce, peer } = &connection.stage else { return Err(broken()) };
         check_proof(nonce, proof)?;
         let peer = peer.clone();
         let [tables, mailbox, words]: [OwnedFd; READY_FILES] = files.try_into().map_err(|_| no_files())?;
-        let words = map(&words, CHANNEL_WORDS, Access::ReadWrite)?;
-        let pieces = Pieces::new(words, &tables, &mailbox)?;
-        connection.unsent = Some(WithFiles { message: Message::Accept, words: None });
-        let channel = self.make_channel(token, Side::Accepted, peer, pieces)?;
+        let words = map(&words, CHANNEL_WORDS, FileAccess::ReadWrite)?;
+        let pieces = ChannelMappings::new(words, &tables, &mailbox)?;
+        connection.unsent = Some(WithFiles { message: HandshakeMessage::Accept, words: None });
+        let channel = self.make_channel(token, ChannelEnd::Accepted, peer, pieces)?;
         self.events.push(FabricEvent::Accepted { channel });
         self.send_files(token).map(drop)
     }
@@ -434,7 +461,7 @@ impl Neighbours {
     /// Sends a message with files, once. The kernel allows as many files in messages that wait to be received as the user may have
     /// descriptors (ETOOMANYREFS, `unix(7)`): where many processes connect at once, this waits until their receivers have run.
     /// False: that is so, and the message is to be sent again.
-    fn send_files(&mut self, token: u64) -> Result<bool, End> {
+    fn send_files(&mut self, token: u64) -> Result<bool, DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(true) };
         let Some(WithFiles { message, words }) = &connection.unsent else { return Ok(true) };
         let mut files = vec![self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
@@ -448,32 +475,34 @@ impl Neighbours {
     }
 
     /// Opener: the acceptor knows the channel, and has sent its files.
-    fn finish_opening(&mut self, token: u64, files: Vec<OwnedFd>) -> Result<(), End> {
+    fn finish_opening(&mut self, token: u64, files: Vec<OwnedFd>) -> Result<(), DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let Stage::Offered { block, words, peer } = &connection.stage else { return Err(broken()) };
+        let HandshakeStage::Offered { block, words, peer } = &connection.stage else { return Err(broken()) };
         let (block, words, peer) = (*block, words.clone(), peer.clone());
         let [tables, mailbox]: [OwnedFd; ACCEPT_FILES] = files.try_into().map_err(|_| no_files())?;
-        let pieces = Pieces::new(words, &tables, &mailbox)?;
+        let pieces = ChannelMappings::new(words, &tables, &mailbox)?;
         let socket = connection.socket.clone();
-        let channel = self.make_channel(token, Side::Opened, peer, pieces)?;
+        let channel = self.make_channel(token, ChannelEnd::Opened, peer, pieces)?;
         self.open_channel(token, channel.clone());
         self.events.push(FabricEvent::Connected { block, channel });
-        send(&socket, &Message::Confirm, &[])
+        send(&socket, &HandshakeMessage::Confirm, &[])
     }
 
     /// The channel of a handshake, which the opener may use when Accept has been sent, and the acceptor when Confirm has.
     fn make_channel(
         &mut self,
         token: u64,
-        side: Side,
+        side: ChannelEnd,
         peer: Traceable,
-        pieces: Pieces,
-    ) -> Result<HostChannel, End> {
+        pieces: ChannelMappings,
+    ) -> Result<HostChannel, DisconnectReason> {
         let Some(connection) = self.connections.get_mut(&token) else { return Err(broken()) };
         let id = ChannelId(self.next_channel);
         // 4,096 exist at once, and a new one costs two processes a handshake: the numbers last for years.
-        self.next_channel =
-            self.next_channel.checked_add(1).ok_or_else(|| End::Because("channel numbers ran out".into()))?;
+        self.next_channel = self
+            .next_channel
+            .checked_add(1)
+            .ok_or_else(|| DisconnectReason::Because("channel numbers ran out".into()))?;
         if peer.process.pid() != std::process::id() as i32 {
             let word = pieces.tables.address(LIVENESS).cast();
             // SAFETY: the word lies in the mapping of the peer's tables, which the clone keeps.
@@ -491,14 +520,14 @@ impl Neighbours {
         };
         self.bells.write().insert(id, connection.socket.clone());
         self.counters.channels.add(1);
-        connection.stage = Stage::Granted { channel: channel.clone() };
+        connection.stage = HandshakeStage::Granted { channel: channel.clone() };
         Ok(channel)
     }
 
     /// Both ends know the channel: this process may use it.
     fn open_channel(&mut self, token: u64, channel: HostChannel) {
         if let Some(connection) = self.connections.get_mut(&token) {
-            connection.stage = Stage::Open { channel: channel.id, process: channel.process.clone() };
+            connection.stage = HandshakeStage::Open { channel: channel.id, process: channel.process.clone() };
             connection.peer = None;
             self.answers_hellos = true;
             self.open.push((token, channel));
@@ -506,22 +535,26 @@ impl Neighbours {
     }
 
     /// Ends a connection and tells whoever must know.
-    fn end(&mut self, token: u64, end: End) {
+    fn end(&mut self, token: u64, end: DisconnectReason) {
         let Some(connection) = self.connections.get(&token) else { return };
-        if matches!(end, End::Because(_)) {
+        if matches!(end, DisconnectReason::Because(_)) {
             self.counters.broken_peers.add(1);
         }
         let is_handshake = !matches!(
             connection.stage,
-            Stage::Unconnected { .. } | Stage::Granted { .. } | Stage::Open { .. }
+            HandshakeStage::Unconnected { .. } | HandshakeStage::Granted { .. } | HandshakeStage::Open { .. }
         );
-        if let (true, End::Untraceable { there: reason, .. } | End::Because(reason)) = (is_handshake, &end) {
+        if let (
+            true,
+            DisconnectReason::Untraceable { there: reason, .. } | DisconnectReason::Because(reason),
+        ) = (is_handshake, &end)
+        {
             // The peer would take the connection's end for this process's. It does, if this does not fit.
-            let _ = send(&connection.socket, &Message::Refuse { reason: reason.clone() }, &[]);
+            let _ = send(&connection.socket, &HandshakeMessage::Refuse { reason: reason.clone() }, &[]);
         }
         match &connection.stage {
-            Stage::Granted { channel: HostChannel { id, process, .. } }
-            | Stage::Open { channel: id, process } => {
+            HandshakeStage::Granted { channel: HostChannel { id, process, .. } }
+            | HandshakeStage::Open { channel: id, process } => {
                 process.set_gone();
                 log::debug!("channel {} ends: {}", id.0, end.reason());
                 self.events.push(FabricEvent::Departed { channel: *id });
@@ -537,21 +570,24 @@ impl Neighbours {
     fn drop_connection(&mut self, token: u64) {
         let Some(connection) = self.connections.remove(&token) else { return };
         self.answers_hellos = true;
-        if let Stage::Granted { channel: HostChannel { id, .. } } | Stage::Open { channel: id, .. } =
-            connection.stage
+        if let HandshakeStage::Granted { channel: HostChannel { id, .. } }
+        | HandshakeStage::Open { channel: id, .. } = connection.stage
         {
             self.open.retain(|(of, _)| *of != token);
             self.bells.write().remove(&id);
         }
         // A thread that wakes the peer may hold the socket for a moment longer: epoll must forget it now.
-        if !matches!(connection.stage, Stage::Unconnected { .. }) {
+        if !matches!(connection.stage, HandshakeStage::Unconnected { .. }) {
             let _ = epoll::delete(&*self.control, &*connection.socket);
         }
         let _ = rustix::net::shutdown(&*connection.socket, rustix::net::Shutdown::Both);
     }
 
-    fn refuse(&mut self, block: u32, end: End) {
-        let (reason, absent) = (end.reason().to_owned(), matches!(end, End::Departed | End::Absent(_)));
+    fn refuse(&mut self, block: u32, end: DisconnectReason) {
+        let (reason, absent) = (
+            end.reason().to_owned(),
+            matches!(end, DisconnectReason::Departed | DisconnectReason::Absent(_)),
+        );
         log::debug!("no channel to the process of block {block}: {reason}");
         self.events.push(FabricEvent::Refused { block, reason, absent });
     }
@@ -562,46 +598,46 @@ impl Neighbours {
     }
 }
 
-fn broken() -> End {
-    End::Because("the process there broke the rules of the channel".into())
+fn broken() -> DisconnectReason {
+    DisconnectReason::Because("the process there broke the rules of the channel".into())
 }
 
-fn no_files() -> End {
-    End::Because(
+fn no_files() -> DisconnectReason {
+    DisconnectReason::Because(
         "the files of the channel did not arrive: the limit of descriptors (ulimit -n) may be reached".into(),
     )
 }
 
 /// A wrong value comes from a peer that may not read this process's memory, or has read another process's.
-fn check_proof(nonce: &Nonce, proof: u64) -> Result<(), End> {
+fn check_proof(nonce: &NoncePage, proof: u64) -> Result<(), DisconnectReason> {
     if nonce.is_proved_by(proof) {
         return Ok(());
     }
     let known = "another PID namespace, or a false claim";
-    Err(End::Untraceable {
+    Err(DisconnectReason::Untraceable {
         here: format!("the peer did not prove that it may touch this process's memory ({known})"),
         there: format!("this process did not prove that it may touch the peer's memory ({known})"),
     })
 }
 
 /// Why nobody listens under the name of a block: a process that takes the network only has claimed it, or there is none.
-fn no_listener(block: u32) -> End {
+fn no_listener(block: u32) -> DisconnectReason {
     let is_held = || -> std::io::Result<bool> {
         let probe = names::datagrams(None)?;
         Ok(connect(&probe, &names::of_forwarding(block)?).is_ok())
     };
     match is_held() {
-        Ok(true) => End::Because("the peer takes the network only (--path udp)".into()),
-        Ok(false) => {
-            End::Absent(format!("no process of this host holds the queue pair numbers of block {block}"))
-        }
+        Ok(true) => DisconnectReason::Because("the peer takes the network only (--path udp)".into()),
+        Ok(false) => DisconnectReason::Absent(format!(
+            "no process of this host holds the queue pair numbers of block {block}"
+        )),
         Err(error) => because("no connection")(error),
     }
 }
 
 /// Why a connection ends for which the kernel refuses something.
-fn because<E: Into<std::io::Error>>(what: &str) -> impl FnOnce(E) -> End + '_ {
-    move |error| End::Because(explain(what, &error.into()))
+fn because<E: Into<std::io::Error>>(what: &str) -> impl FnOnce(E) -> DisconnectReason + '_ {
+    move |error| DisconnectReason::Because(explain(what, &error.into()))
 }
 
 fn explain(what: &str, error: &std::io::Error) -> String {
@@ -613,14 +649,18 @@ fn explain(what: &str, error: &std::io::Error) -> String {
     }
 }
 
-fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Result<(), End> {
+fn send(
+    socket: &Descriptor,
+    message: &HandshakeMessage,
+    files: &[BorrowedFd<'_>],
+) -> Result<(), DisconnectReason> {
     sockets::send_message(socket, &message.encode(), files).map_err(|error| handshake_broke(&error))
 }
 
-fn handshake_broke(error: &std::io::Error) -> End {
+fn handshake_broke(error: &std::io::Error) -> DisconnectReason {
     match error.raw_os_error() {
-        Some(libc::EPIPE | libc::ECONNRESET) => End::Departed,
-        _ => End::Because(explain("the handshake broke", error)),
+        Some(libc::EPIPE | libc::ECONNRESET) => DisconnectReason::Departed,
+        _ => DisconnectReason::Because(explain("the handshake broke", error)),
     }
 }
 

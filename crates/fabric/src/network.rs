@@ -22,10 +22,10 @@ use crate::names;
 use crate::pcap::Capture;
 use crate::steering::Steering;
 use crate::udp::{self, Family};
-use forwarding::Waiting;
+use forwarding::ForwardBacklog;
 use parking_lot::{Mutex, RwLock};
 use peer_sockets::{RxPeerSockets, TxPeerSockets};
-use port::Port;
+use port::UdpPort;
 pub use receiving::STUCK;
 use receiving::{NO_SOCKET, RxBufferPool};
 use rustix::event::epoll;
@@ -44,9 +44,9 @@ pub struct Network {
     /// Ready when a socket has datagrams.
     ready: Arc<Descriptor>,
     /// Port 4791, or the direct ports, one for each leased block.
-    ports: RwLock<Vec<Arc<Port>>>,
+    ports: RwLock<Vec<Arc<UdpPort>>>,
     /// The first of them, from which packets leave; none yet where port 4791 cannot be had and no block is leased.
-    first: OnceLock<Arc<Port>>,
+    first: OnceLock<Arc<UdpPort>>,
     /// Why port 4791 cannot be had.
     port_reason: Option<String>,
     send_reason: Mutex<Option<String>>,
@@ -54,7 +54,7 @@ pub struct Network {
     /// Sends what other processes are to have.
     hand_on: Descriptor,
     /// What they have not taken yet, oldest first.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<ForwardBacklog>,
     /// Whether there is something, for a look without the lock.
     any_waits: AtomicBool,
     /// Where others hand datagrams on to, for each leased block.
@@ -121,7 +121,7 @@ impl Network {
                 rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
                 socket
             },
-            waiting: Mutex::new(Waiting::default()),
+            waiting: Mutex::new(ForwardBacklog::default()),
             any_waits: AtomicBool::new(false),
             forwards: RwLock::new(Vec::new()),
             user: geteuid(),
@@ -147,7 +147,7 @@ impl Network {
             counters,
             capture,
         };
-        match Port::open(ROCE_PORT, true).and_then(|port| network.add_port(port)) {
+        match UdpPort::open(ROCE_PORT, true).and_then(|port| network.add_port(port)) {
             Ok(()) => Ok(Network { steering: Some(Steering::new(instance)?), ..network }),
             Err(error) => {
                 let held = match error.kind() {
@@ -166,7 +166,7 @@ impl Network {
     }
 
     /// Takes datagrams of one more port.
-    fn add_port(&self, port: Port) -> io::Result<()> {
+    fn add_port(&self, port: UdpPort) -> io::Result<()> {
         let mut ports = self.ports.write();
         for (family, socket) in port.sockets() {
             if self.hop_info_requested.load(Ordering::SeqCst) {
@@ -240,7 +240,7 @@ impl Network {
         }
         rustix::net::sockopt::set_socket_passcred(&forwarding, true)?;
         if self.port_reason.is_some() {
-            self.add_port(Port::open(port_of(block * QUEUE_PAIRS_PER_BLOCK), false)?)?;
+            self.add_port(UdpPort::open(port_of(block * QUEUE_PAIRS_PER_BLOCK), false)?)?;
         }
         let token = FORWARDS + forwards.len() as u64;
         epoll::add(&*self.ready, &forwarding, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;

@@ -4,7 +4,7 @@
 //! owner's memory, so the kernel lets it trace the owner (ptrace(2), "Ptrace access mode checking"). Nothing else is on the
 //! page, and each handshake has a nonce of its own: what one peer has read is of no use to another.
 
-use crate::words::Mapping;
+use crate::words::DontForkMapping;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
@@ -26,21 +26,21 @@ pub fn random() -> io::Result<u64> {
 
 /// A page that holds the value.
 #[derive(Debug)]
-pub struct Nonce {
-    page: Mapping,
+pub struct NoncePage {
+    page: DontForkMapping,
     value: u64,
 }
 
-impl Nonce {
+impl NoncePage {
     /// A new random value on a new page, which forked children do not have.
     ///
     /// # Errors
     /// The kernel's: ENOMEM of mmap(2), or no random numbers.
     pub fn new() -> io::Result<Self> {
-        let (value, page) = (random()?, Mapping::new(None, rustix::param::page_size(), true)?);
+        let (value, page) = (random()?, DontForkMapping::new(None, rustix::param::page_size(), true)?);
         // SAFETY: the beginning of the mapping made above, which is aligned to a page and writable; nobody else knows it.
         unsafe { (page.start() as *mut u64).write_volatile(value) };
-        Ok(Nonce { page, value })
+        Ok(NoncePage { page, value })
     }
 
     /// Where in this process's memory the value stands.
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn two_handshakes_have_two_pages_and_two_values() {
-        let (one, other) = (Nonce::new().unwrap(), Nonce::new().unwrap());
+        let (one, other) = (NoncePage::new().unwrap(), NoncePage::new().unwrap());
         assert_ne!(one.address(), other.address());
         assert_eq!(one.address() % rustix::param::page_size() as u64, 0);
         // SAFETY: the page lives as long as the nonce, and is never written again.

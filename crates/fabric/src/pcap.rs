@@ -7,11 +7,11 @@
 use crate::counters::Counters;
 use crate::fabric::Route;
 use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
-use crate::udp::Arrival;
+use crate::udp::MessageInfo;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_wire::Icrc;
-use pagewire_wire::datagram::Network;
+use pagewire_wire::datagram::NetworkHeader;
 use pagewire_wire::etherparse::UdpHeader;
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -114,14 +114,14 @@ impl Capture {
     }
 
     /// A packet that came in, whether intact or not.
-    pub fn received(&self, arrival: &Arrival, port: u16, icrc: Option<&Icrc>, bytes: &[u8]) {
+    pub fn received(&self, arrival: &MessageInfo, port: u16, icrc: Option<&Icrc>, bytes: &[u8]) {
         let identification = icrc.and_then(|icrc| icrc.recover_identification(bytes)).unwrap_or(0);
-        let Arrival { source, destination, traffic_class, hop_limit, .. } = *arrival;
+        let MessageInfo { source, destination, traffic_class, hop_limit, .. } = *arrival;
         let network = headers(source, destination, traffic_class, hop_limit, identification);
         self.add(network, arrival.source_port, port, bytes);
     }
 
-    fn add(&self, network: Option<Network>, source_port: u16, port: u16, bytes: &[u8]) {
+    fn add(&self, network: Option<NetworkHeader>, source_port: u16, port: u16, bytes: &[u8]) {
         let Some(network) = network else { return };
         let mut record = vec![0; RECORD + HEADERS + bytes.len()];
         let at = RECORD + network.header_len() + UdpHeader::LEN;
@@ -202,9 +202,9 @@ fn headers(
     traffic_class: u8,
     hop_limit: u8,
     identification: u16,
-) -> Option<Network> {
-    let mut network = Network::between(source, destination, traffic_class, hop_limit)?;
-    if let Network::Ipv4(header) = &mut network {
+) -> Option<NetworkHeader> {
+    let mut network = NetworkHeader::between(source, destination, traffic_class, hop_limit)?;
+    if let NetworkHeader::Ipv4(header) = &mut network {
         header.identification = identification;
     }
     Some(network)
@@ -282,7 +282,7 @@ mod tests {
         let icrc = Icrc::ipv4(source, destination, 4791, 4791, true);
         let mut bytes = vec![3; 12 + 16 + 4];
         packet::seal(&icrc, 0x1234, &mut bytes);
-        let arrival = Arrival {
+        let arrival = MessageInfo {
             source: source.into(),
             source_port: 4791,
             destination: destination.into(),

@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use std::fs;
 
 /// Makes a call in a way that changes nothing.
-type Probe = fn() -> rustix::io::Result<()>;
+type SyscallProbe = fn() -> rustix::io::Result<()>;
 
 /// Calls without which no engine starts.
-const CALLS: [(&str, Probe); 4] = [
+const CALLS: [(&str, SyscallProbe); 4] = [
     ("memfd_create(2)", || memfd_create("pagewire-probe", MemfdFlags::CLOEXEC).map(drop)),
     ("epoll_create1(2)", || epoll::create(epoll::CreateFlags::CLOEXEC).map(drop)),
     ("eventfd2(2)", || eventfd(0, EventfdFlags::CLOEXEC).map(drop)),

@@ -8,7 +8,7 @@ use crate::fabric::Direction;
 use crate::limits::MOVED_AT_ONCE;
 use pagewire_memory::limits::TAIL;
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment, part_of};
-use pagewire_paging::{Order, Stretch};
+use pagewire_paging::{PieceOrder, Stretch};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub struct SharedMove {
 impl SharedMove {
     /// Moves parts, of those that are left the last one each time, until none is, or one could not be moved.
     pub fn help(&self, memory: &HostMemory) {
-        self.work(memory, Order::Back);
+        self.work(memory, PieceOrder::Back);
     }
 
     /// Moves parts from one end on.
-    fn work(&self, memory: &HostMemory, order: Order) {
+    fn work(&self, memory: &HostMemory, order: PieceOrder) {
         while let Some(part) = self.parts.take_from(order, MOVED_AT_ONCE) {
             let (from, length) = (part.memory().start, part.memory().end - part.memory().start);
             let segments = (&*part_of(&self.ours, from, length), &*part_of(&self.theirs, from, length));
@@ -60,7 +60,7 @@ pub fn move_together(
         process: process.clone(),
         ours: ours.to_vec(),
         theirs: theirs.to_vec(),
-        parts: Stretch::new(0..body, Order::Back),
+        parts: Stretch::new(0..body, PieceOrder::Back),
         failed: Mutex::default(),
     });
     if body > MOVED_AT_ONCE {
@@ -69,7 +69,7 @@ pub fn move_together(
         // (`Placed`). Without this 4 MiB took 1.0 ms in one run and 2.0 in the next.
         std::thread::yield_now();
     }
-    shared.work(memory, Order::Forth);
+    shared.work(memory, PieceOrder::Forth);
     shared.parts.rest();
     if let Some(error) = *shared.failed.lock() {
         return Err(error);

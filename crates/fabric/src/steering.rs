@@ -21,8 +21,8 @@ use crate::limits::{
     STEERED_PLACES, STEERED_RUNS, STEERING_PATIENCE, STEERING_PAUSE, STEERING_PROBES, STEERING_RETRY,
     STEERING_SILENCE, STEERING_STALE, STEERING_TIME,
 };
-use crate::network::port::Port;
-use crate::udp::{self, Arrival, Family, Transmit};
+use crate::network::port::UdpPort;
+use crate::udp::{self, Family, MessageInfo, Transmit};
 use crate::{names, sockets};
 use check::Check;
 use parking_lot::Mutex;
@@ -52,16 +52,16 @@ pub struct Steering {
     others: AtomicU64,
     /// Nobody's end can change this process's place.
     alone: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SteeringState>,
     check: Check,
 }
 
-struct State {
+struct SteeringState {
     /// Not before this time.
     next: u64,
     /// Since when the turn has been refused.
     refused: Option<u64>,
-    round: Option<Round>,
+    round: Option<ProbeRound>,
     /// Tells the others that the port's sockets have a program, where it is bound (`marked`).
     marker: Descriptor,
     marked: bool,
@@ -70,7 +70,7 @@ struct State {
 }
 
 /// Probing under way.
-struct Round {
+struct ProbeRound {
     /// Bound to the name of the port's steering while this process has the turn.
     _round_lock: Option<Descriptor>,
     /// Bound to a name of this round's.
@@ -83,10 +83,10 @@ struct Round {
     probed: u16,
     /// The families in which probes can be sent.
     can_probe: [bool; 2],
-    found: [BTreeMap<u16, Member>; 2],
+    found: [BTreeMap<u16, GroupMember>; 2],
 }
 
-struct Member {
+struct GroupMember {
     instance: u64,
     blocks: Vec<u16>,
 }
@@ -96,7 +96,8 @@ impl Steering {
     /// Without descriptors.
     pub fn new(instance: u64) -> io::Result<Self> {
         let marker = names::datagrams(None)?;
-        let state = State { next: 0, refused: None, round: None, marker, marked: false, steered: false };
+        let state =
+            SteeringState { next: 0, refused: None, round: None, marker, marked: false, steered: false };
         Ok(Steering {
             instance,
             wanted: AtomicBool::new(false),
@@ -147,7 +148,7 @@ impl Steering {
     }
 
     /// Takes note of a datagram of this process to itself ([`check`]). False: it is something else.
-    pub fn take_check(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+    pub fn take_check(&self, arrival: &MessageInfo, bytes: &[u8]) -> bool {
         self.check.take(arrival, bytes)
     }
 
@@ -162,7 +163,7 @@ impl Steering {
         &self,
         (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
-        port: &Port,
+        port: &UdpPort,
         blocks: impl Fn() -> Vec<u16>,
     ) {
         if now >= self.check_due() && self.check.keep_up((now, rx_watermark), nonce, port, blocks) {
@@ -177,7 +178,7 @@ impl Steering {
         &self,
         (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
-        port: &Port,
+        port: &UdpPort,
         counters: &Counters,
     ) {
         if !self.is_busy() {
@@ -243,12 +244,18 @@ impl Steering {
         self.end(state);
     }
 
-    fn end(&self, state: &mut State) {
+    fn end(&self, state: &mut SteeringState) {
         state.round = None;
         self.active.store(false, Ordering::Release);
     }
 
-    fn start(&self, now: u64, nonce: u64, port: &Port, state: &mut State) -> io::Result<Round> {
+    fn start(
+        &self,
+        now: u64,
+        nonce: u64,
+        port: &UdpPort,
+        state: &mut SteeringState,
+    ) -> io::Result<ProbeRound> {
         let round_lock = match names::datagrams(Some(&names::of_steering(ROCE_PORT)?)) {
             Ok(round_lock) => Some(round_lock),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -279,26 +286,26 @@ impl Steering {
         }
         self.nonce.store(nonce, Ordering::Release);
         let others = self.others.load(Ordering::Acquire);
-        Round::start(now, (nonce, others), round_lock, port)
+        ProbeRound::start(now, (nonce, others), round_lock, port)
     }
 }
 
 /// Whether a datagram is a probe. Those come from this host only.
-pub fn is_probe(arrival: &Arrival, bytes: &[u8]) -> bool {
+pub fn is_probe(arrival: &MessageInfo, bytes: &[u8]) -> bool {
     bytes.len() == PROBE_BYTES && bytes[0] == PROBE && arrival.source.is_loopback()
 }
 
-impl Round {
+impl ProbeRound {
     fn start(
         now: u64,
         (nonce, others): (u64, u64),
         round_lock: Option<Descriptor>,
-        port: &Port,
+        port: &UdpPort,
     ) -> io::Result<Self> {
         let answers = names::datagrams(Some(&names::of_answers(ROCE_PORT, nonce)?))?;
         rustix::net::sockopt::set_socket_passcred(&answers, true)?;
         let found = [BTreeMap::new(), BTreeMap::new()];
-        let mut round = Round {
+        let mut round = ProbeRound {
             _round_lock: round_lock,
             answers,
             nonce,
@@ -313,7 +320,7 @@ impl Round {
     }
 
     /// Sends the next probes.
-    fn probe(&mut self, now: u64, port: &Port) {
+    fn probe(&mut self, now: u64, port: &UdpPort) {
         let places = self.probed..(self.probed + STEERING_PROBES).min(STEERED_PLACES);
         for (family, socket) in port.sockets() {
             let route = to_own_host(family);
@@ -356,11 +363,11 @@ impl Round {
             return;
         }
         let blocks = blocks.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect();
-        self.found[usize::from(header[4])].insert(place, Member { instance: word(16), blocks });
+        self.found[usize::from(header[4])].insert(place, GroupMember { instance: word(16), blocks });
     }
 
     /// Places that lie in the list. Behind its end the kernel spreads by hash, and somebody answers a second time.
-    fn members(&self, family: Family) -> impl Iterator<Item = (u16, &Member)> {
+    fn members(&self, family: Family) -> impl Iterator<Item = (u16, &GroupMember)> {
         let mut seen = HashSet::new();
         let found = &self.found[family as usize];
         found
@@ -439,19 +446,19 @@ fn probe(family: Family, place: u16, nonce: u64) -> [u8; PROBE_BYTES] {
 }
 
 /// Blocks that follow each other and belong to the member at one place.
-struct Run {
+struct BlockRun {
     first: u16,
     last: u16,
     place: u16,
 }
 
 /// The first runs of a table, as many as a program has room for.
-fn runs(table: &BTreeMap<u16, u16>) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(table: &BTreeMap<u16, u16>) -> Vec<BlockRun> {
+    let mut runs: Vec<BlockRun> = Vec::new();
     for (&block, &place) in table {
         match runs.last_mut() {
             Some(run) if run.place == place && run.last.checked_add(1) == Some(block) => run.last = block,
-            _ => runs.push(Run { first: block, last: block, place }),
+            _ => runs.push(BlockRun { first: block, last: block, place }),
         }
     }
     runs.truncate(STEERED_RUNS);
@@ -473,7 +480,7 @@ fn program(table: &BTreeMap<u16, u16>, rest: Option<u16>) -> Vec<libc::sock_filt
     // Upper 16 of the 24 bits of the destination. In a probe they are those of a block that nobody leases. Each load takes tens
     // of nanoseconds, so what is seldom comes last.
     let mut program = vec![statement(load | libc::BPF_H, 5)];
-    for Run { first, last, place } in runs(table) {
+    for BlockRun { first, last, place } in runs(table) {
         if first == last {
             program.push(unless(libc::BPF_JEQ, first, 1));
         } else {

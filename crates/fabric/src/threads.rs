@@ -49,11 +49,11 @@ impl TimerSlack {
 /// other processors look busy at that instant, else at one of those, and looks again milliseconds later: whoever is to help its waker would
 /// take turns with it, and several that are to share two processors with one that polls would all be at the other one.
 #[derive(Debug)]
-pub struct Placed {
+pub struct CpuPlacement {
     before: CpuSet,
 }
 
-impl Placed {
+impl CpuPlacement {
     /// Moves the thread if it is at this processor and may be at another one.
     pub fn off(processor: usize) -> Option<Self> {
         if sched_getcpu() != processor {
@@ -68,7 +68,7 @@ impl Placed {
             return None;
         }
         sched_setaffinity(None, &others).ok()?;
-        Some(Placed { before })
+        Some(CpuPlacement { before })
     }
 
     /// Moves the thread to this processor, if it may be there.
@@ -80,11 +80,11 @@ impl Placed {
         }
         only.set(processor);
         sched_setaffinity(None, &only).ok()?;
-        Some(Placed { before })
+        Some(CpuPlacement { before })
     }
 }
 
-impl Drop for Placed {
+impl Drop for CpuPlacement {
     fn drop(&mut self) {
         // What the thread was allowed before it still is, unless it was forbidden meanwhile: then that has to do.
         if let Err(error) = sched_setaffinity(None, &self.before) {
@@ -105,12 +105,12 @@ mod tests {
         let mut only = CpuSet::new();
         only.set(here);
         sched_setaffinity(None, &only).unwrap();
-        assert!(Placed::off(here).is_none(), "it may be nowhere else");
-        assert!(Placed::off(here + 1).is_none(), "it is elsewhere");
+        assert!(CpuPlacement::off(here).is_none(), "it may be nowhere else");
+        assert!(CpuPlacement::off(here + 1).is_none(), "it is elsewhere");
         sched_setaffinity(None, &before).unwrap();
         if before.count() > 1 {
             let moved =
-                (0..100).find_map(|_| Placed::off(sched_getcpu()).map(|moved| (moved, sched_getcpu())));
+                (0..100).find_map(|_| CpuPlacement::off(sched_getcpu()).map(|moved| (moved, sched_getcpu())));
             let (moved, now) = moved.unwrap();
             let allowed = sched_getaffinity(None).unwrap();
             assert!(allowed.is_set(now) && allowed.count() + 1 == before.count());

@@ -10,17 +10,17 @@ use std::os::fd::OwnedFd;
 
 /// The process at the other end of a connection, as the kernel tells.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PeerProcess {
     pub pid: Option<i32>,
     /// Names it for sure, even if it has ended and its number is another process's by now (Linux 6.5). [`read_nonce`] takes it.
     descriptor: Option<OwnedFd>,
 }
 
-impl Peer {
+impl PeerProcess {
     /// A process by its number alone.
     #[cfg(test)]
     pub fn by_pid(pid: i32) -> Self {
-        Peer { pid: Some(pid), descriptor: None }
+        PeerProcess { pid: Some(pid), descriptor: None }
     }
 
     /// Whether the process runs, or would if it got a processor: it has not ended, and neither a signal nor a debugger has stopped it
@@ -38,7 +38,7 @@ impl Peer {
 ///
 /// # Errors
 /// The reason to have no channel to it, as a sentence.
-pub fn peer_of(socket: &Descriptor) -> Result<Peer, String> {
+pub fn peer_of(socket: &Descriptor) -> Result<PeerProcess, String> {
     let credentials = getsockopt(socket, sockopt::PeerCredentials)
         .map_err(|error| format!("the process cannot be identified: {error}"))?;
     let (theirs, ours) = (credentials.uid(), geteuid().as_raw());
@@ -54,12 +54,12 @@ pub fn peer_of(socket: &Descriptor) -> Result<Peer, String> {
         // The process has ended (ESRCH), or there is no descriptor for it.
         Some(Err(error)) => return Err(format!("the process cannot be named: {error}")),
     };
-    Ok(Peer { pid, descriptor })
+    Ok(PeerProcess { pid, descriptor })
 }
 
 /// Lets a peer touch our memory where Yama would forbid it among processes of one user (ptrace_scope 1). One process can
 /// be named at a time, so that from the second on it must be all of this user. A forked child has named nobody yet.
-pub fn allow(peer: &Peer) {
+pub fn allow(peer: &PeerProcess) {
     static ALLOWED: PerProcess<Option<i32>> = PerProcess::new();
     let Some(pid) = peer.pid else { return };
     if yama_scope() != Some(1) || pid == getpid().as_raw_nonzero().get() {
@@ -85,7 +85,7 @@ pub fn allow(peer: &Peer) {
 ///
 /// # Errors
 /// Why the kernel refuses, as a sentence.
-pub fn read_nonce(peer: &mut Peer, nonce_address: u64) -> Result<(HostProcess, u64), String> {
+pub fn read_nonce(peer: &mut PeerProcess, nonce_address: u64) -> Result<(HostProcess, u64), String> {
     let pid = peer.pid.ok_or("the process is not visible from here (another PID namespace)")?;
     let named = match peer.descriptor.take() {
         Some(descriptor) if pid != getpid().as_raw_nonzero().get() => {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_stopped_or_ended_peer_is_not_runnable() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let peer = Peer::by_pid(child.id() as i32);
+        let peer = PeerProcess::by_pid(child.id() as i32);
         let wait_until = |runnable: bool| {
             let limit = Instant::now() + Duration::from_secs(30);
             while peer.is_runnable() != runnable && Instant::now() < limit {
@@ -153,7 +153,7 @@ mod tests {
         wait_until(false);
         child.wait().unwrap();
         assert!(!peer.is_runnable());
-        assert!(!Peer { pid: None, descriptor: None }.is_runnable());
+        assert!(!PeerProcess { pid: None, descriptor: None }.is_runnable());
     }
 
     #[test]

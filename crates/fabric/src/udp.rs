@@ -241,7 +241,7 @@ fn send_some(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usiz
         let name = names[index].write(unsafe { std::mem::zeroed() });
         let name_length = write_name(name, transmit.route);
         let control = controls[index].write(Control([0; CONTROL_BYTES]));
-        // SAFETY: as above.
+        // SAFETY: a C structure of integers and pointers, for which zero is a valid value.
         let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
         header.msg_name = (&raw mut *name).cast();
         header.msg_namelen = name_length;
@@ -404,7 +404,7 @@ impl<'a> ControlWriter<'a> {
 
 /// What the kernel told of a received message.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrival {
+pub struct MessageInfo {
     pub source: IpAddr,
     pub source_port: u16,
     pub destination: IpAddr,
@@ -418,25 +418,25 @@ pub struct Arrival {
 
 /// What is known of all that comes by a socket, so that the kernel need not tell it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Ends {
+pub struct KnownAddresses {
     pub source: Option<SocketAddr>,
     pub destination: Option<IpAddr>,
 }
 
 /// Buffers that messages are received into.
-pub struct Receiver {
+pub struct ReceiveBuffers {
     arena: Arena,
-    arrivals: [Option<Arrival>; RECEIVE_MESSAGES],
+    arrivals: [Option<MessageInfo>; RECEIVE_MESSAGES],
     count: usize,
     /// Messages to ask for where few are expected.
     ask: usize,
 }
 
-impl Receiver {
+impl ReceiveBuffers {
     /// Empty buffers.
     pub fn new() -> io::Result<Self> {
         let arena = Arena::new(RECEIVE_MESSAGES * RECEIVE_BYTES)?;
-        Ok(Receiver { arena, arrivals: [None; RECEIVE_MESSAGES], count: 0, ask: 1 })
+        Ok(ReceiveBuffers { arena, arrivals: [None; RECEIVE_MESSAGES], count: 0, ask: 1 })
     }
 
     /// Messages received last.
@@ -445,7 +445,7 @@ impl Receiver {
     }
 
     /// One of them; `None` where the kernel did not tell its addresses or it was cut off.
-    pub fn message(&self, index: usize) -> Option<(&Arrival, &[u8])> {
+    pub fn message(&self, index: usize) -> Option<(&MessageInfo, &[u8])> {
         let arrival = self.arrivals[index].as_ref()?;
         let at = index * RECEIVE_BYTES;
         Some((arrival, &self.arena.bytes()[at..at + arrival.length]))
@@ -458,7 +458,12 @@ impl Receiver {
     /// # Errors
     /// The kernel's; that nothing is there is no error.
     #[inline(never)] // The stack that it takes is given back before what came is handled: a program's threads may have little.
-    pub fn receive(&mut self, socket: &Descriptor, few: bool, ends: &Ends) -> io::Result<(usize, bool)> {
+    pub fn receive(
+        &mut self,
+        socket: &Descriptor,
+        few: bool,
+        ends: &KnownAddresses,
+    ) -> io::Result<(usize, bool)> {
         self.count = 0;
         let wanted = if few { self.ask } else { RECEIVE_MESSAGES };
         let buffers = self.arena.bytes_mut();
@@ -475,7 +480,7 @@ impl Receiver {
             // SAFETY: a plain C structure for which zero is a valid value.
             let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
             if ends.source.is_none() {
-                // SAFETY: as above.
+                // SAFETY: a C structure of integers and pointers, for which zero is a valid value.
                 header.msg_name = (&raw mut *names[index].write(unsafe { std::mem::zeroed() })).cast();
                 header.msg_namelen = size_of::<libc::sockaddr_in6>() as _;
             }
@@ -549,7 +554,7 @@ fn read_arrival(
     mut destination: Option<IpAddr>,
     header: &libc::msghdr,
     length: usize,
-) -> Option<Arrival> {
+) -> Option<MessageInfo> {
     let (mut traffic_class, mut hop_limit) = (0, 0);
     let mut segment = length;
     // SAFETY: the kernel has filled the control buffer, whose length it wrote to msg_controllen, with well-formed
@@ -585,7 +590,7 @@ fn read_arrival(
             control = libc::CMSG_NXTHDR(header, control);
         }
     }
-    Some(Arrival {
+    Some(MessageInfo {
         source: source.ip(),
         source_port: source.port(),
         destination: destination?,

@@ -13,17 +13,17 @@ pub enum Waiter {
     /// A queue pair, by its token.
     Token(u64),
     /// A thread of the program that waits in a verb.
-    Thread(ByAddress<Arc<Outcome>>),
+    Thread(ByAddress<Arc<PrefetchOutcome>>),
 }
 
 /// What becomes of a prefetch that a thread of the program waits for.
 #[derive(Default)]
-pub struct Outcome {
+pub struct PrefetchOutcome {
     outcome: Mutex<Option<Result<(), PrefetchError>>>,
     known: Condvar,
 }
 
-impl Outcome {
+impl PrefetchOutcome {
     fn set(&self, outcome: Result<(), PrefetchError>) {
         *self.outcome.lock() = Some(outcome);
         self.known.notify_one();
@@ -42,7 +42,7 @@ impl Outcome {
 }
 
 /// Who waits for the same pages.
-pub struct Waiting {
+pub struct PageWaiters {
     waiters: Vec<Waiter>,
     since: Instant,
     /// When those who bring the pages in are to look once more at what is there, if somebody asks then.
@@ -51,11 +51,11 @@ pub struct Waiting {
     thread: Option<u32>,
 }
 
-impl Waiting {
+impl PageWaiters {
     /// Nobody yet.
     pub fn begin() -> Self {
         let since = Instant::now();
-        Waiting { waiters: Vec::new(), since, look_again: since + LOOK_AGAIN, thread: None }
+        PageWaiters { waiters: Vec::new(), since, look_again: since + LOOK_AGAIN, thread: None }
     }
 
     /// One more waits, or asks once more.

@@ -20,23 +20,23 @@ pub struct MappedWords {
     start: *const AtomicU64,
     length: usize,
     writable: bool,
-    _mapping: Arc<Mapping>,
+    _mapping: Arc<DontForkMapping>,
 }
 
 // SAFETY: the words are only touched as atomics, which any thread may do; the mapping lives as long as any clone.
 unsafe impl Send for MappedWords {}
-// SAFETY: as above.
+// SAFETY: shared references touch the words as atomics alone; the mapping lives as long as any clone.
 unsafe impl Sync for MappedWords {}
 
 /// Memory that forked children do not have: they have no part in the engine. It is unmapped on drop.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct DontForkMapping {
     start: usize,
     bytes: usize,
     generation: u64,
 }
 
-impl Mapping {
+impl DontForkMapping {
     /// A new mapping of a file, which others share; or without one, of zeros.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Mapping {
                 None => mmap_anonymous(anywhere, bytes, protection, MapFlags::PRIVATE)?,
             }
         };
-        let mapping = Mapping { start: start as usize, bytes, generation: fork::generation() };
+        let mapping = DontForkMapping { start: start as usize, bytes, generation: fork::generation() };
         // SAFETY: exactly the mapping made above.
         unsafe { madvise(start, bytes, Advice::LinuxDontFork) }?;
         Ok(mapping)
@@ -65,7 +65,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for DontForkMapping {
     fn drop(&mut self) {
         // A forked child does not have the mapping; something else may be there.
         if self.generation == fork::generation() {
@@ -78,7 +78,7 @@ impl Drop for Mapping {
 
 /// What peers may do with a file that they are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum FileAccess {
     Read,
     ReadWrite,
 }
@@ -91,11 +91,11 @@ fn bytes_of(length: usize) -> io::Result<u64> {
 
 impl MappedWords {
     /// A new file of `length` zero words, of which only touched pages cost memory, and its mapping for reading and
-    /// writing. No other process can change its size; nor its contents with `Access::Read`.
+    /// writing. No other process can change its size; nor its contents with `FileAccess::Read`.
     ///
     /// # Errors
     /// As the kernel's; `FileTooLarge` where RLIMIT_FSIZE would have it answer with SIGXFSZ.
-    pub fn create(name: &str, length: usize, peers: Access) -> io::Result<(Self, Descriptor)> {
+    pub fn create(name: &str, length: usize, peers: FileAccess) -> io::Result<(Self, Descriptor)> {
         let bytes = bytes_of(length)?;
         if pagewire_memory::file_size_limit().is_some_and(|limit| limit < bytes) {
             let reason = format!("RLIMIT_FSIZE (ulimit -f) is below {bytes} bytes");
@@ -105,7 +105,7 @@ impl MappedWords {
         ftruncate(&file, bytes)?;
         let words = Self::map(&file, length, true)?;
         let mut seals = SealFlags::SHRINK | SealFlags::GROW;
-        if peers == Access::Read {
+        if peers == FileAccess::Read {
             // Our own mapping, made before, stays writable (fcntl(2), F_SEAL_FUTURE_WRITE).
             seals |= SealFlags::FUTURE_WRITE;
         }
@@ -125,7 +125,7 @@ impl MappedWords {
     ///
     /// # Errors
     /// `InvalidData` for any other file, and the kernel's.
-    pub fn open(file: &OwnedFd, length: usize, access: Access) -> io::Result<Self> {
+    pub fn open(file: &OwnedFd, length: usize, access: FileAccess) -> io::Result<Self> {
         let wrong = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
         let seals = fcntl_get_seals(file).map_err(|_| wrong("not a memory file"))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -134,7 +134,7 @@ impl MappedWords {
         if fstat(file)?.st_size as u64 != bytes_of(length)? {
             return Err(wrong("a memory file of another size"));
         }
-        Self::map(file, length, access == Access::ReadWrite)
+        Self::map(file, length, access == FileAccess::ReadWrite)
     }
 
     /// Maps a file that a peer has open under a number, after the same look. Whoever may trace a process may open its files
@@ -142,8 +142,8 @@ impl MappedWords {
     ///
     /// # Errors
     /// As those of [`open`](Self::open).
-    pub fn open_of(pid: i32, number: i32, length: usize, access: Access) -> io::Result<Self> {
-        let mode = if access == Access::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
+    pub fn open_of(pid: i32, number: i32, length: usize, access: FileAccess) -> io::Result<Self> {
+        let mode = if access == FileAccess::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(format!("/proc/{pid}/fd/{number}"), flags, Mode::empty())?;
         Self::open(&file, length, access)
@@ -151,7 +151,7 @@ impl MappedWords {
 
     fn map(file: &impl AsFd, length: usize, writable: bool) -> io::Result<Self> {
         // The file is as long as is said and sealed against a change of that, so that all of the mapping stays accessible.
-        let mapping = Mapping::new(Some(file.as_fd()), length * 8, writable)?;
+        let mapping = DontForkMapping::new(Some(file.as_fd()), length * 8, writable)?;
         let start = mapping.start as *const AtomicU64;
         Ok(MappedWords { start, length, writable, _mapping: Arc::new(mapping) })
     }
@@ -322,14 +322,14 @@ mod tests {
 
     const TEST: Site = Site("test");
 
-    fn reopen(file: &Descriptor, length: usize, access: Access) -> io::Result<MappedWords> {
+    fn reopen(file: &Descriptor, length: usize, access: FileAccess) -> io::Result<MappedWords> {
         MappedWords::open(&file.as_fd().try_clone_to_owned()?, length, access)
     }
 
     #[test]
     fn two_mappings_are_one() {
-        let (ours, file) = MappedWords::create("test", 512, Access::ReadWrite).unwrap();
-        let theirs = reopen(&file, 512, Access::ReadWrite).unwrap();
+        let (ours, file) = MappedWords::create("test", 512, FileAccess::ReadWrite).unwrap();
+        let theirs = reopen(&file, 512, FileAccess::ReadWrite).unwrap();
         ours.store(TEST, 511, 7);
         assert_eq!(theirs.load(511), 7);
         assert_eq!(theirs.compare_exchange(TEST, 511, 8, 9), Err(7));
@@ -345,17 +345,17 @@ mod tests {
     /// A peer says how many words its file has.
     #[test]
     fn a_length_whose_bytes_have_no_number_is_refused() {
-        let (_ours, file) = MappedWords::create("test", 512, Access::ReadWrite).unwrap();
+        let (_ours, file) = MappedWords::create("test", 512, FileAccess::ReadWrite).unwrap();
         for length in [(1 << 61) + 512, usize::MAX, 1 << 60] {
-            assert!(reopen(&file, length, Access::Read).is_err(), "{length:#x}");
-            assert!(MappedWords::create("test", length, Access::Read).is_err(), "{length:#x}");
+            assert!(reopen(&file, length, FileAccess::Read).is_err(), "{length:#x}");
+            assert!(MappedWords::create("test", length, FileAccess::Read).is_err(), "{length:#x}");
         }
     }
 
     #[test]
     fn bytes_of_any_length_are_copied_and_nothing_beside_them() {
-        let (ours, file) = MappedWords::create("test", 1024, Access::ReadWrite).unwrap();
-        let theirs = reopen(&file, 1024, Access::ReadWrite).unwrap();
+        let (ours, file) = MappedWords::create("test", 1024, FileAccess::ReadWrite).unwrap();
+        let theirs = reopen(&file, 1024, FileAccess::ReadWrite).unwrap();
         let bytes: Vec<u8> = (0..4200).map(|at: u32| at.wrapping_mul(at) as u8 | 1).collect();
         for length in (0..600).chain(4080..4120) {
             for (start, index) in [(0, 2), (3, 401)] {
@@ -379,9 +379,9 @@ mod tests {
 
     #[test]
     fn peers_can_neither_write_tables_nor_change_sizes() {
-        let (ours, file) = MappedWords::create("test", 512, Access::Read).unwrap();
-        assert!(reopen(&file, 512, Access::ReadWrite).is_err());
-        let theirs = reopen(&file, 512, Access::Read).unwrap();
+        let (ours, file) = MappedWords::create("test", 512, FileAccess::Read).unwrap();
+        assert!(reopen(&file, 512, FileAccess::ReadWrite).is_err());
+        let theirs = reopen(&file, 512, FileAccess::Read).unwrap();
         ours.store(TEST, 0, 5);
         assert_eq!(theirs.load(0), 5);
         assert!(ftruncate(&file, 0).is_err());
@@ -390,12 +390,12 @@ mod tests {
 
     #[test]
     fn files_of_peers_are_looked_at() {
-        let (_, file) = MappedWords::create("test", 512, Access::ReadWrite).unwrap();
-        assert!(reopen(&file, 513, Access::ReadWrite).is_err());
+        let (_, file) = MappedWords::create("test", 512, FileAccess::ReadWrite).unwrap();
+        assert!(reopen(&file, 513, FileAccess::ReadWrite).is_err());
         let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, 4096).unwrap();
-        assert!(MappedWords::open(&unsealed, 512, Access::ReadWrite).is_err());
+        assert!(MappedWords::open(&unsealed, 512, FileAccess::ReadWrite).is_err());
         let plain = std::fs::File::open("/proc/self/exe").unwrap().into();
-        assert!(MappedWords::open(&plain, 512, Access::Read).is_err());
+        assert!(MappedWords::open(&plain, 512, FileAccess::Read).is_err());
     }
 }

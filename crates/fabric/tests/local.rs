@@ -3,9 +3,9 @@
 mod common;
 
 use common::{open, until};
-use pagewire_fabric::{Fabric, FabricEvent, HostFabric, PageInThreads, RegionPart, Side};
+use pagewire_fabric::{ChannelEnd, Fabric, FabricEvent, HostFabric, PageInThreads, RegionPart};
 use pagewire_iommu::words::{SharedWords, Site};
-use pagewire_iommu::{Region, RegionTable, Rights};
+use pagewire_iommu::{RegionTable, RegisteredRegion, Rights};
 use pagewire_memory::{ApplicationMemory, Residency, Segment};
 use pagewire_paging::Tenant;
 
@@ -17,7 +17,7 @@ const ASKER: Tenant = Tenant { who: 1, matter: 0 };
 fn register(fabric: &HostFabric, segment: Segment) -> RegionPart {
     let table = RegionTable::new(fabric.tables().clone(), 7);
     let Segment { address, length } = segment;
-    let region = Region { domain: 1, address, length, iova: address, rights: Rights::LOCAL_WRITE };
+    let region = RegisteredRegion { domain: 1, address, length, iova: address, rights: Rights::LOCAL_WRITE };
     let key = table.register(&region, 0).unwrap();
     RegionPart { region: table.view().window(key, region.rights, 1).unwrap().life(), segment }
 }
@@ -28,7 +28,7 @@ fn two_fabrics_share_words() {
     assert_ne!(a.instance(), b.instance());
     let block = b.lease_block().unwrap();
     let (opened, accepted) = open(&a, &b, block);
-    assert_eq!((opened.side, accepted.side), (Side::Opened, Side::Accepted));
+    assert_eq!((opened.side, accepted.side), (ChannelEnd::Opened, ChannelEnd::Accepted));
     assert_eq!((opened.instance, accepted.instance), (b.instance(), a.instance()));
     opened.words.store(TEST, 77, 5);
     assert_eq!(accepted.words.load(77), 5);

@@ -4,7 +4,7 @@ mod common;
 
 use common::not_checked::tell;
 use common::{Got, alone_in_own_network, damage_last, packet, receive, route, send, send_until_connected};
-use pagewire_fabric::{Batch, Datagram, Fabric, HostFabric, Route};
+use pagewire_fabric::{Fabric, HostFabric, ReceivedDatagram, Route, SendBatch};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -343,7 +343,7 @@ fn a_sleeper_sleeps_while_another_thread_takes_datagrams() {
             scope.spawn(move || {
                 let start = Instant::now();
                 while start.elapsed() < common::PATIENCE {
-                    let stays = &mut |_: &[Datagram<'_>]| {
+                    let stays = &mut |_: &[ReceivedDatagram<'_>]| {
                         entered.send(()).unwrap();
                         released.recv().unwrap();
                     };

@@ -3,7 +3,7 @@
 //! A seed and the number of an execution decide its input, so that each can be had again alone. Where a target has inputs in
 //! the corpus some are these, changed a little.
 
-use crate::Target;
+use crate::FuzzTarget;
 use pagewire_sim::panics::caught;
 use std::path::Path;
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ pub type Corpus = Vec<(String, Vec<u8>)>;
 ///
 /// # Errors
 /// Where the folder or a file cannot be read.
-pub fn corpus(folder: &Path, target: Target) -> std::io::Result<Corpus> {
+pub fn corpus(folder: &Path, target: FuzzTarget) -> std::io::Result<Corpus> {
     let mut inputs = Vec::new();
     for entry in std::fs::read_dir(folder.join(target.name()))? {
         let entry = entry?;
@@ -39,7 +39,7 @@ pub fn corpus(folder: &Path, target: Target) -> std::io::Result<Corpus> {
 }
 
 /// The input of one execution.
-pub fn input(target: Target, seed: u64, execution: u64, corpus: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub fn input(target: FuzzTarget, seed: u64, execution: u64, corpus: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed ^ execution.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     if !corpus.is_empty() && random.usize(..FROM_CORPUS) == 0 {
         let mut bytes = corpus[random.usize(..corpus.len())].1.clone();
@@ -80,7 +80,7 @@ fn change(random: &mut fastrand::Rng, bytes: &mut Vec<u8>, corpus: &[(String, Ve
 
 /// What is run, and for how long. The first bound that is reached ends it.
 pub struct Campaign {
-    pub targets: Vec<(Target, Corpus)>,
+    pub targets: Vec<(FuzzTarget, Corpus)>,
     pub seed: u64,
     /// The execution to begin with.
     pub first: u64,
@@ -92,7 +92,7 @@ pub struct Campaign {
 
 /// What was run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CampaignReport {
     pub executions: u64,
     /// Packets that were handed to a NIC or a connection.
     pub packets: u64,
@@ -100,19 +100,19 @@ pub struct Report {
 
 /// An execution that broke a promise, or does not come to an end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    pub target: Target,
+pub struct BrokenPromise {
+    pub target: FuzzTarget,
     pub execution: u64,
     pub what: String,
 }
 
 /// What the threads share.
-struct Progress {
+struct CampaignProgress {
     next: AtomicU64,
     executions: AtomicU64,
     packets: AtomicU64,
     stop: AtomicBool,
-    violation: Mutex<Option<Violation>>,
+    violation: Mutex<Option<BrokenPromise>>,
     /// Of each thread: the execution that it runs, and since when.
     running: Vec<Mutex<Option<(u64, Instant)>>>,
 }
@@ -122,9 +122,9 @@ impl Campaign {
     ///
     /// # Errors
     /// The first violation. One that does not come to an end leaves its thread behind: the process has to end.
-    pub fn run(self, mut report: impl FnMut(Report)) -> Result<Report, Violation> {
+    pub fn run(self, mut report: impl FnMut(CampaignReport)) -> Result<CampaignReport, BrokenPromise> {
         let campaign = std::sync::Arc::new(self);
-        let progress = std::sync::Arc::new(Progress {
+        let progress = std::sync::Arc::new(CampaignProgress {
             next: AtomicU64::new(campaign.first),
             executions: AtomicU64::new(0),
             packets: AtomicU64::new(0),
@@ -139,7 +139,7 @@ impl Campaign {
             })
             .collect();
         let (begun, mut told) = (Instant::now(), Instant::now());
-        let count = || Report {
+        let count = || CampaignReport {
             executions: progress.executions.load(Ordering::Relaxed),
             packets: progress.packets.load(Ordering::Relaxed),
         };
@@ -156,7 +156,11 @@ impl Campaign {
                 if let Some((execution, since)) = *lock(running) {
                     if since.elapsed() > PATIENCE {
                         let what = format!("does not end within {} s", PATIENCE.as_secs());
-                        return Err(Violation { target: campaign.target_of(execution).0, execution, what });
+                        return Err(BrokenPromise {
+                            target: campaign.target_of(execution).0,
+                            execution,
+                            what,
+                        });
                     }
                 }
             }
@@ -167,11 +171,11 @@ impl Campaign {
         }
     }
 
-    fn target_of(&self, execution: u64) -> &(Target, Corpus) {
+    fn target_of(&self, execution: u64) -> &(FuzzTarget, Corpus) {
         &self.targets[(execution % self.targets.len() as u64) as usize]
     }
 
-    fn work(&self, job: usize, progress: &Progress) {
+    fn work(&self, job: usize, progress: &CampaignProgress) {
         while !progress.stop.load(Ordering::Relaxed) {
             let execution = progress.next.fetch_add(1, Ordering::Relaxed);
             let enough = self.executions.is_some_and(|all| execution - self.first >= all)
@@ -189,7 +193,7 @@ impl Campaign {
                 }
                 Err(what) => {
                     progress.stop.store(true, Ordering::Relaxed);
-                    let violation = Violation { target: *target, execution, what };
+                    let violation = BrokenPromise { target: *target, execution, what };
                     lock(&progress.violation).get_or_insert(violation);
                 }
             }

@@ -1,7 +1,7 @@
 //! Any bytes as datagrams to a whole host. Only what the real fabric looks at before the NIC is right: the length, and the
 //! queue pair number's block, without which no process would be handed the datagram.
 
-use crate::host::{Host, Wish};
+use crate::host::{AttackedHost, ProgramWish};
 use arbitrary::{Result, Unstructured};
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ const SHORTEST: usize = 12;
 
 /// One input; gives how many packets it held.
 pub fn run(bytes: &[u8]) -> u64 {
-    let mut host = Host::new();
+    let mut host = AttackedHost::new();
     // The input is over: a run like any other.
     let _ = interpret(&mut Unstructured::new(bytes), &mut host);
     let packets = host.packets;
@@ -18,7 +18,7 @@ pub fn run(bytes: &[u8]) -> u64 {
     packets
 }
 
-fn interpret(input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
+fn interpret(input: &mut Unstructured<'_>, host: &mut AttackedHost) -> Result<()> {
     let ends = host.program.ends.len();
     let mut buffer = Vec::new();
     while !input.is_empty() {
@@ -53,7 +53,13 @@ fn interpret(input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
             2 => {
                 let target = &host.memory.targets[0];
                 let (address, key) = (target.iova, target.key);
-                host.post_send(&Wish { end, operation: input.arbitrary()?, length: 600, address, key });
+                host.post_send(&ProgramWish {
+                    end,
+                    operation: input.arbitrary()?,
+                    length: 600,
+                    address,
+                    key,
+                });
             }
             3..=10 => host.revive_fallen(input.arbitrary()?),
             _ => {}

@@ -4,16 +4,16 @@
 mod memory;
 mod program;
 
-pub use memory::{Memory, Target};
-pub use program::{MTU, Program, QUEUE_KEY, Wish};
+pub use memory::{ModelMemory, TestRegion};
+pub use program::{MTU, Program, ProgramWish, QUEUE_KEY};
 
-use pagewire_fabric::{Batch, Fabric, QUEUE_PAIRS_PER_BLOCK, Route};
+use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK, Route, SendBatch};
 use pagewire_iommu::Rights;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairType};
 use pagewire_nic::{Nic, Options, QueuePairInit, SharedReceiveInit, Unwatched};
-use pagewire_sim::{Faults, SimFabric, World};
-use pagewire_wire::{Header, Opcode, Operation, Transport};
-use program::End;
+use pagewire_sim::{LinkFaults, SimFabric, World};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation, Transport};
+use program::ProgramQueuePair;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const LINK_TIME: u64 = 2_000;
 const PACKETS_FOR_ONE: u64 = 96;
 
 /// A link that delivers at once, in order.
-const LINK: Faults = Faults {
+const LINK: LinkFaults = LinkFaults {
     loss: 0.0,
     duplicate: 0.0,
     reorder: 0.0,
@@ -39,18 +39,18 @@ const LINK: Faults = Faults {
 
 /// A packet that the NIC under attack sent to its peer.
 pub struct Heard {
-    pub header: Header,
+    pub header: PacketHeader,
     pub payload: usize,
 }
 
 /// The host under attack and the attacker's means.
-pub struct Host {
+pub struct AttackedHost {
     world: World,
     nic: Arc<Nic<SimFabric>>,
     peer: SimFabric,
     pub peer_address: IpAddr,
     pub own_address: IpAddr,
-    pub memory: Memory,
+    pub memory: ModelMemory,
     pub program: Program,
     batch: <SimFabric as Fabric>::Batch,
     /// What the NIC has sent to its peer and nobody has looked at.
@@ -75,7 +75,7 @@ fn vector(address: IpAddr) -> AddressVector {
     }
 }
 
-impl Host {
+impl AttackedHost {
     /// The host, its queue pairs brought up.
     pub fn new() -> Self {
         use QueuePairType::{Rc, Uc, Ud};
@@ -101,21 +101,21 @@ impl Host {
         let all = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         let write = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE;
         let kinds = [
-            (Rc, State::ReadyToSend, all, false),
-            (Rc, State::ReadyToSend, all, true),
-            (Rc, State::ReadyToReceive, all, false),
-            (Rc, State::ReadyToSend, write, false),
-            (Rc, State::SendQueueDrain, Rights::empty(), false),
-            (Uc, State::ReadyToSend, all, false),
-            (Uc, State::ReadyToSend, write, true),
-            (Ud, State::ReadyToSend, Rights::empty(), false),
-            (Ud, State::ReadyToReceive, Rights::empty(), true),
-            (Rc, State::Init, all, false),
-            (Uc, State::Error, all, false),
-            (Rc, State::Reset, all, false),
+            (Rc, QpState::ReadyToSend, all, false),
+            (Rc, QpState::ReadyToSend, all, true),
+            (Rc, QpState::ReadyToReceive, all, false),
+            (Rc, QpState::ReadyToSend, write, false),
+            (Rc, QpState::SendQueueDrain, Rights::empty(), false),
+            (Uc, QpState::ReadyToSend, all, false),
+            (Uc, QpState::ReadyToSend, write, true),
+            (Ud, QpState::ReadyToSend, Rights::empty(), false),
+            (Ud, QpState::ReadyToReceive, Rights::empty(), true),
+            (Rc, QpState::Init, all, false),
+            (Uc, QpState::Error, all, false),
+            (Rc, QpState::Reset, all, false),
             // Connected to each other, in this process.
-            (Rc, State::ReadyToSend, all, false),
-            (Rc, State::ReadyToSend, all, false),
+            (Rc, QpState::ReadyToSend, all, false),
+            (Rc, QpState::ReadyToSend, all, false),
         ];
         for (kind, home, access, shared) in kinds {
             let queue_pair = pagewire_nic::QueuePair::create(
@@ -125,7 +125,7 @@ impl Host {
                     send_cq: send_cq.clone(),
                     recv_cq: recv_cq.clone(),
                     srq: shared.then(|| srq.clone()),
-                    capabilities: Capabilities {
+                    capabilities: QpCapabilities {
                         max_send_wr: program::DEPTH,
                         max_recv_wr: program::DEPTH,
                         max_send_sge: 2,
@@ -136,9 +136,9 @@ impl Host {
                 },
             );
             let queue_pair = queue_pair.expect("there is room for queue pairs");
-            program.ends.push(End::new(queue_pair, home, access, shared));
+            program.ends.push(ProgramQueuePair::new(queue_pair, home, access, shared));
         }
-        let memory = Memory::new(&world, process, [domain, other_domain], program.ends.len());
+        let memory = ModelMemory::new(&world, process, [domain, other_domain], program.ends.len());
         let last = program.ends.len() - 1;
         for index in 0..program.ends.len() {
             let local = index + 2 > program.ends.len();
@@ -155,7 +155,7 @@ impl Host {
             program.raise(index);
         }
         let batch = peer.batch();
-        let mut host = Host {
+        let mut host = AttackedHost {
             world,
             nic,
             peer,
@@ -210,7 +210,7 @@ impl Host {
 
     /// What a packet that comes from a connection's peer may change.
     fn note(&mut self, source: IpAddr, bytes: &[u8]) {
-        let Ok((header, _)) = Header::parse(bytes) else { return };
+        let Ok((header, _)) = PacketHeader::parse(bytes) else { return };
         let ends = self.program.ends.iter().enumerate();
         let (rc, uc) =
             (header.bth.opcode.transport() == Transport::Rc, header.bth.opcode.transport() == Transport::Uc);
@@ -223,7 +223,7 @@ impl Host {
         };
         let access = end.access;
         if let Some(reth) = header.reth {
-            let write = header.bth.opcode.operation() != Some(Operation::ReadRequest);
+            let write = header.bth.opcode.operation() != Some(PacketOperation::ReadRequest);
             if write && access.contains(Rights::REMOTE_WRITE) {
                 self.memory.grant(
                     index,
@@ -279,20 +279,20 @@ impl Host {
         while self.peer.receive(1024, &mut |datagrams| {
             for datagram in datagrams {
                 *answers += 1;
-                let (header, at) = Header::parse(datagram.bytes).expect("a NIC sends packets");
+                let (header, at) = PacketHeader::parse(datagram.bytes).expect("a NIC sends packets");
                 *answered.entry(header.bth.opcode).or_default() += 1;
                 let payload = &datagram.bytes[at..];
                 let operation = header.bth.opcode.operation();
                 if matches!(
                     operation,
                     Some(
-                        Operation::ReadResponseFirst
-                            | Operation::ReadResponseMiddle
-                            | Operation::ReadResponseLast
-                            | Operation::ReadResponseOnly
+                        PacketOperation::ReadResponseFirst
+                            | PacketOperation::ReadResponseMiddle
+                            | PacketOperation::ReadResponseLast
+                            | PacketOperation::ReadResponseOnly
                     )
                 ) {
-                    Memory::check_disclosed(payload);
+                    ModelMemory::check_disclosed(payload);
                 }
                 heard.push(Heard { header, payload: payload.len() });
             }
@@ -302,7 +302,7 @@ impl Host {
     }
 
     /// The program posts a send request.
-    pub fn post_send(&mut self, wish: &Wish) {
+    pub fn post_send(&mut self, wish: &ProgramWish) {
         self.allowance += PACKETS_FOR_ONE;
         self.program.post_send(wish, &mut self.memory);
     }
@@ -327,8 +327,8 @@ impl Host {
     }
 }
 
-impl Default for Host {
+impl Default for AttackedHost {
     fn default() -> Self {
-        Host::new()
+        AttackedHost::new()
     }
 }

@@ -1,6 +1,6 @@
 //! What is fuzzed, as ordinary code.
 //!
-//! A [`Target`] takes any bytes, makes packets, calls and accidents of them, and panics where the project breaks a promise.
+//! A [`FuzzTarget`] takes any bytes, makes packets, calls and accidents of them, and panics where the project breaks a promise.
 //! Three drivers run them: libFuzzer (`fuzz/`, nightly Rust), `cargo test` (the corpora in `fuzz/corpus` and a few seeded
 //! inputs), and the command `fuzz` (seeded inputs for as long as one likes).
 #![forbid(unsafe_code)]
@@ -15,4 +15,4 @@ mod transport_receive;
 mod wire_parse;
 mod wire_roundtrip;
 
-pub use target::Target;
+pub use target::FuzzTarget;

@@ -9,16 +9,16 @@
 mod party;
 
 use arbitrary::{Result, Unstructured};
-use pagewire_fabric::{Fabric, Side};
+use pagewire_fabric::{ChannelEnd, Fabric};
 use pagewire_iommu::layout::{BLOCKS, MAGIC_WORD, QUEUE_PAIRS, REGIONS, SECRET_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_nic::Status;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, RING_ACKS, emit_reference};
-use pagewire_sim::{CrashPoint, Faults, SimWords, World};
+use pagewire_sim::{CrashPoint, LinkFaults, SimWords, World};
 use pagewire_transport::RemoteAddress;
-use pagewire_wire::{Bth, Deth, Extensions, Header, Opcode, Reth};
-use party::{AREA, Area, PAGES, Party, QUEUE_KEY, Wish};
+use pagewire_wire::{Bth, Deth, Extensions, Opcode, PacketHeader, Reth};
+use party::{AREA, Area, FuzzProcess, PAGES, QUEUE_KEY, Wish};
 
 /// What no engine writes.
 const SCRIBBLE: Site = Site("fuzz.scribble");
@@ -29,7 +29,7 @@ const NOTICE: u64 = 5_000_000_000;
 /// The word in which a ring's reader tells where it is.
 const HEAD_WORD: usize = 8;
 /// First ring areas.
-const RINGS: [Ring; 2] = [Ring { offset: 64, size: 448 }, Ring { offset: 512, size: 8192 }];
+const RINGS: [RingArea; 2] = [RingArea { offset: 64, size: 448 }, RingArea { offset: 512, size: 8192 }];
 /// Words that are no records.
 const WRAP: u8 = 14;
 const GROW: u8 = 15;
@@ -40,12 +40,12 @@ const HONEST: u32 = 3000;
 /// What the input decides about: the three processes.
 struct Neighbourhood {
     world: World,
-    victim: Party,
-    neighbour: Party,
-    bystander: Party,
+    victim: FuzzProcess,
+    neighbour: FuzzProcess,
+    bystander: FuzzProcess,
     /// Words that the neighbour may write, once it has a channel with the victim: those of the channel, with the side that
     /// it holds, and the victim's mailbox.
-    channel: Option<(SimWords, Side, SimWords)>,
+    channel: Option<(SimWords, ChannelEnd, SimWords)>,
     /// The words of that channel as the victim holds them.
     victims_words: Option<SimWords>,
     packets: u64,
@@ -67,9 +67,9 @@ pub fn run(bytes: &[u8]) -> u64 {
 impl Neighbourhood {
     fn new() -> Self {
         use QueuePairType::{Rc, Uc, Ud};
-        let world = World::new(1, Faults::NONE);
+        let world = World::new(1, LinkFaults::NONE);
         let host = world.host();
-        let mut parties = [(); 3].map(|()| Party::new(&world, host));
+        let mut parties = [(); 3].map(|()| FuzzProcess::new(&world, host));
         for kind in [Rc, Rc, Uc, Ud] {
             parties[0].queue_pair(kind, 0);
             parties[1].queue_pair(kind, 0);
@@ -92,7 +92,7 @@ impl Neighbourhood {
             honest: 0,
         };
         all.run_for(1_000_000);
-        let channel = |of: &Party, to: &Party| {
+        let channel = |of: &FuzzProcess, to: &FuzzProcess| {
             all.world.channels(of.process).into_iter().find(|(peer, _)| *peer == to.process)
         };
         let own = channel(&all.neighbour, &all.victim);
@@ -182,7 +182,7 @@ impl Neighbourhood {
         self.honest = self.honest.wrapping_add(1) | 1;
         let data = [self.honest; HONEST as usize];
         let local = (Area::BuffersOfOther, 0, HONEST);
-        let to = |party: &Party| (Area::OpenToOther.address(), party.keys[Area::OpenToOther as usize]);
+        let to = |party: &FuzzProcess| (Area::OpenToOther.address(), party.keys[Area::OpenToOther as usize]);
         let (at_victim, at_bystander) = (to(&self.victim), to(&self.bystander));
         self.victim.fill(Area::BuffersOfOther, &data);
         self.bystander.fill(Area::BuffersOfOther, &data);
@@ -286,7 +286,7 @@ impl Neighbourhood {
     fn record(&mut self, input: &mut Unstructured<'_>) -> Result<()> {
         let Some((words, side, _)) = self.channel.clone() else { return Ok(()) };
         let (base, _) = directions(side);
-        let (Ring { offset, size }, end) = end_of_ring(&words, base);
+        let (RingArea { offset, size }, end) = end_of_ring(&words, base);
         let kind = input.int_in_range(1..=4u8)?;
         let mut headers = [0; 128];
         let mut length = if kind == 3 { 40 } else { 0 };
@@ -375,14 +375,14 @@ impl Neighbourhood {
 
 /// One area of a ring: its first word in the direction, and how many it has.
 #[derive(Clone, Copy)]
-struct Ring {
+struct RingArea {
     offset: usize,
     size: usize,
 }
 
 /// The area that is in use of the ring in a direction, and the place where its next record is to be: behind what lies there from
 /// where the reader last told to be.
-fn end_of_ring(words: &SimWords, direction: usize) -> (Ring, usize) {
+fn end_of_ring(words: &SimWords, direction: usize) -> (RingArea, usize) {
     let head = words.load(direction + HEAD_WORD);
     let mut area = (head >> POSITION_BITS) as usize % RINGS.len();
     let mut place = head as usize % RINGS[area].size;
@@ -401,10 +401,10 @@ fn end_of_ring(words: &SimWords, direction: usize) -> (Ring, usize) {
 }
 
 /// Where the words of the own direction begin, and of the other.
-fn directions(side: Side) -> (usize, usize) {
+fn directions(side: ChannelEnd) -> (usize, usize) {
     match side {
-        Side::Opened => (0, DIRECTION_WORDS),
-        Side::Accepted => (DIRECTION_WORDS, 0),
+        ChannelEnd::Opened => (0, DIRECTION_WORDS),
+        ChannelEnd::Accepted => (DIRECTION_WORDS, 0),
     }
 }
 
@@ -412,17 +412,17 @@ fn record_word(kind: u8, header: u8, payload: u32) -> u64 {
     u64::from(kind) | u64::from(header) << 8 | u64::from(payload) << 32
 }
 
-fn connect(one: &Party, own: usize, other: &Party, theirs: usize) {
+fn connect(one: &FuzzProcess, own: usize, other: &FuzzProcess, theirs: usize) {
     connect_one(one, own, other, theirs);
     connect_one(other, theirs, one, own);
 }
 
-fn connect_one(one: &Party, own: usize, other: &Party, theirs: usize) {
+fn connect_one(one: &FuzzProcess, own: usize, other: &FuzzProcess, theirs: usize) {
     one.connect(own, other.process, other.queue_pairs[theirs].number());
 }
 
 /// A send request to a process: mostly one that it permits.
-fn wish(input: &mut Unstructured<'_>, to: &Party) -> Result<Wish> {
+fn wish(input: &mut Unstructured<'_>, to: &FuzzProcess) -> Result<Wish> {
     let length = input.int_in_range(0..=9000u32)?;
     let offset = input.int_in_range(0..=AREA - 9000)?;
     let area = Area::ALL[input.int_in_range(0..=7usize)?.saturating_sub(4)];
@@ -439,7 +439,7 @@ fn wish(input: &mut Unstructured<'_>, to: &Party) -> Result<Wish> {
 }
 
 /// Headers of a packet to the victim.
-fn packet(input: &mut Unstructured<'_>, victim: &Party) -> Result<Header> {
+fn packet(input: &mut Unstructured<'_>, victim: &FuzzProcess) -> Result<PacketHeader> {
     let index = input.choose_index(victim.queue_pairs.len())?;
     let service = [0x00, 0x00, 0x20, 0x60, 0x00][index];
     let opcode = if input.ratio(7, 8)? {
@@ -449,7 +449,7 @@ fn packet(input: &mut Unstructured<'_>, victim: &Party) -> Result<Header> {
     };
     let opcode = if opcode.extensions().is_some() { opcode } else { Opcode(service | 4) };
     let extensions = opcode.extensions().unwrap_or(Extensions::empty());
-    let mut header = Header::new(Bth {
+    let mut header = PacketHeader::new(Bth {
         acknowledge: input.arbitrary()?,
         ..Bth::new(
             opcode,
@@ -492,7 +492,7 @@ fn packet(input: &mut Unstructured<'_>, victim: &Party) -> Result<Header> {
 }
 
 /// A piece of the neighbour's memory, or what it says is one.
-fn piece(input: &mut Unstructured<'_>, neighbour: &Party) -> Result<[u8; 16]> {
+fn piece(input: &mut Unstructured<'_>, neighbour: &FuzzProcess) -> Result<[u8; 16]> {
     let area = Area::ALL[input.choose_index(4)?];
     let key = if input.ratio(7, 8)? { neighbour.keys[area as usize] } else { input.arbitrary()? };
     let address = if input.ratio(7, 8)? {

@@ -3,12 +3,12 @@
 //! The attacker knows the protocol: it follows messages, PSNs and what the host under attack sends, so that its packets get
 //! far, and then it changes the opcode, the PSN, the key, the length, the syndrome, the address that it sends from.
 
-use crate::host::{Heard, Host, MTU, QUEUE_KEY, Target, Wish};
+use crate::host::{AttackedHost, Heard, MTU, ProgramWish, QUEUE_KEY, TestRegion};
 use arbitrary::{Result, Unstructured};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Header, Hello, Hold, HoldFlags, Opcode, Operation,
-    Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, packet,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Hello, Hold, HoldFlags, Opcode, PacketHeader,
+    PacketOperation, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, packet,
 };
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -24,9 +24,9 @@ const PAYLOAD: [u8; 2048] = [0x5C; 2048];
 const LONGEST: usize = 1100;
 
 /// A request of the host under attack that waits for its answer.
-struct Request {
+struct PendingRequest {
     psn: u32,
-    operation: Operation,
+    operation: PacketOperation,
     /// Bytes that a READ asks for.
     length: u32,
     /// Of these, answered.
@@ -34,27 +34,27 @@ struct Request {
 }
 
 /// What the attacker knows of one queue pair.
-struct Known {
+struct KnownQueuePair {
     number: u32,
     kind: QueuePairType,
     /// PSN that the queue pair expects of its peer.
     expected: u32,
     /// The message under way to it: whether a WRITE, and the bytes that are left.
     message: Option<(bool, u32)>,
-    requests: VecDeque<Request>,
+    requests: VecDeque<PendingRequest>,
     /// PSN of the queue pair's newest request.
     newest: u32,
 }
 
 /// The attacker.
 struct Attacker {
-    known: Vec<Known>,
+    known: Vec<KnownQueuePair>,
     history: VecDeque<(IpAddr, Vec<u8>)>,
 }
 
 /// One input; gives how many packets it held.
 pub fn run(bytes: &[u8]) -> u64 {
-    let mut host = Host::new();
+    let mut host = AttackedHost::new();
     let mut attacker = Attacker::new(&host);
     // The input is over: a run like any other.
     let _ = attacker.interpret(&mut Unstructured::new(bytes), &mut host);
@@ -64,8 +64,8 @@ pub fn run(bytes: &[u8]) -> u64 {
 }
 
 impl Attacker {
-    fn new(host: &Host) -> Self {
-        let known = host.program.ends.iter().map(|end| Known {
+    fn new(host: &AttackedHost) -> Self {
+        let known = host.program.ends.iter().map(|end| KnownQueuePair {
             number: end.queue_pair.number(),
             kind: end.kind,
             expected: end.first_psn,
@@ -76,7 +76,7 @@ impl Attacker {
         Attacker { known: known.collect(), history: VecDeque::new() }
     }
 
-    fn interpret(&mut self, input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
+    fn interpret(&mut self, input: &mut Unstructured<'_>, host: &mut AttackedHost) -> Result<()> {
         while !input.is_empty() {
             for _ in 0..input.int_in_range(1..=12)? {
                 self.packet(input, host)?;
@@ -91,7 +91,7 @@ impl Attacker {
     }
 
     /// The program under attack goes on meanwhile.
-    fn program(&mut self, input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
+    fn program(&mut self, input: &mut Unstructured<'_>, host: &mut AttackedHost) -> Result<()> {
         let end = input.choose_index(self.known.len())?;
         match input.int_in_range(0..=31u8)? {
             0..=5 => {
@@ -101,7 +101,7 @@ impl Attacker {
             }
             6..=10 => {
                 let (address, key) = remote(input, host)?;
-                let wish = Wish {
+                let wish = ProgramWish {
                     end,
                     operation: input.arbitrary()?,
                     length: input.int_in_range(0..=1024)?,
@@ -135,7 +135,7 @@ impl Attacker {
     }
 
     /// A connection begins anew.
-    fn forget(&mut self, index: usize, host: &Host) {
+    fn forget(&mut self, index: usize, host: &AttackedHost) {
         let first = host.program.ends[index].first_psn;
         let known = &mut self.known[index];
         (known.expected, known.newest, known.message) = (first, first, None);
@@ -143,14 +143,14 @@ impl Attacker {
     }
 
     /// What the host sent tells where its connections stand.
-    fn learn(&mut self, host: &Host, heard: &Heard) {
+    fn learn(&mut self, host: &AttackedHost, heard: &Heard) {
         let header = &heard.header;
         let ends = &host.program.ends;
         let Some(index) = ends.iter().position(|end| end.peer == header.bth.destination) else { return };
         let known = &mut self.known[index];
         let psn = header.bth.psn;
         match header.bth.opcode.operation() {
-            Some(Operation::Acknowledge) => {
+            Some(PacketOperation::Acknowledge) => {
                 if let Some(Aeth { syndrome: Syndrome::Nak(_) | Syndrome::ReceiverNotReady { .. }, .. }) =
                     header.aeth
                 {
@@ -159,18 +159,18 @@ impl Attacker {
                 }
             }
             Some(
-                operation @ (Operation::ReadRequest
-                | Operation::CompareSwap
-                | Operation::FetchAdd
-                | Operation::SendLast
-                | Operation::SendOnly
-                | Operation::WriteLast
-                | Operation::WriteOnly),
+                operation @ (PacketOperation::ReadRequest
+                | PacketOperation::CompareSwap
+                | PacketOperation::FetchAdd
+                | PacketOperation::SendLast
+                | PacketOperation::SendOnly
+                | PacketOperation::WriteLast
+                | PacketOperation::WriteOnly),
             ) => {
                 known.newest = psn;
                 if known.requests.len() < REQUESTS {
                     let length = header.reth.map_or(0, |reth| reth.length);
-                    known.requests.push_back(Request { psn, operation, length, answered: 0 });
+                    known.requests.push_back(PendingRequest { psn, operation, length, answered: 0 });
                 }
             }
             Some(_) | None => {
@@ -182,7 +182,7 @@ impl Attacker {
     }
 
     /// Sends one packet.
-    fn packet(&mut self, input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
+    fn packet(&mut self, input: &mut Unstructured<'_>, host: &mut AttackedHost) -> Result<()> {
         let index = input.choose_index(self.known.len())?;
         let mut source = host.program.ends[index].peer_address;
         if input.int_in_range(0..=15u8)? == 0 {
@@ -214,13 +214,18 @@ impl Attacker {
         Ok(())
     }
 
-    fn header(&self, opcode: Opcode, index: usize, psn: u32) -> Header {
-        Header::new(Bth::new(opcode, self.known[index].number, psn & PSN_MASK))
+    fn header(&self, opcode: Opcode, index: usize, psn: u32) -> PacketHeader {
+        PacketHeader::new(Bth::new(opcode, self.known[index].number, psn & PSN_MASK))
     }
 
     /// A request: mostly the next of a message, or the first of a new one.
-    fn request(&mut self, input: &mut Unstructured<'_>, index: usize, host: &Host) -> Result<Vec<u8>> {
-        use Operation::*;
+    fn request(
+        &mut self,
+        input: &mut Unstructured<'_>,
+        index: usize,
+        host: &AttackedHost,
+    ) -> Result<Vec<u8>> {
+        use PacketOperation::*;
         let mtu = MTU.bytes();
         let known = &self.known[index];
         let kind = known.kind;
@@ -308,7 +313,7 @@ impl Attacker {
 
     /// A response or an acknowledgement, mostly to a request that the host has made.
     fn response(&mut self, input: &mut Unstructured<'_>, index: usize) -> Result<Vec<u8>> {
-        use Operation::*;
+        use PacketOperation::*;
         let mtu = MTU.bytes();
         let known = &mut self.known[index];
         let mut psn = known.newest;
@@ -408,17 +413,17 @@ impl Attacker {
 }
 
 /// Address and key of memory of the host: right, or wrong in one way.
-fn remote(input: &mut Unstructured<'_>, host: &Host) -> Result<(u64, u32)> {
+fn remote(input: &mut Unstructured<'_>, host: &AttackedHost) -> Result<(u64, u32)> {
     let targets = &host.memory.targets;
     // Mostly the one with all rights.
     let target = &targets[input.choose_index(2 * targets.len())?.saturating_sub(targets.len())];
     let mut key = target.key;
     let address = match input.int_in_range(0..=7u8)? {
-        0 => target.iova + Target::LENGTH - input.int_in_range(0..=600)?,
+        0 => target.iova + TestRegion::LENGTH - input.int_in_range(0..=600)?,
         1 => target.iova.wrapping_sub(input.int_in_range(0..=64)?),
         2 => input.arbitrary()?,
         3 => target.address,
-        _ => target.iova + input.int_in_range(0..=Target::LENGTH / 8)? * 8,
+        _ => target.iova + input.int_in_range(0..=TestRegion::LENGTH / 8)? * 8,
     };
     match input.int_in_range(0..=15u8)? {
         0 => key = input.arbitrary()?,
@@ -429,7 +434,7 @@ fn remote(input: &mut Unstructured<'_>, host: &Host) -> Result<(u64, u32)> {
     Ok((address, key))
 }
 
-fn stranger(input: &mut Unstructured<'_>, host: &Host) -> Result<IpAddr> {
+fn stranger(input: &mut Unstructured<'_>, host: &AttackedHost) -> Result<IpAddr> {
     Ok(match input.int_in_range(0..=3u8)? {
         0 => host.own_address,
         1 => host.peer_address,
@@ -439,7 +444,7 @@ fn stranger(input: &mut Unstructured<'_>, host: &Host) -> Result<IpAddr> {
 
 /// Fills in the extended headers that an opcode has.
 fn fill(
-    header: &mut Header,
+    header: &mut PacketHeader,
     extensions: Extensions,
     input: &mut Unstructured<'_>,
     (address, key, length): (u64, u32, u32),
@@ -478,7 +483,7 @@ fn fill(
 }
 
 /// The packet from BTH to padding.
-fn built(header: Header, payload: &[u8]) -> Vec<u8> {
+fn built(header: PacketHeader, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; packet::len(&header, payload.len()) - packet::ICRC_LEN];
     bytes[header.len()..][..payload.len()].copy_from_slice(payload);
     packet::emit_without_icrc(&header, payload.len(), &mut bytes);
@@ -486,8 +491,8 @@ fn built(header: Header, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A BTH, and whatever behind it: for opcodes that have no format.
-fn raw(header: &Header, rest: &[u8]) -> Vec<u8> {
-    let plain = Header::new(Bth { opcode: Opcode(0), ..header.bth });
+fn raw(header: &PacketHeader, rest: &[u8]) -> Vec<u8> {
+    let plain = PacketHeader::new(Bth { opcode: Opcode(0), ..header.bth });
     let mut bytes = built(plain, rest);
     bytes[0] = header.bth.opcode.0;
     bytes
@@ -514,7 +519,7 @@ fn spoil(input: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_nic::{Opcode as Completed, Status};
+    use pagewire_nic::{CompletionOpcode as Completed, Status};
     use pagewire_sim::Plant;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -522,10 +527,10 @@ mod tests {
     #[test]
     fn a_write_outside_a_region_is_found() {
         let found = (0..20).any(|chances| {
-            let mut host = Host::new();
+            let mut host = AttackedHost::new();
             host.plant(Plant::Overrun, chances);
             let mut attacker = Attacker::new(&host);
-            let input = crate::campaign::input(crate::Target::Sequences, 1, 0, &[]);
+            let input = crate::campaign::input(crate::FuzzTarget::Sequences, 1, 0, &[]);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 attacker.interpret(&mut Unstructured::new(&input), &mut host).unwrap();
                 host.memory.check();
@@ -540,10 +545,10 @@ mod tests {
     /// An attacker whose packets are all thrown away at the door finds nothing.
     #[test]
     fn the_attacker_gets_far() {
-        let mut host = Host::new();
+        let mut host = AttackedHost::new();
         let mut attacker = Attacker::new(&host);
         for execution in 0..40 {
-            let input = crate::campaign::input(crate::Target::Sequences, 1, execution, &[]);
+            let input = crate::campaign::input(crate::FuzzTarget::Sequences, 1, execution, &[]);
             attacker.interpret(&mut Unstructured::new(&input), &mut host).unwrap();
         }
         let done = |opcode, status| host.program.completions.get(&(opcode, status)).copied().unwrap_or(0);
@@ -557,11 +562,11 @@ mod tests {
         }
         let answered = |opcode: Opcode| host.answered.get(&opcode).copied().unwrap_or(0);
         for opcode in [
-            Opcode(Operation::Acknowledge as u8),
-            Opcode(Operation::AtomicAcknowledge as u8),
-            Opcode(Operation::ReadResponseOnly as u8),
-            Opcode(Operation::ReadResponseMiddle as u8),
-            Opcode(Operation::WriteMiddle as u8),
+            Opcode(PacketOperation::Acknowledge as u8),
+            Opcode(PacketOperation::AtomicAcknowledge as u8),
+            Opcode(PacketOperation::ReadResponseOnly as u8),
+            Opcode(PacketOperation::ReadResponseMiddle as u8),
+            Opcode(PacketOperation::WriteMiddle as u8),
             Opcode::HELLO,
             Opcode::SELECTIVE_ACK,
         ] {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 /// What is fuzzed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum Target {
+pub enum FuzzTarget {
     /// Any bytes as datagrams, to a whole host: its queue pairs are of every type and in every state.
     Datagrams,
     /// Sequences of packets that are nearly right, to the same host, from its peers and from strangers.
@@ -21,36 +21,36 @@ pub enum Target {
     WireRoundtrip,
 }
 
-impl Target {
+impl FuzzTarget {
     /// All of them.
-    pub const ALL: &[Target] = &[
-        Target::Datagrams,
-        Target::Sequences,
-        Target::Neighbour,
-        Target::TransportReceive,
-        Target::WireParse,
-        Target::WireRoundtrip,
+    pub const ALL: &[FuzzTarget] = &[
+        FuzzTarget::Datagrams,
+        FuzzTarget::Sequences,
+        FuzzTarget::Neighbour,
+        FuzzTarget::TransportReceive,
+        FuzzTarget::WireParse,
+        FuzzTarget::WireRoundtrip,
     ];
 
     /// Its name: that of its folder in `fuzz/corpus`, and of its libFuzzer target.
     pub fn name(self) -> &'static str {
         match self {
-            Target::Datagrams => "datagrams",
-            Target::Sequences => "sequences",
-            Target::Neighbour => "neighbour",
-            Target::TransportReceive => "transport_receive",
-            Target::WireParse => "wire_parse",
-            Target::WireRoundtrip => "wire_roundtrip",
+            FuzzTarget::Datagrams => "datagrams",
+            FuzzTarget::Sequences => "sequences",
+            FuzzTarget::Neighbour => "neighbour",
+            FuzzTarget::TransportReceive => "transport_receive",
+            FuzzTarget::WireParse => "wire_parse",
+            FuzzTarget::WireRoundtrip => "wire_roundtrip",
         }
     }
 
     /// Bytes of an input, at most, where the input is drawn: worlds are worth a long one.
     pub fn length(self) -> usize {
         match self {
-            Target::Datagrams | Target::Sequences => 64 << 10,
-            Target::Neighbour => 8192,
-            Target::TransportReceive => 4096,
-            Target::WireParse | Target::WireRoundtrip => 1024,
+            FuzzTarget::Datagrams | FuzzTarget::Sequences => 64 << 10,
+            FuzzTarget::Neighbour => 8192,
+            FuzzTarget::TransportReceive => 4096,
+            FuzzTarget::WireParse | FuzzTarget::WireRoundtrip => 1024,
         }
     }
 
@@ -60,15 +60,15 @@ impl Target {
     /// Where a promise is broken.
     pub fn run(self, input: &[u8]) -> u64 {
         match self {
-            Target::Datagrams => datagrams::run(input),
-            Target::Sequences => sequences::run(input),
-            Target::Neighbour => neighbour::run(input),
-            Target::TransportReceive => transport_receive::run(input),
-            Target::WireParse => {
+            FuzzTarget::Datagrams => datagrams::run(input),
+            FuzzTarget::Sequences => sequences::run(input),
+            FuzzTarget::Neighbour => neighbour::run(input),
+            FuzzTarget::TransportReceive => transport_receive::run(input),
+            FuzzTarget::WireParse => {
                 wire_parse::run(input);
                 0
             }
-            Target::WireRoundtrip => {
+            FuzzTarget::WireRoundtrip => {
                 wire_roundtrip::run(input);
                 0
             }

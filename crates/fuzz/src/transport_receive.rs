@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use pagewire_transport::*;
-use pagewire_wire::{Header, Opcode, VendorPacket};
+use pagewire_wire::{Opcode, PacketHeader, VendorPacket};
 
 const PSN: u32 = 0xff_fff8;
 
@@ -61,7 +61,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                 let length = input.int_in_range(0..=300)?;
                 let packet = input.bytes(length.min(input.len()))?;
                 *packets += 1;
-                let Ok((mut header, at)) = Header::parse(packet) else { continue };
+                let Ok((mut header, at)) = PacketHeader::parse(packet) else { continue };
                 // Near the PSNs that matter, most of the time.
                 if input.ratio(7, 8)? {
                     header.bth.psn = PSN.wrapping_add_signed(input.int_in_range(-4..=12)?) & 0xff_ffff;
@@ -89,15 +89,15 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                 let remote = RemoteAddress { address: input.arbitrary()?, key: input.arbitrary()? };
                 let immediate = input.arbitrary()?;
                 let operation = match input.arbitrary::<u8>()? % 5 {
-                    0 => Operation::Send { immediate, invalidate: None },
-                    1 => Operation::Write { remote, immediate },
-                    2 => Operation::Read { remote },
-                    3 => Operation::Atomic { remote, atomic: Atomic::FetchAdd { add: 1 } },
-                    _ => Operation::Local,
+                    0 => WorkOperation::Send { immediate, invalidate: None },
+                    1 => WorkOperation::Write { remote, immediate },
+                    2 => WorkOperation::Read { remote },
+                    3 => WorkOperation::Atomic { remote, atomic: AtomicRequest::FetchAdd { add: 1 } },
+                    _ => WorkOperation::Local,
                 };
                 let length = input.arbitrary::<u32>()? >> (input.arbitrary::<u8>()? % 32).max(1);
                 let (fence, solicited, linked) = (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
-                let work = Work { id: WorkId(posted), operation, length, fence, solicited, linked };
+                let work = WorkRequest { id: WorkId(posted), operation, length, fence, solicited, linked };
                 posted += 1;
                 rc.post(work);
                 uc.post(work);
@@ -172,15 +172,15 @@ impl Model {
 }
 
 impl PacketSink for Model {
-    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> Outcome<u32> {
         assert_eq!(header.bth.opcode.extensions(), Some(header.extensions()));
-        if let Source::Work { length, .. } | Source::Remote { length, .. } = source {
+        if let PayloadSource::Work { length, .. } | PayloadSource::Remote { length, .. } = source {
             assert!(0 < length && length <= 256);
         }
         self.sent += count;
         self.answer(count)
     }
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32> {
+    fn transmit_control(&mut self, header: &PacketHeader, body: &VendorPacket) -> Outcome<u32> {
         assert_eq!(header.bth.opcode, body.opcode());
         self.sent += 1;
         self.answer(1)
@@ -198,7 +198,7 @@ impl MemoryAccess for Model {
     fn write_remote(&mut self, _remote: RemoteAddress, payload: Payload<'_>, _rest: u32) -> Outcome<u32> {
         self.some_of(payload)
     }
-    fn atomic_remote(&mut self, remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {
+    fn atomic_remote(&mut self, remote: RemoteAddress, _atomic: AtomicRequest) -> Outcome<u64> {
         assert_eq!(remote.address % 8, 0);
         self.answer(1)
     }
@@ -218,7 +218,7 @@ impl MemoryAccess for Model {
     fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
         self.answer(())
     }
-    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
+    fn initiator_copy(&mut self, _work: &WorkRequest) -> InitiatorCopy {
         InitiatorCopy::Unavailable
     }
 }
@@ -253,5 +253,5 @@ impl WorkQueues for Model {
         assert!(!self.dead && work.0 >= self.next && status != Status::Success);
         self.next = work.0 + 1;
     }
-    fn event(&mut self, _event: Event) {}
+    fn event(&mut self, _event: QpEvent) {}
 }

@@ -5,11 +5,11 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use pagewire_wire::datagram::{Datagram, parse_ipv4};
 use pagewire_wire::etherparse::{Ipv6Header, UdpHeader};
-use pagewire_wire::{Echo, Header, Icrc, Opcode, Packet, VendorPacket, bth, cnp, grh, packet};
+use pagewire_wire::{Echo, Icrc, Opcode, Packet, PacketHeader, VendorPacket, bth, cnp, grh, packet};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    if let Ok((header, len)) = Header::parse(bytes) {
+    if let Ok((header, len)) = PacketHeader::parse(bytes) {
         assert_eq!(header.len(), len);
         // Nobody knows what stands behind the BTH of a reserved opcode.
         assert_eq!(header.bth.opcode.header_len().unwrap_or(bth::LEN), len);

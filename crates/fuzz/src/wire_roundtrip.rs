@@ -5,9 +5,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arbitrary::{Result, Unstructured};
-use pagewire_wire::datagram::{Datagram, Network};
+use pagewire_wire::datagram::{Datagram, NetworkHeader};
 use pagewire_wire::etherparse::{Ipv6FlowLabel, UdpHeader};
-use pagewire_wire::{Aeth, AtomicEth, Bth, Deth, Extensions, Header, Opcode, Reth, Syndrome, packet};
+use pagewire_wire::{Aeth, AtomicEth, Bth, Deth, Extensions, Opcode, PacketHeader, Reth, Syndrome, packet};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
@@ -19,7 +19,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-fn roundtrip(header: &Header, network: &Network, flip: u32, payload: &[u8]) {
+fn roundtrip(header: &PacketHeader, network: &NetworkHeader, flip: u32, payload: &[u8]) {
     let payload = &payload[..payload.len().min(9000)];
     let at = network.header_len() + UdpHeader::LEN;
     let mut bytes = vec![0xa5; at + packet::len(header, payload.len())];
@@ -35,9 +35,9 @@ fn roundtrip(header: &Header, network: &Network, flip: u32, payload: &[u8]) {
 
     let parsed = Datagram::parse(&bytes).and_then(|datagram| datagram.packet()).expect("it is intact");
     let pad = packet::pad_for(payload.len()) as u8;
-    assert_eq!(parsed.header, Header { bth: Bth { pad, ..header.bth }, ..*header });
+    assert_eq!(parsed.header, PacketHeader { bth: Bth { pad, ..header.bth }, ..*header });
     assert_eq!(parsed.payload, payload);
-    let four = matches!(network, Network::Ipv4(_));
+    let four = matches!(network, NetworkHeader::Ipv4(_));
     assert_eq!(icrc.recover_identification(&bytes[at..]), Some(if four { identification } else { 0 }));
 
     let flip = flip as usize % (8 * len);
@@ -53,13 +53,13 @@ fn u24(input: &mut Unstructured<'_>) -> Result<u32> {
     input.int_in_range(0..=(1 << 24) - 1)
 }
 
-fn header(input: &mut Unstructured<'_>) -> Result<Option<Header>> {
+fn header(input: &mut Unstructured<'_>) -> Result<Option<PacketHeader>> {
     let opcode = Opcode(input.arbitrary()?);
     let Some(extensions) = opcode.extensions() else {
         return Ok(None);
     };
     let [solicited, migration, fecn, becn, acknowledge] = input.arbitrary()?;
-    let mut header = Header::new(Bth {
+    let mut header = PacketHeader::new(Bth {
         opcode,
         solicited,
         migration,
@@ -105,7 +105,7 @@ fn header(input: &mut Unstructured<'_>) -> Result<Option<Header>> {
     Ok(Some(header))
 }
 
-fn network(input: &mut Unstructured<'_>) -> Result<Network> {
+fn network(input: &mut Unstructured<'_>) -> Result<NetworkHeader> {
     let four = input.arbitrary()?;
     let traffic_class = input.arbitrary()?;
     let identification = if four { input.arbitrary()? } else { 0 };
@@ -119,11 +119,11 @@ fn network(input: &mut Unstructured<'_>) -> Result<Network> {
             Ipv6Addr::from_bits(input.arbitrary()?).into()
         })
     };
-    let network = Network::between(address()?, address()?, traffic_class, hop_limit);
+    let network = NetworkHeader::between(address()?, address()?, traffic_class, hop_limit);
     let mut network = network.expect("of one family");
     match &mut network {
-        Network::Ipv4(ip) => (ip.identification, ip.dont_fragment) = (identification, dont_fragment),
-        Network::Ipv6(ip) => ip.flow_label = flow_label.try_into().expect("20 bits"),
+        NetworkHeader::Ipv4(ip) => (ip.identification, ip.dont_fragment) = (identification, dont_fragment),
+        NetworkHeader::Ipv6(ip) => ip.flow_label = flow_label.try_into().expect("20 bits"),
     }
     Ok(network)
 }

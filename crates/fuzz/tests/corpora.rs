@@ -2,7 +2,7 @@
 //!
 //! The time of each part is bounded by its number of packets or executions, not by a clock.
 
-use pagewire_fuzz::Target;
+use pagewire_fuzz::FuzzTarget;
 use pagewire_fuzz::campaign::{self, Campaign};
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ fn seed() -> u64 {
 
 #[test]
 fn inputs_that_are_kept_break_nothing() {
-    for target in Target::ALL {
+    for target in FuzzTarget::ALL {
         let corpus = campaign::corpus(&corpus_folder(), *target).unwrap();
         assert!(!corpus.is_empty(), "{target:?} has no corpus");
         for (name, input) in corpus {
@@ -33,7 +33,7 @@ fn inputs_that_are_kept_break_nothing() {
 }
 
 /// Draws inputs of a target until it was handed so many packets, or ran so often.
-fn draw(target: Target, packets: Option<u64>, executions: Option<u64>) {
+fn draw(target: FuzzTarget, packets: Option<u64>, executions: Option<u64>) {
     let corpus = campaign::corpus(&corpus_folder(), target).unwrap();
     let targets = vec![(target, corpus)];
     let jobs = std::thread::available_parallelism().unwrap().get();
@@ -47,33 +47,33 @@ fn draw(target: Target, packets: Option<u64>, executions: Option<u64>) {
 
 #[test]
 fn datagrams_of_any_content_do_no_harm() {
-    draw(Target::Datagrams, Some(3_000_000), None);
+    draw(FuzzTarget::Datagrams, Some(3_000_000), None);
 }
 
 #[test]
 fn packets_that_are_nearly_right_do_no_harm() {
-    draw(Target::Sequences, Some(3_000_000), None);
+    draw(FuzzTarget::Sequences, Some(3_000_000), None);
 }
 
 #[test]
 fn hostile_and_dead_neighbours_do_no_harm() {
-    draw(Target::Neighbour, None, Some(400));
+    draw(FuzzTarget::Neighbour, None, Some(400));
 }
 
 #[test]
 fn connections_take_any_packets_requests_and_times() {
-    draw(Target::TransportReceive, Some(3_000_000), None);
+    draw(FuzzTarget::TransportReceive, Some(3_000_000), None);
 }
 
 #[test]
 fn parsers_take_any_bytes() {
-    draw(Target::WireParse, None, Some(500_000));
-    draw(Target::WireRoundtrip, None, Some(500_000));
+    draw(FuzzTarget::WireParse, None, Some(500_000));
+    draw(FuzzTarget::WireRoundtrip, None, Some(500_000));
 }
 
 #[test]
 fn the_same_execution_draws_the_same_input() {
-    let draw = |execution| campaign::input(Target::Sequences, 7, execution, &[]);
+    let draw = |execution| campaign::input(FuzzTarget::Sequences, 7, execution, &[]);
     assert_eq!(draw(3), draw(3));
     assert_ne!(draw(3), draw(4));
 }

@@ -1,7 +1,7 @@
 //! The targets by name are those that libFuzzer drives: `fuzz/`, a workspace of its own, is not compiled with the others.
 
 use clap::ValueEnum;
-use pagewire_fuzz::Target;
+use pagewire_fuzz::FuzzTarget;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ fn folder() -> PathBuf {
 }
 
 fn names() -> BTreeSet<String> {
-    Target::ALL.iter().map(|target| target.name().to_owned()).collect()
+    FuzzTarget::ALL.iter().map(|target| target.name().to_owned()).collect()
 }
 
 #[test]
 fn none_is_missing() {
-    assert_eq!(Target::ALL, Target::value_variants());
+    assert_eq!(FuzzTarget::ALL, FuzzTarget::value_variants());
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn each_has_a_file_and_each_file_is_of_one() {
         files.insert(file.file_stem().unwrap().to_str().unwrap().to_owned());
     }
     assert_eq!(files, names());
-    for target in Target::ALL {
+    for target in FuzzTarget::ALL {
         let file = format!("fuzz_targets/{}.rs", target.name());
         let source = fs::read_to_string(folder().join(&file)).unwrap();
         assert!(source.contains(&format!("Target::{target:?}.run(")), "{file} runs another target");

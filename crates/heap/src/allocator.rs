@@ -87,11 +87,11 @@ unsafe fn resize(
         return allocate(heap, new, zeroed);
     }
     if new.size() == 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises, as for `Allocator::shrink`, that the object is this heap's, of layout `old`.
         unsafe { heap.deallocate(object, old) };
         return Ok(dangling(new));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises, as for `Allocator::grow`, that the object is this heap's, of layout `old`.
     let moved = unsafe { heap.reallocate(object, old, new, zeroed) }.map_err(|_| AllocError)?;
     Ok(NonNull::slice_from_raw_parts(moved, new.size()))
 }
@@ -105,7 +105,7 @@ macro_rules! resizing {
             old: Layout,
             new: Layout,
         ) -> std::result::Result<NonNull<[u8]>, AllocError> {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises what `Allocator` asks of this method: the object is this heap's, of layout `old`.
             unsafe { resize(self, object, old, new, $zeroed) }
         })*
     };
@@ -128,7 +128,7 @@ macro_rules! allocator {
 
             #[inline]
             unsafe fn deallocate(&self, object: NonNull<u8>, layout: Layout) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises what `Allocator::deallocate` asks: the object is this heap's, of this layout.
                 unsafe { deallocate(self, object, layout) }
             }
 

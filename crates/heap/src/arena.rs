@@ -8,7 +8,7 @@ use crate::limits::{ARENA_SHARE, ARENAS, CHUNK, MOST_ARENA, UNIT};
 use crate::mimalloc::{manage_memory, mi_heap_new_in_arena, mi_heap_t};
 use crate::operation;
 use crate::range::map_private;
-use crate::space::Space;
+use crate::space::HeapSpace;
 use libc::c_void;
 use pagewire_memory::BlockedSignals;
 use parking_lot::Mutex;
@@ -23,15 +23,15 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 pub struct Arenas {
     /// As `Gate::current`, for when the gate is opened again.
     latest: AtomicPtr<mi_heap_t>,
-    all: Mutex<Vec<&'static Arena>>,
+    all: Mutex<Vec<&'static HeapArena>>,
     /// Held while an arena is made.
     making: Mutex<()>,
 }
 
 /// One arena. mimalloc never gives it back.
 #[derive(Debug)]
-pub struct Arena {
-    space: &'static Space,
+pub struct HeapArena {
+    space: &'static HeapSpace,
     /// Offset in the range, and bytes.
     offset: usize,
     length: usize,
@@ -56,20 +56,20 @@ impl Arenas {
     }
 
     /// Lets small objects come from another arena.
-    pub fn set_current(&self, space: &Space, heap: *mut mi_heap_t) {
+    pub fn set_current(&self, space: &HeapSpace, heap: *mut mi_heap_t) {
         self.latest.store(heap, Ordering::Release);
         space.gate.current.store(heap, Ordering::Release);
     }
 
     /// A list of all arenas.
-    pub fn list(&self) -> Vec<&'static Arena> {
+    pub fn list(&self) -> Vec<&'static HeapArena> {
         // A signal handler of this thread that forks must not find the lock held.
         let _signals = BlockedSignals::begin();
         self.all.lock().clone()
     }
 
     /// Makes one more arena and lets small objects come from it, unless another thread did since `seen` was the current one.
-    pub fn make(&self, space: &'static Space, seen: *mut mi_heap_t) -> Result<*mut mi_heap_t> {
+    pub fn make(&self, space: &'static HeapSpace, seen: *mut mi_heap_t) -> Result<*mut mi_heap_t> {
         let _making = self.making.lock();
         if self.latest() != seen {
             return Ok(self.latest());
@@ -78,7 +78,7 @@ impl Arenas {
             (count < ARENAS).then_some(count + 1)
         });
         taken.map_err(|_| HeapError::Arenas)?;
-        let arena = Arena::new(space).inspect_err(|_| {
+        let arena = HeapArena::new(space).inspect_err(|_| {
             COUNT.fetch_sub(1, Ordering::Relaxed);
         })?;
         {
@@ -90,15 +90,15 @@ impl Arenas {
     }
 }
 
-impl Arena {
-    fn new(space: &'static Space) -> Result<&'static Self> {
+impl HeapArena {
+    fn new(space: &'static HeapSpace) -> Result<&'static Self> {
         let wanted = (space.range.length / ARENA_SHARE / CHUNK * CHUNK).clamp(CHUNK, MOST_ARENA);
         let (offset, length) = match space.allocate_chunks(wanted) {
             Ok(offset) => (offset, wanted),
             Err(HeapError::Exhausted { .. }) => (space.allocate_chunks(CHUNK)?, CHUNK),
             Err(error) => return Err(error),
         };
-        let arena: &'static Arena = Box::leak(Box::new(Arena {
+        let arena: &'static HeapArena = Box::leak(Box::new(HeapArena {
             space,
             offset,
             length,
@@ -190,8 +190,8 @@ unsafe extern "C" fn commit(
     _is_zero: *mut bool,
     arena: *mut c_void,
 ) -> bool {
-    // SAFETY: `Arena::new` gave mimalloc a pointer to an arena that lives for ever.
-    let arena = unsafe { &*arena.cast::<Arena>() };
+    // SAFETY: `HeapArena::new` gave mimalloc a pointer to an arena that lives for ever.
+    let arena = unsafe { &*arena.cast::<HeapArena>() };
     // mimalloc gives memory back when a thread ends, and the process, too: what the lists of the space need then must not come from here.
     let _operation = operation::enter();
     let start = start as usize;

@@ -21,7 +21,7 @@ use crate::mimalloc::{self, _mi_heap_default_key, _mi_heap_theap_get_peek};
 use crate::operation;
 use crate::presence::{self, COPY_FAILED, GONE, PRIVATE, SHARED, UNUSED};
 use crate::range::{map_anywhere, map_private, unmap};
-use crate::space::Space;
+use crate::space::HeapSpace;
 use pagewire_memory::BlockedSignals;
 use pagewire_memory::guard::{ForkWindow, place_by};
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// Every reservation of this process and its parents.
-static SPACES: [AtomicPtr<Space>; RESERVATIONS] = [const { AtomicPtr::new(null_mut()) }; RESERVATIONS];
+static SPACES: [AtomicPtr<HeapSpace>; RESERVATIONS] = [const { AtomicPtr::new(null_mut()) }; RESERVATIONS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
 static PENDING_FORK: PendingFork =
     PendingFork(UnsafeCell::new(Fork { copies: Vec::new(), is_placed: false, window: None }));
@@ -55,8 +55,8 @@ struct Fork {
 
 /// What a child shall have of one reservation.
 struct Copied {
-    space: &'static Space,
-    content: Content,
+    space: &'static HeapSpace,
+    content: ForkCopy,
     /// Why it is not the whole heap, although the parent had asked for it; or why the child could not move it.
     error: Option<io::Error>,
 }
@@ -65,16 +65,16 @@ impl Copied {
     /// Whether the child has memory at an address by this copy, once it is moved.
     fn has(&self, address: usize) -> bool {
         match &self.content {
-            Content::Whole { .. } => self.error.is_none() && self.space.contains(address),
-            Content::ThreadUnits(units) => {
+            ForkCopy::Whole { .. } => self.error.is_none() && self.space.contains(address),
+            ForkCopy::ThreadUnits(units) => {
                 units.iter().any(|unit| (unit.0..unit.0 + UNIT).contains(&address))
             }
-            Content::Inherited(_) => false,
+            ForkCopy::Inherited(_) => false,
         }
     }
 }
 
-enum Content {
+enum ForkCopy {
     /// A copy of the range up to an offset, in private pages at an address.
     Whole { copy: usize, used: usize, parts: Vec<Range<usize>> },
     /// Units of mimalloc for the forking thread: {address, copy}.
@@ -84,7 +84,7 @@ enum Content {
 }
 
 /// Has fork(2) look after a reservation from now on.
-pub fn watch(space: &'static Space) -> Result<()> {
+pub fn watch(space: &'static HeapSpace) -> Result<()> {
     install()?;
     for place in &SPACES {
         let new = std::ptr::from_ref(space).cast_mut();
@@ -130,7 +130,7 @@ unsafe extern "C" fn before() {
             SHARED | UNUSED => fork.copies.push(copy(space, is_stopped)),
             GONE => (),
             presence => {
-                fork.copies.push(Copied { space, content: Content::Inherited(presence), error: None })
+                fork.copies.push(Copied { space, content: ForkCopy::Inherited(presence), error: None })
             }
         }
     }
@@ -146,9 +146,9 @@ unsafe extern "C" fn in_parent() {
     let fork = unsafe { &mut *PENDING_FORK.0.get() };
     for copied in fork.copies.drain(..) {
         match copied.content {
-            Content::Whole { copy, .. } => unmap(copy, copied.space.range.length),
-            Content::ThreadUnits(units) => units.iter().for_each(|unit| unmap(unit.1, UNIT)),
-            Content::Inherited(_) => (),
+            ForkCopy::Whole { copy, .. } => unmap(copy, copied.space.range.length),
+            ForkCopy::ThreadUnits(units) => units.iter().for_each(|unit| unmap(unit.1, UNIT)),
+            ForkCopy::Inherited(_) => (),
         }
     }
     let window = fork.window.take();
@@ -168,7 +168,7 @@ unsafe extern "C" fn in_child() {
             // SAFETY: the child's own number of the memory file, which nobody uses: `Heap::file` refuses in a child.
             unsafe { libc::close(file) };
         }
-        let is_inherited = matches!(copied.content, Content::Inherited(_));
+        let is_inherited = matches!(copied.content, ForkCopy::Inherited(_));
         is_lost |= !is_inherited && copied.space.gate.presence.load(Ordering::Relaxed) != PRIVATE;
     }
     if is_lost {
@@ -231,18 +231,18 @@ pub unsafe fn around_fork(fork: impl FnOnce() -> libc::pid_t) -> libc::pid_t {
 }
 
 /// All reservations of this process and its parents.
-pub fn spaces() -> impl Iterator<Item = &'static Space> {
+pub fn spaces() -> impl Iterator<Item = &'static HeapSpace> {
     // SAFETY: the pointers come from `watch` and live for ever.
     SPACES.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
 }
 
 /// Copies what a child shall have.
-fn copy(space: &'static Space, is_stopped: bool) -> Copied {
+fn copy(space: &'static HeapSpace, is_stopped: bool) -> Copied {
     let mut error = None;
     if !is_stopped {
         // An operation may hold the locks that are needed to look.
         let late = io::Error::from_raw_os_error(libc::ETIMEDOUT);
-        return Copied { space, content: Content::ThreadUnits(Vec::new()), error: Some(late) };
+        return Copied { space, content: ForkCopy::ThreadUnits(Vec::new()), error: Some(late) };
     }
     // A reservation without a heap has no objects, but pages of mimalloc.
     if space.fork_copies.load(Ordering::Relaxed) && space.gate.presence.load(Ordering::Relaxed) == SHARED {
@@ -267,11 +267,11 @@ fn copy(space: &'static Space, is_stopped: bool) -> Copied {
             }
         }
     }
-    Copied { space, content: Content::ThreadUnits(units), error }
+    Copied { space, content: ForkCopy::ThreadUnits(units), error }
 }
 
 /// Copies all pages that the memory file has.
-fn copy_whole(space: &Space) -> io::Result<Content> {
+fn copy_whole(space: &HeapSpace) -> io::Result<ForkCopy> {
     let range = space.range;
     let copy = map_anywhere(range.length, libc::PROT_READ | libc::PROT_WRITE)?;
     let mut used = 0;
@@ -288,7 +288,7 @@ fn copy_whole(space: &Space) -> io::Result<Content> {
         }
     });
     match done {
-        Ok(()) => Ok(Content::Whole { copy, used, parts: space.parts_of_file() }),
+        Ok(()) => Ok(ForkCopy::Whole { copy, used, parts: space.parts_of_file() }),
         Err(error) => {
             unmap(copy, range.length);
             Err(error)
@@ -297,7 +297,7 @@ fn copy_whole(space: &Space) -> io::Result<Content> {
 }
 
 /// Shows the parts of the memory file that have pages, as offsets.
-fn for_each_data(space: &Space, mut part: impl FnMut(Range<usize>)) -> io::Result<()> {
+fn for_each_data(space: &HeapSpace, mut part: impl FnMut(Range<usize>)) -> io::Result<()> {
     // SAFETY: the file stays open as long as the heap is shared; operations are stopped.
     let file = unsafe { BorrowedFd::borrow_raw(space.file.load(Ordering::Relaxed)) };
     let mut offset = 0;
@@ -315,14 +315,14 @@ fn for_each_data(space: &Space, mut part: impl FnMut(Range<usize>)) -> io::Resul
 /// In the child: moves copies to their addresses. The presence that follows.
 fn put_in_place(copied: &Copied) -> io::Result<u32> {
     match &copied.content {
-        Content::Inherited(presence) => Ok(*presence),
-        Content::ThreadUnits(units) => {
+        ForkCopy::Inherited(presence) => Ok(*presence),
+        ForkCopy::ThreadUnits(units) => {
             for &(unit, copy) in units {
                 move_pages(copy, unit, UNIT)?;
             }
             Ok(GONE)
         }
-        Content::Whole { copy, used, parts } => {
+        ForkCopy::Whole { copy, used, parts } => {
             let base = copied.space.range.base;
             for part in parts {
                 let (start, end) = (part.start - base, part.end - base);

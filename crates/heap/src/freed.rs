@@ -4,7 +4,7 @@ use crate::limits::FREED_RANGES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A freed range: {offset, length} in bytes.
-pub type Piece = (usize, usize);
+pub type FreedRange = (usize, usize);
 
 /// Freed ranges that may hold old bytes. They never overlap.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl FreedRanges {
     }
 
     /// Forgets `length` bytes at `offset`, because somebody owns them again, and shows each part that was noted.
-    pub fn take(&mut self, offset: usize, length: usize, mut part: impl FnMut(Piece)) {
+    pub fn take(&mut self, offset: usize, length: usize, mut part: impl FnMut(FreedRange)) {
         let end = offset + length;
         let before =
             self.by_offset.range(..offset).next_back().filter(|(_, range)| range.0 > offset).map(|r| *r.0);
@@ -57,7 +57,7 @@ impl FreedRanges {
     }
 
     /// Takes the oldest range out, at most `most` bytes of it, if it was freed at `until` or before.
-    pub fn take_oldest(&mut self, until: u64, most: usize) -> Option<Piece> {
+    pub fn take_oldest(&mut self, until: u64, most: usize) -> Option<FreedRange> {
         let &(time, start) = self.by_age.first().filter(|oldest| oldest.0 <= until)?;
         let (end, _) = self.remove(start);
         let length = most.min(end - start);

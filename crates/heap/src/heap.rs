@@ -4,11 +4,11 @@ use crate::error::{HeapError, Result};
 use crate::export::{ExportOwner, Exports};
 use crate::limits::{HEAPS, MOST_ALIGNMENT};
 use crate::mimalloc::{mi_free, mi_usable_size};
-use crate::operation::{self, Operation};
+use crate::operation::{self, HeapOperation};
 use crate::options::HeapOptions;
 use crate::presence::{self, Gate};
 use crate::range::Backing;
-use crate::space::Space;
+use crate::space::HeapSpace;
 use crate::{pool, small};
 use std::alloc::Layout;
 use std::ops::Range;
@@ -44,7 +44,7 @@ const _: () = assert!(HEAPS <= u32::BITS as usize);
 /// ```
 #[derive(Debug)]
 pub struct Heap {
-    pub(crate) space: &'static Space,
+    pub(crate) space: &'static HeapSpace,
     /// That of the space, for the fast paths.
     gate: &'static Gate,
     pub(crate) number: usize,
@@ -167,7 +167,7 @@ impl Heap {
             self.revoke(object, layout.size(), 0);
         }
         let operation = operation::enter();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that this heap allocated the object, and that nobody uses it any more.
         if unsafe { self.free_inside(object) } {
             operation.count(self.number, -(layout.size() as i64));
         }
@@ -217,7 +217,7 @@ impl Heap {
             self.revoke(object, old.size(), new.size());
         }
         let operation = operation::enter();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that this heap allocated the object with `old`, and that nobody uses it meanwhile.
         if unsafe { self.resize_in_place(object, old, new, zeroed)? } {
             operation.count(self.number, new.size() as i64 - old.size() as i64);
             return Ok(object);
@@ -285,7 +285,7 @@ impl Heap {
     /// The object was allocated by this heap and not freed, and this process has the heap's memory.
     pub unsafe fn usable_size(&self, object: NonNull<u8>) -> usize {
         let _operation = operation::enter();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that this heap allocated the object, that it is not freed, and that its memory is here.
         unsafe { self.usable_inside(object) }
     }
 
@@ -349,7 +349,7 @@ impl Heap {
 
     /// An operation and the number of this heap in it.
     #[inline]
-    pub(crate) fn enter(&self) -> Operation {
+    pub(crate) fn enter(&self) -> HeapOperation {
         operation::enter()
     }
 }

@@ -97,7 +97,7 @@ unsafe extern "C" fn return_slot(slot: *mut libc::c_void) {
 
 /// An operation under way.
 #[derive(Debug)]
-pub struct Operation {
+pub struct HeapOperation {
     slot: *const Slot,
     /// Operations that the thread was inside already. Kept here, so that the slot is written to and not read again.
     outer: u32,
@@ -105,7 +105,7 @@ pub struct Operation {
 
 /// Begins an operation of this thread. While another thread forks, it waits.
 #[inline(always)]
-pub fn enter() -> Operation {
+pub fn enter() -> HeapOperation {
     let slot = CURRENT.get();
     // SAFETY: slots are leaked, so they live for ever.
     let depth = unsafe { &(*slot).depth };
@@ -118,13 +118,13 @@ pub fn enter() -> Operation {
     if MODE.load(Ordering::Relaxed) != GO {
         wait_for_fork(depth);
     }
-    Operation { slot, outer: 0 }
+    HeapOperation { slot, outer: 0 }
 }
 
 /// The thread has no slot yet, or is inside an operation already.
 #[cold]
 #[inline(never)]
-fn enter_slowly() -> Operation {
+fn enter_slowly() -> HeapOperation {
     if std::ptr::eq(CURRENT.get(), &NONE) {
         find_slot();
         return enter();
@@ -134,10 +134,10 @@ fn enter_slowly() -> Operation {
     let depth = unsafe { &(*slot).depth };
     let outer = depth.load(Ordering::Relaxed);
     depth.store(outer + 1, Ordering::Relaxed);
-    Operation { slot, outer }
+    HeapOperation { slot, outer }
 }
 
-impl Operation {
+impl HeapOperation {
     #[inline(always)]
     fn slot(&self) -> &Slot {
         // SAFETY: slots are leaked, so they live for ever.
@@ -154,7 +154,7 @@ impl Operation {
     }
 }
 
-impl Drop for Operation {
+impl Drop for HeapOperation {
     #[inline(always)]
     fn drop(&mut self) {
         self.slot().depth.store(self.outer, Ordering::Release);
@@ -273,5 +273,5 @@ pub fn resume(is_child: bool) {
     // The end of the operation that `stop` began.
     // SAFETY: slots live for ever.
     let outer = unsafe { &*own }.depth.load(Ordering::Relaxed) - 1;
-    drop(Operation { slot: own, outer });
+    drop(HeapOperation { slot: own, outer });
 }

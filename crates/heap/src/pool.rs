@@ -12,15 +12,15 @@ use crate::presence::{GONE, SHARED, UNUSED};
 use crate::purger;
 use crate::range::Backing;
 use crate::small;
-use crate::space::{self, Space};
+use crate::space::{self, HeapSpace};
 use parking_lot::Mutex;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering;
 
-static UNUSED_SPACES: Mutex<Vec<&'static Space>> = Mutex::new(Vec::new());
+static UNUSED_SPACES: Mutex<Vec<&'static HeapSpace>> = Mutex::new(Vec::new());
 
 /// A reservation for a heap that begins, mapped and ready.
-pub fn take(options: &HeapOptions) -> Result<&'static Space> {
+pub fn take(options: &HeapOptions) -> Result<&'static HeapSpace> {
     let _operation = operation::enter();
     let space = find(options.range)?;
     match begin(space, options) {
@@ -33,7 +33,7 @@ pub fn take(options: &HeapOptions) -> Result<&'static Space> {
     }
 }
 
-fn find(length: usize) -> Result<&'static Space> {
+fn find(length: usize) -> Result<&'static HeapSpace> {
     let mut unused = UNUSED_SPACES.lock();
     // Those of a parent are gone.
     unused.retain(|space| space.gate.presence.load(Ordering::Acquire) == UNUSED);
@@ -42,12 +42,12 @@ fn find(length: usize) -> Result<&'static Space> {
     }
     drop(unused);
     space::set_purger(purger::start);
-    let space: &'static Space = Box::leak(Box::new(Space::new(length)?));
+    let space: &'static HeapSpace = Box::leak(Box::new(HeapSpace::new(length)?));
     fork::watch(space)?;
     Ok(space)
 }
 
-fn begin(space: &'static Space, options: &HeapOptions) -> Result<()> {
+fn begin(space: &'static HeapSpace, options: &HeapOptions) -> Result<()> {
     if space.file.load(Ordering::Acquire) < 0 {
         let file = space.range.make_file()?;
         let whole = space.range.base..space.range.base + space.range.length;
@@ -64,7 +64,7 @@ fn begin(space: &'static Space, options: &HeapOptions) -> Result<()> {
 ///
 /// # Safety
 /// Nobody uses objects of the heap, now or later.
-pub unsafe fn give(space: &'static Space) {
+pub unsafe fn give(space: &'static HeapSpace) {
     let _operation = operation::enter();
     let Ok(backing) = space.backing() else { return };
     small::collect(space);

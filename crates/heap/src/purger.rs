@@ -5,7 +5,7 @@
 //! much has no such thread.
 
 use crate::limits::{LEAST_PURGE_PAUSE, MOST_PURGE_PAUSE, PURGER_STACK};
-use crate::space::Space;
+use crate::space::HeapSpace;
 use crate::{fork, operation, small};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -59,7 +59,7 @@ fn look() -> Option<Duration> {
         // A fork need not wait for more than a piece.
         while inside(|| space.purge_piece()) {}
     }
-    let delay = over().into_iter().map(Space::purge_delay).min()?;
+    let delay = over().into_iter().map(HeapSpace::purge_delay).min()?;
     Some(delay.clamp(LEAST_PURGE_PAUSE, MOST_PURGE_PAUSE))
 }
 

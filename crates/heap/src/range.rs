@@ -80,7 +80,7 @@ impl Range {
 /// # Safety
 /// The pages belong to the caller, and nobody uses what is mapped there.
 pub unsafe fn map_private(start: usize, length: usize) -> std::io::Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the pages are its own, and that nobody uses what is mapped there.
     let mapped = unsafe {
         libc::mmap(
             start as *mut _,

@@ -111,20 +111,20 @@ mod tests {
     const BASE: usize = 0x7000_0001_0000;
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum RunStep {
         Allocate { length: usize, alignment: usize },
         AllocateAt { offset: usize, length: usize },
         Free { which: usize },
         FreeTail { which: usize, keep: usize },
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = RunStep> {
         let length = 1usize..LENGTH / 8;
         prop_oneof![
-            4 => (length.clone(), 0u32..18).prop_map(|(length, shift)| Step::Allocate { length, alignment: 1 << shift }),
-            1 => (0..LENGTH, length).prop_map(|(offset, length)| Step::AllocateAt { offset, length }),
-            3 => any::<usize>().prop_map(|which| Step::Free { which }),
-            1 => (any::<usize>(), any::<usize>()).prop_map(|(which, keep)| Step::FreeTail { which, keep }),
+            4 => (length.clone(), 0u32..18).prop_map(|(length, shift)| RunStep::Allocate { length, alignment: 1 << shift }),
+            1 => (0..LENGTH, length).prop_map(|(offset, length)| RunStep::AllocateAt { offset, length }),
+            3 => any::<usize>().prop_map(|which| RunStep::Free { which }),
+            1 => (any::<usize>(), any::<usize>()).prop_map(|(which, keep)| RunStep::FreeTail { which, keep }),
         ]
     }
 
@@ -155,7 +155,7 @@ mod tests {
             let mut owned = BTreeMap::new();
             for step in steps {
                 match step {
-                    Step::Allocate { length, alignment } => match runs.allocate(length, alignment, BASE) {
+                    RunStep::Allocate { length, alignment } => match runs.allocate(length, alignment, BASE) {
                         Some(offset) => {
                             prop_assert_eq!((BASE + offset) % alignment, 0);
                             prop_assert!(is_free(&owned, offset, length));
@@ -169,20 +169,20 @@ mod tests {
                             prop_assert!(!fits, "a run was there and not found");
                         }
                     },
-                    Step::AllocateAt { offset, length } => {
+                    RunStep::AllocateAt { offset, length } => {
                         let free = is_free(&owned, offset, length);
                         prop_assert_eq!(runs.allocate_at(offset, length), free);
                         if free {
                             owned.insert(offset, length);
                         }
                     }
-                    Step::Free { which } => {
+                    RunStep::Free { which } => {
                         if let Some((&offset, _)) = owned.iter().nth(which % owned.len().max(1)) {
                             let length = owned.remove(&offset).unwrap();
                             runs.free(offset, length);
                         }
                     }
-                    Step::FreeTail { which, keep } => {
+                    RunStep::FreeTail { which, keep } => {
                         let index = which % owned.len().max(1);
                         if let Some((&offset, length)) = owned.iter_mut().nth(index) {
                             let keep = 1 + keep % *length;

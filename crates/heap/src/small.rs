@@ -7,7 +7,7 @@ use crate::mimalloc::{
     mi_heap_zalloc, mi_heap_zalloc_aligned,
 };
 use crate::presence::Gate;
-use crate::space::Space;
+use crate::space::HeapSpace;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ fn allocate_in(heap: *mut mi_heap_t, layout: Layout, zeroed: bool) -> Option<Non
 }
 
 /// Memory for a small object, where the current arena has none, or the ceiling is reached.
-pub fn allocate(space: &'static Space, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+pub fn allocate(space: &'static HeapSpace, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
     /// New arenas that this call tries: others may have filled the first by the time it comes to it.
     const ROUNDS: usize = 3;
     let mut tried = space.arenas.latest();
@@ -75,12 +75,12 @@ pub fn allocate(space: &'static Space, layout: Layout, zeroed: bool) -> Result<N
 }
 
 /// From an arena that looks full, too: it may have free blocks of this size.
-fn in_any_arena(space: &Space, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+fn in_any_arena(space: &HeapSpace, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     space.arenas.list().iter().find_map(|arena| allocate_in(arena.heap(), layout, zeroed))
 }
 
 /// Has mimalloc give back the units that it keeps at hand: those of this thread, and of arenas.
-pub fn collect(space: &Space) {
+pub fn collect(space: &HeapSpace) {
     for arena in space.arenas.list() {
         // SAFETY: the heap lives as long as the heap of this crate, whose operation this is. A thread that has no part in it is left out.
         unsafe {

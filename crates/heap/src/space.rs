@@ -27,7 +27,7 @@ const ARENA: u8 = 1;
 static START_PURGER: OnceLock<fn()> = OnceLock::new();
 
 #[derive(Debug)]
-pub struct Space {
+pub struct HeapSpace {
     pub range: Range,
     pub gate: &'static Gate,
     /// Who owns each chunk.
@@ -66,12 +66,12 @@ pub struct Lists {
     pub refused_purges: u64,
 }
 
-impl Space {
+impl HeapSpace {
     /// A reservation of its own, with nothing mapped yet.
     pub fn new(length: usize) -> Result<Self> {
         let range = Range::reserve(length)?;
         let gate = presence::new_gate().inspect_err(|_| unmap(range.base, length))?;
-        Ok(Space {
+        Ok(HeapSpace {
             range,
             gate,
             owners: (0..length / CHUNK).map(|_| AtomicU8::new(RUNS)).collect(),

@@ -29,7 +29,7 @@ impl Heap {
     #[inline]
     pub unsafe fn free_unsized(&self, object: NonNull<u8>) {
         if self.has_exports() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `allocate_unsized` gave the object, and that it is not freed.
             unsafe { self.revoke_unsized(object) };
         }
         let operation = self.enter();
@@ -54,7 +54,7 @@ impl Heap {
     #[inline(never)]
     unsafe fn revoke_unsized(&self, object: NonNull<u8>) {
         if self.space.backing().is_ok() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the object is not freed, as the caller promises, and the heap's memory is here: it has a backing.
             self.revoke(object, unsafe { self.usable_size(object) }, 0);
         }
     }
@@ -72,7 +72,7 @@ impl Heap {
         const ALIGNMENT: usize = 16;
         let new = layout(size, ALIGNMENT)?;
         self.space.backing()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the object is not freed, as the caller promises, and the heap's memory is here: it has a backing.
         let usable = unsafe { self.usable_size(object) };
         let old = layout(usable, 1)?;
         if self.has_exports() && size < usable {

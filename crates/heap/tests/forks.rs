@@ -75,7 +75,7 @@ fn a_child_finds_the_heap_unmapped_and_its_calls_fail() {
         ];
         // SAFETY: the objects are the parent's; a child's free does nothing.
         unsafe { heap.deallocate(small, layout(100)) };
-        // SAFETY: as above.
+        // SAFETY: the object is the parent's; a child's free does nothing.
         unsafe { heap.deallocate(large, layout(10 << 20)) };
         refused.iter().all(|result| matches!(result, Err(HeapError::Forked)))
             && !is_mapped(small.as_ptr() as usize)
@@ -250,7 +250,7 @@ fn churn(heap: &Heap, seed: u64, mut goes_on: impl FnMut() -> bool) {
         }
     }
     for (object, size, _) in objects {
-        // SAFETY: as above.
+        // SAFETY: the object has this layout and is used no more.
         unsafe { heap.deallocate(object, layout(size)) };
     }
 }

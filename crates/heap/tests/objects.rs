@@ -325,7 +325,7 @@ fn an_object_keeps_its_bytes_when_its_size_changes() {
 /// The object has so many bytes.
 unsafe fn check_pattern(object: NonNull<u8>, length: usize) {
     for index in 0..length {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the object has `length` bytes, and `index` is below.
         assert_eq!(unsafe { object.add(index).read() }, (index % 251) as u8 + 1, "byte {index} of {length}");
     }
 }

@@ -16,9 +16,9 @@ mod reader;
 mod record;
 mod source;
 
-pub use reader::{LogReader, Next, Published, RESERVATION_BOUND, Receipt};
+pub use reader::{LogReader, Next, PublishedPositions, RESERVATION_BOUND, Receipt};
 pub use record::{HEADER_WORDS, LoggedOperation, RecordFlags, RecordHeader, record_words};
-pub use source::{LogFull, LogSource, Reservation, Taken};
+pub use source::{LogFull, LogSource, RecordTaken, Reservation};
 
 use crate::limits::{MAX_LOG_SOURCES, USER_DOMAINS};
 use crate::words::{SharedWords, Site};

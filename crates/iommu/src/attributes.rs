@@ -50,7 +50,7 @@ pub enum AccessKind {
 
 /// What becomes of an access to pages with equal attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effect {
+pub struct AccessEffect {
     /// It is made: in memory, or redirected into the log. Else the peer gets a remote access error.
     pub is_allowed: bool,
     /// It reaches memory.
@@ -85,7 +85,7 @@ impl PageAttributes {
     }
 
     /// What becomes of an access of this kind. An atomic needs R and W, and is logged as a write.
-    pub fn effect(self, kind: AccessKind) -> Effect {
+    pub fn effect(self, kind: AccessKind) -> AccessEffect {
         let flags = self.flags;
         let (reads, writes) = (kind != AccessKind::Write, kind != AccessKind::Read);
         let (metadata, data) = match writes {
@@ -106,7 +106,7 @@ impl PageAttributes {
             (true, true) if data && is_allowed => Logging::Data,
             (true, true) => Logging::Metadata,
         };
-        Effect { is_allowed, reaches_memory, logging }
+        AccessEffect { is_allowed, reaches_memory, logging }
     }
 
     /// The log that gets the records of such accesses: that of a user domain, or the fault log (`Some(None)`). `None`: there are no records.
@@ -201,8 +201,8 @@ impl<W: SharedWords> AttributeTable<W> {
     }
 
     /// Cuts an access to bytes of the range into runs of pages with equal attributes, in the order of their addresses.
-    pub fn runs(&self, address: u64, length: u64) -> Runs<'_, W> {
-        Runs { table: self, at: address, end: address.saturating_add(length) }
+    pub fn runs(&self, address: u64, length: u64) -> AttributeRuns<'_, W> {
+        AttributeRuns { table: self, at: address, end: address.saturating_add(length) }
     }
 
     /// Whether a piece of an access is the first that its log gets of the access, and whether it is the last. `attributes`: those of the piece;
@@ -232,13 +232,13 @@ fn place_of(page: u64) -> (usize, u32) {
 }
 
 /// See [`AttributeTable::runs`].
-pub struct Runs<'t, W> {
+pub struct AttributeRuns<'t, W> {
     table: &'t AttributeTable<W>,
     at: u64,
     end: u64,
 }
 
-impl<W: SharedWords> Iterator for Runs<'_, W> {
+impl<W: SharedWords> Iterator for AttributeRuns<'_, W> {
     type Item = (Range<u64>, PageAttributes);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -281,7 +281,7 @@ mod tests {
             let flags = PageFlags::from_bits_retain(bits);
             let has = |flag| flags.contains(flag);
             let (read, write) = (has(PageFlags::READ), has(PageFlags::WRITE));
-            let logged = |effect: Effect, metadata: bool, data: bool, allowed: bool| {
+            let logged = |effect: AccessEffect, metadata: bool, data: bool, allowed: bool| {
                 let expected = match (metadata || data, has(PageFlags::TO_ACCESS_LOG)) {
                     (false, _) => Logging::None,
                     (true, false) => Logging::Fault,

@@ -20,7 +20,7 @@ mod rights;
 pub mod words;
 
 pub use attributes::{
-    AccessKind, AttributeError, AttributeTable, Effect, Logging, PAGE, PageAttributes, PageFlags,
+    AccessEffect, AccessKind, AttributeError, AttributeTable, Logging, PAGE, PageAttributes, PageFlags,
 };
 pub use hazards::{Claim, Hazards};
 pub use keys::KeySecret;
@@ -28,7 +28,8 @@ pub use keys::KeySecret;
 pub use model::ModelWords;
 pub use process_words::ProcessWords;
 pub use region::{
-    AttributesAt, Granted, NullMemory, Refusal, Region, RegionLife, RegionTable, RegionView, Window,
+    AccessRefusal, AttributesAt, Granted, NullMemory, RegionLife, RegionTable, RegionView, RegionWindow,
+    RegisteredRegion,
 };
 pub use rights::Rights;
 

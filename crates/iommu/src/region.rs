@@ -40,7 +40,7 @@ const NULL_IOVA: u64 = u64::MAX;
 
 /// What is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Region {
+pub struct RegisteredRegion {
     /// Number of the protection domain.
     pub domain: u32,
     /// First byte, as the process sees it.
@@ -52,7 +52,7 @@ pub struct Region {
     pub rights: Rights,
 }
 
-impl Region {
+impl RegisteredRegion {
     /// Bytes of a region that is the whole address space (an implicit region: `ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
     pub const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
 
@@ -60,7 +60,7 @@ impl Region {
     #[inline]
     pub fn may_cover(address: u64, length: u64) -> bool {
         let is_bounded = length <= MAX_REGION_LENGTH && address.checked_add(length).is_some();
-        is_bounded || address == 0 && length == Region::WHOLE_ADDRESS_SPACE
+        is_bounded || address == 0 && length == RegisteredRegion::WHOLE_ADDRESS_SPACE
     }
 }
 
@@ -86,7 +86,7 @@ pub struct AttributesAt {
 
 /// Why an access was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AccessRefusal {
     #[error("the key names no region")]
     Key,
     #[error("the access leaves the region")]
@@ -113,7 +113,7 @@ impl RegionLife {
 
 /// A region that an access names, checked for all but the bounds of the access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct RegionWindow {
     base: u64,
     size: u64,
     iova: u64,
@@ -121,10 +121,10 @@ pub struct Window {
     tag: u64,
 }
 
-impl Window {
+impl RegionWindow {
     /// `length` bytes from `address` (an iova) on, if they lie in the region.
     #[inline]
-    pub fn locate(&self, address: u64, length: u64) -> Result<Granted, Refusal> {
+    pub fn locate(&self, address: u64, length: u64) -> Result<Granted, AccessRefusal> {
         let offset = address.wrapping_sub(self.iova);
         if offset > self.size || length > self.size - offset {
             return self.locate_beyond(length);
@@ -134,10 +134,10 @@ impl Window {
 
     /// A null region has bytes at every address.
     #[cold]
-    fn locate_beyond(&self, length: u64) -> Result<Granted, Refusal> {
+    fn locate_beyond(&self, length: u64) -> Result<Granted, AccessRefusal> {
         match self.is_null() && length <= NULL_MEMORY_LENGTH {
             true => Ok(Granted { address: self.base, index: self.index, tag: self.tag }),
-            false => Err(Refusal::Bounds),
+            false => Err(AccessRefusal::Bounds),
         }
     }
 
@@ -163,7 +163,7 @@ impl Window {
 
     /// Whether the region is the whole address space.
     pub fn is_implicit(&self) -> bool {
-        self.size == Region::WHOLE_ADDRESS_SPACE
+        self.size == RegisteredRegion::WHOLE_ADDRESS_SPACE
     }
 
     /// The region's memory, as the process sees it.
@@ -213,33 +213,33 @@ impl<W: SharedWords> RegionView<W> {
         length: u64,
         need: Rights,
         domain: u32,
-    ) -> Result<Granted, Refusal> {
+    ) -> Result<Granted, AccessRefusal> {
         self.window(key, need, domain)?.locate(address, length)
     }
 
     /// The part of [`check`](Self::check) that is the same for all accesses to one region: the key, its rights and its
     /// protection domain.
-    pub fn window(&self, key: u32, need: Rights, domain: u32) -> Result<Window, Refusal> {
+    pub fn window(&self, key: u32, need: Rights, domain: u32) -> Result<RegionWindow, AccessRefusal> {
         let index = KeySecret::new(self.words.load(SECRET_WORD)).index(key);
         let at = REGIONS + index as usize * REGION_WORDS;
         if at + REGION_WORDS > self.words.len() {
-            return Err(Refusal::Key);
+            return Err(AccessRefusal::Key);
         }
         let tag = self.words.load(at + TAG);
         if tag & LIVE == 0 || tag as u32 != key {
-            return Err(Refusal::Key);
+            return Err(AccessRefusal::Key);
         }
         let base = self.words.load(at + ADDRESS);
         let size = self.words.load(at + LENGTH);
         let iova = self.words.load(at + IOVA);
         let rights_and_domain = self.words.load(at + RIGHTS_AND_DOMAIN);
         if self.words.load(at + TAG) != tag {
-            return Err(Refusal::Key);
+            return Err(AccessRefusal::Key);
         }
         if (rights_and_domain >> 32) as u32 != domain {
-            return Err(Refusal::Domain);
+            return Err(AccessRefusal::Domain);
         }
-        let window = Window { base, size, iova, index, tag };
+        let window = RegionWindow { base, size, iova, index, tag };
         if !Rights::from_bits_retain(rights_and_domain as u32).contains(need) {
             return self.sink_of(window, need);
         }
@@ -248,13 +248,13 @@ impl<W: SharedWords> RegionView<W> {
 
     /// A null region has a sink for local writes, and no rights.
     #[cold]
-    fn sink_of(&self, window: Window, need: Rights) -> Result<Window, Refusal> {
+    fn sink_of(&self, window: RegionWindow, need: Rights) -> Result<RegionWindow, AccessRefusal> {
         let at = REGIONS + window.index as usize * REGION_WORDS;
         let base = self.words.load(at + SINK);
         let writes = window.is_null() && need == Rights::LOCAL_WRITE;
         match writes && self.has_tag(window.index, window.tag) {
-            true => Ok(Window { base, ..window }),
-            false => Err(Refusal::Rights),
+            true => Ok(RegionWindow { base, ..window }),
+            false => Err(AccessRefusal::Rights),
         }
     }
 
@@ -265,12 +265,12 @@ impl<W: SharedWords> RegionView<W> {
 
     /// Whether accesses to a region still hold, likewise.
     #[inline]
-    pub fn still_open(&self, window: &Window) -> bool {
+    pub fn still_open(&self, window: &RegionWindow) -> bool {
         self.has_tag(window.index, window.tag)
     }
 
     /// Where the attributes of a region lie, if it has any that peers may obey by themselves.
-    pub fn attributes_of(&self, window: &Window) -> Option<AttributesAt> {
+    pub fn attributes_of(&self, window: &RegionWindow) -> Option<AttributesAt> {
         let at = REGIONS + window.index as usize * REGION_WORDS;
         let packed = self.words.load(at + ATTRIBUTES);
         let base = self.words.load(at + ATTRIBUTES_BASE);
@@ -280,7 +280,7 @@ impl<W: SharedWords> RegionView<W> {
     }
 
     /// Whether the key of a region still names it, though it may have got other rights.
-    pub fn is_valid(&self, window: &Window) -> bool {
+    pub fn is_valid(&self, window: &RegionWindow) -> bool {
         let tag = self.words.load(REGIONS + window.index as usize * REGION_WORDS + TAG);
         tag & LIVE != 0 && tag as u32 == window.tag as u32
     }
@@ -300,12 +300,12 @@ impl<W: SharedWords> RegionView<W> {
 pub struct RegionTable<W> {
     view: RegionView<W>,
     secret: KeySecret,
-    places: Mutex<Places>,
+    places: Mutex<PlaceAllocator>,
     /// Places that stay unused before one is used again.
     unused: usize,
 }
 
-struct Places {
+struct PlaceAllocator {
     /// In the order in which they were released.
     free: VecDeque<u32>,
     next: u32,
@@ -323,7 +323,7 @@ impl<W: SharedWords> RegionTable<W> {
         RegionTable {
             view: RegionView::new(tables),
             secret: KeySecret::new(secret),
-            places: Mutex::new(Places { free: VecDeque::new(), next: 0 }),
+            places: Mutex::new(PlaceAllocator { free: VecDeque::new(), next: 0 }),
             unused,
         }
     }
@@ -334,11 +334,11 @@ impl<W: SharedWords> RegionTable<W> {
     }
 
     /// Registers a region in constant time and gives its key. `random` fills the consumer's byte.
-    /// `None`: [`MAX_REGIONS`] exist already, no region [may cover](Region::may_cover) these bytes, or the iova is `u64::MAX`, at which
+    /// `None`: [`MAX_REGIONS`] exist already, no region [may cover](RegisteredRegion::may_cover) these bytes, or the iova is `u64::MAX`, at which
     /// nothing can lie.
     #[inline(always)] // Part of each registration.
-    pub fn register(&self, region: &Region, random: u8) -> Option<u32> {
-        if region.iova == NULL_IOVA || !Region::may_cover(region.address, region.length) {
+    pub fn register(&self, region: &RegisteredRegion, random: u8) -> Option<u32> {
+        if region.iova == NULL_IOVA || !RegisteredRegion::may_cover(region.address, region.length) {
             return None;
         }
         self.enter(region, 0, random)
@@ -348,12 +348,13 @@ impl<W: SharedWords> RegionTable<W> {
     /// as for [`register`](Self::register).
     pub fn register_null(&self, domain: u32, memory: &NullMemory, random: u8) -> Option<u32> {
         let NullMemory { zeros: address, sink } = *memory;
-        let region = Region { domain, address, length: 0, iova: NULL_IOVA, rights: Rights::empty() };
+        let region =
+            RegisteredRegion { domain, address, length: 0, iova: NULL_IOVA, rights: Rights::empty() };
         self.enter(&region, sink, random)
     }
 
     #[inline(always)] // Part of each registration.
-    fn enter(&self, region: &Region, sink: u64, random: u8) -> Option<u32> {
+    fn enter(&self, region: &RegisteredRegion, sink: u64, random: u8) -> Option<u32> {
         let index = {
             let mut places = self.places.lock();
             if places.free.len() <= self.unused && places.next < MAX_REGIONS {
@@ -462,9 +463,9 @@ mod tests {
         RegionTable::new(ProcessWords::new(REGIONS + 64 * REGION_WORDS), 0xFEED_5EED)
     }
 
-    fn region() -> Region {
+    fn region() -> RegisteredRegion {
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_READ;
-        Region { domain: 7, address: 0x10_0000, length: 0x1000, iova: 0, rights }
+        RegisteredRegion { domain: 7, address: 0x10_0000, length: 0x1000, iova: 0, rights }
     }
 
     /// A program that registers and deregisters in a loop: old keys stay dead for long.
@@ -497,15 +498,15 @@ mod tests {
         assert_eq!(check(key, 0, 0x1000, Rights::REMOTE_READ, 7), Ok(0x10_0000));
         assert_eq!(check(key, 0xFFF, 1, Rights::empty(), 7), Ok(0x10_0FFF));
         assert_eq!(check(key, 0x1000, 0, Rights::empty(), 7), Ok(0x10_1000));
-        assert_eq!(check(key, 0xFFF, 2, Rights::empty(), 7), Err(Refusal::Bounds));
-        assert_eq!(check(key, u64::MAX, 1, Rights::empty(), 7), Err(Refusal::Bounds));
-        assert_eq!(check(key, 1, u64::MAX, Rights::empty(), 7), Err(Refusal::Bounds));
-        assert_eq!(check(key, 0, 1, Rights::REMOTE_WRITE, 7), Err(Refusal::Rights));
-        assert_eq!(check(key, 0, 1, Rights::empty(), 8), Err(Refusal::Domain));
+        assert_eq!(check(key, 0xFFF, 2, Rights::empty(), 7), Err(AccessRefusal::Bounds));
+        assert_eq!(check(key, u64::MAX, 1, Rights::empty(), 7), Err(AccessRefusal::Bounds));
+        assert_eq!(check(key, 1, u64::MAX, Rights::empty(), 7), Err(AccessRefusal::Bounds));
+        assert_eq!(check(key, 0, 1, Rights::REMOTE_WRITE, 7), Err(AccessRefusal::Rights));
+        assert_eq!(check(key, 0, 1, Rights::empty(), 8), Err(AccessRefusal::Domain));
         for bit in 0..32 {
             assert_eq!(
                 check(key ^ 1 << bit, 0, 1, Rights::empty(), 7),
-                Err(Refusal::Key),
+                Err(AccessRefusal::Key),
                 "bit {bit} counts"
             );
         }
@@ -515,7 +516,8 @@ mod tests {
     #[test]
     fn an_implicit_region_grants_every_address_and_nothing_beyond_the_last() {
         let table = table();
-        let whole = Region { address: 0, length: Region::WHOLE_ADDRESS_SPACE, ..region() };
+        let whole =
+            RegisteredRegion { address: 0, length: RegisteredRegion::WHOLE_ADDRESS_SPACE, ..region() };
         let key = table.register(&whole, 0).unwrap();
         let view = table.view();
         let check = |address, length| {
@@ -526,12 +528,12 @@ mod tests {
             assert_eq!(check(address, length), Ok(address), "{length} bytes");
         }
         for (address, length) in [(last, 2), (u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX), (2, last)] {
-            assert_eq!(check(address, length), Err(Refusal::Bounds), "{length} bytes from {address}");
+            assert_eq!(check(address, length), Err(AccessRefusal::Bounds), "{length} bytes from {address}");
         }
         let window = view.window(key, Rights::empty(), 7).unwrap();
         assert!(window.is_implicit() && window.memory() == (0..u64::MAX));
         for (address, length) in [(1, u64::MAX), (0, u64::MAX - 1), (1, last), (0, MAX_REGION_LENGTH + 1)] {
-            assert_eq!(table.register(&Region { address, length, ..region() }, 0), None);
+            assert_eq!(table.register(&RegisteredRegion { address, length, ..region() }, 0), None);
         }
     }
 
@@ -549,14 +551,14 @@ mod tests {
         {
             assert_eq!(check(address, length, Rights::empty(), 7), Ok(memory.zeros));
             assert_eq!(check(address, length, Rights::LOCAL_WRITE, 7), Ok(memory.sink));
-            assert_eq!(check(address, length, Rights::empty(), 8), Err(Refusal::Domain));
+            assert_eq!(check(address, length, Rights::empty(), 8), Err(AccessRefusal::Domain));
             let remote =
                 [Rights::REMOTE_READ, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC, Rights::ON_DEMAND];
             for need in remote.into_iter().chain([Rights::LOCAL_WRITE | Rights::REMOTE_WRITE]) {
-                assert_eq!(check(address, length, need, 7), Err(Refusal::Rights));
+                assert_eq!(check(address, length, need, 7), Err(AccessRefusal::Rights));
             }
         }
-        assert_eq!(check(0, NULL_MEMORY_LENGTH + 1, Rights::empty(), 7), Err(Refusal::Bounds));
+        assert_eq!(check(0, NULL_MEMORY_LENGTH + 1, Rights::empty(), 7), Err(AccessRefusal::Bounds));
         let window = view.window(key, Rights::LOCAL_WRITE, 7).unwrap();
         assert_eq!(window.memory(), memory.sink..memory.sink + NULL_MEMORY_LENGTH);
         let place = table.revoke(key).unwrap();
@@ -564,7 +566,7 @@ mod tests {
         table.release(place);
         // No other region has its mark.
         for length in [0, 1, 4096] {
-            let other = Region { length, iova: u64::MAX, rights: Rights::empty(), ..region() };
+            let other = RegisteredRegion { length, iova: u64::MAX, rights: Rights::empty(), ..region() };
             assert_eq!(table.register(&other, 0), None, "{length} bytes");
         }
     }
@@ -582,7 +584,7 @@ mod tests {
         table.release(place);
         let second = table.register(&region(), 1).unwrap();
         assert_ne!(first, second);
-        assert_eq!(table.view().check(first, 0, 1, Rights::empty(), 7), Err(Refusal::Key));
+        assert_eq!(table.view().check(first, 0, 1, Rights::empty(), 7), Err(AccessRefusal::Key));
         assert!(!table.view().still(&granted) && !table.view().lives(&window.life()));
     }
 
@@ -593,11 +595,11 @@ mod tests {
         let view = table.view();
         let granted = view.check(key, 0, 1, Rights::REMOTE_READ, 7).unwrap();
         table.revoke(key).unwrap();
-        assert_eq!(view.check(key, 0, 1, Rights::empty(), 7), Err(Refusal::Key));
+        assert_eq!(view.check(key, 0, 1, Rights::empty(), 7), Err(AccessRefusal::Key));
         table.restore(key, Rights::LOCAL_WRITE | Rights::REMOTE_WRITE);
         assert!(!view.still(&granted), "what was checked before counts no more");
         assert!(view.check(key, 0, 0x1000, Rights::REMOTE_WRITE, 7).is_ok());
-        assert_eq!(view.check(key, 0, 1, Rights::REMOTE_READ, 7), Err(Refusal::Rights));
+        assert_eq!(view.check(key, 0, 1, Rights::REMOTE_READ, 7), Err(AccessRefusal::Rights));
         let place = table.revoke(key).unwrap();
         table.release(place);
         assert_ne!(table.register(&region(), 1), Some(key));
@@ -607,19 +609,19 @@ mod tests {
     fn interception_takes_the_plain_rights_away_and_leaves_the_key() {
         let table = table();
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
-        let key = table.register(&Region { rights, ..region() }, 1).unwrap();
+        let key = table.register(&RegisteredRegion { rights, ..region() }, 1).unwrap();
         let view = table.view();
         let before = view.window(key, Rights::REMOTE_WRITE, 7).unwrap();
         let place = AttributesAt { file: 7, words: 3, base: 0x10_0000 };
         assert!(table.intercept(key, true, Some(&place)));
         assert!(!view.still_open(&before) && view.is_valid(&before));
         for (need, expected) in [
-            (Rights::REMOTE_WRITE, Err(Refusal::Rights)),
-            (Rights::REMOTE_READ, Err(Refusal::Rights)),
+            (Rights::REMOTE_WRITE, Err(AccessRefusal::Rights)),
+            (Rights::REMOTE_READ, Err(AccessRefusal::Rights)),
             (Rights::LOCAL_WRITE, Ok(())),
             (Rights::INTERCEPTED_WRITE, Ok(())),
             (Rights::INTERCEPTED_READ, Ok(())),
-            (Rights::INTERCEPTED_ATOMIC, Err(Refusal::Rights)),
+            (Rights::INTERCEPTED_ATOMIC, Err(AccessRefusal::Rights)),
         ] {
             assert_eq!(view.window(key, need, 7).map(drop), expected, "{need:?}");
         }
@@ -628,7 +630,7 @@ mod tests {
         assert!(table.intercept(key, false, None));
         assert_eq!(view.attributes_of(&intercepted), None);
         assert!(view.window(key, Rights::REMOTE_WRITE, 7).is_ok());
-        assert_eq!(view.window(key, Rights::INTERCEPTED_WRITE, 7), Err(Refusal::Rights));
+        assert_eq!(view.window(key, Rights::INTERCEPTED_WRITE, 7), Err(AccessRefusal::Rights));
         table.revoke(key).unwrap();
         assert!(!table.intercept(key, true, None) && !view.is_valid(&before));
     }
@@ -639,8 +641,8 @@ mod tests {
             base in 0u64..1 << 47, size in 0u64..1 << 40, iova: u64, address: u64, length: u64, implicit: bool,
         ) {
             let table = table();
-            let (base, size) = if implicit { (0, Region::WHOLE_ADDRESS_SPACE) } else { (base, size) };
-            let region = Region { address: base, length: size, iova, ..region() };
+            let (base, size) = if implicit { (0, RegisteredRegion::WHOLE_ADDRESS_SPACE) } else { (base, size) };
+            let region = RegisteredRegion { address: base, length: size, iova, ..region() };
             let key = table.register(&region, 0).unwrap();
             if let Ok(granted) = table.view().check(key, address, length, Rights::empty(), 7) {
                 prop_assert!(granted.address >= base);

@@ -4,16 +4,16 @@ use loom::thread;
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{REGION_WORDS, REGIONS, SECRET_WORD};
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{Hazards, ModelWords, Region, RegionTable, RegionView, Rights};
+use pagewire_iommu::{Hazards, ModelWords, RegionTable, RegionView, RegisteredRegion, Rights};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const DOMAIN: u32 = 7;
 const QUEUE_PAIR: u32 = 3;
 
-fn region() -> Region {
+fn region() -> RegisteredRegion {
     let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE;
-    Region { domain: DOMAIN, address: 0x1000, length: 8, iova: 0, rights }
+    RegisteredRegion { domain: DOMAIN, address: 0x1000, length: 8, iova: 0, rights }
 }
 
 fn tables() -> ModelWords {
@@ -113,7 +113,7 @@ fn a_place_used_again_grants_the_old_key_nothing_new() {
         });
         let index = table.revoke(old).unwrap();
         table.release(index);
-        table.register(&Region { address: 0x9000, ..region() }, 1).unwrap();
+        table.register(&RegisteredRegion { address: 0x9000, ..region() }, 1).unwrap();
         peer.join().unwrap();
     });
     seen.assert_both();

@@ -22,13 +22,13 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 /// The file of each arena, or -1.
 static FILES: [AtomicI32; ARENAS] = [const { AtomicI32::new(-1) }; ARENAS];
 /// Which slots are taken.
-static TAKEN: PerProcess<Taken> = PerProcess::new();
+static TAKEN: PerProcess<ArenaSlots> = PerProcess::new();
 
-struct Taken([bool; ARENAS]);
+struct ArenaSlots([bool; ARENAS]);
 
-impl Default for Taken {
+impl Default for ArenaSlots {
     fn default() -> Self {
-        Taken([false; ARENAS])
+        ArenaSlots([false; ARENAS])
     }
 }
 

@@ -47,10 +47,10 @@ pub struct DirtyPages {
     pages: Range<u64>,
     /// All pages that have bytes of the range.
     touched: Range<u64>,
-    watch: Watch,
+    watch: DirtyTracking,
 }
 
-enum Watch {
+enum DirtyTracking {
     WriteProtect { pagemap: OwnedFd, _protector: Protector },
     SoftDirty(Arc<SoftDirty>),
     None,
@@ -91,13 +91,13 @@ impl DirtyPages {
         let pages = first..last.max(first);
         let touched = address / page * page..end.div_ceil(page) * page;
         let watch = match method {
-            DirtyMethod::WriteProtect if pages.is_empty() => Watch::None,
+            DirtyMethod::WriteProtect if pages.is_empty() => DirtyTracking::None,
             DirtyMethod::WriteProtect => {
                 let pagemap = open_own("pagemap", OFlags::RDONLY)?;
-                Watch::WriteProtect { pagemap, _protector: write_protect(&pages)? }
+                DirtyTracking::WriteProtect { pagemap, _protector: write_protect(&pages)? }
             }
-            DirtyMethod::SoftDirty => Watch::SoftDirty(SoftDirty::new(pages.clone())?),
-            DirtyMethod::None => Watch::None,
+            DirtyMethod::SoftDirty => DirtyTracking::SoftDirty(SoftDirty::new(pages.clone())?),
+            DirtyMethod::None => DirtyTracking::None,
         };
         Ok(DirtyPages { pages, touched, watch })
     }
@@ -105,9 +105,9 @@ impl DirtyPages {
     /// How it sees writes.
     pub fn method(&self) -> DirtyMethod {
         match self.watch {
-            Watch::WriteProtect { .. } => DirtyMethod::WriteProtect,
-            Watch::SoftDirty(_) => DirtyMethod::SoftDirty,
-            Watch::None => DirtyMethod::None,
+            DirtyTracking::WriteProtect { .. } => DirtyMethod::WriteProtect,
+            DirtyTracking::SoftDirty(_) => DirtyMethod::SoftDirty,
+            DirtyTracking::None => DirtyMethod::None,
         }
     }
 
@@ -118,7 +118,7 @@ impl DirtyPages {
     /// The kernel's: what was written is not known then, and is not given by the next call either.
     pub fn take(&self, mut written: impl FnMut(Range<u64>)) -> io::Result<()> {
         let (pages, touched) = (&self.pages, &self.touched);
-        if pages.is_empty() || matches!(self.watch, Watch::None) {
+        if pages.is_empty() || matches!(self.watch, DirtyTracking::None) {
             written(touched.clone());
             return Ok(());
         }
@@ -129,9 +129,9 @@ impl DirtyPages {
         };
         give(touched.start..pages.start);
         match &self.watch {
-            Watch::WriteProtect { pagemap, .. } => scan(pagemap.as_fd(), pages, &mut give)?,
-            Watch::SoftDirty(soft) => soft.take(&mut give)?,
-            Watch::None => {}
+            DirtyTracking::WriteProtect { pagemap, .. } => scan(pagemap.as_fd(), pages, &mut give)?,
+            DirtyTracking::SoftDirty(soft) => soft.take(&mut give)?,
+            DirtyTracking::None => {}
         }
         give(pages.end..touched.end);
         Ok(())
@@ -334,16 +334,16 @@ mod tests {
     const PAGES: usize = 3000;
 
     /// Memory of a memory file, as that of regions.
-    struct Memory(*mut u8);
+    struct FileMemory(*mut u8);
 
-    impl Memory {
-        fn new() -> Memory {
+    impl FileMemory {
+        fn new() -> FileMemory {
             let length = PAGES * rustix::param::page_size();
             let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
             ftruncate(&file, length as u64).unwrap();
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: a new mapping.
-            Memory(unsafe {
+            FileMemory(unsafe {
                 mmap(null_mut(), length, protection, MapFlags::SHARED, &file, 0).unwrap().cast()
             })
         }
@@ -355,14 +355,14 @@ mod tests {
         }
     }
 
-    impl Drop for Memory {
+    impl Drop for FileMemory {
         fn drop(&mut self) {
             // SAFETY: nobody uses it any more.
             unsafe { munmap(self.0.cast(), PAGES * rustix::param::page_size()).unwrap() }
         }
     }
 
-    fn taken(watched: &DirtyPages, memory: &Memory) -> BTreeSet<usize> {
+    fn taken(watched: &DirtyPages, memory: &FileMemory) -> BTreeSet<usize> {
         let page = rustix::param::page_size() as u64;
         let mut taken = BTreeSet::new();
         watched
@@ -382,7 +382,7 @@ mod tests {
                 eprintln!("not checked: {method:?} does not work here");
                 continue;
             }
-            let memory = Memory::new();
+            let memory = FileMemory::new();
             (0..PAGES).step_by(2).for_each(|page| memory.write(page));
             let page = rustix::param::page_size() as u64;
             let address = memory.0 as u64 + 100;
@@ -412,7 +412,7 @@ mod tests {
             eprintln!("not checked: there is no asynchronous write protection here");
             return;
         }
-        let memory = Memory::new();
+        let memory = FileMemory::new();
         let (start, page) = (memory.0 as u64, rustix::param::page_size() as u64);
         let watched = DirtyPages::watch(start, PAGES as u64 * page, DirtyMethod::WriteProtect).unwrap();
         taken(&watched, &memory);
@@ -440,7 +440,7 @@ mod tests {
             eprintln!("not checked: there is no asynchronous write protection here");
             return;
         }
-        let memory = Memory::new();
+        let memory = FileMemory::new();
         let watch = || {
             let length = (PAGES * rustix::param::page_size()) as u64;
             DirtyPages::watch(memory.0 as u64, length, DirtyMethod::WriteProtect)

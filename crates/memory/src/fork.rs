@@ -219,7 +219,7 @@ impl<T: Default + Send> PerProcess<T> {
         }
         let new = Box::into_raw(Box::new(OfOne { generation, value: Mutex::new(T::default()) }));
         match self.0.compare_exchange(there, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: as above.
+            // SAFETY: from `Box::into_raw`, and never freed now that it stands in the cell.
             Ok(_) => unsafe { &(*new).value },
             Err(others) => {
                 // SAFETY: made above, and nobody else has seen it.
@@ -233,14 +233,14 @@ impl<T: Default + Send> PerProcess<T> {
 
 /// A value that each process makes once, and keeps as long as it lives. A forked child begins without one.
 #[derive(Debug)]
-pub struct OncePerProcess<T: 'static>(AtomicPtr<Made<T>>);
+pub struct OncePerProcess<T: 'static>(AtomicPtr<ProcessValue<T>>);
 
 #[derive(Debug)]
-struct Made<T: 'static> {
+struct ProcessValue<T: 'static> {
     owner: Owner,
     value: T,
     /// That of the process before in the line of forks.
-    former: *const Made<T>,
+    former: *const ProcessValue<T>,
 }
 
 impl<T: Send + Sync> OncePerProcess<T> {
@@ -263,7 +263,7 @@ impl<T: Send + Sync> OncePerProcess<T> {
         if let Some(made) = self.get() {
             return made;
         }
-        let new = Box::into_raw(Box::new(Made { owner: Owner::this_process(), value, former }));
+        let new = Box::into_raw(Box::new(ProcessValue { owner: Owner::this_process(), value, former }));
         match self.0.compare_exchange(former, new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: made above, and never freed from now on.
             Ok(_) => unsafe { &(*new).value },
@@ -278,10 +278,10 @@ impl<T: Send + Sync> OncePerProcess<T> {
 
     /// The values of the processes that this one was forked from, the last one first.
     pub fn of_parents(&self) -> impl Iterator<Item = &'static T> {
-        let mut next: *const Made<T> = self.0.load(Ordering::Acquire);
+        let mut next: *const ProcessValue<T> = self.0.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             // SAFETY: NULL, or from `Box::into_raw` in `get_or_set` and never freed.
-            let made: &'static Made<T> = unsafe { next.as_ref() }?;
+            let made: &'static ProcessValue<T> = unsafe { next.as_ref() }?;
             next = made.former;
             Some(made)
         })

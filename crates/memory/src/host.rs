@@ -8,7 +8,7 @@ use self::copies::{between, read_directly, write_directly};
 use crate::clock::tick;
 use crate::guard::{FaultGuard, Guard};
 use crate::limits::{OWN_GRACE, SAMPLED};
-use crate::mappings::Kind;
+use crate::mappings::MappingKind;
 use crate::null_pages::{NullPages, null_pages};
 use crate::pagemap::Presence;
 use crate::peer_pages::PeerPages;
@@ -190,7 +190,7 @@ impl ApplicationMemory for HostMemory {
         let all = segments.iter().filter(|segment| segment.length > 0);
         let each = all.map(|segment| match self.own.absence(*segment, OWN_GRACE) {
             // That may be out of date. Of shared memory it is not asked: there the question itself may map a page.
-            (Absence::Cheap, Some(Kind::Anonymous)) if self.watch_list.has(*segment) == Some(true) => {
+            (Absence::Cheap, Some(MappingKind::Anonymous)) if self.watch_list.has(*segment) == Some(true) => {
                 Absence::UserSpace
             }
             (absence, _) => absence,

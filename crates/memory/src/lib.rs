@@ -48,7 +48,7 @@ pub use liveness::OWNER_DIED;
 pub use null_pages::{NullPages, null_pages};
 pub use process::HostProcess;
 pub use protection_keys::open_all_keys;
-pub use remote::{CrossMemory, RemoteMemory, Source};
+pub use remote::{CopySource, CrossMemory, RemoteMemory};
 pub use resource_limits::file_size_limit;
 pub use segments::part_of;
 pub use shared_ranges::{HEAP_FILE, SharedRanges};

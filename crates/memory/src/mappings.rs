@@ -15,7 +15,7 @@ use std::time::Instant;
 
 /// How the pages of a mapping come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MappingKind {
     /// Private memory without a file. Pages that were never written are filled with zeros; others may be swapped out.
     Anonymous,
     /// Shared memory without a file on a disk: likewise, but a page that was swapped out looks as if it had never been written.
@@ -29,13 +29,13 @@ pub enum Kind {
 /// What was learnt of one process.
 #[derive(Debug, Default)]
 pub struct Mappings {
-    known: RwLock<Known>,
+    known: RwLock<KnownMappings>,
     /// Held by whoever asks the kernel.
     learning: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownMappings {
     /// In order of address.
     ranges: Vec<Mapping>,
     /// Swap is in use on this machine.
@@ -52,13 +52,13 @@ struct Known {
 struct Mapping {
     start: u64,
     end: u64,
-    kind: Kind,
+    kind: MappingKind,
 }
 
 /// How the pages of one piece of memory come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nature {
-    pub kind: Kind,
+    pub kind: MappingKind,
     /// Pages may have been swapped out: swap is in use on this machine.
     pub swap: bool,
 }
@@ -69,7 +69,7 @@ impl Mappings {
     pub fn nature(&self, segment: Segment, grace: u64) -> Option<Nature> {
         let known = self.known.read();
         let kind = known.kind(segment)?;
-        let grace = if kind == Kind::Anonymous { grace } else { 0 };
+        let grace = if kind == MappingKind::Anonymous { grace } else { 0 };
         if known.until.saturating_add(grace) <= tick() {
             return None;
         }
@@ -88,7 +88,7 @@ impl Mappings {
         let known = self.known.read();
         let first = known.ranges.partition_point(|mapping| mapping.end <= segment.address);
         let mut within = known.ranges[first..].iter().take_while(|mapping| mapping.start < end);
-        within.any(|mapping| mapping.kind == Kind::Other)
+        within.any(|mapping| mapping.kind == MappingKind::Other)
     }
 
     /// Whether the process was in a memory cgroup with a limit, and swap in use, when that was last looked at.
@@ -115,13 +115,13 @@ impl Mappings {
             Ok(ranges) => (ranges, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        *self.known.write() = Known { ranges, swap, limited, until, again: now + again };
+        *self.known.write() = KnownMappings { ranges, swap, limited, until, again: now + again };
         failed.map_or(Ok(()), Err)
     }
 }
 
-impl Known {
-    fn kind(&self, segment: Segment) -> Option<Kind> {
+impl KnownMappings {
+    fn kind(&self, segment: Segment) -> Option<MappingKind> {
         let end = segment.address.checked_add(segment.length)?;
         let first = self.ranges.partition_point(|mapping| mapping.end <= segment.address);
         let kind = self.ranges.get(first)?.kind;
@@ -148,7 +148,7 @@ fn parse(list: impl BufRead) -> io::Result<Vec<Mapping>> {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             if let Some(last) = mappings.last_mut().filter(|_| flags.split_whitespace().any(comes_otherwise))
             {
-                last.kind = Kind::Other;
+                last.kind = MappingKind::Other;
             }
         } else if let Some(mapping) = mapping_of(&line) {
             mappings.push(mapping);
@@ -173,9 +173,9 @@ fn mapping_of(line: &str) -> Option<Mapping> {
     let name = words.next().unwrap_or_default();
     let shared_memory = ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"];
     let kind = match rights.as_bytes().get(3)? {
-        b'p' if inode == "0" => Kind::Anonymous,
-        b's' if shared_memory.iter().any(|start| name.starts_with(start)) => Kind::Shared,
-        _ => Kind::File,
+        b'p' if inode == "0" => MappingKind::Anonymous,
+        b's' if shared_memory.iter().any(|start| name.starts_with(start)) => MappingKind::Shared,
+        _ => MappingKind::File,
     };
     (start < end).then_some(Mapping { start, end, kind })
 }
@@ -201,21 +201,21 @@ VmFlags: rd wr mr mw me ac sd
 VmFlags: rd wr mr mw me ac sd
 ";
 
-    fn known() -> Known {
-        Known { ranges: parse(LIST.as_bytes()).unwrap(), ..Known::default() }
+    fn known() -> KnownMappings {
+        KnownMappings { ranges: parse(LIST.as_bytes()).unwrap(), ..KnownMappings::default() }
     }
 
-    fn kind(address: u64, length: u64) -> Option<Kind> {
+    fn kind(address: u64, length: u64) -> Option<MappingKind> {
         known().kind(Segment { address, length })
     }
 
     #[test]
     fn each_mapping_has_its_kind() {
-        assert_eq!(kind(0x10000, 0x2000), Some(Kind::Anonymous));
-        assert_eq!(kind(0x12fff, 1), Some(Kind::Other), "userfaultfd watches it");
-        assert_eq!(kind(0x13000, 0x1000), Some(Kind::Shared));
-        assert_eq!(kind(0x14000, 8), Some(Kind::File));
-        assert_eq!(kind(0x17000, 0x2000), Some(Kind::Anonymous), "two that follow each other");
+        assert_eq!(kind(0x10000, 0x2000), Some(MappingKind::Anonymous));
+        assert_eq!(kind(0x12fff, 1), Some(MappingKind::Other), "userfaultfd watches it");
+        assert_eq!(kind(0x13000, 0x1000), Some(MappingKind::Shared));
+        assert_eq!(kind(0x14000, 8), Some(MappingKind::File));
+        assert_eq!(kind(0x17000, 0x2000), Some(MappingKind::Anonymous), "two that follow each other");
     }
 
     #[test]
@@ -243,9 +243,9 @@ VmFlags: rd wr mr mw me ac sd
         let mappings = Mappings::default();
         assert_eq!(mappings.nature(segment, 0), None, "nothing was learnt yet");
         mappings.learn(std::process::id() as i32).unwrap();
-        assert_eq!(mappings.nature(segment, 0).map(|nature| nature.kind), Some(Kind::Anonymous));
+        assert_eq!(mappings.nature(segment, 0).map(|nature| nature.kind), Some(MappingKind::Anonymous));
         let code = Segment { address: mapping_of as *const () as u64, length: 1 };
-        assert_eq!(mappings.nature(code, 0).map(|nature| nature.kind), Some(Kind::File));
+        assert_eq!(mappings.nature(code, 0).map(|nature| nature.kind), Some(MappingKind::File));
     }
 
     proptest! {

@@ -30,15 +30,15 @@ pub enum Presence {
 
 /// The pagemap of one process, opened when it is first asked.
 #[derive(Debug, Default)]
-pub struct Pagemap(OnceLock<Option<Kept>>);
+pub struct Pagemap(OnceLock<Option<CountedDescriptor>>);
 
 /// A descriptor that counts.
 #[derive(Debug)]
-struct Kept(OwnedFd);
+struct CountedDescriptor(OwnedFd);
 
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-impl Drop for Kept {
+impl Drop for CountedDescriptor {
     fn drop(&mut self) {
         KEPT.fetch_sub(1, Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ impl Pagemap {
             if opened.is_none() {
                 KEPT.fetch_sub(1, Ordering::Relaxed);
             }
-            opened.map(Kept)
+            opened.map(CountedDescriptor)
         });
         match kept {
             Some(kept) => look(kept.0.as_fd(), first, end),

@@ -4,16 +4,16 @@
 //! wait. Of other blocks what was accessed is remembered for a tick.
 
 use crate::limits::{BELIEVED_BITS, PEER_BLOCK, REMEMBERED_PAGES};
-use crate::residency::{Seen, TIME_BITS};
+use crate::residency::{RecentNumbers, TIME_BITS};
 use std::ops::Range;
 
 /// Shared by all threads, for all peers.
 pub struct PeerPages {
     /// Blocks of which all pages are present.
-    whole: Seen,
+    whole: RecentNumbers,
     /// Blocks of which it is known that some are not.
-    partial: Seen,
-    pages: Seen,
+    partial: RecentNumbers,
+    pages: RecentNumbers,
     page_bits: u32,
 }
 
@@ -21,7 +21,12 @@ impl PeerPages {
     /// Nothing is known.
     pub fn new() -> Self {
         let page_bits = (rustix::param::page_size() as u64).trailing_zeros();
-        PeerPages { whole: Seen::new(), partial: Seen::new(), pages: Seen::new(), page_bits }
+        PeerPages {
+            whole: RecentNumbers::new(),
+            partial: RecentNumbers::new(),
+            pages: RecentNumbers::new(),
+            page_bits,
+        }
     }
 
     /// Whether all of a range is remembered to be present; gives what is, from its beginning to its end at least.

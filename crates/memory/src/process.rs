@@ -2,7 +2,7 @@
 
 use crate::clock::tick;
 use crate::liveness::{Liveness, outlives_main_thread};
-use crate::mappings::{Kind, Mappings};
+use crate::mappings::{MappingKind, Mappings};
 use crate::pagemap::{Pagemap, Presence};
 use crate::shared_mapping::SharedMapping;
 use crate::{Absence, Segment, Uncancelled, above_standard};
@@ -152,7 +152,7 @@ impl HostProcess {
     /// # Safety
     /// The word is mapped here as long as `keeper` lives.
     pub unsafe fn watch_word(&self, word: *const AtomicU32, keeper: Box<dyn Any + Send + Sync>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the word is mapped here as long as `keeper` lives.
         unsafe { self.0.liveness.watch(word, keeper) };
     }
 
@@ -196,17 +196,17 @@ impl HostProcess {
 
     /// How the pages of a segment come that are absent, as far as is known; `grace`: what was learnt may be older than usual by so many
     /// nanoseconds. And what kind of memory it is.
-    pub(crate) fn absence(&self, segment: Segment, grace: u64) -> (Absence, Option<Kind>) {
+    pub(crate) fn absence(&self, segment: Segment, grace: u64) -> (Absence, Option<MappingKind>) {
         let Some(nature) = self.0.mappings.nature(segment, grace) else { return (Absence::Unknown, None) };
         let absence = match (nature.kind, nature.swap) {
-            (Kind::Other, _) => Absence::UserSpace,
-            (Kind::Anonymous | Kind::Shared, false) => Absence::Cheap,
-            (Kind::Anonymous, true) => match self.presence(segment) {
+            (MappingKind::Other, _) => Absence::UserSpace,
+            (MappingKind::Anonymous | MappingKind::Shared, false) => Absence::Cheap,
+            (MappingKind::Anonymous, true) => match self.presence(segment) {
                 Presence::All | Presence::SomeEmpty => Absence::Cheap,
                 Presence::SomeSwapped | Presence::Unknown => Absence::Slow,
             },
             // What was swapped out looks as if nothing had ever been there; what lies on a disk is far away.
-            (Kind::Shared, true) | (Kind::File, _) => Absence::Slow,
+            (MappingKind::Shared, true) | (MappingKind::File, _) => Absence::Slow,
         };
         (absence, Some(nature.kind))
     }

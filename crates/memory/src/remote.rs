@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 /// What is copied to another process.
 #[derive(Debug, Clone, Copy)]
-pub enum Source<'a> {
+pub enum CopySource<'a> {
     /// Memory of the application.
     Segments(&'a [Segment]),
     /// Bytes of the engine itself.
@@ -25,7 +25,7 @@ pub trait RemoteMemory {
     ///
     /// # Errors
     /// `NotMapped` and `PeerGone`.
-    fn put(&self, from: Source<'_>, there: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
+    fn put(&self, from: CopySource<'_>, there: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
 
     /// Copies from the other process into memory of the application.
     ///
@@ -68,10 +68,10 @@ impl<M: ApplicationMemory> RemoteMemory for CrossMemory<'_, M> {
     }
 
     #[inline(always)]
-    fn put(&self, from: Source<'_>, there: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+    fn put(&self, from: CopySource<'_>, there: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
         match from {
-            Source::Segments(from) => self.memory.push(self.process, from, there, tail_last),
-            Source::Bytes(bytes) => self.memory.push_bytes(self.process, bytes, there, tail_last),
+            CopySource::Segments(from) => self.memory.push(self.process, from, there, tail_last),
+            CopySource::Bytes(bytes) => self.memory.push_bytes(self.process, bytes, there, tail_last),
         }
     }
 

@@ -13,8 +13,8 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 /// Pages seen resident in this tick of the kernel's clock, those of long ranges by blocks that are whole.
 pub struct ResidentPages {
-    pages: Seen,
-    blocks: Seen,
+    pages: RecentNumbers,
+    blocks: RecentNumbers,
     page: u64,
     /// Bits of an address within its page.
     page_bits: u32,
@@ -24,7 +24,12 @@ impl ResidentPages {
     /// An empty memory.
     pub fn new() -> Self {
         let page = rustix::param::page_size() as u64;
-        ResidentPages { pages: Seen::new(), blocks: Seen::new(), page, page_bits: page.trailing_zeros() }
+        ResidentPages {
+            pages: RecentNumbers::new(),
+            blocks: RecentNumbers::new(),
+            page,
+            page_bits: page.trailing_zeros(),
+        }
     }
 
     /// The worst that is known of these segments of the process that this is. Of memory that is watched nothing is remembered: its
@@ -208,14 +213,14 @@ fn parts(first: u64, last: u64) -> Option<(Range<u64>, [Range<u64>; 2])> {
 }
 
 /// Numbers of what was seen at one time. Direct-mapped, shared by all threads, without locks: an entry is one word.
-pub struct Seen(Box<[AtomicU64; REMEMBERED_PAGES]>);
+pub struct RecentNumbers(Box<[AtomicU64; REMEMBERED_PAGES]>);
 
-impl Seen {
+impl RecentNumbers {
     /// Nothing yet.
     pub fn new() -> Self {
         // Not by way of an array, which an unoptimised build would have on the program's stack.
         let entries: Box<[AtomicU64]> = (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect();
-        Seen(entries.try_into().expect("as many as were made"))
+        RecentNumbers(entries.try_into().expect("as many as were made"))
     }
 
     /// Notes a number.

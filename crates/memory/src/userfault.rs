@@ -83,7 +83,7 @@ impl UserfaultMemory {
     /// `request` takes a structure of these words, and what it does to the pages that they name keeps to the caller's rules.
     unsafe fn control(&self, request: libc::c_ulong, words: &mut [u64]) -> Result<()> {
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `request` takes a structure of these words, and what it does to their pages.
             if unsafe { libc::ioctl(self.handler.as_raw_fd(), request, words.as_mut_ptr()) } == 0 {
                 return Ok(());
             }

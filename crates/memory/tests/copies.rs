@@ -341,7 +341,7 @@ fn a_thread_that_blocks_all_signals() {
         assert_eq!(memory.atomic(pages.all().address, add), Err(MemoryError::NotMapped));
         assert_eq!(memory.read(&[pages.all()], &mut [0; 99]), Err(MemoryError::NotMapped));
         // The mask is as it was.
-        // SAFETY: as above.
+        // SAFETY: pthread_sigmask fills `after` before it is read.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), after.as_mut_ptr());
             assert_eq!(libc::sigismember(after.as_ptr(), libc::SIGSEGV), 1);

@@ -10,11 +10,11 @@ use crate::access::fault_state::FaultState;
 use crate::access::page_faults::FaultedAccess;
 use crate::services::Services;
 use crate::types::limits::{BRING_IN_TRIES, LOOK_AHEAD};
-use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::outcome::{AccessError, AccessResult, Cause};
 use crate::types::sge::ScatterGather;
-use pagewire_fabric::{Counter, Fabric};
+use pagewire_fabric::{AtomicCounter, Fabric};
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, RegionView, Rights, Window};
+use pagewire_iommu::{AccessRefusal, Claim, Hazards, ProcessWords, RegionView, RegionWindow, Rights};
 use pagewire_memory::{ApplicationMemory, LastSeen, Residency, Segment};
 use pagewire_transport::Reason;
 use smallvec::SmallVec;
@@ -29,7 +29,7 @@ pub struct Claimant {
     /// The name of its device.
     pub device: String,
     /// Times that an access waited for a page.
-    pub page_waits: Counter,
+    pub page_waits: AtomicCounter,
 }
 
 /// Memory of this process that an access names.
@@ -48,19 +48,19 @@ pub struct AccessRequest<'a> {
 impl AccessRequest<'_> {
     /// The piece of a request that names one.
     #[inline(always)] // Part of every access.
-    fn piece(&self) -> Outcome<&ScatterGather> {
-        self.pieces.first().ok_or(AccessError::Refused(Cause::Region(Refusal::Bounds)))
+    fn piece(&self) -> AccessResult<&ScatterGather> {
+        self.pieces.first().ok_or(AccessError::Refused(Cause::Region(AccessRefusal::Bounds)))
     }
 }
 
 /// Checked pieces of this process's memory, under claims until it is dropped.
-pub struct Access<'s> {
+pub struct ClaimedAccess<'s> {
     pub segments: SmallVec<[Segment; 4]>,
     claims: SmallVec<[Claim; 4]>,
     hazards: &'s Hazards<ProcessWords>,
 }
 
-impl Drop for Access<'_> {
+impl Drop for ClaimedAccess<'_> {
     fn drop(&mut self) {
         while let Some(claim) = self.claims.pop() {
             self.hazards.release(claim);
@@ -75,7 +75,7 @@ pub struct MrCacheEntry {
     key: u32,
     need: Rights,
     domain: u32,
-    window: Window,
+    window: RegionWindow,
 }
 
 impl MrCacheEntry {
@@ -85,7 +85,7 @@ impl MrCacheEntry {
         key: u32,
         need: Rights,
         domain: u32,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, AccessRefusal> {
         Ok(MrCacheEntry { key, need, domain, window: regions.window(key, need, domain)? })
     }
 
@@ -108,7 +108,7 @@ impl MrCacheEntry {
 
     /// The region.
     #[inline]
-    pub fn window(&self) -> &Window {
+    pub fn window(&self) -> &RegionWindow {
         &self.window
     }
 
@@ -118,7 +118,7 @@ impl MrCacheEntry {
         kept: &'p mut Option<MrCacheEntry>,
         regions: &RegionView<W>,
         (key, need, domain): (u32, Rights, u32),
-    ) -> Result<&'p Window, Refusal> {
+    ) -> Result<&'p RegionWindow, AccessRefusal> {
         let serves = |mr_entry: &MrCacheEntry| {
             mr_entry.serves(key, need, domain) && regions.still_open(&mr_entry.window)
         };
@@ -126,7 +126,7 @@ impl MrCacheEntry {
             *kept = None;
             *kept = Some(MrCacheEntry::look_up(regions, key, need, domain)?);
         }
-        kept.as_ref().map(MrCacheEntry::window).ok_or(Refusal::Key)
+        kept.as_ref().map(MrCacheEntry::window).ok_or(AccessRefusal::Key)
     }
 }
 
@@ -172,7 +172,7 @@ impl HeldAccess {
 /// A piece of an access that goes on.
 struct Located {
     segment: Segment,
-    window: Window,
+    window: RegionWindow,
     residency: Residency,
 }
 
@@ -190,7 +190,7 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
     }
 
     /// Begins the access to one piece that is not empty, or goes on with it, until the session is released.
-    pub fn begin(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Segment> {
+    pub fn begin(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> AccessResult<Segment> {
         let located = self.locate(request, fault);
         let Located { segment, window, residency } =
             located.map_err(|error| Accesses(self.services).given_up(error, fault))?;
@@ -226,7 +226,7 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
     }
 
     /// Where a piece lies, under a claim on its region, and whether its pages are resident.
-    fn locate(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Located> {
+    fn locate(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> AccessResult<Located> {
         let (services, view) = (self.services, self.services.regions.view());
         let AccessRequest { by, domain, need, .. } = *request;
         let piece = request.piece()?;
@@ -239,7 +239,7 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
             let claim = Accesses(services).claim(by, &mr_entry.window)?;
             self.held = Some(HeldAccess { claim, mr_entry, resident: 0..0, sparse: false });
         }
-        let Some(held) = &mut self.held else { return Err(Refusal::Key.into()) };
+        let Some(held) = &mut self.held else { return Err(AccessRefusal::Key.into()) };
         let length = u64::from(piece.length);
         let granted = match held.mr_entry.window.locate(piece.address, length) {
             Ok(granted) => granted,
@@ -289,7 +289,7 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         mr_entry: &'p mut Option<MrCacheEntry>,
         request: &AccessRequest<'_>,
         piece: &ScatterGather,
-    ) -> Outcome<(Segment, &'p Window)> {
+    ) -> AccessResult<(Segment, &'p RegionWindow)> {
         let named = (piece.key, request.need, request.domain);
         let window = MrCacheEntry::renewed(mr_entry, self.0.regions.view(), named)?;
         let length = u64::from(piece.length);
@@ -299,7 +299,7 @@ impl<'s, F: Fabric> Accesses<'s, F> {
 
     /// Claims a region that is to be accessed.
     #[inline(always)] // Part of every access.
-    fn claim(self, by: &Claimant, window: &Window) -> Outcome<Claim> {
+    fn claim(self, by: &Claimant, window: &RegionWindow) -> AccessResult<Claim> {
         let claim = self.0.own_hazards.claim(window.index(), by.place);
         let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
@@ -312,10 +312,10 @@ impl<'s, F: Fabric> Accesses<'s, F> {
 
     /// What becomes of an access to a region that has changed since it was checked. Where its key is still valid the access is checked again.
     #[cold]
-    fn changed(self, window: &Window) -> AccessError {
+    fn changed(self, window: &RegionWindow) -> AccessError {
         match self.0.regions.view().is_valid(window) {
             true => AccessError::Wait(Reason::NoClaim),
-            false => Refusal::Key.into(),
+            false => AccessRefusal::Key.into(),
         }
     }
 
@@ -337,9 +337,13 @@ impl<'s, F: Fabric> Accesses<'s, F> {
     }
 
     /// Checks all pieces and announces the access, which goes on until what is given is dropped.
-    pub fn begin(self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Access<'s>> {
+    pub fn begin(
+        self,
+        request: &AccessRequest<'_>,
+        fault: &mut FaultState,
+    ) -> AccessResult<ClaimedAccess<'s>> {
         let (segments, claims) = (SmallVec::new(), SmallVec::new());
-        let mut access = Access { segments, claims, hazards: &self.0.own_hazards };
+        let mut access = ClaimedAccess { segments, claims, hazards: &self.0.own_hazards };
         let (mut mr_entry, mut claimed) = (None, None);
         for piece in request.pieces.iter().filter(|piece| piece.length > 0) {
             let mut claim_piece = || {
@@ -369,7 +373,7 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         mr_entry: &mut Option<MrCacheEntry>,
         fault: &mut FaultState,
         (moment, seen): (u64, &mut LastSeen),
-    ) -> Outcome<(Segment, Claim)> {
+    ) -> AccessResult<(Segment, Claim)> {
         let mut claim_piece = || {
             let (segment, window) = self.locate(mr_entry, request, request.piece()?)?;
             Ok((segment, *window, self.claim(request.by, window)?))
@@ -392,9 +396,9 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         self,
         residency: Residency,
         request: &AccessRequest<'_>,
-        (segments, window): (&[Segment], Window),
+        (segments, window): (&[Segment], RegionWindow),
         fault: &mut FaultState,
-    ) -> Outcome<()> {
+    ) -> AccessResult<()> {
         match residency {
             Residency::Absent if fault.times < BRING_IN_TRIES => {
                 self.resolve_fault(&FaultedAccess { segments, window, request }, fault)

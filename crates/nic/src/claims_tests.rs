@@ -1,9 +1,9 @@
 //! What happens where all claims are taken, and that revocation sees every claim of a peer.
 
-use crate::path::initiator_copy::{AtomicTransfer, Bytes, LocalPath, Transfer};
+use crate::path::initiator_copy::{AtomicTransfer, InitiatorBytes, InitiatorTransfer, LocalPath};
 use crate::path::local::LocalChannel;
 use crate::services::device::devices;
-use crate::types::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use crate::types::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use crate::types::gid::Mtu;
 use crate::types::outcome::{AccessError, Cause};
 use crate::*;
@@ -12,16 +12,16 @@ use pagewire_iommu::Hazards;
 use pagewire_iommu::hazards::{Claim, Revoked};
 use pagewire_iommu::words::SharedWords;
 use pagewire_memory::{
-    ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached,
+    ApplicationMemory, AtomicOperation, CopySource, LastSeen, MemoryError, RemoteMemory, Segment, Unreached,
 };
-use pagewire_transport::{Atomic, Operation, RemoteAddress};
+use pagewire_transport::{AtomicRequest, RemoteAddress, WorkOperation};
 use std::cell::RefCell;
 use std::result::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-type Host = Nic<HostFabric>;
+type HostNic = Nic<HostFabric>;
 
 /// Longest time that a test waits for something that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,8 +33,8 @@ const LONG: usize = 10_000;
 const NO_REGION: u32 = 0xFF_FFF0;
 
 /// An engine without a thread, a queue pair in INIT, and a region.
-struct Side {
-    nic: Arc<Host>,
+struct EngineSide {
+    nic: Arc<HostNic>,
     cq: Arc<CompletionQueue<HostFabric>>,
     queue_pair: Arc<QueuePair<HostFabric>>,
     region: Arc<MemoryRegion<HostFabric>>,
@@ -42,8 +42,8 @@ struct Side {
     vector: AddressVector,
 }
 
-impl Side {
-    fn new(path: PathChoice) -> Side {
+impl EngineSide {
+    fn new(path: PathChoice) -> EngineSide {
         let nic = Nic::new(HostFabric::new().unwrap(), Options { path, ..Options::default() });
         let device = devices().unwrap().into_iter().next().unwrap();
         let gid = device.gids.iter().position(|gid| gid.address.is_ipv4()).unwrap_or(0);
@@ -59,7 +59,7 @@ impl Side {
         let context = crate::Context::open(&nic, device, Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
         let cq = context.create_cq(64, None).unwrap();
-        let capabilities = Capabilities {
+        let capabilities = QpCapabilities {
             max_send_wr: 8,
             max_recv_wr: 64,
             max_send_sge: 2,
@@ -77,7 +77,7 @@ impl Side {
         let queue_pair = crate::QueuePair::create(&domain, init).unwrap();
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         let change = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: Some(rights),
@@ -87,7 +87,7 @@ impl Side {
         let bytes = Box::leak(vec![0; 2 * LONG].into_boxed_slice());
         let address = bytes.as_mut_ptr() as u64;
         let region = domain.register(address, bytes.len() as u64, address, rights).unwrap();
-        Side { nic, cq, queue_pair, region, bytes, vector }
+        EngineSide { nic, cq, queue_pair, region, bytes, vector }
     }
 
     fn address(&self) -> u64 {
@@ -97,7 +97,7 @@ impl Side {
     /// INIT to RTS.
     fn connect(&self, peer: u32) {
         let rtr = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(self.vector),
             path_mtu: Some(Mtu::Mtu1024),
             destination: Some(peer),
@@ -108,7 +108,7 @@ impl Side {
         };
         self.queue_pair.modify(&rtr).unwrap();
         let rts = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(0),
             timeout: Some(14),
             retry_count: Some(7),
@@ -151,12 +151,12 @@ impl Side {
 }
 
 /// Two engines whose queue pairs are connected, and whose path is known.
-fn connected(path: PathChoice) -> [Side; 2] {
-    let sides = [(); 2].map(|()| Side::new(path));
+fn connected(path: PathChoice) -> [EngineSide; 2] {
+    let sides = [(); 2].map(|()| EngineSide::new(path));
     sides[0].connect(sides[1].queue_pair.number());
     sides[1].connect(sides[0].queue_pair.number());
     let limit = Instant::now() + PATIENCE;
-    let looks = |side: &Side| side.queue_pair.report().path == "connecting";
+    let looks = |side: &EngineSide| side.queue_pair.report().path == "connecting";
     while sides.iter().any(looks) {
         assert!(Instant::now() < limit, "no path");
         sides.iter().for_each(|side| _ = side.nic.progress());
@@ -171,7 +171,7 @@ fn take_all<W: SharedWords>(hazards: &Hazards<W>) -> Vec<Claim> {
 
 /// Whose claims are all taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Taken {
+enum ExhaustedClaims {
     /// Of the requester, on its own memory.
     Here,
     /// Of the responder, on its own memory.
@@ -185,14 +185,18 @@ enum Taken {
 /// Nobody says that a claim is free again. So what waits for one is queued again, whatever it is.
 #[test]
 fn what_finds_all_claims_taken_is_tried_again_and_completes() {
+    use ExhaustedClaims::{Here, Initiator, Receiver, There};
     use PathChoice::{Local, Udp};
-    use Taken::{Here, Initiator, Receiver, There};
-    let write =
-        |peer: &Side| SendOperation::Write { address: peer.address() + LONG as u64, key: peer.region.rkey() };
-    let read =
-        |peer: &Side| SendOperation::Read { address: peer.address() + LONG as u64, key: peer.region.rkey() };
-    let send = |_: &Side| SendOperation::Send;
-    type OperationOf = fn(&Side) -> SendOperation;
+    let write = |peer: &EngineSide| SendOperation::Write {
+        address: peer.address() + LONG as u64,
+        key: peer.region.rkey(),
+    };
+    let read = |peer: &EngineSide| SendOperation::Read {
+        address: peer.address() + LONG as u64,
+        key: peer.region.rkey(),
+    };
+    let send = |_: &EngineSide| SendOperation::Send;
+    type OperationOf = fn(&EngineSide) -> SendOperation;
     let operations: [(OperationOf, usize); 5] =
         [(write, 8), (write, LONG), (read, LONG), (send, 8), (send, LONG)];
     let mut waited = Vec::new();
@@ -227,7 +231,7 @@ fn what_finds_all_claims_taken_is_tried_again_and_completes() {
                 };
                 let is_done = (0..ROUNDS).any(|_| turn() > 0);
                 if !is_done {
-                    let is_due = |side: &&Side| side.nic.next_due(side.nic.fabric().now()).is_some();
+                    let is_due = |side: &&EngineSide| side.nic.next_due(side.nic.fabric().now()).is_some();
                     assert!([one, two].iter().any(is_due), "{path} {taken:?} {index}: nobody tries again");
                     waited.push((path, taken, index));
                 }
@@ -250,7 +254,7 @@ fn what_finds_all_claims_taken_is_tried_again_and_completes() {
 /// A peer that has the channel already may access a region whose owner has made no round since: the end of the region waits for it.
 #[test]
 fn the_end_of_a_region_waits_for_claims_of_a_channel_that_no_round_has_taken_over() {
-    let [one, two] = [(); 2].map(|()| Side::new(PathChoice::Local));
+    let [one, two] = [(); 2].map(|()| EngineSide::new(PathChoice::Local));
     one.connect(two.queue_pair.number());
     let limit = Instant::now() + PATIENCE;
     while one.nic.paths.channels.read().is_empty() {
@@ -310,12 +314,12 @@ impl RemoteMemory for TestMemory<'_> {
         Ok(())
     }
 
-    fn put(&self, from: Source<'_>, there: &[Segment], _tail_last: bool) -> Result<(), MemoryError> {
+    fn put(&self, from: CopySource<'_>, there: &[Segment], _tail_last: bool) -> Result<(), MemoryError> {
         self.note("put")?;
         let into = &mut self.bytes.borrow_mut()[self.range(there)];
         match from {
-            Source::Segments(from) => self.memory.read(from, into),
-            Source::Bytes(bytes) => {
+            CopySource::Segments(from) => self.memory.read(from, into),
+            CopySource::Bytes(bytes) => {
                 into.copy_from_slice(bytes);
                 Ok(())
             }
@@ -366,13 +370,13 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
     let piece = ScatterGather { address: one.address(), length: 8, key: one.region.lkey() };
     let into = ScatterGather { address: one.address() + 8, ..piece };
     let original = ScatterGather { address: one.address() + 16, ..piece };
-    let write = |offset| Operation::Write { remote: at(offset), immediate: None };
-    let fetch_add = Operation::Atomic { remote: at(8), atomic: Atomic::FetchAdd { add: 1 } };
+    let write = |offset| WorkOperation::Write { remote: at(offset), immediate: None };
+    let fetch_add = WorkOperation::Atomic { remote: at(8), atomic: AtomicRequest::FetchAdd { add: 1 } };
     let cases = [
-        (write(0), Bytes::Segments(std::slice::from_ref(&piece)), "put"),
-        (write(8), Bytes::Inline(&[9; 8]), "put"),
-        (Operation::Read { remote: at(4) }, Bytes::Segments(std::slice::from_ref(&into)), "get"),
-        (fetch_add, Bytes::Segments(std::slice::from_ref(&original)), "atomic"),
+        (write(0), InitiatorBytes::Segments(std::slice::from_ref(&piece)), "put"),
+        (write(8), InitiatorBytes::Inline(&[9; 8]), "put"),
+        (WorkOperation::Read { remote: at(4) }, InitiatorBytes::Segments(std::slice::from_ref(&into)), "get"),
+        (fetch_add, InitiatorBytes::Segments(std::slice::from_ref(&original)), "atomic"),
     ];
     let channel = one.channel();
     let mut qpc = one.queue_pair.state.qpc.lock();
@@ -416,9 +420,12 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
                 peer_knows_rts,
                 peer_logs,
             };
-            let outcome = match (Transfer::new(operation, 8), AtomicTransfer::new(operation), *data) {
+            let outcome = match (InitiatorTransfer::new(operation, 8), AtomicTransfer::new(operation), *data)
+            {
                 (Some(transfer), ..) => path.execute(&transfer, *data),
-                (None, Some(atomic), Bytes::Segments(pieces)) => path.execute_atomic(&atomic, pieces),
+                (None, Some(atomic), InitiatorBytes::Segments(pieces)) => {
+                    path.execute_atomic(&atomic, pieces)
+                }
                 _ => panic!("no such transfer"),
             };
             let refused = Err(AccessError::Refused(Cause::PeerUnreadable));

@@ -3,11 +3,11 @@
 pub mod moderation;
 pub mod unpolled;
 
-use crate::completion::moderation::{Event, Moderation, Moderator};
+use crate::completion::moderation::{EventDecision, Moderation, Moderator};
 use crate::completion::unpolled::UnpolledSends;
 use crate::services::Services;
 use crate::services::context::Context;
-use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
+use crate::services::event::{Acknowledgements, AsyncEventKind, EventSource, Notifier, ProgramEvents};
 use crate::services::protection::ProtectionDomain;
 use crate::services::timers::Timed;
 use crate::types::error::{Result, busy_if, invalid_if};
@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 /// What a completion is of (values of `enum ibv_wc_opcode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
-pub enum Opcode {
+pub enum CompletionOpcode {
     #[default]
     Send = 0,
     Write = 1,
@@ -66,7 +66,7 @@ pub struct Completion {
     pub wr_id: u64,
     pub status: Status,
     pub byte_length: u32,
-    pub opcode: Opcode,
+    pub opcode: CompletionOpcode,
     /// Local queue pair number.
     pub queue_pair: u32,
     /// Immediate data, as the big-endian value on the wire reads.
@@ -85,7 +85,7 @@ pub struct Completion {
 
 impl Completion {
     /// Of a work request of a queue pair, without data.
-    pub(crate) fn new(queue_pair: u32, wr_id: u64, opcode: Opcode, status: Status) -> Self {
+    pub(crate) fn new(queue_pair: u32, wr_id: u64, opcode: CompletionOpcode, status: Status) -> Self {
         Completion {
             wr_id,
             status,
@@ -102,7 +102,7 @@ impl Completion {
     }
 
     /// Of a send request, which holds its slot until the completion is polled.
-    pub(crate) fn of_send(queue_pair: u32, wr_id: u64, opcode: Opcode, status: Status) -> Self {
+    pub(crate) fn of_send(queue_pair: u32, wr_id: u64, opcode: CompletionOpcode, status: Status) -> Self {
         Completion { holds_slot: true, ..Completion::new(queue_pair, wr_id, opcode, status) }
     }
 }
@@ -125,7 +125,7 @@ pub struct CompletionQueueInit<F: Fabric> {
 }
 
 #[derive(Default)]
-struct Queue {
+struct CqEntries {
     entries: VecDeque<Completion>,
     capacity: usize,
     armed: Armed,
@@ -138,7 +138,7 @@ struct Queue {
     unpolled_sends: UnpolledSends,
 }
 
-impl Queue {
+impl CqEntries {
     /// The oldest completion is about to be taken.
     #[cold]
     fn uncount_first(&mut self) {
@@ -171,7 +171,7 @@ pub struct CompletionQueue<F: Fabric> {
     ignores_overrun: bool,
     /// For whoever looks at it later.
     own: Weak<dyn Announcing>,
-    queue: Lock<Queue>,
+    queue: Lock<CqEntries>,
     /// Completions in it, for a look without the lock.
     waiting: AtomicUsize,
     /// It is neither armed nor overrun, likewise.
@@ -217,10 +217,10 @@ impl<F: Fabric> CompletionQueue<F> {
             parent_domain,
             ignores_overrun,
             own,
-            queue: Lock::new(Queue {
+            queue: Lock::new(CqEntries {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
-                ..Queue::default()
+                ..CqEntries::default()
             }),
             waiting: AtomicUsize::new(0),
             plain: AtomicBool::new(true),
@@ -261,7 +261,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// After a change to what `plain` tells of.
-    fn tell_plain(&self, queue: &Queue) {
+    fn tell_plain(&self, queue: &CqEntries) {
         self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);
     }
 
@@ -318,7 +318,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// Sets the timer for what the queue was armed with, if none is set.
-    fn hold_left(&self, mut queue: LockGuard<'_, Queue>) {
+    fn hold_left(&self, mut queue: LockGuard<'_, CqEntries>) {
         let Some(due) = queue.left_due.filter(|_| queue.left_timer.is_none()) else { return };
         queue.left_timer = Some(due);
         drop(queue);
@@ -336,7 +336,7 @@ impl<F: Fabric> CompletionQueue<F> {
                 log::debug!("completion queue overrun");
                 self.context.raise(
                     AsyncEventKind::CompletionQueueError,
-                    Element::CompletionQueue { cookie: self.cookie() },
+                    EventSource::CompletionQueue { cookie: self.cookie() },
                     &self.async_events,
                 );
             }
@@ -356,7 +356,7 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Whether the oldest completion makes room for another one.
     #[cold]
-    fn makes_room(&self, queue: &mut Queue) -> bool {
+    fn makes_room(&self, queue: &mut CqEntries) -> bool {
         if self.ignores_overrun {
             queue.uncount_first();
             queue.entries.pop_front();
@@ -365,19 +365,19 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// A completion came for which the queue is armed.
-    fn announce_or_hold(&self, mut queue: LockGuard<'_, Queue>, status: Status) {
+    fn announce_or_hold(&self, mut queue: LockGuard<'_, CqEntries>, status: Status) {
         let event = queue.moderator.decide(status, || self.services.fabric.now());
         self.moderated(queue, event);
     }
 
-    fn moderated(&self, queue: LockGuard<'_, Queue>, event: Event) {
+    fn moderated(&self, queue: LockGuard<'_, CqEntries>, event: EventDecision) {
         match event {
-            Event::Raise => self.announce(queue),
-            Event::HoldUntil(due) => {
+            EventDecision::Raise => self.announce(queue),
+            EventDecision::HoldUntil(due) => {
                 drop(queue);
                 self.services.hold_event(self.own.clone(), due);
             }
-            Event::Hold => {}
+            EventDecision::Hold => {}
         }
     }
 
@@ -391,7 +391,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// The event that the queue is armed for.
-    fn announce(&self, mut queue: LockGuard<'_, Queue>) {
+    fn announce(&self, mut queue: LockGuard<'_, CqEntries>) {
         queue.armed = Armed::No;
         queue.left_due = None;
         queue.moderator.release();
@@ -507,7 +507,7 @@ impl<F: Fabric> CompletionQueue<F> {
 /// Where completion queues announce their events.
 pub struct CompletionChannel {
     /// Cookies of completion queues.
-    events: EventQueue<u64>,
+    events: ProgramEvents<u64>,
     queues: Mutex<Vec<Weak<dyn Announcing>>>,
     /// A queue was armed while completions waited in it.
     left: AtomicBool,
@@ -518,7 +518,7 @@ pub struct CompletionChannel {
 impl CompletionChannel {
     pub(crate) fn new(notifier: Arc<dyn Notifier>) -> Arc<Self> {
         Arc::new(CompletionChannel {
-            events: EventQueue::new(notifier),
+            events: ProgramEvents::new(notifier),
             queues: Mutex::default(),
             left: AtomicBool::new(false),
             sleeps_in_calls: AtomicBool::new(false),

@@ -24,7 +24,9 @@ pub use api::explain::ConnectionReport;
 pub use api::prefetch::Advice;
 pub use api::queue_pair::{QueuePair, QueuePairInit};
 pub use completion::moderation::Moderation;
-pub use completion::{Completion, CompletionChannel, CompletionQueueInit, Opcode, RoutingHeader, Status};
+pub use completion::{
+    Completion, CompletionChannel, CompletionOpcode, CompletionQueueInit, RoutingHeader, Status,
+};
 pub use pagewire_iommu::access_log::{
     FLUSH_WORDS, LoggedOperation, Next, Receipt, RecordFlags, RecordHeader, flush_offset,
 };
@@ -36,7 +38,7 @@ pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, 
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 pub use services::address_handle::AddressHandle;
 pub use services::device;
-pub use services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier, Unwatched};
+pub use services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, EventSource, Notifier, Unwatched};
 pub use services::fault_counts::{FaultReport, RegionFaults};
 pub use services::interception::Attributes;
 pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};

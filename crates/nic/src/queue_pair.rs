@@ -17,7 +17,7 @@ pub mod shared_receive;
 pub mod slots;
 
 use crate::access::Claimant;
-use crate::completion::{Completion, CompletionQueue, Opcode, Status};
+use crate::completion::{Completion, CompletionOpcode, CompletionQueue, Status};
 use crate::path::local::{PublishedQueuePair, publish_holding};
 use crate::path::{Path, Paths};
 use crate::queue_pair::inbox::{Inbox, InboxPacket};
@@ -28,16 +28,16 @@ use crate::queue_pair::request::SendQueue;
 use crate::queue_pair::shared_receive::SharedReceiveQueue;
 use crate::services::Services;
 use crate::services::counters::QueuePairCounters;
-use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
+use crate::services::event::{Acknowledgements, AsyncEventKind, EventSource};
 use crate::services::protection::ProtectionDomain;
 use crate::services::ready::Again;
 use crate::services::timers::Schedule;
 use crate::services::tombstones::Tombstone;
-use crate::types::attributes::{Attributes, Capabilities, QueuePairType, State};
+use crate::types::attributes::{Attributes, QpCapabilities, QpState, QueuePairType};
 use crate::types::error::{Error, Result};
 use crate::types::limits::REVOCATION_BOUND;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
-use pagewire_fabric::{Counter, Fabric};
+use pagewire_fabric::{AtomicCounter, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_transport::timers::acknowledgement_timeout;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, RefusalScope, WorkId};
@@ -52,7 +52,7 @@ pub struct QueuePairInit<F: Fabric, Q> {
     pub send_cq: Arc<Q>,
     pub recv_cq: Arc<Q>,
     pub srq: Option<Arc<SharedReceiveQueue<F>>>,
-    pub capabilities: Capabilities,
+    pub capabilities: QpCapabilities,
     /// Every send request makes a completion.
     pub signal_all: bool,
 }
@@ -63,7 +63,7 @@ pub struct Properties {
     pub number: u32,
     /// Place in the published tables.
     pub place: u32,
-    pub capabilities: Capabilities,
+    pub capabilities: QpCapabilities,
     /// Every send request makes a completion.
     pub signal_all: bool,
     /// It stands for the queue pair where memory is accessed.
@@ -72,7 +72,7 @@ pub struct Properties {
 
 /// What threads that have not the QP context leave for the one that has, and what it has noted for them.
 #[derive(Default)]
-pub struct Notes {
+pub struct QpNotes {
     /// A thread had work and found the QP context taken.
     pub pending: AtomicBool,
     /// Its turn to use what all share has come; see [`send_budget`](crate::services::send_budget).
@@ -93,7 +93,7 @@ pub struct Notes {
 }
 
 /// Copies of what the QP context has, for readers that cannot have it, because a thread drives the queue pair.
-pub struct Shown {
+pub struct QpSnapshot {
     pub attributes: Mutex<Attributes>,
     /// The path and its reason.
     pub path: Mutex<(&'static str, String)>,
@@ -111,8 +111,8 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) send: Lock<SendQueue<F>>,
     pub(crate) qpc: Arc<Lock<QpContext<F>>>,
     pub(crate) inbox: Inbox<F>,
-    pub(crate) notes: Notes,
-    pub(crate) shown: Shown,
+    pub(crate) notes: QpNotes,
+    pub(crate) shown: QpSnapshot,
     pub(crate) schedule: Schedule,
     pub(crate) async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
@@ -146,7 +146,7 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(srq) = &init.srq {
             srq.users.fetch_add(1, Ordering::AcqRel);
         }
-        let claimant = Claimant { place, number, device, page_waits: Counter::default() };
+        let claimant = Claimant { place, number, device, page_waits: AtomicCounter::default() };
         let properties = Properties {
             kind: init.kind,
             number,
@@ -163,12 +163,12 @@ impl<F: Fabric> QueuePair<F> {
             send: Lock::new(SendQueue::new()),
             qpc: Arc::new(Lock::new(QpContext::default())),
             inbox: Inbox::new(services.fabric.tables().clone(), place),
-            notes: Notes::default(),
-            shown: Shown { attributes: Mutex::default(), path: Mutex::new(("none", String::new())) },
+            notes: QpNotes::default(),
+            shown: QpSnapshot { attributes: Mutex::default(), path: Mutex::new(("none", String::new())) },
             schedule: Schedule::new(number),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
-            state: AtomicU32::new(State::Reset as u32),
+            state: AtomicU32::new(QpState::Reset as u32),
             peer: AtomicU32::new(0),
             resets: AtomicU32::new(0),
             refusal_ends_request: AtomicBool::new(false),
@@ -200,8 +200,8 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// State now.
-    pub fn state(&self) -> State {
-        State::from_repr(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
+    pub fn state(&self) -> QpState {
+        QpState::from_repr(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Error)
     }
 
     /// How often it was reset. Its requests end with each time.
@@ -229,7 +229,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn raise(&self, kind: AsyncEventKind) {
-        let element = Element::QueuePair { cookie: self.cookie.load(Ordering::Relaxed) };
+        let element = EventSource::QueuePair { cookie: self.cookie.load(Ordering::Relaxed) };
         self.domain.context().raise(kind, element, &self.async_events);
     }
 
@@ -272,7 +272,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// The peer was heard from: the program is told, once, if it has not been at RTS yet (COMM_EST).
     pub(crate) fn establish_communication(&self, qpc: &mut QpContext<F>) {
-        if qpc.communicates || qpc.attributes.state != State::ReadyToReceive {
+        if qpc.communicates || qpc.attributes.state != QpState::ReadyToReceive {
             return;
         }
         qpc.communicates = true;
@@ -286,7 +286,7 @@ impl<F: Fabric> QueuePair<F> {
             number: self.properties.number,
             receptive: attributes.state.receives() && self.properties.kind != QueuePairType::Ud,
             rights: granted_by(attributes),
-            unestablished: attributes.state == State::ReadyToReceive && !qpc.communicates,
+            unestablished: attributes.state == QpState::ReadyToReceive && !qpc.communicates,
             destination: attributes.destination,
             domain: self.domain.number(),
             receive_psn: attributes.receive_psn,
@@ -328,7 +328,7 @@ impl<F: Fabric> QueuePair<F> {
         self.set_on_network(false);
         let old = {
             let mut send = self.send.lock();
-            self.state.store(State::Reset as u32, Ordering::Release);
+            self.state.store(QpState::Reset as u32, Ordering::Release);
             std::mem::replace(&mut *send, SendQueue::new())
         };
         drop(old);
@@ -342,7 +342,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Ends the protocol and flushes both queues. Posts see the new state only then: until then they are kept, and flushed
     /// behind what was posted before: the requests of one queue complete in order.
     pub(crate) fn enter_error(&self, qpc: &mut QpContext<F>) {
-        let attributes = Attributes { state: State::Error, ..qpc.attributes };
+        let attributes = Attributes { state: QpState::Error, ..qpc.attributes };
         self.store_attributes(qpc, attributes);
         self.publish(qpc);
         qpc.stop();
@@ -363,7 +363,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let mut send = self.send.lock();
         let mut receive = self.receives.own.lock();
-        self.state.store(State::Error as u32, Ordering::Release);
+        self.state.store(QpState::Error as u32, Ordering::Release);
         self.flush_send(&mut send);
         drop(send);
         if let Some(current) = qpc.receive.take() {
@@ -373,14 +373,24 @@ impl<F: Fabric> QueuePair<F> {
             }
             self.announce(
                 &self.recv_cq,
-                Completion::new(self.properties.number, current.wr_id, Opcode::Receive, Status::Flushed),
+                Completion::new(
+                    self.properties.number,
+                    current.wr_id,
+                    CompletionOpcode::Receive,
+                    Status::Flushed,
+                ),
             );
         }
         while let Some(work) = receive.take() {
             receive.completed();
             self.announce(
                 &self.recv_cq,
-                Completion::new(self.properties.number, work.wr_id, Opcode::Receive, Status::Flushed),
+                Completion::new(
+                    self.properties.number,
+                    work.wr_id,
+                    CompletionOpcode::Receive,
+                    Status::Flushed,
+                ),
             );
         }
         drop(receive);
@@ -444,7 +454,7 @@ impl<F: Fabric> QueuePair<F> {
         // Mostly it has not: a look costs less than an exchange.
         if self.overran.load(Ordering::Acquire)
             && self.overran.swap(false, Ordering::AcqRel)
-            && !matches!(self.state(), State::Reset | State::Error)
+            && !matches!(self.state(), QpState::Reset | QpState::Error)
         {
             self.notes.ended_by_overrun.store(true, Ordering::Release);
             self.enter_error(qpc);
@@ -454,11 +464,11 @@ impl<F: Fabric> QueuePair<F> {
 
     /// A UC or UD queue pair whose send failed: only its send queue stops.
     pub(crate) fn enter_send_queue_error(&self, qpc: &mut QpContext<F>) {
-        let attributes = Attributes { state: State::SendQueueError, ..qpc.attributes };
+        let attributes = Attributes { state: QpState::SendQueueError, ..qpc.attributes };
         self.store_attributes(qpc, attributes);
         self.publish(qpc);
         let mut send = self.send.lock();
-        self.state.store(State::SendQueueError as u32, Ordering::Release);
+        self.state.store(QpState::SendQueueError as u32, Ordering::Release);
         self.flush_send(&mut send);
     }
 
@@ -516,7 +526,9 @@ impl<F: Fabric> QueuePair<F> {
             let status = if work.id == through { status } else { Status::Success };
             if work.signaled || status != Status::Success {
                 let byte_length = match work.opcode {
-                    Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => work.length,
+                    CompletionOpcode::Read | CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd => {
+                        work.length
+                    }
                     _ => 0,
                 };
                 self.announce_to(seeker.as_deref_mut(), &self.send_cq, || Completion {

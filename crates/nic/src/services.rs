@@ -50,7 +50,7 @@ use std::sync::{Arc, Weak};
 pub const TABLES: Site = Site("tables.publish");
 
 /// Objects of one process, each kind bounded.
-pub struct Counts {
+pub struct ObjectCounts {
     pub completion_queues: ObjectCount,
     pub protection_domains: ObjectCount,
     pub thread_domains: ObjectCount,
@@ -74,7 +74,7 @@ pub struct Services<F: Fabric> {
     /// Connections on which this process has begun to send.
     pub connections: AtomicU32,
     key_bytes: AtomicU64,
-    pub counts: Counts,
+    pub counts: ObjectCounts,
     /// Queue pairs whose path is UDP or not known yet.
     pub network_users: AtomicU32,
     pub send_budget: SendBudget,
@@ -105,7 +105,7 @@ impl<F: Fabric> Services<F> {
             next_domain: AtomicU32::new(1),
             connections: AtomicU32::new(0),
             key_bytes: AtomicU64::new(fabric.random()),
-            counts: Counts {
+            counts: ObjectCounts {
                 completion_queues: ObjectCount::new(limits::MAX_COMPLETION_QUEUES),
                 protection_domains: ObjectCount::new(limits::MAX_PROTECTION_DOMAINS),
                 thread_domains: ObjectCount::new(limits::MAX_THREAD_DOMAINS),

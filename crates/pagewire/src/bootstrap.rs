@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 
 pub use error::{JobError, Operation, OperationKind, Ranks, Refusal, Result};
 use limits::{MAX_CONTRIBUTION, MAX_GATHERED};
-use settings::{Lookup, Settings, Start};
+use settings::{JobSettings, JobStart, Lookup};
 use timed::Unfinished;
 
 /// The processes that were started together, as one of them sees it.
@@ -69,10 +69,10 @@ pub struct Job {
     started_by: String,
     timeout: Duration,
     /// A forked child shares sockets, locks and the process number at the launcher with its parent: it acts for it by none of them.
-    state: Owned<Mutex<State>>,
+    state: Owned<Mutex<JobState>>,
 }
 
-struct State {
+struct JobState {
     /// `None`: a thread has it for an operation that was not waited for to its end.
     exchange: Option<Box<dyn Exchange>>,
     /// Operations that have begun.
@@ -164,13 +164,15 @@ impl Job {
     /// Those of [`Job::from_env`].
     #[doc(hidden)]
     pub fn from_variables(lookup: Lookup<'_>) -> Result<Self> {
-        let Settings { start, job, timeout } = Settings::read(lookup)?;
+        let JobSettings { start, job, timeout } = JobSettings::read(lookup)?;
         let wait = Wait::new(timeout);
         let joined = match start {
-            Start::Pmix { rank } => pmix::join(rank, wait)?,
-            Start::Rendezvous { address, rank, size } => rendezvous::join(&address, &job, rank, size, wait)?,
-            Start::Directory { path, rank, size } => directory::join(&path, &job, rank, size, wait)?,
-            Start::Alone { reason } => alone(&reason),
+            JobStart::Pmix { rank } => pmix::join(rank, wait)?,
+            JobStart::Rendezvous { address, rank, size } => {
+                rendezvous::join(&address, &job, rank, size, wait)?
+            }
+            JobStart::Directory { path, rank, size } => directory::join(&path, &job, rank, size, wait)?,
+            JobStart::Alone { reason } => alone(&reason),
         };
         Ok(Self::of(joined, timeout))
     }
@@ -192,7 +194,7 @@ impl Job {
 
     pub(crate) fn of(joined: Joined, timeout: Duration) -> Self {
         let Joined { rank, size, started_by, exchange } = joined;
-        let state = State { exchange: Some(exchange), operations: 0, unfinished: None, failure: None };
+        let state = JobState { exchange: Some(exchange), operations: 0, unfinished: None, failure: None };
         let state = Owned::new(Mutex::new(state));
         Self { rank, size, started_by, timeout, state }
     }
@@ -371,7 +373,7 @@ impl Job {
     }
 }
 
-impl State {
+impl JobState {
     /// Waits for the operation that a thread makes.
     fn wait(&mut self, kind: OperationKind, bytes: &[u8], time: Duration) -> Result<Vec<Vec<u8>>> {
         let unfinished = self.unfinished.as_ref().expect("an operation was begun");

@@ -12,20 +12,20 @@ pub(crate) mod writes;
 
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::limits::{MAX_MESSAGES_WAITING, SPIN, SWEEP};
-use crate::nodes::connection::Connection;
+use crate::nodes::connection::PeerConnection;
 use crate::nodes::inbox::PeerEvents;
-use crate::nodes::peers::Peers;
-use crate::nodes::services::Services;
-use crate::operations::pending::{Abandoned, AnyPending, EndState, Pending, Step};
+use crate::nodes::peers::PeerTable;
+use crate::nodes::services::NodeServices;
+use crate::operations::pending::{Abandoned, AnyPending, EndState, PendingOperation, WorkStep};
 use crate::regions::token::{NodeAddress, Peer, Token};
 use deferred::Blocked;
 pub use deferred::{Deferred, Posted};
 pub use held::{Canceller, HeldWrite, WriteOutcome};
-use message::{Ending, Message, Release};
+use message::{ConditionalMessage, Ending, Release};
 use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::{Condvar, Mutex};
 pub use released::{Acceptance, ConditionalRequest};
-use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
+use releases::{NotReleased, OpenOutcome, Opening, Outgoing, Releases};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -35,19 +35,19 @@ use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tag::Key;
 pub use tag::{Direction, Tag};
-use writes::{Arrival, NotHeld, Writes};
+use writes::{NotHeld, ReleaseArrival, WriteTable};
 
 pub(crate) const WRITE: &str = "conditional write";
 pub(crate) const RELEASE: &str = "release";
 
 /// The conditional writes of a node, on both sides.
-pub(crate) struct Conditional {
-    services: Arc<Services>,
-    pub peers: Arc<Peers>,
+pub(crate) struct ConditionalWrites {
+    services: Arc<NodeServices>,
+    pub peers: Arc<PeerTable>,
     start: Instant,
     /// The number of the newest opening. Held until its message is started, so that messages come in the order of their numbers.
     serial: Mutex<u64>,
-    writes: Mutex<Writes<HeldOperation>>,
+    writes: Mutex<WriteTable<HeldOperation>>,
     releases: Mutex<Releases<Arc<ReleaseEnd>>>,
     /// Peers have opened something.
     opened: Condvar,
@@ -75,20 +75,20 @@ struct WaitingTasks {
 }
 
 /// The end of a release: its bytes, or a failure.
-pub(crate) type ReleaseEnd = Pending<Mutex<Option<u64>>>;
+pub(crate) type ReleaseEnd = PendingOperation<Mutex<Option<u64>>>;
 
 /// A held write.
 #[derive(Clone)]
 struct HeldOperation {
     serial: u64,
     /// By which its messages go.
-    connection: Arc<Connection>,
-    work: Work,
+    connection: Arc<PeerConnection>,
+    work: HeldWork,
 }
 
 /// What a held write is made of.
 #[derive(Clone)]
-enum Work {
+enum HeldWork {
     /// An operation of this node, whose buffer's type is forgotten.
     Operation { pending: Arc<AnyPending>, local: ScatterGather },
     /// Another layer posts it.
@@ -102,9 +102,9 @@ pub(crate) struct HeldBy {
     pub serial: u64,
 }
 
-impl Conditional {
-    pub fn new(services: &Arc<Services>, peers: &Arc<Peers>) -> Arc<Self> {
-        let conditional = Arc::new(Conditional {
+impl ConditionalWrites {
+    pub fn new(services: &Arc<NodeServices>, peers: &Arc<PeerTable>) -> Arc<Self> {
+        let conditional = Arc::new(ConditionalWrites {
             services: services.clone(),
             peers: peers.clone(),
             start: Instant::now(),
@@ -149,7 +149,7 @@ impl Conditional {
         self: &Arc<Self>,
         peer: Peer,
         tag: Tag,
-        (connection, work): (Arc<Connection>, Work),
+        (connection, work): (Arc<PeerConnection>, HeldWork),
         announces: bool,
     ) -> Result<HeldBy, Failure> {
         let key = (peer.0, tag);
@@ -160,7 +160,7 @@ impl Conditional {
         let held = HeldOperation { serial, connection: connection.clone(), work };
         let early = self.writes.lock().hold(key, serial, held);
         if announces && early.is_ok() {
-            send(&connection, &Message::Open { tag, serial, length, direction: Direction::Write });
+            send(&connection, &ConditionalMessage::Open { tag, serial, length, direction: Direction::Write });
         }
         drop(newest);
         match early {
@@ -217,7 +217,8 @@ impl Conditional {
 
     /// Ends a write that was taken out, and sends its end to the peer.
     fn withdraw(&self, peer: &NodeAddress, write: HeldOperation, failure: Failure) {
-        let ended = Message::Ended { serial: write.serial, release: None, ending: Ending::Withdrawn };
+        let ended =
+            ConditionalMessage::Ended { serial: write.serial, release: None, ending: Ending::Withdrawn };
         self.send_message(*peer, &ended);
         write.end(failure);
     }
@@ -229,7 +230,7 @@ impl Conditional {
     pub fn release(self: &Arc<Self>, peer: Peer, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
         // Its end comes as a message.
         self.services.inbox()?;
-        let end = Arc::new(Pending::new(RELEASE, 0));
+        let end = Arc::new(PendingOperation::new(RELEASE, 0));
         let connection = self.peers.connection(peer.0)?;
         let released = self.releases.lock().release(peer.0, tag, *token, (end.clone(), self.now()));
         let outgoing = released.map_err(|(why, _)| not_released(peer.0, tag, why))?;
@@ -244,7 +245,7 @@ impl Conditional {
     /// `Failed`: it has ended meanwhile, or why it is not released; `Limit`: too many peers.
     pub fn release_opening(&self, opening: &Opening, token: &Token) -> Result<Arc<ReleaseEnd>> {
         self.services.inbox()?;
-        let end = Arc::new(Pending::new(RELEASE, 0));
+        let end = Arc::new(PendingOperation::new(RELEASE, 0));
         let connection = self.peers.connection(opening.peer)?;
         let released = self.releases.lock().release_opening(opening, *token, end.clone());
         let outgoing = released.map_err(|(why, _)| not_released(opening.peer, opening.tag, why))?;
@@ -258,7 +259,7 @@ impl Conditional {
     /// # Errors
     /// `Failed`: why it is not released; `Limit`: too many peers.
     pub fn release_any(self: &Arc<Self>, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
-        let end = Arc::new(Pending::new(RELEASE, 0));
+        let end = Arc::new(PendingOperation::new(RELEASE, 0));
         self.services.inbox()?;
         let released = self.releases.lock().release_any(tag, *token, (end.clone(), self.now()));
         self.announce_opened();
@@ -269,8 +270,8 @@ impl Conditional {
         Ok(end)
     }
 
-    fn send_release(&self, connection: &Arc<Connection>, outgoing: &Outgoing) {
-        send(connection, &Message::Release(Release::new(outgoing)));
+    fn send_release(&self, connection: &Arc<PeerConnection>, outgoing: &Outgoing) {
+        send(connection, &ConditionalMessage::Release(Release::new(outgoing)));
         if let Some(why) = connection.why_down() {
             self.lose(&outgoing.peer, &why);
         }
@@ -353,7 +354,7 @@ impl Conditional {
         self.close_opening(opening);
         self.send_message(
             opening.peer,
-            &Message::Decline { tag: opening.tag, serial: opening.serial, is_full: false },
+            &ConditionalMessage::Decline { tag: opening.tag, serial: opening.serial, is_full: false },
         );
     }
 
@@ -366,12 +367,12 @@ impl Conditional {
         *newest += 1;
         self.send_message(
             peer.0,
-            &Message::Open { tag, serial: *newest, length, direction: Direction::Read },
+            &ConditionalMessage::Open { tag, serial: *newest, length, direction: Direction::Read },
         );
     }
 
     /// Sends a message to a peer, which may have to be connected to first. What it was for is lost with the peer.
-    fn send_message(&self, peer: NodeAddress, message: &Message) {
+    fn send_message(&self, peer: NodeAddress, message: &ConditionalMessage) {
         if self.closed.load(Ordering::Acquire) {
             return;
         }
@@ -389,24 +390,26 @@ impl Conditional {
         }
     }
 
-    fn take_message(self: &Arc<Self>, peer: NodeAddress, message: Message) {
+    fn take_message(self: &Arc<Self>, peer: NodeAddress, message: ConditionalMessage) {
         match message {
-            Message::Open { tag, serial, length, direction } => {
+            ConditionalMessage::Open { tag, serial, length, direction } => {
                 let opening = Opening { peer, tag, serial, length, direction };
                 let opened = self.releases.lock().open(opening);
                 match opened {
-                    Opened::Released(outgoing) => self.send_release_to_peer(&outgoing),
-                    Opened::Queued => {
+                    OpenOutcome::Released(outgoing) => self.send_release_to_peer(&outgoing),
+                    OpenOutcome::Queued => {
                         self.opened.notify_all();
                         let wakers = std::mem::take(&mut self.waiting_tasks.lock().wakers);
                         wakers.into_values().for_each(Waker::wake);
                     }
-                    Opened::Known => {}
-                    Opened::Full => self.send_message(peer, &Message::Decline { tag, serial, is_full: true }),
+                    OpenOutcome::Known => {}
+                    OpenOutcome::Full => {
+                        self.send_message(peer, &ConditionalMessage::Decline { tag, serial, is_full: true })
+                    }
                 }
             }
-            Message::Release(release) => self.receive_release(peer, &release),
-            Message::Posted { serial, release, length } => {
+            ConditionalMessage::Release(release) => self.receive_release(peer, &release),
+            ConditionalMessage::Posted { serial, release, length } => {
                 let mut releases = self.releases.lock();
                 releases.close(&peer, serial);
                 let ended = releases.end(&peer, release);
@@ -415,7 +418,7 @@ impl Conditional {
                     self.end_release(&peer, &end, Ok(length));
                 }
             }
-            Message::Ended { serial, release, ending } => {
+            ConditionalMessage::Ended { serial, release, ending } => {
                 let mut releases = self.releases.lock();
                 releases.close(&peer, serial);
                 let ended = release.and_then(|number| releases.end(&peer, number));
@@ -424,7 +427,7 @@ impl Conditional {
                     self.end_release(&peer, &end, Err(ending));
                 }
             }
-            Message::Decline { tag, serial, is_full } => {
+            ConditionalMessage::Decline { tag, serial, is_full } => {
                 let write = self.writes.lock().take(&(peer, tag), serial, self.now());
                 if let Some(write) = write {
                     write.end(Failure::Declined { operation: WRITE, peer: peer.socket(), is_full });
@@ -439,13 +442,13 @@ impl Conditional {
         drop(self.serial.lock());
         let arrival = self.writes.lock().release(peer, release, self.now());
         let ending = match arrival {
-            Arrival::Start(write) => return self.start(peer, write, release),
-            Arrival::Kept => return self.services.look_at_timers(),
-            Arrival::Withdrawn => Ending::Withdrawn,
-            Arrival::Full => Ending::Full,
+            ReleaseArrival::Start(write) => return self.start(peer, write, release),
+            ReleaseArrival::Kept => return self.services.look_at_timers(),
+            ReleaseArrival::Withdrawn => Ending::Withdrawn,
+            ReleaseArrival::Full => Ending::Full,
         };
         let serial = release.serial.unwrap_or_default();
-        self.send_message(peer, &Message::Ended { serial, release: Some(release.number), ending });
+        self.send_message(peer, &ConditionalMessage::Ended { serial, release: Some(release.number), ending });
     }
 
     /// Ends a release: with the bytes of its write, or with why there was none.
@@ -474,8 +477,8 @@ impl Conditional {
     fn start(self: &Arc<Self>, peer: NodeAddress, write: HeldOperation, release: &Release) {
         let connection = write.connection.clone();
         let (pending, local) = match write.work {
-            Work::Operation { pending, local } => (pending, local),
-            Work::Deferred(deferred) => {
+            HeldWork::Operation { pending, local } => (pending, local),
+            HeldWork::Deferred(deferred) => {
                 return self.start_deferred(peer, write.serial, deferred, release);
             }
         };
@@ -523,9 +526,9 @@ impl Conditional {
     }
 }
 
-impl PeerEvents for Conditional {
+impl PeerEvents for ConditionalWrites {
     fn receive(self: Arc<Self>, peer: NodeAddress, bytes: &[u8]) {
-        match Message::decode(bytes) {
+        match ConditionalMessage::decode(bytes) {
             Some(message) => self.take_message(peer, message),
             None => log::debug!("{} has sent a message that makes no sense", peer.socket()),
         }
@@ -570,7 +573,7 @@ impl PeerEvents for Conditional {
     }
 }
 
-impl Conditional {
+impl ConditionalWrites {
     /// Hands over the ends of what was started here, if nobody else polls. Gives when to look again.
     fn sweep(&self) -> Option<Duration> {
         let completions = &self.services.completions;
@@ -595,7 +598,7 @@ impl Conditional {
         }
         for (peer, number) in expired.releases {
             let (release, ending) = (Some(number), Ending::NoWrite);
-            self.send_message(peer, &Message::Ended { serial: 0, release, ending });
+            self.send_message(peer, &ConditionalMessage::Ended { serial: 0, release, ending });
         }
         let late = self.releases.lock().expire(now);
         for end in late {
@@ -610,20 +613,20 @@ impl Conditional {
 impl HeldOperation {
     fn end(&self, failure: Failure) {
         match &self.work {
-            Work::Operation { pending, .. } => {
+            HeldWork::Operation { pending, .. } => {
                 self.connection.finish(vec![(pending.clone(), Some(failure))]);
             }
-            Work::Deferred(write) => write.end(&failure),
+            HeldWork::Deferred(write) => write.end(&failure),
         }
     }
 }
 
-impl Work {
+impl HeldWork {
     /// Its bytes.
     fn length(&self) -> u64 {
         match self {
-            Work::Operation { local, .. } => u64::from(local.length),
-            Work::Deferred(write) => write.length(),
+            HeldWork::Operation { local, .. } => u64::from(local.length),
+            HeldWork::Deferred(write) => write.length(),
         }
     }
 }
@@ -645,24 +648,24 @@ fn steps(
     release: &Release,
     local: ScatterGather,
     length: ScatterGather,
-) -> Result<[Step; 2], Rule> {
+) -> Result<[WorkStep; 2], Rule> {
     let token = release.taken_by(peer, u64::from(local.length))?;
     let operation = SendOperation::Write { address: token.base, key: token.key };
-    let write_step = Step { operation, local, repeats: None };
+    let write_step = WorkStep { operation, local, repeats: None };
     let operation = SendOperation::SendImmediate(release.number);
-    Ok([write_step, Step { operation, local: length, repeats: None }])
+    Ok([write_step, WorkStep { operation, local: length, repeats: None }])
 }
 
 /// Sends a message. What becomes of it is noted by the connection.
-fn send(connection: &Arc<Connection>, message: &Message) {
+fn send(connection: &Arc<PeerConnection>, message: &ConditionalMessage) {
     let bytes = message.encode();
     let local = ScatterGather {
         address: bytes.as_ptr() as u64,
         length: bytes.len() as u32,
         key: connection.local_key(),
     };
-    let pending = Arc::new(Pending::new("message of a conditional write", bytes));
-    pending.steps.lock().list = smallvec![Step { operation: SendOperation::Send, local, repeats: None }];
+    let pending = Arc::new(PendingOperation::new("message of a conditional write", bytes));
+    pending.steps.lock().list = smallvec![WorkStep { operation: SendOperation::Send, local, repeats: None }];
     connection.start([pending.clone() as Arc<AnyPending>]);
     // It goes on, and nobody waits for it. Its failure shows as the loss of the peer.
     if let Abandoned::Unfinished = pending.abandon() {
@@ -672,7 +675,7 @@ fn send(connection: &Arc<Connection>, message: &Message) {
 
 /// Sends the failure of a released write to its releaser. The end of one that succeeds travels behind its bytes.
 struct SendFailure {
-    conditional: Weak<Conditional>,
+    conditional: Weak<ConditionalWrites>,
     peer: NodeAddress,
     serial: u64,
     release: u32,
@@ -688,6 +691,6 @@ impl Wake for SendFailure {
             Some(EndState::Failed) => Ending::Refused,
         };
         let (serial, release) = (self.serial, Some(self.release));
-        conditional.send_message(self.peer, &Message::Ended { serial, release, ending });
+        conditional.send_message(self.peer, &ConditionalMessage::Ended { serial, release, ending });
     }
 }

@@ -95,8 +95,8 @@ pub use tasks::tokio;
 /// The tables of conditional writes, and their messages: the simulator plays both sides by them, in virtual time.
 #[doc(hidden)]
 pub mod tables {
-    pub use crate::conditional::message::{Ending, Message, Release};
-    pub use crate::conditional::releases::{NotReleased, Opened, Opening, Outgoing, Releases};
-    pub use crate::conditional::writes::{Arrival, Expired, NotHeld, Writes};
+    pub use crate::conditional::message::{ConditionalMessage, Ending, Release};
+    pub use crate::conditional::releases::{NotReleased, OpenOutcome, Opening, Outgoing, Releases};
+    pub use crate::conditional::writes::{Expired, NotHeld, ReleaseArrival, WriteTable};
     pub use crate::regions::token::NodeAddress;
 }

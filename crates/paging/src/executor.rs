@@ -27,7 +27,7 @@ pub struct Tenant {
 }
 
 /// Something to be done by a thread of its own. Two that are equal are one, until it is done.
-pub trait Task: Eq + Hash + Send + Sync + 'static {
+pub trait ExecutorTask: Eq + Hash + Send + Sync + 'static {
     /// For whom it is done.
     fn tenant(&self) -> Tenant;
 
@@ -61,13 +61,13 @@ type Spawn = dyn Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync;
 
 /// The threads and their tasks.
 pub struct Executor<T> {
-    queue: Mutex<Queue<T>>,
+    queue: Mutex<ExecutorQueue<T>>,
     more: Condvar,
     spawn: Box<Spawn>,
 }
 
 #[derive_where(Default)]
-struct Queue<T> {
+struct ExecutorQueue<T> {
     tenants: HashMap<u64, TenantQueues<T>>,
     /// Tenants that have a task for the next thread, in turn.
     schedule: VecDeque<u64>,
@@ -120,7 +120,7 @@ impl<T> TaskQueue<T> {
     }
 }
 
-impl<T: Task> Queue<T> {
+impl<T: ExecutorTask> ExecutorQueue<T> {
     /// Whether a thread is to be started so that one waits for the next task: it counts from now on.
     fn starts(&mut self) -> bool {
         let starts = self.idle == 0 && !self.starting && !self.stopped && self.threads < THREADS;
@@ -209,12 +209,12 @@ impl<T: Task> Queue<T> {
     }
 }
 
-impl<T: Task> Executor<T> {
+impl<T: ExecutorTask> Executor<T> {
     /// With one thread, if it can be had. `spawn` starts one that runs what it is given.
     pub fn new(
         spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let queue = Queue { threads: 1, starting: true, ..Queue::default() };
+        let queue = ExecutorQueue { threads: 1, starting: true, ..ExecutorQueue::default() };
         let executor =
             Arc::new(Executor { queue: Mutex::new(queue), more: Condvar::new(), spawn: Box::new(spawn) });
         executor.start();
@@ -318,7 +318,7 @@ mod tests {
 
     /// What tests look at.
     #[derive(Default)]
-    struct Seen {
+    struct TaskLog {
         ran: AtomicUsize,
         ended: AtomicUsize,
         gate: AtomicBool,
@@ -331,7 +331,7 @@ mod tests {
         waits: bool,
         /// It waits in `end`, until the gate is open.
         ends_late: bool,
-        seen: Arc<Seen>,
+        seen: Arc<TaskLog>,
     }
 
     impl PartialEq for TestTask {
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    impl Task for TestTask {
+    impl ExecutorTask for TestTask {
         fn tenant(&self) -> Tenant {
             self.tenant
         }
@@ -381,7 +381,7 @@ mod tests {
         executor
     }
 
-    fn test_task(who: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> TestTask {
+    fn test_task(who: u64, number: u64, waits: bool, seen: &Arc<TaskLog>) -> TestTask {
         TestTask { tenant: Tenant { who, matter: 0 }, number, waits, ends_late: false, seen: seen.clone() }
     }
 
@@ -398,7 +398,7 @@ mod tests {
     /// JBMT-5.
     #[test]
     fn who_asks_for_what_never_comes_leaves_threads_to_others() {
-        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         for number in 0..1000 {
             assert_eq!(executor.offer(test_task(1, number, true, &seen)), Offer::Taken);
         }
@@ -406,7 +406,7 @@ mod tests {
             assert_eq!(executor.offer(test_task(2, number, false, &seen)), Offer::Taken);
         }
         until(|| seen.ran.load(Ordering::SeqCst) == 1000);
-        let task_queue = |queue: &Queue<TestTask>| queue.tenants[&1].threads;
+        let task_queue = |queue: &ExecutorQueue<TestTask>| queue.tenants[&1].threads;
         assert_eq!(task_queue(&executor.queue.lock()), THREADS_OF_ONE);
         seen.gate.store(true, Ordering::SeqCst);
         until(|| seen.ran.load(Ordering::SeqCst) == 2000);
@@ -417,7 +417,7 @@ mod tests {
 
     /// So many tenants, each about so many matters, have more that never comes than there are threads: what another one asks for is done.
     fn leave_threads(tenants: u64, matters: u64) {
-        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         let about = |who: u64, matter: u64, number: u64, waits: bool| TestTask {
             tenant: Tenant { who, matter },
             ..test_task(who, who << 32 | matter << 16 | number, waits, &seen)
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn what_never_comes_of_one_matter_leaves_threads_to_other_matters_of_the_same_asker() {
-        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         let about = |matter: u64, number: u64, waits: bool| TestTask {
             tenant: Tenant { who: 1, matter },
             ..test_task(1, number, waits, &seen)
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_thread_waits_for_the_next_task_and_what_is_too_many_ends() {
-        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         let idle = |executor: &Executor<TestTask>| {
             let queue = executor.queue.lock();
             (queue.threads, queue.idle)
@@ -495,7 +495,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_again_is_done_once_until_it_is_done() {
-        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Taken);
         for _ in 0..3 {
             assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Known);
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn who_was_told_of_an_end_and_asks_again_has_another_answer() {
-        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         let late = || TestTask { ends_late: true, ..test_task(1, 1, false, &seen) };
         assert_eq!(executor.offer(late()), Offer::Taken);
         until(|| seen.ended.load(Ordering::SeqCst) == 1);
@@ -522,7 +522,7 @@ mod tests {
 
     #[test]
     fn askers_have_their_turns() {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(TaskLog::default());
         let executor = busy_executor();
         let mut queue = executor.queue.lock();
         for (tenant, number) in [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5), (2, 6)] {
@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn where_no_thread_can_be_had_whoever_waits_is_told() {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(TaskLog::default());
         let executor = Executor::new(|_| Err(io::ErrorKind::OutOfMemory.into()));
         for number in 0..3 {
             assert_eq!(executor.offer(test_task(1, number, false, &seen)), Offer::Taken);
@@ -547,7 +547,7 @@ mod tests {
     /// In the place of JBMT-6's remote credits.
     #[test]
     fn what_is_too_much_is_not_taken() {
-        let (executor, seen) = (busy_executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (busy_executor(), Arc::new(TaskLog::default()));
         for number in 0..WAITING_OF_ONE as u64 {
             assert_eq!(executor.offer(test_task(1, number, false, &seen)), Offer::Taken);
         }
@@ -565,7 +565,7 @@ mod tests {
 
     #[test]
     fn what_one_asker_has_too_much_in_all_is_not_taken() {
-        let (executor, seen) = (busy_executor(), Arc::new(Seen::default()));
+        let (executor, seen) = (busy_executor(), Arc::new(TaskLog::default()));
         let about = |matter: u64, number| TestTask {
             tenant: Tenant { who: 1, matter },
             ..test_task(1, number, false, &seen)
@@ -579,7 +579,7 @@ mod tests {
 
     #[test]
     fn who_asks_again_has_a_thread_where_there_was_none_before() {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(TaskLog::default());
         let tries = AtomicUsize::new(0);
         let executor = Executor::new(move |body| match tries.fetch_add(1, Ordering::SeqCst) {
             1 | 2 => Err(io::ErrorKind::OutOfMemory.into()),
@@ -587,7 +587,7 @@ mod tests {
         });
         assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Taken);
         let nobody_else =
-            |queue: &Queue<TestTask>| queue.startable == 0 && queue.threads == 1 && !queue.starting;
+            |queue: &ExecutorQueue<TestTask>| queue.startable == 0 && queue.threads == 1 && !queue.starting;
         until(|| nobody_else(&executor.queue.lock()));
         assert_eq!(executor.offer(test_task(1, 2, false, &seen)), Offer::Taken);
         assert_eq!(seen.ran.load(Ordering::SeqCst), 0, "the only thread waits");

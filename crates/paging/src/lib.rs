@@ -12,7 +12,7 @@ mod statistics;
 mod stretch;
 
 pub use ahead::{Ahead, needed};
-pub use executor::{Executor, Offer, Task, Tenant};
+pub use executor::{Executor, ExecutorTask, Offer, Tenant};
 pub use page_in::{PageIn, UnknownPageIn};
 pub use statistics::{FaultCounts, Histogram};
-pub use stretch::{Order, Stretch, StretchPiece};
+pub use stretch::{PieceOrder, Stretch, StretchPiece};

@@ -9,13 +9,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Stretch {
     memory: Range<u64>,
-    order: Order,
-    state: Mutex<State>,
+    order: PieceOrder,
+    state: Mutex<StretchState>,
     rests: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct StretchState {
     /// What nobody has begun with.
     left: Range<u64>,
     /// Pieces that are being brought in.
@@ -33,7 +33,7 @@ pub struct StretchPiece<'a> {
 
 /// In which order helpers bring pieces in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum PieceOrder {
     /// From the end back. Whoever needs the memory brings in what is not there yet when it comes to it: where the helpers hardly get a
     /// processor they do little, and are not waited for.
     Back,
@@ -43,8 +43,8 @@ pub enum Order {
 
 impl Stretch {
     /// All of it is left.
-    pub fn new(memory: Range<u64>, order: Order) -> Arc<Self> {
-        let state = State { left: memory.clone(), at_work: 0, failed: false };
+    pub fn new(memory: Range<u64>, order: PieceOrder) -> Arc<Self> {
+        let state = StretchState { left: memory.clone(), at_work: 0, failed: false };
         Arc::new(Stretch { memory, order, state: Mutex::new(state), rests: Condvar::new() })
     }
 
@@ -54,7 +54,7 @@ impl Stretch {
     }
 
     /// In which order pieces are taken.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> PieceOrder {
         self.order
     }
 
@@ -73,19 +73,19 @@ impl Stretch {
     }
 
     /// A piece of at most `length` bytes that is left, from one end. It ends where a multiple of that does.
-    pub fn take_from(&self, order: Order, length: u64) -> Option<StretchPiece<'_>> {
+    pub fn take_from(&self, order: PieceOrder, length: u64) -> Option<StretchPiece<'_>> {
         let mut state = self.state.lock();
         let left = &mut state.left;
         if left.start >= left.end {
             return None;
         }
         let memory = match order {
-            Order::Back => ((left.end - 1) / length * length).max(left.start)..left.end,
-            Order::Forth => left.start..(left.start / length + 1).saturating_mul(length).min(left.end),
+            PieceOrder::Back => ((left.end - 1) / length * length).max(left.start)..left.end,
+            PieceOrder::Forth => left.start..(left.start / length + 1).saturating_mul(length).min(left.end),
         };
         match order {
-            Order::Back => left.end = memory.start,
-            Order::Forth => left.start = memory.end,
+            PieceOrder::Back => left.end = memory.start,
+            PieceOrder::Forth => left.start = memory.end,
         }
         state.at_work += 1;
         Some(StretchPiece { stretch: self, memory })
@@ -150,7 +150,7 @@ mod tests {
             start in 0u64..1 << 20, length in 1u64..1 << 20, steps in proptest::collection::vec(0u64..200_000, 0..40),
         ) {
             let end = start + length;
-            let stretch = Stretch::new(start..end, Order::Back);
+            let stretch = Stretch::new(start..end, PieceOrder::Back);
             let (mut reached, mut taken) = (start, end);
             for step in steps {
                 if step % 3 == 0 {
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_elsewhere_changes_nothing() {
-        let stretch = Stretch::new(BEFORE_ACCESS..3 * BEFORE_ACCESS, Order::Back);
+        let stretch = Stretch::new(BEFORE_ACCESS..3 * BEFORE_ACCESS, PieceOrder::Back);
         assert!(stretch.reach(&(0..BEFORE_ACCESS)) && stretch.reach(&(3 * BEFORE_ACCESS..4 * BEFORE_ACCESS)));
         assert_eq!(take(&stretch), Some(2 * BEFORE_ACCESS..3 * BEFORE_ACCESS));
         assert!(!stretch.reach(&(0..9 * BEFORE_ACCESS)), "also by what goes beyond it");
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_comes_in_the_order_in_which_it_is_needed() {
-        let stretch = Stretch::new(BEFORE_ACCESS / 2..3 * BEFORE_ACCESS - 1, Order::Forth);
+        let stretch = Stretch::new(BEFORE_ACCESS / 2..3 * BEFORE_ACCESS - 1, PieceOrder::Forth);
         assert!(
             stretch.reach(&(0..BEFORE_ACCESS / 2 + 5)),
             "whoever needs it has this brought in by somebody else"
@@ -202,13 +202,13 @@ mod tests {
                 2 * BEFORE_ACCESS..3 * BEFORE_ACCESS - 1
             ]
         );
-        let last = Stretch::new(u64::MAX - 3..u64::MAX, Order::Forth);
+        let last = Stretch::new(u64::MAX - 3..u64::MAX, PieceOrder::Forth);
         assert_eq!([take(&last), take(&last)], [Some(u64::MAX - 3..u64::MAX), None]);
     }
 
     #[test]
     fn whoever_waits_goes_on_when_no_piece_is_under_way() {
-        let stretch = Stretch::new(0..2 * BEFORE_ACCESS, Order::Forth);
+        let stretch = Stretch::new(0..2 * BEFORE_ACCESS, PieceOrder::Forth);
         let over = AtomicBool::new(false);
         stretch.rest();
         std::thread::scope(|scope| {

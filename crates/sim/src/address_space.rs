@@ -5,7 +5,7 @@ use pagewire_memory::{Absence, MemoryError, Residency, Segment};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Page {
+enum PageState {
     Present,
     /// It takes a while until it is there.
     Absent,
@@ -14,14 +14,14 @@ enum Page {
     Unmapped,
 }
 
-struct Mapping {
+struct SimMapping {
     bytes: Vec<u8>,
-    pages: Vec<Page>,
+    pages: Vec<PageState>,
 }
 
 /// The address space of one process: mappings whose pages may be absent, or unmapped again.
 #[derive(Default)]
-pub struct AddressSpace(BTreeMap<u64, Mapping>);
+pub struct AddressSpace(BTreeMap<u64, SimMapping>);
 
 impl AddressSpace {
     /// Maps `length` bytes of zero; the address is a page's.
@@ -30,44 +30,44 @@ impl AddressSpace {
         let pages = length.div_ceil(PAGE) as usize;
         self.0.insert(
             address,
-            Mapping { bytes: vec![0; pages * PAGE as usize], pages: vec![Page::Present; pages] },
+            SimMapping { bytes: vec![0; pages * PAGE as usize], pages: vec![PageState::Present; pages] },
         );
     }
 
     /// Unmaps the pages that a range touches.
     pub fn unmap(&mut self, address: u64, length: u64) {
-        self.set(address, length, Page::Unmapped);
+        self.set(address, length, PageState::Unmapped);
     }
 
     /// Lets the pages that a range touches be absent, their contents kept.
     pub fn evict(&mut self, address: u64, length: u64) {
-        self.set(address, length, Page::Absent);
+        self.set(address, length, PageState::Absent);
     }
 
     /// Lets the pages that a range touches be absent, their contents kept, so that a touch brings them at once.
     pub fn evict_cheaply(&mut self, address: u64, length: u64) {
-        self.set(address, length, Page::Cheap);
+        self.set(address, length, PageState::Cheap);
     }
 
     /// Brings absent pages in. What is not mapped stays so.
     pub fn bring_in(&mut self, segments: &[Segment]) {
         for segment in segments {
-            self.set(segment.address, segment.length, Page::Present);
+            self.set(segment.address, segment.length, PageState::Present);
         }
     }
 
-    fn set(&mut self, address: u64, length: u64, to: Page) {
+    fn set(&mut self, address: u64, length: u64, to: PageState) {
         if let Ok((mapping, at)) = self.find(address, length) {
             for page in &mut mapping.pages[at / PAGE as usize..(at + length as usize).div_ceil(PAGE as usize)]
             {
-                if *page != Page::Unmapped {
+                if *page != PageState::Unmapped {
                     *page = to;
                 }
             }
         }
     }
 
-    fn find(&mut self, address: u64, length: u64) -> Result<(&mut Mapping, usize), MemoryError> {
+    fn find(&mut self, address: u64, length: u64) -> Result<(&mut SimMapping, usize), MemoryError> {
         let (start, mapping) = self.0.range_mut(..=address).next_back().ok_or(MemoryError::NotMapped)?;
         let at = address - start;
         if at.checked_add(length).is_none_or(|end| end > mapping.bytes.len() as u64) {
@@ -83,11 +83,11 @@ impl AddressSpace {
         let mut absent = 0;
         for page in &mut mapping.pages[at / PAGE as usize..end.div_ceil(PAGE as usize)] {
             match page {
-                Page::Present => {}
-                Page::Unmapped => return Err(MemoryError::NotMapped),
-                Page::Absent | Page::Cheap => {
+                PageState::Present => {}
+                PageState::Unmapped => return Err(MemoryError::NotMapped),
+                PageState::Absent | PageState::Cheap => {
                     absent += 1;
-                    *page = Page::Present;
+                    *page = PageState::Present;
                 }
             }
         }
@@ -111,9 +111,9 @@ impl AddressSpace {
         };
         let pages =
             &mapping.pages[at / PAGE as usize..(at + segment.length as usize).div_ceil(PAGE as usize)];
-        if pages.contains(&Page::Unmapped) {
+        if pages.contains(&PageState::Unmapped) {
             Residency::NotMapped
-        } else if pages.contains(&Page::Absent) || pages.contains(&Page::Cheap) {
+        } else if pages.contains(&PageState::Absent) || pages.contains(&PageState::Cheap) {
             Residency::Absent
         } else {
             Residency::Resident
@@ -124,7 +124,7 @@ impl AddressSpace {
     pub fn absence(&mut self, segment: &Segment) -> Absence {
         let Ok((mapping, at)) = self.find(segment.address, segment.length) else { return Absence::Unknown };
         let end = (at + segment.length as usize).div_ceil(PAGE as usize);
-        let is_slow = mapping.pages[at / PAGE as usize..end].contains(&Page::Absent);
+        let is_slow = mapping.pages[at / PAGE as usize..end].contains(&PageState::Absent);
         if is_slow { Absence::Slow } else { Absence::Cheap }
     }
 }

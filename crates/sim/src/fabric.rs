@@ -3,12 +3,12 @@
 use crate::limits;
 use crate::memory::{SimMemory, SimProcess};
 use crate::packet::is_vendor;
-use crate::process::Process;
-use crate::state::{Shared, SimEvent};
+use crate::process::VirtualProcess;
+use crate::state::{SharedWorld, SimEvent};
 use crate::words::{Array, SimWords};
 use pagewire_fabric::{
-    Batch, ChannelId, Datagram, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, RegionPart,
-    Route, WordsFile,
+    ChannelId, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, ReceivedDatagram, RegionPart,
+    Route, SendBatch, WordsFile,
 };
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
@@ -28,25 +28,25 @@ pub const SEND: Site = Site("fabric.send");
 /// It wakes a peer.
 pub const WAKE: Site = Site("fabric.wake");
 
-type Sleep = Arc<dyn Fn() + Send + Sync>;
+type SleepHook = Arc<dyn Fn() + Send + Sync>;
 
 /// The world as one process's engine sees it.
 pub struct SimFabric {
-    shared: Arc<Shared>,
-    process: Arc<Process>,
+    shared: Arc<SharedWorld>,
+    process: Arc<VirtualProcess>,
     memory: SimMemory,
     tables: SimWords,
     regions: RegionView<SimWords>,
     mailbox: SimWords,
     instance: u64,
-    sleep: Mutex<Option<Sleep>>,
+    sleep: Mutex<Option<SleepHook>>,
     wakes: AtomicU64,
 }
 
 impl SimFabric {
     pub(crate) fn new(
-        shared: Arc<Shared>,
-        process: Arc<Process>,
+        shared: Arc<SharedWorld>,
+        process: Arc<VirtualProcess>,
         tables: SimWords,
         mailbox: SimWords,
         instance: u64,
@@ -65,7 +65,7 @@ impl SimFabric {
     }
 
     /// The process it belongs to.
-    pub fn process(&self) -> &Arc<Process> {
+    pub fn process(&self) -> &Arc<VirtualProcess> {
         &self.process
     }
 
@@ -87,7 +87,7 @@ pub struct SimBatch {
     bytes: usize,
 }
 
-impl Batch for SimBatch {
+impl SendBatch for SimBatch {
     fn fits(&self, length: usize) -> bool {
         self.packets.len() < limits::BATCH_PACKETS && self.bytes + length <= limits::BATCH_BYTES
     }
@@ -283,7 +283,7 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[ReceivedDatagram<'_>])) -> usize {
         if !self.process.is_alive() {
             return 0;
         }

@@ -26,10 +26,10 @@ mod world;
 
 pub use fabric::{SimBatch, SimFabric};
 pub use memory::{SimMemory, SimProcess};
-pub use network::{Faults, HostId, NetworkCounters};
-pub use notes::{Note, Notes, Place};
+pub use network::{HostId, LinkFaults, NetworkCounters};
+pub use notes::{NotePlace, Notes, SimNote};
 pub use plant::Plant;
-pub use process::{CrashPoint, Process, ProcessId, SiteTally};
+pub use process::{CrashPoint, ProcessId, SiteTally, VirtualProcess};
 pub use scenario::{Built, MEMORY, Scenario, SimStage};
 pub use state::{SimChannel, SimEvent};
 pub use words::SimWords;

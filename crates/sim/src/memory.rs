@@ -2,7 +2,7 @@
 
 use crate::limits::{FAULT_TIME, PAGE};
 use crate::plant::Plant;
-use crate::process::Process;
+use crate::process::VirtualProcess;
 use pagewire_iommu::words::Site;
 use pagewire_memory::{
     Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached,
@@ -23,19 +23,19 @@ const TAIL_BYTES: usize = 8;
 
 /// The application memory of one simulated process.
 #[derive(Clone)]
-pub struct SimMemory(Arc<Process>);
+pub struct SimMemory(Arc<VirtualProcess>);
 
 /// A peer whose memory may be touched.
 #[derive(Clone)]
-pub struct SimProcess(pub(crate) Arc<Process>);
+pub struct SimProcess(pub(crate) Arc<VirtualProcess>);
 
 impl SimMemory {
     /// The memory of `process`, as its engine touches it.
-    pub fn new(process: Arc<Process>) -> Self {
+    pub fn new(process: Arc<VirtualProcess>) -> Self {
         SimMemory(process)
     }
 
-    fn gather(&self, of: &Process, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+    fn gather(&self, of: &VirtualProcess, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
         let mut at = 0;
         let mut absent = 0;
         let mut space = of.space.lock();
@@ -57,7 +57,7 @@ impl SimMemory {
     /// Writes page by page; between any two the process may end. The last bytes come last.
     fn scatter(
         &self,
-        of: &Process,
+        of: &VirtualProcess,
         bytes: &[u8],
         to: &[Segment],
         tail_last: bool,
@@ -82,7 +82,7 @@ impl SimMemory {
         Ok(())
     }
 
-    fn put(&self, of: &Process, address: u64, bytes: &[u8], site: Site) -> Result<(), MemoryError> {
+    fn put(&self, of: &VirtualProcess, address: u64, bytes: &[u8], site: Site) -> Result<(), MemoryError> {
         if !self.0.step(site) {
             return Err(MemoryError::PeerGone);
         }

@@ -9,7 +9,7 @@ pub struct HostId(pub usize);
 
 /// What a link does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Faults {
+pub struct LinkFaults {
     /// Share of the packets that are lost.
     pub loss: f64,
     /// Share that arrives twice.
@@ -26,14 +26,14 @@ pub struct Faults {
     pub queue: usize,
 }
 
-impl Faults {
+impl LinkFaults {
     /// Whether whatever is sent arrives, once and in order.
     pub fn are_none(&self) -> bool {
         self.loss + self.duplicate + self.reorder + self.corrupt == 0.0
     }
 
     /// A link of 40 Gbit/s that loses nothing.
-    pub const NONE: Faults = Faults {
+    pub const NONE: LinkFaults = LinkFaults {
         loss: 0.0,
         duplicate: 0.0,
         reorder: 0.0,
@@ -44,14 +44,14 @@ impl Faults {
     };
 
     /// A link that loses a share of the packets, and doubles, reorders and corrupts some.
-    pub fn lossy(loss: f64) -> Faults {
-        Faults {
+    pub fn lossy(loss: f64) -> LinkFaults {
+        LinkFaults {
             loss,
             duplicate: loss / 2.0,
             reorder: loss,
             corrupt: loss / 10.0,
             queue: 4096,
-            ..Faults::NONE
+            ..LinkFaults::NONE
         }
     }
 }
@@ -88,7 +88,7 @@ impl AddAssign for NetworkCounters {
 }
 
 #[derive(Default)]
-struct Link {
+struct SimLink {
     free_at: u64,
     last_arrival: u64,
     under_way: usize,
@@ -96,28 +96,28 @@ struct Link {
 
 /// A copy of a packet on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
+pub struct PacketArrival {
     pub at: u64,
     /// One of its bits is turned round.
     pub corrupted: bool,
 }
 
-impl std::fmt::Display for Arrival {
+impl std::fmt::Display for PacketArrival {
     fn fmt(&self, into: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(into, "at {}{}", self.at, if self.corrupted { " corrupted" } else { "" })
     }
 }
 
 /// All links.
-pub struct Network {
-    pub faults: Faults,
+pub struct SimNetwork {
+    pub faults: LinkFaults,
     pub counters: NetworkCounters,
-    links: HashMap<(HostId, HostId), Link>,
+    links: HashMap<(HostId, HostId), SimLink>,
 }
 
-impl Network {
-    pub fn new(faults: Faults) -> Self {
-        Network { faults, counters: NetworkCounters::default(), links: HashMap::new() }
+impl SimNetwork {
+    pub fn new(faults: LinkFaults) -> Self {
+        SimNetwork { faults, counters: NetworkCounters::default(), links: HashMap::new() }
     }
 
     /// When and how the copies of a packet arrive: none, one or two.
@@ -128,7 +128,7 @@ impl Network {
         from: HostId,
         to: HostId,
         length: usize,
-    ) -> [Option<Arrival>; 2] {
+    ) -> [Option<PacketArrival>; 2] {
         let faults = self.faults;
         self.counters.sent += 1;
         let link = self.links.entry((from, to)).or_default();
@@ -156,7 +156,7 @@ impl Network {
             link.under_way += 1;
             let corrupted = random.f64() < faults.corrupt;
             self.counters.corrupted += u64::from(corrupted);
-            *arrival = Some(Arrival { at, corrupted });
+            *arrival = Some(PacketArrival { at, corrupted });
         }
         arrivals
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// What a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum NotePlace {
     /// A connection of the workload.
     Connection(usize),
     /// A queue pair number that a packet is for.
@@ -15,16 +15,16 @@ pub enum Place {
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct SimNote {
     /// Nanoseconds.
     pub at: u64,
-    pub place: Place,
+    pub place: NotePlace,
     pub what: String,
 }
 
 /// The latest notes, up to a number that is asked for.
 #[derive(Clone)]
-pub struct Notes(Arc<Mutex<VecDeque<Note>>>, usize);
+pub struct Notes(Arc<Mutex<VecDeque<SimNote>>>, usize);
 
 impl Notes {
     /// None as yet; of all that come the last `most` stay.
@@ -33,18 +33,18 @@ impl Notes {
     }
 
     /// Adds one.
-    pub fn add(&self, at: u64, place: Place, what: String) {
+    pub fn add(&self, at: u64, place: NotePlace, what: String) {
         let mut notes = self.0.lock();
         if notes.len() >= self.1 {
             notes.pop_front();
         }
-        notes.push_back(Note { at, place, what });
+        notes.push_back(SimNote { at, place, what });
     }
 
     /// The last `count` about any of these places; without any, about all.
-    pub fn last(&self, places: &[Place], count: usize) -> Vec<Note> {
+    pub fn last(&self, places: &[NotePlace], count: usize) -> Vec<SimNote> {
         let notes = self.0.lock();
-        let mut last: Vec<Note> = notes
+        let mut last: Vec<SimNote> = notes
             .iter()
             .rev()
             .filter(|note| places.is_empty() || places.contains(&note.place))

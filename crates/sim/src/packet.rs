@@ -1,10 +1,10 @@
 //! Packets on their way through the simulated network.
 
-use crate::notes::{Notes, Place};
+use crate::notes::{NotePlace, Notes};
 use crate::process::ProcessId;
-use pagewire_fabric::{Datagram, Route};
+use pagewire_fabric::{ReceivedDatagram, Route};
 use pagewire_wire::packet::{ICRC_LEN, seal};
-use pagewire_wire::{Header, Icrc, Opcode, Transport};
+use pagewire_wire::{Icrc, Opcode, PacketHeader, Transport};
 
 /// A datagram under way. The ICRC of a sound one is left out, since it would be right; one that is damaged has it, and the
 /// receiver looks at it.
@@ -38,7 +38,7 @@ impl SimDatagram {
     }
 
     /// What a receiver takes: nothing if the ICRC is wrong.
-    pub fn check(&self) -> Option<Datagram<'_>> {
+    pub fn check(&self) -> Option<ReceivedDatagram<'_>> {
         let mut bytes = &self.bytes[..];
         if self.sealed {
             // As in the real fabric, which does not see the identification of the IP header.
@@ -47,7 +47,7 @@ impl SimDatagram {
             }
             bytes = &bytes[..bytes.len() - ICRC_LEN];
         }
-        Some(Datagram {
+        Some(ReceivedDatagram {
             source: self.route.source,
             source_port: self.route.source_port,
             destination: self.route.destination,
@@ -65,7 +65,7 @@ impl SimDatagram {
 
 /// Writes down a packet that a process sends.
 pub fn note(notes: &Notes, at: u64, from: ProcessId, bytes: &[u8], fate: &str) {
-    if let Ok((header, length)) = Header::parse(bytes) {
+    if let Ok((header, length)) = PacketHeader::parse(bytes) {
         let (bth, payload) = (&header.bth, bytes.len() - length);
         let details = [
             header.reth.map(|reth| format!(", {reth:?}")),
@@ -77,7 +77,7 @@ pub fn note(notes: &Notes, at: u64, from: ProcessId, bytes: &[u8], fate: &str) {
             "process {} sends {code} PSN {psn:#x} to {destination:#x}, {payload} bytes{details}: {fate}",
             from.0
         );
-        notes.add(at, Place::QueuePair(destination), what);
+        notes.add(at, NotePlace::QueuePair(destination), what);
     }
 }
 

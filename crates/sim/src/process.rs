@@ -28,14 +28,14 @@ type Interruption = Box<dyn FnOnce() + Send>;
 
 /// Stores of one process.
 #[derive(Default)]
-struct Steps {
+struct StoreSteps {
     total: u64,
     by_site: Vec<(Site, u64)>,
     crash: Option<CrashPoint>,
     interruption: Option<(u64, Interruption)>,
 }
 
-impl Steps {
+impl StoreSteps {
     fn of(&mut self, site: Site) -> &mut u64 {
         let place = match self.by_site.iter().position(|(known, _)| *known == site) {
             Some(place) => place,
@@ -56,7 +56,7 @@ pub struct SiteTally {
 }
 
 /// One process.
-pub struct Process {
+pub struct VirtualProcess {
     pub(crate) id: ProcessId,
     pub(crate) host: HostId,
     pub(crate) clock: Arc<Clock>,
@@ -70,15 +70,15 @@ pub struct Process {
     alive: AtomicBool,
     ended_at: AtomicU64,
     ended_by: Mutex<Option<Site>>,
-    steps: Mutex<Steps>,
+    steps: Mutex<StoreSteps>,
     /// Words that peers may map, by their number.
     pub(crate) files: Mutex<Vec<Arc<Array>>>,
 }
 
-impl Process {
+impl VirtualProcess {
     /// `deaths` counts the processes that have ended.
     pub(crate) fn new(id: ProcessId, host: HostId, clock: Arc<Clock>, deaths: Arc<AtomicU64>) -> Arc<Self> {
-        Arc::new(Process {
+        Arc::new(VirtualProcess {
             id,
             host,
             clock,
@@ -90,7 +90,7 @@ impl Process {
             alive: AtomicBool::new(true),
             ended_at: AtomicU64::new(0),
             ended_by: Mutex::new(None),
-            steps: Mutex::new(Steps::default()),
+            steps: Mutex::new(StoreSteps::default()),
             files: Mutex::default(),
         })
     }

@@ -2,12 +2,12 @@
 
 use crate::fabric::SimFabric;
 use crate::limits::PAGE;
-use crate::network::{Faults, HostId};
-use crate::notes::{Notes, Place};
+use crate::network::{HostId, LinkFaults};
+use crate::notes::{NotePlace, Notes};
 use crate::panics::{self, caught};
 use crate::plant::Plant;
 use crate::process::{CrashPoint, ProcessId};
-use crate::workload::{Hooks, PartyInit, Plan, Report, Stage, Violation, Workload};
+use crate::workload::{Hooks, PartyInit, Violation, Workload, WorkloadPlan, WorkloadReport, WorkloadStage};
 use crate::world::World;
 use pagewire_iommu::words::Site;
 use pagewire_nic::{FaultHandling, Nic, Options, PageIn, PathChoice};
@@ -32,7 +32,7 @@ const MOST_CONNECTIONS: usize = 256;
 /// A workload and the world for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    pub plan: Plan,
+    pub plan: WorkloadPlan,
     /// What processes are told of paths. With [`PathChoice::Auto`] some of them may not touch each other's memory, and some want no
     /// local path.
     pub path: PathChoice,
@@ -43,7 +43,7 @@ pub struct Scenario {
     /// Processes that know nothing of Pagewire's own packets.
     pub standard: usize,
     /// What the links do.
-    pub faults: Faults,
+    pub faults: LinkFaults,
     /// Whether pages are absent now and then.
     pub evictions: bool,
     /// A party loses pages in one turn of so many, at least 1.
@@ -59,9 +59,9 @@ pub struct Scenario {
 impl Scenario {
     /// Two parties: on one host (path local), or on two hosts whose link loses a share of the packets (path udp).
     pub fn new(seed: u64, operations: u64, path: PathChoice, loss: f64) -> Self {
-        let faults = if loss > 0.0 { Faults::lossy(loss) } else { Faults::NONE };
+        let faults = if loss > 0.0 { LinkFaults::lossy(loss) } else { LinkFaults::NONE };
         let scenario = Scenario {
-            plan: Plan::new(seed, operations),
+            plan: WorkloadPlan::new(seed, operations),
             path,
             parties: 2,
             hosts: if path == PathChoice::Local { 1 } else { 2 },
@@ -74,7 +74,7 @@ impl Scenario {
             memory: PartyInit::<SimFabric>::MEMORY,
             plant: None,
         };
-        Scenario { plan: Plan { exact: scenario.is_exact(), ..scenario.plan }, ..scenario }
+        Scenario { plan: WorkloadPlan { exact: scenario.is_exact(), ..scenario.plan }, ..scenario }
     }
 
     /// Whatever the seed decides: 2 to 64 hosts with up to four processes each, which reach each other by all paths, links that
@@ -94,7 +94,7 @@ impl Scenario {
         let between_crashes = (random.u32(0..4) > 0).then(|| random.u64(200..4_000));
         let scenario = Scenario::new(seed, operations, PathChoice::Auto, loss);
         let mut drawn = Scenario {
-            plan: Plan {
+            plan: WorkloadPlan {
                 connections: (parties * random.usize(1..=4)).clamp(8, MOST_CONNECTIONS),
                 longest: random.choice([4 << 10, 32 << 10, 128 << 10]).unwrap_or(32 << 10),
                 between_audits: 5_000,
@@ -125,7 +125,7 @@ impl Scenario {
     pub fn evict_every(&mut self, turns: u32) {
         self.between_evictions = turns;
         let often = u64::from(TURNS_BETWEEN_EVICTIONS / turns.max(1)).clamp(1, 10);
-        self.plan.quiet_time = often * Plan::new(self.plan.seed, self.plan.operations).quiet_time;
+        self.plan.quiet_time = often * WorkloadPlan::new(self.plan.seed, self.plan.operations).quiet_time;
     }
 
     /// Whether whatever is sent arrives, that of UC and UD, too.
@@ -183,7 +183,7 @@ impl Scenario {
 
     /// Takes fewer connections, shorter messages and less memory: quick to set up.
     pub fn small(self) -> Self {
-        let plan = Plan {
+        let plan = WorkloadPlan {
             connections: 16,
             longest: 32 << 10,
             between_audits: 500,
@@ -219,7 +219,7 @@ impl Scenario {
     }
 
     /// Makes the world and runs the workload in it.
-    pub fn run(&self) -> Result<Report, Violation> {
+    pub fn run(&self) -> Result<WorkloadReport, Violation> {
         self.run_with(None, |_, _| {}).0
     }
 
@@ -228,8 +228,8 @@ impl Scenario {
     pub fn run_with(
         &self,
         notes: Option<Notes>,
-        progress: impl Fn(&World, &Report),
-    ) -> (Result<Report, Violation>, World) {
+        progress: impl Fn(&World, &WorkloadReport),
+    ) -> (Result<WorkloadReport, Violation>, World) {
         let world = World::new(self.plan.seed, self.faults);
         let panicked = |operations: u64, message: &str| Violation {
             seed: self.plan.seed,
@@ -332,7 +332,7 @@ impl SimStage {
     }
 }
 
-impl Stage<SimFabric> for SimStage {
+impl WorkloadStage<SimFabric> for SimStage {
     fn now(&self) -> u64 {
         self.world.now()
     }
@@ -385,7 +385,7 @@ impl Stage<SimFabric> for SimStage {
 
     fn note(&mut self, connection: usize, what: &dyn Fn() -> String) {
         if let Some(notes) = &self.notes {
-            notes.add(self.world.now(), Place::Connection(connection), what());
+            notes.add(self.world.now(), NotePlace::Connection(connection), what());
         }
     }
 }

@@ -1,8 +1,8 @@
 //! From a long run that went wrong to a short one that goes wrong in the same way, and what was done last in it.
 
 use crate::Scenario;
-use crate::network::Faults;
-use crate::notes::{Notes, Place};
+use crate::network::LinkFaults;
+use crate::notes::{NotePlace, Notes};
 use crate::panics::PANIC;
 use crate::workload::Violation;
 use pagewire_nic::{FaultHandling, PathChoice};
@@ -82,7 +82,7 @@ impl Shrunk {
     }
 }
 
-type Step = fn(&Scenario) -> Option<Scenario>;
+type ShrinkStep = fn(&Scenario) -> Option<Scenario>;
 
 /// Makes a step of a change that may be none.
 fn changed(scenario: &Scenario, change: impl FnOnce(&mut Scenario)) -> Option<Scenario> {
@@ -92,7 +92,7 @@ fn changed(scenario: &Scenario, change: impl FnOnce(&mut Scenario)) -> Option<Sc
     (smaller != *scenario).then_some(smaller)
 }
 
-const STEPS: &[Step] = &[
+const STEPS: &[ShrinkStep] = &[
     |scenario| changed(scenario, |smaller| smaller.plan.operations = (smaller.plan.operations / 2).max(1)),
     |scenario| changed(scenario, |smaller| smaller.plan.connections = (smaller.plan.connections / 2).max(1)),
     |scenario| changed(scenario, |smaller| smaller.plan.natives /= 2),
@@ -105,7 +105,7 @@ const STEPS: &[Step] = &[
     |scenario| changed(scenario, |smaller| smaller.page_faults = Some(FaultHandling::Stash)),
     |scenario| changed(scenario, |smaller| smaller.plan.upheaval = false),
     |scenario| changed(scenario, |smaller| smaller.plan.reuse_flushed = false),
-    |scenario| changed(scenario, |smaller| smaller.faults = Faults::NONE),
+    |scenario| changed(scenario, |smaller| smaller.faults = LinkFaults::NONE),
     |scenario| changed(scenario, |smaller| smaller.faults.corrupt = 0.0),
     |scenario| changed(scenario, |smaller| smaller.faults.duplicate = 0.0),
     |scenario| changed(scenario, |smaller| smaller.faults.reorder = 0.0),
@@ -126,7 +126,11 @@ pub fn trace(shrunk: &Shrunk) -> String {
         Err(violation) => {
             let last = match violation.connection {
                 Some((connection, [one, other])) => notes.last(
-                    &[Place::Connection(connection), Place::QueuePair(one), Place::QueuePair(other)],
+                    &[
+                        NotePlace::Connection(connection),
+                        NotePlace::QueuePair(one),
+                        NotePlace::QueuePair(other),
+                    ],
                     LINES,
                 ),
                 None => notes.last(&[], LINES),

@@ -3,12 +3,12 @@
 use crate::clock::Clock;
 use crate::limits;
 use crate::memory::SimProcess;
-use crate::network::{Arrival, Faults, HostId, Network};
+use crate::network::{HostId, LinkFaults, PacketArrival, SimNetwork};
 use crate::notes::Notes;
 use crate::packet::{self, SimDatagram};
-use crate::process::{Process, ProcessId};
+use crate::process::{ProcessId, VirtualProcess};
 use crate::words::{Array, SimWords};
-use pagewire_fabric::{Channel, ChannelId, FabricEvent, RegionPart, Route, Side};
+use pagewire_fabric::{Channel, ChannelEnd, ChannelId, FabricEvent, RegionPart, Route};
 use pagewire_iommu::RegionView;
 use pagewire_memory::Segment;
 use parking_lot::Mutex;
@@ -48,45 +48,45 @@ enum Due {
     },
 }
 
-struct Entry {
+struct ScheduleEntry {
     at: u64,
     sequence: u64,
     due: Due,
 }
 
-impl PartialEq for Entry {
+impl PartialEq for ScheduleEntry {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.sequence) == (other.at, other.sequence)
     }
 }
 
-impl Eq for Entry {}
+impl Eq for ScheduleEntry {}
 
-impl PartialOrd for Entry {
+impl PartialOrd for ScheduleEntry {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for ScheduleEntry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.sequence).cmp(&(other.at, other.sequence))
     }
 }
 
 /// A channel that a process holds, and who is at its other end.
-pub struct Held {
+pub struct HeldChannel {
     pub peer: ProcessId,
     pub channel: SimChannel,
 }
 
 /// A process in the world.
-pub struct Member {
-    pub process: Arc<Process>,
+pub struct WorldMember {
+    pub process: Arc<VirtualProcess>,
     pub instance: u64,
     pub tables: Arc<Array>,
     pub mailbox: Arc<Array>,
-    pub channels: Vec<Held>,
+    pub channels: Vec<HeldChannel>,
     pub events: VecDeque<SimEvent>,
     inbox: VecDeque<SimDatagram>,
     next_channel: u32,
@@ -99,34 +99,34 @@ pub struct Member {
     buried: bool,
 }
 
-pub struct State {
+pub struct WorldState {
     random: fastrand::Rng,
-    pub network: Network,
+    pub network: SimNetwork,
     pub hosts: Vec<Vec<IpAddr>>,
     host_of: HashMap<IpAddr, HostId>,
-    pub members: Vec<Member>,
+    pub members: Vec<WorldMember>,
     /// Deaths that peers have been or will be told of.
     buried: u64,
     blocks: HashMap<(HostId, u32), ProcessId>,
     pub notes: Option<Notes>,
-    due: BinaryHeap<Reverse<Entry>>,
+    due: BinaryHeap<Reverse<ScheduleEntry>>,
     sequence: u64,
 }
 
 /// What the processes of a world share.
-pub struct Shared {
+pub struct SharedWorld {
     pub clock: Arc<Clock>,
     /// Processes that have ended.
     pub deaths: Arc<AtomicU64>,
-    pub state: Mutex<State>,
+    pub state: Mutex<WorldState>,
 }
 
-impl Shared {
+impl SharedWorld {
     /// A world without hosts, whose links do what `faults` says.
-    pub fn new(seed: u64, faults: Faults) -> Self {
-        let state = State {
+    pub fn new(seed: u64, faults: LinkFaults) -> Self {
+        let state = WorldState {
             random: fastrand::Rng::with_seed(seed),
-            network: Network::new(faults),
+            network: SimNetwork::new(faults),
             hosts: Vec::new(),
             host_of: HashMap::new(),
             members: Vec::new(),
@@ -137,7 +137,7 @@ impl Shared {
             sequence: 0,
         };
         let (clock, deaths) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(0)));
-        Shared { clock, deaths, state: Mutex::new(state) }
+        SharedWorld { clock, deaths, state: Mutex::new(state) }
     }
 
     /// Has a process take the network only, before anybody connects.
@@ -151,7 +151,7 @@ impl Shared {
         self.deliver_to(&mut self.state.lock(), now);
     }
 
-    fn deliver_to(&self, state: &mut State, now: u64) {
+    fn deliver_to(&self, state: &mut WorldState, now: u64) {
         if self.deaths.load(Ordering::Acquire) != state.buried {
             state.bury_the_dead();
         }
@@ -187,10 +187,10 @@ impl Shared {
     }
 
     /// Leases blocks that follow each other, at most `count`; none where the host has none left.
-    pub fn lease_blocks(&self, process: &Process, count: usize) -> Vec<u32> {
+    pub fn lease_blocks(&self, process: &VirtualProcess, count: usize) -> Vec<u32> {
         let mut state = self.state.lock();
         let start = state.random.u32(1..limits::HOST_BLOCKS);
-        let is_free = |state: &State, block: u32| !state.blocks.contains_key(&(process.host, block));
+        let is_free = |state: &WorldState, block: u32| !state.blocks.contains_key(&(process.host, block));
         let all = (start..limits::HOST_BLOCKS).chain(1..start);
         let from_first_free = all.skip_while(|block| !is_free(&state, *block));
         let leased: Vec<u32> =
@@ -243,14 +243,14 @@ impl Shared {
     }
 
     /// Puts a packet on its link.
-    pub fn send(&self, from: &Process, route: &Route, bytes: Vec<u8>) {
+    pub fn send(&self, from: &VirtualProcess, route: &Route, bytes: Vec<u8>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let Some(host) = state.host_of.get(&route.destination).copied() else {
             state.network.counters.unknown += 1;
             return;
         };
-        let State { random, network, .. } = &mut *state;
+        let WorldState { random, network, .. } = &mut *state;
         let [first, second] = network.send(random, now, from.host, host, bytes.len());
         if let Some(notes) = &state.notes {
             let fate = match (first, second) {
@@ -270,7 +270,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl WorldState {
     /// Adds a host with an address of its own.
     pub fn add_host(&mut self) -> HostId {
         let id = HostId(self.hosts.len());
@@ -281,9 +281,9 @@ impl State {
     }
 
     /// Adds a process.
-    pub fn add_member(&mut self, process: Arc<Process>) -> &Member {
+    pub fn add_member(&mut self, process: Arc<VirtualProcess>) -> &WorldMember {
         let at = self.members.len();
-        self.members.push(Member {
+        self.members.push(WorldMember {
             instance: self.random.u64(1..),
             tables: Array::new(pagewire_fabric::limits::TABLE_WORDS),
             mailbox: Array::new(pagewire_fabric::limits::MAILBOX_WORDS),
@@ -306,7 +306,7 @@ impl State {
     }
 
     /// Brings a packet to the process that its number names when it arrives.
-    fn carry(&mut self, from: HostId, to: HostId, arrival: Arrival, mut datagram: SimDatagram) {
+    fn carry(&mut self, from: HostId, to: HostId, arrival: PacketArrival, mut datagram: SimDatagram) {
         if arrival.corrupted {
             datagram.corrupt(&mut self.random);
         }
@@ -322,7 +322,7 @@ impl State {
 
     fn schedule(&mut self, at: u64, due: Due) {
         self.sequence += 1;
-        self.due.push(Reverse(Entry { at, sequence: self.sequence, due }));
+        self.due.push(Reverse(ScheduleEntry { at, sequence: self.sequence, due }));
     }
 
     fn deliver(&mut self, now: u64) {
@@ -410,11 +410,11 @@ impl State {
             return FabricEvent::Refused { block, reason, absent: false };
         }
         let words = Array::new(pagewire_fabric::limits::CHANNEL_WORDS);
-        let opened = self.end(from, to, Side::Opened, words.clone());
-        let accepted = self.end(to, from, Side::Accepted, words);
-        self.members[from.0].channels.push(Held { peer: to, channel: opened.clone() });
+        let opened = self.end(from, to, ChannelEnd::Opened, words.clone());
+        let accepted = self.end(to, from, ChannelEnd::Accepted, words);
+        self.members[from.0].channels.push(HeldChannel { peer: to, channel: opened.clone() });
         if from != to {
-            self.members[to.0].channels.push(Held { peer: from, channel: accepted.clone() });
+            self.members[to.0].channels.push(HeldChannel { peer: from, channel: accepted.clone() });
         }
         self.members[to.0].events.push_back(FabricEvent::Accepted { channel: accepted });
         FabricEvent::Connected { block, channel: opened }
@@ -431,7 +431,7 @@ impl State {
         other.untouchable.as_ref().map(here).or_else(|| own.untouchable.as_ref().map(there))
     }
 
-    fn end(&mut self, holder: ProcessId, peer: ProcessId, side: Side, words: Arc<Array>) -> SimChannel {
+    fn end(&mut self, holder: ProcessId, peer: ProcessId, side: ChannelEnd, words: Arc<Array>) -> SimChannel {
         let id = ChannelId(self.members[holder.0].next_channel);
         self.members[holder.0].next_channel += 1;
         let (own, other) = (&self.members[holder.0], &self.members[peer.0]);

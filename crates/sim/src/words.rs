@@ -1,16 +1,16 @@
 //! Shared words that the world owns, and counts each store to.
 
 use crate::limits::WORD_BLOCK;
-use crate::process::Process;
+use crate::process::VirtualProcess;
 use pagewire_iommu::words::{SharedWords, Site};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-type Block = [AtomicU64; WORD_BLOCK];
+type WordBlock = [AtomicU64; WORD_BLOCK];
 
 /// An array of words, of which only the blocks that were written exist.
 pub struct Array {
-    blocks: Vec<OnceLock<Box<Block>>>,
+    blocks: Vec<OnceLock<Box<WordBlock>>>,
     length: usize,
 }
 
@@ -46,18 +46,18 @@ impl Array {
 #[derive(Clone)]
 pub struct SimWords {
     array: Arc<Array>,
-    holder: Arc<Process>,
+    holder: Arc<VirtualProcess>,
     writable: bool,
 }
 
 impl SimWords {
     /// Words that the holder may write.
-    pub fn new(array: Arc<Array>, holder: Arc<Process>) -> Self {
+    pub fn new(array: Arc<Array>, holder: Arc<VirtualProcess>) -> Self {
         SimWords { array, holder, writable: true }
     }
 
     /// Words that the holder may only read.
-    pub fn read_only(array: Arc<Array>, holder: Arc<Process>) -> Self {
+    pub fn read_only(array: Arc<Array>, holder: Arc<VirtualProcess>) -> Self {
         SimWords { array, holder, writable: false }
     }
 

@@ -30,7 +30,7 @@ use std::ops::AddAssign;
 
 /// What the workload consists of.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct WorkloadPlan {
     /// Decides everything that the workload chooses.
     pub seed: u64,
     /// Send requests to post.
@@ -65,10 +65,10 @@ pub struct Plan {
     pub retry_count: u8,
 }
 
-impl Plan {
+impl WorkloadPlan {
     /// A plan with the usual proportions.
     pub fn new(seed: u64, operations: u64) -> Self {
-        Plan {
+        WorkloadPlan {
             seed,
             operations,
             connections: 64,
@@ -90,7 +90,7 @@ impl Plan {
 
 /// What a run did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct WorkloadReport {
     /// Send requests posted.
     pub operations: u64,
     /// Completions checked, of sends and of receives.
@@ -127,7 +127,7 @@ pub struct Report {
     pub slowest_notice: u64,
 }
 
-impl AddAssign for Report {
+impl AddAssign for WorkloadReport {
     fn add_assign(&mut self, other: Self) {
         self.operations += other.operations;
         self.completions += other.completions;
@@ -163,7 +163,7 @@ pub struct Violation {
 }
 
 /// The surroundings of the parties: time, and what happens to their processes.
-pub trait Stage<F: Fabric> {
+pub trait WorkloadStage<F: Fabric> {
     /// Nanoseconds on a clock that never goes back.
     fn now(&self) -> u64;
     /// Nothing is to be done before `next`, unless something arrives. False: nothing ever will.

@@ -2,10 +2,10 @@
 
 use crate::address_space::AddressSpace;
 use crate::fabric::SimFabric;
-use crate::network::{Faults, HostId, NetworkCounters};
+use crate::network::{HostId, LinkFaults, NetworkCounters};
 use crate::notes::Notes;
-use crate::process::{Process, ProcessId, SiteTally};
-use crate::state::{Shared, SimChannel};
+use crate::process::{ProcessId, SiteTally, VirtualProcess};
+use crate::state::{SharedWorld, SimChannel};
 use crate::words::{Array, SimWords};
 use pagewire_iommu::words::Site;
 use pagewire_nic::device::{Device, Gid, Mtu};
@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering;
 
 /// A world. One seed decides everything that happens in it.
 #[derive(Clone)]
-pub struct World(Arc<Shared>);
+pub struct World(Arc<SharedWorld>);
 
 impl World {
     /// A world without hosts, whose links do what `faults` says.
-    pub fn new(seed: u64, faults: Faults) -> Self {
-        World(Arc::new(Shared::new(seed, faults)))
+    pub fn new(seed: u64, faults: LinkFaults) -> Self {
+        World(Arc::new(SharedWorld::new(seed, faults)))
     }
 
     /// Adds a host with an address of its own.
@@ -32,7 +32,7 @@ impl World {
     pub fn process(&self, host: HostId) -> (ProcessId, SimFabric) {
         let mut state = self.0.state.lock();
         let id = ProcessId(state.members.len());
-        let process = Process::new(id, host, self.0.clock.clone(), self.0.deaths.clone());
+        let process = VirtualProcess::new(id, host, self.0.clock.clone(), self.0.deaths.clone());
         let member = state.add_member(process.clone());
         let tables = SimWords::new(member.tables.clone(), process.clone());
         let mailbox = SimWords::new(member.mailbox.clone(), process.clone());
@@ -40,7 +40,7 @@ impl World {
     }
 
     /// A process by name.
-    pub fn get(&self, id: ProcessId) -> Arc<Process> {
+    pub fn get(&self, id: ProcessId) -> Arc<VirtualProcess> {
         self.0.state.lock().members[id.0].process.clone()
     }
 
@@ -170,7 +170,7 @@ impl World {
     }
 
     /// Changes what links do.
-    pub fn set_faults(&self, faults: Faults) {
+    pub fn set_faults(&self, faults: LinkFaults) {
         self.0.state.lock().network.faults = faults;
     }
 

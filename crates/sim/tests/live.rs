@@ -5,7 +5,7 @@ mod own_network;
 
 use pagewire_fabric::{FaultPlan, HostFabric};
 use pagewire_nic::{Nic, Options, PathChoice, device};
-use pagewire_sim::workload::{Hooks, PartyInit, Plan, Report, Stage, Workload};
+use pagewire_sim::workload::{Hooks, PartyInit, Workload, WorkloadPlan, WorkloadReport, WorkloadStage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn first_seed() -> u64 {
 /// The machine's own clock; nothing is arranged.
 struct RealTime(Instant);
 
-impl Stage<Live> for RealTime {
+impl WorkloadStage<Live> for RealTime {
     fn now(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
@@ -60,10 +60,15 @@ fn party(path: PathChoice, faults: &str, memory: Memory) -> PartyInit<Live> {
     PartyInit { nic, device, address: memory.address, length: Memory::LENGTH, standard: false }
 }
 
-fn run(seed: u64, path: PathChoice, faults: &str, memory: [Memory; 2], operations: u64) -> Report {
+fn run(seed: u64, path: PathChoice, faults: &str, memory: [Memory; 2], operations: u64) -> WorkloadReport {
     let lossless = faults.is_empty() && path == PathChoice::Local;
     // Sockets lose unreliable messages on their own; nothing else may differ.
-    let plan = Plan { exact: lossless, quiet_time: 20_000_000, timeout: 15, ..Plan::new(seed, operations) };
+    let plan = WorkloadPlan {
+        exact: lossless,
+        quiet_time: 20_000_000,
+        timeout: 15,
+        ..WorkloadPlan::new(seed, operations)
+    };
     let parties: Vec<_> = memory.into_iter().map(|memory| party(path, faults, memory)).collect();
     let nics: Vec<Arc<Nic<Live>>> = parties.iter().map(|party| party.nic.clone()).collect();
     let stage = RealTime(Instant::now());

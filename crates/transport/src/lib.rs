@@ -19,7 +19,7 @@ pub use counters::ProtocolCounters;
 pub use fault_handling::{FaultHandling, UnknownFaultHandling};
 pub use psn::Psn;
 pub use rc::{
-    FastExecution, FastSend, Occasion, Progress, RcConnection, RcSettings, RcUpdate, RefusalScope,
+    FastExecution, FastSend, Occasion, RcConnection, RcProgress, RcSettings, RcUpdate, RefusalScope,
     RemoteRights, RequesterSettings, SendOnlyRequest,
 };
 pub use transport_ops::*;

@@ -1,34 +1,34 @@
 //! What RC and UC share: how a message is cut into packets, and how a refusal at this side is reported.
 
-use pagewire_wire::Operation as Code;
+use pagewire_wire::PacketOperation as Code;
 
-use crate::{Denial, Link, Source, Status, Work};
+use crate::{Denial, Link, PayloadSource, Status, WorkRequest};
 
-/// The bytes of packet `offset` of a message; `copied`: see [`Source::Work`].
-pub(crate) fn piece(work: &Work, offset: u32, mtu: u32, copied: bool) -> Source {
+/// The bytes of packet `offset` of a message; `copied`: see [`PayloadSource::Work`].
+pub(crate) fn piece(work: &WorkRequest, offset: u32, mtu: u32, copied: bool) -> PayloadSource {
     if work.length == 0 {
-        return Source::None;
+        return PayloadSource::None;
     }
     let start = offset * mtu;
-    Source::Work { id: work.id, offset: start, length: mtu.min(work.length - start), copied }
+    PayloadSource::Work { id: work.id, offset: start, length: mtu.min(work.length - start), copied }
 }
 
 /// Where in its message a packet stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MessagePosition {
     First,
     Middle,
     Last,
     Only,
 }
 
-impl Place {
-    pub(crate) fn of(offset: u32, packets: u32) -> Place {
+impl MessagePosition {
+    pub(crate) fn of(offset: u32, packets: u32) -> MessagePosition {
         match (offset == 0, offset + 1 == packets) {
-            (true, true) => Place::Only,
-            (true, false) => Place::First,
-            (false, true) => Place::Last,
-            (false, false) => Place::Middle,
+            (true, true) => MessagePosition::Only,
+            (true, false) => MessagePosition::First,
+            (false, true) => MessagePosition::Last,
+            (false, false) => MessagePosition::Middle,
         }
     }
 
@@ -38,41 +38,45 @@ impl Place {
     pub(crate) fn suits(self, length: u64, link: &Link) -> bool {
         let mtu = u64::from(link.request_mtu);
         match self {
-            Place::First | Place::Middle => {
+            MessagePosition::First | MessagePosition::Middle => {
                 length == mtu || link.lossless && length == u64::from(link.shorter_mtu())
             }
-            Place::Last => 0 < length && length <= mtu,
-            Place::Only => length <= mtu,
+            MessagePosition::Last => 0 < length && length <= mtu,
+            MessagePosition::Only => length <= mtu,
         }
     }
 
     pub(crate) fn is_start(self) -> bool {
-        matches!(self, Place::First | Place::Only)
+        matches!(self, MessagePosition::First | MessagePosition::Only)
     }
 
     pub(crate) fn is_end(self) -> bool {
-        matches!(self, Place::Last | Place::Only)
+        matches!(self, MessagePosition::Last | MessagePosition::Only)
     }
 }
 
 /// What a message does that goes out in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     Send,
     Write,
 }
 
 /// Which part of a SEND or WRITE a packet is; `None` for what is neither.
-pub(crate) fn part_of(code: Code) -> Option<(Kind, Place)> {
+pub(crate) fn part_of(code: Code) -> Option<(MessageKind, MessagePosition)> {
     Some(match code {
-        Code::SendFirst => (Kind::Send, Place::First),
-        Code::SendMiddle => (Kind::Send, Place::Middle),
-        Code::SendLast | Code::SendLastImmediate | Code::SendLastInvalidate => (Kind::Send, Place::Last),
-        Code::SendOnly | Code::SendOnlyImmediate | Code::SendOnlyInvalidate => (Kind::Send, Place::Only),
-        Code::WriteFirst => (Kind::Write, Place::First),
-        Code::WriteMiddle => (Kind::Write, Place::Middle),
-        Code::WriteLast | Code::WriteLastImmediate => (Kind::Write, Place::Last),
-        Code::WriteOnly | Code::WriteOnlyImmediate => (Kind::Write, Place::Only),
+        Code::SendFirst => (MessageKind::Send, MessagePosition::First),
+        Code::SendMiddle => (MessageKind::Send, MessagePosition::Middle),
+        Code::SendLast | Code::SendLastImmediate | Code::SendLastInvalidate => {
+            (MessageKind::Send, MessagePosition::Last)
+        }
+        Code::SendOnly | Code::SendOnlyImmediate | Code::SendOnlyInvalidate => {
+            (MessageKind::Send, MessagePosition::Only)
+        }
+        Code::WriteFirst => (MessageKind::Write, MessagePosition::First),
+        Code::WriteMiddle => (MessageKind::Write, MessagePosition::Middle),
+        Code::WriteLast | Code::WriteLastImmediate => (MessageKind::Write, MessagePosition::Last),
+        Code::WriteOnly | Code::WriteOnlyImmediate => (MessageKind::Write, MessagePosition::Only),
         Code::ReadRequest
         | Code::ReadResponseFirst
         | Code::ReadResponseMiddle
@@ -85,27 +89,27 @@ pub(crate) fn part_of(code: Code) -> Option<(Kind, Place)> {
     })
 }
 
-pub(crate) fn send_code(place: Place, immediate: bool, invalidate: bool) -> Code {
+pub(crate) fn send_code(place: MessagePosition, immediate: bool, invalidate: bool) -> Code {
     match (place, immediate, invalidate) {
-        (Place::First, ..) => Code::SendFirst,
-        (Place::Middle, ..) => Code::SendMiddle,
-        (Place::Last, true, _) => Code::SendLastImmediate,
-        (Place::Last, false, true) => Code::SendLastInvalidate,
-        (Place::Last, false, false) => Code::SendLast,
-        (Place::Only, true, _) => Code::SendOnlyImmediate,
-        (Place::Only, false, true) => Code::SendOnlyInvalidate,
-        (Place::Only, false, false) => Code::SendOnly,
+        (MessagePosition::First, ..) => Code::SendFirst,
+        (MessagePosition::Middle, ..) => Code::SendMiddle,
+        (MessagePosition::Last, true, _) => Code::SendLastImmediate,
+        (MessagePosition::Last, false, true) => Code::SendLastInvalidate,
+        (MessagePosition::Last, false, false) => Code::SendLast,
+        (MessagePosition::Only, true, _) => Code::SendOnlyImmediate,
+        (MessagePosition::Only, false, true) => Code::SendOnlyInvalidate,
+        (MessagePosition::Only, false, false) => Code::SendOnly,
     }
 }
 
-pub(crate) fn write_code(place: Place, immediate: bool) -> Code {
+pub(crate) fn write_code(place: MessagePosition, immediate: bool) -> Code {
     match (place, immediate) {
-        (Place::First, _) => Code::WriteFirst,
-        (Place::Middle, _) => Code::WriteMiddle,
-        (Place::Last, true) => Code::WriteLastImmediate,
-        (Place::Last, false) => Code::WriteLast,
-        (Place::Only, true) => Code::WriteOnlyImmediate,
-        (Place::Only, false) => Code::WriteOnly,
+        (MessagePosition::First, _) => Code::WriteFirst,
+        (MessagePosition::Middle, _) => Code::WriteMiddle,
+        (MessagePosition::Last, true) => Code::WriteLastImmediate,
+        (MessagePosition::Last, false) => Code::WriteLast,
+        (MessagePosition::Only, true) => Code::WriteOnlyImmediate,
+        (MessagePosition::Only, false) => Code::WriteOnly,
     }
 }
 

@@ -1,9 +1,9 @@
 //! Placing SENDs and WRITEs at a responder, as RC and UC share it. Packets run through the states of [`Placer::place`]. What a refusal
 //! means is RC's and UC's: a NAK, or silence.
 
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 
-use crate::message::{Kind, Place, denied_status};
+use crate::message::{MessageKind, MessagePosition, denied_status};
 use crate::rc::ReceivedData;
 use crate::{
     Arrival, ArrivalKind, Denial, Link, MemoryAccess, Outcome, Payload, Reason, RemoteAddress, RemoteRights,
@@ -12,7 +12,7 @@ use crate::{
 
 /// Why a packet was not placed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Stop {
+pub(crate) enum PlacementStop {
     /// The transport operations say wait; what was done so far is remembered.
     Wait(Reason),
     /// There is no receive.
@@ -27,7 +27,7 @@ pub(crate) enum Stop {
 
 /// The message that is coming in.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) enum Message {
+pub(crate) enum IncomingMessage {
     #[default]
     None,
     Send {
@@ -44,7 +44,7 @@ pub(crate) enum Message {
 #[derive(Debug, Default)]
 pub(crate) struct Placer {
     pub(crate) rights: RemoteRights,
-    pub(crate) message: Message,
+    pub(crate) message: IncomingMessage,
     /// A receive was taken and neither completed nor failed. It stays for the next message, should its own be forgotten.
     begun: bool,
     /// The last bytes of the SEND are in place, though its packet waits: so long it is.
@@ -60,8 +60,8 @@ pub(crate) struct Placer {
 
 /// Packets that are being placed: a burst as far as its packets go together, mostly one.
 struct Packets<'p> {
-    header: &'p Header,
-    place: Place,
+    header: &'p PacketHeader,
+    place: MessagePosition,
     payload: Payload<'p>,
     /// Where their WRITE goes; `None`: they are of a SEND.
     remote: Option<RemoteAddress>,
@@ -92,23 +92,23 @@ impl Placer {
 
     /// Whether no message is coming in, and no receive is taken for the next.
     pub(crate) fn is_between_messages(&self) -> bool {
-        matches!(self.message, Message::None) && !self.begun && self.placed.is_none()
+        matches!(self.message, IncomingMessage::None) && !self.begun && self.placed.is_none()
     }
 
     /// What was coming in is not gone on with, or has ended.
     pub(crate) fn forget_message(&mut self) {
-        (self.message, self.placed) = (Message::None, None);
+        (self.message, self.placed) = (IncomingMessage::None, None);
     }
 
     /// Places the packets of a burst, from the first on, as far as they go together.
     pub(crate) fn place<E: MemoryAccess + WorkQueues>(
         &mut self,
-        part: (Kind, Place),
-        header: &Header,
+        part: (MessageKind, MessagePosition),
+        header: &PacketHeader,
         payload: Payload<'_>,
         link: &Link,
         ops: &mut E,
-    ) -> Result<Placed, Stop> {
+    ) -> Result<Placed, PlacementStop> {
         let mut packets = self.check_sequence(part, header, payload)?;
         self.check_length(&mut packets, link)?;
         self.check_key(&packets, ops)?;
@@ -120,63 +120,67 @@ impl Placer {
     /// Whether the packet follows the one before it, and may do what it does (InfiniBand specification, volume 1, section 9.7.4.1).
     fn check_sequence<'p>(
         &self,
-        (kind, place): (Kind, Place),
-        header: &'p Header,
+        (kind, place): (MessageKind, MessagePosition),
+        header: &'p PacketHeader,
         payload: Payload<'p>,
-    ) -> Result<Packets<'p>, Stop> {
+    ) -> Result<Packets<'p>, PlacementStop> {
         let (remote, offset, length) = match (kind, place.is_start(), self.message, header.reth) {
-            (Kind::Send, true, Message::None, _) => (None, 0, limits::MAX_MESSAGE),
-            (Kind::Send, false, Message::Send { offset }, _) => (None, offset, limits::MAX_MESSAGE),
-            (Kind::Write, true, Message::None, Some(reth)) => {
+            (MessageKind::Send, true, IncomingMessage::None, _) => (None, 0, limits::MAX_MESSAGE),
+            (MessageKind::Send, false, IncomingMessage::Send { offset }, _) => {
+                (None, offset, limits::MAX_MESSAGE)
+            }
+            (MessageKind::Write, true, IncomingMessage::None, Some(reth)) => {
                 (Some(RemoteAddress { address: reth.address, key: reth.key }), 0, reth.length)
             }
-            (Kind::Write, false, Message::Write { remote, offset, length }, _) => {
+            (MessageKind::Write, false, IncomingMessage::Write { remote, offset, length }, _) => {
                 (Some(remote), offset, length)
             }
-            _ => return Err(Stop::Invalid),
+            _ => return Err(PlacementStop::Invalid),
         };
         if length > limits::MAX_MESSAGE || remote.is_some() && !self.rights.write {
-            return Err(Stop::Invalid);
+            return Err(PlacementStop::Invalid);
         }
         Ok(Packets { header, place, payload, remote, offset, end: offset, length })
     }
 
     /// Whether the packet's length suits its place in the message (section 9.7.4.1.6); and which of those behind it go with it.
-    fn check_length(&self, packets: &mut Packets<'_>, link: &Link) -> Result<(), Stop> {
+    fn check_length(&self, packets: &mut Packets<'_>, link: &Link) -> Result<(), PlacementStop> {
         let &mut Packets { place, offset, length, remote, .. } = packets;
         let first = packets.payload.first_len();
         if !place.suits(first, link) {
-            return Err(Stop::Invalid);
+            return Err(PlacementStop::Invalid);
         }
         let has_immediate = packets.header.immediate.is_some();
         let left = length.saturating_sub(offset);
         let room = match place {
             // Something is left for the last one.
-            Place::Middle => left.saturating_sub(1),
+            MessagePosition::Middle => left.saturating_sub(1),
             // Each is a message, of which the RETH of the first covers all.
-            Place::Only if remote.is_some() && !has_immediate => left,
+            MessagePosition::Only if remote.is_some() && !has_immediate => left,
             _ => 0,
         };
         packets.payload = packets.payload.alike(u64::from(room) / first.max(1));
         let end = u64::from(offset) + packets.payload.len();
         if end > u64::from(limits::MAX_MESSAGE) {
-            return Err(Stop::Invalid);
+            return Err(PlacementStop::Invalid);
         }
         packets.end = self.placed.filter(|_| remote.is_none()).unwrap_or(end as u32);
         if remote.is_some() {
             let end = packets.end;
             // More is left of the WRITE than this packet has: other packets bring it, each a WRITE ONLY by itself.
-            let goes_on =
-                place == Place::Only && end < length && self.takes_remaining_length && !has_immediate;
+            let goes_on = place == MessagePosition::Only
+                && end < length
+                && self.takes_remaining_length
+                && !has_immediate;
             if !goes_on && (place.is_end() != (end == length) || end > length) {
-                return Err(Stop::Invalid);
+                return Err(PlacementStop::Invalid);
             }
         }
         Ok(())
     }
 
     /// Whether key, bounds and rights permit the whole WRITE that the packet begins (section 9.7.4.1).
-    fn check_key<E: MemoryAccess>(&self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
+    fn check_key<E: MemoryAccess>(&self, packets: &Packets<'_>, ops: &mut E) -> Result<(), PlacementStop> {
         match packets.remote {
             Some(remote) if packets.place.is_start() && packets.length > 0 => {
                 done(ops.check_remote(remote, packets.length, Right::RemoteWrite))
@@ -186,10 +190,14 @@ impl Placer {
     }
 
     /// Takes a receive for a message that needs one, once (section 9.7.5.2.8: there may be none).
-    fn take_receive<E: WorkQueues>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
+    fn take_receive<E: WorkQueues>(
+        &mut self,
+        packets: &Packets<'_>,
+        ops: &mut E,
+    ) -> Result<(), PlacementStop> {
         if packets.remote.is_none() || packets.header.immediate.is_some() {
             if !self.begun && !ops.begin_receive() {
-                return Err(Stop::NotReady);
+                return Err(PlacementStop::NotReady);
             }
             self.begun = true;
         }
@@ -201,7 +209,7 @@ impl Placer {
         &mut self,
         packets: &Packets<'_>,
         ops: &mut E,
-    ) -> Result<u32, Stop> {
+    ) -> Result<u32, PlacementStop> {
         let &Packets { payload, remote, offset, end, length, .. } = packets;
         if payload.is_empty() || remote.is_none() && self.placed.is_some() {
             return Ok(1);
@@ -218,7 +226,7 @@ impl Placer {
         match outcome {
             Outcome::Denied(Denial::LocalLength) if remote.is_none() && self.drops_long_messages => {
                 self.begun = ops.keep_short_receive();
-                Err(Stop::Denied(Denial::LocalLength))
+                Err(PlacementStop::Denied(Denial::LocalLength))
             }
             Outcome::Denied(denial) if remote.is_none() && !denial.is_of_sender() => {
                 Err(self.fail_receive(denied_status(denial), denial, ops))
@@ -233,13 +241,13 @@ impl Placer {
         packets: &Packets<'_>,
         placed: u32,
         ops: &mut E,
-    ) -> Result<Placed, Stop> {
+    ) -> Result<Placed, PlacementStop> {
         let &Packets { header, place, payload, remote, offset, length, .. } = packets;
         if !place.is_end() {
             let offset = offset + payload.first(placed).len() as u32;
             self.message = match remote {
-                None => Message::Send { offset },
-                Some(remote) => Message::Write { remote, offset, length },
+                None => IncomingMessage::Send { offset },
+                Some(remote) => IncomingMessage::Write { remote, offset, length },
             };
             return Ok(Placed { packets: placed, messages: 0 });
         }
@@ -262,17 +270,17 @@ impl Placer {
         Ok(Placed { packets: placed, messages: placed })
     }
 
-    fn fail_receive<E: WorkQueues>(&mut self, status: Status, denial: Denial, ops: &mut E) -> Stop {
+    fn fail_receive<E: WorkQueues>(&mut self, status: Status, denial: Denial, ops: &mut E) -> PlacementStop {
         ops.fail_receive(status);
         self.begun = false;
-        Stop::ReceiveFailed(denial)
+        PlacementStop::ReceiveFailed(denial)
     }
 
     fn finish_receive<E: WorkQueues>(
         &mut self,
         kind: ArrivalKind,
         length: u32,
-        header: &Header,
+        header: &PacketHeader,
         ops: &mut E,
     ) {
         (self.begun, self.received.received) = (false, true);
@@ -287,10 +295,10 @@ impl Placer {
 }
 
 /// What an access to memory that the peer named came to.
-pub(crate) fn done<T>(outcome: Outcome<T>) -> Result<T, Stop> {
+pub(crate) fn done<T>(outcome: Outcome<T>) -> Result<T, PlacementStop> {
     match outcome {
         Outcome::Done(value) => Ok(value),
-        Outcome::Wait(reason) => Err(Stop::Wait(reason)),
-        Outcome::Denied(denial) => Err(Stop::Denied(denial)),
+        Outcome::Wait(reason) => Err(PlacementStop::Wait(reason)),
+        Outcome::Denied(denial) => Err(PlacementStop::Denied(denial)),
     }
 }

@@ -18,15 +18,15 @@ mod response;
 mod retry;
 mod scoreboard;
 
-use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation as Code, Transport, VendorPacket};
 
 use crate::{
-    Disposition, DropCause, Event, FaultHandling, Link, MemoryAccess, Payload, ProtocolCounters, Psn, Reason,
-    Time, TransportOps, Work, WorkQueues, limits, partitions_match, plain_bth,
+    Disposition, DropCause, FaultHandling, Link, MemoryAccess, Payload, ProtocolCounters, Psn, QpEvent,
+    Reason, Time, TransportOps, WorkQueues, WorkRequest, limits, partitions_match, plain_bth,
 };
 pub use delayed_ack::Occasion;
 pub(crate) use delayed_ack::ReceivedData;
-use delayed_ack::{DelayedAck, Wait};
+use delayed_ack::{AckWait, DelayedAck};
 pub use fast_path::{FastExecution, FastSend, SendOnlyRequest};
 use fault::Faults;
 use requester::Requester;
@@ -125,7 +125,7 @@ impl ProtocolCounters {
 
 /// What [`RcConnection::progress`] left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum RcProgress {
     /// Nothing more to do until a packet, a work request or the deadline.
     Idle,
     /// A transport operation gave [`Outcome::Wait`](crate::Outcome::Wait): drive again once the reason is gone.
@@ -135,7 +135,7 @@ pub enum Progress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum RcState {
     #[default]
     Alive,
     /// The responder refused a request and still has to say so.
@@ -145,7 +145,7 @@ enum State {
 
 /// What both halves need.
 #[derive(Debug, Default)]
-struct Shared {
+struct RcShared {
     link: Link,
     destination: u32,
     partition: u16,
@@ -159,18 +159,18 @@ struct Shared {
     /// The last request could not be handed out at this side (an absent page, a full link, nothing under way for want of
     /// an allowance), and no other one is under way, or it is one that is to be repeated: no answer can be missing.
     requests_wait: bool,
-    state: State,
+    state: RcState,
     refusal: RefusalScope,
     counters: ProtocolCounters,
 }
 
-impl Shared {
-    fn header(&self, code: Code, psn: crate::Psn) -> Header {
+impl RcShared {
+    fn header(&self, code: Code, psn: crate::Psn) -> PacketHeader {
         self.header_of(Opcode::new(Transport::Rc, code), psn)
     }
 
-    fn header_of(&self, opcode: Opcode, psn: crate::Psn) -> Header {
-        Header::new(plain_bth(opcode, self.destination, self.partition, psn))
+    fn header_of(&self, opcode: Opcode, psn: crate::Psn) -> PacketHeader {
+        PacketHeader::new(plain_bth(opcode, self.destination, self.partition, psn))
     }
 
     /// Whether gaps are told by selective acknowledgements and filled one by one.
@@ -180,7 +180,7 @@ impl Shared {
 }
 
 /// What one attempt to send came to.
-enum Step {
+enum SendStep {
     /// So many packets.
     Sent(u32),
     /// Nothing, but a request has ended, and the next one may be sent.
@@ -190,7 +190,7 @@ enum Step {
 }
 
 /// What a packet is to the two halves.
-enum Kind {
+enum PacketKind {
     Request,
     /// Carries data for the requester.
     Response,
@@ -198,27 +198,27 @@ enum Kind {
 }
 
 /// `None`: not one of RC. A reserved opcode is that of a request which is refused (section 9.7.4.1).
-fn kind_of(opcode: Opcode) -> Option<Kind> {
+fn kind_of(opcode: Opcode) -> Option<PacketKind> {
     if opcode.transport() != Transport::Rc {
         return None;
     }
     Some(match opcode.operation() {
-        Some(Code::Acknowledge) => Kind::Acknowledgement,
+        Some(Code::Acknowledge) => PacketKind::Acknowledgement,
         Some(
             Code::ReadResponseFirst
             | Code::ReadResponseMiddle
             | Code::ReadResponseLast
             | Code::ReadResponseOnly
             | Code::AtomicAcknowledge,
-        ) => Kind::Response,
-        _ => Kind::Request,
+        ) => PacketKind::Response,
+        _ => PacketKind::Request,
     })
 }
 
 /// Both halves of an RC queue pair.
 #[derive(Debug)]
 pub struct RcConnection {
-    shared: Shared,
+    shared: RcShared,
     requester: Requester,
     responder: Responder,
     /// `CommunicationEstablished` was raised, or RTS was reached without.
@@ -226,7 +226,7 @@ pub struct RcConnection {
     faults: Faults,
     delayed_ack: DelayedAck,
     /// How long the acknowledgement waits that is owed.
-    delay: Wait,
+    delay: AckWait,
     /// See [`set_alone`](Self::set_alone).
     alone: bool,
 }
@@ -237,17 +237,17 @@ impl RcConnection {
         RcConnection {
             requester: Requester::new(&settings.link),
             responder: Responder::new(&settings),
-            shared: Shared {
+            shared: RcShared {
                 link: settings.link,
                 destination: settings.destination,
                 partition: settings.partition,
                 refusal: settings.refusal,
-                ..Shared::default()
+                ..RcShared::default()
             },
             established: false,
             faults: Faults::new(settings.fault_handling),
             delayed_ack: DelayedAck::default(),
-            delay: Wait::No,
+            delay: AckWait::No,
             alone: true,
         }
     }
@@ -260,7 +260,7 @@ impl RcConnection {
 
     /// Takes a work request; it is sent by [`progress`](Self::progress). The caller bounds how many there are
     /// and never posts more than [`MAX_MESSAGE`](limits::MAX_MESSAGE) bytes.
-    pub fn post(&mut self, work: Work) {
+    pub fn post(&mut self, work: WorkRequest) {
         debug_assert!(work.length <= limits::MAX_MESSAGE);
         self.requester.post(work);
     }
@@ -271,21 +271,21 @@ impl RcConnection {
     pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
         let kind = kind_of(header.bth.opcode);
         let again = match kind {
-            Some(Kind::Request) => std::mem::take(&mut self.shared.request_stalled),
-            Some(Kind::Response) => std::mem::take(&mut self.shared.response_stalled),
-            Some(Kind::Acknowledgement) | None => false,
+            Some(PacketKind::Request) => std::mem::take(&mut self.shared.request_stalled),
+            Some(PacketKind::Response) => std::mem::take(&mut self.shared.response_stalled),
+            Some(PacketKind::Acknowledgement) | None => false,
         };
         let disposition = match kind {
-            Some(Kind::Request) if self.shared.state == State::Refusing => {
+            Some(PacketKind::Request) if self.shared.state == RcState::Refusing => {
                 self.ask_while_refusing(header, ops)
             }
-            _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
+            _ if self.shared.state != RcState::Alive => Disposition::Dropped(DropCause::WrongState),
             _ if header.bth.opcode == Opcode::CNP => {
                 self.requester.reduce_window();
                 Disposition::Executed(1)
@@ -295,17 +295,19 @@ impl RcConnection {
             Some(_) if !partitions_match(header.bth.partition, self.shared.partition) => {
                 Disposition::Dropped(DropCause::WrongPartition)
             }
-            Some(Kind::Acknowledgement) => self.requester.acknowledgement(now, header, &mut self.shared, ops),
-            Some(Kind::Response) => {
+            Some(PacketKind::Acknowledgement) => {
+                self.requester.acknowledgement(now, header, &mut self.shared, ops)
+            }
+            Some(PacketKind::Response) => {
                 match self.requester.response(now, header, payload, &mut self.shared, ops) {
                     Disposition::Held { reason, .. } => self.response_waits(reason, again),
                     other => other,
                 }
             }
-            Some(Kind::Request) => {
+            Some(PacketKind::Request) => {
                 if !self.established {
                     self.established = true;
-                    ops.event(Event::CommunicationEstablished);
+                    ops.event(QpEvent::CommunicationEstablished);
                 }
                 let disposition = self.responder.request(header, payload, &mut self.shared, ops);
                 self.faults.hold_due |= self.responder.take_hold();
@@ -324,7 +326,7 @@ impl RcConnection {
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is
     /// not for a connection and is dropped.
     pub fn receive_control<E: WorkQueues>(&mut self, now: Time, body: &VendorPacket, ops: &mut E) {
-        if self.shared.state != State::Alive {
+        if self.shared.state != RcState::Alive {
             return;
         }
         match body {
@@ -343,7 +345,7 @@ impl RcConnection {
 
     /// Whether the connection has ended because it has refused a request of the peer, which may ask for the refusal again.
     pub fn repeats_refusal(&self) -> bool {
-        self.shared.state == State::Dead && self.responder.has_refused()
+        self.shared.state == RcState::Dead && self.responder.has_refused()
     }
 
     /// The peer is this queue pair itself, and the refusal that has ended the connection is of a request of its own: that ends with its cause.
@@ -358,7 +360,7 @@ impl RcConnection {
     #[cold]
     fn ask_while_refusing<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         ops: &mut E,
     ) -> Disposition {
         if !partitions_match(header.bth.partition, self.shared.partition) {
@@ -371,7 +373,7 @@ impl RcConnection {
     }
 
     /// The NAK that the connection repeats, if the peer is a Pagewire: for the caller to send to it when the connection is gone.
-    pub fn refusal_to_keep(&self) -> Option<Header> {
+    pub fn refusal_to_keep(&self) -> Option<PacketHeader> {
         let keeps = self.repeats_refusal() && self.shared.fills_gaps();
         if keeps { self.responder.refusal_header(&self.shared) } else { None }
     }
@@ -379,8 +381,12 @@ impl RcConnection {
     /// Takes a packet of the peer while the connection [repeats its refusal](Self::repeats_refusal), and answers it: READs and atomics that were
     /// executed before it, and the refusal, for its own PSN alone.
     #[cold]
-    pub fn answer_after_refusal<E: TransportOps>(&mut self, header: &Header, ops: &mut E) -> Disposition {
-        let is_request = matches!(kind_of(header.bth.opcode), Some(Kind::Request));
+    pub fn answer_after_refusal<E: TransportOps>(
+        &mut self,
+        header: &PacketHeader,
+        ops: &mut E,
+    ) -> Disposition {
+        let is_request = matches!(kind_of(header.bth.opcode), Some(PacketKind::Request));
         if !is_request || !partitions_match(header.bth.partition, self.shared.partition) {
             return Disposition::Dropped(DropCause::WrongState);
         }
@@ -388,9 +394,9 @@ impl RcConnection {
         let mut left = limits::PROGRESS_PACKETS;
         while left > 0 {
             match self.responder.step(left, &mut self.shared, ops) {
-                Step::Sent(packets) => left = left.saturating_sub(packets),
+                SendStep::Sent(packets) => left = left.saturating_sub(packets),
                 // What waits is asked for again.
-                Step::Again | Step::Idle | Step::Wait => break,
+                SendStep::Again | SendStep::Idle | SendStep::Wait => break,
             }
         }
         disposition
@@ -398,13 +404,13 @@ impl RcConnection {
 
     /// Sends what may go (at most [`PROGRESS_PACKETS`](limits::PROGRESS_PACKETS) packets, or what
     /// [leaves together](TransportOps::is_full)), answers what arrived, and handles what is due at `now`.
-    pub fn progress<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
+    pub fn progress<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> RcProgress {
         self.progress_as(now, false, ops)
     }
 
     /// As [`progress`](Self::progress), but an acknowledgement that would leave alone is kept: the caller expects a request to follow
     /// soon, with which it leaves, and calls [`progress`](Self::progress) in any case.
-    pub fn progress_holding<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
+    pub fn progress_holding<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> RcProgress {
         self.progress_as(now, true, ops)
     }
 
@@ -415,12 +421,12 @@ impl RcConnection {
 
     /// Whether an acknowledgement is kept.
     pub fn owes_acknowledgement(&self) -> bool {
-        self.shared.state == State::Alive && self.responder.acknowledges_only()
+        self.shared.state == RcState::Alive && self.responder.acknowledges_only()
     }
 
     /// The acknowledgement that was owed when a request of this side's own ended the connection, for the caller to send.
-    pub fn last_acknowledgement(&mut self) -> Option<Header> {
-        let owed = self.shared.state == State::Dead && self.responder.acknowledges_only();
+    pub fn last_acknowledgement(&mut self) -> Option<PacketHeader> {
+        let owed = self.shared.state == RcState::Dead && self.responder.acknowledges_only();
         owed.then(|| self.responder.take_owed(&self.shared))
     }
 
@@ -434,12 +440,12 @@ impl RcConnection {
             && self.responder.is_between_messages()
     }
 
-    fn progress_as<E: TransportOps>(&mut self, now: Time, hold: bool, ops: &mut E) -> Progress {
-        if self.shared.state == State::Dead {
-            return Progress::Idle;
+    fn progress_as<E: TransportOps>(&mut self, now: Time, hold: bool, ops: &mut E) -> RcProgress {
+        if self.shared.state == RcState::Dead {
+            return RcProgress::Idle;
         }
         let mut waits = false;
-        if self.shared.state == State::Alive {
+        if self.shared.state == RcState::Alive {
             self.requester.expire(now, &mut self.shared, ops);
             waits |= self.requester.resume(now, &mut self.shared, ops);
             waits |= self.responder.resume(&mut self.shared, ops);
@@ -465,24 +471,24 @@ impl RcConnection {
             if behind && responses && self.owes_acknowledgement() {
                 responses = false;
             }
-            if responses && self.shared.state != State::Dead {
+            if responses && self.shared.state != RcState::Dead {
                 match self.responder.step(left, &mut self.shared, ops) {
-                    Step::Sent(packets) => sent = sent.max(packets),
-                    Step::Again => {}
-                    Step::Idle => responses = false,
-                    Step::Wait => (responses, waits) = (false, true),
+                    SendStep::Sent(packets) => sent = sent.max(packets),
+                    SendStep::Again => {}
+                    SendStep::Idle => responses = false,
+                    SendStep::Wait => (responses, waits) = (false, true),
                 }
             }
-            if requests && self.shared.state == State::Alive {
+            if requests && self.shared.state == RcState::Alive {
                 match self.requester.step(now, left, &mut self.shared, ops) {
-                    Step::Sent(packets) => sent = sent.max(packets),
-                    Step::Again => {}
-                    Step::Idle => {
+                    SendStep::Sent(packets) => sent = sent.max(packets),
+                    SendStep::Again => {}
+                    SendStep::Idle => {
                         requests = false;
                         self.shared.requests_wait =
                             self.requester.is_held() && self.requester.in_flight() == 0;
                     }
-                    Step::Wait => {
+                    SendStep::Wait => {
                         (requests, waits) = (false, true);
                         // What is under way before a new request was sent: its answer may be missing.
                         self.shared.requests_wait = self.shared.link.lossless
@@ -491,31 +497,32 @@ impl RcConnection {
                     }
                 }
             }
-            if self.shared.state == State::Dead {
-                return Progress::Idle;
+            if self.shared.state == RcState::Dead {
+                return RcProgress::Idle;
             }
-            requests &= self.shared.state == State::Alive;
+            requests &= self.shared.state == RcState::Alive;
             if !requests && !responses {
                 let alone = sent_before == self.shared.counters.requests_sent;
                 if !(hold && alone) {
                     waits |= !self.acknowledge(ops);
                 }
-                return if waits { Progress::Wait } else { Progress::Idle };
+                return if waits { RcProgress::Wait } else { RcProgress::Idle };
             }
             left = if ops.is_full() { 0 } else { left.saturating_sub(sent) };
         }
         self.acknowledge(ops);
-        Progress::Again
+        RcProgress::Again
     }
 
     /// Sends the acknowledgement that was left behind the requests; false: the transport operations say wait.
     fn acknowledge<E: TransportOps>(&mut self, ops: &mut E) -> bool {
-        !self.owes_acknowledgement() || !matches!(self.responder.step(1, &mut self.shared, ops), Step::Wait)
+        !self.owes_acknowledgement()
+            || !matches!(self.responder.step(1, &mut self.shared, ops), SendStep::Wait)
     }
 
     /// When [`progress`](Self::progress) must be called at the latest, even if nothing arrives.
     pub fn deadline(&self) -> Option<Time> {
-        if self.shared.state != State::Alive {
+        if self.shared.state != RcState::Alive {
             return None;
         }
         let requester = self.requester.deadline();
@@ -578,14 +585,14 @@ impl RcConnection {
     /// Whether a request that is posted now would be the only one, and could be executed by
     /// [`TransportOps::initiator_copy`]: the caller may do so by itself instead of posting it.
     pub fn is_quiet(&self) -> bool {
-        self.shared.state == State::Alive && self.shared.link.initiator_copy && self.requester.is_quiet()
+        self.shared.state == RcState::Alive && self.shared.link.initiator_copy && self.requester.is_quiet()
     }
 
     /// The connection completed a work request with an error or refused a request: it does nothing any
     /// more. What is posted and not complete, and a receive that was begun and not finished, is the
     /// caller's to flush.
     pub fn is_dead(&self) -> bool {
-        self.shared.state == State::Dead
+        self.shared.state == RcState::Dead
     }
 
     /// Changes attributes of a connection that runs.

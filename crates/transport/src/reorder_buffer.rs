@@ -2,21 +2,21 @@
 
 use std::collections::VecDeque;
 
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 
 use crate::limits;
 
 /// A packet with its bytes.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) header: Header,
+pub(crate) struct KeptPacket {
+    pub(crate) header: PacketHeader,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// Packets by the distance of their PSN from the one that is expected; bounded in number and bytes.
 #[derive(Debug, Default)]
 pub(crate) struct ReorderBuffer {
-    slots: VecDeque<Option<Kept>>,
+    slots: VecDeque<Option<KeptPacket>>,
     bytes: usize,
     count: usize,
 }
@@ -31,7 +31,7 @@ impl ReorderBuffer {
     }
 
     /// Keeps a packet unless the buffer is full or has it.
-    pub(crate) fn insert(&mut self, index: u32, header: &Header, bytes: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, index: u32, header: &PacketHeader, bytes: &[u8]) -> bool {
         let index = index as usize;
         if index >= limits::KEPT_PACKETS || self.bytes + bytes.len() > limits::KEPT_BYTES {
             return false;
@@ -43,21 +43,21 @@ impl ReorderBuffer {
         if slot.is_some() {
             return false;
         }
-        *slot = Some(Kept { header: *header, bytes: bytes.to_vec() });
+        *slot = Some(KeptPacket { header: *header, bytes: bytes.to_vec() });
         self.bytes += bytes.len();
         self.count += 1;
         true
     }
 
     /// Takes the packet that is expected; its slot stays.
-    pub(crate) fn take_first(&mut self) -> Option<Kept> {
+    pub(crate) fn take_first(&mut self) -> Option<KeptPacket> {
         let kept = self.slots.front_mut()?.take()?;
         self.forget(&kept);
         Some(kept)
     }
 
     /// Puts back what [`take_first`](Self::take_first) gave.
-    pub(crate) fn put_back(&mut self, kept: Kept) {
+    pub(crate) fn put_back(&mut self, kept: KeptPacket) {
         if let Some(slot @ None) = self.slots.front_mut() {
             self.bytes += kept.bytes.len();
             self.count += 1;
@@ -86,11 +86,11 @@ impl ReorderBuffer {
     }
 
     /// What is kept, with the distance of each.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Kept)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KeptPacket)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index as u32, slot.as_ref()?)))
     }
 
-    fn forget(&mut self, kept: &Kept) {
+    fn forget(&mut self, kept: &KeptPacket) {
         self.bytes -= kept.bytes.len();
         self.count -= 1;
     }

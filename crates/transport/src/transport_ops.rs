@@ -8,7 +8,7 @@
 //! How a packet that arrived ended is its [`Disposition`].
 
 use crate::Psn;
-use pagewire_wire::{Header, Nak, VendorPacket};
+use pagewire_wire::{Nak, PacketHeader, VendorPacket};
 
 /// Nanoseconds on a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -171,16 +171,16 @@ pub enum Right {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Atomic {
+pub enum AtomicRequest {
     CompareSwap { compare: u64, swap: u64 },
     FetchAdd { add: u64 },
 }
 
 /// A send work request as the protocol sees it: its bytes are named by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Work {
+pub struct WorkRequest {
     pub id: WorkId,
-    pub operation: Operation,
+    pub operation: WorkOperation,
     /// Bytes of the message, 0 to 2^31.
     pub length: u32,
     /// Wait for earlier READs and atomics first.
@@ -191,7 +191,7 @@ pub struct Work {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Operation {
+pub enum WorkOperation {
     Send {
         immediate: Option<u32>,
         invalidate: Option<u32>,
@@ -205,7 +205,7 @@ pub enum Operation {
     },
     Atomic {
         remote: RemoteAddress,
-        atomic: Atomic,
+        atomic: AtomicRequest,
     },
     /// Completes in order without touching the wire (local invalidate, bind: executed by the caller).
     #[default]
@@ -214,7 +214,7 @@ pub enum Operation {
 
 /// Where the bytes of an outgoing packet come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum PayloadSource {
     None,
     /// Bytes `offset .. offset + length` of a posted work request; `copied`: they are to travel themselves, as the peer cannot read
     /// them where they lie.
@@ -245,12 +245,12 @@ pub struct ReadPart {
     pub repeated: bool,
 }
 
-impl Source {
+impl PayloadSource {
     /// Length in bytes.
     pub fn len(&self) -> u32 {
         match self {
-            Source::None => 0,
-            Source::Work { length, .. } | Source::Remote { length, .. } => *length,
+            PayloadSource::None => 0,
+            PayloadSource::Work { length, .. } | PayloadSource::Remote { length, .. } => *length,
         }
     }
 
@@ -357,7 +357,7 @@ pub enum Status {
 
 /// Asynchronous events of one queue pair (names of `enum ibv_event_type`), raised by the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum QpEvent {
     /// First packet in RTR.
     CommunicationEstablished,
     /// A malformed or unsupported request, or a failed local receive, came in: the queue pair goes to ERR.
@@ -395,7 +395,7 @@ pub trait PacketSink {
     /// what follows (see [`Payload::Bytes`]; the bytes follow each other, too). Gives how many were sent, from the first on, at least
     /// one. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes of a work request cannot be read; `Denied(RemoteAccess |
     /// Operational)`: those of a READ response cannot.
-    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32>;
+    fn transmit(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> Outcome<u32>;
 
     /// Whether what was transmitted last makes as much as leaves together: a good place to do other things before more is
     /// transmitted.
@@ -405,7 +405,7 @@ pub trait PacketSink {
 
     /// Sends one of Pagewire's own packets: `header` is a BTH alone with the opcode of `body`. Only called
     /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32>;
+    fn transmit_control(&mut self, header: &PacketHeader, body: &VendorPacket) -> Outcome<u32>;
 
     /// State of a lossless link; called when an acknowledgement is overdue, and before a UC connection that has sent
     /// packets goes direct again.
@@ -422,7 +422,7 @@ pub trait MemoryAccess {
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32>;
 
     /// Runs an atomic on 8 aligned bytes and gives their original value.
-    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64>;
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64>;
 
     /// Invalidates a key for SEND with invalidate.
     fn invalidate(&mut self, key: u32) -> Outcome<()>;
@@ -436,7 +436,7 @@ pub trait MemoryAccess {
 
     /// Tries to execute a WRITE (without immediate) or READ at once in the peer's memory.
     /// Only called where [`Link::initiator_copy`](crate::Link::initiator_copy) is set and nothing is outstanding before it.
-    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy;
+    fn initiator_copy(&mut self, work: &WorkRequest) -> InitiatorCopy;
 }
 
 /// Receives, completions and events of one queue pair.
@@ -472,7 +472,7 @@ pub trait WorkQueues {
     fn end_request(&mut self, work: WorkId, status: Status, landed: u32);
 
     /// Raises an asynchronous event. After `RequestError` and `AccessError` the connection is dead.
-    fn event(&mut self, event: Event);
+    fn event(&mut self, event: QpEvent);
 }
 
 /// All that the protocol of one queue pair is given.

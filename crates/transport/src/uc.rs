@@ -7,14 +7,16 @@ use std::collections::VecDeque;
 
 use crate::reorder_buffer::ReorderBuffer;
 use meter::Meter;
-use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, Transport, VendorPacket};
+use pagewire_wire::{
+    Opcode, PacketHeader, PacketOperation as Code, Received, SelectiveAck, Transport, VendorPacket,
+};
 
-use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
-use crate::placing::{Placed, Placer, Stop};
+use crate::message::{MessagePosition, denied_status, part_of, piece, send_code, write_code};
+use crate::placing::{Placed, PlacementStop, Placer};
 use crate::{
-    Denial, Disposition, DropCause, Event, Link, LinkState, MemoryAccess, Operation, Outcome, PacketSink,
-    Payload, Progress, ProtocolCounters, Psn, Reason, RemoteRights, Status, Time, TransportOps, Work,
-    WorkQueues, limits, packets_for, partitions_match, plain_bth,
+    Denial, Disposition, DropCause, Link, LinkState, MemoryAccess, Outcome, PacketSink, Payload,
+    ProtocolCounters, Psn, QpEvent, RcProgress, Reason, RemoteRights, Status, Time, TransportOps,
+    WorkOperation, WorkQueues, WorkRequest, limits, packets_for, partitions_match, plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -46,7 +48,7 @@ pub struct UcConnection {
     link: Link,
     destination: u32,
     partition: u16,
-    queue: VecDeque<Work>,
+    queue: VecDeque<WorkRequest>,
     /// Packets of the first work request in the queue that were sent.
     sent: u32,
     next: Psn,
@@ -121,7 +123,7 @@ impl UcConnection {
     }
 
     /// Takes a work request: SEND without invalidate, WRITE, or local. The caller bounds how many there are.
-    pub fn post(&mut self, work: Work) {
+    pub fn post(&mut self, work: WorkRequest) {
         self.queue.push_back(work);
     }
 
@@ -129,7 +131,7 @@ impl UcConnection {
     pub fn receive<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
@@ -159,13 +161,13 @@ impl UcConnection {
         &mut self,
         now: Time,
         code: Code,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
         if !self.established {
             self.established = true;
-            ops.event(Event::CommunicationEstablished);
+            ops.event(QpEvent::CommunicationEstablished);
         }
         self.first_packet_at.get_or_insert(now);
         let psn = Psn::new(header.bth.psn);
@@ -205,25 +207,25 @@ impl UcConnection {
     fn take<E: MemoryAccess + WorkQueues>(
         &mut self,
         code: Code,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
         let disposition = match self.execute(code, header, payload.first(1), ops) {
             Ok(_) => Disposition::Executed(1),
-            Err(Stop::Wait(reason)) => {
+            Err(PlacementStop::Wait(reason)) => {
                 self.waiting = true;
                 return Disposition::Held { reason, again: false };
             }
-            Err(Stop::ReceiveFailed(_)) => {
+            Err(PlacementStop::ReceiveFailed(_)) => {
                 self.dead = true;
-                ops.event(Event::RequestError);
+                ops.event(QpEvent::RequestError);
                 Disposition::Dropped(DropCause::NoAccess)
             }
             // In silence: UC has no NAK (section 9.8.2.2.5).
-            Err(Stop::NotReady) => Disposition::Dropped(DropCause::NoReceive),
-            Err(Stop::Invalid) => Disposition::Dropped(DropCause::Malformed),
-            Err(Stop::Denied(_)) => Disposition::Dropped(DropCause::NoAccess),
+            Err(PlacementStop::NotReady) => Disposition::Dropped(DropCause::NoReceive),
+            Err(PlacementStop::Invalid) => Disposition::Dropped(DropCause::Malformed),
+            Err(PlacementStop::Denied(_)) => Disposition::Dropped(DropCause::NoAccess),
         };
         if matches!(disposition, Disposition::Dropped(_)) {
             self.placer.forget_message();
@@ -239,7 +241,7 @@ impl UcConnection {
         &mut self,
         now: Time,
         psn: Psn,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
     ) -> Option<Disposition> {
         let standard = self.meter.peer_is_standard() || self.has_not_greeted(now);
@@ -301,24 +303,28 @@ impl UcConnection {
     /// Sends what may go, at most [`PROGRESS_PACKETS`](limits::PROGRESS_PACKETS) packets. A work request is
     /// complete when its last packet was handed out. One that fails ends the send queue alone (SQE): what was
     /// posted behind it is the caller's to flush, and what is posted later goes on with the next PSN.
-    pub fn progress<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
+    pub fn progress<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> RcProgress {
         let kept_waits = self.drain_kept(now, ops);
         if self.meter.owes_report() && !self.link.lossless && !self.dead {
             self.report(ops);
         }
-        let idle = if kept_waits { Progress::Wait } else { Progress::Idle };
+        let idle = if kept_waits { RcProgress::Wait } else { RcProgress::Idle };
         for _ in 0..limits::PROGRESS_PACKETS {
             let Some(&work) = self.queue.front() else { return idle };
             if !self.may_send() || !self.link.lossless && !self.meter.permits(self.next, now) {
                 return idle;
             }
             let outcome = match work.operation {
-                Operation::Local => Outcome::Done(true),
-                Operation::Write { immediate: None, .. } if self.link.initiator_copy && self.sent == 0 => {
+                WorkOperation::Local => Outcome::Done(true),
+                WorkOperation::Write { immediate: None, .. }
+                    if self.link.initiator_copy && self.sent == 0 =>
+                {
                     self.initiator_copy(&work, ops)
                 }
-                Operation::Send { .. } | Operation::Write { .. } => self.send_packet(&work, ops),
-                Operation::Read { .. } | Operation::Atomic { .. } => Outcome::Denied(Denial::InvalidRequest),
+                WorkOperation::Send { .. } | WorkOperation::Write { .. } => self.send_packet(&work, ops),
+                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } => {
+                    Outcome::Denied(Denial::InvalidRequest)
+                }
             };
             match outcome {
                 Outcome::Done(false) => {}
@@ -327,7 +333,7 @@ impl UcConnection {
                     self.sent = 0;
                     ops.complete(work.id, Status::Success);
                 }
-                Outcome::Wait(_) => return Progress::Wait,
+                Outcome::Wait(_) => return RcProgress::Wait,
                 Outcome::Denied(denial) => {
                     self.queue.clear();
                     self.sent = 0;
@@ -336,7 +342,7 @@ impl UcConnection {
                 }
             }
         }
-        if self.queue.is_empty() { idle } else { Progress::Again }
+        if self.queue.is_empty() { idle } else { RcProgress::Again }
     }
 
     /// Kept packets, if there are any. True: one has to wait.
@@ -353,7 +359,8 @@ impl UcConnection {
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
         // One that finds no room is made at the next turn.
-        if let Outcome::Done(_) = ops.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
+        if let Outcome::Done(_) =
+            ops.transmit_control(&PacketHeader::new(bth), &VendorPacket::SelectiveAck(report))
         {
             self.meter.reported();
         }
@@ -405,7 +412,11 @@ impl UcConnection {
     }
 
     /// Tries a WRITE without packets, unless it would overtake some; true: it is complete.
-    fn initiator_copy<E: PacketSink + MemoryAccess>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
+    fn initiator_copy<E: PacketSink + MemoryAccess>(
+        &mut self,
+        work: &WorkRequest,
+        ops: &mut E,
+    ) -> Outcome<bool> {
         self.undelivered = self.undelivered && ops.link() == LinkState::Pending;
         if self.undelivered {
             return self.send_packet(work, ops);
@@ -421,24 +432,24 @@ impl UcConnection {
     }
 
     /// Sends the next packet of a work request; true: it was the last.
-    fn send_packet<E: PacketSink>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
+    fn send_packet<E: PacketSink>(&mut self, work: &WorkRequest, ops: &mut E) -> Outcome<bool> {
         let packets = packets_for(work.length, self.link.request_mtu);
-        let place = Place::of(self.sent, packets);
+        let place = MessagePosition::of(self.sent, packets);
         let (code, reth, immediate) = match work.operation {
-            Operation::Send { immediate, .. } => {
+            WorkOperation::Send { immediate, .. } => {
                 (send_code(place, immediate.is_some(), false), None, immediate)
             }
-            Operation::Write { remote, immediate } => {
+            WorkOperation::Write { remote, immediate } => {
                 let reth =
                     pagewire_wire::Reth { address: remote.address, key: remote.key, length: work.length };
                 (write_code(place, immediate.is_some()), Some(reth), immediate)
             }
-            Operation::Read { .. } | Operation::Atomic { .. } | Operation::Local => {
+            WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::Local => {
                 return Outcome::Denied(Denial::InvalidRequest);
             }
         };
         let opcode = Opcode::new(Transport::Uc, code);
-        let mut header = Header::new(plain_bth(opcode, self.destination, self.partition, self.next));
+        let mut header = PacketHeader::new(plain_bth(opcode, self.destination, self.partition, self.next));
         header.reth = reth.filter(|_| place.is_start());
         header.immediate = immediate.filter(|_| place.is_end());
         let reports = reth.is_none() || immediate.is_some();
@@ -458,11 +469,11 @@ impl UcConnection {
     fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
         code: Code,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Result<Placed, Stop> {
-        let Some(part) = part_of(code) else { return Err(Stop::Invalid) };
+    ) -> Result<Placed, PlacementStop> {
+        let Some(part) = part_of(code) else { return Err(PlacementStop::Invalid) };
         if part.1.is_start() {
             // Ends whatever was coming in before (section 9.8.2.2.3).
             self.placer.forget_message();

@@ -1,7 +1,7 @@
 //! Unreliable datagram (InfiniBand specification, volume 1, section 9.8.3): the header of a datagram,
 //! and whether one that arrived is taken. There is no state beyond the send queue's order.
 
-use pagewire_wire::{Deth, Header, Opcode, Operation as Code, Transport};
+use pagewire_wire::{Deth, Opcode, PacketHeader, PacketOperation as Code, Transport};
 
 use crate::{DropCause, Psn, partitions_match, plain_bth};
 
@@ -23,7 +23,7 @@ pub struct UdSettings {
 
 /// A datagram to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Datagram {
+pub struct OutgoingDatagram {
     /// The receiver's queue pair number, 24 bits.
     pub destination: u32,
     /// The Q_Key of the work request.
@@ -49,10 +49,10 @@ pub struct Accepted {
 
 /// The header of a datagram with this PSN. The PSN counts up by one a datagram; receivers do not
 /// look at it.
-pub fn header(settings: &UdSettings, psn: Psn, datagram: &Datagram) -> Header {
+pub fn header(settings: &UdSettings, psn: Psn, datagram: &OutgoingDatagram) -> PacketHeader {
     let code = if datagram.immediate.is_some() { Code::SendOnlyImmediate } else { Code::SendOnly };
     let opcode = Opcode::new(Transport::Ud, code);
-    let mut header = Header::new(plain_bth(opcode, datagram.destination, settings.partition, psn));
+    let mut header = PacketHeader::new(plain_bth(opcode, datagram.destination, settings.partition, psn));
     header.bth.solicited = datagram.solicited;
     let own = datagram.queue_key & OWN_QUEUE_KEY != 0;
     let queue_key = if own { settings.queue_key } else { datagram.queue_key };
@@ -65,7 +65,7 @@ pub fn header(settings: &UdSettings, psn: Psn, datagram: &Datagram) -> Header {
 ///
 /// # Errors
 /// Why it is dropped.
-pub fn accept(settings: &UdSettings, header: &Header, length: u64) -> Result<Accepted, DropCause> {
+pub fn accept(settings: &UdSettings, header: &PacketHeader, length: u64) -> Result<Accepted, DropCause> {
     let opcode = header.bth.opcode;
     let send = matches!(opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate));
     let deth =
@@ -94,14 +94,14 @@ mod tests {
     const SETTINGS: UdSettings =
         UdSettings { number: 0x11, partition: 0xffff, queue_key: 0x1111_1111, mtu: 1024 };
 
-    fn datagram() -> Datagram {
-        Datagram { destination: 0x22, queue_key: 0x1111_1111, immediate: None, solicited: false }
+    fn datagram() -> OutgoingDatagram {
+        OutgoingDatagram { destination: 0x22, queue_key: 0x1111_1111, immediate: None, solicited: false }
     }
 
     #[test]
     fn what_is_sent_is_accepted() {
         for immediate in [None, Some(7)] {
-            let datagram = Datagram { immediate, solicited: true, ..datagram() };
+            let datagram = OutgoingDatagram { immediate, solicited: true, ..datagram() };
             let header = header(&SETTINGS, Psn::new(5), &datagram);
             assert_eq!(header.bth.opcode.extensions(), Some(header.extensions()));
             assert_eq!(header.bth.psn, 5);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn top_bit_stands_for_the_own_queue_key() {
-        let datagram = Datagram { queue_key: 0x8000_0000, ..datagram() };
+        let datagram = OutgoingDatagram { queue_key: 0x8000_0000, ..datagram() };
         assert_eq!(header(&SETTINGS, Psn::new(0), &datagram).deth.unwrap().queue_key, 0x1111_1111);
     }
 

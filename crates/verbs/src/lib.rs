@@ -22,7 +22,7 @@ pub use objects::protection::{
     watch_region,
 };
 pub use pagewire_watching::watch::OwnAttributesError;
-pub use pagewire_watching::{Watched, checkpoint, watch};
+pub use pagewire_watching::{WatchedAccesses, checkpoint, watch};
 pub use runtime::deferred;
 pub use runtime::process::{call_on_start, shared_nic};
 

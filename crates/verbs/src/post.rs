@@ -59,13 +59,13 @@ unsafe fn post_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<bool> {
         return invalid("send flags");
     }
     let queue_pair = object.queue_pair();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the request, its scatter-gather list and its inline data are valid.
     let (operation, segments) = unsafe { (operation(wr)?, segments(wr.sg_list, wr.num_sge)?) };
     let destination = match queue_pair.kind() {
         QueuePairType::Ud => {
             // SAFETY: the caller's promise: requests of UD queue pairs set this member.
             let to = unsafe { wr.wr.ud };
-            // SAFETY: as above.
+            // SAFETY: the caller promises that the request's address handle is valid.
             let address = unsafe { AddressHandleObject::of(to.ah) }?.handle();
             Some(Destination { address, queue_pair: to.remote_qpn, queue_key: to.remote_qkey })
         }

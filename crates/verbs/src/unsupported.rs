@@ -7,7 +7,7 @@ use libc::{EOPNOTSUPP, c_int, c_void};
 
 /// How a program comes to a thing that is not supported.
 #[derive(Debug, Clone, Copy)]
-pub enum Entry {
+pub enum UnsupportedCall {
     /// A function of the library that gives an `errno` value.
     Status(unsafe extern "C" fn() -> c_int),
     /// A function of the library that gives a number, here -1 with `errno` set.
@@ -32,14 +32,14 @@ pub struct Unsupported {
     /// The function's or operation's name, or the constant's.
     pub name: &'static str,
     /// How a program comes to it.
-    pub entry: Entry,
+    pub entry: UnsupportedCall,
 }
 
 impl Unsupported {
     /// As programs write it: operations by the names of their verbs.
     pub fn written(&self) -> String {
         match self.entry {
-            Entry::Operation if !self.name.starts_with("ibv_") => format!("ibv_{}", self.name),
+            UnsupportedCall::Operation if !self.name.starts_with("ibv_") => format!("ibv_{}", self.name),
             // An inline function of the header calls it.
             _ => self.name.trim_start_matches('_').to_owned(),
         }
@@ -93,13 +93,13 @@ macro_rules! unsupported {
         }
     };
     (@define $kind:ident $name:ident) => {};
-    (@entry status $name:ident) => { Entry::Status($name) };
-    (@entry number $name:ident) => { Entry::Number($name) };
-    (@entry pointer $name:ident) => { Entry::Pointer($name) };
-    (@entry nothing $name:ident) => { Entry::Nothing($name) };
-    (@entry operation $name:ident) => { Entry::Operation };
-    (@entry function $name:ident) => { Entry::Function };
-    (@entry request $name:ident) => { Entry::Request };
+    (@entry status $name:ident) => { UnsupportedCall::Status($name) };
+    (@entry number $name:ident) => { UnsupportedCall::Number($name) };
+    (@entry pointer $name:ident) => { UnsupportedCall::Pointer($name) };
+    (@entry nothing $name:ident) => { UnsupportedCall::Nothing($name) };
+    (@entry operation $name:ident) => { UnsupportedCall::Operation };
+    (@entry function $name:ident) => { UnsupportedCall::Function };
+    (@entry request $name:ident) => { UnsupportedCall::Request };
     (@absent operation $name:ident, $operations:ident, $wanted:ident) => {
         if $wanted == stringify!($name) {
             return $operations.$name.is_none();
@@ -271,20 +271,20 @@ mod tests {
             // SAFETY: the functions read no arguments.
             unsafe {
                 match thing.entry {
-                    Entry::Status(function) => assert_eq!(function(), EOPNOTSUPP, "{}", thing.name),
-                    Entry::Number(function) => {
+                    UnsupportedCall::Status(function) => assert_eq!(function(), EOPNOTSUPP, "{}", thing.name),
+                    UnsupportedCall::Number(function) => {
                         assert_eq!((function(), error()), (-1, Some(EOPNOTSUPP)), "{}", thing.name);
                     }
-                    Entry::Pointer(function) => {
+                    UnsupportedCall::Pointer(function) => {
                         let refused = function().is_null() && error() == Some(EOPNOTSUPP);
                         assert!(refused, "{}", thing.name);
                     }
-                    Entry::Nothing(function) => function(),
-                    Entry::Operation => {
+                    UnsupportedCall::Nothing(function) => function(),
+                    UnsupportedCall::Operation => {
                         assert!(is_absent(&operations, thing.name), "{} is there", thing.name)
                     }
                     // Need objects: tests/c/refused.c.
-                    Entry::Function | Entry::Request => {}
+                    UnsupportedCall::Function | UnsupportedCall::Request => {}
                 }
             }
         }

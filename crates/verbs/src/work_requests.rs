@@ -21,7 +21,7 @@ pub unsafe fn post_list<W>(
     // SAFETY: the caller's promise: each element is valid and the last one's `next` is NULL.
     while let Some(request) = unsafe { place.as_ref() } {
         if let Err(error) = post(request) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `bad` is NULL or valid for a write.
             unsafe { put(bad, place) };
             return Err(error);
         }
@@ -49,6 +49,6 @@ pub unsafe fn segments<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sc
 /// # Safety
 /// The request's scatter-gather list is valid.
 pub unsafe fn receive_request(wr: &ibv_recv_wr) -> Result<ReceiveRequest<'_>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the request's scatter-gather list is valid.
     Ok(ReceiveRequest { wr_id: wr.wr_id, segments: unsafe { segments(wr.sg_list, wr.num_sge) }? })
 }

@@ -54,7 +54,7 @@ impl From<SaveError> for RefusedSave {
 
 /// What is saved in this process.
 #[derive(Default)]
-struct State {
+struct CheckpointState {
     chosen: Option<CheckpointChoice>,
     /// The folder of this process, once it has one.
     folder: Option<PathBuf>,
@@ -76,7 +76,7 @@ struct Rounds {
     made: u64,
 }
 
-static STATE: PerProcess<State> = PerProcess::new();
+static STATE: PerProcess<CheckpointState> = PerProcess::new();
 
 /// What a round has saved.
 #[derive(Debug, Serialize)]
@@ -85,7 +85,7 @@ pub struct Round {
     folder: PathBuf,
     /// Its number in this process: it stands in each checkpoint.
     round: u64,
-    regions: Vec<RegionLine>,
+    regions: Vec<SavedRegionLine>,
 }
 
 impl Round {
@@ -107,7 +107,7 @@ impl Round {
 
 /// What became of a region.
 #[derive(Debug, Serialize)]
-struct RegionLine {
+struct SavedRegionLine {
     file: PathBuf,
     address: u64,
     length: u64,
@@ -184,7 +184,7 @@ fn end(is_ended: impl Fn(&SavedRegion) -> bool) {
     }
 }
 
-impl State {
+impl CheckpointState {
     /// The folder of this process; the first call makes it, and starts the thread that saves.
     fn folder(&mut self) -> io::Result<PathBuf> {
         if let Some(folder) = &self.folder {
@@ -320,13 +320,13 @@ fn save_round(rounds: &mut Rounds) -> Option<Round> {
     Some(Round { pid: std::process::id(), folder, round, regions: lines })
 }
 
-fn line(region: &SavedRegion, outcome: Result<Saved, SaveError>) -> RegionLine {
+fn line(region: &SavedRegion, outcome: Result<Saved, SaveError>) -> SavedRegionLine {
     let (address, length) = region.memory();
     let (saved, error) = match outcome {
         Ok(saved) => (Some(saved), None),
         Err(error) => (None, Some(error.to_string())),
     };
-    RegionLine {
+    SavedRegionLine {
         file: region.path().to_owned(),
         address,
         length,

@@ -19,17 +19,17 @@ pub type Host = pagewire_fabric::HostFabric;
 
 /// Which accesses of peers to regions are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Watched {
+pub struct WatchedAccesses {
     /// WRITEs and atomics.
     pub writes: bool,
     /// READs.
     pub reads: bool,
 }
 
-impl Watched {
+impl WatchedAccesses {
     /// Whether nothing is counted.
     pub fn is_nothing(self) -> bool {
-        self == Watched::default()
+        self == WatchedAccesses::default()
     }
 }
 

@@ -7,7 +7,7 @@
 //! A process that watches nothing has no log and no thread. Registering a region then costs one look at a flag.
 
 use crate::Host;
-use crate::Watched;
+use crate::WatchedAccesses;
 use crate::checkpoint;
 use crate::limits::{
     MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, SNAPSHOT_RECORDS,
@@ -38,7 +38,7 @@ const EMPTY_LOOKS: u32 = 2;
 
 /// Accesses of peers to one page, or to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Counts {
+pub struct AccessCounts {
     /// WRITEs that touched it.
     pub writes: u64,
     /// Bytes that they wrote there.
@@ -51,7 +51,7 @@ pub struct Counts {
     pub atomics: u64,
 }
 
-impl Counts {
+impl AccessCounts {
     fn all(&self) -> u64 {
         self.writes + self.reads + self.atomics
     }
@@ -76,12 +76,12 @@ pub struct PageCounts {
     /// Its first byte, a multiple of 4,096.
     pub address: u64,
     #[serde(flatten)]
-    pub counts: Counts,
+    pub counts: AccessCounts,
 }
 
 /// A region that could not be watched.
 #[derive(Debug, Clone, Serialize)]
-struct Unwatched {
+struct UnwatchedRegion {
     address: u64,
     length: u64,
     reason: String,
@@ -94,7 +94,7 @@ pub struct WatchReport {
     regions: u64,
     bytes: u64,
     /// All accesses to them.
-    accesses: Counts,
+    accesses: AccessCounts,
     /// The pages with the most accesses.
     pages: Vec<PageCounts>,
     /// Pages that have accesses and are not told of.
@@ -102,11 +102,11 @@ pub struct WatchReport {
     /// Parts of accesses that nobody knows of whether they were made: their source has died.
     uncertain: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    unwatched: Vec<Unwatched>,
+    unwatched: Vec<UnwatchedRegion>,
 }
 
 /// The log, and what was counted of it.
-struct Watch {
+struct WatchLog {
     log: AccessLog<Host>,
     tally: Mutex<Tally>,
 }
@@ -114,13 +114,13 @@ struct Watch {
 #[derive(Default)]
 struct Tally {
     /// What is counted of a region, if nothing else is said.
-    usual: Watched,
+    usual: WatchedAccesses,
     /// What is counted of others, by key.
-    counted: HashMap<u32, Watched>,
+    counted: HashMap<u32, WatchedAccesses>,
     /// Whom to tell of writes to a region, by its key: each with the number of the checkpoint's region.
     written: HashMap<u32, Vec<(u64, WrittenPages)>>,
-    all: Counts,
-    pages: HashMap<u64, Counts>,
+    all: AccessCounts,
+    pages: HashMap<u64, AccessCounts>,
     /// Pages that have no counts of their own, as there are too many.
     uncounted_pages: bool,
     /// By source: the last page of its message.
@@ -131,30 +131,30 @@ struct Tally {
 
 /// What accesses to a region are logged for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Purpose {
-    counted: Watched,
+struct WatchPurpose {
+    counted: WatchedAccesses,
     /// A checkpoint is to know what peers write.
     is_saved: bool,
 }
 
 /// What this process watches.
 #[derive(Default)]
-struct State {
-    watch: Option<Arc<Watch>>,
+struct WatchState {
+    watch: Option<Arc<WatchLog>>,
     /// What new regions are watched for.
-    chosen: Purpose,
+    chosen: WatchPurpose,
     /// Regions whose accesses are logged, by key.
-    watched: HashMap<u32, Purpose>,
+    watched: HashMap<u32, WatchPurpose>,
     /// Attributes of the program's own, by the key of the region.
     own: HashMap<u32, Arc<Attributes<Host>>>,
     /// Something is counted, or was.
     counts: bool,
     regions: u64,
     bytes: u64,
-    unwatched: Vec<Unwatched>,
+    unwatched: Vec<UnwatchedRegion>,
 }
 
-static STATE: PerProcess<State> = PerProcess::new();
+static STATE: PerProcess<WatchState> = PerProcess::new();
 
 /// Something is watched, or was.
 static IS_USED: AtomicBool = AtomicBool::new(false);
@@ -166,10 +166,10 @@ pub fn is_used() -> bool {
 }
 
 /// Has regions watched that are registered from now on, `is_saved`: for checkpoints, too.
-pub fn choose(counted: Watched, is_saved: bool) {
+pub fn choose(counted: WatchedAccesses, is_saved: bool) {
     if !counted.is_nothing() || is_saved {
         let mut state = STATE.lock();
-        state.chosen = Purpose { counted, is_saved };
+        state.chosen = WatchPurpose { counted, is_saved };
         state.counts |= !counted.is_nothing();
         IS_USED.store(true, Ordering::Relaxed);
     }
@@ -190,17 +190,17 @@ pub fn registered(region: &Arc<MemoryRegion<Host>>, (address, length): (u64, u64
         return;
     }
     let is_written = rights.intersects(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC);
-    let counted = Watched {
+    let counted = WatchedAccesses {
         writes: state.chosen.counted.writes && is_written,
         reads: state.chosen.counted.reads && rights.contains(Rights::REMOTE_READ),
     };
-    let purpose = Purpose { counted, is_saved: state.chosen.is_saved && is_written };
+    let purpose = WatchPurpose { counted, is_saved: state.chosen.is_saved && is_written };
     let saves = state.chosen.is_saved;
-    if purpose != Purpose::default() {
+    if purpose != WatchPurpose::default() {
         if let Err(reason) = begin(&mut state, region, (address, length), purpose) {
             log::warn!("the region of {length} bytes at {address:#x} is not watched: {reason}");
             if !counted.is_nothing() && state.unwatched.len() < MAX_UNWATCHED {
-                state.unwatched.push(Unwatched { address, length, reason });
+                state.unwatched.push(UnwatchedRegion { address, length, reason });
             }
         }
     }
@@ -236,7 +236,7 @@ pub fn ended(key: u32) {
     checkpoint::ended(key);
 }
 
-impl State {
+impl WatchState {
     /// A region is watched no more. What was logged of it is counted before.
     fn forget(&mut self, key: u32) {
         if self.watched.remove(&key).is_none() {
@@ -254,10 +254,10 @@ impl State {
 }
 
 fn begin(
-    state: &mut State,
+    state: &mut WatchState,
     region: &MemoryRegion<Host>,
     (address, length): (u64, u64),
-    purpose: Purpose,
+    purpose: WatchPurpose,
 ) -> Result<(), String> {
     if length == 0 {
         return Err("it has no bytes".into());
@@ -273,10 +273,10 @@ fn begin(
         Some(watch) => watch.clone(),
         None => {
             let usual = state.chosen.counted;
-            state.watch.insert(Watch::start(region, usual)?).clone()
+            state.watch.insert(WatchLog::start(region, usual)?).clone()
         }
     };
-    let Purpose { counted, is_saved } = purpose;
+    let WatchPurpose { counted, is_saved } = purpose;
     let mut flags = PageFlags::READ | PageFlags::WRITE | PageFlags::TO_ACCESS_LOG;
     flags.set(PageFlags::LOG_WRITE, counted.writes || is_saved);
     flags.set(PageFlags::LOG_READ, counted.reads);
@@ -302,7 +302,11 @@ const HAS_OWN: &str = "its pages have attributes that the program has set";
 ///
 /// # Errors
 /// Why it cannot be watched.
-pub fn watch(region: &MemoryRegion<Host>, memory: (u64, u64), watched: Watched) -> Result<(), String> {
+pub fn watch(
+    region: &MemoryRegion<Host>,
+    memory: (u64, u64),
+    watched: WatchedAccesses,
+) -> Result<(), String> {
     begin_use();
     let mut state = STATE.lock();
     let key = region.rkey();
@@ -310,8 +314,8 @@ pub fn watch(region: &MemoryRegion<Host>, memory: (u64, u64), watched: Watched) 
         return Err(HAS_OWN.into());
     }
     let is_saved = state.watched.get(&key).is_some_and(|purpose| purpose.is_saved);
-    let purpose = Purpose { counted: watched, is_saved };
-    if purpose == Purpose::default() {
+    let purpose = WatchPurpose { counted: watched, is_saved };
+    if purpose == WatchPurpose::default() {
         region.set_attributes(None).map_err(|error| error.to_string())?;
         state.forget(key);
         return Ok(());
@@ -337,7 +341,7 @@ pub fn log_writes(
     if before.is_saved {
         return Ok(());
     }
-    begin(&mut state, region, memory, Purpose { is_saved: true, ..before })
+    begin(&mut state, region, memory, WatchPurpose { is_saved: true, ..before })
 }
 
 /// Has writes that are logged of the region with this key noted there. `number`: of the region of a checkpoint, which has one such place.
@@ -435,7 +439,7 @@ pub fn report() -> Option<WatchReport> {
         let report = WatchReport {
             regions: state.regions,
             bytes: state.bytes,
-            accesses: Counts::default(),
+            accesses: AccessCounts::default(),
             pages: Vec::new(),
             pages_left_out: 0,
             uncertain: 0,
@@ -457,12 +461,12 @@ pub fn report() -> Option<WatchReport> {
     Some(report)
 }
 
-impl Watch {
-    fn start(region: &MemoryRegion<Host>, usual: Watched) -> Result<Arc<Watch>, String> {
+impl WatchLog {
+    fn start(region: &MemoryRegion<Host>, usual: WatchedAccesses) -> Result<Arc<WatchLog>, String> {
         let init = AccessLogInit { sources: WATCH_SOURCES, bytes: WATCH_RING, is_ordered: false };
         let log = pagewire_nic::AccessLog::of_region(region, &init).map_err(|error| error.to_string())?;
         let tally = Mutex::new(Tally { usual, ..Tally::default() });
-        let watch = Arc::new(Watch { log, tally });
+        let watch = Arc::new(WatchLog { log, tally });
         let counting = watch.clone();
         pagewire_fabric::spawn("pagewire-watch", move || counting.run())
             .map_err(|error| format!("a thread that counts cannot start: {error}"))?;
@@ -474,10 +478,10 @@ impl Watch {
     }
 
     /// Notes what is counted of what is logged of a region.
-    fn count(&self, key: u32, purpose: Purpose) {
-        let Purpose { counted, is_saved } = purpose;
+    fn count(&self, key: u32, purpose: WatchPurpose) {
+        let WatchPurpose { counted, is_saved } = purpose;
         let mut tally = self.tally();
-        let usual = Watched {
+        let usual = WatchedAccesses {
             writes: tally.usual.writes && (counted.writes || is_saved),
             reads: tally.usual.reads && counted.reads,
         };
@@ -494,16 +498,16 @@ impl Watch {
             let mut tally = self.tally();
             let next = tally.count_one(&self.log);
             drop(tally);
-            counted = counted.saturating_add(u32::from(next == Found::Counted));
-            let is_long = next == Found::Nothing || counted % SNAPSHOT_RECORDS == 0;
+            counted = counted.saturating_add(u32::from(next == AccessState::Counted));
+            let is_long = next == AccessState::Nothing || counted % SNAPSHOT_RECORDS == 0;
             if is_long && counted > 0 && snapshots.is_due() {
                 counted = 0;
                 snapshots.write();
             }
-            empty = if next == Found::Counted { 0 } else { empty.saturating_add(1) };
+            empty = if next == AccessState::Counted { 0 } else { empty.saturating_add(1) };
             if empty < EMPTY_LOOKS {
                 std::hint::spin_loop();
-            } else if next == Found::Nothing {
+            } else if next == AccessState::Nothing {
                 self.log.sleep(WATCH_THRESHOLD, Duration::from_millis(WATCH_MILLISECONDS));
             } else {
                 std::thread::yield_now();
@@ -528,7 +532,7 @@ impl Watch {
                 return true;
             }
             // Behind an access that is under way there is nothing that had ended.
-            if (0..CATCH_UP_RECORDS).any(|_| tally.count_one(&self.log) != Found::Counted) {
+            if (0..CATCH_UP_RECORDS).any(|_| tally.count_one(&self.log) != AccessState::Counted) {
                 return true;
             }
             drop(tally);
@@ -542,7 +546,7 @@ impl Watch {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum AccessState {
     Counted,
     /// An access is under way.
     InFlight,
@@ -550,7 +554,7 @@ enum Found {
 }
 
 impl Tally {
-    fn count_one(&mut self, log: &AccessLog<Host>) -> Found {
+    fn count_one(&mut self, log: &AccessLog<Host>) -> AccessState {
         let mut data = std::mem::take(&mut self.data);
         let next = log.next(&mut data);
         self.data = data;
@@ -558,15 +562,15 @@ impl Tally {
             Next::Record(header, receipt) => {
                 self.count(&header);
                 log.handled(receipt);
-                Found::Counted
+                AccessState::Counted
             }
             Next::Corrupt(source) => {
                 log::warn!("queue pair {source} has damaged what it logs, and is counted no more");
                 self.note_damage();
-                Found::Counted
+                AccessState::Counted
             }
-            Next::InFlight => Found::InFlight,
-            Next::Empty => Found::Nothing,
+            Next::InFlight => AccessState::InFlight,
+            Next::Empty => AccessState::Nothing,
         }
     }
 
@@ -643,7 +647,7 @@ mod tests {
     #[test]
     fn messages_and_bytes_are_counted_by_page() {
         let (first, last) = (RecordFlags::FIRST, RecordFlags::LAST);
-        let usual = Watched { writes: true, reads: true };
+        let usual = WatchedAccesses { writes: true, reads: true };
         let mut tally = Tally { usual, ..Tally::default() };
         // One WRITE in parts that meet within the second page.
         tally.count(&record(LoggedOperation::Write, PAGE - 10, 20, first));
@@ -657,11 +661,12 @@ mod tests {
         tally.count(&record(LoggedOperation::Read, 0, 8, first | last | RecordFlags::REPEATED));
         tally.count(&record(LoggedOperation::Write, 8, 8, first | last | RecordFlags::MAY_HAVE_WRITTEN));
         let page = |page| tally.pages.get(&page).copied().unwrap_or_default();
-        let read = Counts { reads: 1, read_bytes: PAGE, ..Counts::default() };
-        assert_eq!(page(0), Counts { writes: 1, written_bytes: 10, atomics: 1, ..read });
-        assert_eq!(page(1), Counts { writes: 1, written_bytes: PAGE, ..read });
-        assert_eq!(page(2), Counts { writes: 2, written_bytes: 48, ..Counts::default() });
-        let all = Counts { writes: 2, written_bytes: PAGE + 58, reads: 1, read_bytes: 2 * PAGE, atomics: 1 };
+        let read = AccessCounts { reads: 1, read_bytes: PAGE, ..AccessCounts::default() };
+        assert_eq!(page(0), AccessCounts { writes: 1, written_bytes: 10, atomics: 1, ..read });
+        assert_eq!(page(1), AccessCounts { writes: 1, written_bytes: PAGE, ..read });
+        assert_eq!(page(2), AccessCounts { writes: 2, written_bytes: 48, ..AccessCounts::default() });
+        let all =
+            AccessCounts { writes: 2, written_bytes: PAGE + 58, reads: 1, read_bytes: 2 * PAGE, atomics: 1 };
         assert_eq!((tally.all, tally.uncertain, tally.last.len()), (all, 1, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Congestion notification packet (InfiniBand specification, volume 1, annex A17): a BTH with opcode
 //! 0x81 and BECN set, PSN 0, and 16 reserved bytes.
 
-use crate::{Bth, Error, Header, Opcode, packet};
+use crate::{Bth, Error, Opcode, PacketHeader, packet};
 
 /// Bytes behind the BTH, all reserved.
 pub const RESERVED_LEN: usize = 16;
@@ -35,8 +35,8 @@ impl Cnp {
     }
 
     /// The header to send.
-    pub const fn header(&self) -> Header {
-        Header::new(Bth {
+    pub const fn header(&self) -> PacketHeader {
+        PacketHeader::new(Bth {
             opcode: Opcode::CNP,
             solicited: false,
             migration: false,

@@ -10,7 +10,7 @@ use crate::{Error, Icrc};
 
 /// The network header of a datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkHeader {
     /// IPv4 without options.
     Ipv4(Ipv4Header),
     /// IPv6 without extension headers.
@@ -21,19 +21,24 @@ pub enum Network {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Network header.
-    pub network: Network,
+    pub network: NetworkHeader,
     /// UDP header. Its checksum is not checked: RoCEv2 relies on the ICRC.
     pub udp: UdpHeader,
     /// UDP payload.
     pub payload: &'a [u8],
 }
 
-impl Network {
+impl NetworkHeader {
     /// The header of a UDP datagram that must not be fragmented, with identification and flow label 0.
     /// [`emit`](Self::emit) works out its length. `None`: the addresses are of different families.
-    pub fn between(source: IpAddr, destination: IpAddr, traffic_class: u8, hop_limit: u8) -> Option<Network> {
+    pub fn between(
+        source: IpAddr,
+        destination: IpAddr,
+        traffic_class: u8,
+        hop_limit: u8,
+    ) -> Option<NetworkHeader> {
         match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Network::Ipv4(Ipv4Header {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Some(NetworkHeader::Ipv4(Ipv4Header {
                 dscp: IpDscp::try_new(traffic_class >> 2).expect("6 bits"),
                 ecn: IpEcn::try_new(traffic_class & 3).expect("2 bits"),
                 dont_fragment: true,
@@ -43,7 +48,7 @@ impl Network {
                 destination: destination.octets(),
                 ..Ipv4Header::default()
             })),
-            (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Network::Ipv6(Ipv6Header {
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Some(NetworkHeader::Ipv6(Ipv6Header {
                 traffic_class,
                 hop_limit,
                 next_header: IpNumber::UDP,
@@ -58,8 +63,8 @@ impl Network {
     /// Bytes of the header.
     pub fn header_len(&self) -> usize {
         match self {
-            Network::Ipv4(header) => header.header_len(),
-            Network::Ipv6(header) => header.header_len(),
+            NetworkHeader::Ipv4(header) => header.header_len(),
+            NetworkHeader::Ipv6(header) => header.header_len(),
         }
     }
 
@@ -87,13 +92,13 @@ impl Network {
         let (udp, payload) = rest.split_at_mut(UdpHeader::LEN);
         let mut udp_header = UdpHeader { source_port, destination_port, length, checksum: 0 };
         match self.clone() {
-            Network::Ipv4(mut header) => {
+            NetworkHeader::Ipv4(mut header) => {
                 header.protocol = IpNumber::UDP;
                 header.set_payload_len(length.into()).map_err(|_| Error::Length)?;
                 header.header_checksum = header.calc_header_checksum();
                 ip.copy_from_slice(&header.to_bytes());
             }
-            Network::Ipv6(header) => {
+            NetworkHeader::Ipv6(header) => {
                 let header = Ipv6Header { payload_length: length, next_header: IpNumber::UDP, ..header };
                 udp_header.checksum =
                     udp_header.calc_checksum_ipv6(&header, payload).map_err(|_| Error::Length)?;
@@ -136,7 +141,7 @@ impl<'a> Datagram<'a> {
                 return Err(Error::Protocol);
             }
             let end = Ipv6Header::LEN + usize::from(header.payload_length);
-            (Network::Ipv6(header), end)
+            (NetworkHeader::Ipv6(header), end)
         } else {
             let header = parse_ipv4(bytes)?;
             // The ICRC covers the reserved flag, which no plain value has: as good as a wrong ICRC.
@@ -147,7 +152,7 @@ impl<'a> Datagram<'a> {
             if header.protocol() != IpNumber::UDP || !plain {
                 return Err(Error::Protocol);
             }
-            (Network::Ipv4(header.to_header()), usize::from(header.total_len()))
+            (NetworkHeader::Ipv4(header.to_header()), usize::from(header.total_len()))
         };
         let have = bytes.len();
         let inner = bytes.get(network.header_len()..end).ok_or(Error::Truncated { need: end, have })?;
@@ -162,14 +167,14 @@ impl<'a> Datagram<'a> {
     pub fn icrc(&self) -> Icrc {
         let UdpHeader { source_port, destination_port, .. } = self.udp;
         match &self.network {
-            Network::Ipv4(ip) => Icrc::ipv4(
+            NetworkHeader::Ipv4(ip) => Icrc::ipv4(
                 ip.source.into(),
                 ip.destination.into(),
                 source_port,
                 destination_port,
                 ip.dont_fragment,
             ),
-            Network::Ipv6(ip) => {
+            NetworkHeader::Ipv6(ip) => {
                 Icrc::ipv6(ip.source.into(), ip.destination.into(), source_port, destination_port)
             }
         }
@@ -178,8 +183,8 @@ impl<'a> Datagram<'a> {
     /// IPv4 identification; 0 on IPv6, which has none.
     pub const fn identification(&self) -> u16 {
         match &self.network {
-            Network::Ipv4(ip) => ip.identification,
-            Network::Ipv6(_) => 0,
+            NetworkHeader::Ipv4(ip) => ip.identification,
+            NetworkHeader::Ipv6(_) => 0,
         }
     }
 

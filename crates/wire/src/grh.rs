@@ -11,7 +11,7 @@ use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4Header, Ipv6Header, UdpHeader};
 
 use crate::Error;
-use crate::datagram::{Network, parse_ipv4};
+use crate::datagram::{NetworkHeader, parse_ipv4};
 
 /// Bytes of either form.
 pub const LEN: usize = 40;
@@ -23,12 +23,12 @@ const IPV4_AT: usize = LEN - Ipv4Header::MIN_LEN;
 ///
 /// # Errors
 /// [`Error::Truncated`] where there are fewer than 40 bytes; [`Error::Version`] where it is neither.
-pub fn parse(bytes: &[u8]) -> Result<Network, Error> {
+pub fn parse(bytes: &[u8]) -> Result<NetworkHeader, Error> {
     let have = bytes.len();
     let bytes = bytes.get(..LEN).ok_or(Error::Truncated { need: LEN, have })?;
     match parse_ipv4(&bytes[IPV4_AT..]) {
-        Ok(header) => Ok(Network::Ipv4(header.to_header())),
-        Err(_) => Ok(Network::Ipv6(Ipv6Header::from_slice(bytes)?.0)),
+        Ok(header) => Ok(NetworkHeader::Ipv4(header.to_header())),
+        Err(_) => Ok(NetworkHeader::Ipv6(Ipv6Header::from_slice(bytes)?.0)),
     }
 }
 

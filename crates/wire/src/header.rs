@@ -1,6 +1,6 @@
 //! The headers in front of a RoCEv2 payload as one plain value.
 //!
-//! [`Header`] is what transport reasons about: the base transport header and whichever extended
+//! [`PacketHeader`] is what transport reasons about: the base transport header and whichever extended
 //! headers the opcode calls for. It owns no bytes. Which extended headers an opcode has is fixed by
 //! the InfiniBand specification, volume 1, table 38; [`Opcode::extensions`](crate::Opcode::extensions)
 //! is the only place that knows it. How long they are is known here.
@@ -61,7 +61,7 @@ impl Extensions {
 
 /// Everything between the UDP header and the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct PacketHeader {
     /// Base transport header.
     pub bth: Bth,
     /// Datagram extended transport header.
@@ -82,10 +82,10 @@ pub struct Header {
     pub xrc: Option<u32>,
 }
 
-impl Header {
+impl PacketHeader {
     /// A header of a BTH alone.
-    pub const fn new(bth: Bth) -> Header {
-        Header {
+    pub const fn new(bth: Bth) -> PacketHeader {
+        PacketHeader {
             bth,
             deth: None,
             reth: None,
@@ -105,7 +105,7 @@ impl Header {
     /// [`Error::Opcode`] where [`Opcode::extensions`](crate::Opcode::extensions) is `None`, but for the reserved opcodes of RC: a
     /// responder answers these by the BTH's PSN (section 9.7.4.1), and nobody knows what stands behind it.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<(Header, usize), Error> {
+    pub fn parse(bytes: &[u8]) -> Result<(PacketHeader, usize), Error> {
         let bth = Bth::parse(&bth::Packet::new(bytes)?);
         if bth.version != 0 {
             return Err(Error::Version(bth.version));
@@ -115,7 +115,7 @@ impl Header {
             None if bth.opcode.transport() == Transport::Rc => Extensions::empty(),
             None => return Err(Error::Opcode(bth.opcode)),
         };
-        let mut header = Header::new(bth);
+        let mut header = PacketHeader::new(bth);
         let mut at = bth::LEN;
         if extensions.is_empty() {
             return Ok((header, at));

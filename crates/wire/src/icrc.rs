@@ -26,11 +26,11 @@ use polynomial::{contribution, divide_by_x, multiply, power_of_inverse};
 pub struct Icrc {
     /// The CRC register behind IP and UDP header, with lengths and identification zero.
     register: u32,
-    network: Network,
+    network: IpVersion,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Network {
+enum IpVersion {
     V4,
     V6,
 }
@@ -114,7 +114,7 @@ impl Icrc {
             ..Ipv4Header::default()
         };
         let register = register(&header.to_bytes(), source_port, destination_port);
-        Icrc { register, network: Network::V4 }
+        Icrc { register, network: IpVersion::V4 }
     }
 
     /// For what is sent with DF between two addresses; `None`: they are of different families.
@@ -147,7 +147,7 @@ impl Icrc {
             destination: destination.octets(),
         };
         let register = register(&header.to_bytes(), source_port, destination_port);
-        Icrc { register, network: Network::V6 }
+        Icrc { register, network: IpVersion::V6 }
     }
 
     /// The ICRC of a packet whose BTH, extended headers, payload and pad are `body`, at most
@@ -163,8 +163,8 @@ impl Icrc {
     fn before(&self, body_len: usize) -> u32 {
         let udp_len = (body_len + packet::ICRC_LEN + UdpHeader::LEN) as u16;
         let network = match self.network {
-            Network::V4 => add(&V4_TOTAL_LENGTH, udp_len.wrapping_add(Ipv4Header::MIN_LEN_U16)),
-            Network::V6 => add(&V6_PAYLOAD_LENGTH, udp_len),
+            IpVersion::V4 => add(&V4_TOTAL_LENGTH, udp_len.wrapping_add(Ipv4Header::MIN_LEN_U16)),
+            IpVersion::V6 => add(&V6_PAYLOAD_LENGTH, udp_len),
         };
         self.register ^ add(&UDP_LENGTH, udp_len) ^ network
     }
@@ -217,7 +217,7 @@ impl Icrc {
         if syndrome == 0 {
             return Some(0);
         }
-        if self.network == Network::V6 || length > usize::from(u16::MAX) {
+        if self.network == IpVersion::V6 || length > usize::from(u16::MAX) {
             return None;
         }
         let [high, low] = (length as u16).to_be_bytes();
@@ -263,7 +263,7 @@ impl BurstIcrc {
                 before
             }
         };
-        if self.icrc.network == Network::V4 {
+        if self.icrc.network == IpVersion::V4 {
             register ^= add(&V4_IDENTIFICATION, identification);
         }
         if let Some(&masked) = body.get(bth::MASKED) {

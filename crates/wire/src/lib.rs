@@ -1,7 +1,7 @@
 //! RoCEv2 packets: checked views, plain values, the ICRC, and Pagewire's own opcodes.
 //!
 //! Every format of InfiniBand is one file with a `Packet` (a view over any bytes, checked for length once, when it
-//! is made) and a plain value that parses from and emits into it. [`Header`] puts together what
+//! is made) and a plain value that parses from and emits into it. [`PacketHeader`] puts together what
 //! stands between the UDP header and the payload; [`packet`] is the whole UDP payload, and
 //! [`datagram`] the IP datagram around it, whose headers [`etherparse`] reads and writes.
 //!
@@ -36,9 +36,9 @@ pub use bth::Bth;
 pub use deth::Deth;
 pub use error::Error;
 pub use etherparse;
-pub use header::Header;
+pub use header::PacketHeader;
 pub use icrc::Icrc;
-pub use opcode::{Extensions, Opcode, Operation, Transport};
+pub use opcode::{Extensions, Opcode, PacketOperation, Transport};
 pub use packet::Packet;
 pub use reth::Reth;
 pub use vendor::{

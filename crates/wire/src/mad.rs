@@ -34,7 +34,7 @@ const SERVICE_NOT_SUPPORTED: u8 = 1;
 
 /// What asks for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
+pub enum ManagementRequest {
     /// REQ: for a connection (section 12.6.5).
     Connection {
         /// Of the datagram.
@@ -53,9 +53,9 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl ManagementRequest {
     /// Reads the payload of a datagram to queue pair 1; `None`: it asks for neither.
-    pub fn parse(bytes: &[u8]) -> Option<Request> {
+    pub fn parse(bytes: &[u8]) -> Option<ManagementRequest> {
         let bytes: &[u8; LEN] = bytes.try_into().ok()?;
         if bytes[..CLASS.len()] != CLASS {
             return None;
@@ -63,8 +63,8 @@ impl Request {
         let transaction = array(bytes, field::TRANSACTION);
         let first = get_u32(bytes, field::MESSAGE);
         match get_u16(bytes, field::ATTRIBUTE) {
-            attribute::REQ => Some(Request::Connection { transaction, communication: first }),
-            attribute::SIDR_REQ => Some(Request::Service {
+            attribute::REQ => Some(ManagementRequest::Connection { transaction, communication: first }),
+            attribute::SIDR_REQ => Some(ManagementRequest::Service {
                 transaction,
                 request: first,
                 service: array(bytes, field::MESSAGE + 8),
@@ -78,19 +78,19 @@ impl Request {
         let mut bytes = [0; LEN];
         bytes[..CLASS.len()].copy_from_slice(&CLASS);
         let (attribute, transaction) = match self {
-            Request::Connection { transaction, .. } => (attribute::REJ, transaction),
-            Request::Service { transaction, .. } => (attribute::SIDR_REP, transaction),
+            ManagementRequest::Connection { transaction, .. } => (attribute::REJ, transaction),
+            ManagementRequest::Service { transaction, .. } => (attribute::SIDR_REP, transaction),
         };
         bytes[field::TRANSACTION..][..8].copy_from_slice(transaction);
         bytes[field::ATTRIBUTE..][..2].copy_from_slice(&attribute.to_be_bytes());
         let message = &mut bytes[field::MESSAGE..];
         match self {
             // Its own Local Communication ID is 0, as there is none; what is rejected is a REQ, 0 again.
-            Request::Connection { communication, .. } => {
+            ManagementRequest::Connection { communication, .. } => {
                 message[4..8].copy_from_slice(&communication.to_be_bytes());
                 message[10..12].copy_from_slice(&INVALID_SERVICE_ID.to_be_bytes());
             }
-            Request::Service { request, service, .. } => {
+            ManagementRequest::Service { request, service, .. } => {
                 message[..4].copy_from_slice(&request.to_be_bytes());
                 message[4] = SERVICE_NOT_SUPPORTED;
                 message[12..20].copy_from_slice(service);
@@ -118,35 +118,35 @@ mod tests {
 
     #[test]
     fn a_request_for_a_connection_is_rejected_for_its_service() {
-        let request = Request::parse(&datagram(0x10)).expect("a REQ");
+        let request = ManagementRequest::parse(&datagram(0x10)).expect("a REQ");
         let refusal = request.refusal();
         assert_eq!(refusal[..24], [&CLASS[..], &[0; 4], b"transact", &[0, 0x12], &[0; 6]].concat());
         // No Local Communication ID, the requester's as the Remote one; REQ; reason 8.
         assert_eq!(refusal[24..36], [0, 0, 0, 0, 0xA1, 0xA2, 0xA3, 0xA4, 0, 0, 0, 8]);
         assert!(refusal[36..].iter().all(|byte| *byte == 0));
-        assert_eq!(Request::parse(&refusal), None, "a refusal is not answered");
+        assert_eq!(ManagementRequest::parse(&refusal), None, "a refusal is not answered");
     }
 
     #[test]
     fn a_request_for_a_service_hears_that_it_is_not_supported() {
-        let refusal = Request::parse(&datagram(0x17)).expect("a SIDR_REQ").refusal();
+        let refusal = ManagementRequest::parse(&datagram(0x17)).expect("a SIDR_REQ").refusal();
         assert_eq!(refusal[16..18], [0, 0x18]);
         assert_eq!(refusal[24..29], [0xA1, 0xA2, 0xA3, 0xA4, 1]);
         assert_eq!(&refusal[36..44], b"services");
-        assert_eq!(Request::parse(&refusal), None);
+        assert_eq!(ManagementRequest::parse(&refusal), None);
     }
 
     proptest! {
         #[test]
         fn any_bytes_can_be_looked_at(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Request::parse(&bytes);
+            let _ = ManagementRequest::parse(&bytes);
         }
 
         #[test]
         fn other_classes_and_methods_ask_for_nothing(at in 0..4_usize, by in 1..=255_u8) {
             let mut bytes = datagram(0x10);
             bytes[at] ^= by;
-            prop_assert_eq!(Request::parse(&bytes), None);
+            prop_assert_eq!(ManagementRequest::parse(&bytes), None);
         }
     }
 }

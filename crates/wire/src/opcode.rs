@@ -30,7 +30,7 @@ pub enum Transport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs)] // The names are the specification's.
-pub enum Operation {
+pub enum PacketOperation {
     SendFirst = 0x00,
     SendMiddle = 0x01,
     SendLast = 0x02,
@@ -79,7 +79,7 @@ bitflags::bitflags! {
     }
 }
 
-use Operation::*;
+use PacketOperation::*;
 
 /// Which extended headers an operation has on RC; `None` in a gap. Other transports: see `extensions`.
 const RC: [Option<Extensions>; 32] = {
@@ -185,7 +185,7 @@ impl Opcode {
     /// The opcode of an operation on a transport. Not every combination is one that the
     /// specification defines: [`extensions`](Self::extensions) tells.
     #[inline]
-    pub const fn new(transport: Transport, operation: Operation) -> Opcode {
+    pub const fn new(transport: Transport, operation: PacketOperation) -> Opcode {
         let high = match transport {
             Transport::Rc => 0x00,
             Transport::Uc => 0x20,
@@ -215,7 +215,7 @@ impl Opcode {
 
     /// What the packet does; `None` for reserved opcodes, RD, CNP and manufacturers' opcodes.
     #[inline]
-    pub const fn operation(self) -> Option<Operation> {
+    pub const fn operation(self) -> Option<PacketOperation> {
         if self.extensions().is_none() || matches!(self.transport(), Transport::Cnp | Transport::Manufacturer)
         {
             return None;
@@ -297,7 +297,7 @@ impl Opcode {
     }
 }
 
-impl Operation {
+impl PacketOperation {
     /// The specification's name, in the words of its table 38.
     pub const fn name(self) -> &'static str {
         match self {

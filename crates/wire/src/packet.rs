@@ -8,7 +8,7 @@
 //! it, and, once the IP addresses are known, [`seal`] it with the ICRC.
 
 use crate::icrc::{BurstIcrc, crc32};
-use crate::{Error, Header, Icrc};
+use crate::{Error, Icrc, PacketHeader};
 
 /// UDP destination port of RoCEv2 (InfiniBand specification, volume 1, annex A17).
 pub const PORT: u16 = 4791;
@@ -19,7 +19,7 @@ pub const ICRC_LEN: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// BTH and extended headers.
-    pub header: Header,
+    pub header: PacketHeader,
     /// The payload, without pad and ICRC.
     pub payload: &'a [u8],
     /// The ICRC as it came.
@@ -34,7 +34,7 @@ pub const fn pad_for(len: usize) -> usize {
 
 /// Bytes of the whole packet.
 #[inline]
-pub fn len(header: &Header, payload_len: usize) -> usize {
+pub fn len(header: &PacketHeader, payload_len: usize) -> usize {
     header.len() + payload_len + pad_for(payload_len) + ICRC_LEN
 }
 
@@ -42,11 +42,11 @@ impl<'a> Packet<'a> {
     /// Reads a UDP payload.
     ///
     /// # Errors
-    /// As [`Header::parse`]; [`Error::Padding`] where the packet is not a multiple of four bytes or the
+    /// As [`PacketHeader::parse`]; [`Error::Padding`] where the packet is not a multiple of four bytes or the
     /// pad is longer than what follows the headers.
     #[inline]
     pub fn parse(udp_payload: &'a [u8]) -> Result<Packet<'a>, Error> {
-        let (header, at) = Header::parse(udp_payload)?;
+        let (header, at) = PacketHeader::parse(udp_payload)?;
         let have = udp_payload.len();
         if have < at + ICRC_LEN {
             return Err(Error::Truncated { need: at + ICRC_LEN, have });
@@ -67,7 +67,7 @@ impl<'a> Packet<'a> {
 /// # Panics
 /// Where `buffer` is shorter than [`len`].
 #[inline]
-pub fn emit(header: &Header, payload_len: usize, buffer: &mut [u8]) -> usize {
+pub fn emit(header: &PacketHeader, payload_len: usize, buffer: &mut [u8]) -> usize {
     let len = emit_without_icrc(header, payload_len, buffer) + ICRC_LEN;
     assert!(buffer.len() >= len, "the buffer is as long as packet::len says");
     len
@@ -78,7 +78,7 @@ pub fn emit(header: &Header, payload_len: usize, buffer: &mut [u8]) -> usize {
 /// # Panics
 /// Where `buffer` is shorter than [`len`] less the ICRC.
 #[inline]
-pub fn emit_without_icrc(header: &Header, payload_len: usize, buffer: &mut [u8]) -> usize {
+pub fn emit_without_icrc(header: &PacketHeader, payload_len: usize, buffer: &mut [u8]) -> usize {
     let pad = pad_for(payload_len);
     let mut header = *header;
     header.bth.pad = pad as u8;

@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use common::vectors;
 use etherparse::UdpHeader;
-use pagewire_wire::datagram::{Datagram, Network};
+use pagewire_wire::datagram::{Datagram, NetworkHeader};
 use pagewire_wire::icrc::{BurstIcrc, crc32};
 use pagewire_wire::limits::MAX_PACKET_LEN;
 use pagewire_wire::{Error, Icrc, Packet, packet};
@@ -46,21 +46,21 @@ prop_compose! {
     fn any_network()(
         four: bool, source: u128, destination: u128, identification: u16, dont_fragment: bool, small: [u8; 2],
         flow_label in 0u32..1 << 20,
-    ) -> Network {
+    ) -> NetworkHeader {
         let [source, destination]: [IpAddr; 2] = [source, destination].map(|bits| {
             if four { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
         });
-        let mut network = Network::between(source, destination, small[0], small[1]).unwrap();
+        let mut network = NetworkHeader::between(source, destination, small[0], small[1]).unwrap();
         match &mut network {
-            Network::Ipv4(ip) => (ip.identification, ip.dont_fragment) = (identification, dont_fragment),
-            Network::Ipv6(ip) => ip.flow_label = flow_label.try_into().unwrap(),
+            NetworkHeader::Ipv4(ip) => (ip.identification, ip.dont_fragment) = (identification, dont_fragment),
+            NetworkHeader::Ipv6(ip) => ip.flow_label = flow_label.try_into().unwrap(),
         }
         network
     }
 }
 
 /// A datagram around `body`, BTH to pad, with its ICRC.
-fn sealed(network: &Network, ports: [u16; 2], body: &[u8]) -> Vec<u8> {
+fn sealed(network: &NetworkHeader, ports: [u16; 2], body: &[u8]) -> Vec<u8> {
     let at = network.header_len() + UdpHeader::LEN;
     let mut bytes = vec![0; at];
     bytes.extend_from_slice(body);
@@ -157,7 +157,7 @@ proptest! {
             prop_assert_eq!(row.compute_with(crc32, identification, &body), alone);
             let whole = [&body[..], &alone.to_le_bytes()].concat();
             let found = row.find_identification_with(crc32, identification ^ 0x5A, &whole);
-            let likely = matches!(network, Network::Ipv4(_)).then_some(identification);
+            let likely = matches!(network, NetworkHeader::Ipv4(_)).then_some(identification);
             prop_assert_eq!(found, likely.or(Some(identification ^ 0x5A)));
         }
     }
@@ -172,7 +172,7 @@ fn a_flipped_bit_is_noticed() {
     for vector in vectors().iter().filter(|vector| vector.is_datagram()) {
         let intact = Datagram::parse(&vector.bytes).unwrap();
         let icrc = intact.icrc();
-        let four = matches!(intact.network, Network::Ipv4(_));
+        let four = matches!(intact.network, NetworkHeader::Ipv4(_));
         let at = intact.network.header_len() + UdpHeader::LEN;
         let mut bytes = vector.bytes.clone();
         for byte in 0..bytes.len() {
@@ -234,7 +234,7 @@ fn only_the_identification_may_be_unknown() {
     for vector in vectors().iter().filter(|vector| vector.is_datagram()) {
         let intact = Datagram::parse(&vector.bytes).unwrap();
         let icrc = intact.icrc();
-        let four = matches!(intact.network, Network::Ipv4(_));
+        let four = matches!(intact.network, NetworkHeader::Ipv4(_));
         let at = intact.network.header_len() + UdpHeader::LEN;
         for byte in 1..at {
             for bit in 0..8 {

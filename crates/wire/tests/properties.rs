@@ -3,12 +3,12 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6Header, UdpHeader};
-use pagewire_wire::datagram::{Datagram, Network, parse_ipv4};
+use pagewire_wire::datagram::{Datagram, NetworkHeader, parse_ipv4};
 use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Header, Hello, Hold, HoldFlags, Icrc,
-    Opcode, Packet, Received, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, aeth, atomic_ack_eth,
-    atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, packet, reth, xrceth,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Hello, Hold, HoldFlags, Icrc, Opcode,
+    Packet, PacketHeader, Received, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, aeth,
+    atomic_ack_eth, atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, packet, reth, xrceth,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -74,10 +74,10 @@ prop_compose! {
         immediate: u32,
         key: u32,
         xrc in u24(),
-    ) -> Header {
+    ) -> PacketHeader {
         let extensions = bth.opcode.extensions().unwrap();
         let has = |extension| extensions.contains(extension);
-        Header {
+        PacketHeader {
             bth,
             deth: has(Extensions::DETH).then_some(deth),
             reth: has(Extensions::RETH).then_some(reth),
@@ -262,12 +262,12 @@ proptest! {
             prop_assert_eq!(parse_ipv4(&damaged.to_bytes()).err(), Some(Error::Checksum));
         }
         let bytes = [&[0x60; 20], &v4.to_bytes()[..]].concat();
-        prop_assert_eq!(grh::parse(&bytes), Ok(Network::Ipv4(v4)));
+        prop_assert_eq!(grh::parse(&bytes), Ok(NetworkHeader::Ipv4(v4)));
         prop_assert_eq!(grh::parse(&bytes[..39]), Err(Error::Truncated { need: 40, have: 39 }));
         // Were the last 20 bytes of the IPv6 form a good IPv4 header, programs too would take it for one.
         let bytes = v6.to_bytes();
         prop_assume!(parse_ipv4(&bytes[20..40]).is_err());
-        prop_assert_eq!(grh::parse(&bytes), Ok(Network::Ipv6(v6)));
+        prop_assert_eq!(grh::parse(&bytes), Ok(NetworkHeader::Ipv6(v6)));
         // Neither of the two.
         let mut neither = bytes;
         neither[0] ^= 0x10;
@@ -291,7 +291,7 @@ proptest! {
         let bytes = grh::emit_ipv4(source, destination, traffic_class, ip.time_to_live, udp_payload);
         prop_assert_eq!(&bytes[..20], &[0; 20]);
         prop_assert_eq!(&bytes[20..], &ip.to_bytes()[..]);
-        prop_assert_eq!(grh::parse(&bytes), Ok(Network::Ipv4(ip)));
+        prop_assert_eq!(grh::parse(&bytes), Ok(NetworkHeader::Ipv4(ip)));
     }
 
     #[test]
@@ -321,9 +321,9 @@ proptest! {
         let len = header.emit(&mut bytes);
         prop_assert_eq!(len, header.len());
         prop_assert_eq!(Some(len), header.bth.opcode.header_len());
-        prop_assert_eq!(Header::parse(&bytes[..len]), Ok((header, len)));
+        prop_assert_eq!(PacketHeader::parse(&bytes[..len]), Ok((header, len)));
         for short in 0..len {
-            let parsed = Header::parse(&bytes[..short]);
+            let parsed = PacketHeader::parse(&bytes[..short]);
             let truncated = matches!(parsed, Err(Error::Truncated { .. }));
             prop_assert!(truncated, "{} of {} bytes: {:?}", short, len, parsed);
         }
@@ -343,7 +343,7 @@ proptest! {
         prop_assert_eq!(len % 4, 0);
         let parsed = Packet::parse(&bytes[..len]).unwrap();
         let pad = packet::pad_for(payload.len()) as u8;
-        prop_assert_eq!(parsed.header, Header { bth: Bth { pad, ..header.bth }, ..header });
+        prop_assert_eq!(parsed.header, PacketHeader { bth: Bth { pad, ..header.bth }, ..header });
         prop_assert_eq!(parsed.payload, &payload[..]);
         prop_assert!(icrc.verify(id, &bytes[..len]));
         prop_assert_eq!(icrc.recover_identification(&bytes[..len]), Some(if v4 { id } else { 0 }));
@@ -355,9 +355,9 @@ proptest! {
         payload in vec(any::<u8>(), 0..100), spare in 0usize..20,
     ) {
         let network = if ipv4 {
-            Network::Ipv4(Ipv4Header { more_fragments: false, fragment_offset: IpFragOffset::ZERO, ..v4 })
+            NetworkHeader::Ipv4(Ipv4Header { more_fragments: false, fragment_offset: IpFragOffset::ZERO, ..v4 })
         } else {
-            Network::Ipv6(v6)
+            NetworkHeader::Ipv6(v6)
         };
         let at = network.header_len() + UdpHeader::LEN;
         let mut bytes = vec![0xa5; at + payload.len() + spare];
@@ -369,14 +369,14 @@ proptest! {
         prop_assert_eq!((parsed.udp.source_port, parsed.udp.destination_port), (source, destination));
         prop_assert_eq!(usize::from(parsed.udp.length), UdpHeader::LEN + payload.len());
         prop_assert_eq!(parsed.network.clone(), match network {
-            Network::Ipv4(ip) => {
+            NetworkHeader::Ipv4(ip) => {
                 let mut ip = Ipv4Header { protocol: IpNumber(17), total_len: len as u16, ..ip };
                 ip.header_checksum = ip.calc_header_checksum();
                 prop_assert_eq!(parsed.udp.checksum, 0);
-                Network::Ipv4(ip)
+                NetworkHeader::Ipv4(ip)
             }
-            Network::Ipv6(ip) => {
-                Network::Ipv6(Ipv6Header { next_header: IpNumber(17), payload_length: (len - 40) as u16, ..ip })
+            NetworkHeader::Ipv6(ip) => {
+                NetworkHeader::Ipv6(Ipv6Header { next_header: IpNumber(17), payload_length: (len - 40) as u16, ..ip })
             }
         });
         prop_assert!(Datagram::parse(&bytes[..len - 1]).is_err());
@@ -436,7 +436,7 @@ proptest! {
             *first = 0x45;
             *protocol = 17;
         }
-        let _ = Header::parse(&bytes);
+        let _ = PacketHeader::parse(&bytes);
         let _ = Packet::parse(&bytes).map(|packet| cnp::Cnp::parse(&packet));
         let _ = VendorPacket::parse(Opcode(code), &bytes);
         let _ = VendorPacket::parse(Opcode::SELECTIVE_ACK, &bytes);
@@ -462,7 +462,7 @@ fn other_versions_of_the_bth_are_refused() {
     assert!(Packet::parse(&bytes).is_ok());
     for version in 1..16 {
         bytes[1] = version;
-        assert_eq!(Header::parse(&bytes), Err(Error::Version(version)));
+        assert_eq!(PacketHeader::parse(&bytes), Err(Error::Version(version)));
     }
 }
 
@@ -525,20 +525,21 @@ fn bitmaps_refuse_what_does_not_fit() {
 #[test]
 fn what_rocev2_does_not_send_is_refused() {
     let payload = [7; 16];
-    let datagram = |network: &Network| {
+    let datagram = |network: &NetworkHeader| {
         let at = network.header_len() + UdpHeader::LEN;
         let mut bytes = [vec![0; at], payload.to_vec()].concat();
         network.emit(1, packet::PORT, payload.len(), &mut bytes).unwrap();
         bytes
     };
-    let four = datagram(&Network::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0xa5, 64).unwrap());
-    let six = datagram(&Network::between([1u16; 8].into(), [2u16; 8].into(), 0xa5, 64).unwrap());
+    let four =
+        datagram(&NetworkHeader::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0xa5, 64).unwrap());
+    let six = datagram(&NetworkHeader::between([1u16; 8].into(), [2u16; 8].into(), 0xa5, 64).unwrap());
     let changed = |bytes: &[u8], at: usize, value: u8| {
         let mut bytes = bytes.to_vec();
         bytes[at] = value;
         if bytes[0] >> 4 == 6 || bytes[0] & 15 < 5 { bytes } else { mended(bytes) }
     };
-    assert_eq!(Network::between([10, 0, 0, 1].into(), [1u16; 8].into(), 0, 64), None);
+    assert_eq!(NetworkHeader::between([10, 0, 0, 1].into(), [1u16; 8].into(), 0, 64), None);
     assert_eq!(Datagram::parse(&four).unwrap().payload, payload);
     assert_eq!(Datagram::parse(&six).unwrap().payload, payload);
     for (bytes, error) in [
@@ -570,7 +571,7 @@ fn what_rocev2_does_not_send_is_refused() {
 /// The checksum of UDP over IPv6 is never 0, and datagrams have a longest length.
 #[test]
 fn lengths_and_checksums_of_udp() {
-    let network = Network::between([1u16; 8].into(), [2u16; 8].into(), 0, 64).unwrap();
+    let network = NetworkHeader::between([1u16; 8].into(), [2u16; 8].into(), 0, 64).unwrap();
     for word in 0..=u16::MAX {
         let mut bytes = [[0; 48].as_slice(), &word.to_be_bytes()].concat();
         network.emit(1, 2, 2, &mut bytes).unwrap();
@@ -582,7 +583,7 @@ fn lengths_and_checksums_of_udp() {
         assert_ne!(bytes[46..48], [0; 2], "{word}");
     }
     let mut bytes = vec![0; 1 << 17];
-    let four = Network::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0, 64).unwrap();
+    let four = NetworkHeader::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0, 64).unwrap();
     for (network, longest) in [(four, 65_535 - 28), (network, 65_535 - 8)] {
         assert_eq!(network.emit(1, 2, longest + 1, &mut bytes), Err(Error::Length));
         let length = network.emit(1, 2, longest, &mut bytes).unwrap();

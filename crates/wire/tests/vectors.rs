@@ -6,9 +6,10 @@ mod common;
 use common::{Vector, vectors};
 use core::net::Ipv4Addr;
 use etherparse::UdpHeader;
-use pagewire_wire::datagram::{Datagram, Network};
+use pagewire_wire::datagram::{Datagram, NetworkHeader};
 use pagewire_wire::{
-    Bth, Error, Extensions, Header, Nak, Opcode, Operation, Packet, Syndrome, Transport, cnp, grh, packet,
+    Bth, Error, Extensions, Nak, Opcode, Packet, PacketHeader, PacketOperation, Syndrome, Transport, cnp,
+    grh, packet,
 };
 
 #[test]
@@ -37,28 +38,34 @@ fn every_field_is_what_tshark_reads() {
 fn check_datagram(what: &str, name: &str, value: &str, datagram: &Datagram<'_>) {
     let number = || number(value);
     match (name, &datagram.network) {
-        ("ip.version", Network::Ipv4(_)) => assert_eq!(value, "4", "{what}"),
+        ("ip.version", NetworkHeader::Ipv4(_)) => assert_eq!(value, "4", "{what}"),
         // tshark gives this field to both versions.
-        ("ip.version" | "ipv6.version", Network::Ipv6(_)) => assert_eq!(value, "6", "{what}"),
-        ("ip.dsfield", Network::Ipv4(ip)) => {
+        ("ip.version" | "ipv6.version", NetworkHeader::Ipv6(_)) => assert_eq!(value, "6", "{what}"),
+        ("ip.dsfield", NetworkHeader::Ipv4(ip)) => {
             assert_eq!(number(), (ip.dscp.value() << 2 | ip.ecn.value()).into(), "{what}")
         }
-        ("ip.len", Network::Ipv4(ip)) => assert_eq!(number(), ip.total_len.into(), "{what}"),
-        ("ip.id", Network::Ipv4(ip)) => assert_eq!(number(), ip.identification.into(), "{what}"),
-        ("ip.flags.df", Network::Ipv4(ip)) => assert_eq!(number(), ip.dont_fragment.into(), "{what}"),
-        ("ip.ttl", Network::Ipv4(ip)) => assert_eq!(number(), ip.time_to_live.into(), "{what}"),
-        ("ip.proto", Network::Ipv4(ip)) => assert_eq!(number(), ip.protocol.0.into(), "{what}"),
-        ("ip.src", Network::Ipv4(ip)) => assert_eq!(value, Ipv4Addr::from(ip.source).to_string(), "{what}"),
-        ("ip.dst", Network::Ipv4(ip)) => {
+        ("ip.len", NetworkHeader::Ipv4(ip)) => assert_eq!(number(), ip.total_len.into(), "{what}"),
+        ("ip.id", NetworkHeader::Ipv4(ip)) => assert_eq!(number(), ip.identification.into(), "{what}"),
+        ("ip.flags.df", NetworkHeader::Ipv4(ip)) => assert_eq!(number(), ip.dont_fragment.into(), "{what}"),
+        ("ip.ttl", NetworkHeader::Ipv4(ip)) => assert_eq!(number(), ip.time_to_live.into(), "{what}"),
+        ("ip.proto", NetworkHeader::Ipv4(ip)) => assert_eq!(number(), ip.protocol.0.into(), "{what}"),
+        ("ip.src", NetworkHeader::Ipv4(ip)) => {
+            assert_eq!(value, Ipv4Addr::from(ip.source).to_string(), "{what}")
+        }
+        ("ip.dst", NetworkHeader::Ipv4(ip)) => {
             assert_eq!(value, Ipv4Addr::from(ip.destination).to_string(), "{what}")
         }
-        ("ipv6.tclass", Network::Ipv6(ip)) => assert_eq!(number(), ip.traffic_class.into(), "{what}"),
-        ("ipv6.flow", Network::Ipv6(ip)) => assert_eq!(number(), ip.flow_label.value().into(), "{what}"),
-        ("ipv6.plen", Network::Ipv6(ip)) => assert_eq!(number(), ip.payload_length.into(), "{what}"),
-        ("ipv6.nxt", Network::Ipv6(ip)) => assert_eq!(number(), ip.next_header.0.into(), "{what}"),
-        ("ipv6.hlim", Network::Ipv6(ip)) => assert_eq!(number(), ip.hop_limit.into(), "{what}"),
-        ("ipv6.src", Network::Ipv6(ip)) => assert_eq!(value, ip.source_addr().to_string(), "{what}"),
-        ("ipv6.dst", Network::Ipv6(ip)) => assert_eq!(value, ip.destination_addr().to_string(), "{what}"),
+        ("ipv6.tclass", NetworkHeader::Ipv6(ip)) => assert_eq!(number(), ip.traffic_class.into(), "{what}"),
+        ("ipv6.flow", NetworkHeader::Ipv6(ip)) => {
+            assert_eq!(number(), ip.flow_label.value().into(), "{what}")
+        }
+        ("ipv6.plen", NetworkHeader::Ipv6(ip)) => assert_eq!(number(), ip.payload_length.into(), "{what}"),
+        ("ipv6.nxt", NetworkHeader::Ipv6(ip)) => assert_eq!(number(), ip.next_header.0.into(), "{what}"),
+        ("ipv6.hlim", NetworkHeader::Ipv6(ip)) => assert_eq!(number(), ip.hop_limit.into(), "{what}"),
+        ("ipv6.src", NetworkHeader::Ipv6(ip)) => assert_eq!(value, ip.source_addr().to_string(), "{what}"),
+        ("ipv6.dst", NetworkHeader::Ipv6(ip)) => {
+            assert_eq!(value, ip.destination_addr().to_string(), "{what}")
+        }
         ("udp.srcport", _) => assert_eq!(number(), datagram.udp.source_port.into(), "{what}"),
         ("udp.dstport", _) => assert_eq!(number(), datagram.udp.destination_port.into(), "{what}"),
         ("udp.length", _) => assert_eq!(number(), datagram.udp.length.into(), "{what}"),
@@ -72,7 +79,8 @@ fn check_datagram(what: &str, name: &str, value: &str, datagram: &Datagram<'_>) 
 /// Checks one field, and gives the extended header that it is of.
 fn check_packet(what: &str, name: &str, value: &str, packet: &Packet<'_>) -> Extensions {
     let number = || number(value);
-    let Header { bth, deth, reth, atomic, aeth, atomic_ack, immediate, invalidate, xrc } = packet.header;
+    let PacketHeader { bth, deth, reth, atomic, aeth, atomic_ack, immediate, invalidate, xrc } =
+        packet.header;
     match name {
         "infiniband.bth.opcode" => assert_eq!(number(), bth.opcode.0.into(), "{what}"),
         "infiniband.bth.se" => assert_eq!(number(), bth.solicited.into(), "{what}"),
@@ -229,7 +237,7 @@ fn global_route_headers_are_what_tshark_reads() {
     let routes: Vec<&Vector> = all.iter().filter(|vector| !vector.is_datagram()).collect();
     assert!(!routes.is_empty());
     for vector in routes {
-        let Network::Ipv6(grh) = grh::parse(&vector.bytes).unwrap() else {
+        let NetworkHeader::Ipv6(grh) = grh::parse(&vector.bytes).unwrap() else {
             panic!("{} is no IPv4", vector.name);
         };
         for (name, value) in &vector.fields {
@@ -261,9 +269,9 @@ fn the_network_header_takes_the_end_of_the_grh() {
         let datagram = Datagram::parse(&vector.bytes).unwrap();
         let payload = datagram.payload.len() as u16;
         let (bytes, network) = match datagram.network {
-            Network::Ipv4(mut ip) => {
+            NetworkHeader::Ipv4(mut ip) => {
                 let foreign = [&[0; 20], &vector.bytes[..20]].concat();
-                assert_eq!(grh::parse(&foreign), Ok(Network::Ipv4(ip.clone())), "{}", vector.name);
+                assert_eq!(grh::parse(&foreign), Ok(NetworkHeader::Ipv4(ip.clone())), "{}", vector.name);
                 (ip.identification, ip.dont_fragment) = (0, true);
                 ip.header_checksum = ip.calc_header_checksum();
                 let class = ip.dscp.value() << 2 | ip.ecn.value();
@@ -272,15 +280,15 @@ fn the_network_header_takes_the_end_of_the_grh() {
                 assert_eq!(bytes[..20], [0; 20]);
                 assert_eq!(bytes[20..], ip.to_bytes()[..], "{}", vector.name);
                 four += 1;
-                (bytes, Network::Ipv4(ip))
+                (bytes, NetworkHeader::Ipv4(ip))
             }
-            Network::Ipv6(mut ip) => {
+            NetworkHeader::Ipv6(mut ip) => {
                 ip.flow_label = Default::default();
                 let (source, destination) = (ip.source_addr(), ip.destination_addr());
                 let bytes = grh::emit_ipv6(source, destination, ip.traffic_class, ip.hop_limit, payload);
                 assert_eq!(bytes, ip.to_bytes(), "{}", vector.name);
                 six += 1;
-                (bytes, Network::Ipv6(ip))
+                (bytes, NetworkHeader::Ipv6(ip))
             }
         };
         assert_eq!(grh::parse(&bytes), Ok(network), "{}", vector.name);
@@ -303,8 +311,8 @@ fn every_opcode_has_a_vector() {
         let standard = opcode.extensions().is_some() && !is_own;
         assert_eq!(standard, seen.contains(&opcode), "{opcode}");
     }
-    assert_eq!(Opcode::new(Transport::Xrc, Operation::SendOnlyInvalidate).0, 0xb7);
-    assert_eq!(Opcode::new(Transport::Ud, Operation::SendOnly).to_string(), "UD SEND Only");
+    assert_eq!(Opcode::new(Transport::Xrc, PacketOperation::SendOnlyInvalidate).0, 0xb7);
+    assert_eq!(Opcode::new(Transport::Ud, PacketOperation::SendOnly).to_string(), "UD SEND Only");
 }
 
 /// A responder of RC refuses requests that it does not know: it has to be told of them.
@@ -316,7 +324,7 @@ fn reserved_opcodes_of_rc_are_told() {
     for code in 0..=u8::MAX {
         bytes[0] = code;
         let opcode = Opcode(code);
-        match Header::parse(&bytes) {
+        match PacketHeader::parse(&bytes) {
             Ok((header, length)) => {
                 assert_eq!(header.bth.opcode, opcode);
                 let known = opcode.extensions().is_some();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::{HANDSHAKE_TIME, HANDSHAKE_TIME_AT_MOST};
-use crate::trust::Peer;
+use crate::trust::PeerProcess;
 use crate::{Fabric, HostFabric};
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ impl Stranger {
         Stranger { socket }
     }
 
-    fn say(&self, message: &Message, files: &[BorrowedFd<'_>]) {
+    fn say(&self, message: &HandshakeMessage, files: &[BorrowedFd<'_>]) {
         assert!(send(&self.socket, message, files).is_ok());
     }
 
     /// What the fabric answers, and how many files came with it.
-    fn receive_message(&self, fabric: &HostFabric) -> (Message, usize) {
+    fn receive_message(&self, fabric: &HostFabric) -> (HandshakeMessage, usize) {
         let limit = Instant::now() + Duration::from_secs(30);
         let mut buffer = [0; MESSAGE_BYTES];
         loop {
@@ -31,7 +31,7 @@ impl Stranger {
             match sockets::receive_message(&self.socket, &mut buffer).unwrap() {
                 Some((0, _)) => panic!("the connection ends without a word"),
                 Some((length, files)) => {
-                    return (Message::decode(&buffer[..length]).unwrap(), files.len());
+                    return (HandshakeMessage::decode(&buffer[..length]).unwrap(), files.len());
                 }
                 None => assert!(Instant::now() < limit, "no answer"),
             }
@@ -41,17 +41,17 @@ impl Stranger {
     /// Says Hello with a nonce at an address of this process; gives the fabric's identity and its proof.
     fn greet(&self, fabric: &HostFabric, nonce_address: u64) -> (Identity, u64) {
         let identity = Identity { instance: 1, nonce_address, swaps_at_a_limit: false };
-        self.say(&Message::Hello { identity }, &[]);
+        self.say(&HandshakeMessage::Hello { identity }, &[]);
         match self.receive_message(fabric) {
-            (Message::Welcome { identity, proof }, 0) => (identity, proof),
+            (HandshakeMessage::Welcome { identity, proof }, 0) => (identity, proof),
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn refusal_of(answer: (Message, usize)) -> String {
+fn refusal_of(answer: (HandshakeMessage, usize)) -> String {
     match answer {
-        (Message::Refuse { reason }, 0) => reason,
+        (HandshakeMessage::Refuse { reason }, 0) => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -70,9 +70,9 @@ fn who_cannot_make_a_channel_says_why() {
     let (theirs, proof) = stranger.greet(&fabric, &raw const nonce as u64);
     assert_eq!(proof, 77);
     // Too short for what they are said to be.
-    let (_words, file) = MappedWords::create("pagewire-test", 8, Access::ReadWrite).unwrap();
+    let (_words, file) = MappedWords::create("pagewire-test", 8, FileAccess::ReadWrite).unwrap();
     let files = [file.as_fd(), file.as_fd(), file.as_fd()];
-    stranger.say(&Message::Ready { proof: value_at(theirs.nonce_address) }, &files);
+    stranger.say(&HandshakeMessage::Ready { proof: value_at(theirs.nonce_address) }, &files);
     let reason = refusal_of(stranger.receive_message(&fabric));
     assert!(reason.contains("cannot be used"), "{reason}");
 }
@@ -82,13 +82,13 @@ fn who_cannot_make_a_channel_says_why() {
 fn a_peer_without_proof_gets_no_file() {
     let fabric = HostFabric::new().unwrap();
     let nonce = 77u64;
-    let (words, file) = MappedWords::create("pagewire-test", CHANNEL_WORDS, Access::ReadWrite).unwrap();
+    let (words, file) = MappedWords::create("pagewire-test", CHANNEL_WORDS, FileAccess::ReadWrite).unwrap();
     for wrong in [0, 1, 77, u64::MAX] {
         let stranger = Stranger::connect(&fabric);
         let (theirs, _) = stranger.greet(&fabric, &raw const nonce as u64);
         assert_ne!(value_at(theirs.nonce_address), wrong);
         let files = [file.as_fd(), file.as_fd(), file.as_fd()];
-        stranger.say(&Message::Ready { proof: wrong }, &files);
+        stranger.say(&HandshakeMessage::Ready { proof: wrong }, &files);
         let reason = refusal_of(stranger.receive_message(&fabric));
         assert!(reason.contains("did not prove"), "{reason}");
     }
@@ -101,10 +101,10 @@ fn a_peer_without_proof_gets_no_file() {
 fn a_handshake_out_of_order_gets_no_file() {
     let fabric = HostFabric::new().unwrap();
     let wrong = [
-        Message::Ready { proof: 1 },
-        Message::Accept,
-        Message::Confirm,
-        Message::Welcome {
+        HandshakeMessage::Ready { proof: 1 },
+        HandshakeMessage::Accept,
+        HandshakeMessage::Confirm,
+        HandshakeMessage::Welcome {
             identity: Identity { instance: 1, nonce_address: 0, swaps_at_a_limit: false },
             proof: 1,
         },
@@ -116,7 +116,7 @@ fn a_handshake_out_of_order_gets_no_file() {
         assert!(reason.contains("broke the rules"), "{message:?}: {reason}");
     }
     let stranger = Stranger::connect(&fabric);
-    let mut older = Message::Accept.encode();
+    let mut older = HandshakeMessage::Accept.encode();
     older[8] -= 1;
     sockets::send_message(&stranger.socket, &older, &[]).unwrap();
     let reason = refusal_of(stranger.receive_message(&fabric));
@@ -133,12 +133,12 @@ fn the_opener_gives_files_to_none_but_who_proves() {
     fabric.connect(block);
     let stranger = Stranger { socket: accepted(&claim) };
     let (hello, files) = stranger.receive_message(&fabric);
-    let Message::Hello { identity } = hello else { panic!("{hello:?}") };
+    let HandshakeMessage::Hello { identity } = hello else { panic!("{hello:?}") };
     assert_eq!(files, 0);
     assert_ne!(value_at(identity.nonce_address), 0);
     let nonce = 77u64;
     let identity = Identity { instance: 1, nonce_address: &raw const nonce as u64, swaps_at_a_limit: false };
-    stranger.say(&Message::Welcome { identity, proof: 0 }, &[]);
+    stranger.say(&HandshakeMessage::Welcome { identity, proof: 0 }, &[]);
     let reason = refusal_of(stranger.receive_message(&fabric));
     assert!(reason.contains("did not prove"), "{reason}");
 }
@@ -206,18 +206,18 @@ fn who_comes_in_a_crowd_waits() {
 fn a_handshake_is_late_sooner_with_a_peer_that_cannot_run() {
     let connection = |peer| {
         let socket = Arc::new(names::connection().unwrap());
-        Connection::new(socket, Stage::Accepted, 0, peer)
+        ChannelConnection::new(socket, HandshakeStage::Accepted, 0, peer)
     };
     let own = i32::try_from(std::process::id()).unwrap();
-    let mut of_runnable = connection(Some(Peer::by_pid(own)));
-    let mut of_ended = connection(Some(Peer::by_pid(i32::MAX)));
+    let mut of_runnable = connection(Some(PeerProcess::by_pid(own)));
+    let mut of_ended = connection(Some(PeerProcess::by_pid(i32::MAX)));
     let mut unconnected = connection(None);
     for late in [&mut of_runnable, &mut of_ended, &mut unconnected] {
         assert!(late.due(HANDSHAKE_TIME - 1, false).is_none());
     }
     assert!(of_runnable.due(HANDSHAKE_TIME + 1, false).is_none());
     for late in [&mut of_ended, &mut unconnected] {
-        assert!(matches!(late.due(HANDSHAKE_TIME + 1, false), Some(Due::End(_))));
+        assert!(matches!(late.due(HANDSHAKE_TIME + 1, false), Some(HandshakeStep::End(_))));
     }
-    assert!(matches!(of_runnable.due(HANDSHAKE_TIME_AT_MOST + 1, false), Some(Due::End(_))));
+    assert!(matches!(of_runnable.due(HANDSHAKE_TIME_AT_MOST + 1, false), Some(HandshakeStep::End(_))));
 }

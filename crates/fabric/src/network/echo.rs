@@ -8,7 +8,7 @@ use super::peer_sockets::{TxPeerSocket, TxPeerSockets, queue_pair_of};
 use super::{Network, RX_PEER_SOCKET_TOKENS};
 use crate::batch::HostBatch;
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route, port_of};
-use crate::udp::{self, Arrival, Family, Transmit};
+use crate::udp::{self, Family, MessageInfo, Transmit};
 use pagewire_wire::packet::{self, ICRC_LEN};
 use pagewire_wire::{Bth, Echo, Icrc, bth};
 use rustix::event::epoll;
@@ -73,7 +73,7 @@ impl Network {
     }
 
     /// Takes an ECHO that was sent to this process. False: it is something else.
-    pub(super) fn take_echo(&self, arrival: &Arrival, port: u16, bytes: &[u8]) -> bool {
+    pub(super) fn take_echo(&self, arrival: &MessageInfo, port: u16, bytes: &[u8]) -> bool {
         if bytes.first() != Some(&Echo::OPCODE.0) {
             return false;
         }
@@ -92,7 +92,7 @@ impl Network {
     }
 
     /// Tells a peer that its question has arrived.
-    fn answer(&self, arrival: &Arrival, question: &Echo) {
+    fn answer(&self, arrival: &MessageInfo, question: &Echo) {
         let Some(port) = self.first.get() else { return };
         let route = Route::new(arrival.destination, arrival.source, port_of(question.queue_pair));
         let icrc = Icrc::between(route.source, route.destination, port.number, route.port);
@@ -105,7 +105,7 @@ impl Network {
     }
 
     /// Makes a socket for what comes from where a question came from, unless as many as there may be are in use.
-    fn open_rx_peer_socket(&self, arrival: &Arrival, port: u16) {
+    fn open_rx_peer_socket(&self, arrival: &MessageInfo, port: u16) {
         // Sockets connected to peers have ports of their own. That one is of all processes there, whose packets are for all of
         // this host.
         if arrival.source_port == ROCE_PORT {

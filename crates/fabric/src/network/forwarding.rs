@@ -1,9 +1,9 @@
 //! Datagrams that came to the wrong process: those of other processes are handed on to them, and theirs taken.
 
 use super::Network;
-use super::receiving::{Receiving, Taker};
+use super::receiving::{DatagramSink, ReceiveCursor};
 use crate::limits::{FORWARD_HEADER, FORWARD_RETRY, FORWARD_ROUND, RECEIVE_BYTES, SOCKET_BUFFER};
-use crate::udp::Arrival;
+use crate::udp::MessageInfo;
 use crate::{forward, names, sockets};
 use rustix::process::{Uid, geteuid};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 impl Network {
-    pub(super) fn hand_on(&self, block: u32, arrival: &Arrival, bytes: &[u8], datagrams: u64) {
+    pub(super) fn hand_on(&self, block: u32, arrival: &MessageInfo, bytes: &[u8], datagrams: u64) {
         let header = forward::header(arrival);
         let mut waiting = self.waiting.lock();
         let sent = if waiting.has(block) {
@@ -71,10 +71,10 @@ impl Network {
 
     pub(super) fn read_forwarded(
         &self,
-        receiving: &mut Receiving,
+        receiving: &mut ReceiveCursor,
         index: usize,
         limit: usize,
-        taker: &mut Taker<'_>,
+        taker: &mut DatagramSink<'_>,
     ) -> usize {
         // Not held while messages are handed over: that may take as long as a page does.
         let socket = self.forwards.read().get(index).map(|(_, socket)| socket.clone());
@@ -123,20 +123,20 @@ fn now() -> u64 {
 
 /// Messages for other processes that had no room for them; as many bytes at most as a socket has, a quarter of them for one process.
 #[derive(Default)]
-pub(super) struct Waiting {
-    blocks: HashMap<u32, Queue>,
+pub(super) struct ForwardBacklog {
+    blocks: HashMap<u32, BlockQueue>,
     bytes: usize,
     /// When they were last tried.
     tried: u64,
 }
 
 #[derive(Default)]
-struct Queue {
+struct BlockQueue {
     messages: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
-impl Waiting {
+impl ForwardBacklog {
     /// Whether something waits for the process behind a block: what comes later must not overtake it.
     fn has(&self, block: u32) -> bool {
         self.blocks.contains_key(&block)
@@ -183,12 +183,12 @@ pub(super) struct Forwarded {
 impl Forwarded {
     /// What is left of it, as the whole message.
     #[inline]
-    pub fn message(&self) -> Option<(Arrival, &[u8])> {
+    pub fn message(&self) -> Option<(MessageInfo, &[u8])> {
         // Mostly there is none, or nothing is left of it.
         if self.offset.saturating_add(FORWARD_HEADER) >= self.length { None } else { self.parse() }
     }
 
-    fn parse(&self) -> Option<(Arrival, &[u8])> {
+    fn parse(&self) -> Option<(MessageInfo, &[u8])> {
         forward::parse(self.buffer.get(..self.length)?).filter(|(_, bytes)| self.offset < bytes.len())
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     /// One that is stopped keeps neither the others' messages from being handed on nor the room that they need.
     #[test]
     fn who_does_not_read_is_in_nobodys_way() {
-        let mut waiting = Waiting::default();
+        let mut waiting = ForwardBacklog::default();
         let message = || vec![0; SOCKET_BUFFER / 16];
         let mut taken = 0;
         while waiting.push(1, message()) {

@@ -4,11 +4,11 @@
 use super::Network;
 use super::flow::{Flow, IcrcCache};
 use super::peer_sockets::queue_pair_of;
-use super::receiving::{Receiving, Taker};
-use crate::fabric::{Datagram, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT};
+use super::receiving::{DatagramSink, ReceiveCursor};
+use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, ReceivedDatagram};
 use crate::limits::PACKET_BYTES;
 use crate::steering;
-use crate::udp::Arrival;
+use crate::udp::MessageInfo;
 use pagewire_wire::bth;
 use pagewire_wire::packet::ICRC_LEN;
 use smallvec::SmallVec;
@@ -20,12 +20,18 @@ const TELLING: usize = 8;
 
 impl Network {
     /// Hands over what the buffers hold.
-    pub(super) fn hand_over(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
+    pub(super) fn hand_over(
+        &self,
+        receiving: &mut ReceiveCursor,
+        limit: usize,
+        taker: &mut DatagramSink<'_>,
+    ) -> usize {
         let mut handed = 0;
-        let Receiving { receiver, port, rx_peer_socket, message, offset, icrc, forwarded, .. } = receiving;
+        let ReceiveCursor { receiver, port, rx_peer_socket, message, offset, icrc, forwarded, .. } =
+            receiving;
         let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
-            let Taker::Nic(each) = taker else { return handed };
+            let DatagramSink::Nic(each) = taker else { return handed };
             let place = forwarded.offset / arrival.segment.max(1);
             let one = datagram_at(&arrival, bytes, forwarded.offset);
             handed += self.hand_one(&arrival, ROCE_PORT, (place, one), icrc, each);
@@ -66,10 +72,10 @@ impl Network {
                     }
                 }
                 // Short messages mostly come one by one.
-                (None, Taker::Nic(each)) if one.len() == bytes.len() => {
+                (None, DatagramSink::Nic(each)) if one.len() == bytes.len() => {
                     handed += self.hand_one(arrival, port, (0, one), icrc, each);
                 }
-                (None, Taker::Nic(each)) => {
+                (None, DatagramSink::Nic(each)) => {
                     let most = limit - handed;
                     let burst;
                     (burst, end) = self.check_burst(arrival, port, (start, bytes), most, icrc);
@@ -78,7 +84,7 @@ impl Network {
                         handed += burst.len();
                     }
                 }
-                (None, Taker::Nobody) => return handed,
+                (None, DatagramSink::Nobody) => return handed,
             }
             *offset = end;
             if end >= bytes.len() {
@@ -92,11 +98,11 @@ impl Network {
     /// Hands over one datagram, which has this place in its message, if it is sound and for the NIC; gives how many.
     fn hand_one(
         &self,
-        arrival: &Arrival,
+        arrival: &MessageInfo,
         port: u16,
         (place, bytes): (usize, &[u8]),
         icrc: &mut IcrcCache,
-        each: &mut dyn FnMut(&[Datagram<'_>]),
+        each: &mut dyn FnMut(&[ReceivedDatagram<'_>]),
     ) -> usize {
         let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
         let Some(datagram) = self.check(arrival, port, (place, bytes), flow) else { return 0 };
@@ -110,7 +116,7 @@ impl Network {
         self.counters.bytes_received.add(bytes as u64);
     }
 
-    fn is_probe(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+    fn is_probe(&self, arrival: &MessageInfo, bytes: &[u8]) -> bool {
         self.steering.is_some() && steering::is_probe(arrival, bytes)
     }
 
@@ -127,12 +133,12 @@ impl Network {
     /// many. Those that are not sound are left out. Gives them and where they end.
     fn check_burst<'a>(
         &self,
-        arrival: &Arrival,
+        arrival: &MessageInfo,
         port: u16,
         (start, bytes): (usize, &'a [u8]),
         most: usize,
         icrc: &mut IcrcCache,
-    ) -> (SmallVec<[Datagram<'a>; 2]>, usize) {
+    ) -> (SmallVec<[ReceivedDatagram<'a>; 2]>, usize) {
         let segment = arrival.segment.max(1);
         let there = (bytes.len() - start).div_ceil(segment).min(most);
         let mut burst = SmallVec::with_capacity(there);
@@ -189,11 +195,11 @@ impl Network {
     /// The packet of a datagram, which has this place in its message, if it is sound and for the NIC.
     fn check<'a>(
         &self,
-        arrival: &Arrival,
+        arrival: &MessageInfo,
         port: u16,
         (place, bytes): (usize, &'a [u8]),
         mut flow: Option<&mut Flow>,
-    ) -> Option<Datagram<'a>> {
+    ) -> Option<ReceivedDatagram<'a>> {
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
             self.counters.bad_length.add(1);
             return None;
@@ -222,14 +228,14 @@ impl Network {
 
 /// The datagram that begins at `start` in a message of datagrams of equal length, of which the last may be shorter.
 #[inline]
-fn datagram_at<'a>(arrival: &Arrival, message: &'a [u8], start: usize) -> &'a [u8] {
+fn datagram_at<'a>(arrival: &MessageInfo, message: &'a [u8], start: usize) -> &'a [u8] {
     &message[start..message.len().min(start + arrival.segment.max(1))]
 }
 
 /// What the NIC gets of a packet whose ICRC was right.
 #[inline]
-fn sound<'a>(arrival: &Arrival, bytes: &'a [u8]) -> Datagram<'a> {
-    Datagram {
+fn sound<'a>(arrival: &MessageInfo, bytes: &'a [u8]) -> ReceivedDatagram<'a> {
+    ReceivedDatagram {
         source: arrival.source,
         source_port: arrival.source_port,
         destination: arrival.destination,

@@ -19,7 +19,7 @@ use crate::limits::{
 };
 use crate::lock::Lock;
 use crate::nonce::random;
-use crate::udp::{self, Cut, Ends};
+use crate::udp::{self, Cut, KnownAddresses};
 use derive_where::derive_where;
 use pagewire_wire::Icrc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -315,9 +315,9 @@ pub struct RxEnd {
 
 impl RxEnd {
     /// What is known of what comes by it.
-    pub fn ends(&self) -> Ends {
+    pub fn ends(&self) -> KnownAddresses {
         let source = self.certain.load(Ordering::Acquire).then_some(self.from);
-        Ends { source, destination: Some(self.to.ip()) }
+        KnownAddresses { source, destination: Some(self.to.ip()) }
     }
 }
 

@@ -5,12 +5,12 @@ use crate::udp::{self, Family};
 use std::io;
 
 /// One UDP port.
-pub struct Port {
+pub struct UdpPort {
     pub number: u16,
     sockets: [Option<Descriptor>; 2],
 }
 
-impl Port {
+impl UdpPort {
     /// Binds a socket for each family that this host has, `shared` with other processes of this user.
     pub fn open(number: u16, shared: bool) -> io::Result<Self> {
         let v4 = if_supported(udp::open(Family::V4, number, shared))?;
@@ -25,7 +25,7 @@ impl Port {
         if v4.is_none() && v6.is_none() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has neither IPv4 nor IPv6"));
         }
-        Ok(Port { number, sockets: [v4, v6] })
+        Ok(UdpPort { number, sockets: [v4, v6] })
     }
 
     /// That of a family.

@@ -5,9 +5,9 @@ use super::flow::IcrcCache;
 use super::forwarding::Forwarded;
 use super::{FORWARDS, Network, RX_PEER_SOCKET_TOKENS};
 use crate::descriptors::Descriptor;
-use crate::fabric::Datagram;
+use crate::fabric::ReceivedDatagram;
 use crate::limits::{BATCHES_KEPT, FORWARD_ROUND, POLLS_OF_ALL, RECEIVE_MESSAGES, RX_WATERMARK_READS};
-use crate::udp::{Ends, Family, Receiver};
+use crate::udp::{Family, KnownAddresses, ReceiveBuffers};
 use rustix::event::epoll;
 use smallvec::SmallVec;
 use std::io;
@@ -30,8 +30,8 @@ const BUSY_FOR: u64 = 30_000;
 pub(super) const NO_SOCKET: u64 = u64::MAX;
 
 /// Buffers, and how far their contents have been handed over.
-pub(super) struct Receiving {
-    pub receiver: Receiver,
+pub(super) struct ReceiveCursor {
+    pub receiver: ReceiveBuffers,
     /// Where its messages came to.
     pub port: u16,
     /// By which receiving peer socket, if it gets what comes from one peer alone.
@@ -46,7 +46,7 @@ pub(super) struct Receiving {
 pub(super) struct RxBufferPool {
     /// Buffers that nobody uses now.
     #[allow(clippy::vec_box)] // each round takes one out and puts it back: a pointer, not 800 bytes
-    idle: Vec<Box<Receiving>>,
+    idle: Vec<Box<ReceiveCursor>>,
     /// Since when each thread is at it: those that were overtaken, too.
     at_work: Vec<u64>,
     /// Reading that has not come to an end: since when, and how many times it was taken up.
@@ -57,7 +57,7 @@ impl RxBufferPool {
     /// With buffers at hand: nothing could ever be received without them.
     pub fn new() -> io::Result<Self> {
         Ok(RxBufferPool {
-            idle: vec![Box::new(Receiving::new()?)],
+            idle: vec![Box::new(ReceiveCursor::new()?)],
             at_work: Vec::new(),
             watermark_candidate: (0, 0),
         })
@@ -65,18 +65,18 @@ impl RxBufferPool {
 }
 
 /// Who gets the datagrams of this process.
-pub(super) enum Taker<'a> {
-    Nic(&'a mut dyn FnMut(&[Datagram<'_>])),
+pub(super) enum DatagramSink<'a> {
+    Nic(&'a mut dyn FnMut(&[ReceivedDatagram<'_>])),
     /// They stay in the buffers.
     Nobody,
 }
 
-impl Receiving {
+impl ReceiveCursor {
     /// Empty buffers.
     fn new() -> io::Result<Self> {
         let (icrc, forwarded) = (IcrcCache::default(), Forwarded::default());
-        Ok(Receiving {
-            receiver: Receiver::new()?,
+        Ok(ReceiveCursor {
+            receiver: ReceiveBuffers::new()?,
             port: 0,
             rx_peer_socket: None,
             message: 0,
@@ -90,7 +90,7 @@ impl Receiving {
     #[cold]
     #[inline(never)]
     fn boxed() -> Option<Box<Self>> {
-        let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
+        let made = ReceiveCursor::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
         made.ok().map(Box::new)
     }
 
@@ -109,9 +109,9 @@ impl Network {
         limit: usize,
         now: u64,
         all: bool,
-        each: &mut dyn FnMut(&[Datagram<'_>]),
+        each: &mut dyn FnMut(&[ReceivedDatagram<'_>]),
     ) -> Option<usize> {
-        self.receive_for(&mut Taker::Nic(each), limit, now, all)
+        self.receive_for(&mut DatagramSink::Nic(each), limit, now, all)
     }
 
     /// Whether a thread hands datagrams over.
@@ -122,7 +122,7 @@ impl Network {
     /// Answers probes and hands on what belongs to other processes; stops at the first datagram for this one, which is
     /// kept for the next [`receive`](Self::receive).
     pub fn serve_others(&self, now: u64) {
-        self.receive_for(&mut Taker::Nobody, usize::MAX, now, true);
+        self.receive_for(&mut DatagramSink::Nobody, usize::MAX, now, true);
     }
 
     /// Sockets are queues of bounded length: what was in them at a time has been read once they were empty, or after so much
@@ -165,7 +165,7 @@ impl Network {
         self.left.load(Ordering::SeqCst) > 0
     }
 
-    fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64, all: bool) -> Option<usize> {
+    fn receive_for(&self, taker: &mut DatagramSink<'_>, limit: usize, now: u64, all: bool) -> Option<usize> {
         let stamp = now.max(1);
         // A sleeper has noted before that it was told of datagrams; who gives the turn back looks for such a note. One sees the other.
         let reading_since = self.reading_since.load(Ordering::SeqCst);
@@ -182,7 +182,7 @@ impl Network {
             self.next_receiving(&mut hands)
         };
         let (mut handed, mut done, mut emptied) = (0, None, None);
-        if let Some(mut receiving) = known.or_else(Receiving::boxed) {
+        if let Some(mut receiving) = known.or_else(ReceiveCursor::boxed) {
             handed = self.hand_over(&mut receiving, limit, taker);
             // What another thread left behind when it was overtaken came before anything that the sockets hold.
             while handed < limit && !receiving.is_left() && self.has_left() {
@@ -219,7 +219,7 @@ impl Network {
     }
 
     /// Buffers to go on with: those that hold something first.
-    fn next_receiving(&self, hands: &mut RxBufferPool) -> Option<Box<Receiving>> {
+    fn next_receiving(&self, hands: &mut RxBufferPool) -> Option<Box<ReceiveCursor>> {
         if self.has_left() {
             if let Some(place) = hands.idle.iter().position(|receiving| receiving.is_left()) {
                 self.left.fetch_sub(1, Ordering::SeqCst);
@@ -230,7 +230,11 @@ impl Network {
     }
 
     /// Puts buffers back, for the next thread. Gives those of which there are enough, to be freed without the lock.
-    fn keep_receiving(&self, hands: &mut RxBufferPool, receiving: Box<Receiving>) -> Option<Box<Receiving>> {
+    fn keep_receiving(
+        &self,
+        hands: &mut RxBufferPool,
+        receiving: Box<ReceiveCursor>,
+    ) -> Option<Box<ReceiveCursor>> {
         let left = receiving.is_left();
         if !left && hands.idle.len() >= BATCHES_KEPT {
             return Some(receiving);
@@ -246,10 +250,10 @@ impl Network {
     /// were looked at.
     fn read_sockets(
         &self,
-        receiving: &mut Receiving,
+        receiving: &mut ReceiveCursor,
         limit: usize,
         (now, all): (u64, bool),
-        taker: &mut Taker<'_>,
+        taker: &mut DatagramSink<'_>,
     ) -> (usize, Option<bool>) {
         // Mostly one socket is in use, and reading it costs no more than asking which ones are ready.
         let last = self.last_read.load(Ordering::Relaxed);
@@ -306,9 +310,9 @@ impl Network {
         &self,
         token: u64,
         few: bool,
-        receiving: &mut Receiving,
+        receiving: &mut ReceiveCursor,
         limit: usize,
-        taker: &mut Taker<'_>,
+        taker: &mut DatagramSink<'_>,
     ) -> (usize, bool) {
         if token >= RX_PEER_SOCKET_TOKENS {
             let Some(rx_peer_socket) = self.rx_peer_sockets.take(token) else {
@@ -340,17 +344,17 @@ impl Network {
         };
         let Some(socket) = port.socket(Family::ALL[token as usize % 2]) else { return (0, true) };
         (receiving.port, receiving.rx_peer_socket) = (port.number, None);
-        self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
+        self.take_messages((socket, KnownAddresses::default()), (token, few), receiving, limit, taker)
     }
 
     /// Reads a socket into the buffers and hands its datagrams over. Gives their number, and whether the socket was empty then.
     fn take_messages(
         &self,
-        (socket, ends): (&Descriptor, Ends),
+        (socket, ends): (&Descriptor, KnownAddresses),
         (token, few): (u64, bool),
-        receiving: &mut Receiving,
+        receiving: &mut ReceiveCursor,
         limit: usize,
-        taker: &mut Taker<'_>,
+        taker: &mut DatagramSink<'_>,
     ) -> (usize, bool) {
         let (messages, empty) = match receiving.receiver.receive(socket, few, &ends) {
             Ok(received) => received,

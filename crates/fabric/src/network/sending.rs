@@ -4,7 +4,7 @@ use super::Network;
 use super::crc::crc32;
 use super::flow::IcrcCache;
 use super::peer_sockets::TxPeerSocket;
-use crate::batch::{HostBatch, Packet};
+use crate::batch::{BatchPacket, HostBatch};
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
 use crate::limits::{BATCH_BYTES, BATCHES_KEPT};
@@ -67,7 +67,7 @@ impl Network {
                 from = run.end;
             } else {
                 // Packets that follow one by one leave by one system call.
-                let family_of = |packet: &Packet| Family::of(batch.route(packet).destination);
+                let family_of = |packet: &BatchPacket| Family::of(batch.route(packet).destination);
                 let family = family_of(&batch.packets()[from]);
                 let mut end = run.end;
                 while let Some(next) = batch.packets().get(end) {
@@ -257,7 +257,7 @@ impl Network {
 }
 
 /// Writes the ICRC of one packet of a batch, and damages the packet if it is to be.
-fn seal(icrc: &mut BurstIcrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
+fn seal(icrc: &mut BurstIcrc, identification: u16, packet: &BatchPacket, bytes: &mut [u8]) {
     let Some(bytes) = bytes.get_mut(packet.range()) else { return };
     packet::seal_with(crc32, icrc, identification, bytes);
     if let Some(bit) = packet.damage {

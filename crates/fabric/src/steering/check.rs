@@ -9,8 +9,8 @@
 use super::{PROBE_BYTES, eight, to_own_host};
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, Route};
 use crate::limits::{STEERING_CHECK, STEERING_CHECK_MOST, STEERING_TIME};
-use crate::network::port::Port;
-use crate::udp::{self, Arrival, Family, Transmit};
+use crate::network::port::UdpPort;
+use crate::udp::{self, Family, MessageInfo, Transmit};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -29,11 +29,11 @@ pub struct Check {
     nonce: AtomicU64,
     /// A bit for each of them that has not come back.
     awaited: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<CheckState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CheckState {
     /// When the last ones left, if they are not judged yet.
     sent: Option<u64>,
     /// When the next ones leave.
@@ -46,7 +46,7 @@ struct State {
 
 impl Check {
     /// Takes note of a datagram that is a check of this process's. False: it is something else.
-    pub fn take(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+    pub fn take(&self, arrival: &MessageInfo, bytes: &[u8]) -> bool {
         let Some(check) = bytes.first_chunk::<CHECK_BYTES>() else { return false };
         if check[0] != CHECK || bytes.len() != CHECK_BYTES || !arrival.source.is_loopback() {
             return false;
@@ -64,7 +64,7 @@ impl Check {
         &self,
         (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
-        port: &Port,
+        port: &UdpPort,
         blocks: impl Fn() -> Vec<u16>,
     ) -> bool {
         let Some(mut state) = self.state.try_lock() else { return false };
@@ -99,7 +99,7 @@ impl Check {
         state.sent.map_or(state.due, |sent| sent + STEERING_TIME)
     }
 
-    fn send(&self, block: u16, nonce: u64, port: &Port) {
+    fn send(&self, block: u16, nonce: u64, port: &UdpPort) {
         self.awaited.store(0, Ordering::Release);
         self.nonce.store(nonce, Ordering::Release);
         let mut number = 0;

@@ -6,7 +6,7 @@ pub mod not_checked;
 mod own_network;
 
 use pagewire_fabric::{
-    Batch, Channel, Fabric, FabricEvent, FaultBatch, HostFabric, MappedWords, ROCE_PORT, Route,
+    Channel, Fabric, FabricEvent, FaultBatch, HostFabric, MappedWords, ROCE_PORT, Route, SendBatch,
 };
 use pagewire_memory::HostProcess;
 use std::net::IpAddr;

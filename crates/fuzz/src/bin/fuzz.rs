@@ -4,18 +4,18 @@
 //! again.
 
 use clap::Parser;
-use pagewire_fuzz::Target;
-use pagewire_fuzz::campaign::{self, Campaign, Report};
+use pagewire_fuzz::FuzzTarget;
+use pagewire_fuzz::campaign::{self, Campaign, CampaignReport};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Runs seeded inputs through the fuzz targets.
 #[derive(Parser)]
-struct Arguments {
+struct FuzzArguments {
     /// What is fuzzed; more than one: in turn. Default: all.
     #[arg(long = "target", value_enum)]
-    targets: Vec<Target>,
+    targets: Vec<FuzzTarget>,
     /// Seconds after which no execution begins.
     #[arg(long)]
     seconds: Option<u64>,
@@ -45,7 +45,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    match run(FuzzArguments::parse()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("fuzz: {error}");
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let all = if arguments.targets.is_empty() { Target::ALL.to_vec() } else { arguments.targets };
+fn run(arguments: FuzzArguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let all = if arguments.targets.is_empty() { FuzzTarget::ALL.to_vec() } else { arguments.targets };
     let mut targets = Vec::new();
     for target in all {
         targets.push((target, campaign::corpus(&arguments.corpus, target)?));
@@ -92,9 +92,9 @@ fn run(arguments: Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         executions: arguments.executions,
         packets: arguments.packets,
     };
-    let line = |report: Report| {
+    let line = |report: CampaignReport| {
         let seconds = begun.elapsed().as_secs_f64();
-        let Report { executions, packets } = report;
+        let CampaignReport { executions, packets } = report;
         format!("{executions} executions, {packets} packets, {seconds:.0} s")
     };
     match campaign.run(|report| eprintln!("{}", line(report))) {

@@ -36,7 +36,7 @@ type Permits = u32;
 const PROGRAM: Permits = 1 << 31;
 
 /// A region of the process, and what it is in the test.
-pub struct Target {
+pub struct TestRegion {
     pub address: u64,
     pub iova: u64,
     pub rights: Rights,
@@ -46,7 +46,7 @@ pub struct Target {
     region: Option<Arc<MemoryRegion<SimFabric>>>,
 }
 
-impl Target {
+impl TestRegion {
     /// Bytes that it holds.
     pub const LENGTH: u64 = REGION_BYTES;
 
@@ -64,12 +64,12 @@ impl Target {
 }
 
 /// The memory and its model.
-pub struct Memory {
+pub struct ModelMemory {
     world: World,
     process: ProcessId,
     reader: SimMemory,
     domains: [Arc<ProtectionDomain<SimFabric>>; 2],
-    pub targets: Vec<Target>,
+    pub targets: Vec<TestRegion>,
     /// The region of the program's own buffers.
     buffers: Arc<MemoryRegion<SimFabric>>,
     buffers_at: u64,
@@ -80,7 +80,7 @@ pub struct Memory {
     scratch: Vec<u8>,
 }
 
-impl Memory {
+impl ModelMemory {
     /// Maps and registers; `domains[0]` is that of the queue pairs.
     pub fn new(
         world: &World,
@@ -115,10 +115,10 @@ impl Memory {
                 shadow[at..at + REGION_BYTES as usize].fill(OPEN);
             }
             let iova = address + displacement;
-            targets.push(Target { address, iova, rights, same_domain, key: 0, region: None });
+            targets.push(TestRegion { address, iova, rights, same_domain, key: 0, region: None });
         }
         world.poke(process, BASE, &shadow);
-        let mut memory = Memory {
+        let mut memory = ModelMemory {
             reader: SimMemory::new(world.get(process)),
             world: world.clone(),
             process,
@@ -262,12 +262,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "no key for")]
     fn a_read_of_what_is_secret_is_found() {
-        Memory::check_disclosed(&[SECRET; LEAK]);
+        ModelMemory::check_disclosed(&[SECRET; LEAK]);
     }
 
     #[test]
     fn a_read_of_what_is_open_is_none() {
-        Memory::check_disclosed(&[OPEN; 2 * LEAK]);
-        Memory::check_disclosed(&[SECRET; LEAK - 1]);
+        ModelMemory::check_disclosed(&[OPEN; 2 * LEAK]);
+        ModelMemory::check_disclosed(&[SECRET; LEAK - 1]);
     }
 }

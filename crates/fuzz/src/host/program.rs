@@ -1,11 +1,11 @@
 //! The program under attack: its queue pairs, and what it posts, polls and changes meanwhile.
 
-use super::memory::{BUFFER_BYTES, BUFFERS, Memory};
-use pagewire_nic::attributes::{AddressVector, QueuePairChange, QueuePairType, State};
+use super::memory::{BUFFER_BYTES, BUFFERS, ModelMemory};
+use pagewire_nic::attributes::{AddressVector, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
-    AddressHandle, Completion, CompletionQueue, Data, Destination, Opcode, QueuePair, ReceiveRequest, Rights,
-    ScatterGather, SendOperation, SendRequest, SharedReceiveQueue, Status,
+    AddressHandle, Completion, CompletionOpcode, CompletionQueue, Data, Destination, QueuePair,
+    ReceiveRequest, Rights, ScatterGather, SendOperation, SendRequest, SharedReceiveQueue, Status,
 };
 use pagewire_sim::SimFabric;
 use std::collections::{HashMap, VecDeque};
@@ -20,17 +20,17 @@ pub const QUEUE_KEY: u32 = 0x1111;
 pub const DEPTH: u32 = 16;
 
 /// A buffer that a posted request has; the wr_id of the request.
-struct Posted {
+struct PostedBuffer {
     wr_id: u64,
     buffer: usize,
 }
 
 /// A queue pair of the program.
-pub struct End {
+pub struct ProgramQueuePair {
     pub queue_pair: Arc<QueuePair<SimFabric>>,
     pub kind: QueuePairType,
     /// The state that it is brought back to.
-    pub home: State,
+    pub home: QpState,
     pub access: Rights,
     /// Queue pair that it is connected to.
     pub peer: u32,
@@ -41,14 +41,14 @@ pub struct End {
     pub first_psn: u32,
     /// Milder or harsher: timeout, retry count and RNR retry count.
     pub patience: (u8, u8, u8),
-    sends: VecDeque<Posted>,
-    receives: VecDeque<Posted>,
+    sends: VecDeque<PostedBuffer>,
+    receives: VecDeque<PostedBuffer>,
 }
 
-impl End {
+impl ProgramQueuePair {
     /// A queue pair in RESET.
-    pub fn new(queue_pair: Arc<QueuePair<SimFabric>>, home: State, access: Rights, shared: bool) -> Self {
-        End {
+    pub fn new(queue_pair: Arc<QueuePair<SimFabric>>, home: QpState, access: Rights, shared: bool) -> Self {
+        ProgramQueuePair {
             kind: queue_pair.kind(),
             queue_pair,
             home,
@@ -66,12 +66,12 @@ impl End {
     /// Whether it has fallen out of the state that it should be in.
     pub fn is_fallen(&self) -> bool {
         let state = self.queue_pair.state();
-        self.home != State::Error && matches!(state, State::Error | State::SendQueueError)
+        self.home != QpState::Error && matches!(state, QpState::Error | QpState::SendQueueError)
     }
 }
 
 /// What the program does next.
-pub struct Wish {
+pub struct ProgramWish {
     pub end: usize,
     /// What is sent: a number that is mapped to the operations.
     pub operation: u8,
@@ -82,7 +82,7 @@ pub struct Wish {
 
 /// The program.
 pub struct Program {
-    pub ends: Vec<End>,
+    pub ends: Vec<ProgramQueuePair>,
     pub send_cq: Arc<CompletionQueue<SimFabric>>,
     pub recv_cq: Arc<CompletionQueue<SimFabric>>,
     pub srq: Arc<SharedReceiveQueue<SimFabric>>,
@@ -91,10 +91,10 @@ pub struct Program {
     pub handle: Arc<AddressHandle<SimFabric>>,
     own_address: IpAddr,
     free: Vec<usize>,
-    shared: Vec<Posted>,
+    shared: Vec<PostedBuffer>,
     next: u64,
     /// Completions polled, by what they are of and how they ended.
-    pub completions: HashMap<(Opcode, Status), u64>,
+    pub completions: HashMap<(CompletionOpcode, Status), u64>,
 }
 
 impl Program {
@@ -135,7 +135,7 @@ impl Program {
         let (rc, connected) = (end.kind == QueuePairType::Rc, end.kind != QueuePairType::Ud);
         let (timeout, retry_count, rnr_retry) = end.patience;
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: connected.then_some(end.access),
@@ -143,7 +143,7 @@ impl Program {
             ..Default::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: connected.then_some(address),
             path_mtu: connected.then_some(MTU),
             destination: connected.then_some(end.peer),
@@ -153,7 +153,7 @@ impl Program {
             ..Default::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(end.first_psn),
             timeout: rc.then_some(timeout),
             retry_count: rc.then_some(retry_count),
@@ -162,14 +162,14 @@ impl Program {
             ..Default::default()
         };
         let bare = |state| QueuePairChange { state: Some(state), ..Default::default() };
-        let drain = bare(State::SendQueueDrain);
+        let drain = bare(QpState::SendQueueDrain);
         let way: &[QueuePairChange] = match end.home {
-            State::Reset => &[],
-            State::Init => &[init],
-            State::ReadyToReceive => &[init, receive],
-            State::SendQueueDrain => &[init, receive, send, drain],
-            State::Error => &[init, receive, send, bare(State::Error)],
-            State::ReadyToSend | State::SendQueueError => &[init, receive, send],
+            QpState::Reset => &[],
+            QpState::Init => &[init],
+            QpState::ReadyToReceive => &[init, receive],
+            QpState::SendQueueDrain => &[init, receive, send, drain],
+            QpState::Error => &[init, receive, send, bare(QpState::Error)],
+            QpState::ReadyToSend | QpState::SendQueueError => &[init, receive, send],
         };
         for change in way {
             end.queue_pair.modify(change).expect("the transition is one of the table");
@@ -177,19 +177,19 @@ impl Program {
     }
 
     /// Flushes a queue pair and brings it back to its state. Without `flush`, it goes to RESET as it is.
-    pub fn revive(&mut self, index: usize, flush: bool, memory: &mut Memory) {
+    pub fn revive(&mut self, index: usize, flush: bool, memory: &mut ModelMemory) {
         let to = |state| QueuePairChange { state: Some(state), ..Default::default() };
         let queue_pair = self.ends[index].queue_pair.clone();
         // A message that takes a shared receive gives it up without a completion in RESET.
         if flush || self.ends[index].shared {
-            queue_pair.modify(&to(State::Error)).expect("ERROR is always possible");
+            queue_pair.modify(&to(QpState::Error)).expect("ERROR is always possible");
             self.poll(memory);
             let end = &self.ends[index];
             assert!(end.sends.is_empty() && end.receives.is_empty(), "requests were not flushed");
         } else {
             self.poll(memory);
         }
-        queue_pair.modify(&to(State::Reset)).expect("RESET is always possible");
+        queue_pair.modify(&to(QpState::Reset)).expect("RESET is always possible");
         let end = &mut self.ends[index];
         for posted in end.sends.drain(..).chain(end.receives.drain(..)) {
             memory.done(posted.buffer);
@@ -200,7 +200,7 @@ impl Program {
     }
 
     /// Posts a receive at a queue pair, or at its shared queue.
-    pub fn post_receive(&mut self, index: usize, length: u32, memory: &mut Memory) {
+    pub fn post_receive(&mut self, index: usize, length: u32, memory: &mut ModelMemory) {
         let Some(buffer) = self.free.pop() else { return };
         let wr_id = self.wr_id();
         let length = length.min(BUFFER_BYTES as u32);
@@ -213,7 +213,7 @@ impl Program {
         ];
         let request = ReceiveRequest { wr_id, segments: &segments };
         let end = &mut self.ends[index];
-        let posted = Posted { wr_id, buffer };
+        let posted = PostedBuffer { wr_id, buffer };
         memory.expect(buffer);
         let outcome = if end.shared {
             self.shared.push(posted);
@@ -234,7 +234,7 @@ impl Program {
     }
 
     /// Posts a send request.
-    pub fn post_send(&mut self, wish: &Wish, memory: &mut Memory) {
+    pub fn post_send(&mut self, wish: &ProgramWish, memory: &mut ModelMemory) {
         let Some(buffer) = self.free.pop() else { return };
         let wr_id = self.wr_id();
         let (address, key) = (wish.address, wish.key);
@@ -269,7 +269,7 @@ impl Program {
         if answered {
             memory.expect(buffer);
         }
-        end.sends.push_back(Posted { wr_id, buffer });
+        end.sends.push_back(PostedBuffer { wr_id, buffer });
         if end.queue_pair.post_send(&request).is_err() {
             end.sends.pop_back();
             memory.done(buffer);
@@ -280,7 +280,7 @@ impl Program {
     }
 
     /// Takes all completions: each is of a request that was posted, once and in order.
-    pub fn poll(&mut self, memory: &mut Memory) {
+    pub fn poll(&mut self, memory: &mut ModelMemory) {
         let mut found: Vec<Completion> = Vec::new();
         for queue in [&self.send_cq, &self.recv_cq] {
             while queue.poll(64, &mut |completion| found.push(*completion)) > 0 {}
@@ -292,7 +292,10 @@ impl Program {
                 .iter_mut()
                 .find(|end| end.queue_pair.number() == completion.queue_pair)
                 .expect("a completion of a queue pair that exists");
-            let receive = matches!(completion.opcode, Opcode::Receive | Opcode::ReceiveWriteImmediate);
+            let receive = matches!(
+                completion.opcode,
+                CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteImmediate
+            );
             let posted = match (receive, end.shared) {
                 (false, _) => end.sends.pop_front(),
                 (true, false) => end.receives.pop_front(),
@@ -305,15 +308,15 @@ impl Program {
             let posted = posted.unwrap_or_else(|| panic!("{completion:?} is of no request"));
             assert_eq!(posted.wr_id, completion.wr_id, "requests complete in order: {completion:?}");
             let fits = u64::from(completion.byte_length) <= BUFFER_BYTES;
-            assert!(fits || completion.opcode != Opcode::Receive, "{completion:?}");
+            assert!(fits || completion.opcode != CompletionOpcode::Receive, "{completion:?}");
             memory.done(posted.buffer);
             self.free.push(posted.buffer);
         }
     }
 
     /// Flushes everything and destroys the queue pairs.
-    pub fn end(&mut self, memory: &mut Memory) {
-        let error = QueuePairChange { state: Some(State::Error), ..Default::default() };
+    pub fn end(&mut self, memory: &mut ModelMemory) {
+        let error = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
         for index in 0..self.ends.len() {
             let queue_pair = self.ends[index].queue_pair.clone();
             queue_pair.modify(&error).expect("ERROR is always possible");

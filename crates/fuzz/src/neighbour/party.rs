@@ -2,11 +2,12 @@
 
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
-    AddressHandle, CompletionQueue, Data, Destination, MemoryRegion, Nic, Opcode, Options, ProtectionDomain,
-    QueuePair, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation, SendRequest, Status, Unwatched,
+    AddressHandle, CompletionOpcode, CompletionQueue, Data, Destination, MemoryRegion, Nic, Options,
+    ProtectionDomain, QueuePair, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation, SendRequest,
+    Status, Unwatched,
 };
 use pagewire_sim::{HostId, ProcessId, SimFabric, SimMemory, World};
 use std::collections::HashMap;
@@ -68,7 +69,7 @@ pub struct Wish {
 }
 
 /// A process with its engine.
-pub struct Party {
+pub struct FuzzProcess {
     pub world: World,
     pub process: ProcessId,
     pub nic: Arc<Nic<SimFabric>>,
@@ -87,7 +88,7 @@ pub struct Party {
     pub ended: HashMap<u64, Status>,
 }
 
-impl Party {
+impl FuzzProcess {
     /// A process with its memory registered.
     pub fn new(world: &World, host: HostId) -> Self {
         let (process, fabric) = world.process(host);
@@ -98,7 +99,7 @@ impl Party {
         let domains = [context.alloc_pd().expect("a domain"), context.alloc_pd().expect("another")];
         let cq = context.create_cq(16_384, None).expect("a completion queue");
         let handle = domains[0].create_ah(&vector(world, process)).expect("an address handle");
-        let mut party = Party {
+        let mut party = FuzzProcess {
             world: world.clone(),
             process,
             nic,
@@ -143,7 +144,7 @@ impl Party {
             send_cq: self.cq.clone(),
             recv_cq: self.cq.clone(),
             srq: None,
-            capabilities: Capabilities {
+            capabilities: QpCapabilities {
                 max_send_wr: DEPTH,
                 max_recv_wr: DEPTH,
                 max_send_sge: 2,
@@ -164,7 +165,7 @@ impl Party {
             (queue_pair.kind() == QueuePairType::Rc, queue_pair.kind() != QueuePairType::Ud);
         let all = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: connected.then_some(all),
@@ -172,7 +173,7 @@ impl Party {
             ..Default::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: connected.then(|| vector(&self.world, peer)),
             path_mtu: connected.then_some(Mtu::Mtu1024),
             destination: connected.then_some(number),
@@ -182,7 +183,7 @@ impl Party {
             ..Default::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(0xFF_FFF0),
             timeout: rc.then_some(10),
             retry_count: rc.then_some(7),
@@ -195,7 +196,7 @@ impl Party {
         }
     }
 
-    fn to(&self, index: usize, state: State) {
+    fn to(&self, index: usize, state: QpState) {
         let change = QueuePairChange { state: Some(state), ..Default::default() };
         // Busy: a peer says that it is still at the queue pair's memory. The state has changed.
         let _ = self.queue_pairs[index].modify(&change);
@@ -204,7 +205,7 @@ impl Party {
 
     /// Flushes a queue pair: what was posted has completed, everything once.
     pub fn flush(&mut self, index: usize) {
-        self.to(index, State::Error);
+        self.to(index, QpState::Error);
         self.poll();
         let number = self.queue_pairs[index].number();
         let left: Vec<_> = self.outstanding.iter().filter(|(_, (of, _))| *of == number).collect();
@@ -214,7 +215,7 @@ impl Party {
     /// Brings it to RESET.
     pub fn reset(&mut self, index: usize) {
         self.flush(index);
-        self.to(index, State::Reset);
+        self.to(index, QpState::Reset);
     }
 
     /// Posts a receive. Its number, if there was room.
@@ -288,7 +289,10 @@ impl Party {
                 .remove(&completion.wr_id)
                 .unwrap_or_else(|| panic!("{completion:?} is of no request"));
             assert_eq!(number, completion.queue_pair);
-            let received = matches!(completion.opcode, Opcode::Receive | Opcode::ReceiveWriteImmediate);
+            let received = matches!(
+                completion.opcode,
+                CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteImmediate
+            );
             assert_eq!(receive, received, "{completion:?}");
             ended.insert(completion.wr_id, completion.status);
         };

@@ -28,7 +28,7 @@ pub enum Next {
 
 /// What sources had published at some instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Published(Vec<u64>);
+pub struct PublishedPositions(Vec<u64>);
 
 /// Of which record [`handled`](LogReader::handled) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Receipt {
 }
 
 #[derive(Clone, Copy)]
-struct Seen {
+struct RingPosition {
     /// Words read.
     head: u64,
     /// Words that had been published when the reader last looked.
@@ -52,7 +52,7 @@ struct Seen {
 /// The reading end of all rings of a log. A log has one.
 pub struct LogReader<W> {
     log: AccessLog<W>,
-    seen: Vec<Seen>,
+    seen: Vec<RingPosition>,
     /// Rows that have had a source, as far as is known.
     used: usize,
     /// Records of several sources are read in the order of their stamps.
@@ -67,7 +67,7 @@ pub struct LogReader<W> {
 }
 
 /// The state of one ring.
-enum Ring {
+enum RingState {
     Empty,
     /// Its first record, and the words that had been published.
     Ready(RecordHeader, u32, u64),
@@ -80,7 +80,7 @@ impl<W: SharedWords> LogReader<W> {
     /// The reader of a log that has just been made. `is_ordered`: a record whose access began after another one had ended is never read
     /// before it.
     pub fn new(log: AccessLog<W>, is_ordered: bool) -> Self {
-        let seen = vec![Seen { head: 0, tail: 0, reserved: None, is_closed: false }; log.sources];
+        let seen = vec![RingPosition { head: 0, tail: 0, reserved: None, is_closed: false }; log.sources];
         LogReader { log, seen, used: 0, is_ordered, horizon: 0, first: 0, in_a_row: 0, held_back: None }
     }
 
@@ -99,9 +99,9 @@ impl<W: SharedWords> LogReader<W> {
             let found = match self.known(place) {
                 Some(known) => known,
                 None => match self.look(place) {
-                    Ring::Ready(header, length, _) => (header, length),
-                    Ring::Corrupt => return self.close(place),
-                    Ring::Empty | Ring::Reserved(_) => continue,
+                    RingState::Ready(header, length, _) => (header, length),
+                    RingState::Corrupt => return self.close(place),
+                    RingState::Empty | RingState::Reserved(_) => continue,
                 },
             };
             self.stay_or_go_on(place);
@@ -119,13 +119,13 @@ impl<W: SharedWords> LogReader<W> {
         let mut first: Option<(usize, RecordHeader, u32)> = None;
         for place in 0..self.look_for_sources() {
             match self.look(place) {
-                Ring::Ready(header, length, _) => {
+                RingState::Ready(header, length, _) => {
                     if first.is_none_or(|(_, before, _)| header.stamp < before.stamp) {
                         first = Some((place, header, length));
                     }
                 }
-                Ring::Corrupt => return self.close(place),
-                Ring::Empty | Ring::Reserved(_) => {}
+                RingState::Corrupt => return self.close(place),
+                RingState::Empty | RingState::Reserved(_) => {}
             }
         }
         // Behind the records that were seen: whoever reserves from here on takes a later stamp than theirs.
@@ -157,7 +157,7 @@ impl<W: SharedWords> LogReader<W> {
 
     /// The first record of a ring, if it was published at the last look.
     fn known(&self, place: usize) -> Option<(RecordHeader, u32)> {
-        let Seen { head, tail, is_closed, .. } = self.seen[place];
+        let RingPosition { head, tail, is_closed, .. } = self.seen[place];
         if is_closed || head >= tail {
             return None;
         }
@@ -193,14 +193,14 @@ impl<W: SharedWords> LogReader<W> {
     }
 
     /// What has been published by now.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> PublishedPositions {
         let tail = |place| self.log.words.load(self.log.row(place) + TAIL);
-        Published((0..self.log.used()).map(tail).collect())
+        PublishedPositions((0..self.log.used()).map(tail).collect())
     }
 
     /// Whether all of that was read.
-    pub fn has_read(&self, published: &Published) -> bool {
-        let is_read = |(seen, tail): (&Seen, &u64)| seen.is_closed || seen.head >= *tail;
+    pub fn has_read(&self, published: &PublishedPositions) -> bool {
+        let is_read = |(seen, tail): (&RingPosition, &u64)| seen.is_closed || seen.head >= *tail;
         self.seen.iter().zip(&published.0).all(is_read)
     }
 
@@ -236,9 +236,9 @@ impl<W: SharedWords> LogReader<W> {
         // Once more: a source that came meanwhile may have published before the record that was found.
         for place in 0..self.look_for_sources() {
             let is_earlier = match self.ring(place) {
-                Ring::Reserved(stamp) => stamp.is_none_or(|stamp| stamp < limit),
+                RingState::Reserved(stamp) => stamp.is_none_or(|stamp| stamp < limit),
                 // It has been published since: the search begins anew.
-                Ring::Ready(header, ..) if self.is_ordered && header.stamp < limit => {
+                RingState::Ready(header, ..) if self.is_ordered && header.stamp < limit => {
                     return Some(Next::InFlight);
                 }
                 _ => false,
@@ -262,45 +262,45 @@ impl<W: SharedWords> LogReader<W> {
     }
 
     /// Looks at what the source of a ring says.
-    fn look(&mut self, place: usize) -> Ring {
+    fn look(&mut self, place: usize) -> RingState {
         let ring = self.ring(place);
         self.seen[place].tail = match ring {
-            Ring::Ready(.., tail) => tail,
+            RingState::Ready(.., tail) => tail,
             _ => self.seen[place].head,
         };
         ring
     }
 
-    fn ring(&self, place: usize) -> Ring {
+    fn ring(&self, place: usize) -> RingState {
         let (row, words, seen) = (self.log.row(place), &self.log.words, &self.seen[place]);
         if seen.is_closed {
-            return Ring::Empty;
+            return RingState::Empty;
         }
         // In this order: a source publishes first and says then that nothing is reserved.
         let reserved = words.load(row + RESERVED);
         let tail = words.load(row + TAIL);
         if tail < seen.head && reserved & PUBLISHING != 0 && reserved != RESERVING {
-            return Ring::Empty; // The reader has taken what is being published.
+            return RingState::Empty; // The reader has taken what is being published.
         }
         let published = tail.wrapping_sub(seen.head);
         if published == 0 {
             return match reserved {
-                0 => Ring::Empty,
-                RESERVING => Ring::Reserved(None),
-                stamp if stamp & TAKEN != 0 => Ring::Empty,
+                0 => RingState::Empty,
+                RESERVING => RingState::Reserved(None),
+                stamp if stamp & TAKEN != 0 => RingState::Empty,
                 // The reader has read what is being published, and the source has yet to say that nothing is reserved.
                 stamp if stamp & PUBLISHING != 0 && !self.has_stamp(place, stamp & !PUBLISHING) => {
-                    Ring::Empty
+                    RingState::Empty
                 }
-                stamp => Ring::Reserved(Some(stamp & !PUBLISHING)),
+                stamp => RingState::Reserved(Some(stamp & !PUBLISHING)),
             };
         }
         if published > self.log.ring as u64 || published < HEADER_WORDS {
-            return Ring::Corrupt;
+            return RingState::Corrupt;
         }
         match self.record_at(place, seen.head, published) {
-            Some((header, length)) => Ring::Ready(header, length, tail),
-            None => Ring::Corrupt,
+            Some((header, length)) => RingState::Ready(header, length, tail),
+            None => RingState::Corrupt,
         }
     }
 
@@ -374,7 +374,7 @@ impl<W: SharedWords> LogReader<W> {
         let (row, words, seen) = (self.log.row(place), &self.log.words, &self.seen[place]);
         let has_left = words.load(row + OWNER) & LEAVING != 0;
         // A closed ring stays closed. A source may have died within an access, which the reader takes first.
-        if !has_left || seen.is_closed || !matches!(self.ring(place), Ring::Empty) {
+        if !has_left || seen.is_closed || !matches!(self.ring(place), RingState::Empty) {
             return;
         }
         // A source that died while it published has not said all.

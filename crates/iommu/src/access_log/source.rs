@@ -23,7 +23,7 @@ pub struct LogFull;
 
 /// The reader has taken the record, and told the program that the access may have been made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken;
+pub struct RecordTaken;
 
 impl<W: SharedWords> LogSource<W> {
     fn word(&self, word: usize) -> usize {
@@ -143,7 +143,7 @@ impl<W: SharedWords> Reservation<'_, W> {
     ///
     /// # Errors
     /// As those of [`publish`](Self::publish).
-    pub fn publish_unsure(self) -> Result<(), Taken> {
+    pub fn publish_unsure(self) -> Result<(), RecordTaken> {
         let log = &self.source.log;
         let what = log.word_of_ring(self.source.place, self.source.tail);
         let unsure = u64::from(RecordFlags::MAY_HAVE_WRITTEN.bits()) << 40;
@@ -155,12 +155,12 @@ impl<W: SharedWords> Reservation<'_, W> {
     ///
     /// # Errors
     /// The reader has taken it before. It has been told as one that may have been made.
-    pub fn publish(self) -> Result<(), Taken> {
+    pub fn publish(self) -> Result<(), RecordTaken> {
         let (words, reserved) = (self.source.log.words.clone(), self.source.word(RESERVED));
         let publishing = self.stamp | PUBLISHING;
         let begun = words.compare_exchange(PUBLISH, reserved, self.stamp, publishing);
         if begun.is_err() {
-            return Err(Taken); // The drop skips it.
+            return Err(RecordTaken); // The drop skips it.
         }
         // The first tail may be a peer's word.
         self.source.tail = self.source.tail.wrapping_add(self.length);

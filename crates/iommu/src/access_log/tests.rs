@@ -153,7 +153,7 @@ fn a_reservation_that_lasts_is_taken() {
         other => panic!("{other:?}"),
     }
     assert_eq!(read(&mut reader, &mut data).map(|header| header.sequence), Some(2));
-    assert_eq!(reserved.publish(), Err(Taken));
+    assert_eq!(reserved.publish(), Err(RecordTaken));
     // The source goes on.
     slow.reserve(&header(3), &[3; 8], || 30).unwrap().publish().unwrap();
     assert_eq!(read(&mut reader, &mut data).map(|header| header.sequence), Some(3));
@@ -386,17 +386,17 @@ fn reservations_with_forged_stamps_hold_a_record_back_for_a_bounded_time() {
 }
 
 /// What happens before one of the loads.
-type Interruption = Box<dyn FnOnce() + Send>;
+type LoadHook = Box<dyn FnOnce() + Send>;
 
 /// Words of whose loads one has something happen before it.
 #[derive(Clone)]
-struct Interrupted {
+struct InterruptedWords {
     words: ProcessWords,
     /// Loads until then.
-    next: Arc<Mutex<Option<(usize, Interruption)>>>,
+    next: Arc<Mutex<Option<(usize, LoadHook)>>>,
 }
 
-impl SharedWords for Interrupted {
+impl SharedWords for InterruptedWords {
     fn len(&self) -> usize {
         self.words.len()
     }
@@ -442,9 +442,9 @@ impl SharedWords for Interrupted {
 #[test]
 fn what_ends_before_is_read_before_wherever_the_reader_is() {
     for (loads, known) in (0..200).flat_map(|loads| [[0, 1], [1, 1], [1, 0]].map(|known| (loads, known))) {
-        let words = AccessLog::<Interrupted>::words_for(2, 64).unwrap();
-        let next: Arc<Mutex<Option<(usize, Interruption)>>> = Arc::default();
-        let words = Interrupted { words: ProcessWords::new(words), next: next.clone() };
+        let words = AccessLog::<InterruptedWords>::words_for(2, 64).unwrap();
+        let next: Arc<Mutex<Option<(usize, LoadHook)>>> = Arc::default();
+        let words = InterruptedWords { words: ProcessWords::new(words), next: next.clone() };
         let log = AccessLog::new(words, 2, 64).unwrap();
         let mut reader = LogReader::new(log.clone(), true);
         let mut sources = [log.claim_source(1).unwrap(), log.claim_source(2).unwrap()];

@@ -225,6 +225,6 @@ pub unsafe fn copy(to: u64, from: u64, length: usize) -> i32 {
         // SAFETY: the caller's promise; the processor has the registers.
         return unsafe { pagewire_guard_copy_wide(to, from, length) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the handler mends a fault, and that it may write what is written.
     unsafe { pagewire_guard_copy(to, from, length) }
 }

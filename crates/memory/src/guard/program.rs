@@ -17,19 +17,19 @@ use std::sync::atomic::{
 const MASK_WORDS: usize = size_of::<sigset_t>() / 8;
 
 /// One action, word by word, so that a reader that is overtaken reads nonsense but nothing undefined.
-struct Action {
+struct SavedAction {
     handler: AtomicUsize,
     flags: AtomicI32,
     mask: [AtomicU64; MASK_WORDS],
 }
 
 /// The version's lowest bit says which of the two is valid.
-struct Kept {
+struct VersionedAction {
     version: AtomicUsize,
-    actions: [Action; 2],
+    actions: [SavedAction; 2],
 }
 
-static KEPT: [Kept; 2] = [const { Kept::new() }; 2];
+static KEPT: [VersionedAction; 2] = [const { VersionedAction::new() }; 2];
 /// Whether ours has been installed.
 static STANDING: AtomicBool = AtomicBool::new(false);
 /// The process whose handlers these are: a child of vfork(2) writes to the memory of its parent, and has handlers of its own.
@@ -196,16 +196,16 @@ fn keep(place: usize, action: &sigaction) {
     kept.version.store(version.wrapping_add(1), Ordering::Release);
 }
 
-impl Kept {
+impl VersionedAction {
     const fn new() -> Self {
-        Kept { version: AtomicUsize::new(0), actions: [const { Action::new() }; 2] }
+        VersionedAction { version: AtomicUsize::new(0), actions: [const { SavedAction::new() }; 2] }
     }
 }
 
-impl Action {
+impl SavedAction {
     /// The default action.
     const fn new() -> Self {
-        Action {
+        SavedAction {
             handler: AtomicUsize::new(libc::SIG_DFL),
             flags: AtomicI32::new(0),
             mask: [const { AtomicU64::new(0) }; MASK_WORDS],

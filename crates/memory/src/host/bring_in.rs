@@ -6,7 +6,7 @@ use super::copies::segment_of;
 use crate::clock::tick;
 use crate::guard::{FaultGuard, Guard};
 use crate::limits::{BROUGHT_IN_AT_ONCE, LONGEST_WORK, POPULATED_PAGES, TOUCH_BATCH};
-use crate::mappings::Kind;
+use crate::mappings::MappingKind;
 use crate::process::HostProcess;
 use crate::segments::total;
 use crate::transfer::{ProcessTransfer, Stop, through_process};
@@ -128,7 +128,7 @@ impl HostMemory {
         let most = match process.absence(*segment, 0) {
             // They come while the bytes are moved, or their owner brings them in.
             (Absence::Cheap | Absence::UserSpace, _) => return Ok(()),
-            (_, Some(Kind::File)) => TOUCH_BATCH,
+            (_, Some(MappingKind::File)) => TOUCH_BATCH,
             _ => 1,
         };
         let end = segment.address + segment.length;

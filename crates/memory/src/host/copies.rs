@@ -16,8 +16,12 @@ use crate::{MemoryError, Segment, arena, scratch};
 
 /// Fills `into`, which is no longer than the segments of the process `own`, this one, together, without the guard.
 pub(super) fn read_by_kernel(own: i32, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
-    let whole =
-        Whole { own, file: FileTransfer::FromApplication, process: ProcessTransfer::Read, tail_last: false };
+    let whole = BufferCopy {
+        own,
+        file: FileTransfer::FromApplication,
+        process: ProcessTransfer::Read,
+        tail_last: false,
+    };
     let mut at = whole.copy(into, from)?;
     for part in into[at..].chunks_mut(SCRATCH_BYTES) {
         let position = at as u64;
@@ -41,7 +45,8 @@ pub(super) fn write_by_kernel(
     to: &[Segment],
     tail_last: bool,
 ) -> Result<(), MemoryError> {
-    let whole = Whole { own, file: FileTransfer::ToApplication, process: ProcessTransfer::Write, tail_last };
+    let whole =
+        BufferCopy { own, file: FileTransfer::ToApplication, process: ProcessTransfer::Write, tail_last };
     let (mut at, length) = (whole.copy(from, to)?, from.len());
     // Parts are cut at the tail at the latest, so that it is never split.
     let tail_at = if tail_last { length.saturating_sub(TAIL as usize).max(at) } else { length };
@@ -64,7 +69,7 @@ pub(super) fn write_by_kernel(
 }
 
 /// How an engine's buffer is copied as a whole, by the kernel.
-struct Whole {
+struct BufferCopy {
     /// This process.
     own: i32,
     file: FileTransfer,
@@ -72,7 +77,7 @@ struct Whole {
     tail_last: bool,
 }
 
-impl Whole {
+impl BufferCopy {
     /// Copies the buffer, through the arena's file if it lies there, else if it is long; gives how much of it was copied.
     fn copy(self, buffer: &[u8], segments: &[Segment]) -> Result<usize, MemoryError> {
         let length = buffer.len();

@@ -6,14 +6,14 @@
 use crate::services::Services;
 use crate::services::interception::{LogFlush, SharedLog};
 use crate::types::limits::RECORD_BYTES;
-use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::outcome::{AccessError, AccessResult, Cause};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
     FlushState, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader,
 };
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{AccessKind, AttributeTable, Logging, PageAttributes, Refusal};
+use pagewire_iommu::{AccessKind, AccessRefusal, AttributeTable, Logging, PageAttributes};
 use pagewire_memory::{AtomicOperation, Segment};
 use pagewire_transport::{Psn, ReadPart, Reason, RemoteAddress};
 use smallvec::SmallVec;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 pub struct Intercepted<F: Fabric> {
     /// Messages so far.
     sequence: u32,
-    open: Option<OpenMessage>,
+    open: Option<OpenWrite>,
     /// The latest READs. The oldest comes first.
     reads: VecDeque<LoggedRead>,
-    sources: SmallVec<[Source<F>; 1]>,
+    sources: SmallVec<[LogRing<F>; 1]>,
     /// What the first request waits for, if it is a flush.
     flush: Option<LogFlush<F>>,
     /// Responses that were read, and have not left: of a READ, and of one that was asked for again.
@@ -51,7 +51,7 @@ struct LoggedRead {
 
 /// A WRITE of which packets are to come, or of which a part had to wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct OpenMessage {
+struct OpenWrite {
     sequence: u32,
     remote: RemoteAddress,
     length: u32,
@@ -74,7 +74,7 @@ pub struct Response {
 }
 
 /// The ring of the queue pair in one log.
-struct Source<F: Fabric> {
+struct LogRing<F: Fabric> {
     log: Arc<SharedLog<F>>,
     ring: LogSource<F::Words>,
 }
@@ -206,7 +206,7 @@ impl<F: Fabric> Intercepted<F> {
     /// Begins a WRITE or an atomic, or goes on with the same one: a part of it had to wait, or its packets each name what is left of it. Gives
     /// its number.
     pub fn begin_message(&mut self, remote: RemoteAddress, length: u32) -> u32 {
-        let goes_on = |open: &OpenMessage| {
+        let goes_on = |open: &OpenWrite| {
             // Bytes of the message before the packet.
             let before = remote.address.wrapping_sub(open.remote.address);
             let ends_alike = before.checked_add(length.into()) == Some(open.length.into());
@@ -214,7 +214,7 @@ impl<F: Fabric> Intercepted<F> {
         };
         if !self.open.as_ref().is_some_and(goes_on) {
             let sequence = self.next_sequence();
-            self.open = Some(OpenMessage { sequence, remote, length, handled: 0 });
+            self.open = Some(OpenWrite { sequence, remote, length, handled: 0 });
         }
         self.open_sequence()
     }
@@ -256,7 +256,7 @@ impl<F: Fabric> Intercepted<F> {
     }
 
     /// The ring of the queue pair in the log of a user domain. `None`: nobody reads such a log.
-    fn source(&mut self, by: Accessor<'_, F>, user_domain: u16) -> Outcome<Option<&mut Source<F>>> {
+    fn source(&mut self, by: Accessor<'_, F>, user_domain: u16) -> AccessResult<Option<&mut LogRing<F>>> {
         let Some(log) = by.services.interception.log(user_domain) else {
             // A log that has ended is kept for nobody.
             self.sources.retain(|source| source.log.user_domain() != user_domain);
@@ -276,7 +276,7 @@ impl<F: Fabric> Intercepted<F> {
             None => {
                 let ring = log.claim_source(by.number).ok_or(AccessError::Wait(Reason::LogFull))?;
                 self.sources.retain(|source| source.log.user_domain() != user_domain);
-                self.sources.push(Source { log, ring });
+                self.sources.push(LogRing { log, ring });
                 self.sources.len() - 1
             }
         };
@@ -284,7 +284,12 @@ impl<F: Fabric> Intercepted<F> {
     }
 
     /// Whether there is space for the records of a READ, or for half of the ring, where it is longer.
-    pub fn has_space(&mut self, by: Accessor<'_, F>, attributes: PageAttributes, length: u64) -> Outcome<()> {
+    pub fn has_space(
+        &mut self,
+        by: Accessor<'_, F>,
+        attributes: PageAttributes,
+        length: u64,
+    ) -> AccessResult<()> {
         let data = match attributes.effect(AccessKind::Read).logging {
             Logging::None | Logging::Fault => return Ok(()),
             Logging::Metadata => 0,
@@ -305,7 +310,7 @@ impl<F: Fabric> Intercepted<F> {
         table: Option<&AttributeTable<F::Words>>,
         kind: AccessKind,
         at: Segment,
-    ) -> Outcome<(PageAttributes, u64)> {
+    ) -> AccessResult<(PageAttributes, u64)> {
         let run = table.and_then(|table| table.runs(at.address, at.length).next());
         let (run, attributes) =
             run.unwrap_or((at.address..at.address.saturating_add(at.length), PageAttributes::ORDINARY));
@@ -324,8 +329,8 @@ impl<F: Fabric> Intercepted<F> {
         by: Accessor<'_, F>,
         piece: &LoggedPiece,
         data: &[u8],
-        access: impl FnOnce(bool) -> Outcome<T>,
-    ) -> Outcome<T> {
+        access: impl FnOnce(bool) -> AccessResult<T>,
+    ) -> AccessResult<T> {
         let effect = piece.attributes.effect(piece.operation.kind());
         if !effect.is_allowed {
             return Err(self.log_refused(by, piece));
@@ -364,12 +369,12 @@ impl<F: Fabric> Intercepted<F> {
     fn log_without_reader<T>(
         by: Accessor<'_, F>,
         mut record: RecordHeader,
-        access: impl FnOnce() -> Outcome<T>,
-    ) -> Outcome<T> {
+        access: impl FnOnce() -> AccessResult<T>,
+    ) -> AccessResult<T> {
         record.stamp = by.services.fabric.now();
         let is_redirected = record.flags.contains(RecordFlags::REDIRECTED);
         record.flags.set(RecordFlags::REFUSED, is_redirected);
-        let made = if is_redirected { Err(Refusal::Rights.into()) } else { access() };
+        let made = if is_redirected { Err(AccessRefusal::Rights.into()) } else { access() };
         if !matches!(made, Err(AccessError::Wait(_))) {
             by.services.interception.note_fault(record);
         }
@@ -378,7 +383,7 @@ impl<F: Fabric> Intercepted<F> {
 
     /// Logs an access that is refused, if its attributes ask for that.
     pub fn log_refused(&mut self, by: Accessor<'_, F>, piece: &LoggedPiece) -> AccessError {
-        let refused = AccessError::Refused(Cause::Region(Refusal::Rights));
+        let refused = AccessError::Refused(Cause::Region(AccessRefusal::Rights));
         let record = piece.record(by.number, piece.flags | RecordFlags::REFUSED);
         let now = || by.services.fabric.now();
         let source = match piece.attributes.effect(piece.operation.kind()).logging {

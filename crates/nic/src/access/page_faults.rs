@@ -8,12 +8,12 @@ use crate::access::fault_state::{FaultState, Missing};
 use crate::access::{AccessRequest, Claimant};
 use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
-use crate::types::outcome::{AccessError, Outcome};
+use crate::types::outcome::{AccessError, AccessResult};
 use pagewire_fabric::{Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::{RegionView, Window};
+use pagewire_iommu::{RegionView, RegionWindow};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
 use pagewire_paging::limits::BLOCK;
-use pagewire_paging::{FaultCounts, Order, PageIn, Stretch, needed};
+use pagewire_paging::{FaultCounts, PageIn, PieceOrder, Stretch, needed};
 use pagewire_transport::Reason;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub struct PeerMemory<'a, F: Fabric> {
 pub struct FaultedAccess<'a> {
     pub segments: &'a [Segment],
     /// The region of the last segment.
-    pub window: Window,
+    pub window: RegionWindow,
     /// Names it, and those before it.
     pub request: &'a AccessRequest<'a>,
 }
@@ -36,7 +36,11 @@ pub struct FaultedAccess<'a> {
 impl<'s, F: Fabric> Accesses<'s, F> {
     /// Brings in what an access misses. `Ok`: it can be made now.
     #[cold]
-    pub(crate) fn resolve_fault(self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Outcome<()> {
+    pub(crate) fn resolve_fault(
+        self,
+        faulted: &FaultedAccess<'_>,
+        waits: &mut FaultState,
+    ) -> AccessResult<()> {
         let Err(missing) = self.resolve_now(faulted, waits) else { return Ok(()) };
         self.ask(faulted, missing, waits);
         // A pager in user space is not asked for what may not be needed.
@@ -249,7 +253,8 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         let bytes_ahead = section.end - section.start;
         self.note_fault(faulted, FaultCounts { bytes_ahead, ..FaultCounts::default() });
         let helpers = if waits.last_was_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
-        let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });
+        let stretch =
+            Stretch::new(section, if waits.last_was_cheap { PieceOrder::Back } else { PieceOrder::Forth });
         stretch.reach(&own);
         let region = faulted.window.life();
         self.0.fabric.page_in().bring_in_ahead(

@@ -7,7 +7,7 @@ use crate::services::interception::SharedLog;
 use crate::services::protection::MemoryRegion;
 use crate::types::error::Result;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::access_log::{LogReader, Next, Published, Receipt};
+use pagewire_iommu::access_log::{LogReader, Next, PublishedPositions, Receipt};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,12 +77,12 @@ impl<F: Fabric> AccessLog<F> {
     }
 
     /// What sources have published by now.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> PublishedPositions {
         self.reader.lock().published()
     }
 
     /// Whether all of that was taken.
-    pub fn has_read(&self, published: &Published) -> bool {
+    pub fn has_read(&self, published: &PublishedPositions) -> bool {
         self.reader.lock().has_read(published)
     }
 

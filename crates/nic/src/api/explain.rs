@@ -3,7 +3,7 @@
 use crate::api::queue_pair::QueuePair;
 use crate::progress::engine::Nic;
 use crate::queue_pair;
-use crate::types::attributes::{QueuePairType, State};
+use crate::types::attributes::{QpState, QueuePairType};
 use crate::types::limits::EXPLAIN_PATIENCE;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::lock_until;
@@ -20,7 +20,7 @@ pub struct ConnectionReport {
     pub kind: QueuePairType,
     /// The name of its device.
     pub device: String,
-    pub state: State,
+    pub state: QpState,
     /// Why it is in ERR, where no completion says so.
     pub state_reason: Option<&'static str>,
     /// The peer's queue pair and address; none for UD and before RTR.
@@ -127,9 +127,9 @@ fn protocol_counters<F: Fabric>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::attributes::{AddressVector, Capabilities, QueuePairChange};
+    use crate::types::attributes::{AddressVector, QpCapabilities, QueuePairChange};
     use crate::types::gid::Mtu;
-    use crate::{Completion, Opcode, Options, PathChoice, QueuePairInit, Rights, Status, device};
+    use crate::{Completion, CompletionOpcode, Options, PathChoice, QueuePairInit, Rights, Status, device};
     use pagewire_fabric::HostFabric;
 
     /// A queue pair in RTR whose path is UDP, and its engine.
@@ -144,7 +144,7 @@ mod tests {
         let context = crate::Context::open(&nic, device, Arc::new(crate::Unwatched));
         let domain = context.alloc_pd().expect("room");
         let queue = context.create_cq(16, None).expect("room");
-        let capabilities = Capabilities {
+        let capabilities = QpCapabilities {
             max_send_wr: 1,
             max_recv_wr: 1,
             max_send_sge: 1,
@@ -164,7 +164,7 @@ mod tests {
         )
         .expect("room");
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: Some(Rights::empty()),
@@ -172,7 +172,7 @@ mod tests {
         };
         queue_pair.modify(&init).expect("INIT");
         let ready = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(AddressVector {
                 destination_gid,
                 source_gid_index: gid as u8,
@@ -208,7 +208,7 @@ mod tests {
     fn the_path_ends_with_the_connection() {
         let (_nic, queue_pair) = connected();
         queue_pair
-            .modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() })
+            .modify(&QueuePairChange { state: Some(QpState::Reset), ..Default::default() })
             .expect("RESET");
         assert_eq!(queue_pair.report().path, "none");
     }
@@ -222,17 +222,22 @@ mod tests {
         for id in 0..=queue_pair.state.recv_cq.entries().into() {
             queue_pair.state.announce(
                 &queue_pair.state.recv_cq,
-                Completion::new(queue_pair.state.properties.number, id, Opcode::Receive, Status::Flushed),
+                Completion::new(
+                    queue_pair.state.properties.number,
+                    id,
+                    CompletionOpcode::Receive,
+                    Status::Flushed,
+                ),
             );
         }
         queue_pair.state.end_if_overrun(&mut queue_pair.state.qpc.lock());
         let report = queue_pair.report();
-        assert_eq!((report.state, report.state_reason), (State::Error, Some(OVERRUN)));
-        let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
+        assert_eq!((report.state, report.state_reason), (QpState::Error, Some(OVERRUN)));
+        let reset = QueuePairChange { state: Some(QpState::Reset), ..Default::default() };
         queue_pair.modify(&reset).expect("RESET");
         assert_eq!(queue_pair.report().state_reason, None);
         // Who moves it to ERR knows why.
-        let error = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        let error = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
         queue_pair.modify(&error).expect("ERR");
         assert_eq!(queue_pair.report().state_reason, None);
     }

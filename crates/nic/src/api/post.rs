@@ -1,21 +1,21 @@
 //! Posting work requests.
 
 use crate::api::queue_pair::QueuePair;
-use crate::completion::{Completion, Opcode, Status};
-use crate::path::initiator_copy::{AtomicTransfer, Transfer};
+use crate::completion::{Completion, CompletionOpcode, Status};
+use crate::path::initiator_copy::{AtomicTransfer, InitiatorTransfer};
 use crate::progress::initiator::Initiator;
 use crate::progress::qp_progress::Driver;
 use crate::progress::short_send::ShortSend;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of};
 use crate::services::ready::Occasion;
-use crate::types::attributes::{QueuePairType, State};
+use crate::types::attributes::{QpState, QueuePairType};
 use crate::types::error::{Error, Result, invalid_if};
 use crate::types::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER, RING_INLINE};
 use crate::types::sge::{ScatterGather, total_length};
 use pagewire_fabric::Fabric;
 use pagewire_memory::Segment;
-use pagewire_transport::{Operation, RemoteAddress};
+use pagewire_transport::{RemoteAddress, WorkOperation};
 use std::sync::atomic::AtomicU64;
 
 impl<F: Fabric> QueuePair<F> {
@@ -44,7 +44,7 @@ impl<F: Fabric> QueuePair<F> {
     pub fn post_linked(&self, request: &SendRequest<'_, F>) -> Result<bool> {
         let length = self.check_data(&request.data)?;
         let (operation, opcode, length) = self.check_operation(request, length)?;
-        let is_atomic = matches!(operation, Operation::Atomic { .. });
+        let is_atomic = matches!(operation, WorkOperation::Atomic { .. });
         if !is_atomic && self.executes_at_post() && self.initiate(request, &operation, opcode, length) {
             return Ok(false);
         }
@@ -54,7 +54,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Whether requests that find nothing before them are executed at their post.
     #[inline(always)] // Part of each post.
     fn executes_at_post(&self) -> bool {
-        self.state.properties.kind == QueuePairType::Rc && self.state.state() == State::ReadyToSend
+        self.state.properties.kind == QueuePairType::Rc && self.state.state() == QpState::ReadyToSend
     }
 
     /// Executes a WRITE, READ or atomic at once in a local peer's memory. False: it must be kept and driven.
@@ -62,12 +62,12 @@ impl<F: Fabric> QueuePair<F> {
     fn initiate(
         &self,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
-        opcode: Opcode,
+        operation: &WorkOperation,
+        opcode: CompletionOpcode,
         length: u32,
     ) -> bool {
         let state = &*self.state;
-        if let Some(transfer) = Transfer::new(operation, length) {
+        if let Some(transfer) = InitiatorTransfer::new(operation, length) {
             let post = |qpc: &mut _| Initiator::new(state, qpc).post(request, &transfer, opcode);
             return self.with_qpc(post).unwrap_or(false);
         }
@@ -92,27 +92,27 @@ impl<F: Fabric> QueuePair<F> {
     fn keep_send(
         &self,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
-        opcode: Opcode,
+        operation: &WorkOperation,
+        opcode: CompletionOpcode,
         length: u32,
         linked: bool,
     ) -> Result<bool> {
         let mut send = self.state.send.lock();
         match self.state.state() {
-            State::Reset | State::Init | State::ReadyToReceive => {
+            QpState::Reset | QpState::Init | QpState::ReadyToReceive => {
                 return Err(Error::InvalidArgument("the queue pair is not in a state in which it sends"));
             }
             _ if !self.state.has_send_slot(&send) => {
                 return Err(Error::NoMemory("the send queue is full: poll its completions"));
             }
-            State::Error | State::SendQueueError => {
+            QpState::Error | QpState::SendQueueError => {
                 self.state.announce(
                     &self.state.send_cq,
                     Completion::of_send(self.state.properties.number, request.wr_id, opcode, Status::Flushed),
                 );
                 return Ok(false);
             }
-            State::ReadyToSend | State::SendQueueDrain => {}
+            QpState::ReadyToSend | QpState::SendQueueDrain => {}
         }
         let flags = SendFlags { signaled: request.signaled || self.state.properties.signal_all, linked };
         send.push(request, operation, opcode, length, flags);
@@ -173,30 +173,34 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// What a send request with so many bytes means, if this queue pair can do it.
-    fn check_operation(&self, request: &SendRequest<'_, F>, length: u32) -> Result<(Operation, Opcode, u32)> {
+    fn check_operation(
+        &self,
+        request: &SendRequest<'_, F>,
+        length: u32,
+    ) -> Result<(WorkOperation, CompletionOpcode, u32)> {
         let (operation, opcode) = operation_of(&request.operation);
         let allowed = match self.state.properties.kind {
             QueuePairType::Rc => true,
             QueuePairType::Uc => match operation {
-                Operation::Send { invalidate, .. } => invalidate.is_none(),
-                Operation::Write { .. } | Operation::Local => true,
-                Operation::Read { .. } | Operation::Atomic { .. } => false,
+                WorkOperation::Send { invalidate, .. } => invalidate.is_none(),
+                WorkOperation::Write { .. } | WorkOperation::Local => true,
+                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } => false,
             },
-            QueuePairType::Ud => matches!(operation, Operation::Send { invalidate: None, .. }),
+            QueuePairType::Ud => matches!(operation, WorkOperation::Send { invalidate: None, .. }),
         };
         invalid_if(!allowed, "this type of queue pair has no such operation")?;
-        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. }) {
+        if matches!(operation, WorkOperation::Read { .. } | WorkOperation::Atomic { .. }) {
             let is_inline = matches!(request.data, Data::Inline(_));
             invalid_if(is_inline, "inline data makes no sense where data comes back")?;
             let is_barred = self.state.shown.attributes.lock().max_read_atomic == 0;
             invalid_if(is_barred, "max_rd_atomic of the queue pair is 0")?;
         }
         let length = match operation {
-            Operation::Atomic { .. } if length < 8 => {
+            WorkOperation::Atomic { .. } if length < 8 => {
                 return Err(Error::InvalidArgument("an atomic needs 8 bytes for the original value"));
             }
-            Operation::Atomic { .. } => 8,
-            Operation::Local => 0,
+            WorkOperation::Atomic { .. } => 8,
+            WorkOperation::Local => 0,
             _ => length,
         };
         if self.state.properties.kind == QueuePairType::Ud {
@@ -217,8 +221,8 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Adds a completion of a request that was never posted, as another layer has kept and ended it. It holds no slot of the send queue. A queue
     /// pair in RESET has no completions.
-    pub fn complete_unposted(&self, wr_id: u64, opcode: Opcode, status: Status) {
-        if self.state.state() != State::Reset {
+    pub fn complete_unposted(&self, wr_id: u64, opcode: CompletionOpcode, status: Status) {
+        if self.state.state() != QpState::Reset {
             self.state.announce(
                 &self.state.send_cq,
                 Completion::new(self.state.properties.number, wr_id, opcode, status),
@@ -236,14 +240,14 @@ impl<F: Fabric> QueuePair<F> {
         invalid_if(is_long, "too many scatter-gather elements")?;
         let mut receive = self.state.receives.own.lock();
         match self.state.state() {
-            State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
-            State::Error => {
+            QpState::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
+            QpState::Error => {
                 self.state.announce(
                     &self.state.recv_cq,
                     Completion::new(
                         self.state.properties.number,
                         request.wr_id,
-                        Opcode::Receive,
+                        CompletionOpcode::Receive,
                         Status::Flushed,
                     ),
                 );

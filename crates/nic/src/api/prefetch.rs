@@ -5,7 +5,7 @@ use crate::types::error::{Error, Result, invalid_if};
 use crate::types::limits::MAX_ADVISED_SEGMENTS;
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Fabric, PageInThreads, PrefetchError, RegionPart};
-use pagewire_iommu::{Refusal, Rights, Window};
+use pagewire_iommu::{AccessRefusal, RegionWindow, Rights};
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_paging::FaultCounts;
 
@@ -70,12 +70,12 @@ impl Advice {
         self,
         domain: &ProtectionDomain<F>,
         piece: &ScatterGather,
-    ) -> Result<(Window, RegionPart)> {
+    ) -> Result<(RegionWindow, RegionPart)> {
         let regions = domain.services().regions.view();
         let window =
             regions.window(piece.key, Rights::ON_DEMAND, domain.number()).map_err(
                 |refusal| match refusal {
-                    Refusal::Domain => Error::Permission("the region is of another protection domain"),
+                    AccessRefusal::Domain => Error::Permission("the region is of another protection domain"),
                     _ => Error::NotFound("the key names no region for on-demand paging"),
                 },
             )?;

@@ -8,7 +8,7 @@ use crate::queue_pair::granted_by;
 use crate::services::context::Context;
 use crate::services::event::Acknowledgements;
 use crate::services::protection::ProtectionDomain;
-use crate::types::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
+use crate::types::attributes::{Attributes, QpCapabilities, QpState, QueuePairChange, QueuePairType, check};
 use crate::types::error::{Error, Result, invalid_if};
 use crate::types::limits::{
     MAX_INLINE, MAX_QUEUE_PAIR_NUMBER, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS,
@@ -71,7 +71,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// What fits.
-    pub fn capabilities(&self) -> Capabilities {
+    pub fn capabilities(&self) -> QpCapabilities {
         self.state.properties.capabilities
     }
 
@@ -81,7 +81,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// State now.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> QpState {
         self.state.state()
     }
 
@@ -92,7 +92,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Whether messages that were begun before SQD are still under way (`sq_draining` of `ibv_query_qp(3)`).
     pub fn is_draining(&self) -> bool {
-        self.state() == State::SendQueueDrain && !self.state.notes.drained.load(Ordering::Acquire)
+        self.state() == QpState::SendQueueDrain && !self.state.notes.drained.load(Ordering::Acquire)
     }
 
     /// What events name this queue pair by.
@@ -130,7 +130,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     fn change(&self, change: &QueuePairChange) -> Result<()> {
-        if change.state == Some(State::ReadyToReceive) {
+        if change.state == Some(QpState::ReadyToReceive) {
             if self.state.properties.kind == QueuePairType::Ud {
                 self.state.services.fabric.request_hop_info();
             }
@@ -147,15 +147,15 @@ impl<F: Fabric> QueuePair<F> {
         self.check_values(change)?;
         if let Some(vector) = &change.address {
             let route = self.state.domain.context().port().route_to(vector)?;
-            if from != State::Init {
+            if from != QpState::Init {
                 qpc.readdress(&self.state.domain.context().port().route_to(&attributes.address)?, &route)?;
             }
         }
-        if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {
+        if matches!(to, QpState::Reset | QpState::Error) && qpc.owes_acknowledgement() {
             Turn::new(&self.state, &mut qpc).progress_last();
         }
         match to {
-            State::Reset => {
+            QpState::Reset => {
                 self.state.reset(&mut qpc);
                 // As adapters do: what is polled from now on is of the queue pair's next life.
                 self.state.send_cq.forget(self.state.properties.number);
@@ -163,9 +163,9 @@ impl<F: Fabric> QueuePair<F> {
                 drop(qpc);
                 return self.state.wait_for_peers();
             }
-            State::Error => {
+            QpState::Error => {
                 // The last drive may have ended it.
-                if qpc.attributes.state != State::Error {
+                if qpc.attributes.state != QpState::Error {
                     self.state.enter_error(&mut qpc);
                 }
                 self.state.end_refusal(&mut qpc);
@@ -177,13 +177,13 @@ impl<F: Fabric> QueuePair<F> {
         }
         let before = granted_by(&attributes);
         attributes.apply(change);
-        if from == State::ReadyToSend && to == State::SendQueueDrain {
+        if from == QpState::ReadyToSend && to == QpState::SendQueueDrain {
             // The wish to be told holds for one draining.
             attributes.drained_notify = change.drained_notify.unwrap_or(false);
             self.state.notes.drained.store(false, Ordering::Release);
         }
         self.state.set_attributes(&mut qpc, attributes);
-        if from == State::Init && to == State::ReadyToReceive {
+        if from == QpState::Init && to == QpState::ReadyToReceive {
             qpc.find_path(&self.state, &attributes);
         }
         qpc.refresh(&attributes);
@@ -248,8 +248,8 @@ impl<F: Fabric> QueuePair<F> {
 }
 
 /// Refuses more than a queue pair can have.
-fn check_capabilities(wanted: &Capabilities) -> Result<()> {
-    let Capabilities { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = *wanted;
+fn check_capabilities(wanted: &QpCapabilities) -> Result<()> {
+    let QpCapabilities { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = *wanted;
     invalid_if(max_send_wr.max(max_recv_wr) > MAX_WORK_REQUESTS, "number of work requests")?;
     invalid_if(max_send_sge.max(max_recv_sge) > MAX_SEGMENTS, "number of scatter-gather elements")?;
     invalid_if(max_inline_data > MAX_INLINE, "inline data size")

@@ -35,7 +35,7 @@ pub struct Moderator {
 
 /// What a completion queue does with the event that it is armed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum EventDecision {
     /// It raises it.
     Raise,
     /// It holds the event back until this time (of the fabric), for which a timer is to be set.
@@ -46,11 +46,11 @@ pub enum Event {
 
 impl Moderator {
     /// A completion came for which the queue is armed. An unsuccessful one is not held back.
-    pub fn decide(&mut self, status: Status, now: impl FnOnce() -> u64) -> Event {
+    pub fn decide(&mut self, status: Status, now: impl FnOnce() -> u64) -> EventDecision {
         self.held = self.held.saturating_add(1);
         let Moderation { count, period } = self.moderation;
         if !self.moderation.is_active() || self.held >= count || status != Status::Success {
-            return Event::Raise;
+            return EventDecision::Raise;
         }
         if self.held == 1 {
             self.due = now().saturating_add(u64::from(period) * MICROSECOND);
@@ -58,18 +58,18 @@ impl Moderator {
         self.set_timer()
     }
 
-    fn set_timer(&mut self) -> Event {
+    fn set_timer(&mut self) -> EventDecision {
         match std::mem::replace(&mut self.has_timer, true) {
-            true => Event::Hold,
-            false => Event::HoldUntil(self.due),
+            true => EventDecision::Hold,
+            false => EventDecision::HoldUntil(self.due),
         }
     }
 
     /// The timer has run out. `None`: no event is held back.
-    pub fn run_out(&mut self, now: u64) -> Option<Event> {
+    pub fn run_out(&mut self, now: u64) -> Option<EventDecision> {
         self.has_timer = false;
         let due = self.holds().then_some(self.due)?;
-        Some(if due <= now { Event::Raise } else { self.set_timer() })
+        Some(if due <= now { EventDecision::Raise } else { self.set_timer() })
     }
 
     /// Whether an event is held back.
@@ -91,7 +91,7 @@ mod tests {
         Moderator { moderation: Moderation { count, period }, ..Moderator::default() }
     }
 
-    const FIRST: Event = Event::HoldUntil(10_500);
+    const FIRST: EventDecision = EventDecision::HoldUntil(10_500);
 
     #[test]
     fn one_event_is_raised_for_several_completions() {
@@ -102,8 +102,12 @@ mod tests {
             assert!(!moderator.holds());
             decisions
         };
-        assert_eq!(three(), [FIRST, Event::Hold, Event::Raise]);
-        assert_eq!(three(), [Event::Hold, Event::Hold, Event::Raise], "the timer is still set");
+        assert_eq!(three(), [FIRST, EventDecision::Hold, EventDecision::Raise]);
+        assert_eq!(
+            three(),
+            [EventDecision::Hold, EventDecision::Hold, EventDecision::Raise],
+            "the timer is still set"
+        );
         assert_eq!(moderator.run_out(10_500), None);
         assert_eq!(moderator.decide(Status::Success, || 500), FIRST);
     }
@@ -112,20 +116,20 @@ mod tests {
     fn a_timer_of_an_event_that_was_raised_goes_on_for_the_next_one() {
         let mut moderator = moderator(100, 10);
         assert_eq!(moderator.decide(Status::Success, || 500), FIRST);
-        assert_eq!(moderator.run_out(10_500), Some(Event::Raise));
+        assert_eq!(moderator.run_out(10_500), Some(EventDecision::Raise));
         moderator.release();
         assert_eq!(moderator.decide(Status::Success, || 500), FIRST);
         moderator.release();
-        assert_eq!(moderator.decide(Status::Success, || 9_000), Event::Hold);
-        assert_eq!(moderator.run_out(10_500), Some(Event::HoldUntil(19_000)));
-        assert_eq!(moderator.run_out(19_000), Some(Event::Raise));
+        assert_eq!(moderator.decide(Status::Success, || 9_000), EventDecision::Hold);
+        assert_eq!(moderator.run_out(10_500), Some(EventDecision::HoldUntil(19_000)));
+        assert_eq!(moderator.run_out(19_000), Some(EventDecision::Raise));
     }
 
     #[test]
     fn failures_are_told_at_once() {
         let mut moderator = moderator(100, 10);
         assert_eq!(moderator.decide(Status::Success, || 500), FIRST);
-        assert_eq!(moderator.decide(Status::Flushed, || 600), Event::Raise);
+        assert_eq!(moderator.decide(Status::Flushed, || 600), EventDecision::Raise);
     }
 
     #[test]
@@ -133,7 +137,7 @@ mod tests {
         for (count, period) in [(0, 0), (0, 10), (1, 10), (10, 0)] {
             let mut moderator = moderator(count, period);
             let decisions = [Status::Success; 2].map(|status| moderator.decide(status, || 500));
-            assert_eq!(decisions, [Event::Raise; 2]);
+            assert_eq!(decisions, [EventDecision::Raise; 2]);
         }
     }
 }

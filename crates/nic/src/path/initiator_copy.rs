@@ -9,39 +9,41 @@ use crate::access::page_faults::PeerMemory;
 use crate::access::{AccessRequest, Claimant, MrCacheEntry};
 use crate::path::intercepted_copy::PeerLogs;
 use crate::path::local::{LocalChannel, PublishedQueuePair};
-use crate::path::ring::Kind;
+use crate::path::ring::RecordKind;
 use crate::services::Services;
 use crate::services::fabric_event_queue::ProcessOf;
-use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::outcome::{AccessError, AccessResult, Cause};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::{Refusal, Rights};
+use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::{
-    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source,
+    Absence, ApplicationMemory, AtomicOperation, CopySource, LastSeen, MemoryError, RemoteMemory, Segment,
     Unreached,
 };
-use pagewire_transport::{Atomic, Operation, Reason, RemoteAddress, Work};
-use pagewire_wire::{Bth, Header, Opcode, bth};
+use pagewire_transport::{AtomicRequest, Reason, RemoteAddress, WorkOperation, WorkRequest};
+use pagewire_wire::{Bth, Opcode, PacketHeader, bth};
 use std::sync::atomic::AtomicU64;
 
 /// What is moved, and which way.
-pub struct Transfer {
+pub struct InitiatorTransfer {
     pub(super) remote: RemoteAddress,
     pub length: u32,
     pub reads: bool,
 }
 
-impl Transfer {
+impl InitiatorTransfer {
     /// `None`: this is no plain WRITE or READ.
-    pub fn of(work: &Work) -> Option<Transfer> {
-        Transfer::new(&work.operation, work.length)
+    pub fn of(work: &WorkRequest) -> Option<InitiatorTransfer> {
+        InitiatorTransfer::new(&work.operation, work.length)
     }
 
     /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ.
-    pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
+    pub fn new(operation: &WorkOperation, length: u32) -> Option<InitiatorTransfer> {
         match *operation {
-            Operation::Write { remote, immediate: None } => Some(Transfer { remote, length, reads: false }),
-            Operation::Read { remote } => Some(Transfer { remote, length, reads: true }),
+            WorkOperation::Write { remote, immediate: None } => {
+                Some(InitiatorTransfer { remote, length, reads: false })
+            }
+            WorkOperation::Read { remote } => Some(InitiatorTransfer { remote, length, reads: true }),
             _ => None,
         }
     }
@@ -58,23 +60,23 @@ impl AtomicTransfer {
     pub const LENGTH: u32 = 8;
 
     /// `None`: this is no atomic.
-    pub fn new(operation: &Operation) -> Option<AtomicTransfer> {
-        let Operation::Atomic { remote, atomic } = *operation else { return None };
+    pub fn new(operation: &WorkOperation) -> Option<AtomicTransfer> {
+        let WorkOperation::Atomic { remote, atomic } = *operation else { return None };
         Some(AtomicTransfer { remote, operation: memory_operation(atomic) })
     }
 }
 
 /// What an atomic of the protocol does to memory.
-pub fn memory_operation(atomic: Atomic) -> AtomicOperation {
+pub fn memory_operation(atomic: AtomicRequest) -> AtomicOperation {
     match atomic {
-        Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
-        Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
+        AtomicRequest::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+        AtomicRequest::FetchAdd { add } => AtomicOperation::FetchAdd { add },
     }
 }
 
 /// Where the bytes are at this side.
 #[derive(Clone, Copy)]
-pub enum Bytes<'a> {
+pub enum InitiatorBytes<'a> {
     /// Copied when the request was posted.
     Inline(&'a [u8]),
     Segments(&'a [ScatterGather]),
@@ -128,7 +130,7 @@ pub struct LocalPath<'c, F: Fabric, R> {
 }
 
 /// Where a transfer goes in the peer.
-pub(super) struct Plan {
+pub(super) struct TransferPlan {
     pub hint: RemoteHint,
     pub need: Rights,
     pub there: [Segment; 1],
@@ -137,7 +139,7 @@ pub(super) struct Plan {
 impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// Executes a transfer in the memory of a local peer. What has waited for pages and is refused ends its wait by the caller.
     #[inline(always)] // Part of each transfer.
-    pub fn execute(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
+    pub fn execute(&mut self, transfer: &InitiatorTransfer, bytes: InitiatorBytes<'_>) -> AccessResult<()> {
         if self.channel.is_gone() {
             return Err(AccessError::Refused(Cause::PeerGone));
         }
@@ -165,11 +167,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     fn execute_otherwise(
         &mut self,
         error: AccessError,
-        transfer: &Transfer,
-        bytes: Bytes<'_>,
-    ) -> Outcome<()> {
+        transfer: &InitiatorTransfer,
+        bytes: InitiatorBytes<'_>,
+    ) -> AccessResult<()> {
         match error {
-            AccessError::Refused(Cause::Region(Refusal::Rights)) => self.execute_intercepted(transfer, bytes),
+            AccessError::Refused(Cause::Region(AccessRefusal::Rights)) => {
+                self.execute_intercepted(transfer, bytes)
+            }
             _ => Err(error),
         }
     }
@@ -177,7 +181,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// Runs an atomic in memory of a local peer that is mapped here, and writes what was there to this side.
     #[cold] // Transfers are to carry nothing of it.
     #[inline(never)]
-    pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
+    pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> AccessResult<()> {
         let plan = match self.plan_atomic(atomic) {
             Ok(plan) => plan,
             Err(error) => return self.atomic_otherwise(error, atomic, Some(pieces)).map(|_| ()),
@@ -196,7 +200,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// Runs an atomic in memory of a local peer that is mapped here, and gives what was there.
-    pub fn execute_atomic_now(&mut self, atomic: &AtomicTransfer) -> Outcome<u64> {
+    pub fn execute_atomic_now(&mut self, atomic: &AtomicTransfer) -> AccessResult<u64> {
         let plan = match self.plan_atomic(atomic) {
             Ok(plan) => plan,
             Err(error) => return self.atomic_otherwise(error, atomic, None),
@@ -219,9 +223,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         error: AccessError,
         AtomicTransfer { remote, operation }: &AtomicTransfer,
         pieces: Option<&[ScatterGather]>,
-    ) -> Outcome<u64> {
+    ) -> AccessResult<u64> {
         match error {
-            AccessError::Refused(Cause::Region(Refusal::Rights)) => {
+            AccessError::Refused(Cause::Region(AccessRefusal::Rights)) => {
                 self.execute_atomic_intercepted(*remote, *operation, pieces)
             }
             _ => Err(error),
@@ -234,7 +238,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         remote: RemoteAddress,
         length: u64,
         work: &mut dyn FnMut(&[AtomicU64]),
-    ) -> Outcome<()> {
+    ) -> AccessResult<()> {
         if self.channel.is_gone() {
             return Err(AccessError::Refused(Cause::PeerGone));
         }
@@ -250,7 +254,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The place of an atomic in the peer's memory, where that is mapped here and its page is there.
-    fn plan_atomic(&mut self, atomic: &AtomicTransfer) -> Outcome<Plan> {
+    fn plan_atomic(&mut self, atomic: &AtomicTransfer) -> AccessResult<TransferPlan> {
         if self.channel.is_gone() {
             return Err(AccessError::Refused(Cause::PeerGone));
         }
@@ -262,7 +266,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         Ok(plan)
     }
 
-    pub(super) fn find_peer(&self, need: Rights) -> Outcome<(u32, PublishedQueuePair)> {
+    pub(super) fn find_peer(&self, need: Rights) -> AccessResult<(u32, PublishedQueuePair)> {
         let found = self.channel.receptive(self.peer, self.by.number);
         let found = found.filter(|(_, peer)| self.accepts_access(peer, need));
         found.ok_or(AccessError::Refused(Cause::PeerGone))
@@ -270,23 +274,23 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// The place of a transfer in the peer's memory, by what the last one found or by the peer's tables.
     #[inline(always)] // Part of each transfer.
-    fn plan(&mut self, remote: RemoteAddress, length: u64, need: Rights) -> Outcome<Plan> {
+    fn plan(&mut self, remote: RemoteAddress, length: u64, need: Rights) -> AccessResult<TransferPlan> {
         let hint = match self.known_hint(remote.key, need) {
             Some(hint) => hint,
             None => self.look_up(remote.key, need)?,
         };
         let granted = hint.mr_entry.window().locate(remote.address, length)?;
         let there = [Segment { address: granted.address, length }];
-        Ok(Plan { hint, need, there })
+        Ok(TransferPlan { hint, need, there })
     }
 
     /// What a key of the peer names for such accesses.
     #[cold] // Transfers most probably go where the last one went.
     #[inline(never)]
-    fn look_up(&mut self, key: u32, need: Rights) -> Outcome<RemoteHint> {
+    fn look_up(&mut self, key: u32, need: Rights) -> AccessResult<RemoteHint> {
         // No region has plain and intercepted rights at the same time.
         if self.known_hint(key, need.intercepted(true)).is_some() {
-            return Err(Refusal::Rights.into());
+            return Err(AccessRefusal::Rights.into());
         }
         self.find(key, need, need)
     }
@@ -301,7 +305,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// Finds the region of a key in the peer's tables, for accesses that need a right of its queue pair and one of the region.
-    pub(super) fn find(&mut self, key: u32, need: Rights, of_region: Rights) -> Outcome<RemoteHint> {
+    pub(super) fn find(&mut self, key: u32, need: Rights, of_region: Rights) -> AccessResult<RemoteHint> {
         let (place, peer) = self.find_peer(need)?;
         self.channel.map_shared(&self.services.fabric);
         let look_up = |need| MrCacheEntry::look_up(&self.channel.peer_regions, key, need, peer.domain);
@@ -314,7 +318,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Whether the peer's pages are there; else what becomes of the transfer.
     #[inline(always)] // Part of each transfer.
-    pub(super) fn reach(&mut self, plan: &Plan, moment: u64) -> Outcome<()> {
+    pub(super) fn reach(&mut self, plan: &TransferPlan, moment: u64) -> AccessResult<()> {
         match self.remote.reach(plan.there[0], moment, &mut self.mr_cache.resident_remote) {
             Ok(()) => Ok(()),
             Err(unreached) => self.wait_for_peer_page(plan, unreached),
@@ -323,7 +327,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// What becomes of a transfer to memory of a peer that is not reached at once. `Ok`: it is made.
     #[cold]
-    fn wait_for_peer_page(&mut self, plan: &Plan, unreached: Unreached) -> Outcome<()> {
+    fn wait_for_peer_page(&mut self, plan: &TransferPlan, unreached: Unreached) -> AccessResult<()> {
         let channel = self.channel;
         let is_there = || {
             channel.peer_regions.still_open(plan.hint.mr_entry.window())
@@ -361,14 +365,20 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Claims the memory here, and has its pages brought in; then claims that of the peer, checks it again and copies.
     #[inline(always)] // Part of each transfer.
-    fn claim_and_copy(&mut self, plan: &Plan, reads: bool, bytes: Bytes<'_>, moment: u64) -> Outcome<()> {
+    fn claim_and_copy(
+        &mut self,
+        plan: &TransferPlan,
+        reads: bool,
+        bytes: InitiatorBytes<'_>,
+        moment: u64,
+    ) -> AccessResult<()> {
         let services = self.services;
         let pieces = match bytes {
-            Bytes::Inline(bytes) => {
-                return self.copy(plan, |remote, there| remote.put(Source::Bytes(bytes), there, true));
+            InitiatorBytes::Inline(bytes) => {
+                return self.copy(plan, |remote, there| remote.put(CopySource::Bytes(bytes), there, true));
             }
-            Bytes::Held(here) => return self.copy_segments(plan, reads, here),
-            Bytes::Segments(pieces) => pieces,
+            InitiatorBytes::Held(here) => return self.copy_segments(plan, reads, here),
+            InitiatorBytes::Segments(pieces) => pieces,
         };
         let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
         let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
@@ -385,14 +395,14 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     #[inline(always)] // Part of each transfer.
-    fn copy_segments(&mut self, plan: &Plan, reads: bool, here: &[Segment]) -> Outcome<()> {
+    fn copy_segments(&mut self, plan: &TransferPlan, reads: bool, here: &[Segment]) -> AccessResult<()> {
         if self.waits.many_absent {
             let (services, process) = (self.services, &self.channel.channel.process);
             return self.copy(plan, |_, there| move_absent(services, reads, process, (here, there)));
         }
         self.copy(plan, |remote, there| match reads {
             true => remote.get(there, here, true),
-            false => remote.put(Source::Segments(here), there, true),
+            false => remote.put(CopySource::Segments(here), there, true),
         })
     }
 
@@ -400,9 +410,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     #[inline(always)] // Part of each transfer.
     pub(super) fn copy(
         &mut self,
-        plan: &Plan,
+        plan: &TransferPlan,
         copy: impl FnOnce(&R, &[Segment]) -> Result<(), MemoryError>,
-    ) -> Outcome<()> {
+    ) -> AccessResult<()> {
         let (channel, RemoteHint { place, mr_entry }) = (self.channel, &plan.hint);
         let claim = channel.own_hazards.claim(mr_entry.window().index(), *place);
         let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
@@ -442,10 +452,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// A HELLO without a body. False: there is no room now, and the next transfer tells it.
     #[cold]
     fn greet_over_ring(&self) -> bool {
-        let header = Header::new(Bth::new(Opcode::HELLO, self.peer, self.send_psn));
+        let header = PacketHeader::new(Bth::new(Opcode::HELLO, self.peer, self.send_psn));
         let mut bytes = [0; bth::LEN];
         header.emit(&mut bytes);
-        self.channel.send(&self.services.fabric, Kind::Bytes, &bytes, &[], None)
+        self.channel.send(&self.services.fabric, RecordKind::Bytes, &bytes, &[], None)
     }
 
     /// Whether the peer's queue pair takes such accesses by this connection.

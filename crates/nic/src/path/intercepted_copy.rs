@@ -7,22 +7,22 @@
 use crate::access::AccessRequest;
 use crate::access::Accesses;
 use crate::access::intercepted::{Around, LoggedPiece, operands_of};
-use crate::path::initiator_copy::{Bytes, LocalPath, Plan, RemoteHint, Transfer};
+use crate::path::initiator_copy::{InitiatorBytes, InitiatorTransfer, LocalPath, RemoteHint, TransferPlan};
 use crate::types::limits::RECORD_BYTES;
-use crate::types::outcome::{AccessError, Cause, Outcome};
-use crate::types::sge::{Piece as _, ScatterGather, slice_of};
+use crate::types::outcome::{AccessError, AccessResult, Cause};
+use crate::types::sge::{ByteSpan as _, ScatterGather, slice_of};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{
-    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, Taken, flushed_domain,
+    AccessLog, LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, RecordTaken, flushed_domain,
 };
 use pagewire_iommu::layout::{LOG_WORDS, LOGS};
 use pagewire_iommu::limits::USER_DOMAINS;
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{
-    AccessKind, AttributeTable, Effect, Logging, PageAttributes, RegionLife, Rights, Window,
+    AccessEffect, AccessKind, AttributeTable, Logging, PageAttributes, RegionLife, RegionWindow, Rights,
 };
-use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, RemoteMemory, Segment, Source};
+use pagewire_memory::{ApplicationMemory, AtomicOperation, CopySource, MemoryError, RemoteMemory, Segment};
 use pagewire_transport::{Reason, RemoteAddress, WorkId};
 use smallvec::SmallVec;
 
@@ -55,7 +55,7 @@ struct OpenMessage {
 }
 
 /// A message, as it is moved.
-struct Message {
+struct MessageCopy {
     hint: RemoteHint,
     need: Rights,
     key: u32,
@@ -66,17 +66,17 @@ struct Message {
 }
 
 /// A piece of a message, on pages with equal attributes.
-struct Piece {
-    plan: Plan,
+struct MessagePiece {
+    plan: TransferPlan,
     key: u32,
     operation: LoggedOperation,
     sequence: u32,
     flags: RecordFlags,
     attributes: PageAttributes,
-    effect: Effect,
+    effect: AccessEffect,
 }
 
-impl Piece {
+impl MessagePiece {
     /// Its record in the log of a peer, which knows the source by its own queue pair.
     fn record(&self, peer: u32) -> RecordHeader {
         let mut flags = self.flags;
@@ -148,25 +148,31 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// Executes a transfer for which the plain rights did not suffice.
     #[cold]
     #[inline(never)] // Its caller is part of each transfer.
-    pub fn execute_intercepted(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
-        let Transfer { remote, length, reads } = *transfer;
+    pub fn execute_intercepted(
+        &mut self,
+        transfer: &InitiatorTransfer,
+        bytes: InitiatorBytes<'_>,
+    ) -> AccessResult<()> {
+        let InitiatorTransfer { remote, length, reads } = *transfer;
         let operation = if reads { LoggedOperation::Read } else { LoggedOperation::Write };
         let message = self.intercepted_message(remote, length.into(), operation)?;
         let services = self.services;
         let first = self.next_piece(&message)?;
         self.prepare(&first)?;
         match (reads, bytes) {
-            (false, Bytes::Inline(bytes)) => self.move_message(&message, first, |offset, piece, this| {
-                this.make(piece, Moved::Put(&bytes[offset as usize..(offset + piece.length()) as usize]))
-            }),
-            (reads, Bytes::Segments(pieces)) => {
+            (false, InitiatorBytes::Inline(bytes)) => {
+                self.move_message(&message, first, |offset, piece, this| {
+                    this.make(piece, Moved::Put(&bytes[offset as usize..(offset + piece.length()) as usize]))
+                })
+            }
+            (reads, InitiatorBytes::Segments(pieces)) => {
                 let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
                 let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
                 let here = Accesses(services).begin(&request, self.waits)?;
                 self.move_segments(&message, first, &here.segments)
             }
-            (_, Bytes::Held(here)) => self.move_segments(&message, first, here),
-            (true, Bytes::Inline(_)) => Err(AS_PACKETS),
+            (_, InitiatorBytes::Held(here)) => self.move_segments(&message, first, here),
+            (true, InitiatorBytes::Inline(_)) => Err(AS_PACKETS),
         }?;
         Accesses(services).end_wait_if_any(self.waits);
         self.announce_rts(message.hint.place);
@@ -181,7 +187,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         remote: RemoteAddress,
         operation: AtomicOperation,
         pieces: Option<&[ScatterGather]>,
-    ) -> Outcome<u64> {
+    ) -> AccessResult<u64> {
         let (logged, operands) = operands_of(operation);
         let message = self.intercepted_message(remote, 8, logged)?;
         if message.whole.address % 8 != 0 || !self.remote.takes_atomics(message.whole) {
@@ -218,7 +224,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         remote: RemoteAddress,
         length: u64,
         operation: LoggedOperation,
-    ) -> Outcome<Message> {
+    ) -> AccessResult<MessageCopy> {
         let kind = operation.kind();
         let need = match kind {
             AccessKind::Read => Rights::REMOTE_READ,
@@ -252,7 +258,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             logs.sequence = logs.sequence.wrapping_add(1);
         }
         let sequence = open.map_or(logs.sequence, |open| open.sequence);
-        Ok(Message { hint, need, key: remote.key, operation, sequence, whole })
+        Ok(MessageCopy { hint, need, key: remote.key, operation, sequence, whole })
     }
 
     /// Bytes of a message that were moved before.
@@ -261,7 +267,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The piece of a message that comes next.
-    fn next_piece(&mut self, message: &Message) -> Outcome<Piece> {
+    fn next_piece(&mut self, message: &MessageCopy) -> AccessResult<MessagePiece> {
         let (done, whole) = (self.done(), message.whole);
         let rest = whole.part(done, whole.length - done);
         let table = self.peer_logs.table.as_ref().map(|(_, table)| table);
@@ -286,13 +292,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let table = self.peer_logs.table.as_ref().map(|(_, table)| table);
         let (around, there) = (Around { before: done, behind: rest.length - length }, rest.part(0, length));
         let flags = around.flags(table, message.operation.kind(), attributes, there);
-        let Message { hint, need, key, operation, sequence, .. } = *message;
-        let plan = Plan { hint, need, there: [there] };
-        Ok(Piece { plan, key, operation, sequence, flags, attributes, effect })
+        let MessageCopy { hint, need, key, operation, sequence, .. } = *message;
+        let plan = TransferPlan { hint, need, there: [there] };
+        Ok(MessagePiece { plan, key, operation, sequence, flags, attributes, effect })
     }
 
     /// Whether the memory of a piece is there, and its log has space.
-    fn prepare(&mut self, piece: &Piece) -> Outcome<()> {
+    fn prepare(&mut self, piece: &MessagePiece) -> AccessResult<()> {
         if piece.effect.reaches_memory {
             self.reach(&piece.plan, self.services.fabric.memory().moment())?;
         }
@@ -302,10 +308,10 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     /// Moves a message piece by piece, the first of which is prepared. `move_piece` gets where the piece begins. What has begun and has to wait goes on where it stopped.
     fn move_message(
         &mut self,
-        message: &Message,
-        first: Piece,
-        mut move_piece: impl FnMut(u64, &Piece, &mut Self) -> Outcome<u64>,
-    ) -> Outcome<()> {
+        message: &MessageCopy,
+        first: MessagePiece,
+        mut move_piece: impl FnMut(u64, &MessagePiece, &mut Self) -> AccessResult<u64>,
+    ) -> AccessResult<()> {
         let before = self.done();
         let mut piece = first;
         loop {
@@ -331,7 +337,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// A region without attributes for peers is that of flushes, or the owner knows more of it.
-    fn flush_or_packets(&self, window: &Window, address: u64) -> AccessError {
+    fn flush_or_packets(&self, window: &RegionWindow, address: u64) -> AccessError {
         match self.peer_logs.is_handled(flushed_domain(address.wrapping_sub(window.iova()))) {
             true => AS_PACKETS,
             false => AccessError::Wait(Reason::Handlers),
@@ -339,7 +345,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The attributes of a region of the peer, mapped here.
-    fn table_of(&mut self, window: &Window) -> Option<&AttributeTable<F::Words>> {
+    fn table_of(&mut self, window: &RegionWindow) -> Option<&AttributeTable<F::Words>> {
         let is_known = matches!(&self.peer_logs.table, Some((life, _)) if *life == window.life());
         if !is_known {
             let at = self.channel.peer_regions.attributes_of(window)?;
@@ -356,7 +362,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The ring of this side in a log of the peer.
-    fn ring(&mut self, user_domain: u16) -> Outcome<&mut LogSource<F::Words>> {
+    fn ring(&mut self, user_domain: u16) -> AccessResult<&mut LogSource<F::Words>> {
         let known = self.peer_logs.sources.iter().position(|log| log.user_domain == user_domain);
         let place = match known {
             Some(place) => place,
@@ -385,7 +391,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// Has space for the record of a piece, if it has one.
-    fn open_log(&mut self, piece: &Piece) -> Outcome<()> {
+    fn open_log(&mut self, piece: &MessagePiece) -> AccessResult<()> {
         if piece.effect.logging == Logging::None {
             return Ok(());
         }
@@ -411,7 +417,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// Moves a message to or from memory of this side.
-    fn move_segments(&mut self, message: &Message, first: Piece, here: &[Segment]) -> Outcome<()> {
+    fn move_segments(
+        &mut self,
+        message: &MessageCopy,
+        first: MessagePiece,
+        here: &[Segment],
+    ) -> AccessResult<()> {
         let memory = self.services.fabric.memory();
         let most = message.whole.length.min(RECORD_BYTES) as usize;
         let mut bytes: SmallVec<[u8; SHORT]> = SmallVec::from_elem(0, most);
@@ -430,7 +441,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// Makes an access, and its record if it has one, under a claim on the region. Gives what an atomic found.
-    fn make(&mut self, piece: &Piece, moved: Moved<'_>) -> Outcome<u64> {
+    fn make(&mut self, piece: &MessagePiece, moved: Moved<'_>) -> AccessResult<u64> {
         let mut logs = std::mem::take(self.peer_logs);
         let (record, domain) = (piece.record(self.peer), piece.attributes.user_domain);
         let mut ring = match piece.effect.logging {
@@ -454,7 +465,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             };
             let mut access = || match change {
                 Change::None => Ok(()),
-                Change::Put(bytes) => remote.put(Source::Bytes(bytes), there, true),
+                Change::Put(bytes) => remote.put(CopySource::Bytes(bytes), there, true),
                 Change::Atomic(operation) => remote.atomic(there[0], operation).map(|found| original = found),
             };
             let Some(ring) = &mut ring else { return access() };
@@ -478,8 +489,8 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             // A reader that has taken the record has reported that the access may have been made. What has reached nothing else was not, and
             // is made again.
             match reserved.publish() {
-                Err(Taken) if !piece.effect.reaches_memory => Err(MemoryError::NotMapped),
-                Ok(()) | Err(Taken) => Ok(()),
+                Err(RecordTaken) if !piece.effect.reaches_memory => Err(MemoryError::NotMapped),
+                Ok(()) | Err(RecordTaken) => Ok(()),
             }
         });
         if let (Ok(()), Some(ring)) = (outcome, ring) {

@@ -1,14 +1,14 @@
 //! The local path: another process of this host, reached through a channel's rings and, where the kernel lets
 //! us, by touching its memory directly.
 
-use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
-use super::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
+use super::ring::{self, Consumer, Producer, RecordKind, RingRecordHeader};
+use super::ring_ack::{Awaited, AwaitedRingAcks, PendingRingAcks, RingAck, TakenAcks};
 use super::wake_request;
 use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use crate::types::limits::ROUND;
 use pagewire_fabric::lock::Lock;
-use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
+use pagewire_fabric::{Channel, ChannelEnd, ChannelId, Fabric};
 use pagewire_iommu::layout::{
     BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, SHARED_BASE, SHARED_FILE, SHARED_LENGTH,
     TABLE_WORDS,
@@ -117,7 +117,7 @@ pub struct RxPosition {
 }
 
 /// The reading end of a ring, and where its records are put.
-pub struct Reading<W> {
+pub struct RingReader<W> {
     pub consumer: Consumer<W>,
     pub bytes: Vec<u8>,
     /// Records that a poll takes before it looks whether there are more. A look for one that is not there costs as much as
@@ -137,8 +137,8 @@ struct Writing<W> {
 pub struct LocalChannel<F: Fabric> {
     pub channel: Channel<F::Words, ProcessOf<F>>,
     writing: Lock<Writing<F::Words>>,
-    next_ack: Next,
-    pub reading: Lock<Reading<F::Words>>,
+    next_ack: TakenAcks,
+    pub reading: Lock<RingReader<F::Words>>,
     /// Where the next record begins, for whoever does not read the ring.
     next_record: AtomicUsize,
     /// Records that were taken.
@@ -173,8 +173,8 @@ impl<F: Fabric> LocalChannel<F> {
             return None;
         }
         let (ours, theirs) = match channel.side {
-            Side::Opened => (0, DIRECTION_WORDS),
-            Side::Accepted => (DIRECTION_WORDS, 0),
+            ChannelEnd::Opened => (0, DIRECTION_WORDS),
+            ChannelEnd::Accepted => (DIRECTION_WORDS, 0),
         };
         let words = &channel.words;
         let consumer = Consumer::new(words.clone(), theirs);
@@ -183,11 +183,11 @@ impl<F: Fabric> LocalChannel<F> {
                 producer: Producer::new(words.clone(), ours),
                 ring_acks: AwaitedRingAcks::default(),
             }),
-            next_ack: Next::default(),
+            next_ack: TakenAcks::default(),
             next_record: AtomicUsize::new(consumer.place()),
             records_taken: AtomicU64::new(0),
             was_empty: AtomicBool::new(true),
-            reading: Lock::new(Reading {
+            reading: Lock::new(RingReader {
                 consumer,
                 bytes: Vec::new(),
                 poll_batch: 1,
@@ -273,7 +273,7 @@ impl<F: Fabric> LocalChannel<F> {
     pub fn send(
         &self,
         fabric: &F,
-        kind: Kind,
+        kind: RecordKind,
         headers: &[u8],
         payload: &[u8],
         awaited: Option<Awaited>,
@@ -282,7 +282,7 @@ impl<F: Fabric> LocalChannel<F> {
             let mut writing = self.writing.lock();
             let Writing { producer, ring_acks } = &mut *writing;
             let awaited = awaited.filter(|_| ring_acks.has_room());
-            let header = RecordHeader {
+            let header = RingRecordHeader {
                 kind,
                 header: headers.len() as u8,
                 wants_ack: awaited.is_some(),
@@ -404,7 +404,7 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// How many records a poll takes at most: more and more while they come faster than they are taken.
-    pub fn poll_batch(&self, reading: &mut Reading<F::Words>) -> usize {
+    pub fn poll_batch(&self, reading: &mut RingReader<F::Words>) -> usize {
         let was_empty = self.was_empty.load(Ordering::Relaxed);
         if was_empty {
             self.was_empty.store(false, Ordering::Relaxed);

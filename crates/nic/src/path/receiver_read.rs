@@ -9,7 +9,7 @@ use crate::access::fault_state::FaultState;
 use crate::access::page_faults::PeerMemory;
 use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::services::Services;
-use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::outcome::{AccessError, AccessResult, Cause};
 use crate::types::sge::slice_of;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{Granted, Rights};
@@ -39,7 +39,7 @@ pub enum CopyTarget<'a> {
 }
 
 /// The part of a message in one region of the sender.
-struct Part<'a> {
+struct MessagePart<'a> {
     /// Of the sender's queue pair.
     place: u32,
     region: Granted,
@@ -51,7 +51,12 @@ struct Part<'a> {
 
 impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
     /// Reads the pieces that a record names into memory of this process; `last`: the message ends with them.
-    pub fn read(&mut self, from: &[(RemoteAddress, u32)], mut to: CopyTarget<'_>, last: bool) -> Outcome<()> {
+    pub fn read(
+        &mut self,
+        from: &[(RemoteAddress, u32)],
+        mut to: CopyTarget<'_>,
+        last: bool,
+    ) -> AccessResult<()> {
         let (moment, mut seen) = (self.services.fabric.memory().moment(), LastSeen::default());
         let (place, sender) = self.connected()?;
         let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();
@@ -77,26 +82,31 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
                     CopyTarget::Bytes(&mut to[offset as usize..(offset + bytes) as usize])
                 }
             };
-            let part = &mut Part { place, region, segments: &segments, into, last };
+            let part = &mut MessagePart { place, region, segments: &segments, into, last };
             self.read_part(part, moment, &mut seen)?;
             offset += bytes;
         }
         Ok(())
     }
 
-    fn connected(&self) -> Outcome<(u32, PublishedQueuePair)> {
+    fn connected(&self) -> AccessResult<(u32, PublishedQueuePair)> {
         let sender = self.channel.receptive(self.sender, self.by.number);
         sender.ok_or(AccessError::Refused(Cause::PeerGone))
     }
 
-    fn locate(&self, at: RemoteAddress, length: u32, domain: u32) -> Outcome<Granted> {
+    fn locate(&self, at: RemoteAddress, length: u32, domain: u32) -> AccessResult<Granted> {
         let regions = &self.channel.peer_regions;
         let checked = regions.check(at.key, at.address, length.into(), Rights::empty(), domain);
         checked.map_err(|_| AccessError::Refused(Cause::PeerUnreadable))
     }
 
     /// Reads the part of a message in one region, under a claim.
-    fn read_part(&mut self, part: &mut Part<'_>, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
+    fn read_part(
+        &mut self,
+        part: &mut MessagePart<'_>,
+        moment: u64,
+        seen: &mut LastSeen,
+    ) -> AccessResult<()> {
         let claim = self.channel.own_hazards.claim(part.region.index, part.place);
         let claim = claim.ok_or(AccessError::Wait(Reason::NoClaim))?;
         // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
@@ -112,14 +122,20 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
     }
 
     /// Whether region and queue pair of the sender are what they were.
-    fn verify(&self, part: &Part<'_>) -> Outcome<()> {
+    fn verify(&self, part: &MessagePart<'_>) -> AccessResult<()> {
         match self.channel.peer_regions.still(&part.region) {
             true => self.connected().map(drop),
             false => Err(AccessError::Refused(Cause::PeerUnreadable)),
         }
     }
 
-    fn reach(&mut self, part: &Part<'_>, segment: Segment, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
+    fn reach(
+        &mut self,
+        part: &MessagePart<'_>,
+        segment: Segment,
+        moment: u64,
+        seen: &mut LastSeen,
+    ) -> AccessResult<()> {
         let absence = match self.remote.reach(segment, moment, seen) {
             Ok(()) => return Ok(()),
             Err(Unreached::Gone) => return Err(AccessError::Refused(Cause::PeerGone)),
@@ -153,7 +169,7 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         is_denied
     }
 
-    fn copy(&self, part: &mut Part<'_>) -> Outcome<()> {
+    fn copy(&self, part: &mut MessagePart<'_>) -> AccessResult<()> {
         let (fabric, process) = (&self.services.fabric, &self.channel.channel.process);
         let (segments, last) = (part.segments, part.last);
         let into = match &mut part.into {

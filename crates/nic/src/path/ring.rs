@@ -40,7 +40,7 @@ pub const MAX_RECORD_WORDS: usize = 16_384;
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordKind {
     /// Headers and payload bytes.
     Bytes = 1,
     /// Headers and pieces of the sender's memory ([`emit_reference`]).
@@ -78,8 +78,8 @@ const GROW: u8 = 15;
 
 /// A record's header word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordHeader {
-    pub kind: Kind,
+pub struct RingRecordHeader {
+    pub kind: RecordKind,
     /// The writer waits for the ring acknowledgement on the record; see [`ring_ack`](super::ring_ack).
     pub wants_ack: bool,
     /// Bytes of packet headers.
@@ -95,7 +95,7 @@ const fn words_of(bytes: usize) -> usize {
 
 const WANTS_ACK: u64 = 1 << 7;
 
-impl RecordHeader {
+impl RingRecordHeader {
     /// Words of the whole record.
     pub fn words(&self) -> usize {
         1 + words_of(self.header.into()) + words_of(self.payload as usize)
@@ -109,8 +109,8 @@ impl RecordHeader {
     }
 
     fn decode(word: u64) -> Option<Self> {
-        Some(RecordHeader {
-            kind: Kind::from_repr((word & !WANTS_ACK) as u8)?,
+        Some(RingRecordHeader {
+            kind: RecordKind::from_repr((word & !WANTS_ACK) as u8)?,
             wants_ack: word & WANTS_ACK != 0,
             header: (word >> 8) as u8,
             payload: (word >> 32) as u32,
@@ -224,7 +224,7 @@ impl<W: SharedWords> Producer<W> {
 
     /// Writes a record from its parts. False: there is no room now.
     #[inline]
-    pub fn push(&mut self, header: &RecordHeader, headers: &[u8], payload: &[u8]) -> bool {
+    pub fn push(&mut self, header: &RingRecordHeader, headers: &[u8], payload: &[u8]) -> bool {
         let need = header.words() as u64;
         if need >= self.sure && !self.reserve(need) {
             return false;
@@ -325,7 +325,7 @@ impl<W: SharedWords> Consumer<W> {
 
     /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into the
     /// beginning of `bytes`, which grows where it must. [`publish_head`](Self::publish_head) the writer afterwards.
-    pub fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<RecordHeader>, BrokenRing> {
+    pub fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<RingRecordHeader>, BrokenRing> {
         loop {
             let (size, to_end) = (self.cursor.size(), self.cursor.to_end());
             let index = self.place();
@@ -340,7 +340,7 @@ impl<W: SharedWords> Consumer<W> {
                 GROW if self.cursor.is_in_last() => return Err(BrokenRing),
                 GROW => self.cursor.grow(),
                 _ => {
-                    let header = RecordHeader::decode(word).ok_or(BrokenRing)?;
+                    let header = RingRecordHeader::decode(word).ok_or(BrokenRing)?;
                     let words = header.words();
                     if words > MAX_RECORD_WORDS || words as u64 > to_end {
                         return Err(BrokenRing);
@@ -397,7 +397,7 @@ mod tests {
                 if head.is_some() {
                     words.store(HEAD, HEAD_WORD, published);
                 }
-                let header = RecordHeader { kind: Kind::Send, header: 8, wants_ack: true, payload: payload as u32 };
+                let header = RingRecordHeader { kind: RecordKind::Send, header: 8, wants_ack: true, payload: payload as u32 };
                 producer.push(&header, &[1; 8], &vec![2; payload]);
                 prop_assert!(producer.sure <= producer.cursor.to_end());
                 prop_assert!((0..AREAS[0].0).all(|index| index == HEAD_WORD || words.load(index) == 0));
@@ -417,7 +417,7 @@ mod tests {
                 if push {
                     let headers = vec![number as u8; header_length];
                     let payload = vec![!(number as u8); payload_length];
-                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, wants_ack: false, payload: payload_length as u32 };
+                    let header = RingRecordHeader { kind: RecordKind::Bytes, header: header_length as u8, wants_ack: false, payload: payload_length as u32 };
                     if producer.push(&header, &headers, &payload) {
                         expected.push_back((header, headers, payload));
                     } else {
@@ -461,16 +461,16 @@ mod tests {
     #[test]
     fn words_that_no_writer_writes_break_the_ring() {
         let (offset, size) = AREAS[0];
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: 8 };
-        let long = RecordHeader { payload: size as u32 * 8, ..header };
+        let header = RingRecordHeader { kind: RecordKind::Bytes, header: 12, wants_ack: false, payload: 8 };
+        let long = RingRecordHeader { payload: size as u32 * 8, ..header };
         for (place, word) in [
             // A whole ring that is skipped.
             (0, u64::from(WRAP)),
             (0, 5),
             // Beyond the area.
             (0, long.encode()),
-            (0, RecordHeader { payload: u32::MAX, ..header }.encode()),
-            (header.words(), RecordHeader { payload: (size as u32 - 4) * 8, ..header }.encode()),
+            (0, RingRecordHeader { payload: u32::MAX, ..header }.encode()),
+            (header.words(), RingRecordHeader { payload: (size as u32 - 4) * 8, ..header }.encode()),
         ] {
             let (mut producer, mut consumer, words) = pair();
             if place > 0 {
@@ -491,8 +491,10 @@ mod tests {
     #[test]
     fn a_record_counts_as_taken_once_it_was_handed_out() {
         let (mut producer, mut consumer, _) = pair();
-        let (header, mut bytes) =
-            (RecordHeader { kind: Kind::Bytes, header: 0, wants_ack: false, payload: 480 }, Vec::new());
+        let (header, mut bytes) = (
+            RingRecordHeader { kind: RecordKind::Bytes, header: 0, wants_ack: false, payload: 480 },
+            Vec::new(),
+        );
         for _ in 0..200 {
             assert!(producer.push(&header, &[], &[3; 480]));
             assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
@@ -506,12 +508,12 @@ mod tests {
     #[test]
     fn what_lies_behind_the_last_record_is_no_record() {
         let (mut producer, mut consumer, _) = pair();
-        let forged = RecordHeader { kind: Kind::Bytes, header: 0, wants_ack: true, payload: 0 };
+        let forged = RingRecordHeader { kind: RecordKind::Bytes, header: 0, wants_ack: true, payload: 0 };
         let mut bytes = Vec::new();
         for length in (1..100).cycle().take(20_000) {
             let payload: Vec<u8> = (0..length).flat_map(|_| forged.encode().to_ne_bytes()).collect();
-            let (kind, payload_length) = (Kind::Reference, payload.len() as u32);
-            let header = RecordHeader { kind, header: 12, wants_ack: false, payload: payload_length };
+            let (kind, payload_length) = (RecordKind::Reference, payload.len() as u32);
+            let header = RingRecordHeader { kind, header: 12, wants_ack: false, payload: payload_length };
             assert!(producer.push(&header, &[1; 12], &payload));
             assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
             assert_eq!(consumer.pop(&mut bytes), Ok(None));
@@ -523,7 +525,7 @@ mod tests {
     #[test]
     fn a_reader_tells_what_it_took() {
         let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: 8 };
+        let header = RingRecordHeader { kind: RecordKind::Bytes, header: 12, wants_ack: false, payload: 8 };
         assert!(producer.push(&header, &[1; 12], &[2; 8]));
         assert_eq!(consumer.pop(&mut Vec::new()), Ok(Some(header)));
         assert!(!consumer.is_published() && !producer.is_drained());
@@ -586,8 +588,12 @@ mod tests {
         let mut producer =
             Producer::new(Watched(words, std::sync::Arc::new(std::sync::Mutex::new(Some(consumer)))), 0);
         for payload in [8, 4096, 8, 60_000, 8, 130_000usize] {
-            let header =
-                RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: payload as u32 };
+            let header = RingRecordHeader {
+                kind: RecordKind::Bytes,
+                header: 12,
+                wants_ack: false,
+                payload: payload as u32,
+            };
             assert!(producer.push(&header, &[1; 12], &vec![2; payload]), "{payload}");
         }
     }
@@ -595,7 +601,7 @@ mod tests {
     #[test]
     fn a_ring_grows_beyond_its_first_page_only_when_it_must() {
         let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: 64 };
+        let header = RingRecordHeader { kind: RecordKind::Bytes, header: 12, wants_ack: false, payload: 64 };
         let mut bytes = Vec::new();
         for _ in 0..10_000 {
             assert!(producer.push(&header, &[1; 12], &[2; 64]));

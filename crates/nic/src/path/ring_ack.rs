@@ -78,17 +78,17 @@ pub struct Awaited {
 
 /// How many ring acknowledgements were taken, for whoever does not hold the ring; [`NONE`] if none is awaited.
 #[derive(Debug)]
-pub struct Next(AtomicU64);
+pub struct TakenAcks(AtomicU64);
 
 const NONE: u64 = u64::MAX;
 
-impl Default for Next {
+impl Default for TakenAcks {
     fn default() -> Self {
-        Next(AtomicU64::new(NONE))
+        TakenAcks(AtomicU64::new(NONE))
     }
 }
 
-impl Next {
+impl TakenAcks {
     /// How many ring acknowledgements were taken; the same number as long as none is awaited.
     pub fn taken(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -118,7 +118,7 @@ impl AwaitedRingAcks {
     }
 
     /// The record is about to be written.
-    pub fn expect(&mut self, awaited: Awaited, next: &Next) {
+    pub fn expect(&mut self, awaited: Awaited, next: &TakenAcks) {
         debug_assert!(self.has_room());
         self.awaited[place_of(self.next)] = awaited;
         self.next += 1;
@@ -133,12 +133,12 @@ impl AwaitedRingAcks {
     }
 
     /// It was not written.
-    pub fn withdraw_last(&mut self, next: &Next) {
+    pub fn withdraw_last(&mut self, next: &TakenAcks) {
         self.next -= 1;
         self.publish_next(next);
     }
 
-    fn publish_next(&self, next: &Next) {
+    fn publish_next(&self, next: &TakenAcks) {
         let value = if self.next == self.taken { NONE } else { self.taken };
         next.0.store(value, Ordering::Release);
     }
@@ -148,7 +148,7 @@ impl AwaitedRingAcks {
         &mut self,
         words: &W,
         base: usize,
-        next: &Next,
+        next: &TakenAcks,
     ) -> Option<(Awaited, RingAck)> {
         if self.next == self.taken || words.load(base + COUNT_WORD) <= self.taken {
             return None;
@@ -168,21 +168,21 @@ mod tests {
     use super::*;
     use pagewire_iommu::ProcessWords;
 
-    struct Ends {
+    struct RingEnds {
         words: ProcessWords,
         pending_acks: PendingRingAcks,
         ring_acks: AwaitedRingAcks,
-        next: Next,
+        next: TakenAcks,
     }
 
-    impl Ends {
+    impl RingEnds {
         fn new() -> Self {
             let words = ProcessWords::new(DIRECTION_WORDS);
-            Ends {
+            RingEnds {
                 words,
                 pending_acks: PendingRingAcks::default(),
                 ring_acks: AwaitedRingAcks::default(),
-                next: Next::default(),
+                next: TakenAcks::default(),
             }
         }
 
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn verdicts_are_taken_in_the_order_of_the_records() {
-        let mut ends = Ends::new();
+        let mut ends = RingEnds::new();
         // So that no round begins where one of the words and of what is awaited does.
         for psn in 0..5 {
             ends.expect(psn);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_record_that_was_not_written_is_not_awaited() {
-        let mut ends = Ends::new();
+        let mut ends = RingEnds::new();
         ends.expect(1);
         ends.expect(2);
         ends.ring_acks.withdraw_last(&ends.next);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_queue_pair_that_begins_anew_awaits_nothing_of_before() {
-        let mut ends = Ends::new();
+        let mut ends = RingEnds::new();
         let of = |queue_pair| Awaited { queue_pair, psn: 1 };
         for queue_pair in [7, 8] {
             ends.ring_acks.expect(of(Some(queue_pair)), &ends.next);
@@ -269,7 +269,7 @@ mod tests {
     /// A peer that tells more than was asked is not asked again and again.
     #[test]
     fn verdicts_on_nothing_are_not_taken() {
-        let mut ends = Ends::new();
+        let mut ends = RingEnds::new();
         ends.words.store(RING_ACK, COUNT_WORD, u64::MAX);
         assert!(!ends.has_come());
         assert_eq!(ends.take(), None);

@@ -46,7 +46,7 @@ pub fn parse(bytes: &[u8]) -> Option<SendOnlyRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_wire::Header;
+    use pagewire_wire::PacketHeader;
     use proptest::prelude::*;
 
     proptest! {
@@ -61,7 +61,7 @@ mod tests {
             // It is the same as a packet, too.
             let mut packet = [0; 16];
             let length = send.header().emit(&mut packet);
-            let (header, read) = Header::parse(&packet[..length]).unwrap();
+            let (header, read) = PacketHeader::parse(&packet[..length]).unwrap();
             prop_assert_eq!(read, length);
             prop_assert_eq!(SendOnlyRequest::of(&header), Some(send));
         }

@@ -4,15 +4,15 @@ use crate::access::AccessSession;
 use crate::access::fault_state::Purpose;
 use crate::progress::transport_ops::QpTransportOps;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Content, Incoming, KeptPayload, Origin};
-use crate::queue_pair::qp_context::{Connection, QpContext};
+use crate::queue_pair::inbox::{Incoming, KeptPayload, PacketContent, PacketOrigin};
+use crate::queue_pair::qp_context::{QpConnection, QpContext};
 use crate::services::Services;
 use crate::types::attributes::QueuePairType;
 use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
 use pagewire_paging::FaultCounts;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, Time};
-use pagewire_wire::{Header, Opcode, Operation, VendorPacket};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation, VendorPacket};
 
 /// What packets share that a thread takes one after the other while it holds their queue pair.
 pub(crate) struct BurstAccess<'n, F: Fabric> {
@@ -77,7 +77,7 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
             let attributes = self.qpc.attributes;
             self.qpc.establish(self.queue_pair, &attributes);
         }
-        if matches!(self.qpc.connection, Connection::Ud) {
+        if matches!(self.qpc.connection, QpConnection::Ud) {
             return self.take_datagram(packet);
         }
         if self.queue_pair.properties.kind == QueuePairType::Uc && self.waits_for_receive(header) {
@@ -101,19 +101,19 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
             return self.take_skip(payload);
         }
         let now = self.now;
-        let mut connection = std::mem::replace(&mut self.qpc.connection, Connection::None);
+        let mut connection = std::mem::replace(&mut self.qpc.connection, QpConnection::None);
         let mut ops = QpTransportOps::new(self.queue_pair, self.qpc, Some(origin), self.session);
         let mut disposition = match &mut connection {
-            Connection::Rc(rc) => rc.receive(now, header, payload, &mut ops),
-            Connection::Uc(uc) => uc.receive(now, header, payload, &mut ops),
+            QpConnection::Rc(rc) => rc.receive(now, header, payload, &mut ops),
+            QpConnection::Uc(uc) => uc.receive(now, header, payload, &mut ops),
             // Not known yet how to answer: the packet waits for the path.
-            Connection::None | Connection::Ud => Disposition::Held { reason: Reason::Path, again: false },
+            QpConnection::None | QpConnection::Ud => Disposition::Held { reason: Reason::Path, again: false },
         };
         let ended = ops.finish();
         match (&mut connection, disposition) {
             (_, Disposition::Executed(_)) => {}
-            (Connection::Rc(_), _) => self.note_fate(QpRole::of(header), disposition),
-            (Connection::Uc(uc), Disposition::Held { reason: Reason::Page, .. })
+            (QpConnection::Rc(_), _) => self.note_fate(QpRole::of(header), disposition),
+            (QpConnection::Uc(uc), Disposition::Held { reason: Reason::Page, .. })
                 if self.drops_faulting(origin) =>
             {
                 uc.abandon();
@@ -152,20 +152,20 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
     }
 
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
-    pub(super) fn drops_faulting(&self, origin: &Origin<F>) -> bool {
-        self.queue_pair.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network)
+    pub(super) fn drops_faulting(&self, origin: &PacketOrigin<F>) -> bool {
+        self.queue_pair.fault_handling() != FaultHandling::Stash && matches!(origin, PacketOrigin::Network)
     }
 
     /// Whether an unreliable message that finds no receive is kept a little longer.
-    pub(super) fn waits_for_receive(&mut self, header: &Header) -> bool {
+    pub(super) fn waits_for_receive(&mut self, header: &PacketHeader) -> bool {
         let takes = matches!(
             header.bth.opcode.operation(),
             Some(
-                Operation::SendFirst
-                    | Operation::SendOnly
-                    | Operation::SendOnlyImmediate
-                    | Operation::WriteLastImmediate
-                    | Operation::WriteOnlyImmediate
+                PacketOperation::SendFirst
+                    | PacketOperation::SendOnly
+                    | PacketOperation::SendOnlyImmediate
+                    | PacketOperation::WriteLastImmediate
+                    | PacketOperation::WriteOnlyImmediate
             )
         );
         if !takes {
@@ -184,7 +184,7 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
         let has_arrival = half == QpRole::Responder && self.queue_pair.inbox.take_arrival();
         while let Some(packet) = self.queue_pair.inbox.pop(half) {
             let disposition = match &packet.content {
-                Content::Packet { header, payload, global_route } => {
+                PacketContent::Packet { header, payload, global_route } => {
                     let (header, global_route, origin) = (*header, *global_route, &packet.origin);
                     let bytes;
                     let payload = match payload {
@@ -196,20 +196,20 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
                     };
                     self.take_packet(&Incoming { header, payload, global_route, origin })
                 }
-                Content::Vendor(own) => {
+                PacketContent::Vendor(own) => {
                     self.take_vendor_packet(own);
                     Disposition::Executed(1)
                 }
             };
             if let Disposition::Held { again, .. } = disposition {
                 self.queue_pair.inbox.put_back(packet);
-                if let (true, true, Connection::Rc(rc)) = (again, has_arrival, &mut self.qpc.connection) {
+                if let (true, true, QpConnection::Rc(rc)) = (again, has_arrival, &mut self.qpc.connection) {
                     rc.hold();
                 }
                 return;
             }
         }
-        if let (QpRole::Responder, true, Connection::Rc(rc)) =
+        if let (QpRole::Responder, true, QpConnection::Rc(rc)) =
             (half, self.queue_pair.inbox.take_overflow(), &mut self.qpc.connection)
         {
             rc.note_overflow();
@@ -235,16 +235,16 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
             VendorPacket::Hello(greeting) => self.qpc.take_hello(self.queue_pair, greeting),
             _ => None,
         };
-        let mut connection = std::mem::replace(&mut self.qpc.connection, Connection::None);
+        let mut connection = std::mem::replace(&mut self.qpc.connection, QpConnection::None);
         let mut session = AccessSession::new(&self.queue_pair.services);
         let mut ops = QpTransportOps::new(self.queue_pair, self.qpc, None, &mut session);
         if let Some(answer) = answer {
             ops.transmit_hello(&answer);
         }
         match (&mut connection, own) {
-            (_, VendorPacket::Hello(_)) | (Connection::None | Connection::Ud, _) => {}
-            (Connection::Rc(rc), _) => rc.receive_control(now, own, &mut ops),
-            (Connection::Uc(uc), _) => uc.receive_control(own),
+            (_, VendorPacket::Hello(_)) | (QpConnection::None | QpConnection::Ud, _) => {}
+            (QpConnection::Rc(rc), _) => rc.receive_control(now, own, &mut ops),
+            (QpConnection::Uc(uc), _) => uc.receive_control(own),
         }
         let ended = ops.finish();
         self.qpc.put_back(connection);

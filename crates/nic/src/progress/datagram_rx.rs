@@ -1,7 +1,7 @@
 //! UD: datagrams that came in.
 
 use crate::access::fault_state::Purpose;
-use crate::completion::{Completion, Opcode, RoutingHeader, Status};
+use crate::completion::{Completion, CompletionOpcode, RoutingHeader, Status};
 use crate::progress::arriving_burst::ArrivingBurst;
 use crate::progress::datagram_tx::{GLOBAL_ROUTE, settings};
 
@@ -55,7 +55,7 @@ impl<F: Fabric> ArrivingBurst<'_, '_, F> {
             self.queue_pair.complete_receive(Completion::new(
                 self.queue_pair.properties.number,
                 receive.wr_id,
-                Opcode::Receive,
+                CompletionOpcode::Receive,
                 status,
             ));
             self.session.release();
@@ -72,7 +72,7 @@ impl<F: Fabric> ArrivingBurst<'_, '_, F> {
             ..Completion::new(
                 self.queue_pair.properties.number,
                 receive.wr_id,
-                Opcode::Receive,
+                CompletionOpcode::Receive,
                 Status::Success,
             )
         });
@@ -89,7 +89,7 @@ impl<F: Fabric> ArrivingBurst<'_, '_, F> {
                 self.queue_pair.complete_receive(Completion::new(
                     self.queue_pair.properties.number,
                     receive.wr_id,
-                    Opcode::Receive,
+                    CompletionOpcode::Receive,
                     status,
                 ));
             }

@@ -5,7 +5,7 @@ use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::completion::Status;
 use crate::path::local::LocalChannel;
-use crate::path::ring::Kind;
+use crate::path::ring::RecordKind;
 use crate::path::{CONNECT_WAIT, Path};
 
 use crate::progress::transport_ops::{append_packet, length_in_batch};
@@ -13,24 +13,24 @@ use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::KeptData;
 use crate::services::ready::Again;
-use crate::types::attributes::{Attributes, State};
+use crate::types::attributes::{Attributes, QpState};
 use crate::types::gid::global_routing_header;
 use crate::types::outcome::AccessError;
-use pagewire_fabric::{Batch, Fabric, Route};
+use pagewire_fabric::{Fabric, Route, SendBatch};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::limits::PROGRESS_PACKETS;
-use pagewire_transport::{Operation, Psn, Reason, WorkId, ud};
+use pagewire_transport::{Psn, Reason, WorkId, WorkOperation, ud};
 use pagewire_wire::bth::DEFAULT_PARTITION;
-use pagewire_wire::{Header, packet};
+use pagewire_wire::{PacketHeader, packet};
 use smallvec::SmallVec;
 
 /// Bytes in front of a datagram in its receive buffer.
 pub(super) const GLOBAL_ROUTE: usize = 40;
 
 /// A datagram that is to be sent.
-struct Outgoing {
-    header: Header,
+struct QueuedDatagram {
+    header: PacketHeader,
     data: KeptData,
     route: Route,
     peer: u32,
@@ -38,7 +38,7 @@ struct Outgoing {
 }
 
 /// How sending one datagram went.
-enum Sent {
+enum DatagramOutcome {
     Done,
     Wait(Reason),
     Failed(Status),
@@ -58,7 +58,7 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
 
     /// Sends datagrams that were posted, at most [`PROGRESS_PACKETS`]. Tells whether there is more to do, and when.
     pub(crate) fn send(&mut self, attributes: &Attributes) -> Option<Again> {
-        if attributes.state != State::ReadyToSend {
+        if attributes.state != QpState::ReadyToSend {
             return None;
         }
         let mut batch = None;
@@ -75,20 +75,20 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
                 // Not sent, and no error (InfiniBand specification, volume 1, C10-93.1.1).
                 Some(datagram) if datagram.length > mtu => {
                     self.queue_pair.counters.dropped.add(1);
-                    Sent::Done
+                    DatagramOutcome::Done
                 }
                 Some(datagram) => self.send_one(&mut batch, &datagram),
             };
             match sent {
-                Sent::Done => {
+                DatagramOutcome::Done => {
                     self.qpc.submitted += 1;
                     self.queue_pair.complete_send(id, Status::Success);
                 }
-                Sent::Wait(reason) => {
+                DatagramOutcome::Wait(reason) => {
                     again = (!reason.is_announced()).then_some(Again::Later);
                     break;
                 }
-                Sent::Failed(status) => {
+                DatagramOutcome::Failed(status) => {
                     self.qpc.submitted += 1;
                     self.queue_pair.complete_send(id, status);
                     self.queue_pair.enter_send_queue_error(self.qpc);
@@ -104,15 +104,15 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
     }
 
     /// A posted datagram.
-    fn datagram(&self, id: WorkId, attributes: &Attributes) -> Option<Outgoing> {
+    fn datagram(&self, id: WorkId, attributes: &Attributes) -> Option<QueuedDatagram> {
         let send = self.queue_pair.send.lock();
         let work = send.get(id)?;
         let (address, peer, queue_key) = work.destination.as_ref()?;
         let immediate = match work.work.operation {
-            Operation::Send { immediate, .. } => immediate,
+            WorkOperation::Send { immediate, .. } => immediate,
             _ => None,
         };
-        let datagram = ud::Datagram {
+        let datagram = ud::OutgoingDatagram {
             destination: *peer,
             queue_key: *queue_key,
             immediate,
@@ -124,11 +124,11 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
             KeptData::Segments(segments) => KeptData::Segments(segments.clone()),
             KeptData::Inline(bytes) => KeptData::Inline(bytes.clone()),
         };
-        Some(Outgoing { header, data, route: *address.route(), peer: *peer, length: work.work.length })
+        Some(QueuedDatagram { header, data, route: *address.route(), peer: *peer, length: work.work.length })
     }
 
-    fn send_one(&mut self, batch: &mut Option<F::Batch>, datagram: &Outgoing) -> Sent {
-        let Outgoing { header, data, route, peer, length } = datagram;
+    fn send_one(&mut self, batch: &mut Option<F::Batch>, datagram: &QueuedDatagram) -> DatagramOutcome {
+        let QueuedDatagram { header, data, route, peer, length } = datagram;
         let path =
             self.queue_pair.paths.choose_datagram_path(self.queue_pair.properties.number, route, *peer);
         let access = match data {
@@ -145,8 +145,8 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
                     .begin(&request, self.qpc.begin_access(Purpose::Request))
                 {
                     Ok(access) => Some(access),
-                    Err(AccessError::Wait(reason)) => return Sent::Wait(reason),
-                    Err(AccessError::Refused(_)) => return Sent::Failed(Status::LocalProtection),
+                    Err(AccessError::Wait(reason)) => return DatagramOutcome::Wait(reason),
+                    Err(AccessError::Refused(_)) => return DatagramOutcome::Failed(Status::LocalProtection),
                 }
             }
         };
@@ -165,9 +165,9 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
                     &self.queue_pair.schedule,
                     self.queue_pair.services.fabric.now() + CONNECT_WAIT,
                 );
-                Sent::Wait(Reason::Path)
+                DatagramOutcome::Wait(Reason::Path)
             }
-            Path::Dead { .. } => Sent::Done,
+            Path::Dead { .. } => DatagramOutcome::Done,
             Path::Local(channel) => self.send_record(channel, datagram, fill),
             Path::Udp { route, .. } => self.send_packet(batch, header, route, *length as usize, fill),
         };
@@ -179,9 +179,9 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
     fn send_record(
         &self,
         channel: &LocalChannel<F>,
-        Outgoing { header, route, length, .. }: &Outgoing,
+        QueuedDatagram { header, route, length, .. }: &QueuedDatagram,
         fill: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Sent {
+    ) -> DatagramOutcome {
         let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, *length as usize);
         let mut headers = [0; 128];
         let route_header = global_routing_header(
@@ -194,32 +194,32 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
         headers[..GLOBAL_ROUTE].copy_from_slice(&route_header);
         let headers_end = GLOBAL_ROUTE + header.emit(&mut headers[GLOBAL_ROUTE..]);
         if !fill(&mut bytes) {
-            return Sent::Failed(Status::LocalProtection);
+            return DatagramOutcome::Failed(Status::LocalProtection);
         }
         if channel.is_gone() {
-            return Sent::Done;
+            return DatagramOutcome::Done;
         }
         if !channel.send(
             &self.queue_pair.services.fabric,
-            Kind::Datagram,
+            RecordKind::Datagram,
             &headers[..headers_end],
             &bytes,
             None,
         ) {
-            return Sent::Wait(Reason::LinkFull);
+            return DatagramOutcome::Wait(Reason::LinkFull);
         }
         self.queue_pair.counters.ring_packets_sent.add_alone(1);
-        Sent::Done
+        DatagramOutcome::Done
     }
 
     fn send_packet(
         &self,
         batch: &mut Option<F::Batch>,
-        header: &Header,
+        header: &PacketHeader,
         route: &Route,
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Sent {
+    ) -> DatagramOutcome {
         let fabric = &self.queue_pair.services.fabric;
         let bytes = length_in_batch(header, length);
         if let Some(full) = batch.take_if(|batch| !batch.fits(bytes)) {
@@ -227,11 +227,11 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
         }
         let batch = batch.get_or_insert_with(|| fabric.batch());
         match append_packet(batch, route, header, length, |into| fill(into).then_some(()).ok_or(())) {
-            None => Sent::Wait(Reason::LinkFull),
-            Some(Err(())) => Sent::Failed(Status::LocalProtection),
+            None => DatagramOutcome::Wait(Reason::LinkFull),
+            Some(Err(())) => DatagramOutcome::Failed(Status::LocalProtection),
             Some(Ok(())) => {
                 self.queue_pair.counters.udp_packets_sent.add_alone(1);
-                Sent::Done
+                DatagramOutcome::Done
             }
         }
     }

@@ -3,15 +3,15 @@
 use crate::access::AccessSession;
 use crate::progress::transport_ops::QpTransportOps;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::qp_context::{Connection, QpContext};
+use crate::queue_pair::qp_context::{QpConnection, QpContext};
 use crate::services::event::AsyncEventKind;
 use crate::types::attributes::QueuePairType;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{PacketSink, RcConnection, Source, Time};
+use pagewire_transport::{PacketSink, PayloadSource, RcConnection, Time};
 use std::sync::atomic::Ordering;
 
 /// Why a queue pair's protocol ended.
-pub struct Failure {
+pub struct ProtocolFailure {
     /// The asynchronous event that tells the program.
     pub event: Option<AsyncEventKind>,
     /// A send request failed, the receiving side is in order.
@@ -20,13 +20,13 @@ pub struct Failure {
 
 /// What happened while the protocol ran.
 #[derive(Default)]
-pub struct Ended {
-    pub failure: Option<Failure>,
+pub struct ProtocolReport {
+    pub failure: Option<ProtocolFailure>,
     /// Something waits for what nobody announces.
     pub requeue: bool,
 }
 
-impl Ended {
+impl ProtocolReport {
     /// What follows from how the protocol ended.
     pub(crate) fn apply<F: Fabric>(self, queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>) {
         let Some(failure) = self.failure else { return };
@@ -37,14 +37,14 @@ impl Ended {
             return;
         }
         let mut refused = match &mut qpc.connection {
-            Connection::Rc(rc) if rc.repeats_refusal() => std::mem::take(&mut qpc.connection),
-            _ => Connection::None,
+            QpConnection::Rc(rc) if rc.repeats_refusal() => std::mem::take(&mut qpc.connection),
+            _ => QpConnection::None,
         };
-        if let Connection::Rc(refused) = &mut refused {
+        if let QpConnection::Rc(refused) = &mut refused {
             end_own_request(queue_pair, qpc, refused);
         }
         queue_pair.enter_error(qpc);
-        if let Connection::Rc(refused) = refused {
+        if let QpConnection::Rc(refused) = refused {
             qpc.refused = Some(refused);
             queue_pair.notes.repeats_refusal.store(true, Ordering::Release);
         }
@@ -72,11 +72,11 @@ fn end_own_request<F: Fabric>(queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>,
 
 /// The connection has ended at this side: what the peer had sent before still counts for it.
 fn acknowledge_last<F: Fabric>(queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>) {
-    let Connection::Rc(rc) = &mut qpc.connection else { return };
+    let QpConnection::Rc(rc) = &mut qpc.connection else { return };
     let Some(header) = rc.last_acknowledgement() else { return };
     let mut session = AccessSession::new(&queue_pair.services);
     let mut ops = QpTransportOps::new(queue_pair, qpc, None, &mut session);
     // For want of room it is lost, as it may be on the way.
-    let _ = ops.transmit(&header, Source::None, 1);
+    let _ = ops.transmit(&header, PayloadSource::None, 1);
     ops.finish();
 }

@@ -8,7 +8,7 @@ use crate::path::{Followups, Paths};
 use crate::progress::qp_progress::Driver;
 use crate::progress::workers::Workers;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Content, InboxPacket, Incoming, Origin};
+use crate::queue_pair::inbox::{InboxPacket, Incoming, PacketContent, PacketOrigin};
 use crate::services::Services;
 use crate::services::fault_counts::FaultReport;
 use crate::services::interception::Attributes;
@@ -114,7 +114,7 @@ impl<F: Fabric> Nic<F> {
 
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
     /// round: an acknowledgement that waits for the program's answer to a message, too.
-    pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
+    pub(crate) fn round(&self, network: bool, occasion: Occasion) -> RoundInput {
         let services = &*self.services;
         if services.fabric.has_events() || services.fabric_events.has_noted() {
             self.handle_events();
@@ -123,7 +123,7 @@ impl<F: Fabric> Nic<F> {
         if services.ready.urgency().is_some() {
             self.run_ready();
         }
-        let datagrams = if network { self.poll_network(occasion) } else { Taken::Nothing };
+        let datagrams = if network { self.poll_network(occasion) } else { RoundInput::Nothing };
         // Mostly nothing is due for long, and there is no need to know the time.
         let near = services.fabric.past().saturating_add(TICK);
         if services.timers.earliest() <= near || services.send_budget.is_waiting() {
@@ -138,9 +138,9 @@ impl<F: Fabric> Nic<F> {
         self.run_timers(self.services.rx_watermark(now));
     }
 
-    pub(crate) fn due_after(&self, round: Taken) -> Option<u64> {
+    pub(crate) fn due_after(&self, round: RoundInput) -> Option<u64> {
         let now = self.services.fabric.now();
-        if round == Taken::More { Some(now) } else { self.next_due(now) }
+        if round == RoundInput::More { Some(now) } else { self.next_due(now) }
     }
 
     /// When the next round is due at the latest.
@@ -193,7 +193,7 @@ impl<F: Fabric> Nic<F> {
         let mut rounds = 0;
         while rounds < MAX_LAST_ROUNDS && channel.has_unread() {
             rounds += 1;
-            let origin = Origin::Local(channel.clone());
+            let origin = PacketOrigin::Local(channel.clone());
             self.take_records(&origin, &channel, Some(channel.reading.lock()), Occasion::Round);
         }
         self.paths.forget(id);
@@ -248,9 +248,9 @@ impl<F: Fabric> Nic<F> {
         let now = self.services.fabric.now();
         for _ in 0..MAX_DRAIN_ROUNDS {
             match self.poll_network(Occasion::Round) {
-                Taken::Nothing if self.services.fabric.rx_watermark() >= now => return,
-                Taken::Nothing => std::thread::yield_now(),
-                Taken::All | Taken::More => {}
+                RoundInput::Nothing if self.services.fabric.rx_watermark() >= now => return,
+                RoundInput::Nothing => std::thread::yield_now(),
+                RoundInput::All | RoundInput::More => {}
             }
         }
     }
@@ -267,7 +267,7 @@ impl<F: Fabric> Nic<F> {
         };
         let _ = match parsed {
             Some(own) if is_of_connection(&own) => {
-                let (content, origin) = (Content::Vendor(own), (*packet.origin).clone());
+                let (content, origin) = (PacketContent::Vendor(own), (*packet.origin).clone());
                 queue_pair.keep(InboxPacket { content, origin })
             }
             Some(_) => queue_pair.counters.drop_packet(DropCause::Stale),
@@ -299,7 +299,7 @@ impl<F: Fabric> Nic<F> {
 
 /// What came in during a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Taken {
+pub(crate) enum RoundInput {
     Nothing,
     /// All there was.
     All,

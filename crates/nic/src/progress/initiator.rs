@@ -4,15 +4,15 @@ use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::completion::{self, Completion, Status};
 use crate::path::Path;
-use crate::path::initiator_copy::{AtomicTransfer, Bytes, LocalPath, Transfer};
+use crate::path::initiator_copy::{AtomicTransfer, InitiatorBytes, InitiatorTransfer, LocalPath};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{Data, SendRequest};
-use crate::types::outcome::{AccessError, Cause, Outcome};
+use crate::types::outcome::{AccessError, AccessResult, Cause};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::Fabric;
 use pagewire_memory::{CrossMemory, Segment};
-use pagewire_transport::{Operation, RemoteAddress};
+use pagewire_transport::{RemoteAddress, WorkOperation};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,19 +33,19 @@ impl<'q, F: Fabric> Initiator<'q, F> {
     pub(crate) fn post(
         &mut self,
         request: &SendRequest<'_, F>,
-        transfer: &Transfer,
-        opcode: completion::Opcode,
+        transfer: &InitiatorTransfer,
+        opcode: completion::CompletionOpcode,
     ) -> bool {
         if !self.qpc.is_quiet() || !self.take_slot() {
             return false;
         }
         let gathered: SmallVec<[u8; 64]>;
         let bytes = match request.data {
-            Data::Segments(pieces) => Bytes::Segments(pieces),
-            Data::Inline([bytes]) => Bytes::Inline(bytes),
+            Data::Segments(pieces) => InitiatorBytes::Segments(pieces),
+            Data::Inline([bytes]) => InitiatorBytes::Inline(bytes),
             Data::Inline(pieces) => {
                 gathered = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-                Bytes::Inline(&gathered)
+                InitiatorBytes::Inline(&gathered)
             }
         };
         let done = self.transfer(transfer, bytes).is_ok();
@@ -61,7 +61,7 @@ impl<'q, F: Fabric> Initiator<'q, F> {
         &mut self,
         request: &SendRequest<'_, F>,
         atomic: &AtomicTransfer,
-        opcode: completion::Opcode,
+        opcode: completion::CompletionOpcode,
     ) -> bool {
         let Data::Segments([piece, ..]) = request.data else { return false };
         // No more than these bytes are written.
@@ -79,13 +79,13 @@ impl<'q, F: Fabric> Initiator<'q, F> {
     }
 
     /// Executes an operation that is not posted, where nothing is before it. Gives what an atomic found.
-    pub(crate) fn execute_unposted(&mut self, operation: &Operation, here: ScatterGather) -> Option<u64> {
+    pub(crate) fn execute_unposted(&mut self, operation: &WorkOperation, here: ScatterGather) -> Option<u64> {
         if !self.finds_nothing_before() {
             return None;
         }
-        if let Some(transfer) = Transfer::new(operation, here.length) {
+        if let Some(transfer) = InitiatorTransfer::new(operation, here.length) {
             let held = [Segment { address: here.address, length: here.length.into() }];
-            return self.transfer(&transfer, Bytes::Held(&held)).is_ok().then_some(0);
+            return self.transfer(&transfer, InitiatorBytes::Held(&held)).is_ok().then_some(0);
         }
         let atomic = AtomicTransfer::new(operation).filter(|_| self.maps_memory())?;
         self.access(AtomicTransfer::LENGTH, |path| path.execute_atomic_now(&atomic)).ok()
@@ -105,13 +105,17 @@ impl<'q, F: Fabric> Initiator<'q, F> {
 
     /// Executes a transfer in the memory of a local peer, if the path permits.
     #[inline(always)] // Part of each transfer.
-    pub(crate) fn transfer(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
+    pub(crate) fn transfer(
+        &mut self,
+        transfer: &InitiatorTransfer,
+        bytes: InitiatorBytes<'_>,
+    ) -> AccessResult<()> {
         self.access(transfer.length, |path| path.execute(transfer, bytes))
     }
 
     /// Runs an atomic in memory of a local peer that is mapped here, if the path permits.
     #[cold]
-    pub(crate) fn atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
+    pub(crate) fn atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> AccessResult<()> {
         self.access(AtomicTransfer::LENGTH, |path| path.execute_atomic(atomic, pieces))
     }
 
@@ -126,8 +130,8 @@ impl<'q, F: Fabric> Initiator<'q, F> {
     fn access<T>(
         &mut self,
         length: u32,
-        access: impl FnOnce(&mut LocalPath<'_, F, CrossMemory<'_, F::Memory>>) -> Outcome<T>,
-    ) -> Outcome<T> {
+        access: impl FnOnce(&mut LocalPath<'_, F, CrossMemory<'_, F::Memory>>) -> AccessResult<T>,
+    ) -> AccessResult<T> {
         let Some(mut local_path) = self.qpc.local(self.queue_pair) else {
             return Err(AccessError::Refused(Cause::NoRemoteAccess));
         };
@@ -172,7 +176,7 @@ impl<'q, F: Fabric> Initiator<'q, F> {
         &mut self,
         done: bool,
         request: &SendRequest<'_, F>,
-        opcode: completion::Opcode,
+        opcode: completion::CompletionOpcode,
         byte_length: u32,
     ) {
         let queue_pair = self.queue_pair;

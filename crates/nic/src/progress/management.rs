@@ -5,11 +5,11 @@
 
 use crate::progress::engine::Nic;
 use crate::progress::transport_ops::append_packet;
-use pagewire_fabric::{Datagram, Fabric, ROCE_PORT, Route};
+use pagewire_fabric::{Fabric, ROCE_PORT, ReceivedDatagram, Route};
 use pagewire_transport::ud::{self, UdSettings};
-use pagewire_transport::{Psn, ud::Datagram as UdDatagram};
+use pagewire_transport::{Psn, ud::OutgoingDatagram as UdDatagram};
 use pagewire_wire::bth::DEFAULT_PARTITION;
-use pagewire_wire::{Header, mad};
+use pagewire_wire::{PacketHeader, mad};
 
 /// Queue pair 1, with the Q_Key that is its own.
 const SETTINGS: UdSettings = UdSettings {
@@ -23,9 +23,9 @@ const SETTINGS: UdSettings = UdSettings {
 const HOP_LIMIT: u8 = 64;
 
 /// The refusal of what came to queue pair 1, with its header; `None`: it asks for nothing, or is not to be taken.
-fn refusal(header: &Header, payload: &[u8]) -> Option<(Header, [u8; mad::LEN])> {
+fn refusal(header: &PacketHeader, payload: &[u8]) -> Option<(PacketHeader, [u8; mad::LEN])> {
     let accepted = ud::accept(&SETTINGS, header, payload.len() as u64).ok()?;
-    let request = mad::Request::parse(payload)?;
+    let request = mad::ManagementRequest::parse(payload)?;
     let datagram = UdDatagram {
         destination: accepted.source,
         queue_key: mad::QUEUE_KEY,
@@ -38,7 +38,12 @@ fn refusal(header: &Header, payload: &[u8]) -> Option<(Header, [u8; mad::LEN])> 
 
 impl<F: Fabric> Nic<F> {
     /// Answers a datagram that came to queue pair 1.
-    pub(crate) fn answer_management(&self, header: &Header, payload: &[u8], datagram: &Datagram<'_>) {
+    pub(crate) fn answer_management(
+        &self,
+        header: &PacketHeader,
+        payload: &[u8],
+        datagram: &ReceivedDatagram<'_>,
+    ) {
         let Some((header, answer)) = refusal(header, payload) else { return };
         let route = Route {
             source: datagram.destination,
@@ -65,7 +70,7 @@ mod tests {
     use super::*;
 
     /// A REQ from queue pair 1 of a peer.
-    fn request() -> (Header, [u8; mad::LEN]) {
+    fn request() -> (PacketHeader, [u8; mad::LEN]) {
         let datagram = UdDatagram {
             destination: mad::QUEUE_PAIR,
             queue_key: mad::QUEUE_KEY,

@@ -12,21 +12,21 @@ use crate::queue_pair::QueuePair;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::{Again, Occasion};
 use crate::services::send_budget::BudgetGrant;
-use crate::types::attributes::{Attributes, State};
+use crate::types::attributes::{Attributes, QpState};
 use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Progress, RcConnection, Time, WorkId};
+use pagewire_transport::{RcConnection, RcProgress, Time, WorkId};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::queue_pair::qp_context::{Connection, QpContext};
+use crate::queue_pair::qp_context::{QpConnection, QpContext};
 
 /// Turns that a thread takes in a row.
 const PROGRESS_RUNS: u32 = 16;
 
 /// What a connection has come to in one turn.
 struct Progressed {
-    progressed: Progress,
+    progressed: RcProgress,
     connected: bool,
     /// When it wants its next turn (fabric time); `u64::MAX`: never.
     deadline: u64,
@@ -116,7 +116,7 @@ impl<'q, F: Fabric> Turn<'q, F> {
         if !attributes.state.receives() {
             return None;
         }
-        if matches!(self.qpc.connection, Connection::Ud) {
+        if matches!(self.qpc.connection, QpConnection::Ud) {
             return self.progress_ud(&attributes);
         }
         self.submit(&attributes);
@@ -124,7 +124,7 @@ impl<'q, F: Fabric> Turn<'q, F> {
         let greeting = self.qpc.greet(self.queue_pair, now);
         self.qpc.tell_greeting(now);
         let hello_next = self.qpc.hello.due();
-        let mut connection = std::mem::replace(&mut self.qpc.connection, Connection::None);
+        let mut connection = std::mem::replace(&mut self.qpc.connection, QpConnection::None);
         let mut session = AccessSession::new(&self.queue_pair.services);
         let mut ops = QpTransportOps::new(self.queue_pair, self.qpc, None, &mut session);
         if let Some(own) = greeting {
@@ -152,14 +152,14 @@ impl<'q, F: Fabric> Turn<'q, F> {
         self.tell_drained(&attributes, turn.drained);
         let waits = self.qpc.receive_wait.waits() || turn.awaits_answer;
         match turn.progressed {
-            Progress::Again => Some(Again::Soon),
-            Progress::Idle | Progress::Wait => waits.then_some(Again::Later),
+            RcProgress::Again => Some(Again::Soon),
+            RcProgress::Idle | RcProgress::Wait => waits.then_some(Again::Later),
         }
     }
 
     /// Whether all there is to do is an acknowledgement, which waits for the program's answer.
     fn try_rest(&mut self) -> bool {
-        self.qpc.attributes.state == State::ReadyToSend
+        self.qpc.attributes.state == QpState::ReadyToSend
             && !self.qpc.wants_path()
             && !self.qpc.receive_wait.waits()
             && self.qpc.hello.due() == u64::MAX
@@ -168,7 +168,7 @@ impl<'q, F: Fabric> Turn<'q, F> {
             && self.queue_pair.inbox.is_empty(QpRole::Requester)
             && self.queue_pair.inbox.is_empty(QpRole::Responder)
             && match &mut self.qpc.connection {
-                Connection::Rc(rc) => rc.try_rest(),
+                QpConnection::Rc(rc) => rc.try_rest(),
                 _ => false,
             }
     }
@@ -197,7 +197,7 @@ impl<'q, F: Fabric> Turn<'q, F> {
 
     /// In SQD: tells the program once that nothing is being sent any more, if it asked for that.
     fn tell_drained(&self, attributes: &Attributes, drained: bool) {
-        let first = attributes.state == State::SendQueueDrain
+        let first = attributes.state == QpState::SendQueueDrain
             && drained
             && !self.queue_pair.notes.drained.swap(true, Ordering::AcqRel);
         if first && attributes.drained_notify {
@@ -207,16 +207,16 @@ impl<'q, F: Fabric> Turn<'q, F> {
 
     /// Hands posted work to the protocol; in SQD what came after stays.
     fn submit(&mut self, attributes: &Attributes) {
-        if attributes.state != State::ReadyToSend || !self.qpc.sending {
+        if attributes.state != QpState::ReadyToSend || !self.qpc.sending {
             return;
         }
         let send = self.queue_pair.send.lock();
         self.qpc.submitted = self.qpc.submitted.max(send.oldest().0);
         while let Some(work) = send.get(WorkId(self.qpc.submitted)) {
             match &mut self.qpc.connection {
-                Connection::Rc(rc) => rc.post(work.work),
-                Connection::Uc(uc) => uc.post(work.work),
-                Connection::None | Connection::Ud => break,
+                QpConnection::Rc(rc) => rc.post(work.work),
+                QpConnection::Uc(uc) => uc.post(work.work),
+                QpConnection::None | QpConnection::Ud => break,
             }
             self.qpc.submitted += 1;
         }
@@ -241,10 +241,10 @@ struct ConnectionTurn<'q, F: Fabric> {
 
 impl<F: Fabric> ConnectionTurn<'_, F> {
     /// Has the protocol do what it can.
-    fn progress(&self, connection: &mut Connection, ops: &mut QpTransportOps<'_, '_, F>) -> Progressed {
+    fn progress(&self, connection: &mut QpConnection, ops: &mut QpTransportOps<'_, '_, F>) -> Progressed {
         let services = &self.queue_pair.services;
         let (progressed, deadline, drained, awaits_answer, responds_late) = match connection {
-            Connection::Rc(rc) => {
+            QpConnection::Rc(rc) => {
                 let timer_now = self.timer_now(rc.deadline());
                 let grant = self.take_budget(ops.qpc(), rc);
                 rc.set_alone(services.has_one_network_user());
@@ -254,15 +254,15 @@ impl<F: Fabric> ConnectionTurn<'_, F> {
                 }
                 (progressed, rc.deadline(), rc.is_drained(), rc.awaits_answer(), rc.responds_late())
             }
-            Connection::Uc(uc) => {
+            QpConnection::Uc(uc) => {
                 uc.set_sharers(services.network_users.load(Ordering::Relaxed));
                 let progressed = uc.progress(self.timer_now(uc.deadline()), ops);
                 (progressed, uc.deadline(), uc.is_drained(), false, false)
             }
-            Connection::None | Connection::Ud => (Progress::Idle, None, false, false, false),
+            QpConnection::None | QpConnection::Ud => (RcProgress::Idle, None, false, false, false),
         };
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
-        let connected = !matches!(connection, Connection::None);
+        let connected = !matches!(connection, QpConnection::None);
         Progressed { progressed, connected, deadline, drained, awaits_answer, responds_late }
     }
 

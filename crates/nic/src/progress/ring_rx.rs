@@ -1,15 +1,15 @@
 //! What comes over rings: records, handed to their queue pairs, and ring acknowledgements on those that were sent.
 
 use crate::completion::Completion;
-use crate::path::local::{LocalChannel, Reading};
-use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
+use crate::path::local::{LocalChannel, RingReader};
+use crate::path::ring::{REFERENCE_BYTES, RecordKind, RingRecordHeader, parse_reference};
 use crate::path::ring_ack::{PendingRingAcks, RingAck};
 use crate::path::send_record_format;
 use crate::progress::arriving_burst::{ArrivingBurst, BurstAccess};
-use crate::progress::engine::{Nic, Taken, Touched};
+use crate::progress::engine::{Nic, RoundInput, Touched};
 use crate::progress::short_receive::ShortReceive;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Incoming, Origin};
+use crate::queue_pair::inbox::{Incoming, PacketOrigin};
 use crate::queue_pair::poll_hint::{CqBinding, HintedSource, Seeker};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
@@ -19,7 +19,7 @@ use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::lock::light_barrier;
 use pagewire_transport::{Disposition, DropCause, Payload, RcConnection, RemoteAddress, SendOnlyRequest};
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,9 +28,9 @@ use std::sync::atomic::Ordering;
 const LONG: u32 = 1024;
 
 /// A thread that takes what came over a channel.
-struct Taker<'t, F: Fabric> {
+struct ChannelReceiver<'t, F: Fabric> {
     nic: &'t Nic<F>,
-    origin: &'t Origin<F>,
+    origin: &'t PacketOrigin<F>,
     channel: &'t LocalChannel<F>,
     /// A thread of the program polls, and the NIC thread sleeps: some of what the peer is to be told can wait until the program
     /// sends or polls again, as it is about to get what came in.
@@ -47,14 +47,14 @@ type TakenOver<'q, F> = (&'q Arc<QueuePair<F>>, LockGuard<'q, QpContext<F>>);
 
 impl<F: Fabric> Nic<F> {
     /// Takes records and ring acknowledgements from all rings.
-    pub(crate) fn poll_channels(&self, occasion: Occasion) -> Taken {
+    pub(crate) fn poll_channels(&self, occasion: Occasion) -> RoundInput {
         self.publish_positions(occasion);
-        let (mut taken, mut from) = (Taken::Nothing, 0);
+        let (mut taken, mut from) = (RoundInput::Nothing, 0);
         while let Some((origin, next)) = self.next_busy_channel(from) {
-            let Origin::Local(channel) = &origin else { break };
+            let PacketOrigin::Local(channel) = &origin else { break };
             // Where another thread is at it, that one goes on.
             let more = self.take_records(&origin, channel, channel.reading.try_lock(), occasion);
-            taken = taken.max(if more { Taken::More } else { Taken::All });
+            taken = taken.max(if more { RoundInput::More } else { RoundInput::All });
             let Some(next) = next else { break };
             from = next;
         }
@@ -63,23 +63,23 @@ impl<F: Fabric> Nic<F> {
 
     /// The first channel from the one in place `from` on that has news, and where to look on, if there are more. Channels that
     /// come or go meanwhile have their turn in the next round.
-    fn next_busy_channel(&self, from: usize) -> Option<(Origin<F>, Option<usize>)> {
+    fn next_busy_channel(&self, from: usize) -> Option<(PacketOrigin<F>, Option<usize>)> {
         let channels = self.paths.channels.read();
         let rest = channels.get(from..)?;
         let at = from + rest.iter().position(|channel| channel.has_unread())?;
-        Some((Origin::Local(channels[at].clone()), Some(at + 1).filter(|next| *next < channels.len())))
+        Some((PacketOrigin::Local(channels[at].clone()), Some(at + 1).filter(|next| *next < channels.len())))
     }
 
     /// Takes a round of records from a ring. True: there may be more.
     pub(crate) fn take_records(
         &self,
-        origin: &Origin<F>,
+        origin: &PacketOrigin<F>,
         channel: &LocalChannel<F>,
-        reading: Option<LockGuard<'_, Reading<F::Words>>>,
+        reading: Option<LockGuard<'_, RingReader<F::Words>>>,
         occasion: Occasion,
     ) -> bool {
         let polled = occasion == Occasion::Polled && self.services.arming.leaves_work_to_polls();
-        let mut taker = Taker::new(self, origin, channel, polled, None);
+        let mut taker = ChannelReceiver::new(self, origin, channel, polled, None);
         taker.take_ring_acks();
         // What has come may be a ring acknowledgement alone.
         let reading = reading.filter(|_| !polled || channel.has_record());
@@ -103,7 +103,7 @@ impl<F: Fabric> Nic<F> {
         let hinted = hint.hinted.try_lock()?;
         let HintedSource { origin, queue_pair } = hinted.as_ref()?;
         // It may have become the poll hint just when its channel was closed.
-        let is_gone = matches!(origin, Origin::Local(channel) if channel.is_gone());
+        let is_gone = matches!(origin, PacketOrigin::Local(channel) if channel.is_gone());
         if is_gone || is_left {
             hint.left.store(false, Ordering::Release);
             drop(hinted);
@@ -114,8 +114,8 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// The completion that a poll looks for, if it comes of a ring acknowledgement or of a record. `None`: there may be more to be done.
-    fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
-        let Origin::Local(channel) = origin else { return None };
+    fn take_next(&self, origin: &PacketOrigin<F>, seeker: Seeker<'_, F>) -> Option<()> {
+        let PacketOrigin::Local(channel) = origin else { return None };
         if channel.is_broken() {
             return None;
         }
@@ -123,7 +123,7 @@ impl<F: Fabric> Nic<F> {
         if !(ring_ack || record) {
             return Some(());
         }
-        let mut taker = Taker::new(self, origin, channel, true, Some(seeker));
+        let mut taker = ChannelReceiver::new(self, origin, channel, true, Some(seeker));
         if ring_ack {
             taker.take_ring_acks();
         }
@@ -170,15 +170,15 @@ impl<F: Fabric> Nic<F> {
     }
 }
 
-impl<'t, F: Fabric> Taker<'t, F> {
+impl<'t, F: Fabric> ChannelReceiver<'t, F> {
     fn new(
         nic: &'t Nic<F>,
-        origin: &'t Origin<F>,
+        origin: &'t PacketOrigin<F>,
         channel: &'t LocalChannel<F>,
         polled: bool,
         seeker: Option<Seeker<'t, F>>,
     ) -> Self {
-        Taker { nic, origin, channel, polled, seeker, tells: false, touched: Touched::default() }
+        ChannelReceiver { nic, origin, channel, polled, seeker, tells: false, touched: Touched::default() }
     }
 
     /// Whether what the poll looks for has come.
@@ -198,7 +198,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
 
     /// Hands records to their queue pairs, `most` of them, and tells the peer of it. Gives how many. The ring is held
     /// meanwhile, so that their order stays.
-    fn take_records(&mut self, mut reading: LockGuard<'_, Reading<F::Words>>, most: usize) -> usize {
+    fn take_records(&mut self, mut reading: LockGuard<'_, RingReader<F::Words>>, most: usize) -> usize {
         let taken = self.hand_out(&mut reading, most);
         if taken > 0 || !self.polled {
             self.conclude(reading);
@@ -207,18 +207,18 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Hands records of a ring to their queue pairs, and notes the ring acknowledgements on them.
-    fn hand_out(&mut self, reading: &mut Reading<F::Words>, most: usize) -> usize {
+    fn hand_out(&mut self, reading: &mut RingReader<F::Words>, most: usize) -> usize {
         let channel = self.channel;
         for taken in 0..most {
             let popped = reading.consumer.pop(&mut reading.bytes);
             channel.set_next_record(reading.consumer.place());
             match popped {
                 Ok(Some(record)) => {
-                    if record.kind == Kind::Reference || record.payload > LONG {
+                    if record.kind == RecordKind::Reference || record.payload > LONG {
                         // It takes its time.
                         channel.publish_ring_acks(self.nic.fabric(), &mut reading.pending_acks);
                     }
-                    let Reading { bytes, pending_acks, .. } = reading;
+                    let RingReader { bytes, pending_acks, .. } = reading;
                     self.deliver_record(&record, bytes, pending_acks);
                 }
                 Ok(None) => return taken,
@@ -238,7 +238,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Tells the peer what became of its records, and where the reader is: at once, or later what can wait.
-    fn conclude(&self, mut reading: LockGuard<'_, Reading<F::Words>>) {
+    fn conclude(&self, mut reading: LockGuard<'_, RingReader<F::Words>>) {
         let nic = self.nic;
         if !self.polled {
             reading.consumer.publish_head();
@@ -328,11 +328,16 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Hands one record to its queue pair, and notes the ring acknowledgement on it.
-    fn deliver_record(&mut self, record: &RecordHeader, bytes: &[u8], pending_acks: &mut PendingRingAcks) {
+    fn deliver_record(
+        &mut self,
+        record: &RingRecordHeader,
+        bytes: &[u8],
+        pending_acks: &mut PendingRingAcks,
+    ) {
         let payload_at = usize::from(record.header).div_ceil(8) * 8;
         let headers = &bytes[..usize::from(record.header)];
         let payload = &bytes[payload_at..payload_at + record.payload as usize];
-        if record.kind == Kind::Send {
+        if record.kind == RecordKind::Send {
             let whole = send_record_format::parse(headers);
             let done =
                 whole.is_some_and(|send| record.wants_ack && self.execute_fast(&send, payload, pending_acks));
@@ -342,12 +347,12 @@ impl<'t, F: Fabric> Taker<'t, F> {
             return;
         }
         let (headers, global_route) = match (record.kind, headers.split_first_chunk::<40>()) {
-            (Kind::Datagram, Some((global_route, rest))) => (rest, Some(*global_route)),
-            (Kind::Datagram, None) => (&[][..], None),
+            (RecordKind::Datagram, Some((global_route, rest))) => (rest, Some(*global_route)),
+            (RecordKind::Datagram, None) => (&[][..], None),
             _ => (headers, None),
         };
-        let header = Header::parse(headers).ok().map(|(header, _)| header);
-        let may = record.wants_ack && record.kind == Kind::Bytes;
+        let header = PacketHeader::parse(headers).ok().map(|(header, _)| header);
+        let may = record.wants_ack && record.kind == RecordKind::Bytes;
         let whole = header.as_ref().filter(|_| may).and_then(SendOnlyRequest::of);
         if !whole.is_some_and(|send| self.execute_fast(&send, payload, pending_acks)) {
             self.deliver_as_packet(record, header, global_route, payload, pending_acks);
@@ -357,8 +362,8 @@ impl<'t, F: Fabric> Taker<'t, F> {
     /// Hands what a record brings to its queue pair as a packet, and notes the ring acknowledgement; `None`: it has no header that makes sense.
     fn deliver_as_packet(
         &mut self,
-        record: &RecordHeader,
-        header: Option<Header>,
+        record: &RingRecordHeader,
+        header: Option<PacketHeader>,
         global_route: Option<[u8; 40]>,
         payload: &[u8],
         pending_acks: &mut PendingRingAcks,
@@ -366,11 +371,11 @@ impl<'t, F: Fabric> Taker<'t, F> {
         let pieces: SmallVec<[(RemoteAddress, u32); 4]>;
         let bytes = [payload];
         let payload = match record.kind {
-            Kind::Reference => {
+            RecordKind::Reference => {
                 pieces = payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
                 Payload::Reference(&pieces)
             }
-            Kind::Bytes | Kind::Datagram | Kind::Send => Payload::Bytes(&bytes),
+            RecordKind::Bytes | RecordKind::Datagram | RecordKind::Send => Payload::Bytes(&bytes),
         };
         let acknowledged = header.is_some_and(|header| {
             let packet = Incoming { header, payload, global_route, origin: self.origin };
@@ -483,7 +488,7 @@ mod tests {
         let [(sender, out), (receiver, into)] = connected();
         let send = || {
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
-            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
+            assert!(out.send(sender.fabric(), RecordKind::Bytes, &[0; 12], &[1; 8], awaited));
         };
         let from_sender = || receiver.paths.unread_from(into.channel.instance);
         assert!(from_sender().is_empty());
@@ -514,25 +519,25 @@ mod tests {
         let [(sender, out), (receiver, into)] = connected();
         let send = || {
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
-            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
+            assert!(out.send(sender.fabric(), RecordKind::Bytes, &[0; 12], &[1; 8], awaited));
         };
         for polls in [true, false] {
             receiver.services.arming.parked.store(true, Ordering::SeqCst);
             send();
             assert!(into.has_unread() && !out.is_drained());
-            assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
+            assert_ne!(receiver.poll_channels(Occasion::Polled), RoundInput::Nothing);
             assert!(!into.has_unread() && out.has_unread(), "the ring acknowledgement is told at once");
             assert!(!out.is_drained(), "where the reader is can wait");
             if polls {
                 for _ in 0..limits::POLLS_TO_PUBLISH {
-                    assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
+                    assert_eq!(receiver.poll_channels(Occasion::Polled), RoundInput::Nothing);
                 }
             } else {
                 // The NIC thread comes back, and does not sleep before.
                 receiver.services.arming.parked.store(false, Ordering::SeqCst);
                 let now = receiver.fabric().now();
                 assert!(receiver.next_due(now).is_some_and(|due| due <= now));
-                assert_eq!(receiver.poll_channels(Occasion::Round), Taken::Nothing);
+                assert_eq!(receiver.poll_channels(Occasion::Round), RoundInput::Nothing);
             }
             assert!(out.is_drained());
             assert_eq!(receiver.polls_to_publish.load(Ordering::SeqCst), 0);
@@ -555,14 +560,14 @@ mod tests {
             // Nothing comes: the next polls may leave their rounds out.
             (0..3).for_each(|_| _ = receiver.progress_by_poller());
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
-            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
-            assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
+            assert!(out.send(sender.fabric(), RecordKind::Bytes, &[0; 12], &[1; 8], awaited));
+            assert_ne!(receiver.poll_channels(Occasion::Polled), RoundInput::Nothing);
             // It has looked before what it was told could be seen.
             wake_request::request(sender.fabric().mailbox());
             match way {
-                0 => assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing),
+                0 => assert_eq!(receiver.poll_channels(Occasion::Polled), RoundInput::Nothing),
                 1 => assert!(receiver.may_skip_round()),
-                2 => assert!(into.send(receiver.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None)),
+                2 => assert!(into.send(receiver.fabric(), RecordKind::Bytes, &[0; 12], &[1; 8], None)),
                 _ => {
                     receiver.services.arming.parked.store(false, Ordering::SeqCst);
                     let now = receiver.fabric().now();
@@ -582,7 +587,7 @@ mod tests {
         receiver.services.arming.parked.store(true, Ordering::SeqCst);
         for expected in [true, false] {
             (0..10).for_each(|_| _ = receiver.progress_by_poller());
-            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None));
+            assert!(out.send(sender.fabric(), RecordKind::Bytes, &[0; 12], &[1; 8], None));
             let interval = receiver.progress_by_poller();
             if expected {
                 receiver.set_round_interval(interval);
@@ -598,10 +603,10 @@ mod tests {
         receiver.services.arming.parked.store(true, Ordering::SeqCst);
         let polls_for = |records: usize| {
             (0..records).for_each(|_| {
-                assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None));
+                assert!(out.send(sender.fabric(), RecordKind::Bytes, &[0; 12], &[1; 8], None));
             });
             let mut polls = 0;
-            while receiver.poll_channels(Occasion::Polled) != Taken::Nothing {
+            while receiver.poll_channels(Occasion::Polled) != RoundInput::Nothing {
                 polls += 1;
             }
             assert!(!into.has_unread());

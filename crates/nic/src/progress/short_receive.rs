@@ -4,12 +4,12 @@
 
 use crate::access::Accesses;
 use crate::access::{AccessRequest, MrCacheEntry};
-use crate::completion::{Completion, Opcode, Status};
+use crate::completion::{Completion, CompletionOpcode, Status};
 use crate::progress::udp_rx::ACKNOWLEDGEMENT;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Incoming, Origin, is_default_partition};
+use crate::queue_pair::inbox::{Incoming, PacketOrigin, is_default_partition};
 use crate::queue_pair::poll_hint::Seeker;
-use crate::queue_pair::qp_context::{Connection, QpContext};
+use crate::queue_pair::qp_context::{QpConnection, QpContext};
 use crate::queue_pair::request::WholeReceive;
 use crate::types::attributes::QueuePairType;
 use crate::types::qp_role::QpRole;
@@ -70,7 +70,7 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
         &mut self,
         send: &SendOnlyRequest,
         payload: &[u8],
-        origin: &Origin<F>,
+        origin: &PacketOrigin<F>,
     ) -> Option<WholeReceive> {
         if !self.qpc.attributes.state.receives()
             || !self.qpc.shares_path_with(origin)
@@ -79,7 +79,7 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
         {
             return None;
         }
-        let Connection::Rc(rc) = &mut self.qpc.connection else { return None };
+        let QpConnection::Rc(rc) = &mut self.qpc.connection else { return None };
         let execution = rc.try_execute_fast(send, payload.len() as u32)?;
         let receive = self.queue_pair.receives.take_whole(payload.len() as u32)?;
         if !payload.is_empty()
@@ -111,7 +111,7 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
             ..Completion::new(
                 self.queue_pair.properties.number,
                 receive.wr_id,
-                Opcode::Receive,
+                CompletionOpcode::Receive,
                 Status::Success,
             )
         });
@@ -123,7 +123,7 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
         &mut self,
         now: Time,
         psn: u32,
-        origin: &Origin<F>,
+        origin: &PacketOrigin<F>,
         seeker: Option<&mut Seeker<'_, F>>,
     ) -> bool {
         if !self.qpc.attributes.state.receives()

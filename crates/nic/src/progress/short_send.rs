@@ -5,23 +5,23 @@
 
 use crate::access::Accesses;
 use crate::access::{AccessRequest, MrCacheEntry};
-use crate::completion::Opcode;
+use crate::completion::CompletionOpcode;
 use crate::path::Path;
-use crate::path::ring::Kind;
+use crate::path::ring::RecordKind;
 use crate::path::ring_ack::Awaited;
 use crate::path::send_record_format;
 use crate::progress::transport_ops::append_packet;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::qp_context::{Connection, QpContext};
+use crate::queue_pair::qp_context::{QpConnection, QpContext};
 use crate::queue_pair::request::operation_of;
 use crate::queue_pair::request::{Data, SendFlags, SendQueue, SendRequest};
-use crate::types::attributes::State;
+use crate::types::attributes::QpState;
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{FastSend, SendOnlyRequest, Time, Work, WorkId};
+use pagewire_transport::{FastSend, SendOnlyRequest, Time, WorkId, WorkRequest};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl<'q, F: Fabric> ShortSend<'q, F> {
     /// Sends a short SEND at its post and keeps it. False: nothing was done.
     #[inline]
     pub(crate) fn post(&mut self, request: &SendRequest<'_, F>, length: u32) -> bool {
-        let sends = self.qpc.sending && self.qpc.attributes.state == State::ReadyToSend;
+        let sends = self.qpc.sending && self.qpc.attributes.state == QpState::ReadyToSend;
         match self.qpc.path() {
             _ if !sends => false,
             Path::Local(_) if length as usize <= SHORTEST => {
@@ -70,14 +70,14 @@ impl<'q, F: Fabric> ShortSend<'q, F> {
     fn send_by_ring(&mut self, request: &SendRequest<'_, F>, payload: &mut [u8]) -> bool {
         let Path::Local(channel) = &self.qpc.path else { return false };
         let kept = (&mut self.qpc.connection, &mut self.qpc.mr_cache.send, self.qpc.submitted);
-        let Some(leaving) = Leaving::begin(self.queue_pair, kept, request, payload) else { return false };
+        let Some(leaving) = ReadySend::begin(self.queue_pair, kept, request, payload) else { return false };
         let mut headers = [0; send_record_format::LONGEST];
         let header_length = send_record_format::emit(&leaving.packet, &mut headers);
         let awaited =
             Some(Awaited { queue_pair: Some(self.queue_pair.properties.number), psn: leaving.packet.psn });
         let headers = &headers[..header_length];
         if channel.is_gone()
-            || !channel.send(&self.queue_pair.services.fabric, Kind::Send, headers, payload, awaited)
+            || !channel.send(&self.queue_pair.services.fabric, RecordKind::Send, headers, payload, awaited)
         {
             return false;
         }
@@ -95,7 +95,9 @@ impl<'q, F: Fabric> ShortSend<'q, F> {
         let Some(route) = self.fast_route().filter(|_| length <= SHORT) else { return false };
         let payload = &mut [0; SHORT][..length];
         let kept = (&mut self.qpc.connection, &mut self.qpc.mr_cache.send, self.qpc.submitted);
-        let Some(mut leaving) = Leaving::begin(self.queue_pair, kept, request, payload) else { return false };
+        let Some(mut leaving) = ReadySend::begin(self.queue_pair, kept, request, payload) else {
+            return false;
+        };
         let copy = |into: &mut [u8]| {
             into.copy_from_slice(payload);
             Ok(())
@@ -129,19 +131,19 @@ impl<'q, F: Fabric> ShortSend<'q, F> {
 }
 
 /// A SEND that may leave at once.
-struct Leaving<'q, F: Fabric> {
+struct ReadySend<'q, F: Fabric> {
     /// Where it is kept.
     send: LockGuard<'q, SendQueue<F>>,
     packet: SendOnlyRequest,
     token: FastSend<'q>,
 }
 
-impl<'q, F: Fabric> Leaving<'q, F> {
+impl<'q, F: Fabric> ReadySend<'q, F> {
     /// Sees whether a SEND may leave at once, and copies what it names. `None`: not now, or not so.
     #[inline(always)] // Part of each short SEND.
     fn begin(
         queue_pair: &'q QueuePair<F>,
-        (connection, mr_entry, submitted): (&'q mut Connection, &mut Option<MrCacheEntry>, u64),
+        (connection, mr_entry, submitted): (&'q mut QpConnection, &mut Option<MrCacheEntry>, u64),
         request: &SendRequest<'_, F>,
         payload: &mut [u8],
     ) -> Option<Self> {
@@ -150,7 +152,7 @@ impl<'q, F: Fabric> Leaving<'q, F> {
         if submitted != id.0 || !queue_pair.has_send_slot(&send) {
             return None;
         }
-        let Connection::Rc(rc) = connection else { return None };
+        let QpConnection::Rc(rc) = connection else { return None };
         let (packet, token) = rc.try_send_fast(&work_of(request, id, payload.len()))?;
         match request.data {
             Data::Segments(pieces) => {
@@ -166,7 +168,7 @@ impl<'q, F: Fabric> Leaving<'q, F> {
                 }
             }
         }
-        Some(Leaving { send, packet, token })
+        Some(ReadySend { send, packet, token })
     }
 
     /// Keeps it, as it has left, until it is acknowledged; gives when the queue pair is to be driven.
@@ -183,7 +185,7 @@ impl<'q, F: Fabric> Leaving<'q, F> {
         let work = work_of(request, self.send.next_id(), length);
         let signaled = request.signaled || queue_pair.properties.signal_all;
         let flags = SendFlags { signaled, linked: false };
-        self.send.push(request, &work.operation, Opcode::Send, work.length, flags);
+        self.send.push(request, &work.operation, CompletionOpcode::Send, work.length, flags);
         drop(self.send);
         *submitted = work.id.0 + 1;
         self.token.sent(now, &work).map_or(u64::MAX, |at| at.0)
@@ -217,8 +219,8 @@ fn gather<F: Fabric>(
 
 /// A request for the protocol.
 #[inline(always)] // Part of each short SEND.
-fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> Work {
+fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> WorkRequest {
     let (operation, _) = operation_of(&request.operation);
     let (fence, solicited, linked) = (request.fence, request.solicited, false);
-    Work { id, operation, length: length as u32, fence, solicited, linked }
+    WorkRequest { id, operation, length: length as u32, fence, solicited, linked }
 }

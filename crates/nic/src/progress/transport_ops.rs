@@ -9,9 +9,9 @@ pub use packet_sink::{append_packet, length_in_batch};
 
 use crate::access::fault_state::Purpose;
 use crate::access::{AccessRequest, AccessSession, Claimant};
-use crate::progress::ended::{Ended, Failure};
+use crate::progress::ended::{ProtocolFailure, ProtocolReport};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::KeptData;
 use crate::services::event::AsyncEventKind;
@@ -48,7 +48,7 @@ pub struct QpTransportOps<'a, 'n, F: Fabric> {
     queue_pair: &'a QueuePair<F>,
     qpc: &'a mut QpContext<F>,
     /// Where the packet in hand came from.
-    origin: Option<&'a Origin<F>>,
+    origin: Option<&'a PacketOrigin<F>>,
     batch: Option<F::Batch>,
     /// It has no room for one more packet like the last.
     full: bool,
@@ -56,7 +56,7 @@ pub struct QpTransportOps<'a, 'n, F: Fabric> {
     session: &'a mut AccessSession<'n, F>,
     /// The send request of the last packet, where its bytes are one piece. A request does not change while it is kept.
     gathered: Option<(WorkId, ScatterGather)>,
-    ended: Ended,
+    ended: ProtocolReport,
 }
 
 impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
@@ -64,10 +64,10 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     pub fn new(
         queue_pair: &'a QueuePair<F>,
         qpc: &'a mut QpContext<F>,
-        origin: Option<&'a Origin<F>>,
+        origin: Option<&'a PacketOrigin<F>>,
         session: &'a mut AccessSession<'n, F>,
     ) -> Self {
-        let ended = Ended::default();
+        let ended = ProtocolReport::default();
         let (batch, full, gathered) = (None, false, None);
         QpTransportOps { queue_pair, qpc, origin, batch, full, session, gathered, ended }
     }
@@ -79,7 +79,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
 
     /// Sends what was gathered and tells what happened.
     #[inline(always)] // Part of each packet.
-    pub fn finish(mut self) -> Ended {
+    pub fn finish(mut self) -> ProtocolReport {
         if self.ended.failure.is_some() {
             // Whoever ends the queue pair waits for accesses through it.
             self.session.release();
@@ -142,7 +142,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
 
     fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {
         if self.ended.failure.is_none() {
-            self.ended.failure = Some(Failure { event, send_only });
+            self.ended.failure = Some(ProtocolFailure { event, send_only });
         }
     }
 }

@@ -3,21 +3,21 @@
 
 use crate::access::AccessSession;
 use crate::progress::arriving_burst::{ArrivingBurst, BurstAccess};
-use crate::progress::engine::{Nic, Taken, Touched};
+use crate::progress::engine::{Nic, RoundInput, Touched};
 use crate::progress::short_receive::ShortReceive;
 use crate::progress::transport_ops::QpTransportOps;
 use crate::progress::transport_ops::append_packet;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Incoming, Origin};
+use crate::queue_pair::inbox::{Incoming, PacketOrigin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
-use crate::types::attributes::{Attributes, QueuePairType, State};
+use crate::types::attributes::{Attributes, QpState, QueuePairType};
 use crate::types::gid::address_of_gid;
 use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
-use pagewire_fabric::{Datagram, Fabric};
+use pagewire_fabric::{Fabric, ReceivedDatagram};
 use pagewire_transport::{Disposition, DropCause, Payload};
-use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, mad, reth};
+use pagewire_wire::{Error, Opcode, PacketHeader, PacketOperation, Transport, bth, mad, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -46,16 +46,16 @@ struct Current<'n, F: Fabric> {
 
 impl<F: Fabric> Nic<F> {
     /// Takes datagrams.
-    pub(crate) fn poll_network(&self, occasion: Occasion) -> Taken {
+    pub(crate) fn poll_network(&self, occasion: Occasion) -> RoundInput {
         let mut udp_rx = UdpRx { nic: self, touched: Touched::default(), current: None };
         let taken = self.fabric().receive(limits::NETWORK_ROUND, &mut |datagrams| udp_rx.take(datagrams));
         let UdpRx { mut touched, current, .. } = udp_rx;
         drop(current);
         touched.run(occasion);
         match taken {
-            0 => Taken::Nothing,
-            taken if taken < limits::NETWORK_ROUND => Taken::All,
-            _ => Taken::More,
+            0 => RoundInput::Nothing,
+            taken if taken < limits::NETWORK_ROUND => RoundInput::All,
+            _ => RoundInput::More,
         }
     }
 }
@@ -63,7 +63,7 @@ impl<F: Fabric> Nic<F> {
 impl<F: Fabric> Nic<F> {
     /// Repeats the refusal of a queue pair that the program has ended since. False: the packet does not ask for one.
     #[cold]
-    fn answer_for_ended(&self, header: &Header, source: IpAddr) -> bool {
+    fn answer_for_ended(&self, header: &PacketHeader, source: IpAddr) -> bool {
         let fabric = self.fabric();
         let Some((route, nak)) = self.services.tombstones.answer(header, source, fabric.now()) else {
             return false;
@@ -76,7 +76,7 @@ impl<F: Fabric> Nic<F> {
 }
 
 impl<F: Fabric> UdpRx<'_, F> {
-    fn take(&mut self, mut datagrams: &[Datagram<'_>]) {
+    fn take(&mut self, mut datagrams: &[ReceivedDatagram<'_>]) {
         if let Some((acknowledgement, requests)) = acknowledged_requests(datagrams) {
             self.take_burst(acknowledgement, &[]);
             datagrams = requests;
@@ -88,8 +88,8 @@ impl<F: Fabric> UdpRx<'_, F> {
     }
 
     /// Takes a datagram and those of the burst that it begins; gives how many of those behind it.
-    fn take_burst(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
-        let Ok((header, length)) = Header::parse(datagram.bytes) else { return self.drop_malformed() };
+    fn take_burst(&mut self, datagram: &ReceivedDatagram<'_>, behind: &[ReceivedDatagram<'_>]) -> usize {
+        let Ok((header, length)) = PacketHeader::parse(datagram.bytes) else { return self.drop_malformed() };
         let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else {
             return self.drop_malformed();
         };
@@ -103,7 +103,7 @@ impl<F: Fabric> UdpRx<'_, F> {
                 datagram.bytes.len() as u16 + 4,
             )
         });
-        let origin = Origin::Network;
+        let origin = PacketOrigin::Network;
         let mut burst = SmallVec::<[&[u8]; BURST]>::new();
         burst.push(payload);
         let destination = header.bth.destination;
@@ -129,7 +129,7 @@ impl<F: Fabric> UdpRx<'_, F> {
     }
 
     /// Takes a packet of another queue pair than the one before, or from somewhere else.
-    fn take_first(&mut self, packet: &Incoming<'_, F>, payload: &[u8], datagram: &Datagram<'_>) {
+    fn take_first(&mut self, packet: &Incoming<'_, F>, payload: &[u8], datagram: &ReceivedDatagram<'_>) {
         self.current = None;
         let source = datagram.source;
         let destination = packet.header.bth.destination;
@@ -143,7 +143,7 @@ impl<F: Fabric> UdpRx<'_, F> {
         };
         if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
             let repeated = repeat_refusal(queue_pair, &packet.header, source)
-                || queue_pair.state() == State::Error && self.nic.answer_for_ended(&packet.header, source);
+                || queue_pair.state() == QpState::Error && self.nic.answer_for_ended(&packet.header, source);
             if !repeated {
                 queue_pair.counters.drop_packet(cause);
             }
@@ -179,7 +179,7 @@ impl<F: Fabric> UdpRx<'_, F> {
 
 /// Answers a peer that asks again for what the queue pair has refused, and has ended with. False: the packet asks for nothing of that.
 #[cold]
-fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &Header, source: IpAddr) -> bool {
+fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &PacketHeader, source: IpAddr) -> bool {
     if !queue_pair.notes.repeats_refusal.load(Ordering::Acquire)
         || header.bth.opcode.transport() != Transport::Rc
     {
@@ -192,7 +192,7 @@ fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &Header, source:
     }
     let Some(mut refused) = qpc.refused.take() else { return false };
     let mut session = AccessSession::new(&queue_pair.services);
-    let mut ops = QpTransportOps::new(queue_pair, &mut qpc, Some(&Origin::Network), &mut session);
+    let mut ops = QpTransportOps::new(queue_pair, &mut qpc, Some(&PacketOrigin::Network), &mut session);
     let disposition = refused.answer_after_refusal(header, &mut ops);
     ops.finish();
     qpc.refused = Some(refused);
@@ -205,17 +205,17 @@ fn may_send_to(kind: QueuePairType, attributes: &Attributes, source: IpAddr) -> 
 }
 
 /// That of an RC acknowledgement, NAKs among them.
-pub(crate) const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, Operation::Acknowledge);
+pub(crate) const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, PacketOperation::Acknowledge);
 
 /// Requests that came together with an acknowledgement, which leaves behind them, as it is shorter. The program is to learn that
 /// its own request is done before it gets what may be the answer: so it does with adapters, whose acknowledgements come first.
 fn acknowledged_requests<'a, 'd>(
-    datagrams: &'a [Datagram<'d>],
-) -> Option<(&'a Datagram<'d>, &'a [Datagram<'d>])> {
+    datagrams: &'a [ReceivedDatagram<'d>],
+) -> Option<(&'a ReceivedDatagram<'d>, &'a [ReceivedDatagram<'d>])> {
     let (last, before) = datagrams.split_last()?;
-    let opcode = |datagram: &Datagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
+    let opcode = |datagram: &ReceivedDatagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
     let is_request =
-        |datagram: &Datagram<'_>| opcode(datagram).is_some_and(Opcode::may_follow_acknowledgement);
+        |datagram: &ReceivedDatagram<'_>| opcode(datagram).is_some_and(Opcode::may_follow_acknowledgement);
     let goes_first =
         !before.is_empty() && opcode(last) == Some(ACKNOWLEDGEMENT) && before.iter().all(is_request);
     goes_first.then_some((last, before))
@@ -224,16 +224,18 @@ fn acknowledged_requests<'a, 'd>(
 /// Adds the payloads, at this place, of the datagrams that make a burst with one that has this header: they come from the same peer, are
 /// as long, and are what [`RcConnection::receive`](pagewire_transport::RcConnection::receive) takes as a burst.
 fn add_burst<'d>(
-    header: &Header,
-    first: &Datagram<'d>,
-    behind: &[Datagram<'d>],
+    header: &PacketHeader,
+    first: &ReceivedDatagram<'d>,
+    behind: &[ReceivedDatagram<'d>],
     payload: Range<usize>,
     burst: &mut SmallVec<[&'d [u8]; BURST]>,
 ) {
     let opcode = header.bth.opcode;
     let is_write_only = match opcode.operation() {
-        Some(Operation::SendMiddle | Operation::WriteMiddle | Operation::ReadResponseMiddle) => false,
-        Some(Operation::WriteOnly) => true,
+        Some(
+            PacketOperation::SendMiddle | PacketOperation::WriteMiddle | PacketOperation::ReadResponseMiddle,
+        ) => false,
+        Some(PacketOperation::WriteOnly) => true,
         _ => return,
     };
     if opcode.transport() != Transport::Rc || header.bth.acknowledge {
@@ -293,8 +295,8 @@ mod tests {
     use crate::{Options, PathChoice};
     use pagewire_fabric::HostFabric;
 
-    fn datagram(bytes: &[u8]) -> Datagram<'_> {
-        Datagram {
+    fn datagram(bytes: &[u8]) -> ReceivedDatagram<'_> {
+        ReceivedDatagram {
             source: IpAddr::from([10, 0, 0, 1]),
             source_port: 4791,
             destination: IpAddr::from([10, 0, 0, 2]),
@@ -313,14 +315,14 @@ mod tests {
             bytes[..2].copy_from_slice(&[Opcode::new(Transport::Rc, operation).0, second]);
             bytes
         };
-        let well_formed = packet(Operation::SendOnly, 0);
+        let well_formed = packet(PacketOperation::SendOnly, 0);
         let malformed = [
             // The version is 1.
-            packet(Operation::SendOnly, 1),
+            packet(PacketOperation::SendOnly, 1),
             // There is no RETH.
-            packet(Operation::WriteOnly, 0),
+            packet(PacketOperation::WriteOnly, 0),
             // Three bytes of padding, and no payload.
-            packet(Operation::SendOnly, 0x30),
+            packet(PacketOperation::SendOnly, 0x30),
         ];
         let mut udp_rx = UdpRx { nic: &nic, touched: Touched::default(), current: None };
         let counted = || nic.fabric().counters().bad_headers.get();
@@ -332,11 +334,13 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_goes_before_the_requests_that_it_came_with_alone() {
-        use Operation::{Acknowledge, AtomicAcknowledge, ReadResponseOnly, SendLast, SendOnly, WriteMiddle};
-        let goes_first = |operations: &[Operation]| {
+        use PacketOperation::{
+            Acknowledge, AtomicAcknowledge, ReadResponseOnly, SendLast, SendOnly, WriteMiddle,
+        };
+        let goes_first = |operations: &[PacketOperation]| {
             let codes: Vec<[u8; 1]> =
                 operations.iter().map(|operation| [Opcode::new(Transport::Rc, *operation).0]).collect();
-            let datagrams: Vec<Datagram<'_>> = codes.iter().map(|code| datagram(&code[..])).collect();
+            let datagrams: Vec<ReceivedDatagram<'_>> = codes.iter().map(|code| datagram(&code[..])).collect();
             acknowledged_requests(&datagrams).map(|(first, rest)| {
                 assert_eq!(first.bytes, [Opcode::new(Transport::Rc, Acknowledge).0]);
                 rest.len()

@@ -1,6 +1,6 @@
 //! Who runs the rounds: the NIC thread while nobody polls, else the polling threads of the program themselves.
 
-use crate::progress::engine::{Nic, Taken};
+use crate::progress::engine::{Nic, RoundInput};
 use crate::services::ready::Occasion;
 use crate::services::wake_request;
 use pagewire_fabric::PageInThreads;
@@ -137,12 +137,14 @@ impl<F: Fabric> Nic<F> {
         let network = services.network_users.load(Ordering::Relaxed) > 0 || quiet_turn;
         let taken = self.round(network, Occasion::Polled);
         let fewer = (interval * 2).clamp(1, POLLS_PER_ROUND);
-        self.set_round_interval(if taken == Taken::Nothing { fewer } else { 1 });
+        self.set_round_interval(if taken == RoundInput::Nothing { fewer } else { 1 });
         // Lost counts of two threads at once do no harm.
         match self.workers.polls_to_offer.load(Ordering::Relaxed) {
             0 => self.offer(),
             // What is waited for may be done by a thread that has no processor.
-            _ if taken == Taken::Nothing && services.fabric.page_in().brings_in() => std::thread::yield_now(),
+            _ if taken == RoundInput::Nothing && services.fabric.page_in().brings_in() => {
+                std::thread::yield_now()
+            }
             left => {
                 let left = left.saturating_sub(1 + left_out / LOOKS_PER_ROUND);
                 self.workers.polls_to_offer.store(left, Ordering::Relaxed);
@@ -226,8 +228,8 @@ impl<F: Fabric> Nic<F> {
             if self.due_after(round).is_some_and(|at| at <= now) {
                 continue;
             }
-            if idle.stays_awake(round != Taken::Nothing, now) {
-                if !idle.offers(round != Taken::Nothing) {
+            if idle.stays_awake(round != RoundInput::Nothing, now) {
+                if !idle.offers(round != RoundInput::Nothing) {
                     continue;
                 }
                 let before = self.polls_done(now);
@@ -373,7 +375,7 @@ mod tests {
     use crate::path::tests::route_to_this_host;
     use crate::services::device::devices;
     use crate::services::event::Unwatched;
-    use crate::types::attributes::{Capabilities, QueuePairType, State};
+    use crate::types::attributes::{QpCapabilities, QpState, QueuePairType};
     use crate::types::options::Options;
     use crate::types::path_choice::PathChoice;
     use pagewire_fabric::HostFabric;
@@ -607,7 +609,7 @@ mod tests {
             _ = queue.poll(1, &mut |_| unreachable!("nothing was posted"))
         });
         assert!(nic.workers.awaits.load(Ordering::Relaxed), "the last one found nothing");
-        let capabilities = Capabilities {
+        let capabilities = QpCapabilities {
             max_send_wr: 1,
             max_recv_wr: 1,
             max_send_sge: 1,
@@ -625,7 +627,7 @@ mod tests {
         let queue_pair = crate::QueuePair::create(&context.alloc_pd().unwrap(), init).unwrap();
         {
             let mut qpc = queue_pair.state.qpc.try_lock().unwrap();
-            qpc.attributes.state = State::ReadyToReceive;
+            qpc.attributes.state = QpState::ReadyToReceive;
             let route = route_to_this_host();
             qpc.set_path(&queue_pair.state, Path::Connecting { route, peer: 0 });
         }

@@ -2,7 +2,7 @@
 
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::qp_context::{Connection, QpContext};
+use crate::queue_pair::qp_context::{QpConnection, QpContext};
 use pagewire_fabric::Fabric;
 use pagewire_wire::{Capabilities, Hello, VendorPacket};
 use std::sync::atomic::Ordering;
@@ -43,13 +43,13 @@ impl<F: Fabric> QpContext<F> {
     /// Greets the peer over the network until it answers or seems to be a standard one.
     pub(crate) fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<VendorPacket> {
         if self.hello.sent >= HELLO_TRIES && self.hello.peer.is_none() && now >= self.hello.next {
-            if let Connection::Uc(uc) = &mut self.connection {
+            if let QpConnection::Uc(uc) = &mut self.connection {
                 uc.set_reporting(false);
             }
         }
         // Only who sends has a PSN by which the peer knows the greeting.
         let due = self.sending
-            && matches!(self.connection, Connection::Rc(_) | Connection::Uc(_))
+            && matches!(self.connection, QpConnection::Rc(_) | QpConnection::Uc(_))
             && matches!(self.path, Path::Udp { .. })
             && self.hello.peer.is_none()
             && self.hello.sent < HELLO_TRIES
@@ -66,7 +66,7 @@ impl<F: Fabric> QpContext<F> {
         let answered = self.hello.peer.is_some();
         let given_up = self.hello.sent >= HELLO_TRIES && now >= self.hello.next;
         let network = matches!(self.path, Path::Udp { .. });
-        if let Connection::Rc(rc) = &mut self.connection {
+        if let QpConnection::Rc(rc) = &mut self.connection {
             rc.set_greeting(network && !answered && !given_up);
         }
     }
@@ -83,7 +83,7 @@ impl<F: Fabric> QpContext<F> {
         if is_new {
             let known = self.hello.peer.replace(*greeting);
             self.believe_hello();
-            if let (Some(known), Connection::Uc(uc)) = (known, &mut self.connection) {
+            if let (Some(known), QpConnection::Uc(uc)) = (known, &mut self.connection) {
                 if known.connection != 0 {
                     uc.peer_began_anew(self.attributes.receive_psn);
                 }
@@ -115,12 +115,12 @@ impl<F: Fabric> QpContext<F> {
             Capabilities::SELECTIVE_ACK | Capabilities::REMAINING_LENGTH | Capabilities::PARTIAL_READ;
         let selective = peer.capabilities.contains(needed);
         match &mut self.connection {
-            Connection::Rc(rc) => {
+            QpConnection::Rc(rc) => {
                 rc.set_resumes(peer.capabilities.contains(Capabilities::RESUME));
                 rc.set_selective(selective);
             }
-            Connection::Uc(uc) => uc.set_reporting(selective),
-            Connection::None | Connection::Ud => {}
+            QpConnection::Uc(uc) => uc.set_reporting(selective),
+            QpConnection::None | QpConnection::Ud => {}
         }
         if let Path::Udp { route, .. } = &mut self.path {
             if peer.direct_port != 0 {

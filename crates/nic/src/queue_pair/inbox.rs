@@ -1,13 +1,13 @@
 //! Packets that wait at a queue pair: for its turn, or for a page.
 
 use crate::path::local::{LocalChannel, publish_kept};
-use crate::types::attributes::{QueuePairType, State};
+use crate::types::attributes::{QpState, QueuePairType};
 use crate::types::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
 use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{DropCause, Payload, RemoteAddress};
-use pagewire_wire::{Bth, Header, Opcode, Transport, VendorPacket};
+use pagewire_wire::{Bth, Opcode, PacketHeader, Transport, VendorPacket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ const KEPT_ROOM: usize = 32;
 
 /// Where a packet came from.
 #[derive_where(Clone)]
-pub enum Origin<F: Fabric> {
+pub enum PacketOrigin<F: Fabric> {
     Local(Arc<LocalChannel<F>>),
     Network,
 }
@@ -41,11 +41,11 @@ impl From<Payload<'_>> for KeptPayload {
 
 /// A packet as it comes in, with those of its burst: its bytes are those of a ring or of a receive buffer.
 pub struct Incoming<'a, F: Fabric> {
-    pub header: Header,
+    pub header: PacketHeader,
     pub payload: Payload<'a>,
     /// The global routing header that goes before a UD payload.
     pub global_route: Option<[u8; 40]>,
-    pub origin: &'a Origin<F>,
+    pub origin: &'a PacketOrigin<F>,
 }
 
 impl<F: Fabric> Incoming<'_, F> {
@@ -58,7 +58,7 @@ impl<F: Fabric> Incoming<'_, F> {
     ///
     /// # Errors
     /// Why it is dropped.
-    pub fn check_for(&self, kind: QueuePairType, state: State) -> Result<(), DropCause> {
+    pub fn check_for(&self, kind: QueuePairType, state: QpState) -> Result<(), DropCause> {
         let Bth { opcode, partition, .. } = self.header.bth;
         let is_right = match opcode.transport() {
             Transport::Rc | Transport::Cnp => kind == QueuePairType::Rc,
@@ -66,8 +66,8 @@ impl<F: Fabric> Incoming<'_, F> {
             Transport::Ud => kind == QueuePairType::Ud,
             // Rings lose nothing: there is nothing to say there but that the peer has begun, or goes on behind a refusal.
             Transport::Manufacturer => {
-                let said =
-                    matches!(self.origin, Origin::Network) || matches!(opcode, Opcode::HELLO | Opcode::SKIP);
+                let said = matches!(self.origin, PacketOrigin::Network)
+                    || matches!(opcode, Opcode::HELLO | Opcode::SKIP);
                 kind != QueuePairType::Ud && said
             }
             _ => false,
@@ -85,7 +85,10 @@ impl<F: Fabric> Incoming<'_, F> {
     pub fn keep(&self) -> InboxPacket<F> {
         let Incoming { header, payload, global_route, origin } = self;
         let (header, payload, global_route) = (*header, KeptPayload::from(*payload), *global_route);
-        InboxPacket { content: Content::Packet { header, payload, global_route }, origin: (*origin).clone() }
+        InboxPacket {
+            content: PacketContent::Packet { header, payload, global_route },
+            origin: (*origin).clone(),
+        }
     }
 }
 
@@ -97,39 +100,39 @@ pub fn is_default_partition(partition: u16) -> bool {
 
 /// What a packet is.
 #[allow(clippy::large_enum_variant)] // a packet is what nearly all are; boxing it would cost an allocation each
-pub enum Content {
-    Packet { header: Header, payload: KeptPayload, global_route: Option<[u8; 40]> },
+pub enum PacketContent {
+    Packet { header: PacketHeader, payload: KeptPayload, global_route: Option<[u8; 40]> },
     Vendor(VendorPacket),
 }
 
 /// A packet that waits.
 pub struct InboxPacket<F: Fabric> {
-    pub content: Content,
-    pub origin: Origin<F>,
+    pub content: PacketContent,
+    pub origin: PacketOrigin<F>,
 }
 
 impl<F: Fabric> InboxPacket<F> {
     /// Which half it is for.
     pub fn half(&self) -> QpRole {
         match &self.content {
-            Content::Packet { header, .. } => QpRole::of(header),
-            Content::Vendor(_) => QpRole::Requester,
+            PacketContent::Packet { header, .. } => QpRole::of(header),
+            PacketContent::Vendor(_) => QpRole::Requester,
         }
     }
 
     /// Bytes that are kept for it, about.
     fn bytes(&self) -> usize {
         match &self.content {
-            Content::Packet { payload: KeptPayload::Bytes(bytes), .. } => bytes.len(),
-            Content::Packet { payload: KeptPayload::Reference(pieces), .. } => size_of_val(&pieces[..]),
-            Content::Vendor(_) => 0,
+            PacketContent::Packet { payload: KeptPayload::Bytes(bytes), .. } => bytes.len(),
+            PacketContent::Packet { payload: KeptPayload::Reference(pieces), .. } => size_of_val(&pieces[..]),
+            PacketContent::Vendor(_) => 0,
         }
     }
 }
 
 /// The packets of one queue pair that wait, oldest first in each half.
 pub struct Inbox<F: Fabric> {
-    kept: Mutex<Kept<F>>,
+    kept: Mutex<InboxQueues<F>>,
     /// How many wait for each half, for a look without the lock.
     waiting: [AtomicUsize; 2],
     /// A request found no room since [`take_overflow`](Self::take_overflow) was last asked.
@@ -141,7 +144,7 @@ pub struct Inbox<F: Fabric> {
     place: u32,
 }
 
-struct Kept<F: Fabric> {
+struct InboxQueues<F: Fabric> {
     halves: [VecDeque<InboxPacket<F>>; 2],
     bytes: usize,
     /// Nothing is added any more.
@@ -151,7 +154,7 @@ struct Kept<F: Fabric> {
 impl<F: Fabric> Inbox<F> {
     /// An empty one, of the queue pair at a place of its process's tables.
     pub fn new(tables: F::Words, place: u32) -> Self {
-        let kept = Kept { halves: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
+        let kept = InboxQueues { halves: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
         let (waiting, kept) = (Default::default(), Mutex::new(kept));
         let [overflow, arrival] = [(); 2].map(|()| AtomicBool::new(false));
         Inbox { kept, waiting, overflow, arrival, tables, place }
@@ -226,7 +229,7 @@ impl<F: Fabric> Inbox<F> {
         self.empty(&mut kept);
     }
 
-    fn empty(&self, kept: &mut Kept<F>) {
+    fn empty(&self, kept: &mut InboxQueues<F>) {
         let old = std::mem::take(&mut kept.halves);
         kept.bytes = 0;
         self.overflow.store(false, Ordering::Relaxed);
@@ -235,7 +238,7 @@ impl<F: Fabric> Inbox<F> {
         drop(old);
     }
 
-    fn count(&self, kept: &Kept<F>, half: QpRole) {
+    fn count(&self, kept: &InboxQueues<F>, half: QpRole) {
         let (waiting, now) = (&self.waiting[half as usize], kept.halves[half as usize].len());
         let before = waiting.load(Ordering::SeqCst);
         waiting.store(now, Ordering::SeqCst);
@@ -249,35 +252,35 @@ impl<F: Fabric> Inbox<F> {
 mod tests {
     use super::*;
     use pagewire_fabric::HostFabric;
-    use pagewire_wire::Operation;
+    use pagewire_wire::PacketOperation;
     use pagewire_wire::{Bth, Opcode, Transport};
 
     fn inbox() -> Inbox<HostFabric> {
         Inbox::new(HostFabric::new().unwrap().tables().clone(), 0)
     }
 
-    fn packet(operation: Operation, psn: u32, length: usize) -> InboxPacket<HostFabric> {
-        let header = Header::new(Bth::new(Opcode::new(Transport::Rc, operation), 1, psn));
+    fn packet(operation: PacketOperation, psn: u32, length: usize) -> InboxPacket<HostFabric> {
+        let header = PacketHeader::new(Bth::new(Opcode::new(Transport::Rc, operation), 1, psn));
         let payload = KeptPayload::Bytes(SmallVec::from_elem(0, length));
-        let origin = Origin::Network;
-        InboxPacket { content: Content::Packet { header, payload, global_route: None }, origin }
+        let origin = PacketOrigin::Network;
+        InboxPacket { content: PacketContent::Packet { header, payload, global_route: None }, origin }
     }
 
     fn request(psn: u32, length: usize) -> InboxPacket<HostFabric> {
-        packet(Operation::WriteMiddle, psn, length)
+        packet(PacketOperation::WriteMiddle, psn, length)
     }
 
     fn pop(inbox: &Inbox<HostFabric>, half: QpRole) -> Option<u32> {
         inbox.pop(half).map(|packet| match packet.content {
-            Content::Packet { header, .. } => header.bth.psn,
-            Content::Vendor(_) => unreachable!("none was kept"),
+            PacketContent::Packet { header, .. } => header.bth.psn,
+            PacketContent::Vendor(_) => unreachable!("none was kept"),
         })
     }
 
     #[test]
     fn each_half_has_its_own_order() {
         let inbox = inbox();
-        assert!(inbox.push(request(1, 8)) && inbox.push(packet(Operation::Acknowledge, 2, 0)));
+        assert!(inbox.push(request(1, 8)) && inbox.push(packet(PacketOperation::Acknowledge, 2, 0)));
         assert!(inbox.push(request(3, 8)));
         let first = inbox.pop(QpRole::Responder).unwrap();
         inbox.put_back(first);
@@ -311,7 +314,7 @@ mod tests {
         assert_eq!([(); 2].map(|()| inbox.take_arrival()), [true, false]);
         assert!(!inbox.push(request(0, 0)));
         assert!(inbox.take_arrival(), "also of what was dropped");
-        assert!(inbox.push(packet(Operation::Acknowledge, 0, 0)));
+        assert!(inbox.push(packet(PacketOperation::Acknowledge, 0, 0)));
         assert_eq!([(); 2].map(|()| inbox.take_overflow()), [true, false]);
         assert_eq!(pop(&inbox, QpRole::Responder), Some(0));
         assert!(inbox.push(request(0, 0)));
@@ -319,9 +322,9 @@ mod tests {
         assert!(inbox.is_empty(QpRole::Responder) && inbox.is_empty(QpRole::Requester));
         // By bytes, of both together.
         assert!(inbox.push(request(0, MAX_INBOX_BYTES - 1)));
-        assert!(!inbox.push(packet(Operation::ReadResponseMiddle, 1, 2)));
+        assert!(!inbox.push(packet(PacketOperation::ReadResponseMiddle, 1, 2)));
         assert!(!inbox.take_overflow(), "that was a response");
-        assert!(inbox.push(packet(Operation::ReadResponseMiddle, 1, 1)));
+        assert!(inbox.push(packet(PacketOperation::ReadResponseMiddle, 1, 1)));
         assert!(!inbox.push(request(1, 1)));
         let long = inbox.pop(QpRole::Responder).unwrap();
         assert!(inbox.push(request(1, 1)));

@@ -5,7 +5,7 @@
 
 use crate::completion::{Announcing, Completion, CompletionQueue, CompletionQueueInit};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::inbox::PacketOrigin;
 use crate::services::context::Context;
 use crate::services::timers::Timed;
 use crate::types::error::Result;
@@ -72,7 +72,7 @@ pub(crate) struct PollHint<F: Fabric> {
 }
 
 pub(crate) struct HintedSource<F: Fabric> {
-    pub(crate) origin: Origin<F>,
+    pub(crate) origin: PacketOrigin<F>,
     pub(crate) queue_pair: Arc<QueuePair<F>>,
 }
 
@@ -92,8 +92,8 @@ impl<F: Fabric> Default for PollHint<F> {
 impl<F: Fabric> PollHint<F> {
     /// A completion has come of what came from `origin`. Called by whoever holds the QP context. The second in a row
     /// makes it the poll hint, unless it is the network: that is looked at in rounds.
-    pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
-        if let Origin::Network = origin {
+    pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &PacketOrigin<F>) {
+        if let PacketOrigin::Network = origin {
             return;
         }
         let number = queue_pair.properties.number;
@@ -121,7 +121,9 @@ impl<F: Fabric> PollHint<F> {
 
     /// The channel is gone.
     pub fn leave_channel(&self, id: ChannelId) {
-        self.leave_if(|hinted| matches!(&hinted.origin, Origin::Local(channel) if channel.channel.id == id));
+        self.leave_if(
+            |hinted| matches!(&hinted.origin, PacketOrigin::Local(channel) if channel.channel.id == id),
+        );
     }
 
     fn leave_if(&self, is_left: impl FnOnce(&HintedSource<F>) -> bool) {
@@ -159,10 +161,10 @@ impl<F: Fabric> PollHint<F> {
 
 /// The number of a channel.
 #[inline]
-fn number_of<F: Fabric>(origin: &Origin<F>) -> u32 {
+fn number_of<F: Fabric>(origin: &PacketOrigin<F>) -> u32 {
     match origin {
-        Origin::Local(channel) => channel.channel.id.0,
-        Origin::Network => NONE,
+        PacketOrigin::Local(channel) => channel.channel.id.0,
+        PacketOrigin::Network => NONE,
     }
 }
 

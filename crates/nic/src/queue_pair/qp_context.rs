@@ -8,12 +8,12 @@ use crate::path::intercepted_copy::PeerLogs;
 use crate::path::local::RxPosition;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::hello::HelloState;
-use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::receive_wait::ReceiveWait;
 use crate::queue_pair::request::ReceiveWork;
 use crate::services::Services;
 use crate::services::send_budget::BudgetUse;
-use crate::types::attributes::{Attributes, QueuePairType, State};
+use crate::types::attributes::{Attributes, QpState, QueuePairType};
 use crate::types::error::{Error, Result};
 use derive_where::derive_where;
 use pagewire_fabric::{Fabric, Route};
@@ -32,7 +32,7 @@ const RING_PAYLOAD: u32 = 16_384;
 
 /// The state machine of a connected queue pair.
 #[derive(Default)]
-pub(crate) enum Connection {
+pub(crate) enum QpConnection {
     #[default]
     None,
     Rc(Box<RcConnection>),
@@ -40,12 +40,12 @@ pub(crate) enum Connection {
     Ud,
 }
 
-impl Connection {
+impl QpConnection {
     pub(crate) fn counters(&self) -> ProtocolCounters {
         match self {
-            Connection::Rc(rc) => rc.counters(),
-            Connection::Uc(uc) => uc.counters(),
-            Connection::None | Connection::Ud => ProtocolCounters::default(),
+            QpConnection::Rc(rc) => rc.counters(),
+            QpConnection::Uc(uc) => uc.counters(),
+            QpConnection::None | QpConnection::Ud => ProtocolCounters::default(),
         }
     }
 }
@@ -55,7 +55,7 @@ impl Connection {
 pub struct QpContext<F: Fabric> {
     /// What the queue pair was told last.
     pub attributes: Attributes,
-    pub(crate) connection: Connection,
+    pub(crate) connection: QpConnection,
     /// The connection that has ended because it refused a request of the peer. It repeats that until the program changes the state.
     pub(crate) refused: Option<Box<RcConnection>>,
     /// The peer was heard from (COMM_EST).
@@ -103,7 +103,7 @@ impl<F: Fabric> QpContext<F> {
     #[cold]
     pub(crate) fn pages_in(&mut self, waits: u64) {
         self.page_waits.note_pages_in(waits);
-        let Connection::Rc(rc) = &mut self.connection else { return };
+        let QpConnection::Rc(rc) = &mut self.connection else { return };
         if tells_of(waits, Purpose::Execute) {
             rc.pages_in_for_requests();
         }
@@ -115,8 +115,8 @@ impl<F: Fabric> QpContext<F> {
     /// Nothing that was posted is under way, and what is posted next may be sent at once.
     pub fn is_quiet(&self) -> bool {
         self.sending
-            && self.attributes.state == State::ReadyToSend
-            && matches!(&self.connection, Connection::Rc(rc) if rc.is_quiet())
+            && self.attributes.state == QpState::ReadyToSend
+            && matches!(&self.connection, QpConnection::Rc(rc) if rc.is_quiet())
     }
 
     /// Whether a segment of a local peer's memory is mapped here.
@@ -150,8 +150,8 @@ impl<F: Fabric> QpContext<F> {
     }
 
     /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
-    pub fn is_from_peer(&self, origin: &Origin<F>) -> Option<bool> {
-        let Origin::Local(theirs) = origin else { return Some(true) };
+    pub fn is_from_peer(&self, origin: &PacketOrigin<F>) -> Option<bool> {
+        let PacketOrigin::Local(theirs) = origin else { return Some(true) };
         match &self.path {
             Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),
             Path::None | Path::Connecting { .. } => None,
@@ -164,10 +164,10 @@ impl<F: Fabric> QpContext<F> {
 
     /// Whether what comes by this way is answered by it: the ends of a connection may have chosen different ones.
     #[inline]
-    pub fn shares_path_with(&self, origin: &Origin<F>) -> bool {
+    pub fn shares_path_with(&self, origin: &PacketOrigin<F>) -> bool {
         matches!(
             (&self.path, origin),
-            (Path::Local(_), Origin::Local(_)) | (Path::Udp { .. }, Origin::Network)
+            (Path::Local(_), PacketOrigin::Local(_)) | (Path::Udp { .. }, PacketOrigin::Network)
         )
     }
 
@@ -183,15 +183,15 @@ impl<F: Fabric> QpContext<F> {
     /// See [`RcConnection::acknowledged_fast`].
     pub fn acknowledged_fast(&mut self, now: Time, psn: u32) -> Option<WorkId> {
         match &mut self.connection {
-            Connection::Rc(rc) => rc.acknowledged_fast(now, psn),
+            QpConnection::Rc(rc) => rc.acknowledged_fast(now, psn),
             _ => None,
         }
     }
 
     /// Whether driving the queue pair would change nothing.
     pub fn is_idle(&self) -> bool {
-        self.attributes.state == State::ReadyToSend
-            && matches!(&self.connection, Connection::Rc(rc) if rc.is_idle())
+        self.attributes.state == QpState::ReadyToSend
+            && matches!(&self.connection, QpConnection::Rc(rc) if rc.is_idle())
     }
 
     /// The path to the peer.
@@ -201,14 +201,14 @@ impl<F: Fabric> QpContext<F> {
 
     /// Whether an acknowledgement waits for the program's answer.
     pub fn owes_acknowledgement(&self) -> bool {
-        matches!(&self.connection, Connection::Rc(rc) if rc.owes_acknowledgement())
+        matches!(&self.connection, QpConnection::Rc(rc) if rc.owes_acknowledgement())
     }
 
     /// Gives the acknowledgement of a request that was just executed to the caller, if nothing else is to be sent; see
     /// [`RcConnection::take_acknowledgement`].
     pub fn take_acknowledgement(&mut self, psn: u32) -> bool {
         match &mut self.connection {
-            Connection::Rc(rc) => rc.take_acknowledgement(psn),
+            QpConnection::Rc(rc) => rc.take_acknowledgement(psn),
             _ => false,
         }
     }
@@ -238,9 +238,9 @@ impl<F: Fabric> QpContext<F> {
 
     /// Puts the connection back that was taken for a run of the protocol.
     #[inline(always)] // Part of each packet. Nothing is in its place: there is nothing to drop.
-    pub(crate) fn put_back(&mut self, connection: Connection) {
+    pub(crate) fn put_back(&mut self, connection: QpConnection) {
         let nothing = std::mem::replace(&mut self.connection, connection);
-        debug_assert!(matches!(nothing, Connection::None));
+        debug_assert!(matches!(nothing, QpConnection::None));
         std::mem::forget(nothing);
     }
 
@@ -254,7 +254,7 @@ impl<F: Fabric> QpContext<F> {
     /// Ends the protocol; the path stays to be looked at.
     pub fn stop(&mut self) {
         self.ended += self.connection.counters();
-        self.connection = Connection::None;
+        self.connection = QpConnection::None;
     }
 
     /// What the protocol counted since the queue pair was made.
@@ -281,7 +281,7 @@ impl<F: Fabric> QpContext<F> {
     pub fn find_path(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
         queue_pair.services.tombstones.forget(queue_pair.properties.number);
         if queue_pair.properties.kind == QueuePairType::Ud {
-            self.connection = Connection::Ud;
+            self.connection = QpConnection::Ud;
             queue_pair.set_on_network(true);
             self.page_waits.set_peer(u64::from(queue_pair.properties.number));
             return;
@@ -309,12 +309,12 @@ impl<F: Fabric> QpContext<F> {
 
     /// Takes over attributes that may change while the protocol runs.
     pub fn refresh(&mut self, attributes: &Attributes) {
-        let draining = attributes.state == State::SendQueueDrain;
-        if let Connection::Uc(connection) = &mut self.connection {
+        let draining = attributes.state == QpState::SendQueueDrain;
+        if let QpConnection::Uc(connection) = &mut self.connection {
             connection.set_remote_rights(remote_rights(attributes.access));
             connection.set_draining(draining);
         }
-        if let Connection::Rc(connection) = &mut self.connection {
+        if let QpConnection::Rc(connection) = &mut self.connection {
             connection.set_draining(draining);
             connection.update(RcUpdate {
                 min_rnr_timer: attributes.min_rnr_timer,
@@ -328,8 +328,9 @@ impl<F: Fabric> QpContext<F> {
     /// Whether [`establish`](Self::establish) has anything to do.
     pub(crate) fn wants_path(&self) -> bool {
         matches!(self.path, Path::Connecting { .. })
-            || matches!(self.connection, Connection::None)
-            || !self.sending && matches!(self.attributes.state, State::ReadyToSend | State::SendQueueDrain)
+            || matches!(self.connection, QpConnection::None)
+            || !self.sending
+                && matches!(self.attributes.state, QpState::ReadyToSend | QpState::SendQueueDrain)
     }
 
     /// Starts the protocol as soon as state and path permit.
@@ -341,7 +342,7 @@ impl<F: Fabric> QpContext<F> {
                 queue_pair.paths.choose_path(queue_pair.properties.number, &route, peer),
             );
         }
-        if matches!(self.connection, Connection::None) && attributes.state.receives() {
+        if matches!(self.connection, QpConnection::None) && attributes.state.receives() {
             let link = match &self.path {
                 Path::None | Path::Connecting { .. } => return,
                 Path::Local(channel) => {
@@ -358,7 +359,7 @@ impl<F: Fabric> QpContext<F> {
             };
             queue_pair.set_on_network(!link.lossless);
             let connection = match queue_pair.properties.kind {
-                QueuePairType::Rc => Connection::Rc(Box::new(RcConnection::new(RcSettings {
+                QueuePairType::Rc => QpConnection::Rc(Box::new(RcConnection::new(RcSettings {
                     link,
                     destination: attributes.destination,
                     partition: DEFAULT_PARTITION,
@@ -369,24 +370,24 @@ impl<F: Fabric> QpContext<F> {
                     fault_handling: queue_pair.fault_handling(),
                     refusal: queue_pair.refusal_scope(),
                 }))),
-                QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
+                QueuePairType::Uc => QpConnection::Uc(Box::new(UcConnection::new(UcSettings {
                     link,
                     destination: attributes.destination,
                     partition: DEFAULT_PARTITION,
                     receive_psn: attributes.receive_psn,
                     remote_rights: remote_rights(attributes.access),
                 }))),
-                QueuePairType::Ud => Connection::Ud,
+                QueuePairType::Ud => QpConnection::Ud,
             };
             self.connection = connection;
             self.believe_hello();
         }
-        if !self.sending && matches!(attributes.state, State::ReadyToSend | State::SendQueueDrain) {
+        if !self.sending && matches!(attributes.state, QpState::ReadyToSend | QpState::SendQueueDrain) {
             match &mut self.connection {
-                Connection::None => return,
-                Connection::Rc(connection) => connection.start_requester(requester_settings(attributes)),
-                Connection::Uc(connection) => connection.start_requester(attributes.send_psn),
-                Connection::Ud => {}
+                QpConnection::None => return,
+                QpConnection::Rc(connection) => connection.start_requester(requester_settings(attributes)),
+                QpConnection::Uc(connection) => connection.start_requester(attributes.send_psn),
+                QpConnection::Ud => {}
             }
             self.sending = true;
             self.begin_greeting(queue_pair);

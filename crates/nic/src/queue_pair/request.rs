@@ -1,12 +1,12 @@
 //! Work requests, as the program posts them and as a queue keeps them.
 
-use crate::completion::Opcode;
-use crate::queue_pair::slots::Slots;
+use crate::completion::CompletionOpcode;
+use crate::queue_pair::slots::SlotQueue;
 use crate::services::address_handle::AddressHandle;
 use crate::types::sge::{ScatterGather, ScatterGatherList};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
+use pagewire_transport::{AtomicRequest, RemoteAddress, WorkId, WorkOperation, WorkRequest};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -74,35 +74,41 @@ impl SendOperation {
 
 /// What the protocol makes of an operation, and the opcode of its completion.
 #[inline(always)] // Part of each post, where mostly one of them is left.
-pub fn operation_of(operation: &SendOperation) -> (Operation, Opcode) {
+pub fn operation_of(operation: &SendOperation) -> (WorkOperation, CompletionOpcode) {
     match *operation {
-        SendOperation::Send => (Operation::Send { immediate: None, invalidate: None }, Opcode::Send),
+        SendOperation::Send => {
+            (WorkOperation::Send { immediate: None, invalidate: None }, CompletionOpcode::Send)
+        }
         SendOperation::SendImmediate(data) => {
-            (Operation::Send { immediate: Some(data), invalidate: None }, Opcode::Send)
+            (WorkOperation::Send { immediate: Some(data), invalidate: None }, CompletionOpcode::Send)
         }
         SendOperation::SendInvalidate(key) => {
-            (Operation::Send { immediate: None, invalidate: Some(key) }, Opcode::Send)
+            (WorkOperation::Send { immediate: None, invalidate: Some(key) }, CompletionOpcode::Send)
         }
-        SendOperation::Write { address, key } => {
-            (Operation::Write { remote: RemoteAddress { address, key }, immediate: None }, Opcode::Write)
-        }
+        SendOperation::Write { address, key } => (
+            WorkOperation::Write { remote: RemoteAddress { address, key }, immediate: None },
+            CompletionOpcode::Write,
+        ),
         SendOperation::WriteImmediate { address, key, immediate } => (
-            Operation::Write { remote: RemoteAddress { address, key }, immediate: Some(immediate) },
-            Opcode::Write,
+            WorkOperation::Write { remote: RemoteAddress { address, key }, immediate: Some(immediate) },
+            CompletionOpcode::Write,
         ),
         SendOperation::Read { address, key } => {
-            (Operation::Read { remote: RemoteAddress { address, key } }, Opcode::Read)
+            (WorkOperation::Read { remote: RemoteAddress { address, key } }, CompletionOpcode::Read)
         }
         SendOperation::CompareSwap { address, key, compare, swap } => (
-            Operation::Atomic {
+            WorkOperation::Atomic {
                 remote: RemoteAddress { address, key },
-                atomic: Atomic::CompareSwap { compare, swap },
+                atomic: AtomicRequest::CompareSwap { compare, swap },
             },
-            Opcode::CompareSwap,
+            CompletionOpcode::CompareSwap,
         ),
         SendOperation::FetchAdd { address, key, add } => (
-            Operation::Atomic { remote: RemoteAddress { address, key }, atomic: Atomic::FetchAdd { add } },
-            Opcode::FetchAdd,
+            WorkOperation::Atomic {
+                remote: RemoteAddress { address, key },
+                atomic: AtomicRequest::FetchAdd { add },
+            },
+            CompletionOpcode::FetchAdd,
         ),
     }
 }
@@ -154,8 +160,8 @@ pub enum KeptData {
 pub struct SendWork<F: Fabric> {
     pub wr_id: u64,
     pub data: KeptData,
-    pub work: Work,
-    pub opcode: Opcode,
+    pub work: WorkRequest,
+    pub opcode: CompletionOpcode,
     pub signaled: bool,
     pub destination: Option<(Arc<AddressHandle<F>>, u32, u32)>,
 }
@@ -165,7 +171,7 @@ pub struct SendWork<F: Fabric> {
 pub struct Retired {
     pub id: WorkId,
     pub wr_id: u64,
-    pub opcode: Opcode,
+    pub opcode: CompletionOpcode,
     pub signaled: bool,
     /// Bytes of the message.
     pub length: u32,
@@ -173,7 +179,7 @@ pub struct Retired {
 
 /// Send requests from their post to their completion, in order.
 pub struct SendQueue<F: Fabric> {
-    kept: Slots<SendWork<F>>,
+    kept: SlotQueue<SendWork<F>>,
     /// Id of the oldest that is kept.
     oldest: u64,
 }
@@ -181,7 +187,7 @@ pub struct SendQueue<F: Fabric> {
 impl<F: Fabric> SendQueue<F> {
     /// None is kept.
     pub fn new() -> Self {
-        SendQueue { kept: Slots::default(), oldest: 0 }
+        SendQueue { kept: SlotQueue::default(), oldest: 0 }
     }
 
     /// Requests that are not complete.
@@ -210,8 +216,8 @@ impl<F: Fabric> SendQueue<F> {
     pub fn push(
         &mut self,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
-        opcode: Opcode,
+        operation: &WorkOperation,
+        opcode: CompletionOpcode,
         length: u32,
         flags: SendFlags,
     ) {
@@ -221,7 +227,7 @@ impl<F: Fabric> SendQueue<F> {
         kept.wr_id = request.wr_id;
         request.data.keep_in(&mut kept.data);
         let (fence, solicited) = (request.fence, request.solicited);
-        kept.work = Work { id, operation: *operation, length, fence, solicited, linked };
+        kept.work = WorkRequest { id, operation: *operation, length, fence, solicited, linked };
         (kept.opcode, kept.signaled) = (opcode, signaled);
         if let Some(to) = &request.destination {
             kept.destination = Some((to.address.clone(), to.queue_pair, to.queue_key));
@@ -279,7 +285,7 @@ impl From<WholeReceive> for ReceiveWork {
 
 /// Receive requests from their post until a message takes them.
 pub struct ReceiveQueue {
-    waiting: Slots<ReceiveWork>,
+    waiting: SlotQueue<ReceiveWork>,
     /// Taken by a message that is not complete.
     taken: usize,
     capacity: usize,
@@ -288,7 +294,7 @@ pub struct ReceiveQueue {
 impl ReceiveQueue {
     /// Room for `capacity` requests.
     pub fn new(capacity: u32) -> Self {
-        ReceiveQueue { waiting: Slots::default(), taken: 0, capacity: capacity as usize }
+        ReceiveQueue { waiting: SlotQueue::default(), taken: 0, capacity: capacity as usize }
     }
 
     /// Adds a request. False: there is no room.

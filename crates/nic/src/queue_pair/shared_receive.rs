@@ -2,7 +2,7 @@
 
 use crate::queue_pair::request::{ReceiveQueue, ReceiveRequest, ReceiveWork, WholeReceive};
 use crate::services::context::Context;
-use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
+use crate::services::event::{Acknowledgements, AsyncEventKind, EventSource};
 use crate::services::protection::ProtectionDomain;
 use crate::types::error::{Error, Result, busy_if, invalid_if};
 use crate::types::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
@@ -19,7 +19,7 @@ pub struct SharedReceiveInit {
     pub limit: u32,
 }
 
-struct Shared {
+struct SrqState {
     queue: ReceiveQueue,
     max_wr: u32,
     /// Armed limit; 0: none.
@@ -29,7 +29,7 @@ struct Shared {
 /// Receives that several queue pairs take from.
 pub struct SharedReceiveQueue<F: Fabric> {
     domain: Arc<ProtectionDomain<F>>,
-    shared: Mutex<Shared>,
+    shared: Mutex<SrqState>,
     max_sge: u32,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
@@ -51,7 +51,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(SharedReceiveQueue {
             domain,
-            shared: Mutex::new(Shared {
+            shared: Mutex::new(SrqState {
                 queue: ReceiveQueue::new(init.max_wr),
                 max_wr: init.max_wr,
                 limit: init.limit,
@@ -141,11 +141,11 @@ impl<F: Fabric> SharedReceiveQueue<F> {
     }
 
     /// Fires the limit event once, strictly below the limit.
-    fn check_limit(&self, mut shared: parking_lot::MutexGuard<'_, Shared>) {
+    fn check_limit(&self, mut shared: parking_lot::MutexGuard<'_, SrqState>) {
         if shared.limit != 0 && shared.queue.waiting() < shared.limit as usize {
             shared.limit = 0;
             drop(shared);
-            let element = Element::SharedReceiveQueue { cookie: self.cookie.load(Ordering::Relaxed) };
+            let element = EventSource::SharedReceiveQueue { cookie: self.cookie.load(Ordering::Relaxed) };
             let kind = AsyncEventKind::SharedReceiveQueueLimitReached;
             self.domain.context().raise(kind, element, &self.async_events);
         }

@@ -5,7 +5,7 @@ use derive_where::derive_where;
 
 /// Elements in order; the places of those that were taken keep what was in them.
 #[derive_where(Default)]
-pub struct Slots<T> {
+pub struct SlotQueue<T> {
     /// As many as a power of two.
     places: Vec<T>,
     first: usize,
@@ -15,7 +15,7 @@ pub struct Slots<T> {
 /// Places at first.
 const LEAST: usize = 4;
 
-impl<T: Default> Slots<T> {
+impl<T: Default> SlotQueue<T> {
     /// Elements.
     #[inline]
     pub fn len(&self) -> usize {
@@ -90,7 +90,7 @@ mod tests {
         fn elements_come_in_the_order_in_which_they_were_added(
             steps in proptest::collection::vec(0u8..10, 0..400)
         ) {
-            let (mut slots, mut expected) = (Slots::default(), VecDeque::new());
+            let (mut slots, mut expected) = (SlotQueue::default(), VecDeque::new());
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
                     0..5 => {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_place_keeps_what_it_has_on_the_heap() {
-        let mut slots: Slots<Vec<u8>> = Slots::default();
+        let mut slots: SlotQueue<Vec<u8>> = SlotQueue::default();
         for _ in 0..LEAST {
             slots.add().reserve(100);
             slots.drop_front();

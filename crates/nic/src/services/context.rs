@@ -2,7 +2,9 @@
 
 use crate::services::Services;
 use crate::services::device::{Device, devices};
-use crate::services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, EventQueue, Notifier};
+use crate::services::event::{
+    Acknowledgements, AsyncEvent, AsyncEventKind, EventSource, Notifier, ProgramEvents,
+};
 use crate::types::limits::MAX_ASYNC_EVENTS;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
@@ -15,14 +17,14 @@ pub struct Context<F: Fabric> {
     device: Device,
     port: RwLock<Arc<Device>>,
     port_events: Arc<Acknowledgements>,
-    events: EventQueue<(AsyncEventKind, Element)>,
+    events: ProgramEvents<(AsyncEventKind, EventSource)>,
 }
 
 impl<F: Fabric> Context<F> {
     /// For a device; `notifier` is the descriptor for asynchronous events.
     pub(crate) fn new(services: Arc<Services<F>>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Self> {
         let port = RwLock::new(Arc::new(device.clone()));
-        let events = EventQueue::new(notifier);
+        let events = ProgramEvents::new(notifier);
         let context = Arc::new(Context { services, device, port, port_events: Arc::default(), events });
         context.services.contexts.add(&context);
         context
@@ -45,7 +47,7 @@ impl<F: Fabric> Context<F> {
     /// Takes over what the device is now, and raises an event for what has changed, as the kernel's RoCE devices do.
     fn set_port(&self, now: &Device) {
         let before = std::mem::replace(&mut *self.port.write(), Arc::new(now.clone()));
-        let raise = |kind| self.raise(kind, Element::Port { number: 1 }, &self.port_events);
+        let raise = |kind| self.raise(kind, EventSource::Port { number: 1 }, &self.port_events);
         if before.is_active && !now.is_active {
             raise(AsyncEventKind::PortError);
         }
@@ -64,7 +66,7 @@ impl<F: Fabric> Context<F> {
         Some(AsyncEvent { kind, element, of })
     }
 
-    pub(crate) fn raise(&self, kind: AsyncEventKind, element: Element, of: &Arc<Acknowledgements>) {
+    pub(crate) fn raise(&self, kind: AsyncEventKind, element: EventSource, of: &Arc<Acknowledgements>) {
         if !self.events.raise((kind, element), of, MAX_ASYNC_EVENTS) {
             log::warn!("asynchronous event {kind:?} dropped: {MAX_ASYNC_EVENTS} are waiting to be read");
         }

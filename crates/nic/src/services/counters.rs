@@ -1,7 +1,7 @@
 //! Counts that say what happened, and counts of objects.
 
 use crate::types::error::{Error, Result};
-use pagewire_fabric::Counter;
+use pagewire_fabric::AtomicCounter;
 use pagewire_transport::{Disposition, DropCause};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Default)]
 pub struct QueuePairCounters {
     /// WRITEs and READs executed in the peer's memory, and their bytes.
-    pub initiator_copies: Counter,
-    pub initiator_copy_bytes: Counter,
+    pub initiator_copies: AtomicCounter,
+    pub initiator_copy_bytes: AtomicCounter,
     /// Of these operations those that waited in the send queue before.
-    pub initiator_copies_queued: Counter,
+    pub initiator_copies_queued: AtomicCounter,
     /// The highest number of completed send requests that was told: it never falls.
     pub completed_reported: AtomicU64,
     /// Packets over the ring to a local peer, and those that came while another thread had the queue pair. The first two are
     /// counted by whoever has it.
-    pub ring_packets_sent: Counter,
-    pub ring_packets_received: Counter,
-    pub ring_packets_kept: Counter,
+    pub ring_packets_sent: AtomicCounter,
+    pub ring_packets_received: AtomicCounter,
+    pub ring_packets_kept: AtomicCounter,
     /// Packets over the network, and those that came while another thread had the queue pair. Whoever has the queue pair counts the
     /// first two.
-    pub udp_packets_sent: Counter,
-    pub udp_packets_received: Counter,
-    pub udp_packets_kept: Counter,
+    pub udp_packets_sent: AtomicCounter,
+    pub udp_packets_received: AtomicCounter,
+    pub udp_packets_kept: AtomicCounter,
     /// Packets dropped before they are executed: of a wrong source, type, partition, Q_Key or state, without space to wait; datagrams
     /// also without a receive, at an absent page, or longer than the port's MTU.
-    pub dropped: Counter,
+    pub dropped: AtomicCounter,
 }
 
 impl QueuePairCounters {

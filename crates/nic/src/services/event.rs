@@ -23,7 +23,7 @@ pub enum AsyncEventKind {
 
 /// What an event is about; the cookies are the verbs objects' own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
+pub enum EventSource {
     QueuePair { cookie: u64 },
     CompletionQueue { cookie: u64 },
     SharedReceiveQueue { cookie: u64 },
@@ -33,7 +33,7 @@ pub enum Element {
 /// One asynchronous event, handed out to the program.
 pub struct AsyncEvent {
     pub kind: AsyncEventKind,
-    pub element: Element,
+    pub element: EventSource,
     pub(crate) of: Arc<Acknowledgements>,
 }
 
@@ -98,15 +98,15 @@ impl Acknowledgements {
 }
 
 /// Events that wait for the program, oldest first, each with what counts it when it is handed out.
-pub struct EventQueue<T> {
+pub struct ProgramEvents<T> {
     waiting: Mutex<VecDeque<(T, Arc<Acknowledgements>)>>,
     notifier: Arc<dyn Notifier>,
 }
 
-impl<T> EventQueue<T> {
+impl<T> ProgramEvents<T> {
     /// None yet; `notifier` tells the program.
     pub fn new(notifier: Arc<dyn Notifier>) -> Self {
-        EventQueue { waiting: Mutex::new(VecDeque::new()), notifier }
+        ProgramEvents { waiting: Mutex::new(VecDeque::new()), notifier }
     }
 
     /// Adds an event unless `limit` of them wait. False: it was not added.
@@ -155,9 +155,9 @@ mod tests {
     use std::sync::atomic::{AtomicI32, Ordering};
 
     #[derive(Default)]
-    struct Readings(AtomicI32);
+    struct RaiseCount(AtomicI32);
 
-    impl Notifier for Readings {
+    impl Notifier for RaiseCount {
         fn raise(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -166,14 +166,14 @@ mod tests {
         }
     }
 
-    fn next(queue: &EventQueue<u32>) -> Option<u32> {
+    fn next(queue: &ProgramEvents<u32>) -> Option<u32> {
         queue.next().map(|(event, _)| event)
     }
 
     #[test]
     fn the_events_of_an_object_that_goes_are_withdrawn() {
-        let readings = Arc::new(Readings::default());
-        let queue = EventQueue::new(readings.clone());
+        let readings = Arc::new(RaiseCount::default());
+        let queue = ProgramEvents::new(readings.clone());
         let (goes, stays) = (Arc::default(), Arc::default());
         for (event, of) in [(1, &goes), (2, &stays), (3, &goes)] {
             assert!(queue.raise(event, of, 3));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_object_waits_for_the_last_acknowledgement() {
-        let queue = Arc::new(EventQueue::new(Arc::new(Unwatched)));
+        let queue = Arc::new(ProgramEvents::new(Arc::new(Unwatched)));
         let of = Arc::new(Acknowledgements::default());
         assert!(queue.raise(1, &of, 8) && queue.raise(2, &of, 8));
         assert_eq!((next(&queue), next(&queue)), (Some(1), Some(2)));

@@ -4,7 +4,7 @@
 
 use crate::types::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use derive_where::derive_where;
-use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, Side};
+use pagewire_fabric::{Channel, ChannelEnd, ChannelId, Fabric, FabricEvent};
 use pagewire_iommu::Hazards;
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::words::SharedWords;
@@ -61,8 +61,8 @@ impl<F: Fabric> FabricEventQueue<F> {
             return;
         }
         let theirs = match channel.side {
-            Side::Opened => DIRECTION_WORDS,
-            Side::Accepted => 0,
+            ChannelEnd::Opened => DIRECTION_WORDS,
+            ChannelEnd::Accepted => 0,
         };
         let hazards = Hazards::new(channel.words.clone(), theirs + HAZARDS, HAZARD_SLOTS);
         peers.push(PeerClaims { channel: channel.id, hazards, ended: AtomicBool::new(false) });

@@ -1,6 +1,6 @@
 //! Faults as they are counted: by process, device and region.
 
-use pagewire_iommu::Window;
+use pagewire_iommu::RegionWindow;
 use pagewire_paging::{FaultCounts, Histogram};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl PageFaults {
     }
 
     /// Counts faults of accesses to a region that was registered by a device.
-    pub fn note(&self, window: &Window, device: &str, counts: FaultCounts) {
+    pub fn note(&self, window: &RegionWindow, device: &str, counts: FaultCounts) {
         self.any_region.store(true, Ordering::Release);
         let mut counted = self.counted.lock();
         counted.all += counts;

@@ -7,7 +7,7 @@ use crate::services::thread_domain::ThreadDomain;
 use crate::types::error::{Error, Result, busy_if, invalid_if};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::limits::MAX_REGION_LENGTH;
-use pagewire_iommu::{NullMemory, Region, Rights};
+use pagewire_iommu::{NullMemory, RegisteredRegion, Rights};
 use pagewire_memory::{ApplicationMemory, NullPages};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -144,7 +144,7 @@ impl<F: Fabric> ProtectionDomain<F> {
         if length > MAX_REGION_LENGTH || iova.checked_add(length).is_none() {
             check_long(length, iova, access)?;
         }
-        let region = Region { domain: self.number, address, length, iova, rights: access };
+        let region = RegisteredRegion { domain: self.number, address, length, iova, rights: access };
         let services = self.services();
         services.regions.register(&region, services.random_byte()).ok_or_else(|| why_refused(&region))
     }
@@ -165,7 +165,7 @@ fn check_rights(access: Rights) -> Result<()> {
 #[cold]
 fn check_long(length: u64, iova: u64, access: Rights) -> Result<()> {
     invalid_if(
-        length == Region::WHOLE_ADDRESS_SPACE && !access.contains(Rights::ON_DEMAND),
+        length == RegisteredRegion::WHOLE_ADDRESS_SPACE && !access.contains(Rights::ON_DEMAND),
         "only for on-demand paging may a region be the whole address space",
     )?;
     invalid_if(iova.checked_add(length).is_none(), "the region's iova leaves the address space")
@@ -173,8 +173,8 @@ fn check_long(length: u64, iova: u64, access: Rights) -> Result<()> {
 
 /// Why the table did not take a region.
 #[cold]
-fn why_refused(region: &Region) -> Error {
-    match region.iova != u64::MAX && Region::may_cover(region.address, region.length) {
+fn why_refused(region: &RegisteredRegion) -> Error {
+    match region.iova != u64::MAX && RegisteredRegion::may_cover(region.address, region.length) {
         true => Error::NoMemory("memory regions"),
         false => Error::InvalidArgument("the region is too long or leaves the address space"),
     }
@@ -299,7 +299,10 @@ impl<F: Fabric> MemoryRegion<F> {
         let Registered { address, length, iova, access, .. } = self.registered.lock().changed(change)?;
         check_rights(access)?;
         check_long(length, first_iova(iova, access), access)?;
-        invalid_if(!Region::may_cover(address, length), "the region is too long or leaves the address space")
+        invalid_if(
+            !RegisteredRegion::may_cover(address, length),
+            "the region is too long or leaves the address space",
+        )
     }
 
     /// Changes the registration. Other rights alone leave the keys as they are; with another domain or translation the keys

@@ -16,25 +16,25 @@ use std::sync::Arc;
 pub const BLOCK: Site = Site("tables.block");
 
 #[derive_where(Default)]
-struct Table<T> {
+struct BlockTable<T> {
     /// Leased blocks in the order of their places.
     blocks: Vec<u32>,
     /// The leased blocks as runs of blocks that follow each other.
-    runs: Vec<Run>,
+    runs: Vec<LeasedRun>,
     by_place: Vec<Option<Arc<T>>>,
     /// Places that are free, the longest unused first, so that a number is not used again soon.
     free: VecDeque<u32>,
 }
 
 /// Leased blocks that follow each other in number and in place.
-struct Run {
+struct LeasedRun {
     first: u32,
     length: u32,
     /// Place of the first among all leased blocks.
     ordinal: u32,
 }
 
-impl<T> Table<T> {
+impl<T> BlockTable<T> {
     /// The place of a block among all leased blocks.
     fn ordinal_of(&self, block: u32) -> Option<u32> {
         // The last runs are the longest.
@@ -54,7 +54,7 @@ fn blocks_to_lease(places: usize) -> usize {
 /// What has queue pair numbers, by number.
 #[derive_where(Default)]
 pub struct Numbered<T> {
-    table: RwLock<Table<T>>,
+    table: RwLock<BlockTable<T>>,
     /// Held by the thread that leases blocks. Others that find no free number wait for what it leases, so that a process holds no more
     /// blocks than its queue pairs need.
     leasing: Mutex<()>,
@@ -109,7 +109,7 @@ impl<T> Numbered<T> {
         table.blocks.push(block);
         match table.runs.last_mut() {
             Some(run) if run.first + run.length == block => run.length += 1,
-            _ => table.runs.push(Run { first: block, length: 1, ordinal }),
+            _ => table.runs.push(LeasedRun { first: block, length: 1, ordinal }),
         }
         let first = ordinal * QUEUE_PAIRS_PER_BLOCK;
         table.free.extend(first..first + QUEUE_PAIRS_PER_BLOCK);

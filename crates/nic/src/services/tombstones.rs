@@ -5,7 +5,7 @@
 use crate::types::qp_role::QpRole;
 use pagewire_fabric::Route;
 use pagewire_transport::{Psn, limits};
-use pagewire_wire::{Header, Transport};
+use pagewire_wire::{PacketHeader, Transport};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ pub struct Tombstone {
     /// Its number.
     pub number: u32,
     pub route: Route,
-    pub nak: Header,
+    pub nak: PacketHeader,
     /// Fabric time.
     until: u64,
 }
 
 impl Tombstone {
     /// `budget`: nanoseconds that this side would have asked.
-    pub fn new(number: u32, route: Route, nak: Header, now: u64, budget: Option<u64>) -> Self {
+    pub fn new(number: u32, route: Route, nak: PacketHeader, now: u64, budget: Option<u64>) -> Self {
         let time = budget.unwrap_or(MOST_TIME).clamp(LEAST_TIME, MOST_TIME);
         Tombstone { number, route, nak, until: now.saturating_add(time) }
     }
@@ -66,7 +66,7 @@ impl Tombstones {
     }
 
     /// What to send to a peer at an address, if its packet asks for a refusal.
-    pub fn answer(&self, packet: &Header, source: IpAddr, now: u64) -> Option<(Route, Header)> {
+    pub fn answer(&self, packet: &PacketHeader, source: IpAddr, now: u64) -> Option<(Route, PacketHeader)> {
         if !self.any.load(Ordering::Acquire) || !asks(packet) {
             return None;
         }
@@ -74,7 +74,7 @@ impl Tombstones {
         kept.retain(|known| known.until > now);
         self.any.store(!kept.is_empty(), Ordering::Release);
         let psn = Psn::new(packet.bth.psn);
-        let is_near = |nak: &Header| {
+        let is_near = |nak: &PacketHeader| {
             let refused = Psn::new(nak.bth.psn);
             psn.since(refused).min(refused.since(psn)) <= limits::LOSSY_SPAN
         };
@@ -86,39 +86,39 @@ impl Tombstones {
 }
 
 /// Whether a packet is a request of RC.
-fn asks(packet: &Header) -> bool {
+fn asks(packet: &PacketHeader) -> bool {
     packet.bth.opcode.transport() == Transport::Rc && QpRole::of(packet) == QpRole::Responder
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_wire::{Bth, Opcode, Operation};
+    use pagewire_wire::{Bth, Opcode, PacketOperation};
 
-    fn packet(operation: Operation, destination: u32, psn: u32) -> Header {
-        Header::new(Bth::new(Opcode::new(Transport::Rc, operation), destination, psn))
+    fn packet(operation: PacketOperation, destination: u32, psn: u32) -> PacketHeader {
+        PacketHeader::new(Bth::new(Opcode::new(Transport::Rc, operation), destination, psn))
     }
 
     fn tombstone(number: u32, until: u64) -> Tombstone {
         let route = Route::new(IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]), 4791);
-        Tombstone { number, route, nak: packet(Operation::Acknowledge, 9, 0xff_fff0), until }
+        Tombstone { number, route, nak: packet(PacketOperation::Acknowledge, 9, 0xff_fff0), until }
     }
 
     #[test]
     fn only_the_peer_that_asks_is_answered() {
         let tombstones = Tombstones::default();
         let [peer, stranger] = [2, 3].map(|last| IpAddr::from([10, 0, 0, last]));
-        let write = packet(Operation::WriteOnly, 5, 3);
+        let write = packet(PacketOperation::WriteOnly, 5, 3);
         assert!(tombstones.answer(&write, peer, 0).is_none());
         tombstones.add(tombstone(5, 100));
         let answer = tombstones.answer(&write, peer, 99).map(|(_, nak)| (nak.bth.destination, nak.bth.psn));
         assert_eq!(answer, Some((9, 0xff_fff0)));
         let others = [
             (write, stranger, 99),
-            (packet(Operation::WriteOnly, 6, 3), peer, 99),
-            (packet(Operation::WriteOnly, 5, 0x1000), peer, 99),
-            (packet(Operation::Acknowledge, 5, 3), peer, 99),
-            (packet(Operation::ReadResponseOnly, 5, 3), peer, 99),
+            (packet(PacketOperation::WriteOnly, 6, 3), peer, 99),
+            (packet(PacketOperation::WriteOnly, 5, 0x1000), peer, 99),
+            (packet(PacketOperation::Acknowledge, 5, 3), peer, 99),
+            (packet(PacketOperation::ReadResponseOnly, 5, 3), peer, 99),
         ];
         assert!(others.iter().all(|(header, from, now)| tombstones.answer(header, *from, *now).is_none()));
         assert!(tombstones.answer(&write, peer, 100).is_none(), "its time is over");

@@ -18,7 +18,7 @@ pub enum QueuePairType {
 /// Queue pair states (values of `enum ibv_qp_state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::FromRepr)]
 #[repr(u32)]
-pub enum State {
+pub enum QpState {
     #[default]
     Reset = 0,
     Init = 1,
@@ -29,12 +29,15 @@ pub enum State {
     Error = 6,
 }
 
-impl State {
+impl QpState {
     /// Whether packets of the peer are taken.
     pub fn receives(self) -> bool {
         matches!(
             self,
-            State::ReadyToReceive | State::ReadyToSend | State::SendQueueDrain | State::SendQueueError
+            QpState::ReadyToReceive
+                | QpState::ReadyToSend
+                | QpState::SendQueueDrain
+                | QpState::SendQueueError
         )
     }
 }
@@ -86,7 +89,7 @@ pub struct AddressVector {
 
 /// Room of a queue pair (`struct ibv_qp_cap`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Capabilities {
+pub struct QpCapabilities {
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
     pub max_send_sge: u32,
@@ -106,8 +109,8 @@ macro_rules! attributes {
         #[derive(Debug, Clone, Copy, Default)]
         pub struct QueuePairChange {
             $($(#[$doc])* pub $name: Option<$type>,)*
-            pub current_state: Option<State>,
-            pub capabilities: Option<Capabilities>,
+            pub current_state: Option<QpState>,
+            pub capabilities: Option<QpCapabilities>,
             /// Alternate paths and rate limits are refused.
             pub alternate_path: bool,
             pub rate_limit: bool,
@@ -138,7 +141,7 @@ macro_rules! attributes {
 }
 
 attributes! {
-    state: State = STATE,
+    state: QpState = STATE,
     access: Rights = ACCESS_FLAGS,
     pkey_index: u16 = PKEY_INDEX,
     port: u8 = PORT,
@@ -160,10 +163,10 @@ attributes! {
 }
 
 /// The attributes a transition needs and may take; `None`: there is no such transition.
-fn transition(kind: QueuePairType, from: State, to: State) -> Option<(AttributeMask, AttributeMask)> {
+fn transition(kind: QueuePairType, from: QpState, to: QpState) -> Option<(AttributeMask, AttributeMask)> {
     use AttributeMask as A;
+    use QpState::*;
     use QueuePairType::{Rc, Uc, Ud};
-    use State::*;
     let none = A::empty();
     // What can be changed at any time while the queue pair may send.
     let sending = match kind {
@@ -215,9 +218,9 @@ fn transition(kind: QueuePairType, from: State, to: State) -> Option<(AttributeM
 }
 
 /// Checks that a change is one that a queue pair may make; gives the state it then has.
-pub fn check(kind: QueuePairType, from: State, change: &QueuePairChange) -> Result<State> {
+pub fn check(kind: QueuePairType, from: QpState, change: &QueuePairChange) -> Result<QpState> {
     let assumes_another =
-        |current| current != from && !(current == State::SendQueueError && from == State::ReadyToSend);
+        |current| current != from && !(current == QpState::SendQueueError && from == QpState::ReadyToSend);
     let assumes_another = change.current_state.is_some_and(assumes_another);
     invalid_if(assumes_another, "the queue pair is not in the state that the call assumes")?;
     let to = change.state.unwrap_or(from);
@@ -236,7 +239,7 @@ mod tests {
 
     fn rc_to_rtr() -> QueuePairChange {
         QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(AddressVector::default()),
             path_mtu: Some(Mtu::Mtu1024),
             destination: Some(1),
@@ -249,21 +252,21 @@ mod tests {
 
     #[test]
     fn a_missing_attribute_is_refused() {
-        assert_eq!(check(QueuePairType::Rc, State::Init, &rc_to_rtr()), Ok(State::ReadyToReceive));
+        assert_eq!(check(QueuePairType::Rc, QpState::Init, &rc_to_rtr()), Ok(QpState::ReadyToReceive));
         let change = QueuePairChange { min_rnr_timer: None, ..rc_to_rtr() };
-        assert!(check(QueuePairType::Rc, State::Init, &change).is_err());
-        assert!(check(QueuePairType::Uc, State::Init, &rc_to_rtr()).is_err(), "UC takes no RNR timer");
+        assert!(check(QueuePairType::Rc, QpState::Init, &change).is_err());
+        assert!(check(QueuePairType::Uc, QpState::Init, &rc_to_rtr()).is_err(), "UC takes no RNR timer");
     }
 
     #[test]
     fn transitions_that_do_not_exist_are_refused() {
         for (from, to) in [
-            (State::Reset, State::ReadyToReceive),
-            (State::Reset, State::ReadyToSend),
-            (State::Init, State::ReadyToSend),
-            (State::Error, State::Init),
-            (State::Error, State::ReadyToSend),
-            (State::ReadyToReceive, State::SendQueueDrain),
+            (QpState::Reset, QpState::ReadyToReceive),
+            (QpState::Reset, QpState::ReadyToSend),
+            (QpState::Init, QpState::ReadyToSend),
+            (QpState::Error, QpState::Init),
+            (QpState::Error, QpState::ReadyToSend),
+            (QpState::ReadyToReceive, QpState::SendQueueDrain),
         ] {
             let change = QueuePairChange { state: Some(to), ..Default::default() };
             assert!(check(QueuePairType::Rc, from, &change).is_err(), "{from:?} to {to:?}");
@@ -273,8 +276,8 @@ mod tests {
     #[test]
     fn reset_and_error_are_always_possible() {
         for code in 0..=6 {
-            let from = State::from_repr(code).unwrap();
-            for to in [State::Reset, State::Error] {
+            let from = QpState::from_repr(code).unwrap();
+            for to in [QpState::Reset, QpState::Error] {
                 let change = QueuePairChange { state: Some(to), ..Default::default() };
                 assert_eq!(check(QueuePairType::Ud, from, &change), Ok(to));
             }

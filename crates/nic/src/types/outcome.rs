@@ -1,6 +1,6 @@
 //! How an access ends: it is made, it waits, or it is refused.
 
-use pagewire_iommu::Refusal;
+use pagewire_iommu::AccessRefusal;
 use pagewire_memory::MemoryError;
 use pagewire_transport::Reason;
 
@@ -8,7 +8,7 @@ use pagewire_transport::Reason;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// Key, bounds, rights or protection domain.
-    Region(Refusal),
+    Region(AccessRefusal),
     /// Nothing is mapped there, though the key is valid.
     NotMapped,
     /// The peer has ended, or has ended its queue pair.
@@ -29,10 +29,10 @@ pub enum AccessError {
 }
 
 /// How an access, or a step of one, ends.
-pub type Outcome<T> = Result<T, AccessError>;
+pub type AccessResult<T> = Result<T, AccessError>;
 
-impl From<Refusal> for AccessError {
-    fn from(refusal: Refusal) -> Self {
+impl From<AccessRefusal> for AccessError {
+    fn from(refusal: AccessRefusal) -> Self {
         AccessError::Refused(Cause::Region(refusal))
     }
 }

@@ -1,6 +1,6 @@
 //! The two halves of a queue pair.
 
-use pagewire_wire::{Header, Operation, Transport};
+use pagewire_wire::{PacketHeader, PacketOperation, Transport};
 
 /// The half of a queue pair that a packet is for. Neither waits for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub enum QpRole {
 impl QpRole {
     /// Which one a packet is for.
     #[inline(always)] // Part of each packet.
-    pub fn of(header: &Header) -> QpRole {
-        use Operation::{
+    pub fn of(header: &PacketHeader) -> QpRole {
+        use PacketOperation::{
             Acknowledge, AtomicAcknowledge, ReadResponseFirst, ReadResponseLast, ReadResponseMiddle,
             ReadResponseOnly,
         };

@@ -16,14 +16,14 @@ pub struct ScatterGather {
 pub type ScatterGatherList = SmallVec<[ScatterGather; 4]>;
 
 /// Something that is some bytes long and can be cut.
-pub trait Piece: Copy {
+pub trait ByteSpan: Copy {
     /// Bytes.
     fn length(&self) -> u64;
     /// `length` bytes from `skip` on, which are there.
     fn part(&self, skip: u64, length: u64) -> Self;
 }
 
-impl Piece for ScatterGather {
+impl ByteSpan for ScatterGather {
     fn length(&self) -> u64 {
         u64::from(self.length)
     }
@@ -33,7 +33,7 @@ impl Piece for ScatterGather {
     }
 }
 
-impl Piece for Segment {
+impl ByteSpan for Segment {
     fn length(&self) -> u64 {
         self.length
     }
@@ -44,7 +44,7 @@ impl Piece for Segment {
 }
 
 /// Cuts the bytes `offset .. offset + length` out of a list. Gives less where the list is shorter.
-pub fn slice_of<P: Piece>(list: &[P], offset: u64, length: u64) -> SmallVec<[P; 4]> {
+pub fn slice_of<P: ByteSpan>(list: &[P], offset: u64, length: u64) -> SmallVec<[P; 4]> {
     let (mut skip, mut left) = (offset, length);
     let mut cut = SmallVec::new();
     for piece in list {

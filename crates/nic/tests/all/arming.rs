@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use pagewire_fabric::HostFabric;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,8 +35,8 @@ impl Beside {
         let datagrams = [&a, &b].map(|side| {
             let queue_pair = side.queue_pair(QueuePairType::Ud, Rights::empty());
             let to = |state, send_psn| QueuePairChange { state: Some(state), send_psn, ..Default::default() };
-            queue_pair.modify(&to(State::ReadyToReceive, None)).unwrap();
-            queue_pair.modify(&to(State::ReadyToSend, Some(0))).unwrap();
+            queue_pair.modify(&to(QpState::ReadyToReceive, None)).unwrap();
+            queue_pair.modify(&to(QpState::ReadyToSend, Some(0))).unwrap();
             queue_pair
         });
         b.recv_cq = polled;

@@ -1,7 +1,7 @@
 //! A process ends by SIGKILL: its peer sees error completions in bounded time and goes on with its other queue pairs.
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::*;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -109,7 +109,7 @@ fn survives(name: &str, path: PathChoice) {
     pair.until(3, 0);
     let expected = [(2, Status::RetryExceeded), (3, Status::Flushed), (4, Status::Flushed)];
     assert_eq!(pair.sent, expected.map(|(wr_id, status)| Done { wr_id, status }), "after its death");
-    assert_eq!(doomed.state(), State::Error);
+    assert_eq!(doomed.state(), QpState::Error);
     pair.sent.clear();
     for wr_id in 10..20 {
         write(&pair.qa, wr_id, target.address, target.region.rkey());

@@ -2,7 +2,7 @@
 //! none is forgotten.
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 use std::sync::Arc;
 use std::time::Instant;
@@ -195,7 +195,7 @@ fn an_acknowledgement_that_waits_leaves_before_the_connection_ends() {
     }
     let pair = &mut pair_without_threads();
     for exchange in [exchange_messages, exchange_writes] {
-        for state in [State::Error, State::Reset] {
+        for state in [QpState::Error, QpState::Reset] {
             get_unacknowledged(pair, exchange);
             pair.qb.modify(&QueuePairChange { state: Some(state), ..Default::default() }).unwrap();
             assert_arrives(pair);

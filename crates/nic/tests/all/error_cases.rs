@@ -2,7 +2,7 @@
 //! of the specification.
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use std::time::Instant;
 struct Outcome {
     sent: Vec<(u64, Status)>,
     received: Vec<(u64, Status)>,
-    states: (State, State),
+    states: (QpState, QpState),
     /// Asynchronous events at b.
     events: Vec<AsyncEventKind>,
 }
@@ -56,7 +56,7 @@ fn on_both_paths(name: &str, expected: &Outcome, case: impl Fn(PathChoice) -> Ou
     }
 }
 
-const RTS: State = State::ReadyToSend;
+const RTS: QpState = QpState::ReadyToSend;
 
 fn success(sent: &[u64], received: &[u64]) -> Outcome {
     let all = |ids: &[u64]| ids.iter().map(|id| (*id, Status::Success)).collect();
@@ -68,7 +68,7 @@ fn refused(status: Status) -> Outcome {
     Outcome {
         sent: vec![(1, status), (2, Status::Flushed)],
         received: vec![(9, Status::Flushed)],
-        states: (State::Error, State::Error),
+        states: (QpState::Error, QpState::Error),
         events: vec![AsyncEventKind::QueuePairAccessError],
     }
 }
@@ -212,7 +212,7 @@ fn what_the_queue_pair_does_not_permit_is_invalid() {
             let mut pair = Pair::connect(a, b, QueuePairType::Rc, rights);
             let (source, target) = (pair.a.buffer(64, all_rights()), pair.b.buffer(64, all_rights()));
             pair.receive(9, &[target.piece(0, 64)]);
-            let states = [State::SendQueueDrain, State::SendQueueDrain, State::ReadyToSend];
+            let states = [QpState::SendQueueDrain, QpState::SendQueueDrain, QpState::ReadyToSend];
             for (step, state) in states.into_iter().enumerate() {
                 let max_dest_read_atomic = (step == 1).then_some(max_dest_read_atomic);
                 pair.qb
@@ -290,7 +290,7 @@ fn a_receive_that_is_too_short_fails_both_sides() {
     let expected = Outcome {
         sent: vec![(1, Status::RemoteInvalidRequest), (2, Status::Flushed)],
         received: vec![(8, Status::LocalLength), (9, Status::Flushed)],
-        states: (State::Error, State::Error),
+        states: (QpState::Error, QpState::Error),
         events: vec![AsyncEventKind::QueuePairRequestError],
     };
     for length in [65u32, 1025, 9000] {
@@ -315,7 +315,7 @@ fn local_keys_are_checked_at_the_side_at_fault() {
     let sender = Outcome {
         sent: vec![(1, Status::Success), (2, Status::LocalProtection), (3, Status::Flushed)],
         received: vec![(7, Status::Success)],
-        states: (State::Error, RTS),
+        states: (QpState::Error, RTS),
         events: vec![],
     };
     on_both_paths("wrong local key at the sender", &sender, |path| {
@@ -335,7 +335,7 @@ fn local_keys_are_checked_at_the_side_at_fault() {
     let receiver = Outcome {
         sent: vec![(1, Status::RemoteOperation), (2, Status::Flushed)],
         received: vec![(8, Status::LocalProtection), (9, Status::Flushed)],
-        states: (State::Error, State::Error),
+        states: (QpState::Error, QpState::Error),
         events: vec![AsyncEventKind::QueuePairRequestError],
     };
     on_both_paths("receive into a region without local write", &receiver, |path| {
@@ -388,7 +388,7 @@ fn memory_that_is_not_mapped_is_registered_and_refused_when_it_is_accessed() {
     let expected = Outcome {
         sent: vec![(1, Status::LocalProtection), (2, Status::Flushed)],
         received: vec![],
-        states: (State::Error, RTS),
+        states: (QpState::Error, RTS),
         events: vec![],
     };
     for read in [false, true] {
@@ -411,7 +411,7 @@ fn memory_that_is_not_mapped_is_registered_and_refused_when_it_is_accessed() {
     let expected = Outcome {
         sent: vec![(1, Status::RemoteOperation)],
         received: vec![(9, Status::LocalProtection)],
-        states: (State::Error, State::Error),
+        states: (QpState::Error, QpState::Error),
         events: vec![AsyncEventKind::QueuePairRequestError],
     };
     on_both_paths("a receive buffer that is not mapped", &expected, |path| {
@@ -432,7 +432,7 @@ fn a_read_into_memory_that_may_not_be_written_fails_locally() {
     let expected = Outcome {
         sent: vec![(1, Status::LocalProtection), (2, Status::Flushed)],
         received: vec![],
-        states: (State::Error, RTS),
+        states: (QpState::Error, RTS),
         events: vec![],
     };
     on_both_paths("READ into a read-only region", &expected, |path| {
@@ -454,7 +454,7 @@ fn no_receive_ends_in_rnr_retry_exceeded() {
     let expected = Outcome {
         sent: vec![(1, Status::RnrRetryExceeded), (2, Status::Flushed)],
         received: vec![],
-        states: (State::Error, RTS),
+        states: (QpState::Error, RTS),
         events: vec![],
     };
     on_both_paths("no receive for a SEND", &expected, |path| {
@@ -485,7 +485,7 @@ fn what_the_protocol_counted_outlives_the_connection() {
     let source = pair.a.buffer(64, all_rights());
     pair.post(1, SendOperation::Send, &[source.piece(0, 8)]).unwrap();
     pair.until(1, 0);
-    assert_eq!(pair.qa.state(), State::Error);
+    assert_eq!(pair.qa.state(), QpState::Error);
     let counted = |queue_pair: &std::sync::Arc<QueuePair<_>>| {
         let start = std::time::Instant::now();
         loop {
@@ -498,7 +498,7 @@ fn what_the_protocol_counted_outlives_the_connection() {
     // The first and, with rnr_retry 1, one repetition.
     assert_eq!(counted(&pair.qa).rnr_naks_received, 2);
     assert_eq!(counted(&pair.qb).rnr_naks_sent, 2);
-    pair.qa.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
+    pair.qa.modify(&QueuePairChange { state: Some(QpState::Reset), ..Default::default() }).unwrap();
     assert_eq!(counted(&pair.qa).rnr_naks_received, 2);
 }
 
@@ -507,11 +507,11 @@ fn a_silent_peer_ends_in_retry_exceeded() {
     if !own_network::is_here() {
         return;
     }
-    for state in [State::Reset, State::Error] {
+    for state in [QpState::Reset, QpState::Error] {
         let expected = Outcome {
             sent: vec![(1, Status::RetryExceeded), (2, Status::Flushed)],
             received: vec![],
-            states: (State::Error, state),
+            states: (QpState::Error, state),
             events: vec![],
         };
         for write in [false, true] {
@@ -541,7 +541,7 @@ fn a_peer_that_expects_another_psn_executes_nothing() {
     let expected = Outcome {
         sent: vec![(1, Status::RetryExceeded)],
         received: vec![],
-        states: (State::Error, RTS),
+        states: (QpState::Error, RTS),
         events: vec![],
     };
     // READs that were executed long ago may be asked for again.
@@ -553,7 +553,7 @@ fn a_peer_that_expects_another_psn_executes_nothing() {
             source.bytes.fill(1);
             target.bytes.fill(2);
             // b begins anew, and a does not know.
-            let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
+            let reset = QueuePairChange { state: Some(QpState::Reset), ..Default::default() };
             pair.qb.modify(&reset).unwrap();
             to_init(&pair.qb, all_rights());
             to_rtr_from(&pair.b, &pair.qb, pair.qa.number(), receive_psn);
@@ -579,7 +579,7 @@ fn work_in_error_state_is_flushed() {
     let expected = Outcome {
         sent: vec![(1, Status::Flushed), (2, Status::Flushed)],
         received: vec![(7, Status::Flushed), (8, Status::Flushed)],
-        states: (State::Error, State::Error),
+        states: (QpState::Error, QpState::Error),
         events: vec![],
     };
     on_both_paths("posts around the move to ERR", &expected, |path| {
@@ -587,7 +587,7 @@ fn work_in_error_state_is_flushed() {
         let source = pair.a.buffer(64, all_rights());
         let target = pair.b.buffer(64, Rights::LOCAL_WRITE);
         pair.receive(7, &[target.piece(0, 64)]);
-        let error = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        let error = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
         pair.qa.modify(&error).unwrap();
         pair.qb.modify(&error).unwrap();
         pair.receive(8, &[target.piece(0, 64)]);

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use pagewire_fabric::HostFabric;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::*;
 use std::time::{Duration, Instant};
@@ -70,9 +70,9 @@ fn every_send_request_that_ended_is_counted_once() {
             pair.qa.doorbell();
             pair.until(1, 0);
             // Nothing is executed until the queue goes on.
-            pair.qa.modify(&state(State::SendQueueDrain)).unwrap();
+            pair.qa.modify(&state(QpState::SendQueueDrain)).unwrap();
             assert!(post(&pair, write, &short) && post(&pair, write, &short));
-            pair.qa.modify(&state(State::ReadyToSend)).unwrap();
+            pair.qa.modify(&state(QpState::ReadyToSend)).unwrap();
             pair.receive(0, &[theirs.piece(0, 8192)]);
             pair.receive(1, &[theirs.piece(0, 8192)]);
             post(&pair, SendOperation::Send, &short);
@@ -216,7 +216,7 @@ fn a_send_longer_than_the_receivers_mtu_is_refused_as_ever() {
         (a.queue_pair(QueuePairType::Rc, all_rights()), b.queue_pair(QueuePairType::Rc, all_rights()));
     to_rtr(&a, &qa, qb.number());
     let narrow = QueuePairChange {
-        state: Some(State::ReadyToReceive),
+        state: Some(QpState::ReadyToReceive),
         address: Some(b.vector()),
         path_mtu: Some(Mtu::Mtu256),
         destination: Some(qa.number()),

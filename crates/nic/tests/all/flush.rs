@@ -1,7 +1,7 @@
 //! What a queue pair flushes comes in the order in which it was posted, whoever posts meanwhile.
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn is_flushed_in_order(
             while posted.load(Ordering::Acquire) < WAITING {
                 std::thread::yield_now();
             }
-            pair.qa.modify(&QueuePairChange { state: Some(State::Error), ..Default::default() }).unwrap();
+            pair.qa.modify(&QueuePairChange { state: Some(QpState::Error), ..Default::default() }).unwrap();
             // What is not polled holds its slot.
             let limit = Instant::now() + LONG;
             while flushed.len() < ALL as usize && Instant::now() < limit {

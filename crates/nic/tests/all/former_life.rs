@@ -1,7 +1,7 @@
 //! Packets that came in for a queue pair before it was reset are not for the connection that it is given afterwards.
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn what_came_in_before_a_reset_is_dropped() {
         }
         pair.until(0, pair.received.len() + FORMER as usize);
     }
-    pair.qb.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
+    pair.qb.modify(&QueuePairChange { state: Some(QpState::Reset), ..Default::default() }).unwrap();
     target.bytes.fill(0);
     to_init(&pair.qb, all_rights());
     to_rtr(&pair.b, &pair.qb, pair.qa.number());

@@ -2,13 +2,13 @@
 //! 1, sections 9.5 and 10.3.1: order of requests, and the states of queue pairs).
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 
 /// Looks at both engines in which something that is not to happen would have happened.
 const LOOKS: usize = 300;
 
-fn to(state: State) -> QueuePairChange {
+fn to(state: QpState) -> QueuePairChange {
     QueuePairChange { state: Some(state), ..Default::default() }
 }
 
@@ -24,10 +24,10 @@ fn what_is_posted_behind_a_send_without_receive_waits() {
     }
     for path in [PathChoice::Local, PathChoice::Udp] {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
-        pair.qa.modify(&to(State::SendQueueDrain)).unwrap();
-        let without_end = QueuePairChange { rnr_retry: Some(7), ..to(State::SendQueueDrain) };
+        pair.qa.modify(&to(QpState::SendQueueDrain)).unwrap();
+        let without_end = QueuePairChange { rnr_retry: Some(7), ..to(QpState::SendQueueDrain) };
         pair.qa.modify(&without_end).unwrap();
-        pair.qa.modify(&to(State::ReadyToSend)).unwrap();
+        pair.qa.modify(&to(QpState::ReadyToSend)).unwrap();
         let source = pair.a.buffer(64, all_rights());
         let target = pair.b.buffer(64, all_rights());
         source.bytes.fill(7);
@@ -57,12 +57,12 @@ fn what_is_posted_in_sqd_waits_and_a_peer_in_sqd_executes() {
         let target = pair.b.buffer(8, all_rights());
         source.bytes.fill(7);
         let write = SendOperation::Write { address: target.address, key: target.region.rkey() };
-        pair.qb.modify(&to(State::SendQueueDrain)).unwrap();
-        pair.qa.modify(&to(State::SendQueueDrain)).unwrap();
+        pair.qb.modify(&to(QpState::SendQueueDrain)).unwrap();
+        pair.qa.modify(&to(QpState::SendQueueDrain)).unwrap();
         pair.post(1, write, &[source.piece(0, 8)]).unwrap();
         (0..LOOKS).for_each(|_| pair.turn());
         assert_eq!((wr_ids(&pair.sent), target.bytes[0]), (vec![], 0), "on {path:?}");
-        pair.qa.modify(&to(State::ReadyToSend)).unwrap();
+        pair.qa.modify(&to(QpState::ReadyToSend)).unwrap();
         pair.post(2, write, &[source.piece(0, 8)]).unwrap();
         pair.until(2, 0);
         assert_eq!((wr_ids(&pair.sent), target.bytes[7]), (vec![1, 2], 7), "on {path:?}");

@@ -2,8 +2,8 @@
 
 use loom::thread;
 use pagewire_iommu::ModelWords;
-use pagewire_nic::path::ring::{Consumer, Kind, Producer, RING_ACKS, RecordHeader, has_record};
-use pagewire_nic::path::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
+use pagewire_nic::path::ring::{Consumer, Producer, RING_ACKS, RecordKind, RingRecordHeader, has_record};
+use pagewire_nic::path::ring_ack::{Awaited, AwaitedRingAcks, PendingRingAcks, RingAck, TakenAcks};
 use pagewire_nic::path::wake_request;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,11 +24,12 @@ fn bounded() -> loom::model::Builder {
 const PAYLOAD: usize = 1040;
 
 fn push(producer: &mut Producer<ModelWords>, number: u8) -> bool {
-    let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: PAYLOAD as u32 };
+    let header =
+        RingRecordHeader { kind: RecordKind::Bytes, header: 12, wants_ack: false, payload: PAYLOAD as u32 };
     producer.push(&header, &[number; 12], &[!number; PAYLOAD])
 }
 
-fn assert_whole(header: &RecordHeader, bytes: &[u8], number: u8) {
+fn assert_whole(header: &RingRecordHeader, bytes: &[u8], number: u8) {
     assert_eq!((header.header, header.payload), (12, PAYLOAD as u32));
     assert_eq!(&bytes[..12], &[number; 12]);
     assert!(bytes[16..].iter().all(|byte| *byte == !number), "half a record");
@@ -109,7 +110,7 @@ fn a_sleeper_misses_no_verdict() {
             }
         });
         wake_request::request(&mailbox);
-        let (mut ring_acks, next) = (AwaitedRingAcks::default(), Next::default());
+        let (mut ring_acks, next) = (AwaitedRingAcks::default(), TakenAcks::default());
         ring_acks.expect(Awaited { queue_pair: Some(1), psn: 2 }, &next);
         let sees = next.has_come(&words, 0);
         let wakes = teller.join().unwrap();

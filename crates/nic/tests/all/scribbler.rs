@@ -5,7 +5,7 @@ use crate::support::*;
 use pagewire_fabric::{Fabric, FabricEvent, HostFabric};
 use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIRS, REGIONS};
 use pagewire_iommu::words::{SharedWords, Site};
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use pagewire_nic::*;
 use std::io::{BufRead, BufReader, Write};
@@ -206,11 +206,11 @@ fn endures(seed: u64) {
         if round == 1 {
             scribbler.line("CONNECTED");
         }
-        if doomed.state() != State::ReadyToSend {
-            let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
+        if doomed.state() != QpState::ReadyToSend {
+            let reset = QueuePairChange { state: Some(QpState::Reset), ..Default::default() };
             // Busy, if a word says that somebody is at its memory: the state has changed all the same.
             let _ = doomed.modify(&reset);
-            assert_eq!(doomed.state(), State::Reset);
+            assert_eq!(doomed.state(), QpState::Reset);
             to_init(&doomed, all_rights());
             to_rtr(&pair.a, &doomed, block << 8);
             to_rts(&doomed, Timers { timeout: 8, retry_count: 1, rnr_retry: 0 });
@@ -244,7 +244,7 @@ fn endures(seed: u64) {
     scribbler.process.kill().unwrap();
     scribbler.process.wait().unwrap();
     // What was posted and neither polled nor forgotten by a RESET ends with the peer.
-    let error = QueuePairChange { state: Some(State::Error), ..Default::default() };
+    let error = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
     while doomed.modify(&error).is_err() {
         assert!(start.elapsed() < PATIENCE * 3, "seed {seed}: a dead process holds on to a queue pair");
         pair.turn();

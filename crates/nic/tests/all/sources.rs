@@ -2,7 +2,7 @@
 //! sender's affair: the sender sees the error, the receiver waits on for a message.
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::*;
 
 const LENGTH: usize = 64 << 10;
@@ -25,7 +25,7 @@ fn spoiled(spoil: impl FnOnce(&mut Buffer)) -> (Pair, Buffer) {
 fn is_the_senders_error((pair, into): (Pair, Buffer)) {
     assert_eq!(pair.sent, [Done { wr_id: 2, status: Status::LocalProtection }]);
     assert_eq!(pair.received, [], "its receive was used up");
-    assert_eq!(pair.qb.state(), State::ReadyToSend);
+    assert_eq!(pair.qb.state(), QpState::ReadyToSend);
     assert!(into.bytes.iter().all(|byte| *byte == 0), "bytes that were not the sender's to give");
 }
 

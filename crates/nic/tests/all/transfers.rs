@@ -153,7 +153,7 @@ fn rights_of_this_side_that_have_changed_count() {
 #[test]
 fn a_queue_pair_that_takes_nothing_any_more_is_not_reached() {
     for reads in [false, true] {
-        for state in [attributes::State::Error, attributes::State::Reset] {
+        for state in [attributes::QpState::Error, attributes::QpState::Reset] {
             let mut connected = Connected::new(reads);
             connected.qb.modify(&QueuePairChange { state: Some(state), ..Default::default() }).unwrap();
             assert_eq!(connected.fail(reads), Status::RetryExceeded, "{state:?}");
@@ -212,7 +212,7 @@ fn a_queue_pair_that_is_connected_anew_reaches_its_new_peer() {
         let mut connected = Connected::new(reads);
         let third = Side::without_thread(PathChoice::Local);
         let qc = third.queue_pair(attributes::QueuePairType::Rc, all_rights());
-        let reset = QueuePairChange { state: Some(attributes::State::Reset), ..Default::default() };
+        let reset = QueuePairChange { state: Some(attributes::QpState::Reset), ..Default::default() };
         connected.qa.modify(&reset).unwrap();
         to_init(&connected.qa, all_rights());
         to_rtr(&connected.a, &connected.qa, qc.number());

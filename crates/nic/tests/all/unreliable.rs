@@ -1,7 +1,7 @@
 //! UC between two engines: what ends and begins anew at one side leaves the other side's connection as it was.
 
 use crate::support::*;
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 use std::time::Instant;
 
@@ -68,8 +68,8 @@ fn a_send_queue_that_failed_goes_on_where_it_stood() {
         pair.post(1, SendOperation::Send, &[wrong]).unwrap();
         pair.until(sent + 1, 0);
         assert_eq!(pair.sent.last().unwrap().status, Status::LocalProtection);
-        assert_eq!(pair.qa.state(), State::SendQueueError);
-        let back = QueuePairChange { state: Some(State::ReadyToSend), ..Default::default() };
+        assert_eq!(pair.qa.state(), QpState::SendQueueError);
+        let back = QueuePairChange { state: Some(QpState::ReadyToSend), ..Default::default() };
         pair.qa.modify(&back).unwrap();
         assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}: behind SQE");
     }
@@ -82,7 +82,7 @@ fn a_peer_that_begins_anew_is_heard() {
     }
     for path in PATHS {
         let (mut pair, source, target) = heard_pair(path);
-        pair.qa.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
+        pair.qa.modify(&QueuePairChange { state: Some(QpState::Reset), ..Default::default() }).unwrap();
         to_init(&pair.qa, all_rights());
         to_rtr(&pair.a, &pair.qa, pair.qb.number());
         to_rts(&pair.qa, TIMERS);
@@ -136,7 +136,7 @@ fn the_first_operation_establishes_whatever_it_is() {
                     }
                 }
                 assert_eq!(events + established(&pair.b.context), 1, "{case}");
-                assert_eq!(pair.qb.state(), State::ReadyToReceive);
+                assert_eq!(pair.qb.state(), QpState::ReadyToReceive);
                 let direct = pagewire_nic::ConnectionReport::of_all(&pair.a.nic)[0].initiator_copies;
                 assert_eq!(direct, if path == PathChoice::Local { 4 } else { 0 }, "{case}");
             }
@@ -155,8 +155,8 @@ fn datagrams_for_others_do_not_wait_for_a_stopped_process() {
     let [qa, qb, elsewhere] = [&a, &b, &stopped].map(|side| {
         let queue_pair = side.queue_pair(QueuePairType::Ud, Rights::empty());
         let to = |state, send_psn| QueuePairChange { state: Some(state), send_psn, ..Default::default() };
-        queue_pair.modify(&to(State::ReadyToReceive, None)).unwrap();
-        queue_pair.modify(&to(State::ReadyToSend, Some(0))).unwrap();
+        queue_pair.modify(&to(QpState::ReadyToReceive, None)).unwrap();
+        queue_pair.modify(&to(QpState::ReadyToSend, Some(0))).unwrap();
         queue_pair
     });
     let (source, target) = (a.buffer(8, all_rights()), b.buffer(48, all_rights()));
@@ -204,7 +204,7 @@ fn long_message_is_dropped() {
         pair.until(sent + 2, 1);
         assert!(pair.received.iter().all(|done| done.status == Status::Success), "{path:?}");
         assert!(!pair.received.is_empty(), "{path:?}");
-        assert_eq!(pair.qb.state(), State::ReadyToSend, "{path:?}");
+        assert_eq!(pair.qb.state(), QpState::ReadyToSend, "{path:?}");
     }
 }
 
@@ -219,8 +219,8 @@ fn long_datagram_is_dropped() {
         let [qa, qb] = [&a, &b].map(|side| {
             let queue_pair = side.queue_pair(QueuePairType::Ud, Rights::empty());
             let to = |state, send_psn| QueuePairChange { state: Some(state), send_psn, ..Default::default() };
-            queue_pair.modify(&to(State::ReadyToReceive, None)).unwrap();
-            queue_pair.modify(&to(State::ReadyToSend, Some(0))).unwrap();
+            queue_pair.modify(&to(QpState::ReadyToReceive, None)).unwrap();
+            queue_pair.modify(&to(QpState::ReadyToSend, Some(0))).unwrap();
             queue_pair
         });
         let (source, target) = (a.buffer(64, all_rights()), b.buffer(64, all_rights()));
@@ -245,6 +245,6 @@ fn long_datagram_is_dropped() {
         }
         let received: Vec<_> = received.iter().map(|done| (done.wr_id, done.status)).collect();
         assert_eq!(received, [(5, Status::Success)], "{path:?}");
-        assert_eq!(qb.state(), State::ReadyToSend, "{path:?}");
+        assert_eq!(qb.state(), QpState::ReadyToSend, "{path:?}");
     }
 }

@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::{JobError, Operation, OperationKind, Refusal, Result};
 use super::limits::{ALIVE_TEST_TIME, MAX_CONTRIBUTION, POLL_MAX, POLL_MIN};
-use super::message::{FrameKind, HEADER, Header, frame};
+use super::message::{FrameHeader, FrameKind, HEADER, frame};
 use super::{Exchange, Joined, Ranks, Wait, check_sum};
 
 const JOIN: Operation = Operation { kind: OperationKind::Join, number: 0 };
@@ -38,17 +38,17 @@ const LOCK_MEND: &str =
 const LEAVE_TIME: Duration = Duration::from_secs(1);
 
 pub(super) fn join(path: &Path, job: &str, rank: Option<usize>, size: usize, wait: Wait) -> Result<Joined> {
-    let directory = Directory::open(path)?;
+    let directory = JobDirectory::open(path)?;
     let (rank, life) = directory.enter(job, rank, size, wait)?;
     let life = Some((KeptFromChildren::new(life.as_fd()), life));
-    let exchange = Member { directory, rank, size, life };
+    let exchange = JobMember { directory, rank, size, life };
     exchange.wait_for_all(wait)?;
     let started_by = format!("PAGEWIRE_JOB_FILE={} (files in this directory)", path.display());
     Ok(Joined { rank, size, started_by, exchange: Box::new(exchange) })
 }
 
 /// The directory of a job.
-struct Directory {
+struct JobDirectory {
     path: PathBuf,
     file: File,
 }
@@ -62,8 +62,8 @@ enum Life {
 }
 
 /// A process in its job.
-struct Member {
-    directory: Directory,
+struct JobMember {
+    directory: JobDirectory,
     rank: usize,
     size: usize,
     /// The locked file `member.R`.
@@ -78,7 +78,7 @@ fn record_name(rank: usize, number: u64) -> String {
     format!("record.{rank}.{}", number % 2)
 }
 
-impl Directory {
+impl JobDirectory {
     /// Opens the directory, and makes it where it is absent.
     fn open(path: &Path) -> Result<Self> {
         let place = path.display().to_string();
@@ -145,7 +145,7 @@ impl Directory {
 
     /// Waits for the exclusive lock of a file. A stopped process that holds it does not stop others for ever.
     fn lock(&self, file: &File, name: &str, wait: Wait) -> Result<()> {
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         while !self.try_lock(file, name, FlockOperation::NonBlockingLockExclusive)? {
             if wait.is_over() {
                 let error =
@@ -263,9 +263,9 @@ fn describe(job: &str, size: usize) -> String {
 }
 
 /// Pauses that grow while nothing happens.
-struct Pause(Duration);
+struct Backoff(Duration);
 
-impl Pause {
+impl Backoff {
     fn new() -> Self {
         Self(POLL_MIN)
     }
@@ -276,9 +276,9 @@ impl Pause {
     }
 }
 
-impl Member {
+impl JobMember {
     fn wait_for_all(&self, wait: Wait) -> Result<()> {
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         let mut absent: Vec<usize> = (0..self.size).collect();
         loop {
             let mut left = Vec::new();
@@ -320,7 +320,7 @@ impl Member {
         let read = Read::by_ref(&mut file).take(most + 1).read_to_end(&mut bytes);
         read.map_err(|error| self.directory.system("read", &name, error))?;
         let Some((head, body)) = bytes.split_at_checked(HEADER) else { return Ok(None) };
-        let header = Header::decode(head.try_into().expect("a header's length"))
+        let header = FrameHeader::decode(head.try_into().expect("a header's length"))
             .map_err(|error| self.directory.wrong(format!("{name}: {error}")))?;
         if header.number < operation.number || body.len() < header.length {
             // The record of an earlier operation, or one whose writer ended before it was complete.
@@ -354,12 +354,12 @@ impl Member {
     }
 }
 
-impl Exchange for Member {
+impl Exchange for JobMember {
     fn exchange(&mut self, operation: Operation, bytes: &[u8], wait: Wait) -> Result<Vec<Vec<u8>>> {
         self.publish(operation, bytes, wait)?;
         let mut all: Vec<Option<Vec<u8>>> = vec![None; self.size];
         all[self.rank] = Some(bytes.to_vec());
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         let mut tested = Instant::now();
         loop {
             let absent: Vec<usize> = (0..self.size).filter(|rank| all[*rank].is_none()).collect();
@@ -385,7 +385,7 @@ impl Exchange for Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for JobMember {
     fn drop(&mut self) {
         // Nobody can be notified here. The next job removes what stays behind.
         let _ = self.leave();

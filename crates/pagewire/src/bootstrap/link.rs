@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::Wait;
 use super::limits::{MAX_GATHERED, READ_BYTES};
-use super::message::{HEADER, Header, Malformed};
+use super::message::{FrameHeader, HEADER, Malformed};
 
 /// Why frames did not arrive.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Incoming {
 
 /// The connection to one rank. Its socket never blocks.
 #[derive(Debug)]
-pub struct Link {
+pub struct RankLink {
     rank: usize,
     /// A forked child could write to the socket, and would keep the connection when its parent dies. Dropped before the socket.
     _kept: KeptFromChildren,
@@ -77,18 +77,18 @@ pub struct Link {
     /// The longest body that this rank may send.
     max_body: usize,
     outgoing: Option<(Arc<Vec<u8>>, usize)>,
-    receiving: Receiving,
+    receiving: FrameProgress,
 }
 
 #[derive(Debug)]
-enum Receiving {
+enum FrameProgress {
     Nothing,
     Header(Incoming),
-    Body(Header, Incoming),
-    Complete(Header, Vec<u8>),
+    Body(FrameHeader, Incoming),
+    Complete(FrameHeader, Vec<u8>),
 }
 
-impl Link {
+impl RankLink {
     pub fn new(rank: usize, stream: TcpStream, max_body: usize) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -98,7 +98,7 @@ impl Link {
             stream,
             max_body,
             outgoing: None,
-            receiving: Receiving::Nothing,
+            receiving: FrameProgress::Nothing,
         })
     }
 
@@ -117,13 +117,13 @@ impl Link {
 
     /// Begins to receive a frame.
     pub fn receive(&mut self) {
-        self.receiving = Receiving::Header(Incoming::new(HEADER));
+        self.receiving = FrameProgress::Header(Incoming::new(HEADER));
     }
 
     /// Takes the frame that [`transfer`] has received.
-    pub fn take(&mut self) -> Option<(Header, Vec<u8>)> {
-        match std::mem::replace(&mut self.receiving, Receiving::Nothing) {
-            Receiving::Complete(header, body) => Some((header, body)),
+    pub fn take(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
+        match std::mem::replace(&mut self.receiving, FrameProgress::Nothing) {
+            FrameProgress::Complete(header, body) => Some((header, body)),
             other => {
                 self.receiving = other;
                 None
@@ -144,14 +144,14 @@ impl Link {
 
     fn announced(&self) -> usize {
         match &self.receiving {
-            Receiving::Body(header, _) | Receiving::Complete(header, _) => header.length,
+            FrameProgress::Body(header, _) | FrameProgress::Complete(header, _) => header.length,
             _ => 0,
         }
     }
 
     fn events(&self) -> PollFlags {
         let mut events = PollFlags::empty();
-        if matches!(self.receiving, Receiving::Header(_) | Receiving::Body(..)) {
+        if matches!(self.receiving, FrameProgress::Header(_) | FrameProgress::Body(..)) {
             events |= PollFlags::IN;
         }
         if self.outgoing.is_some() {
@@ -162,7 +162,7 @@ impl Link {
 
     /// Whether nothing is left to do. A frame that has come ends the sending, too: it is then an early failure.
     fn is_done(&self) -> bool {
-        matches!(self.receiving, Receiving::Complete(..)) || self.events().is_empty()
+        matches!(self.receiving, FrameProgress::Complete(..)) || self.events().is_empty()
     }
 
     fn progress(&mut self) -> Result<(), LinkError> {
@@ -179,7 +179,8 @@ impl Link {
 
     fn progress_receiving(&mut self) -> Result<(), LinkError> {
         loop {
-            let (Receiving::Header(incoming) | Receiving::Body(_, incoming)) = &mut self.receiving else {
+            let (FrameProgress::Header(incoming) | FrameProgress::Body(_, incoming)) = &mut self.receiving
+            else {
                 return Ok(());
             };
             match incoming.read_from(&self.stream) {
@@ -187,20 +188,22 @@ impl Link {
                 Ok(false) => return Ok(()),
                 Err(error) => return Err(self.lost(&error)),
             }
-            self.receiving = match std::mem::replace(&mut self.receiving, Receiving::Nothing) {
-                Receiving::Header(incoming) => Receiving::Body(self.header(&incoming)?, Incoming::new(0)),
-                Receiving::Body(header, incoming) => Receiving::Complete(header, incoming.bytes),
+            self.receiving = match std::mem::replace(&mut self.receiving, FrameProgress::Nothing) {
+                FrameProgress::Header(incoming) => {
+                    FrameProgress::Body(self.header(&incoming)?, Incoming::new(0))
+                }
+                FrameProgress::Body(header, incoming) => FrameProgress::Complete(header, incoming.bytes),
                 other => other,
             };
-            if let Receiving::Body(header, incoming) = &mut self.receiving {
+            if let FrameProgress::Body(header, incoming) = &mut self.receiving {
                 incoming.wanted = header.length;
             }
         }
     }
 
-    fn header(&self, incoming: &Incoming) -> Result<Header, LinkError> {
+    fn header(&self, incoming: &Incoming) -> Result<FrameHeader, LinkError> {
         let bytes = incoming.bytes().try_into().expect("a header is complete");
-        let header = Header::decode(bytes);
+        let header = FrameHeader::decode(bytes);
         let header = header.map_err(|error| LinkError::Malformed { rank: self.rank, error })?;
         if header.length > self.max_body {
             let error = Malformed::Length(header.length);
@@ -235,22 +238,22 @@ impl Link {
 }
 
 /// Sends and receives on all links, until every link is done or the wait is over.
-pub fn transfer(links: &mut [Link], wait: Wait) -> Result<(), LinkError> {
+pub fn transfer(links: &mut [RankLink], wait: Wait) -> Result<(), LinkError> {
     loop {
         for link in links.iter_mut().filter(|link| !link.is_done()) {
             link.progress()?;
         }
         // A reply to a member holds the bytes of all, and is bounded by its own rule.
-        let bytes = links.iter().map(Link::announced).fold(0, usize::saturating_add);
+        let bytes = links.iter().map(RankLink::announced).fold(0, usize::saturating_add);
         if links.len() > 1 && bytes > MAX_GATHERED {
             return Err(LinkError::TooMuch { bytes });
         }
-        if links.iter().all(Link::is_done) {
+        if links.iter().all(RankLink::is_done) {
             return Ok(());
         }
         if wait.is_over() {
             return Err(LinkError::Late(
-                links.iter().filter(|link| !link.is_done()).map(Link::rank).collect(),
+                links.iter().filter(|link| !link.is_done()).map(RankLink::rank).collect(),
             ));
         }
         let busy = links.iter().filter(|link| !link.is_done());
@@ -280,16 +283,16 @@ mod tests {
     const GATHER: FrameKind = FrameKind::Data(OperationKind::AllGather);
 
     /// A link that takes bodies of at most 1,000 bytes, and its peer's socket.
-    fn pair(rank: usize) -> (Link, TcpStream) {
+    fn pair(rank: usize) -> (RankLink, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (stream, _) = listener.accept().expect("a connection");
-        let mut link = Link::new(rank, stream, 1000).expect("a link");
+        let mut link = RankLink::new(rank, stream, 1000).expect("a link");
         link.receive();
         (link, peer)
     }
 
-    fn receive(links: &mut [Link]) -> Result<(), LinkError> {
+    fn receive(links: &mut [RankLink]) -> Result<(), LinkError> {
         transfer(links, Wait::new(Duration::from_millis(300)))
     }
 
@@ -306,7 +309,7 @@ mod tests {
         });
         transfer(std::slice::from_mut(&mut link), Wait::new(Duration::from_secs(60))).expect("a frame");
         let (header, body) = link.take().expect("a frame");
-        assert_eq!(header, Header { kind: GATHER, number: 3, length: 1000 });
+        assert_eq!(header, FrameHeader { kind: GATHER, number: 3, length: 1000 });
         assert_eq!(body, [7; 1000]);
         drop(writer.join().expect("the writer"));
     }
@@ -314,7 +317,7 @@ mod tests {
     #[test]
     fn a_body_over_the_bound_is_refused_before_it_comes() {
         let (mut link, mut peer) = pair(1);
-        peer.write_all(&Header { kind: GATHER, number: 1, length: 1001 }.encode()).expect("a write");
+        peer.write_all(&FrameHeader { kind: GATHER, number: 1, length: 1001 }.encode()).expect("a write");
         let trouble = receive(std::slice::from_mut(&mut link)).expect_err("too long");
         assert!(
             matches!(trouble, LinkError::Malformed { rank: 1, error: Malformed::Length(1001) }),

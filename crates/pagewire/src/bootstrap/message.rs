@@ -1,7 +1,7 @@
 //! The messages of the rendezvous, as bytes. This module does no I/O, and no bytes make it panic.
 //!
 //! 1. Rank 0 sends a [`Challenge`] to whoever connects: a magic number and a nonce.
-//! 2. The member sends a [`Hello`]: its rank, the size, a nonce, and a proof that it knows the job's secret.
+//! 2. The member sends a [`MemberHello`]: its rank, the size, a nonce, and a proof that it knows the job's secret.
 //! 3. Rank 0 answers with a frame: `Welcome` with its own proof once all members have come, or `Refusal`.
 //! 4. For each operation, a member sends a frame with its bytes. Rank 0 answers with the bytes of all, or `Failure`.
 //!
@@ -118,14 +118,14 @@ impl Challenge {
 
 /// First message of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct MemberHello {
     pub rank: u32,
     pub size: u32,
     pub nonce: Nonce,
     pub proof: Proof,
 }
 
-impl Hello {
+impl MemberHello {
     pub fn encode(&self) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -161,7 +161,7 @@ pub enum FrameKind {
 
 /// First bytes of a frame: kind (4), detail (4), number of the operation (8), length of the body (4), zero (4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct FrameHeader {
     pub kind: FrameKind,
     pub number: u64,
     pub length: usize,
@@ -169,7 +169,7 @@ pub struct Header {
 
 const REFUSALS: [Refusal; 3] = [Refusal::AnotherJob, Refusal::AnotherSize, Refusal::RankTaken];
 
-impl Header {
+impl FrameHeader {
     pub fn encode(&self) -> [u8; HEADER] {
         let refusal = |reason: Refusal| {
             REFUSALS.iter().position(|known| *known == reason).expect("every refusal is listed")
@@ -228,7 +228,7 @@ fn to_word(value: usize) -> u32 {
 /// A frame as one piece.
 pub fn frame(kind: FrameKind, number: u64, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + body.len());
-    bytes.extend(Header { kind, number, length: body.len() }.encode());
+    bytes.extend(FrameHeader { kind, number, length: body.len() }.encode());
     bytes.extend(body);
     bytes
 }
@@ -331,8 +331,8 @@ mod tests {
     fn greetings_survive_and_strangers_are_noticed() {
         let challenge = Challenge { nonce: [7; NONCE] };
         assert_eq!(Challenge::decode(&challenge.encode()), Ok(challenge));
-        let hello = Hello { rank: 1, size: 2, nonce: [3; NONCE], proof: [4; PROOF] };
-        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        let hello = MemberHello { rank: 1, size: 2, nonce: [3; NONCE], proof: [4; PROOF] };
+        assert_eq!(MemberHello::decode(&hello.encode()), Ok(hello));
         let mut bytes = challenge.encode();
         bytes[7] = 9;
         assert_eq!(Challenge::decode(&bytes), Err(Malformed::Version(9)));
@@ -351,12 +351,12 @@ mod tests {
             FrameKind::Data(OperationKind::Barrier),
         ];
         for kind in kinds {
-            let header = Header { kind, number: 1 << 40, length: 0 };
-            assert_eq!(Header::decode(&header.encode()), Ok(header));
-            let long = Header { kind, number: 1, length: u32::MAX as usize };
-            assert_eq!(Header::decode(&long.encode()), Err(Malformed::Length(u32::MAX as usize)));
+            let header = FrameHeader { kind, number: 1 << 40, length: 0 };
+            assert_eq!(FrameHeader::decode(&header.encode()), Ok(header));
+            let long = FrameHeader { kind, number: 1, length: u32::MAX as usize };
+            assert_eq!(FrameHeader::decode(&long.encode()), Err(Malformed::Length(u32::MAX as usize)));
         }
-        assert_eq!(Header::decode(&[0; HEADER]), Err(Malformed::Fields));
+        assert_eq!(FrameHeader::decode(&[0; HEADER]), Err(Malformed::Fields));
     }
 
     #[test]
@@ -393,8 +393,8 @@ mod tests {
                 prop_assert!(ranks.listed().len() <= MAX_LISTED_RANKS);
                 let _ = ranks.to_string();
             }
-            if let Some(Ok(bytes)) = bytes.get(..HEADER).map(TryInto::try_into) { let _ = Header::decode(bytes); }
-            if let Some(Ok(bytes)) = bytes.get(..HELLO).map(TryInto::try_into) { let _ = Hello::decode(bytes); }
+            if let Some(Ok(bytes)) = bytes.get(..HEADER).map(TryInto::try_into) { let _ = FrameHeader::decode(bytes); }
+            if let Some(Ok(bytes)) = bytes.get(..HELLO).map(TryInto::try_into) { let _ = MemberHello::decode(bytes); }
             if let Some(Ok(bytes)) = bytes.get(..CHALLENGE).map(TryInto::try_into) { let _ = Challenge::decode(bytes); }
         }
     }

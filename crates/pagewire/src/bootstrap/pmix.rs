@@ -20,8 +20,8 @@ use super::limits::{
     MARKED_BARRIERS, MAX_CONTRIBUTION, MAX_LISTED_RANKS, MAX_PMIX_BYTES, MAX_PROCESSES, PMIX_LEAVE_TIME,
     PMIX_SEARCH_SECONDS, PMIX_SEARCH_TIME, PMIX_VALUE,
 };
-use super::message::{FrameKind, HEADER, Header};
-use super::pmix_ffi::{Failure, LIBRARY, Library, LoadError, Process};
+use super::message::{FrameHeader, FrameKind, HEADER};
+use super::pmix_ffi::{LIBRARY, Library, LoadError, PmixFailure, PmixProcess};
 use super::{Exchange, Joined, Ranks, Wait, check_sum, too_large};
 
 const JOIN: Operation = Operation { kind: OperationKind::Join, number: 0 };
@@ -97,7 +97,7 @@ fn launcher() -> &'static str {
 }
 
 /// An exchange that the thread makes. The thread leaves the job and ends when no more requests can come.
-struct Request {
+struct ExchangeRequest {
     operation: Operation,
     bytes: Vec<u8>,
     reply: Sender<Result<Vec<Vec<u8>>>>,
@@ -105,9 +105,9 @@ struct Request {
 
 struct Pmix {
     leaving: Leaving,
-    process: Process,
+    process: PmixProcess,
     size: usize,
-    requests: Option<Sender<Request>>,
+    requests: Option<Sender<ExchangeRequest>>,
     /// Disconnected once the thread has left the job.
     ended: Receiver<Infallible>,
     /// Bytes given to the server by this job.
@@ -136,7 +136,7 @@ impl Exchange for Pmix {
             return Err(too_large(operation, "this process since it joined", self.given, MAX_PMIX_BYTES));
         }
         let (reply, inbox) = channel();
-        let request = Request { operation, bytes: bytes.to_vec(), reply };
+        let request = ExchangeRequest { operation, bytes: bytes.to_vec(), reply };
         let requests = self.requests.as_ref().expect("requests end only when the job is dropped");
         // A thread that has ended drops the request, which `receive` notices.
         let _ = requests.send(request);
@@ -234,7 +234,7 @@ fn has_mark(operation: Operation) -> bool {
 }
 
 /// The thread that calls PMIx: joins, makes the exchanges that are requested, and leaves.
-fn serve(leaving: &Leaving, greet: &Sender<Result<(Process, usize)>>, inbox: &Receiver<Request>) {
+fn serve(leaving: &Leaving, greet: &Sender<Result<(PmixProcess, usize)>>, inbox: &Receiver<ExchangeRequest>) {
     let library = leaving.library;
     let process = match library.init() {
         Ok(process) => process,
@@ -245,7 +245,7 @@ fn serve(leaving: &Leaving, greet: &Sender<Result<(Process, usize)>>, inbox: &Re
         }
     };
     let size = library.job_size(&process).map(|size| size as usize);
-    let caller = Caller { library, process, size: size.as_ref().copied().unwrap_or(0) };
+    let caller = PmixCaller { library, process, size: size.as_ref().copied().unwrap_or(0) };
     let greeting = size.map(|size| (process, size)).map_err(|failure| job_error(failure, JOIN));
     let _ = greet.send(greeting);
     while let Ok(request) = inbox.recv() {
@@ -255,14 +255,14 @@ fn serve(leaving: &Leaving, greet: &Sender<Result<(Process, usize)>>, inbox: &Re
     leaving.leave();
 }
 
-struct Caller {
+struct PmixCaller {
     library: Library,
-    process: Process,
+    process: PmixProcess,
     size: usize,
 }
 
-impl Caller {
-    fn run(&self, request: &Request) -> Result<Vec<Vec<u8>>> {
+impl PmixCaller {
+    fn run(&self, request: &ExchangeRequest) -> Result<Vec<Vec<u8>>> {
         let operation = request.operation;
         let calls = || {
             if has_mark(operation) {
@@ -286,10 +286,13 @@ impl Caller {
         Ok(all)
     }
 
-    fn put(&self, request: &Request) -> std::result::Result<(), Failure> {
-        let Request { operation, bytes, .. } = request;
-        let header =
-            Header { kind: FrameKind::Data(operation.kind), number: operation.number, length: bytes.len() };
+    fn put(&self, request: &ExchangeRequest) -> std::result::Result<(), PmixFailure> {
+        let ExchangeRequest { operation, bytes, .. } = request;
+        let header = FrameHeader {
+            kind: FrameKind::Data(operation.kind),
+            number: operation.number,
+            length: bytes.len(),
+        };
         let (first, mut rest) = bytes.split_at(bytes.len().min(PMIX_VALUE - HEADER));
         self.library.put(&key(*operation, 0), &[&header.encode(), first].concat())?;
         for part in 1.. {
@@ -304,7 +307,7 @@ impl Caller {
     }
 
     /// The bytes of one rank. The ranks before it gave `sum` bytes.
-    fn get(&self, request: &Request, rank: usize, sum: usize) -> Result<Vec<u8>> {
+    fn get(&self, request: &ExchangeRequest, rank: usize, sum: usize) -> Result<Vec<u8>> {
         let operation = request.operation;
         let mismatch = || JobError::Mismatch { operation, rank };
         let other = self.process.with_rank(as_rank(rank));
@@ -314,7 +317,8 @@ impl Caller {
         };
         let first = get(0)?;
         let (head, start) = first.split_at_checked(HEADER).ok_or_else(mismatch)?;
-        let header = Header::decode(head.try_into().expect("a header's length")).map_err(|_| mismatch())?;
+        let header =
+            FrameHeader::decode(head.try_into().expect("a header's length")).map_err(|_| mismatch())?;
         if header.kind != FrameKind::Data(operation.kind) || header.number != operation.number {
             return Err(mismatch());
         }
@@ -337,6 +341,6 @@ impl Caller {
     }
 }
 
-fn job_error(Failure { call, status, name }: Failure, operation: Operation) -> JobError {
+fn job_error(PmixFailure { call, status, name }: PmixFailure, operation: Operation) -> JobError {
     JobError::Pmix { operation, call, status, name }
 }

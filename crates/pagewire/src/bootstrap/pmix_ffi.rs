@@ -111,7 +111,7 @@ pub enum LoadError {
 
 /// A call of the library that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct PmixFailure {
     pub call: &'static str,
     pub status: i32,
     pub name: String,
@@ -119,9 +119,9 @@ pub struct Failure {
 
 /// A process of a job, as PMIx names it.
 #[derive(Clone, Copy)]
-pub struct Process(RawProcess);
+pub struct PmixProcess(RawProcess);
 
-impl Process {
+impl PmixProcess {
     pub fn rank(&self) -> u32 {
         self.0.rank
     }
@@ -192,7 +192,7 @@ impl Library {
         text.split(" (").next().unwrap_or_default().split(", repo").next().unwrap_or_default().to_string()
     }
 
-    fn check(&self, call: &'static str, status: c_int) -> Result<(), Failure> {
+    fn check(&self, call: &'static str, status: c_int) -> Result<(), PmixFailure> {
         if status == SUCCESS {
             return Ok(());
         }
@@ -204,27 +204,27 @@ impl Library {
             // SAFETY: the string is constant and ends with a zero.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
-        Err(Failure { call, status, name })
+        Err(PmixFailure { call, status, name })
     }
 
     /// Joins the job of the environment, and returns this process. Blocks until the local PMIx server has answered.
-    pub fn init(&self) -> Result<Process, Failure> {
+    pub fn init(&self) -> Result<PmixProcess, PmixFailure> {
         // SAFETY: all bytes zero are a valid `pmix_proc_t` (PMIX_PROC_CONSTRUCT).
         let mut process: RawProcess = unsafe { zeroed() };
         // SAFETY: `process` is writable for the call, and no info is given (PMIx_Init(3)).
         let status = unsafe { (self.init)(&raw mut process, ptr::null_mut(), 0) };
-        self.check("PMIx_Init", status).map(|()| Process(process))
+        self.check("PMIx_Init", status).map(|()| PmixProcess(process))
     }
 
     /// Leaves the job. The library counts its users, so another one in this process keeps what it has.
-    pub fn finalize(&self) -> Result<(), Failure> {
+    pub fn finalize(&self) -> Result<(), PmixFailure> {
         // SAFETY: no info is given (PMIx_Finalize(3)); the caller has called `init`, else the library returns an error.
         let status = unsafe { (self.finalize)(ptr::null(), 0) };
         self.check("PMIx_Finalize", status)
     }
 
     /// Number of processes of the job.
-    pub fn job_size(&self, own: &Process) -> Result<u32, Failure> {
+    pub fn job_size(&self, own: &PmixProcess) -> Result<u32, PmixFailure> {
         let value = self.get_value(&own.with_rank(RANK_WILDCARD), KEY_JOB_SIZE, &[])?;
         let Some(value) = value.filter(|value| value.kind() == TYPE_UINT32) else {
             return Err(unexpected("PMIx_Get of pmix.job.size"));
@@ -234,7 +234,7 @@ impl Library {
     }
 
     /// Gives a value for other processes. They see it after a commit and a fence.
-    pub fn put(&self, key: &str, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn put(&self, key: &str, bytes: &[u8]) -> Result<(), PmixFailure> {
         let key = to_key(key);
         let object = RawBytes { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
         let mut value = RawValue { kind: TYPE_BYTE_OBJECT, data: RawData { bytes: object } };
@@ -245,14 +245,14 @@ impl Library {
     }
 
     /// Sends what was put to the local server.
-    pub fn commit(&self) -> Result<(), Failure> {
+    pub fn commit(&self) -> Result<(), PmixFailure> {
         // SAFETY: PMIx_Commit(3) takes nothing.
         let status = unsafe { (self.commit)() };
         self.check("PMIx_Commit", status)
     }
 
     /// Waits for all processes of the job, and fetches what they have put if `collect` is set. All give the same `collect`.
-    pub fn fence(&self, collect: bool) -> Result<(), Failure> {
+    pub fn fence(&self, collect: bool) -> Result<(), PmixFailure> {
         let info = info(KEY_COLLECT_DATA, TYPE_BOOL, RawData { flag: collect });
         // SAFETY: no processes mean all of this job, and `info` is one readable element (PMIx_Fence(3)).
         let status = unsafe { (self.fence)(ptr::null(), 0, &raw const info, 1) };
@@ -260,7 +260,12 @@ impl Library {
     }
 
     /// What a process has put. With `seconds`, the search ends after that time.
-    pub fn get(&self, process: &Process, key: &str, seconds: Option<i32>) -> Result<Vec<u8>, Failure> {
+    pub fn get(
+        &self,
+        process: &PmixProcess,
+        key: &str,
+        seconds: Option<i32>,
+    ) -> Result<Vec<u8>, PmixFailure> {
         let infos = seconds.map(|seconds| info(KEY_TIMEOUT, TYPE_INT, RawData { integer: seconds }));
         let value = self.get_value(process, &to_key(key), infos.as_slice())?;
         let Some(value) = value.filter(|value| value.kind() == TYPE_BYTE_OBJECT) else {
@@ -275,28 +280,33 @@ impl Library {
         Ok(unsafe { std::slice::from_raw_parts(object.bytes.cast::<u8>(), object.size) }.to_vec())
     }
 
-    fn get_value(&self, process: &Process, key: &CStr, infos: &[RawInfo]) -> Result<Option<Value>, Failure> {
+    fn get_value(
+        &self,
+        process: &PmixProcess,
+        key: &CStr,
+        infos: &[RawInfo],
+    ) -> Result<Option<PmixValue>, PmixFailure> {
         let mut value = ptr::null_mut();
         // SAFETY: the process, the key and `infos` are readable for the call, and `value` is writable (PMIx_Get(3)).
         let status = unsafe {
             (self.get)(&raw const process.0, key.as_ptr(), infos.as_ptr(), infos.len(), &raw mut value)
         };
         self.check("PMIx_Get", status)?;
-        Ok(if value.is_null() { None } else { Some(Value(value)) })
+        Ok(if value.is_null() { None } else { Some(PmixValue(value)) })
     }
 }
 
 /// A value that PMIx_Get returned. The caller owns it (PMIx_Get(3)).
-struct Value(*mut RawValue);
+struct PmixValue(*mut RawValue);
 
-impl Value {
+impl PmixValue {
     fn kind(&self) -> u16 {
         // SAFETY: the pointer is not null, and the value is owned.
         unsafe { (*self.0).kind }
     }
 }
 
-impl Drop for Value {
+impl Drop for PmixValue {
     fn drop(&mut self) {
         match self.kind() {
             TYPE_UINT32 => {}
@@ -329,8 +339,8 @@ fn to_key(key: &str) -> CString {
 }
 
 /// A value of a type that the standard does not give to it.
-fn unexpected(call: &'static str) -> Failure {
-    Failure { call, status: SUCCESS, name: "a value of an unexpected type".to_string() }
+fn unexpected(call: &'static str) -> PmixFailure {
+    PmixFailure { call, status: SUCCESS, name: "a value of an unexpected type".to_string() }
 }
 
 /// The major version: the first number in texts such as "OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)" and "PMIx v3.2.3, ...".

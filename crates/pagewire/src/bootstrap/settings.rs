@@ -10,7 +10,7 @@ use super::limits::{MAX_JOB_NAME, MAX_PROCESSES, MAX_TIMEOUT, TIMEOUT};
 
 /// How a job is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum JobStart {
     /// By a launcher that offers PMIx.
     Pmix { rank: usize },
     /// By an address. Rank 0 listens there.
@@ -23,8 +23,8 @@ pub(super) enum Start {
 
 /// All that the environment says about the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
-    pub start: Start,
+pub(super) struct JobSettings {
+    pub start: JobStart,
     /// `PAGEWIRE_JOB`: the name of the job, and the secret that its processes share.
     pub job: String,
     /// How long an operation waits for other processes.
@@ -43,23 +43,23 @@ const SIZE: &str = "PAGEWIRE_SIZE";
 const JOB: &str = "PAGEWIRE_JOB";
 const TIMEOUT_SECONDS: &str = "PAGEWIRE_JOB_TIMEOUT";
 
-impl Settings {
+impl JobSettings {
     /// Reads the variables. The first of PMIx, rendezvous and directory that is set decides.
     pub fn read(lookup: Lookup<'_>) -> Result<Self> {
         let start = if text(lookup, NAMESPACE)?.is_some() {
-            Start::Pmix {
+            JobStart::Pmix {
                 rank: needed(number(lookup, PMIX_RANK, 0, MAX_PROCESSES - 1)?, PMIX_RANK, NAMESPACE)?,
             }
         } else if let Some(address) = text(lookup, RENDEZVOUS)? {
             check_address(&address)?;
             let size = needed(size(lookup)?, SIZE, RENDEZVOUS)?;
             let rank = needed(rank(lookup, size)?, RANK, RENDEZVOUS)?;
-            Start::Rendezvous { address, rank, size }
+            JobStart::Rendezvous { address, rank, size }
         } else if let Some(path) = lookup(JOB_FILE).filter(|path| !path.is_empty()) {
             let size = needed(size(lookup)?, SIZE, JOB_FILE)?;
-            Start::Directory { path: path.into(), rank: rank(lookup, size)?, size }
+            JobStart::Directory { path: path.into(), rank: rank(lookup, size)?, size }
         } else {
-            Start::Alone { reason: why_alone(lookup)? }
+            JobStart::Alone { reason: why_alone(lookup)? }
         };
         let job = text(lookup, JOB)?.unwrap_or_default();
         if job.len() > MAX_JOB_NAME {
@@ -147,11 +147,13 @@ fn check_address(address: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(variables: &[(&str, &str)]) -> Result<Settings> {
-        Settings::read(&|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    fn read(variables: &[(&str, &str)]) -> Result<JobSettings> {
+        JobSettings::read(&|name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+        })
     }
 
-    fn start(variables: &[(&str, &str)]) -> Start {
+    fn start(variables: &[(&str, &str)]) -> JobStart {
         read(variables).expect("settings").start
     }
 
@@ -161,20 +163,21 @@ mod tests {
     fn the_first_form_that_is_set_decides() {
         let mut all = vec![(JOB_FILE, "/shared/job")];
         all.extend(RENDEZVOUS_OF_4);
-        assert_eq!(start(&all), Start::Rendezvous { address: "node1:7000".to_string(), rank: 3, size: 4 });
+        assert_eq!(start(&all), JobStart::Rendezvous { address: "node1:7000".to_string(), rank: 3, size: 4 });
         all.extend([(NAMESPACE, "prterun-1"), (PMIX_RANK, "2")]);
-        assert_eq!(start(&all), Start::Pmix { rank: 2 });
+        assert_eq!(start(&all), JobStart::Pmix { rank: 2 });
         assert_eq!(
             start(&[(JOB_FILE, "/shared/job"), (SIZE, "4")]),
-            Start::Directory { path: "/shared/job".into(), rank: None, size: 4 }
+            JobStart::Directory { path: "/shared/job".into(), rank: None, size: 4 }
         );
     }
 
     #[test]
     fn alone_says_why() {
-        let Start::Alone { reason } = start(&[]) else { panic!("not alone") };
+        let JobStart::Alone { reason } = start(&[]) else { panic!("not alone") };
         assert!(reason.contains("not set"), "{reason}");
-        let Start::Alone { reason } = start(&[("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PROCID", "0")]) else {
+        let JobStart::Alone { reason } = start(&[("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PROCID", "0")])
+        else {
             panic!("not alone")
         };
         assert!(reason.contains("srun --mpi=pmix"), "{reason}");

@@ -9,13 +9,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// What an operation ends with, and the form of bootstrap, which the next one needs.
-type End = (Box<dyn Exchange>, Result<Vec<Vec<u8>>>);
+type ExchangeEnd = (Box<dyn Exchange>, Result<Vec<Vec<u8>>>);
 
 /// An operation that a thread makes.
 pub(super) struct Unfinished {
     pub operation: Operation,
     pub bytes: Vec<u8>,
-    end: Receiver<End>,
+    end: Receiver<ExchangeEnd>,
 }
 
 impl Unfinished {
@@ -46,7 +46,7 @@ impl Unfinished {
     }
 
     /// Waits for the end, for so long at most. `None`: it has not come.
-    pub fn end(&self, time: Duration) -> Option<Result<End>> {
+    pub fn end(&self, time: Duration) -> Option<Result<ExchangeEnd>> {
         match self.end.recv_timeout(time) {
             Ok(end) => Some(Ok(end)),
             Err(RecvTimeoutError::Timeout) => None,

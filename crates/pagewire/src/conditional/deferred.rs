@@ -2,7 +2,7 @@
 //!
 //! The tables are those of all conditional writes. Only the post and the end differ: the completion is the other layer's.
 
-use super::{Conditional, Ending, HeldOperation, Message, Rule, WRITE, Work};
+use super::{ConditionalMessage, ConditionalWrites, Ending, HeldOperation, HeldWork, Rule, WRITE};
 use crate::conditional::held::not_connected;
 use crate::conditional::message::Release;
 use crate::conditional::released::Acceptance;
@@ -56,7 +56,7 @@ impl Blocked {
     }
 }
 
-impl Conditional {
+impl ConditionalWrites {
     /// Posts a write that was released, and sends to the releaser what became of that.
     pub(super) fn start_deferred(
         &self,
@@ -75,17 +75,19 @@ impl Conditional {
             Err(rule) => {
                 let (peer, side) = (peer.socket(), Side::Target);
                 write.end(&Failure::Refused { operation: WRITE, peer, side, rule, landed: 0 });
-                Message::Ended { serial, release: Some(number), ending: Ending::Refused }
+                ConditionalMessage::Ended { serial, release: Some(number), ending: Ending::Refused }
             }
             Ok(token) => match write.post(token.base, token.key) {
-                Posted::Done => Message::Posted { serial, release: number, length: write.length() },
+                Posted::Done => {
+                    ConditionalMessage::Posted { serial, release: number, length: write.length() }
+                }
                 Posted::Full => {
                     self.blocked.lock().push_back(blocked);
                     return self.services.look_at_timers();
                 }
                 Posted::Ended => {
                     write.end(&queue_ended(&peer));
-                    Message::Ended { serial, release: Some(number), ending: Ending::Withdrawn }
+                    ConditionalMessage::Ended { serial, release: Some(number), ending: Ending::Withdrawn }
                 }
             },
         };
@@ -100,8 +102,8 @@ impl Conditional {
         let blocked = std::mem::take(&mut *self.blocked.lock());
         blocked.into_iter().for_each(|blocked| self.post(blocked));
         let is_over = |write: &HeldOperation| match &write.work {
-            Work::Deferred(write) => write.has_ended(),
-            Work::Operation { .. } => false,
+            HeldWork::Deferred(write) => write.has_ended(),
+            HeldWork::Operation { .. } => false,
         };
         let ended = self.writes.lock().take_where(is_over, self.now());
         for ((peer, _), write) in ended {
@@ -140,7 +142,7 @@ impl Node {
         let connected = conditional.services.inbox().and_then(|_| conditional.peers.connect(peer.0));
         let connection = connected.map_err(|error| not_connected(&error, socket))?;
         conditional.has_deferred.store(true, Ordering::Relaxed);
-        let held = conditional.hold(peer, tag, (connection, Work::Deferred(write)), true)?;
+        let held = conditional.hold(peer, tag, (connection, HeldWork::Deferred(write)), true)?;
         match patience {
             Some(patience) => conditional.end_after(&held, patience),
             None => conditional.services.look_at_timers(),

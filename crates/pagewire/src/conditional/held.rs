@@ -1,6 +1,6 @@
 //! The side whose data move: a write that is posted before the peer's memory is known.
 
-use crate::conditional::{Conditional, HeldBy, Tag, WRITE, Work};
+use crate::conditional::{ConditionalWrites, HeldBy, HeldWork, Tag, WRITE};
 use crate::error::{Error, Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
 use crate::nodes::completions::Completions;
@@ -8,7 +8,7 @@ use crate::nodes::node::Node;
 use crate::operations::buffer::Buffer;
 use crate::operations::operation::Started;
 use crate::operations::operation_end::{OperationEnd, WakerFate};
-use crate::operations::pending::{Pending, Sleep};
+use crate::operations::pending::{PendingOperation, Sleep};
 use crate::regions::token::Peer;
 use pagewire_nic::ScatterGather;
 use std::future::Future;
@@ -56,7 +56,7 @@ impl Node {
 
 /// Holds a write; `announces`: and sends its opening to the peer.
 pub(super) fn hold<B: Buffer>(
-    conditional: &Arc<Conditional>,
+    conditional: &Arc<ConditionalWrites>,
     peer: Peer,
     tag: Tag,
     buffer: B,
@@ -79,8 +79,9 @@ pub(super) fn hold<B: Buffer>(
         }
     };
     let local = ScatterGather { address: address as u64, length: count as u32, key: connection.local_key() };
-    let operation = Started::new(connection, Arc::new(Pending::new(WRITE, buffer)), |_, buffer| buffer);
-    let work = Work::Operation { pending: operation.any_pending(), local };
+    let operation =
+        Started::new(connection, Arc::new(PendingOperation::new(WRITE, buffer)), |_, buffer| buffer);
+    let work = HeldWork::Operation { pending: operation.any_pending(), local };
     match conditional.hold(peer, tag, (operation.connection().clone(), work), announces) {
         Ok(held) => Ok(HeldWrite { operation, held, conditional: conditional.clone() }),
         Err(failure) => Err(operation.refuse(failure)),
@@ -107,7 +108,7 @@ pub(super) fn hold<B: Buffer>(
 pub struct HeldWrite<B> {
     operation: Started<B>,
     held: HeldBy,
-    conditional: Arc<Conditional>,
+    conditional: Arc<ConditionalWrites>,
 }
 
 /// Why a write is not held whose peer is not connected to.
@@ -138,7 +139,7 @@ impl<B> Unpin for HeldWrite<B> {}
 #[derive(Clone)]
 pub struct Canceller {
     held: HeldBy,
-    conditional: Arc<Conditional>,
+    conditional: Arc<ConditionalWrites>,
 }
 
 impl Canceller {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A message. A write that was done sends none: a SEND with immediate follows its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Message {
+pub enum ConditionalMessage {
     /// The sender holds a write of `length` bytes, or has space for one.
     Open { tag: Tag, serial: u64, length: u64, direction: Direction },
     /// The receiver may write: to the memory of the token.
@@ -70,7 +70,7 @@ impl Release {
     }
 }
 
-impl Message {
+impl ConditionalMessage {
     pub fn encode(&self) -> Vec<u8> {
         let bytes = postcard::to_allocvec(self)
             .unwrap_or_else(|error| unreachable!("a message of numbers cannot be encoded: {error}"));
@@ -79,7 +79,7 @@ impl Message {
     }
 
     /// The message that these bytes are. `None`: they are none.
-    pub fn decode(bytes: &[u8]) -> Option<Message> {
+    pub fn decode(bytes: &[u8]) -> Option<ConditionalMessage> {
         postcard::from_bytes(bytes).ok()
     }
 }

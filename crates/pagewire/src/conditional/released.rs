@@ -2,10 +2,10 @@
 
 use crate::conditional::held::{HeldWrite, hold};
 use crate::conditional::releases::Opening;
-use crate::conditional::{Conditional, Direction, RELEASE, ReleaseEnd, Tag};
+use crate::conditional::{ConditionalWrites, Direction, RELEASE, ReleaseEnd, Tag};
 use crate::error::{Failure, OperationError, Result};
 use crate::nodes::node::Node;
-use crate::nodes::services::{Export, Services};
+use crate::nodes::services::{NodeServices, RegionExport};
 use crate::operations::buffer::Buffer;
 use crate::operations::operation_end::{OperationEnd, WakerFate};
 use crate::regions::region::Region;
@@ -193,7 +193,7 @@ impl Node {
 
 /// A future of the next opening.
 struct NextOpening<'n> {
-    node: &'n Conditional,
+    node: &'n ConditionalWrites,
     /// Its place among those that are woken by an opening.
     place: Option<u64>,
 }
@@ -238,8 +238,8 @@ impl Drop for NextOpening<'_> {
 /// ```
 pub struct ConditionalRequest {
     opening: Opening,
-    node: Arc<Conditional>,
-    services: Arc<Services>,
+    node: Arc<ConditionalWrites>,
+    services: Arc<NodeServices>,
 }
 
 impl ConditionalRequest {
@@ -416,12 +416,12 @@ impl Drop for ConditionalRequest {
 /// ```
 pub struct Acceptance {
     end: Arc<ReleaseEnd>,
-    services: Arc<Services>,
-    export: Option<Arc<Export>>,
+    services: Arc<NodeServices>,
+    export: Option<Arc<RegionExport>>,
 }
 
 impl Acceptance {
-    fn new(services: &Arc<Services>, end: Arc<ReleaseEnd>, export: Option<Arc<Export>>) -> Self {
+    fn new(services: &Arc<NodeServices>, end: Arc<ReleaseEnd>, export: Option<Arc<RegionExport>>) -> Self {
         Acceptance { end, services: services.clone(), export }
     }
 

@@ -76,7 +76,7 @@ pub struct Outgoing {
 
 /// What becomes of an opening.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenOutcome {
     /// A release was waiting for it.
     Released(Outgoing),
     /// It waits for the program.
@@ -97,24 +97,24 @@ impl<R> Default for Releases<R> {
 
 impl<R> Releases<R> {
     /// A peer has opened something.
-    pub fn open(&mut self, opening: Opening) -> Opened {
+    pub fn open(&mut self, opening: Opening) -> OpenOutcome {
         self.seen.insert(opening.peer, opening.serial);
         if opening.direction == Direction::Write {
             if self.blind.remove(&(opening.peer, opening.tag)).is_some() {
-                return Opened::Known;
+                return OpenOutcome::Known;
             }
             if let Some(first) = self.unmatched.iter().position(|unmatched| unmatched.tag == opening.tag) {
                 if let Some(Unmatched { tag, token, release, .. }) = self.unmatched.remove(first) {
                     let to = (opening.peer, tag);
-                    return Opened::Released(self.send(to, Some(opening.serial), token, release));
+                    return OpenOutcome::Released(self.send(to, Some(opening.serial), token, release));
                 }
             }
         }
         if self.opened.len() + self.taken.len() >= MAX_OPENED {
-            return Opened::Full;
+            return OpenOutcome::Full;
         }
         self.opened.push_back(opening);
-        Opened::Queued
+        OpenOutcome::Queued
     }
 
     /// The oldest opening that the program has not taken.

@@ -1,9 +1,9 @@
 //! Both sides of conditional writes in virtual time: messages in order for each direction and at any time, as RC gives them.
 
 use super::message::{Ending, Release};
-use super::releases::{Opened, Opening, Outgoing, Releases};
+use super::releases::{OpenOutcome, Opening, Outgoing, Releases};
 use super::tag::{Direction, Tag};
-use super::writes::{Arrival, Writes};
+use super::writes::{ReleaseArrival, WriteTable};
 use crate::limits::RELEASE_PATIENCE;
 use crate::regions::rights::Rights;
 use crate::regions::token::{NodeAddress, Token};
@@ -24,7 +24,7 @@ const RECEIVER: u16 = 2;
 
 /// What the program of either side does, and what time and network do.
 #[derive(Debug, Clone, Copy)]
-enum Event {
+enum ScriptEvent {
     Open(Tag),
     Cancel(Tag),
     Release(Tag),
@@ -35,26 +35,26 @@ enum Event {
     Lose,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ScriptEvent> {
     let tag = 0u64..3;
     prop_oneof![
-        4 => tag.clone().prop_map(Event::Open),
-        2 => tag.clone().prop_map(Event::Cancel),
-        4 => tag.clone().prop_map(Event::Release),
-        1 => tag.prop_map(Event::ReleaseAny),
-        8 => Just(Event::ToReceiver),
-        8 => Just(Event::ToWriter),
-        2 => (1u64..40).prop_map(Event::Pass),
-        1 => Just(Event::Lose),
+        4 => tag.clone().prop_map(ScriptEvent::Open),
+        2 => tag.clone().prop_map(ScriptEvent::Cancel),
+        4 => tag.clone().prop_map(ScriptEvent::Release),
+        1 => tag.prop_map(ScriptEvent::ReleaseAny),
+        8 => Just(ScriptEvent::ToReceiver),
+        8 => Just(ScriptEvent::ToWriter),
+        2 => (1u64..40).prop_map(ScriptEvent::Pass),
+        1 => Just(ScriptEvent::Lose),
     ]
 }
 
 /// How a release ends: with the bytes of its write, or without it.
-type End = Result<u64, Ending>;
+type ReleaseResult = Result<u64, Ending>;
 
 enum ToReceiver {
     Open(Opening),
-    Ended { serial: u64, release: Option<u32>, end: End },
+    Ended { serial: u64, release: Option<u32>, end: ReleaseResult },
 }
 
 /// Both nodes and what is between them. A write is its serial, a release its own number among all of the program.
@@ -63,7 +63,7 @@ struct World {
     now: Duration,
     /// For how long messages may have been on their way.
     in_flight: Duration,
-    writes: Writes<u64>,
+    writes: WriteTable<u64>,
     releases: Releases<u64>,
     to_receiver: VecDeque<ToReceiver>,
     to_writer: VecDeque<Release>,
@@ -73,7 +73,7 @@ struct World {
     open: HashMap<Tag, u64>,
     /// How each write has ended, and each release.
     write_ends: HashMap<u64, &'static str>,
-    release_ends: HashMap<u64, Option<End>>,
+    release_ends: HashMap<u64, Option<ReleaseResult>>,
 }
 
 impl World {
@@ -82,7 +82,7 @@ impl World {
         assert_eq!(self.write_ends.insert(serial, how), None, "a write ends once");
     }
 
-    fn end_release(&mut self, release: u64, how: Option<End>) {
+    fn end_release(&mut self, release: u64, how: Option<ReleaseResult>) {
         assert_eq!(self.release_ends.insert(release, how), None, "a release ends once");
     }
 
@@ -103,16 +103,16 @@ impl World {
         self.to_writer.push_back(Release::new(outgoing));
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: ScriptEvent) {
         match event {
-            Event::Open(tag) => self.open(tag),
-            Event::Cancel(tag) => {
+            ScriptEvent::Open(tag) => self.open(tag),
+            ScriptEvent::Cancel(tag) => {
                 let Some(serial) = self.open.get(&tag).copied() else { return };
                 if self.writes.take(&(node(RECEIVER), tag), serial, self.now).is_some() {
                     self.withdraw(serial, "cancelled");
                 }
             }
-            Event::Release(tag) => {
+            ScriptEvent::Release(tag) => {
                 self.started += 1;
                 let token = Token::of_node(node(RECEIVER));
                 match self.releases.release(node(WRITER), tag, token, (self.started, self.now)) {
@@ -120,7 +120,7 @@ impl World {
                     Err((_, release)) => self.end_release(release, None),
                 }
             }
-            Event::ReleaseAny(tag) => {
+            ScriptEvent::ReleaseAny(tag) => {
                 self.started += 1;
                 let token = Token::of_node(node(RECEIVER));
                 match self.releases.release_any(tag, token, (self.started, self.now)) {
@@ -129,9 +129,9 @@ impl World {
                     Err((_, release)) => self.end_release(release, None),
                 }
             }
-            Event::ToReceiver => self.at_receiver(),
-            Event::ToWriter => self.at_writer(),
-            Event::Pass(seconds) => {
+            ScriptEvent::ToReceiver => self.at_receiver(),
+            ScriptEvent::ToWriter => self.at_writer(),
+            ScriptEvent::Pass(seconds) => {
                 let time = Duration::from_secs(seconds);
                 if self.in_flight + time > LONGEST_IN_FLIGHT {
                     self.deliver();
@@ -140,7 +140,7 @@ impl World {
                 self.in_flight += time;
                 self.run_timers();
             }
-            Event::Lose => self.lose(),
+            ScriptEvent::Lose => self.lose(),
         }
     }
 
@@ -172,7 +172,7 @@ impl World {
         match self.to_receiver.pop_front() {
             None => {}
             Some(ToReceiver::Open(opening)) => {
-                if let Opened::Released(outgoing) = self.releases.open(opening) {
+                if let OpenOutcome::Released(outgoing) = self.releases.open(opening) {
                     self.send(&outgoing);
                 }
             }
@@ -189,10 +189,10 @@ impl World {
         let Some(release) = self.to_writer.pop_front() else { return };
         self.run_timers();
         let ending = match self.writes.release(node(RECEIVER), &release, self.now) {
-            Arrival::Start(serial) => return self.write(serial, &release),
-            Arrival::Kept => return,
-            Arrival::Withdrawn => Ending::Withdrawn,
-            Arrival::Full => Ending::Full,
+            ReleaseArrival::Start(serial) => return self.write(serial, &release),
+            ReleaseArrival::Kept => return,
+            ReleaseArrival::Withdrawn => Ending::Withdrawn,
+            ReleaseArrival::Full => Ending::Full,
         };
         let (serial, release) = (release.serial.unwrap_or_default(), Some(release.number));
         self.to_receiver.push_back(ToReceiver::Ended { serial, release, end: Err(ending) });
@@ -242,7 +242,7 @@ impl World {
             self.run_timers();
         }
         for tag in self.open.clone().into_keys() {
-            self.happen(Event::Cancel(tag));
+            self.happen(ScriptEvent::Cancel(tag));
         }
         self.now += RELEASE_PATIENCE;
         self.run_timers();
@@ -256,7 +256,7 @@ proptest! {
     #[test]
     fn each_write_and_each_release_ends_once(events in prop::collection::vec(event(), 0..60)) {
         let mut world = World::default();
-        let loses = events.iter().any(|event| matches!(event, Event::Lose));
+        let loses = events.iter().any(|event| matches!(event, ScriptEvent::Lose));
         for event in events {
             world.happen(event);
         }
@@ -273,8 +273,8 @@ proptest! {
     /// Bytes of strangers are no message, or are the message that they encode.
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..128)) {
-        if let Some(message) = super::message::Message::decode(&bytes) {
-            prop_assert!(super::message::Message::decode(&message.encode()) == Some(message));
+        if let Some(message) = super::message::ConditionalMessage::decode(&bytes) {
+            prop_assert!(super::message::ConditionalMessage::decode(&message.encode()) == Some(message));
         }
     }
 }
@@ -283,10 +283,12 @@ proptest! {
 fn a_release_of_a_cancelled_write_takes_no_later_one() {
     let mut world = World::default();
     // Released before its opening was read, and cancelled before its release was.
-    for event in [Event::Open(1), Event::Release(1), Event::Cancel(1), Event::ToWriter] {
+    for event in
+        [ScriptEvent::Open(1), ScriptEvent::Release(1), ScriptEvent::Cancel(1), ScriptEvent::ToWriter]
+    {
         world.happen(event);
     }
-    world.happen(Event::Open(1));
+    world.happen(ScriptEvent::Open(1));
     world.finish();
     assert_eq!(world.release_ends[&1], Some(Err(Ending::Withdrawn)));
     assert_eq!((world.write_ends[&1], world.write_ends[&2]), ("cancelled", "timed out"));
@@ -303,10 +305,10 @@ fn tokens_of_releases_come_whole() {
         number: u32::MAX,
         token,
     };
-    let message = super::message::Message::Release(Release::new(&outgoing));
+    let message = super::message::ConditionalMessage::Release(Release::new(&outgoing));
     let bytes = message.encode();
     assert!(bytes.len() <= crate::limits::MAX_MESSAGE, "{}", bytes.len());
-    assert!(super::message::Message::decode(&bytes) == Some(message));
+    assert!(super::message::ConditionalMessage::decode(&bytes) == Some(message));
 }
 
 /// What two threads of the writer's process may do at the same time, and what became of the one write.
@@ -314,7 +316,7 @@ mod races {
     use super::{RECEIVER, node};
     use crate::conditional::message::Release;
     use crate::conditional::releases::Outgoing;
-    use crate::conditional::writes::{Arrival, Writes};
+    use crate::conditional::writes::{ReleaseArrival, WriteTable};
     use crate::limits::RELEASE_PATIENCE;
     use crate::regions::token::Token;
     use std::time::Duration;
@@ -323,7 +325,7 @@ mod races {
     const SERIAL: u64 = 1;
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Action {
+    pub enum WriteAction {
         Post,
         Release,
         Cancel,
@@ -331,12 +333,17 @@ mod races {
         Lose,
     }
 
-    pub const ALL: [Action; 5] =
-        [Action::Post, Action::Release, Action::Cancel, Action::Expire, Action::Lose];
+    pub const ALL: [WriteAction; 5] = [
+        WriteAction::Post,
+        WriteAction::Release,
+        WriteAction::Cancel,
+        WriteAction::Expire,
+        WriteAction::Lose,
+    ];
 
     /// What an action has done to the write.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Effect {
+    pub enum ActionEffect {
         Nothing,
         /// Its bytes go out.
         Starts,
@@ -344,45 +351,45 @@ mod races {
         Ends,
     }
 
-    fn ends(taken: bool) -> Effect {
-        if taken { Effect::Ends } else { Effect::Nothing }
+    fn ends(taken: bool) -> ActionEffect {
+        if taken { ActionEffect::Ends } else { ActionEffect::Nothing }
     }
 
     /// Does it, with the table's lock held.
-    pub fn act(writes: &mut Writes<()>, action: Action) -> Effect {
+    pub fn act(writes: &mut WriteTable<()>, action: WriteAction) -> ActionEffect {
         let key = (node(RECEIVER), TAG);
         match action {
-            Action::Post => match writes.hold(key, SERIAL, ()) {
+            WriteAction::Post => match writes.hold(key, SERIAL, ()) {
                 Ok(None) => {
                     writes.set_deadline(&key, SERIAL, Duration::from_secs(1));
-                    Effect::Nothing
+                    ActionEffect::Nothing
                 }
-                Ok(Some(_)) => Effect::Starts,
+                Ok(Some(_)) => ActionEffect::Starts,
                 Err(_) => panic!("there is one write"),
             },
-            Action::Release => {
+            WriteAction::Release => {
                 let token = Token::of_node(node(RECEIVER));
                 let peer = node(RECEIVER);
                 let outgoing = Outgoing { peer, tag: TAG, serial: None, seen: 0, number: 1, token };
                 match writes.release(node(RECEIVER), &Release::new(&outgoing), Duration::ZERO) {
-                    Arrival::Start(()) => Effect::Starts,
-                    Arrival::Kept | Arrival::Withdrawn => Effect::Nothing,
-                    Arrival::Full => panic!("there is one release"),
+                    ReleaseArrival::Start(()) => ActionEffect::Starts,
+                    ReleaseArrival::Kept | ReleaseArrival::Withdrawn => ActionEffect::Nothing,
+                    ReleaseArrival::Full => panic!("there is one release"),
                 }
             }
-            Action::Cancel => ends(writes.take(&key, SERIAL, Duration::ZERO).is_some()),
-            Action::Expire => {
+            WriteAction::Cancel => ends(writes.take(&key, SERIAL, Duration::ZERO).is_some()),
+            WriteAction::Expire => {
                 ends(!writes.expire(RELEASE_PATIENCE - Duration::from_secs(1)).writes.is_empty())
             }
-            Action::Lose => ends(!writes.lose(&node(RECEIVER)).is_empty()),
+            WriteAction::Lose => ends(!writes.lose(&node(RECEIVER)).is_empty()),
         }
     }
 
     /// The write was posted: it has one end, or is held still and then has one.
-    pub fn finish(writes: &mut Writes<()>, effects: &[Effect]) {
-        let before = effects.iter().filter(|effect| **effect != Effect::Nothing).count();
-        let after = act(writes, Action::Cancel);
-        assert_eq!(before + usize::from(after == Effect::Ends), 1, "{effects:?}, then {after:?}");
+    pub fn finish(writes: &mut WriteTable<()>, effects: &[ActionEffect]) {
+        let before = effects.iter().filter(|effect| **effect != ActionEffect::Nothing).count();
+        let after = act(writes, WriteAction::Cancel);
+        assert_eq!(before + usize::from(after == ActionEffect::Ends), 1, "{effects:?}, then {after:?}");
     }
 }
 
@@ -391,29 +398,29 @@ mod races {
 fn pairs_of_actions_end_a_write_once() {
     use loom::sync::atomic::{AtomicBool, Ordering};
     use loom::sync::{Arc, Mutex};
-    use races::{ALL, Action, Effect, act, finish};
+    use races::{ALL, ActionEffect, WriteAction, act, finish};
     for (index, one) in ALL.into_iter().enumerate() {
         for other in ALL.into_iter().skip(index + 1) {
             let mut model = loom::model::Builder::new();
             model.preemption_bound = Some(3);
             model.check(move || {
-                let writes = Arc::new(Mutex::new(Writes::default()));
+                let writes = Arc::new(Mutex::new(WriteTable::default()));
                 let (written, cancelled) =
                     (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-                if one != Action::Post {
-                    act(&mut writes.lock().unwrap(), Action::Post);
+                if one != WriteAction::Post {
+                    act(&mut writes.lock().unwrap(), WriteAction::Post);
                 }
                 let threads = [one, other].map(|action| {
                     let (writes, written, cancelled) = (writes.clone(), written.clone(), cancelled.clone());
                     loom::thread::spawn(move || {
                         let effect = act(&mut writes.lock().unwrap(), action);
                         match (effect, action) {
-                            (Effect::Starts, _) => {
+                            (ActionEffect::Starts, _) => {
                                 // The bytes go out with no lock held.
                                 written.store(true, Ordering::SeqCst);
                                 assert!(!cancelled.load(Ordering::SeqCst), "a byte behind a cancel");
                             }
-                            (Effect::Ends, Action::Cancel) => {
+                            (ActionEffect::Ends, WriteAction::Cancel) => {
                                 cancelled.store(true, Ordering::SeqCst);
                                 assert!(!written.load(Ordering::SeqCst), "a byte before a cancel");
                             }
@@ -437,7 +444,7 @@ fn all_actions_at_once_end_a_write_once() {
     let schedules = std::env::var("PAGEWIRE_SCHEDULES").map_or(2000, |text| text.parse().expect("a number"));
     shuttle::check_random(
         || {
-            let writes = Arc::new(Mutex::new(Writes::default()));
+            let writes = Arc::new(Mutex::new(WriteTable::default()));
             let threads = ALL.map(|action| {
                 let writes = writes.clone();
                 shuttle::thread::spawn(move || act(&mut writes.lock().unwrap(), action))

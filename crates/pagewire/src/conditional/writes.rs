@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// The held writes of a node. A write leaves it once: whoever takes it out says how it ends.
-pub struct Writes<W> {
-    held: HashMap<Key, Held<W>>,
+pub struct WriteTable<W> {
+    held: HashMap<Key, WriteEntry<W>>,
     early: HashMap<Key, Early>,
     /// Writes that ended without a release, which may be on its way.
     withdrawn: HashMap<Key, Withdrawn>,
@@ -24,7 +24,7 @@ struct Withdrawn {
     deadline: Duration,
 }
 
-struct Held<W> {
+struct WriteEntry<W> {
     serial: u64,
     deadline: Option<Duration>,
     write: W,
@@ -45,7 +45,7 @@ pub enum NotHeld {
 
 /// What becomes of a release.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arrival<W> {
+pub enum ReleaseArrival<W> {
     /// This write starts now.
     Start(W),
     /// It waits for its write.
@@ -63,13 +63,13 @@ pub struct Expired<W> {
     pub releases: Vec<(NodeAddress, u32)>,
 }
 
-impl<W> Default for Writes<W> {
+impl<W> Default for WriteTable<W> {
     fn default() -> Self {
-        Writes { held: HashMap::new(), early: HashMap::new(), withdrawn: HashMap::new(), due: None }
+        WriteTable { held: HashMap::new(), early: HashMap::new(), withdrawn: HashMap::new(), due: None }
     }
 }
 
-impl<W> Writes<W> {
+impl<W> WriteTable<W> {
     /// Holds a write, or gives it back with the release that is there for it.
     pub fn hold(&mut self, key: Key, serial: u64, write: W) -> Result<Option<(W, Release)>, (NotHeld, W)> {
         if self.held.contains_key(&key) {
@@ -81,7 +81,7 @@ impl<W> Writes<W> {
         if let Some(early) = self.early.remove(&key) {
             return Ok(Some((write, early.release)));
         }
-        self.held.insert(key, Held { serial, deadline: None, write });
+        self.held.insert(key, WriteEntry { serial, deadline: None, write });
         Ok(None)
     }
 
@@ -94,33 +94,33 @@ impl<W> Writes<W> {
     }
 
     /// A release has come from a peer. What has run out by now must have been taken out before.
-    pub fn release(&mut self, peer: NodeAddress, release: &Release, now: Duration) -> Arrival<W> {
+    pub fn release(&mut self, peer: NodeAddress, release: &Release, now: Duration) -> ReleaseArrival<W> {
         let key = (peer, release.tag);
         // One that was sent before the opening of a write was read is of that write.
         let is_of = |withdrawn: &Withdrawn| release.serial.is_none() && release.seen < withdrawn.serial;
         if self.withdrawn.get(&key).is_some_and(is_of) {
             self.withdrawn.remove(&key);
-            return Arrival::Withdrawn;
+            return ReleaseArrival::Withdrawn;
         }
-        let is_meant = |held: &Held<W>| release.serial.is_none_or(|serial| serial == held.serial);
+        let is_meant = |held: &WriteEntry<W>| release.serial.is_none_or(|serial| serial == held.serial);
         if self.held.get(&key).is_some_and(is_meant) {
             if let Some(held) = self.held.remove(&key) {
-                return Arrival::Start(held.write);
+                return ReleaseArrival::Start(held.write);
             }
         }
         if let Some(serial) = release.serial {
             if self.withdrawn.get(&key).is_some_and(|withdrawn| withdrawn.serial == serial) {
                 self.withdrawn.remove(&key);
             }
-            return Arrival::Withdrawn;
+            return ReleaseArrival::Withdrawn;
         }
         if self.early.len() >= MAX_EARLY_RELEASES || self.early.contains_key(&key) {
-            return Arrival::Full;
+            return ReleaseArrival::Full;
         }
         let deadline = now + RELEASE_PATIENCE;
         self.note_due(deadline);
         self.early.insert(key, Early { release: release.clone(), deadline });
-        Arrival::Kept
+        ReleaseArrival::Kept
     }
 
     /// Takes a write out. `None`: it has started or ended before.

@@ -4,7 +4,7 @@ use crate::error::{Failure, Result, refused, system};
 use crate::limits::{COMPLETIONS, MESSAGES, POLL, POLL_LINGER, SPIN};
 use crate::nodes::engine::Host;
 use crate::nodes::readiness::Readiness;
-use crate::operations::pending::{Pending, Sleep};
+use crate::operations::pending::{PendingOperation, Sleep};
 use crate::operations::ticks::Ticks;
 use pagewire_memory::fork::Owner;
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
@@ -143,7 +143,7 @@ impl Completions {
     }
 
     /// Whether an operation has ended. In a forked child all have.
-    fn is_ended<P: ?Sized>(&self, pending: &Pending<P>) -> bool {
+    fn is_ended<P: ?Sized>(&self, pending: &PendingOperation<P>) -> bool {
         pending.is_ended() || self.is_forked()
     }
 
@@ -185,7 +185,7 @@ impl Completions {
     }
 
     /// Waits until an operation has ended: polls for a while, then sleeps.
-    pub fn wait_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
+    pub fn wait_until_ended<P: ?Sized>(&self, pending: &PendingOperation<P>) {
         let start = Instant::now();
         while !self.is_ended(pending) {
             self.poll();
@@ -196,9 +196,9 @@ impl Completions {
     }
 
     /// [`wait_until_ended`](Self::wait_until_ended) for so long at most. False: it has not ended.
-    pub fn ends_within<P: ?Sized>(&self, pending: &Pending<P>, patience: Duration) -> bool {
+    pub fn ends_within<P: ?Sized>(&self, pending: &PendingOperation<P>, patience: Duration) -> bool {
         // One for each thread: whoever asks again and again is woken once.
-        thread_local!(static UNPARK: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
+        thread_local!(static UNPARK: Waker = Waker::from(Arc::new(UnparkWaker(std::thread::current()))));
         let start = Instant::now();
         while !self.is_ended(pending) {
             self.poll();
@@ -214,8 +214,8 @@ impl Completions {
     }
 
     /// Sleeps until an operation has ended.
-    pub fn sleep_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
-        self.sleep(pending, &Waker::from(Arc::new(Unpark(std::thread::current()))));
+    pub fn sleep_until_ended<P: ?Sized>(&self, pending: &PendingOperation<P>) {
+        self.sleep(pending, &Waker::from(Arc::new(UnparkWaker(std::thread::current()))));
         while !self.is_ended(pending) {
             std::thread::park();
         }
@@ -229,7 +229,7 @@ impl Completions {
     }
 
     /// Has somebody woken when an operation ends.
-    pub fn sleep<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) -> Sleep {
+    pub fn sleep<P: ?Sized>(&self, pending: &PendingOperation<P>, waker: &Waker) -> Sleep {
         if self.is_forked() {
             return Sleep::Ended;
         }
@@ -245,7 +245,7 @@ impl Completions {
 
     /// Has somebody woken when an operation ends, without waking the own thread: who polls next hands it over, as the thread that reads messages does
     /// every now and then.
-    pub fn sleep_unpolled<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) {
+    pub fn sleep_unpolled<P: ?Sized>(&self, pending: &PendingOperation<P>, waker: &Waker) {
         if pending.wake(waker) == Sleep::Added {
             self.add_unpolled();
         }
@@ -280,7 +280,7 @@ impl Completions {
     /// Ends something that is waited for here.
     pub fn end<P: ?Sized>(
         &self,
-        pending: &Pending<P>,
+        pending: &PendingOperation<P>,
         failure: Option<Failure>,
         readiness: Option<&Arc<Readiness>>,
     ) {
@@ -325,9 +325,9 @@ impl Wakeup {
 }
 
 /// Wakes a thread that waits for an operation.
-pub(crate) struct Unpark(pub Thread);
+pub(crate) struct UnparkWaker(pub Thread);
 
-impl Wake for Unpark {
+impl Wake for UnparkWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }

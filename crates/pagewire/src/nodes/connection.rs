@@ -15,12 +15,12 @@ use crate::nodes::engine::Host;
 use crate::nodes::handshake::{Connected, FlushRegion, connect, discard};
 use crate::nodes::listener::{ListenerHandle, Watcher};
 use crate::nodes::readiness::Readiness;
-use crate::nodes::services::Services;
-use crate::operations::pending::{AnyPending, Pending, Step, Steps, Wakers};
+use crate::nodes::services::NodeServices;
+use crate::operations::pending::{AnyPending, PendingOperation, Wakers, WorkStep, WorkSteps};
 use crate::operations::waiting;
 use crate::regions::token::NodeAddress;
 use pagewire_memory::fork::DroppedByOwner;
-use pagewire_nic::attributes::{QueuePairChange, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange};
 use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -34,15 +34,15 @@ pub(crate) use flushes::FLUSH;
 use flushes::Flushes;
 
 /// The connection to one peer, of requests of this side.
-pub(crate) struct Connection {
+pub(crate) struct PeerConnection {
     pub peer: NodeAddress,
-    services: Arc<Services>,
+    services: Arc<NodeServices>,
     listener: Arc<ListenerHandle>,
     queues: DroppedByOwner<Mutex<Queues>>,
 }
 
 struct Queues {
-    link: Link,
+    link: ConnectionLink,
     /// Operations whose requests the engine has, oldest first, one for each request.
     posted: VecDeque<Arc<AnyPending>>,
     /// The number of the first of these requests.
@@ -66,7 +66,7 @@ struct Queues {
     flushes: Flushes,
 }
 
-enum Link {
+enum ConnectionLink {
     /// There is none, and nothing needs one.
     Idle,
     Up {
@@ -95,21 +95,21 @@ pub(crate) struct Executed {
 }
 
 /// Operations that have ended, and how.
-type Ended = Vec<(Arc<AnyPending>, Option<Failure>)>;
+type EndedOperations = Vec<(Arc<AnyPending>, Option<Failure>)>;
 
-impl Connection {
+impl PeerConnection {
     /// The connection to a peer, which the first operation has made.
     pub fn new(
-        services: &Arc<Services>,
+        services: &Arc<NodeServices>,
         listener: &Arc<ListenerHandle>,
         peer: NodeAddress,
-    ) -> Arc<Connection> {
-        Arc::new(Connection {
+    ) -> Arc<PeerConnection> {
+        Arc::new(PeerConnection {
             peer,
             services: services.clone(),
             listener: listener.clone(),
             queues: DroppedByOwner::new(Mutex::new(Queues {
-                link: Link::Idle,
+                link: ConnectionLink::Idle,
                 posted: VecDeque::new(),
                 first: 0,
                 waiting: VecDeque::new(),
@@ -130,14 +130,14 @@ impl Connection {
         let stream = Arc::new(stream);
         self.services.completions.enter(queue_pair.number(), self.clone());
         let mut queues = self.queues.lock();
-        if !matches!(queues.link, Link::Connecting) {
+        if !matches!(queues.link, ConnectionLink::Connecting) {
             // Closed meanwhile.
             drop(queues);
             self.services.completions.leave(queue_pair.number());
             discard(&queue_pair);
             return Ok(());
         }
-        queues.link = Link::Up { queue_pair, stream: stream.clone() };
+        queues.link = ConnectionLink::Up { queue_pair, stream: stream.clone() };
         queues.flush = Some(flush);
         let ended = self.post(&mut queues);
         self.end(queues, ended);
@@ -153,12 +153,12 @@ impl Connection {
 
     /// Whether it is up, as far as this side knows.
     pub fn is_up(&self) -> bool {
-        !self.is_forked() && matches!(self.queues.lock().link, Link::Up { .. })
+        !self.is_forked() && matches!(self.queues.lock().link, ConnectionLink::Up { .. })
     }
 
     /// Whether it is of no use any more.
     pub fn is_down(&self) -> bool {
-        matches!(self.queues.lock().link, Link::Down { .. })
+        matches!(self.queues.lock().link, ConnectionLink::Down { .. })
     }
 
     /// Waits until it is up, and connects if it is idle.
@@ -170,12 +170,12 @@ impl Connection {
         loop {
             let mut queues = self.queues.lock();
             match &queues.link {
-                Link::Up { .. } => return Ok(()),
-                Link::Down { why } => {
+                ConnectionLink::Up { .. } => return Ok(()),
+                ConnectionLink::Down { why } => {
                     return Err(Error::Connect { node: self.peer.socket(), why: why.clone() });
                 }
-                Link::Idle => {
-                    queues.link = Link::Connecting;
+                ConnectionLink::Idle => {
+                    queues.link = ConnectionLink::Connecting;
                     drop(queues);
                     let Err(error) = self.connect() else { continue };
                     let mut queues = self.queues.lock();
@@ -184,7 +184,7 @@ impl Connection {
                     self.end(queues, ended);
                     return Err(error);
                 }
-                Link::Failing { .. } | Link::Connecting => {}
+                ConnectionLink::Failing { .. } | ConnectionLink::Connecting => {}
             }
             drop(queues);
             if start.elapsed() >= 2 * CONNECT_PATIENCE {
@@ -211,13 +211,13 @@ impl Connection {
 
     /// Executes steps of an operation that is about to be started, as far as this thread may do that in the memory of a local peer, and
     /// nothing waits before it. `word`: the operation's own, which gets what an atomic found.
-    pub fn execute_now(&self, steps: &[Step], word: &AtomicU64) -> Executed {
+    pub fn execute_now(&self, steps: &[WorkStep], word: &AtomicU64) -> Executed {
         // Who sleeps until operations end (poll(2)) is to learn of this one, too: that is for operations of the connection.
         if self.readiness().is_some() || self.is_forked() {
             return Executed::default();
         }
         let queues = self.queues.lock();
-        let Link::Up { queue_pair, .. } = &queues.link else { return Executed::default() };
+        let ConnectionLink::Up { queue_pair, .. } = &queues.link else { return Executed::default() };
         if !queues.is_quiet() {
             return Executed::default();
         }
@@ -231,7 +231,7 @@ impl Connection {
             return false;
         }
         let queue_pair = match &self.queues.lock().link {
-            Link::Up { queue_pair, .. } => queue_pair.clone(),
+            ConnectionLink::Up { queue_pair, .. } => queue_pair.clone(),
             _ => return false,
         };
         let maps = queue_pair.maps(address, length);
@@ -246,17 +246,21 @@ impl Connection {
         }
         let queues = self.queues.lock();
         match &queues.link {
-            Link::Up { queue_pair, .. } if queues.is_quiet() => queue_pair.with_words(remote, length, work),
+            ConnectionLink::Up { queue_pair, .. } if queues.is_quiet() => {
+                queue_pair.with_words(remote, length, work)
+            }
             _ => false,
         }
     }
 
     /// Gives the engine what waits, as far as there is space. Returns what cannot be done any more.
-    fn post(&self, queues: &mut Queues) -> Ended {
+    fn post(&self, queues: &mut Queues) -> EndedOperations {
         let queue_pair = match &queues.link {
-            Link::Up { queue_pair, .. } => queue_pair.clone(),
-            Link::Idle | Link::Failing { .. } | Link::Connecting => return Vec::new(),
-            Link::Down { why } => {
+            ConnectionLink::Up { queue_pair, .. } => queue_pair.clone(),
+            ConnectionLink::Idle | ConnectionLink::Failing { .. } | ConnectionLink::Connecting => {
+                return Vec::new();
+            }
+            ConnectionLink::Down { why } => {
                 let why = why.clone();
                 let waiting = std::mem::take(&mut queues.waiting);
                 // What the engine still has in part ends when that has come back.
@@ -313,22 +317,24 @@ impl Connection {
 
     /// Connects where something waits for that, once everything has come back that a failed queue pair had. Returns what cannot be done any
     /// more.
-    fn connect_if_needed(self: &Arc<Self>, queues: &mut Queues) -> Ended {
-        if let Link::Failing { .. } = queues.link {
+    fn connect_if_needed(self: &Arc<Self>, queues: &mut Queues) -> EndedOperations {
+        if let ConnectionLink::Failing { .. } = queues.link {
             if !queues.posted.is_empty() {
                 return Vec::new();
             }
         }
         let former = match &queues.link {
-            Link::Idle => None,
-            Link::Failing { queue_pair, .. } => Some(queue_pair.clone()),
-            Link::Up { .. } | Link::Connecting | Link::Down { .. } => return Vec::new(),
+            ConnectionLink::Idle => None,
+            ConnectionLink::Failing { queue_pair, .. } => Some(queue_pair.clone()),
+            ConnectionLink::Up { .. } | ConnectionLink::Connecting | ConnectionLink::Down { .. } => {
+                return Vec::new();
+            }
         };
         if former.is_none() && queues.waiting.is_empty() {
             return Vec::new();
         }
         let (connection, given) = (self.clone(), former.clone());
-        queues.link = Link::Connecting;
+        queues.link = ConnectionLink::Connecting;
         match pagewire_fabric::spawn("pagewire-connect", move || connection.recover(given.as_deref())) {
             Ok(thread) => queues.connector = Some(thread),
             Err(error) => {
@@ -351,11 +357,11 @@ impl Connection {
         // What waits for the peer ends with it: so there is a connection as long.
         let is_needed = self.services.peer_events().is_some_and(|events| events.holds(&self.peer));
         let mut queues = self.queues.lock();
-        if !matches!(queues.link, Link::Connecting) {
+        if !matches!(queues.link, ConnectionLink::Connecting) {
             return;
         }
         if queues.waiting.is_empty() && !is_needed {
-            queues.link = Link::Idle;
+            queues.link = ConnectionLink::Idle;
             return;
         }
         let losses = queues.losses;
@@ -373,7 +379,7 @@ impl Connection {
             )
         };
         let mut queues = self.queues.lock();
-        if matches!(queues.link, Link::Connecting) {
+        if matches!(queues.link, ConnectionLink::Connecting) {
             queues.go_down(why);
         }
         let ended = self.post(&mut queues);
@@ -381,8 +387,8 @@ impl Connection {
     }
 
     /// Ends operations. Who asks whether they have ended behind the lock finds what they ended with.
-    fn end(&self, mut queues: MutexGuard<'_, Queues>, mut ended: Ended) {
-        if let Link::Down { why } = &queues.link {
+    fn end(&self, mut queues: MutexGuard<'_, Queues>, mut ended: EndedOperations) {
+        if let ConnectionLink::Down { why } = &queues.link {
             let why = why.clone();
             ended.extend(queues.flushes.take_held().map(|flush| self.lost(flush, &why)));
         }
@@ -400,7 +406,7 @@ impl Connection {
         let needs_polling = !queues.posted.is_empty()
             && (!queues.waiting.is_empty()
                 || queues.repeating > 0
-                || matches!(queues.link, Link::Failing { .. }));
+                || matches!(queues.link, ConnectionLink::Failing { .. }));
         let change =
             isize::from(needs_polling) - isize::from(std::mem::replace(&mut queues.is_polled, needs_polling));
         let (loss, ready) = (queues.loss.take(), queues.flushes.take_ready());
@@ -419,7 +425,7 @@ impl Connection {
     }
 
     /// Ends operations that the engine has nothing of.
-    pub fn finish(&self, ended: Ended) {
+    pub fn finish(&self, ended: EndedOperations) {
         if !self.is_forked() {
             self.end(self.queues.lock(), ended);
         }
@@ -460,7 +466,7 @@ impl Connection {
 
     /// Waits until an operation has ended. A thread that has something to go on with meanwhile waits as long as that has patience; then the
     /// connection is given up, which ends the operation.
-    pub fn wait_until_ended<P: ?Sized>(self: &Arc<Self>, pending: &Pending<P>) {
+    pub fn wait_until_ended<P: ?Sized>(self: &Arc<Self>, pending: &PendingOperation<P>) {
         let Some(work) = waiting::current() else { return self.completions().wait_until_ended(pending) };
         let start = Instant::now();
         while !self.completions().ends_within(pending, WORK_PAUSE) {
@@ -476,7 +482,11 @@ impl Connection {
     }
 
     /// As [`wait_until_ended`](Self::wait_until_ended), for so long at most. False: it has not ended.
-    pub fn ends_within<P: ?Sized>(self: &Arc<Self>, pending: &Pending<P>, patience: Duration) -> bool {
+    pub fn ends_within<P: ?Sized>(
+        self: &Arc<Self>,
+        pending: &PendingOperation<P>,
+        patience: Duration,
+    ) -> bool {
         let Some(work) = waiting::current() else { return self.completions().ends_within(pending, patience) };
         let start = Instant::now();
         while !self.completions().ends_within(pending, WORK_PAUSE.min(patience)) {
@@ -491,7 +501,7 @@ impl Connection {
     /// Ends all operations as those of a lost peer. The next one connects anew.
     fn give_up(self: &Arc<Self>, why: &str) {
         let mut queues = self.queues.lock();
-        let Link::Up { queue_pair, .. } = &queues.link else { return };
+        let ConnectionLink::Up { queue_pair, .. } = &queues.link else { return };
         let queue_pair = queue_pair.clone();
         queues.fail(why.to_owned());
         drop(queues);
@@ -501,7 +511,7 @@ impl Connection {
     /// Has the engine give back what a queue pair has, behind a failure.
     fn end_queue_pair(self: &Arc<Self>, queue_pair: &Arc<QueuePair<Host>>) {
         // Waits for a thread that is just at the queue pair: not with the lock.
-        let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        let change = QueuePairChange { state: Some(QpState::Error), ..Default::default() };
         for _ in 0..DESTROY_TRIES {
             match queue_pair.modify(&change) {
                 Ok(()) => break,
@@ -523,7 +533,7 @@ impl Connection {
     /// What the engine says of the connection. `None`: there is none now.
     pub fn report(&self) -> Option<ConnectionReport> {
         match &self.queues.lock().link {
-            Link::Up { queue_pair, .. } => Some(queue_pair.report()),
+            ConnectionLink::Up { queue_pair, .. } => Some(queue_pair.report()),
             _ => None,
         }
     }
@@ -531,7 +541,7 @@ impl Connection {
     /// Why there is no connection, if it is down.
     pub fn why_down(&self) -> Option<String> {
         match &self.queues.lock().link {
-            Link::Down { why } => Some(why.clone()),
+            ConnectionLink::Down { why } => Some(why.clone()),
             _ => None,
         }
     }
@@ -541,7 +551,7 @@ impl Connection {
     pub fn close(&self) {
         let mut queues = self.queues.lock();
         let why = "this process has left".to_owned();
-        let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
+        let link = std::mem::replace(&mut queues.link, ConnectionLink::Down { why: why.clone() });
         let (connector, of_flushes) = (queues.connector.take(), queues.flushes.take_connections());
         drop(queues);
         of_flushes.iter().for_each(|connection| connection.close());
@@ -552,12 +562,14 @@ impl Connection {
                 log::error!("the thread that connects to a peer had failed");
             }
         }
-        if let Link::Up { stream, .. } = &link {
+        if let ConnectionLink::Up { stream, .. } = &link {
             hang_up(stream);
         }
         let is_destroyed = match &link {
-            Link::Up { queue_pair, .. } | Link::Failing { queue_pair, .. } => discard(queue_pair),
-            Link::Idle | Link::Connecting | Link::Down { .. } => true,
+            ConnectionLink::Up { queue_pair, .. } | ConnectionLink::Failing { queue_pair, .. } => {
+                discard(queue_pair)
+            }
+            ConnectionLink::Idle | ConnectionLink::Connecting | ConnectionLink::Down { .. } => true,
         };
         let mut queues = self.queues.lock();
         let posted = std::mem::take(&mut queues.posted);
@@ -613,7 +625,7 @@ impl Connection {
         &self,
         queues: &mut Queues,
         pending: &AnyPending,
-        steps: &Steps,
+        steps: &WorkSteps,
         completion: &Completion,
     ) -> Option<Failure> {
         if completion.status != Status::Flushed {
@@ -631,14 +643,16 @@ impl Connection {
         // Without an error before, something else has ended the queue pair.
         queues.fail("the queue pair was ended".to_owned());
         match &queues.link {
-            Link::Failing { lost: why, .. } | Link::Down { why } => Some(self.peer_lost(pending, why)),
-            Link::Idle | Link::Up { .. } | Link::Connecting => None,
+            ConnectionLink::Failing { lost: why, .. } | ConnectionLink::Down { why } => {
+                Some(self.peer_lost(pending, why))
+            }
+            ConnectionLink::Idle | ConnectionLink::Up { .. } | ConnectionLink::Connecting => None,
         }
     }
 }
 
 /// Executes a step in the memory of a local peer. False: nothing was done.
-fn execute_step(queue_pair: &Arc<QueuePair<Host>>, step: &Step, word: &AtomicU64) -> bool {
+fn execute_step(queue_pair: &Arc<QueuePair<Host>>, step: &WorkStep, word: &AtomicU64) -> bool {
     let mut operation = step.operation;
     // Others may change the word as fast as this reads it: then it goes on as an operation, without the lock.
     for _ in 0..SWAP_TRIES {
@@ -661,7 +675,7 @@ fn hang_up(stream: &TcpStream) {
     }
 }
 
-fn request<'a>(number: u64, step: &'a Step) -> SendRequest<'a, Host> {
+fn request<'a>(number: u64, step: &'a WorkStep) -> SendRequest<'a, Host> {
     SendRequest {
         wr_id: number,
         data: Data::Segments(std::slice::from_ref(&step.local)),
@@ -673,13 +687,13 @@ fn request<'a>(number: u64, step: &'a Step) -> SendRequest<'a, Host> {
     }
 }
 
-impl Completes for Connection {
+impl Completes for PeerConnection {
     fn complete(self: Arc<Self>, completion: &Completion) {
         let mut queues = self.queues.lock();
         // Completions of a queue pair come in the order of its requests, and are handed over in that.
         if completion.wr_id != queues.first {
             debug_assert!(
-                matches!(queues.link, Link::Down { .. }),
+                matches!(queues.link, ConnectionLink::Down { .. }),
                 "{completion:?}, and {} is next",
                 queues.first
             );
@@ -718,12 +732,12 @@ impl Completes for Connection {
     }
 }
 
-impl Watcher for Connection {
+impl Watcher for PeerConnection {
     fn closed_by_peer(self: Arc<Self>, closed: &Arc<TcpStream>) {
         let mut queues = self.queues.lock();
         let queue_pair = match &queues.link {
             // Another one is of a former link, and says nothing any more.
-            Link::Up { queue_pair, stream } if Arc::ptr_eq(stream, closed) => queue_pair.clone(),
+            ConnectionLink::Up { queue_pair, stream } if Arc::ptr_eq(stream, closed) => queue_pair.clone(),
             _ => return,
         };
         queues.fail("its process has ended, or has closed the connection".into());
@@ -735,18 +749,18 @@ impl Watcher for Connection {
 impl Queues {
     /// The queue pair has failed. `lost`: why the peer is lost.
     fn fail(&mut self, lost: String) {
-        if let Link::Up { queue_pair, stream } = &self.link {
+        if let ConnectionLink::Up { queue_pair, stream } = &self.link {
             hang_up(stream);
             self.losses += 1;
             self.loss = Some(lost.clone());
-            self.link = Link::Failing { queue_pair: queue_pair.clone(), lost };
+            self.link = ConnectionLink::Failing { queue_pair: queue_pair.clone(), lost };
         }
     }
 
     /// The peer cannot be connected to.
     fn go_down(&mut self, why: String) {
         self.loss = Some(why.clone());
-        self.link = Link::Down { why };
+        self.link = ConnectionLink::Down { why };
     }
 
     fn note_unnoticed(&mut self, failure: Failure) {

@@ -4,10 +4,10 @@ use crate::error::{Error, Result, refused};
 use crate::limits::{CONNECT_PATIENCE, DESTROY_TRIES, KEEP_ALIVE, SEND_DEPTH};
 use crate::nodes::engine::Host;
 use crate::nodes::inbox::Inbox;
-use crate::nodes::services::{Services, random};
+use crate::nodes::services::{NodeServices, random};
 use crate::nodes::sources::KnownPeers;
 use crate::regions::token::NodeAddress;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{QueuePair, QueuePairInit, RefusalScope, Rights};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
@@ -32,12 +32,12 @@ pub(crate) struct ConnectRequest {
     nonce: u64,
     /// The node that says it.
     from: NodeAddress,
-    endpoint: Endpoint,
+    endpoint: ConnectionEndpoint,
 }
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Endpoint {
+pub(crate) struct ConnectionEndpoint {
     gid: [u8; 16],
     queue_pair: u32,
     /// Of the first request.
@@ -55,14 +55,14 @@ pub(crate) struct FlushRegion {
 
 /// What the other node says to it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    Accepted(Endpoint, FlushRegion),
-    Refused(Refusal),
+pub(crate) enum HandshakeAnswer {
+    Accepted(ConnectionEndpoint, FlushRegion),
+    Refused(ConnectRefusal),
 }
 
 /// Why a node takes no connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum ConnectRefusal {
     #[error("it speaks version {0} of Pagewire's handshake, and this process version {VERSION}")]
     Version(u8),
     #[error("it is not the node that made the token: that has ended")]
@@ -85,7 +85,7 @@ pub(crate) fn frame(message: &impl Serialize) -> Vec<u8> {
 }
 
 /// A queue pair in INIT. `inbox`: where messages of the peer come, which then may access this process.
-fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePair<Host>>> {
+fn queue_pair(services: &NodeServices, inbox: Option<&Inbox>) -> Result<Arc<QueuePair<Host>>> {
     let what = "a queue pair";
     let completions = services.completions.queue();
     let rights = match inbox {
@@ -97,7 +97,7 @@ fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePai
         send_cq: completions.clone(),
         recv_cq: inbox.map_or(completions, Inbox::queue).clone(),
         srq: inbox.map(Inbox::receives),
-        capabilities: Capabilities {
+        capabilities: QpCapabilities {
             max_send_wr: SEND_DEPTH,
             max_recv_wr: 1,
             max_send_sge: 1,
@@ -110,7 +110,7 @@ fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePai
     // Both ends do so: the handshake has a version of its own.
     queue_pair.set_refusal_scope(RefusalScope::Request);
     let change = QueuePairChange {
-        state: Some(State::Init),
+        state: Some(QpState::Init),
         pkey_index: Some(0),
         port: Some(1),
         access: Some(rights),
@@ -125,9 +125,9 @@ fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePai
     }
 }
 
-impl Endpoint {
-    fn new(services: &Services, queue_pair: &QueuePair<Host>) -> Result<Endpoint> {
-        Ok(Endpoint {
+impl ConnectionEndpoint {
+    fn new(services: &NodeServices, queue_pair: &QueuePair<Host>) -> Result<ConnectionEndpoint> {
+        Ok(ConnectionEndpoint {
             gid: services.port.gid,
             queue_pair: queue_pair.number(),
             psn: random()? as u32 & 0xFF_FFFF,
@@ -136,7 +136,12 @@ impl Endpoint {
     }
 
     /// Connects a queue pair in INIT to the other end, which `self` is the own one of.
-    fn connect(&self, services: &Services, queue_pair: &QueuePair<Host>, other: &Endpoint) -> Result<()> {
+    fn connect(
+        &self,
+        services: &NodeServices,
+        queue_pair: &QueuePair<Host>,
+        other: &ConnectionEndpoint,
+    ) -> Result<()> {
         let what = "a connection of queue pairs";
         let mtu = Mtu::from_repr(self.mtu.min(other.mtu)).unwrap_or_default();
         let address = AddressVector {
@@ -148,7 +153,7 @@ impl Endpoint {
             ..Default::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(address),
             path_mtu: Some(mtu),
             destination: Some(other.queue_pair),
@@ -158,7 +163,7 @@ impl Endpoint {
             ..Default::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(self.psn),
             timeout: Some(14),
             retry_count: Some(7),
@@ -180,7 +185,7 @@ pub(crate) struct Connected {
 }
 
 /// Connects to a node.
-pub(crate) fn connect(services: &Services, to: &NodeAddress) -> Result<Connected> {
+pub(crate) fn connect(services: &NodeServices, to: &NodeAddress) -> Result<Connected> {
     let queue_pair = queue_pair(services, None)?;
     let connected = greet(services, to, &queue_pair);
     if connected.is_err() {
@@ -191,13 +196,13 @@ pub(crate) fn connect(services: &Services, to: &NodeAddress) -> Result<Connected
 }
 
 fn greet(
-    services: &Services,
+    services: &NodeServices,
     to: &NodeAddress,
     queue_pair: &QueuePair<Host>,
 ) -> Result<(TcpStream, FlushRegion)> {
     let cannot = |why: String| Error::Connect { node: to.socket(), why };
     let failed = |error: std::io::Error| cannot(error.to_string());
-    let own = Endpoint::new(services, queue_pair)?;
+    let own = ConnectionEndpoint::new(services, queue_pair)?;
     let mut stream = TcpStream::connect_timeout(&to.socket(), CONNECT_PATIENCE).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     keep_alive(&stream).map_err(failed)?;
@@ -215,11 +220,11 @@ fn greet(
         _ => failed(error),
     })?;
     match postcard::from_bytes(body) {
-        Ok(Answer::Accepted(other, flush)) => {
+        Ok(HandshakeAnswer::Accepted(other, flush)) => {
             own.connect(services, queue_pair, &other)?;
             Ok((stream, flush))
         }
-        Ok(Answer::Refused(refusal)) => Err(cannot(refusal.to_string())),
+        Ok(HandshakeAnswer::Refused(refusal)) => Err(cannot(refusal.to_string())),
         Err(_) => Err(cannot("what answers there is no Pagewire".into())),
     }
 }
@@ -251,45 +256,45 @@ pub(crate) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
 /// Answers a node: the queue pair of this side if it is accepted, and what to send. `None`: it says nothing that deserves an answer.
 /// `is_full`: it has as many peers as it can have.
 pub(crate) fn accept(
-    services: &Services,
+    services: &NodeServices,
     message: &[u8],
     is_full: bool,
-) -> Option<(Option<Responder>, Answer)> {
+) -> Option<(Option<HandshakeResponder>, HandshakeAnswer)> {
     let (magic, behind) = message.split_at_checked(MAGIC.len())?;
     let version = *behind.first()?;
     if magic != MAGIC {
         return None;
     }
-    let refuse = |refusal| Some((None, Answer::Refused(refusal)));
+    let refuse = |refusal| Some((None, HandshakeAnswer::Refused(refusal)));
     if version != VERSION {
-        return refuse(Refusal::Version(VERSION));
+        return refuse(ConnectRefusal::Version(VERSION));
     }
     let request: ConnectRequest = postcard::from_bytes(message).ok()?;
     if request.nonce != services.address.nonce {
-        return refuse(Refusal::Nonce);
+        return refuse(ConnectRefusal::Nonce);
     }
     if is_full {
-        return refuse(Refusal::TooManyPeers);
+        return refuse(ConnectRefusal::TooManyPeers);
     }
     let made = respond(services, request.from, &request.endpoint);
     Some(match made {
-        Ok((responder, own, flush)) => (Some(responder), Answer::Accepted(own, flush)),
+        Ok((responder, own, flush)) => (Some(responder), HandshakeAnswer::Accepted(own, flush)),
         Err(error) => {
             log::debug!("a peer cannot connect: {error}");
             let errno = if let Error::Engine { why, .. } = error { why.errno() } else { 0 };
-            (None, Answer::Refused(Refusal::Engine(errno)))
+            (None, HandshakeAnswer::Refused(ConnectRefusal::Engine(errno)))
         }
     })
 }
 
 /// This side of a peer's connection.
-pub(crate) struct Responder {
+pub(crate) struct HandshakeResponder {
     queue_pair: Arc<QueuePair<Host>>,
     inbox: Arc<Inbox>,
     known_peers: Arc<KnownPeers>,
 }
 
-impl Responder {
+impl HandshakeResponder {
     /// Destroys its queue pair, in another thread where that takes time. What the peer has said before is read.
     pub fn discard_soon(self) {
         self.inbox.completions().drain();
@@ -300,10 +305,10 @@ impl Responder {
 }
 
 fn respond(
-    services: &Services,
+    services: &NodeServices,
     from: NodeAddress,
-    other: &Endpoint,
-) -> Result<(Responder, Endpoint, FlushRegion)> {
+    other: &ConnectionEndpoint,
+) -> Result<(HandshakeResponder, ConnectionEndpoint, FlushRegion)> {
     let flush = services.flush_region()?;
     let inbox = services.inbox()?;
     let queue_pair = queue_pair(services, Some(&inbox))?;
@@ -311,8 +316,8 @@ fn respond(
     services.known_peers.enter(queue_pair.number(), from);
     // Nobody else knows the nonce.
     queue_pair.set_caller(from.nonce);
-    let responder = Responder { queue_pair, inbox, known_peers: services.known_peers.clone() };
-    let connected = Endpoint::new(services, &responder.queue_pair).and_then(|own| {
+    let responder = HandshakeResponder { queue_pair, inbox, known_peers: services.known_peers.clone() };
+    let connected = ConnectionEndpoint::new(services, &responder.queue_pair).and_then(|own| {
         own.connect(services, &responder.queue_pair, other)?;
         Ok(own)
     });

@@ -7,7 +7,7 @@ use crate::nodes::engine::{Host, heap};
 use crate::regions::memory::Block;
 use crate::regions::token::NodeAddress;
 use pagewire_nic::{
-    Completion, CompletionQueue, Context, Opcode, ProtectionDomain, ReceiveRequest, ScatterGather,
+    Completion, CompletionOpcode, CompletionQueue, Context, ProtectionDomain, ReceiveRequest, ScatterGather,
     SharedReceiveInit, SharedReceiveQueue, Status,
 };
 use parking_lot::RwLock;
@@ -128,7 +128,7 @@ impl Reader {
     fn take(&self, completion: &Completion) {
         let peer = self.peers.read().get(&completion.queue_pair).copied();
         let (Some(peer), Some(events)) = (peer, self.events.upgrade()) else { return };
-        if completion.status != Status::Success || completion.opcode != Opcode::Receive {
+        if completion.status != Status::Success || completion.opcode != CompletionOpcode::Receive {
             // The queue pair has ended.
             return;
         }

@@ -3,8 +3,8 @@
 
 use crate::error::{Result, system};
 use crate::limits::{MAX_PEERS, PENDING_HANDSHAKES};
-use crate::nodes::handshake::{MAX_MESSAGE, Responder, accept, frame, keep_alive};
-use crate::nodes::services::Services;
+use crate::nodes::handshake::{HandshakeResponder, MAX_MESSAGE, accept, frame, keep_alive};
+use crate::nodes::services::NodeServices;
 use pagewire_memory::fork::KeptFromChildren;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -33,18 +33,18 @@ pub(crate) trait Watcher: Send + Sync {
 /// Where other threads give the listener's thread something to do.
 pub(crate) struct ListenerHandle {
     wakeup: OwnedFd,
-    orders: Mutex<Orders>,
+    orders: Mutex<ListenerOrders>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Orders {
+struct ListenerOrders {
     watch: Vec<(Arc<TcpStream>, Weak<dyn Watcher>)>,
     stop: bool,
 }
 
 /// A connection that is read. A forked child does not keep it: a peer notices the end of this process, whatever its children do.
-struct Watched {
+struct WatchedStream {
     /// Before the stream: see [`KeptFromChildren`].
     _kept: KeptFromChildren,
     stream: Stream,
@@ -55,7 +55,7 @@ enum Stream {
     /// Of somebody who has not said what they want.
     Stranger { stream: TcpStream, received: Vec<u8> },
     /// Of a peer that has requests for this process.
-    Requester { stream: TcpStream, responder: Responder },
+    Requester { stream: TcpStream, responder: HandshakeResponder },
     /// Of a peer that this process has requests for.
     Responder { stream: Arc<TcpStream>, watcher: Weak<dyn Watcher> },
 }
@@ -67,13 +67,13 @@ struct Listener {
     listener: TcpListener,
     ready: OwnedFd,
     /// In the order in which they came.
-    streams: BTreeMap<u64, Watched>,
+    streams: BTreeMap<u64, WatchedStream>,
     next: u64,
 }
 
 impl ListenerHandle {
     /// Starts the thread of a node.
-    pub fn start(listener: TcpListener, services: Arc<Services>) -> Result<Arc<ListenerHandle>> {
+    pub fn start(listener: TcpListener, services: Arc<NodeServices>) -> Result<Arc<ListenerHandle>> {
         let what = "a thread that takes connections";
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system(what))?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system(what))?;
@@ -119,7 +119,7 @@ impl ListenerHandle {
 }
 
 impl Listener {
-    fn run(mut self, services: &Services) {
+    fn run(mut self, services: &NodeServices) {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
@@ -149,7 +149,7 @@ impl Listener {
         let mut count = [0; 8];
         // More may come meanwhile, and wakes the thread again.
         let _ = rustix::io::read(&self.handle.wakeup, &mut count);
-        let Orders { watch, stop } = std::mem::take(&mut *self.handle.orders.lock());
+        let ListenerOrders { watch, stop } = std::mem::take(&mut *self.handle.orders.lock());
         for (stream, watcher) in watch {
             self.add(Stream::Responder { stream, watcher });
         }
@@ -176,7 +176,8 @@ impl Listener {
 
     /// Has the oldest stranger go where there are too many.
     fn bound_strangers(&mut self) {
-        let is_stranger = |(_, stream): &(&u64, &Watched)| matches!(stream.stream, Stream::Stranger { .. });
+        let is_stranger =
+            |(_, stream): &(&u64, &WatchedStream)| matches!(stream.stream, Stream::Stranger { .. });
         let mut strangers = self.streams.iter().filter(is_stranger).map(|(number, _)| *number);
         let oldest = strangers.next();
         if strangers.count() + 1 >= PENDING_HANDSHAKES {
@@ -214,12 +215,12 @@ impl Listener {
 
     fn keep(&mut self, number: u64, stream: Stream) {
         let kept = KeptFromChildren::new(stream.socket().as_fd());
-        self.streams.insert(number, Watched { _kept: kept, stream });
+        self.streams.insert(number, WatchedStream { _kept: kept, stream });
     }
 
     /// Something came from a stream, or its end.
-    fn read(&mut self, services: &Services, number: u64) {
-        let Some(Watched { stream, .. }) = self.streams.remove(&number) else { return };
+    fn read(&mut self, services: &NodeServices, number: u64) {
+        let Some(WatchedStream { stream, .. }) = self.streams.remove(&number) else { return };
         let mut bytes = [0; MAX_MESSAGE + 1];
         let count = match stream.socket().read(&mut bytes) {
             Ok(count) => count,
@@ -244,7 +245,7 @@ impl Listener {
     }
 
     /// Answers a stranger that has said everything.
-    fn answer(&self, services: &Services, mut stream: &TcpStream, received: &[u8]) -> Reply {
+    fn answer(&self, services: &NodeServices, mut stream: &TcpStream, received: &[u8]) -> Reply {
         let length = received.first().map_or(0, |length| usize::from(*length));
         if length > MAX_MESSAGE || received.len() > length + 1 {
             return Reply::Ended;
@@ -275,7 +276,7 @@ impl Listener {
 enum Reply {
     /// It has not said everything.
     More,
-    Accepted(Responder),
+    Accepted(HandshakeResponder),
     Ended,
 }
 

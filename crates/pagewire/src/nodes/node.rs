@@ -1,13 +1,13 @@
 //! A node: this process as others of its job see it.
 
 use crate::bootstrap::{Job, JobError};
-use crate::conditional::Conditional;
+use crate::conditional::ConditionalWrites;
 use crate::error::{Error, Failure, Result, refused, system};
 use crate::nodes::engine::{engine, heap};
 use crate::nodes::listener::ListenerHandle;
 use crate::nodes::part::{Part, Whole};
-use crate::nodes::peers::Peers;
-use crate::nodes::services::{Port, Services, random};
+use crate::nodes::peers::PeerTable;
+use crate::nodes::services::{NodeServices, Port, random};
 use crate::operations::flush::Flush;
 use crate::regions::mapped_file::MappedFile;
 use crate::regions::memory::Block;
@@ -38,10 +38,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// # }
 /// ```
 pub struct Node {
-    pub(crate) services: Arc<Services>,
-    pub(crate) conditional: Arc<Conditional>,
+    pub(crate) services: Arc<NodeServices>,
+    pub(crate) conditional: Arc<ConditionalWrites>,
     listener: Arc<ListenerHandle>,
-    peers: Arc<Peers>,
+    peers: Arc<PeerTable>,
     job: Job,
     /// The nodes of the job, by rank.
     ranks: Vec<NodeAddress>,
@@ -119,10 +119,10 @@ impl Node {
         let number = listener.local_addr().map_err(system("the own address"))?.port();
         let address = NodeAddress { address, port: number, nonce: random()? };
         let context = pagewire_nic::Context::open(&nic, device, Arc::new(Unwatched));
-        let services = Services::new(nic, &context, port, address)?;
+        let services = NodeServices::new(nic, &context, port, address)?;
         let started = ListenerHandle::start(listener, services.clone())?;
-        let peers = Peers::new(services.clone(), started.clone());
-        let conditional = Conditional::new(&services, &peers);
+        let peers = PeerTable::new(services.clone(), started.clone());
+        let conditional = ConditionalWrites::new(&services, &peers);
         let mut node = Node { services, conditional, listener: started, peers, job, ranks: vec![address] };
         if node.size() > 1 {
             let own = Token::of_node(address);
@@ -172,7 +172,7 @@ impl Node {
         self.ranks.get(rank).copied().map(Peer).ok_or(JobError::NoSuchRank { root: rank, size }.into())
     }
 
-    pub(crate) fn services(&self) -> &Arc<Services> {
+    pub(crate) fn services(&self) -> &Arc<NodeServices> {
         &self.services
     }
 

@@ -9,8 +9,8 @@ mod tests;
 use crate::bootstrap::{Job, JobError, Joined};
 use crate::error::Result;
 use crate::nodes::engine::heap;
-use crate::nodes::peers::Peers;
-use crate::nodes::services::Services;
+use crate::nodes::peers::PeerTable;
+use crate::nodes::services::NodeServices;
 use crate::regions::memory::Block;
 use crate::regions::region::{Atomic, Region};
 use crate::regions::rights::Rights;
@@ -40,26 +40,26 @@ pub struct Part {
     job: Job,
     /// The ranks of the members in the job of the node, by their rank in the part.
     ranks: Vec<usize>,
-    services: Arc<Services>,
-    peers: Arc<Peers>,
+    services: Arc<NodeServices>,
+    peers: Arc<PeerTable>,
 }
 
 /// What is split.
 pub(crate) struct Whole<'w> {
     pub job: &'w Job,
-    pub services: &'w Arc<Services>,
-    pub peers: &'w Arc<Peers>,
+    pub services: &'w Arc<NodeServices>,
+    pub peers: &'w Arc<PeerTable>,
 }
 
 /// What a process gives when the whole is split. A process without a colour gives nothing.
 #[derive(Clone, Copy)]
-struct Offer {
+struct SplitOffer {
     colour: u64,
     key: i64,
     mailbox: Token,
 }
 
-impl Offer {
+impl SplitOffer {
     fn to_bytes(self) -> Vec<u8> {
         [&self.colour.to_le_bytes()[..], &self.key.to_le_bytes(), &self.mailbox.to_bytes()].concat()
     }
@@ -71,7 +71,7 @@ impl Offer {
         let (head, token) = bytes.split_at(bytes.len().min(16));
         let mailbox = Token::from_bytes(token)?;
         let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
-        Ok(Some(Offer { colour: number(0), key: number(8).cast_signed(), mailbox }))
+        Ok(Some(SplitOffer { colour: number(0), key: number(8).cast_signed(), mailbox }))
     }
 }
 
@@ -91,7 +91,7 @@ impl Whole<'_> {
                 let block = Block::zeroed(heap(&self.services.nic)?, words * size_of::<u64>())?;
                 let mailbox: Region<u64, Atomic> = Region::new(self.services, block);
                 let token = mailbox.export(Rights::READ | Rights::WRITE)?;
-                Some((mailbox, Offer { colour, key, mailbox: token }))
+                Some((mailbox, SplitOffer { colour, key, mailbox: token }))
             }
         };
         let bytes = given.as_ref().map(|(_, offer)| offer.to_bytes()).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Whole<'_> {
         let mut members = Vec::new();
         for (rank, bytes) in offers.iter().enumerate() {
             // The own one has come by another process, too.
-            let offer = if rank == self.job.rank() { Some(own) } else { Offer::from_bytes(bytes)? };
+            let offer = if rank == self.job.rank() { Some(own) } else { SplitOffer::from_bytes(bytes)? };
             if let Some(offer) = offer.filter(|offer| offer.colour == own.colour) {
                 members.push((offer.key, rank, offer.mailbox));
             }

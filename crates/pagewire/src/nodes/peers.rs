@@ -2,31 +2,31 @@
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_PEERS;
-use crate::nodes::connection::Connection;
+use crate::nodes::connection::PeerConnection;
 use crate::nodes::listener::ListenerHandle;
-use crate::nodes::services::Services;
+use crate::nodes::services::NodeServices;
 use crate::regions::token::NodeAddress;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The connections of a node.
-pub(crate) struct Peers {
-    services: Arc<Services>,
+pub(crate) struct PeerTable {
+    services: Arc<NodeServices>,
     listener: Arc<ListenerHandle>,
-    connections: Mutex<HashMap<NodeAddress, Arc<Connection>>>,
+    connections: Mutex<HashMap<NodeAddress, Arc<PeerConnection>>>,
 }
 
-impl Peers {
-    pub fn new(services: Arc<Services>, listener: Arc<ListenerHandle>) -> Arc<Self> {
-        Arc::new(Peers { services, listener, connections: Mutex::default() })
+impl PeerTable {
+    pub fn new(services: Arc<NodeServices>, listener: Arc<ListenerHandle>) -> Arc<Self> {
+        Arc::new(PeerTable { services, listener, connections: Mutex::default() })
     }
 
     /// The connection to a peer, which may have to be made yet: the first operation has that done. One that is down is made anew.
     ///
     /// # Errors
     /// `Limit`: there are too many; `Forked`.
-    pub fn connection(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
+    pub fn connection(&self, peer: NodeAddress) -> Result<Arc<PeerConnection>> {
         self.services.check_owner()?;
         let mut connections = self.connections.lock();
         if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
@@ -38,7 +38,7 @@ impl Peers {
                 return Err(Error::Limit { what: "peers of a node", most: MAX_PEERS });
             }
         }
-        let connection = Connection::new(&self.services, &self.listener, peer);
+        let connection = PeerConnection::new(&self.services, &self.listener, peer);
         connections.insert(peer, connection.clone());
         Ok(connection)
     }
@@ -47,14 +47,14 @@ impl Peers {
     ///
     /// # Errors
     /// `Limit`, and `Connect`: it cannot be made.
-    pub fn connect(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
+    pub fn connect(&self, peer: NodeAddress) -> Result<Arc<PeerConnection>> {
         let connection = self.connection(peer)?;
         connection.ensure_up()?;
         Ok(connection)
     }
 
     /// All connections.
-    pub fn all(&self) -> Vec<Arc<Connection>> {
+    pub fn all(&self) -> Vec<Arc<PeerConnection>> {
         self.connections.lock().values().cloned().collect()
     }
 

@@ -7,7 +7,7 @@ use crate::nodes::handshake::FlushRegion;
 use crate::nodes::inbox::{Inbox, PeerEvents};
 use crate::nodes::readiness::Readiness;
 use crate::nodes::sources::KnownPeers;
-use crate::operations::pending::Pending;
+use crate::operations::pending::PendingOperation;
 use crate::regions::rights::Rights;
 use crate::regions::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
@@ -29,7 +29,7 @@ const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
 static FLUSHED: [AtomicU64; FLUSH_WORDS] = [const { AtomicU64::new(0) }; FLUSH_WORDS];
 
 /// What all parts of a node use.
-pub(crate) struct Services {
+pub(crate) struct NodeServices {
     pub nic: Arc<Nic<Host>>,
     pub domain: Arc<ProtectionDomain<Host>>,
     pub completions: Arc<Completions>,
@@ -38,7 +38,7 @@ pub(crate) struct Services {
     /// The whole address space, for the own side of operations: peers have no rights to it.
     local: Arc<MemoryRegion<Host>>,
     local_key: u32,
-    exports: Mutex<HashMap<u32, Arc<Export>>>,
+    exports: Mutex<HashMap<u32, Arc<RegionExport>>>,
     context: Arc<Context<Host>>,
     inbox: Mutex<Option<Arc<Inbox>>>,
     peer_events: OnceLock<Weak<dyn PeerEvents>>,
@@ -49,7 +49,7 @@ pub(crate) struct Services {
 }
 
 /// Memory that is registered for peers.
-pub(crate) struct Export {
+pub(crate) struct RegionExport {
     pub token: Token,
     region: Arc<MemoryRegion<Host>>,
     has_ended: Mutex<bool>,
@@ -58,7 +58,7 @@ pub(crate) struct Export {
     is_raw: AtomicBool,
 }
 
-impl Export {
+impl RegionExport {
     /// The registered memory.
     pub fn region(&self) -> &MemoryRegion<Host> {
         &self.region
@@ -106,18 +106,18 @@ pub(crate) struct Port {
     pub mtu: Mtu,
 }
 
-impl Services {
+impl NodeServices {
     pub fn new(
         nic: Arc<Nic<Host>>,
         context: &Arc<Context<Host>>,
         port: Port,
         address: NodeAddress,
-    ) -> Result<Arc<Services>> {
+    ) -> Result<Arc<NodeServices>> {
         let domain = context.alloc_pd().map_err(refused("a protection domain"))?;
         let rights = RegionRights::LOCAL_WRITE | RegionRights::ON_DEMAND;
         let local =
             domain.register(0, WHOLE_ADDRESS_SPACE, 0, rights).map_err(refused("a region for buffers"))?;
-        Ok(Arc::new(Services {
+        Ok(Arc::new(NodeServices {
             nic,
             completions: Completions::new(context)?,
             port,
@@ -215,7 +215,7 @@ impl Services {
     }
 
     /// Ends something that the thread which takes messages ends.
-    pub fn end_at_messages<P: ?Sized>(&self, pending: &Pending<P>, failure: Option<Failure>) {
+    pub fn end_at_messages<P: ?Sized>(&self, pending: &PendingOperation<P>, failure: Option<Failure>) {
         match self.known_inbox() {
             Some(inbox) => inbox.completions().end(pending, failure, self.readiness()),
             // Nobody sleeps there.
@@ -246,7 +246,7 @@ impl Services {
     }
 
     /// Registers memory for peers, with a key of its own.
-    pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Arc<Export>> {
+    pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Arc<RegionExport>> {
         self.check_owner()?;
         let region = self
             .domain
@@ -254,7 +254,7 @@ impl Services {
             .map_err(refused("an export"))?;
         let key = region.rkey();
         let token = Token { node: self.address, rights, key, base: address, length };
-        let export = Arc::new(Export {
+        let export = Arc::new(RegionExport {
             token,
             region,
             has_ended: Mutex::new(false),
@@ -266,12 +266,12 @@ impl Services {
     }
 
     /// The export that a token names. `None`: it has ended, or is another node's.
-    pub fn exported(&self, token: &Token) -> Option<Arc<Export>> {
+    pub fn exported(&self, token: &Token) -> Option<Arc<RegionExport>> {
         self.exports.lock().get(&token.key).filter(|export| export.token == *token).cloned()
     }
 
     /// Ends an export.
-    pub fn revoke(&self, export: &Arc<Export>) -> Result<()> {
+    pub fn revoke(&self, export: &Arc<RegionExport>) -> Result<()> {
         self.check_owner()?;
         export.end()?;
         let mut exports = self.exports.lock();

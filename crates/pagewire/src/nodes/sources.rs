@@ -86,10 +86,10 @@ impl Node {
 
 /// The peers of connections, by the queue pairs of this side.
 #[derive(Default)]
-pub(crate) struct KnownPeers(RwLock<Table>);
+pub(crate) struct KnownPeers(RwLock<SourceTable>);
 
 #[derive(Default)]
-struct Table {
+struct SourceTable {
     /// Each with the count of entries before it.
     peers: HashMap<u32, (NodeAddress, u64)>,
     entered: u64,

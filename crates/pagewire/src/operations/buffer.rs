@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A vector in the registered heap ([`Node::heap`](crate::Node::heap)).
-type HeapVec<T> = allocator_api2::vec::Vec<T, HeapRef>;
+type RegisteredVec<T> = allocator_api2::vec::Vec<T, HeapRef>;
 
 /// Memory that an operation may own: its bytes lie still while the value itself is moved.
 ///
@@ -68,7 +68,7 @@ macro_rules! slices {
     )*};
 }
 
-slices!(Vec<T>, Arc<[T]>, &'static [T], HeapVec<T>);
+slices!(Vec<T>, Arc<[T]>, &'static [T], RegisteredVec<T>);
 
 // SAFETY: a vector owns its elements alone, and any bytes make some (`FromBytes`).
 unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> BufferMut for Vec<T> {}
@@ -77,25 +77,25 @@ unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> Buffer
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operations::pending::{AnyPending, Pending, Sleep};
+    use crate::operations::pending::{AnyPending, PendingOperation, Sleep};
     use std::task::Waker;
 
     /// What the program does with a future.
     #[derive(Clone, Copy, PartialEq)]
-    enum EndState {
+    enum FutureUse {
         Waits,
         Drops,
         Forgets,
     }
 
     /// What an engine has of an operation: an address, as work requests have it.
-    struct Posted {
+    struct PostedAddress {
         pending: Arc<AnyPending>,
         address: usize,
         length: usize,
     }
 
-    impl Posted {
+    impl PostedAddress {
         /// Writes and reads each byte, as a get and a put do, then ends the operation.
         fn run(self) {
             for index in 0..self.length {
@@ -108,27 +108,27 @@ mod tests {
     }
 
     /// Starts an operation, as `RemoteRegion` does, and gives its future up after so many polls.
-    fn run(buffer: Vec<u64>, polls: usize, end: EndState) {
+    fn run(buffer: Vec<u64>, polls: usize, end: FutureUse) {
         let (address, length) = buffer.bytes();
         let address = address.expose_provenance();
-        let pending = Arc::new(Pending::new("get", buffer));
-        let posted = Posted { pending: pending.clone(), address, length };
+        let pending = Arc::new(PendingOperation::new("get", buffer));
+        let posted = PostedAddress { pending: pending.clone(), address, length };
         let engine = std::thread::spawn(|| posted.run());
         let is_ended = (0..polls).any(|_| pending.wake(Waker::noop()) == Sleep::Ended);
         match end {
-            EndState::Waits => {
+            FutureUse::Waits => {
                 while !pending.is_ended() {
                     std::thread::yield_now();
                 }
                 assert_eq!(pending.take_payload().unwrap(), [0x0101_0101_0101_0101; 3]);
                 assert!(pending.take_payload().is_none() && pending.take_failure().is_none());
             }
-            EndState::Drops if is_ended => drop(pending.take_payload()),
-            EndState::Drops => {
+            FutureUse::Drops if is_ended => drop(pending.take_payload()),
+            FutureUse::Drops => {
                 pending.abandon();
                 drop(pending);
             }
-            EndState::Forgets => std::mem::forget(pending),
+            FutureUse::Forgets => std::mem::forget(pending),
         }
         engine.join().unwrap();
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn an_engine_may_use_the_bytes_until_the_end() {
         for polls in 0..4 {
-            for end in [EndState::Waits, EndState::Drops, EndState::Forgets] {
+            for end in [FutureUse::Waits, FutureUse::Drops, FutureUse::Forgets] {
                 run(vec![0; 3], polls, end);
             }
         }

@@ -1,7 +1,7 @@
 //! Flushes as programs hold them: futures of the end of everything that was started before.
 
 use crate::error::Failure;
-use crate::nodes::connection::Connection;
+use crate::nodes::connection::PeerConnection;
 use crate::operations::pending::{AnyPending, Sleep};
 use pagewire_memory::fork::Owner;
 use std::future::Future;
@@ -29,15 +29,15 @@ use std::task::{Context, Poll};
 /// ```
 #[must_use = "nothing waits before `wait` or `await`"]
 pub struct Flush {
-    connections: Vec<Arc<Connection>>,
-    unfinished: Vec<(Arc<Connection>, Arc<AnyPending>)>,
+    connections: Vec<Arc<PeerConnection>>,
+    unfinished: Vec<(Arc<PeerConnection>, Arc<AnyPending>)>,
     /// Who started it. `None`: a forked child, of a node of its parent.
     owner: Option<Owner>,
 }
 
 impl Flush {
-    pub(crate) fn new(connections: Vec<Arc<Connection>>) -> Self {
-        let of = |connection: &Arc<Connection>| {
+    pub(crate) fn new(connections: Vec<Arc<PeerConnection>>) -> Self {
+        let of = |connection: &Arc<PeerConnection>| {
             let connection = connection.clone();
             connection.unfinished().into_iter().map(move |pending| (connection.clone(), pending))
         };

@@ -1,9 +1,9 @@
 //! Operations as programs hold them: futures of their end.
 
 use crate::error::{Failure, OperationError};
-use crate::nodes::connection::Connection;
+use crate::nodes::connection::PeerConnection;
 use crate::operations::operation_end::{OperationEnd, WakerFate};
-use crate::operations::pending::{Abandoned, AnyPending, Pending, Sleep};
+use crate::operations::pending::{Abandoned, AnyPending, PendingOperation, Sleep};
 use pagewire_memory::fork::Owner;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -32,9 +32,9 @@ use std::time::Duration;
 /// # }
 /// ```
 #[must_use = "an operation that nobody waits for may fail without notice: wait for it, or flush its region"]
-pub struct Operation<B>(Progress<B>);
+pub struct Operation<B>(OperationProgress<B>);
 
-enum Progress<B> {
+enum OperationProgress<B> {
     /// It was executed as it was started, and nobody else knows it. Its result, until that is taken.
     Executed(Option<B>, Owner),
     Started(Started<B>),
@@ -44,11 +44,11 @@ impl<B> Unpin for Operation<B> {}
 
 impl<B: Send + 'static> Operation<B> {
     pub(crate) fn executed(result: B) -> Self {
-        Operation(Progress::Executed(Some(result), Owner::this_process()))
+        Operation(OperationProgress::Executed(Some(result), Owner::this_process()))
     }
 
     pub(crate) fn started(started: Started<B>) -> Self {
-        Operation(Progress::Started(started))
+        Operation(OperationProgress::Started(started))
     }
 
     /// Waits until it has ended (`remote`), and gives the buffer back. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
@@ -69,8 +69,8 @@ impl<B: Send + 'static> Operation<B> {
     /// The operation's, with the buffer.
     pub fn wait(self) -> Result<B, OperationError<B>> {
         match self.0 {
-            Progress::Executed(result, owner) => executed(result, owner),
-            Progress::Started(started) => started.wait(),
+            OperationProgress::Executed(result, owner) => executed(result, owner),
+            OperationProgress::Started(started) => started.wait(),
         }
     }
 
@@ -114,8 +114,8 @@ impl<B: Send + 'static> Operation<B> {
     /// ```
     pub fn ends_within(&self, patience: Duration) -> bool {
         match &self.0 {
-            Progress::Executed(..) => true,
-            Progress::Started(started) => started.ends_within(patience),
+            OperationProgress::Executed(..) => true,
+            OperationProgress::Started(started) => started.ends_within(patience),
         }
     }
 
@@ -137,8 +137,8 @@ impl<B: Send + 'static> Operation<B> {
     /// ```
     pub fn is_done(&self) -> bool {
         match &self.0 {
-            Progress::Executed(..) => true,
-            Progress::Started(started) => started.is_done(),
+            OperationProgress::Executed(..) => true,
+            OperationProgress::Started(started) => started.is_done(),
         }
     }
 
@@ -182,8 +182,8 @@ fn executed<B>(result: Option<B>, owner: Owner) -> Result<B, OperationError<B>> 
 impl<B: Send + 'static> OperationEnd for Operation<B> {
     fn is_ended(&self) -> bool {
         match &self.0 {
-            Progress::Executed(..) => true,
-            Progress::Started(started) => started.is_ended(),
+            OperationProgress::Executed(..) => true,
+            OperationProgress::Started(started) => started.is_ended(),
         }
     }
 
@@ -193,15 +193,17 @@ impl<B: Send + 'static> OperationEnd for Operation<B> {
 
     fn polled(&self) -> usize {
         match &self.0 {
-            Progress::Executed(..) => 0,
-            Progress::Started(started) => std::ptr::from_ref(started.connection.completions()).addr(),
+            OperationProgress::Executed(..) => 0,
+            OperationProgress::Started(started) => {
+                std::ptr::from_ref(started.connection.completions()).addr()
+            }
         }
     }
 
     fn wake_at_end(&self, waker: &Waker) -> WakerFate {
         match &self.0 {
-            Progress::Executed(..) => WakerFate::Ended,
-            Progress::Started(started) => {
+            OperationProgress::Executed(..) => WakerFate::Ended,
+            OperationProgress::Started(started) => {
                 WakerFate::of(started.connection.completions().sleep(&*started.pending, waker))
             }
         }
@@ -214,15 +216,15 @@ fn taken<B>() -> B {
 
 /// An operation that the connection has, or had.
 pub(crate) struct Started<B> {
-    connection: Arc<Connection>,
-    pending: Arc<Pending<Mutex<Option<B>>>>,
+    connection: Arc<PeerConnection>,
+    pending: Arc<PendingOperation<Mutex<Option<B>>>>,
     finish: fn(u64, B) -> B,
 }
 
 impl<B: Send + 'static> Started<B> {
     pub fn new(
-        connection: Arc<Connection>,
-        pending: Arc<Pending<Mutex<Option<B>>>>,
+        connection: Arc<PeerConnection>,
+        pending: Arc<PendingOperation<Mutex<Option<B>>>>,
         finish: fn(u64, B) -> B,
     ) -> Self {
         Started { connection, pending, finish }
@@ -244,7 +246,7 @@ impl<B: Send + 'static> Started<B> {
         }
     }
 
-    pub fn connection(&self) -> &Arc<Connection> {
+    pub fn connection(&self) -> &Arc<PeerConnection> {
         &self.connection
     }
 
@@ -310,8 +312,10 @@ impl<B: Send + 'static> Future for Operation<B> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let started = match &mut self.get_mut().0 {
-            Progress::Executed(result, owner) => return Poll::Ready(executed(result.take(), *owner)),
-            Progress::Started(started) => started,
+            OperationProgress::Executed(result, owner) => {
+                return Poll::Ready(executed(result.take(), *owner));
+            }
+            OperationProgress::Started(started) => started,
         };
         if !started.is_done() {
             let sleep = started.connection.completions().sleep(&*started.pending, context.waker());

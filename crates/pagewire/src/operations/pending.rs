@@ -12,7 +12,7 @@ use std::task::Waker;
 
 /// One work request of an operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Step {
+pub(crate) struct WorkStep {
     pub operation: SendOperation,
     pub local: ScatterGather,
     /// A compare-swap that comes again with this change of what it found, until nobody came between.
@@ -21,8 +21,8 @@ pub(crate) struct Step {
 
 /// The work requests of an operation, which follow each other, and how far they are.
 #[derive(Default)]
-pub(crate) struct Steps {
-    pub list: SmallVec<[Step; 2]>,
+pub(crate) struct WorkSteps {
+    pub list: SmallVec<[WorkStep; 2]>,
     /// How many the engine has or had.
     pub posted: usize,
     /// How many of these have come back, in whatever way.
@@ -33,14 +33,14 @@ pub(crate) struct Steps {
     pub failure: Option<Failure>,
 }
 
-impl Steps {
+impl WorkSteps {
     /// Steps the first of which are done.
-    pub fn new(list: SmallVec<[Step; 2]>, done: usize) -> Self {
-        Steps { list, posted: done, returned: done, done, failure: None }
+    pub fn new(list: SmallVec<[WorkStep; 2]>, done: usize) -> Self {
+        WorkSteps { list, posted: done, returned: done, done, failure: None }
     }
 
     /// The next one to be posted. `None`: there is none, or one before has failed.
-    pub fn next(&self) -> Option<&Step> {
+    pub fn next(&self) -> Option<&WorkStep> {
         if self.failure.is_some() { None } else { self.list.get(self.posted) }
     }
 
@@ -73,19 +73,19 @@ impl Steps {
 
 /// An operation from its start to its end. The connection, and whoever waits, hold it together: its buffer lives until it has ended, whatever
 /// becomes of the future.
-pub(crate) struct Pending<P: ?Sized> {
+pub(crate) struct PendingOperation<P: ?Sized> {
     /// As errors say it.
     pub name: &'static str,
-    pub steps: Mutex<Steps>,
+    pub steps: Mutex<WorkSteps>,
     /// What an atomic found, or the value that a signal is set to.
     pub word: AtomicU64,
     ended: AtomicBool,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<PendingOutcome>,
     payload: P,
 }
 
 #[derive(Default)]
-struct Outcome {
+struct PendingOutcome {
     failure: Option<Failure>,
     wakers: Wakers,
     abandoned: bool,
@@ -95,7 +95,7 @@ struct Outcome {
     announced: Option<Arc<Readiness>>,
 }
 
-impl Outcome {
+impl PendingOutcome {
     /// Its result is taken.
     fn withdraw(&mut self) {
         if let Some(readiness) = self.announced.take() {
@@ -108,12 +108,12 @@ impl Outcome {
 pub(crate) type Wakers = SmallVec<[Waker; 1]>;
 
 /// An operation whose buffer's type is forgotten.
-pub(crate) type AnyPending = Pending<dyn Send + Sync>;
+pub(crate) type AnyPending = PendingOperation<dyn Send + Sync>;
 
-impl<B> Pending<Mutex<Option<B>>> {
+impl<B> PendingOperation<Mutex<Option<B>>> {
     /// An operation that has no steps yet.
     pub fn new(name: &'static str, buffer: B) -> Self {
-        Pending {
+        PendingOperation {
             name,
             steps: Mutex::default(),
             word: AtomicU64::new(0),
@@ -129,7 +129,7 @@ impl<B> Pending<Mutex<Option<B>>> {
     }
 }
 
-impl<P: ?Sized> Pending<P> {
+impl<P: ?Sized> PendingOperation<P> {
     /// Whether it has ended.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
@@ -162,7 +162,7 @@ impl<P: ?Sized> Pending<P> {
     }
 
     /// Ends it. `readiness`: where it is announced to a program that sleeps in poll(2).
-    pub fn end(&self, failure: Option<Failure>, readiness: Option<&Arc<Readiness>>) -> End {
+    pub fn end(&self, failure: Option<Failure>, readiness: Option<&Arc<Readiness>>) -> EndNotice {
         let mut outcome = self.outcome.lock();
         debug_assert!(!self.is_ended(), "an operation ends once");
         let abandoned = outcome.abandoned;
@@ -175,7 +175,7 @@ impl<P: ?Sized> Pending<P> {
             readiness.add();
             outcome.announced = Some(readiness.clone());
         }
-        End { wakers: std::mem::take(&mut outcome.wakers), abandoned, unnoticed }
+        EndNotice { wakers: std::mem::take(&mut outcome.wakers), abandoned, unnoticed }
     }
 
     /// Nobody will ask for its result any more.
@@ -209,7 +209,7 @@ impl EndState {
 }
 
 /// What the end of an operation brings.
-pub(crate) struct End {
+pub(crate) struct EndNotice {
     pub wakers: Wakers,
     /// It was dropped before, and counts as a sleeper.
     pub abandoned: bool,

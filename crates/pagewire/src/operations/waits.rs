@@ -4,7 +4,7 @@
 
 use crate::conditional::{Acceptance, HeldWrite};
 use crate::limits::{SIGNAL_SLEEP, SPIN, WORK_PAUSE};
-use crate::nodes::completions::Unpark;
+use crate::nodes::completions::UnparkWaker;
 use crate::operations::operation::Operation;
 use crate::operations::operation_end::{OperationEnd, WakerFate};
 use crate::operations::waiting;
@@ -144,7 +144,7 @@ fn polled_once<'a>(operations: &[&'a dyn Waitable]) -> Vec<&'a dyn Waitable> {
 /// Sleeps until one ends, or for so long.
 fn sleep(operations: &[&dyn Waitable], time: Duration) {
     // One for each thread: whoever waits again and again is woken once.
-    thread_local!(static UNPARK: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
+    thread_local!(static UNPARK: Waker = Waker::from(Arc::new(UnparkWaker(std::thread::current()))));
     let mut most = time;
     for operation in operations {
         match UNPARK.with(|waker| operation.wake_at_end(waker)) {

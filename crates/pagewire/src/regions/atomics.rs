@@ -6,7 +6,7 @@
 
 use crate::error::Rule;
 use crate::operations::operation::Operation;
-use crate::operations::pending::Step;
+use crate::operations::pending::WorkStep;
 use crate::regions::remote::RemoteRegion;
 use crate::regions::rights::Rights;
 use crate::regions::word_change::{WordChange, WordFunction, WordPart};
@@ -441,10 +441,10 @@ impl RemoteRegion {
         self.start_change(name, offset, change, finish)
     }
 
-    fn repeating(&self, address: u64, change: WordChange, word: &AtomicU64) -> Step {
+    fn repeating(&self, address: u64, change: WordChange, word: &AtomicU64) -> WorkStep {
         let swap = change.of(0);
         let operation = SendOperation::CompareSwap { address, key: self.token.key, compare: 0, swap };
-        Step { repeats: Some(change), ..self.step(operation, word.as_ptr() as u64, 8) }
+        WorkStep { repeats: Some(change), ..self.step(operation, word.as_ptr() as u64, 8) }
     }
 
     /// The address at the owner of the word of 8 bytes that has the 4 at `offset`.

@@ -4,7 +4,7 @@
 //! meanwhile is an error at the caller, and nothing here gives a reference to its bytes.
 
 use crate::error::{Error, Result, refused, system};
-use crate::nodes::services::Services;
+use crate::nodes::services::NodeServices;
 use crate::regions::region::Exported;
 use crate::regions::rights::Rights;
 use crate::regions::token::Token;
@@ -35,10 +35,10 @@ use std::sync::Arc;
 /// # }
 /// ```
 pub struct MappedFile {
-    exported: Exported<Mapping>,
+    exported: Exported<FileMapping>,
 }
 
-struct Mapping {
+struct FileMapping {
     map: MmapRaw,
     /// Bytes of the file. The mapping of an empty one has a byte, which nobody is given.
     length: u64,
@@ -46,13 +46,13 @@ struct Mapping {
 }
 
 impl MappedFile {
-    pub(crate) fn open(services: &Arc<Services>, path: &Path) -> Result<MappedFile> {
+    pub(crate) fn open(services: &Arc<NodeServices>, path: &Path) -> Result<MappedFile> {
         let mapped = File::open(path).and_then(|file| MappedFile::map(services, &file, false));
         mapped.map_err(system(format!("{} cannot be mapped", path.display())))
     }
 
     pub(crate) fn open_writable(
-        services: &Arc<Services>,
+        services: &Arc<NodeServices>,
         path: &Path,
         length: Option<u64>,
     ) -> Result<MappedFile> {
@@ -70,7 +70,7 @@ impl MappedFile {
         open().map_err(system(format!("{} cannot be mapped for writing", path.display())))
     }
 
-    pub(crate) fn map(services: &Arc<Services>, file: &File, writable: bool) -> io::Result<MappedFile> {
+    pub(crate) fn map(services: &Arc<NodeServices>, file: &File, writable: bool) -> io::Result<MappedFile> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
@@ -80,7 +80,7 @@ impl MappedFile {
         let mut options = MmapOptions::new();
         options.len(size);
         let map = if writable { options.map_raw(file) } else { options.map_raw_read_only(file) }?;
-        Ok(MappedFile { exported: Exported::new(services, Mapping { map, length, writable }) })
+        Ok(MappedFile { exported: Exported::new(services, FileMapping { map, length, writable }) })
     }
 
     /// Bytes in it.
@@ -160,7 +160,7 @@ impl MappedFile {
     /// # Errors
     /// `Range`: the bytes are not in it; `Engine`: the file was not mapped for writing, or there are too many exports.
     pub fn export_part(&self, bytes: impl RangeBounds<u64>, rights: Rights) -> Result<Token> {
-        let Mapping { map, length, writable } = self.exported.memory();
+        let FileMapping { map, length, writable } = self.exported.memory();
         if !writable && !Rights::READ.contains(rights) {
             let why =
                 pagewire_nic::Error::InvalidArgument("peers may only read a file that is mapped read-only");

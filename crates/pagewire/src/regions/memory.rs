@@ -23,7 +23,7 @@ pub(crate) struct Block {
 
 // SAFETY: it is owned memory. All accesses are atomic.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: all accesses to its bytes are atomic.
 unsafe impl Sync for Block {}
 
 impl Block {

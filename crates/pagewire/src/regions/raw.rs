@@ -10,7 +10,7 @@ pub use crate::conditional::{Deferred, Posted};
 use crate::error::{Error, Result, refused};
 use crate::nodes::engine;
 use crate::nodes::node::Node;
-use crate::nodes::services::{Export, Services};
+use crate::nodes::services::{NodeServices, RegionExport};
 use crate::operations::buffer::{Buffer, BufferMut};
 use crate::regions::region::range_of;
 use crate::regions::rights::Rights;
@@ -166,8 +166,8 @@ static HAS_EXPORTS: AtomicBool = AtomicBool::new(false);
 /// An export of a part of an object of the heap.
 #[derive(Clone)]
 struct InHeap {
-    services: Weak<Services>,
-    export: Arc<Export>,
+    services: Weak<NodeServices>,
+    export: Arc<RegionExport>,
 }
 
 impl InHeap {
@@ -269,7 +269,7 @@ pub fn unexport_within(address: usize, length: usize) -> Result<()> {
 }
 
 /// Forgets the exports of a node that has ended, but for those that did not end with it.
-pub(crate) fn forget_exports(services: &Arc<Services>) {
+pub(crate) fn forget_exports(services: &Arc<NodeServices>) {
     let is_of_node = |entry: &InHeap| std::ptr::eq(entry.services.as_ptr(), Arc::as_ptr(services));
     let ended: Vec<_> = (IN_HEAP.lock().iter())
         .filter(|(_, entry)| is_of_node(entry) && services.exported(&entry.export.token).is_none())

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, refused};
 use crate::nodes::engine::Host;
-use crate::nodes::services::{Export, Services};
+use crate::nodes::services::{NodeServices, RegionExport};
 use crate::regions::memory::Block;
 use crate::regions::rights::Rights;
 use crate::regions::signal::Signal;
@@ -114,15 +114,15 @@ pub struct Region<T, K = Shared> {
 
 /// The memory of a region, and its exports.
 pub(crate) struct Exported<M> {
-    services: Arc<Services>,
+    services: Arc<NodeServices>,
     memory: Option<M>,
-    exports: Mutex<Vec<Arc<Export>>>,
+    exports: Mutex<Vec<Arc<RegionExport>>>,
     attributes: Mutex<Option<Arc<Attributes<Host>>>>,
     owner: Owner,
 }
 
 impl<M> Exported<M> {
-    pub fn new(services: &Arc<Services>, memory: M) -> Self {
+    pub fn new(services: &Arc<NodeServices>, memory: M) -> Self {
         Exported {
             services: services.clone(),
             memory: Some(memory),
@@ -238,7 +238,7 @@ impl<M> Drop for Exported<M> {
 }
 
 impl<T, K: Kind> Region<T, K> {
-    pub(crate) fn new(services: &Arc<Services>, block: Block) -> Self {
+    pub(crate) fn new(services: &Arc<NodeServices>, block: Block) -> Self {
         Region { exported: Arc::new(Exported::new(services, block)), of: PhantomData }
     }
 

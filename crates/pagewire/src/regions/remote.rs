@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::limits::MAX_LENGTH;
-use crate::nodes::connection::{Connection, Executed, FLUSH};
+use crate::nodes::connection::{Executed, FLUSH, PeerConnection};
 use crate::operations::buffer::{Buffer, BufferMut};
 use crate::operations::flush::Flush;
 use crate::operations::operation::{Operation, Started};
-use crate::operations::pending::{AnyPending, Pending, Step, Steps};
+use crate::operations::pending::{AnyPending, PendingOperation, WorkStep, WorkSteps};
 use crate::regions::rights::Rights;
 use crate::regions::token::Token;
 use pagewire_nic::{ScatterGather, SendOperation, flush_offset};
@@ -37,7 +37,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// ```
 #[derive(Clone)]
 pub struct RemoteRegion {
-    connection: Arc<Connection>,
+    connection: Arc<PeerConnection>,
     pub(crate) token: Token,
 }
 
@@ -130,10 +130,10 @@ impl RemoteSignal {
 type LocalBytes = (*const u8, usize);
 
 /// The work requests of an operation, or the rule that it breaks.
-pub(crate) type Plan = Result<SmallVec<[Step; 2]>, Rule>;
+pub(crate) type PlannedSteps = Result<SmallVec<[WorkStep; 2]>, Rule>;
 
 impl RemoteRegion {
-    pub(crate) fn new(connection: Arc<Connection>, token: Token) -> Self {
+    pub(crate) fn new(connection: Arc<PeerConnection>, token: Token) -> Self {
         RemoteRegion { connection, token }
     }
 
@@ -359,7 +359,7 @@ impl RemoteRegion {
     fn batch<B: Buffer>(
         &self,
         name: &'static str,
-        step: fn(&Self, u64, LocalBytes) -> Result<Step, Rule>,
+        step: fn(&Self, u64, LocalBytes) -> Result<WorkStep, Rule>,
         transfers: impl IntoIterator<Item = (u64, B)>,
     ) -> Vec<Operation<B>> {
         let (mut all, mut good) = (Vec::new(), Vec::new());
@@ -605,8 +605,8 @@ impl RemoteRegion {
         &self,
         pieces: &[(u64, usize)],
         (address, count): LocalBytes,
-        step: fn(&Self, u64, LocalBytes) -> Result<Step, Rule>,
-    ) -> Plan {
+        step: fn(&Self, u64, LocalBytes) -> Result<WorkStep, Rule>,
+    ) -> PlannedSteps {
         let sum = pieces.iter().try_fold(0usize, |sum, (_, count)| sum.checked_add(*count));
         if sum != Some(count) {
             return Err(Rule::Pieces { pieces: sum.unwrap_or(usize::MAX) as u64, buffer: count as u64 });
@@ -620,18 +620,18 @@ impl RemoteRegion {
         made.collect()
     }
 
-    fn read(&self, offset: u64, (address, count): LocalBytes) -> Result<Step, Rule> {
+    fn read(&self, offset: u64, (address, count): LocalBytes) -> Result<WorkStep, Rule> {
         let there = self.check(offset, count as u64, Rights::READ, "get")?;
         Ok(self.step(SendOperation::Read { address: there, key: self.token.key }, address as u64, count))
     }
 
-    fn write(&self, offset: u64, (address, count): LocalBytes) -> Result<Step, Rule> {
+    fn write(&self, offset: u64, (address, count): LocalBytes) -> Result<WorkStep, Rule> {
         let there = self.check(offset, count as u64, Rights::WRITE, "put")?;
         Ok(self.step(SendOperation::Write { address: there, key: self.token.key }, address as u64, count))
     }
 
     /// `word`: the operation's own, which holds the value that a signal is set to, or what it was.
-    fn update(&self, update: SignalUpdate, word: &AtomicU64) -> Result<Step, Rule> {
+    fn update(&self, update: SignalUpdate, word: &AtomicU64) -> Result<WorkStep, Rule> {
         let key = self.token.key;
         let operation = match update.change {
             Change::Set(value) => {
@@ -647,9 +647,9 @@ impl RemoteRegion {
         Ok(self.step(operation, word.as_ptr() as u64, 8))
     }
 
-    pub(crate) fn step(&self, operation: SendOperation, address: u64, count: usize) -> Step {
+    pub(crate) fn step(&self, operation: SendOperation, address: u64, count: usize) -> WorkStep {
         // `check` has refused more than fits in 32 bits.
-        Step {
+        WorkStep {
             operation,
             local: ScatterGather { address, length: count as u32, key: self.connection.local_key() },
             repeats: None,
@@ -691,7 +691,7 @@ impl RemoteRegion {
         name: &'static str,
         buffer: B,
         finish: fn(u64, B) -> B,
-        plan: impl Fn(&AtomicU64) -> Plan,
+        plan: impl Fn(&AtomicU64) -> PlannedSteps,
     ) -> Operation<B> {
         let word = AtomicU64::new(0);
         let executed = match plan(&word) {
@@ -714,15 +714,15 @@ impl RemoteRegion {
         &self,
         name: &'static str,
         buffer: B,
-        plan: impl FnOnce(&AtomicU64) -> Plan,
+        plan: impl FnOnce(&AtomicU64) -> PlannedSteps,
         executed: usize,
-    ) -> Arc<Pending<Mutex<Option<B>>>> {
-        let pending = Arc::new(Pending::new(name, buffer));
+    ) -> Arc<PendingOperation<Mutex<Option<B>>>> {
+        let pending = Arc::new(PendingOperation::new(name, buffer));
         let failure = match plan(&pending.word) {
             _ if self.connection.is_forked() => Some(Failure::Forked { operation: name }),
             Ok(steps) if steps.is_empty() => None,
             Ok(steps) => {
-                *pending.steps.lock() = Steps::new(steps, executed);
+                *pending.steps.lock() = WorkSteps::new(steps, executed);
                 return pending;
             }
             Err(rule) => {

@@ -23,9 +23,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// This runtime.
-struct Own;
+struct AsyncIoRuntime;
 
-impl crate::tasks::runtime::Runtime for Own {
+impl crate::tasks::runtime::Runtime for AsyncIoRuntime {
     type Watched<'n> = Async<BorrowedFd<'n>>;
 
     fn watch(descriptor: BorrowedFd<'_>) -> io::Result<Self::Watched<'_>> {
@@ -37,4 +37,4 @@ impl crate::tasks::runtime::Runtime for Own {
     }
 }
 
-crate::tasks::runtime::calls!();
+crate::tasks::runtime::calls!(AsyncIoRuntime);

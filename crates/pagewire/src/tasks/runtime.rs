@@ -35,15 +35,15 @@ pub(crate) fn is_readable(descriptor: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// The calls of a runtime's module: they are those of this one, by the runtime `Own`.
+/// The calls of a runtime's module: they are those of this one, by the runtime that is given.
 macro_rules! calls {
-    () => {
+    ($runtime:ident) => {
         use crate::Node;
         use crate::error::{Result, system};
         use crate::tasks::runtime::{self, Runtime as _};
 
         /// The [descriptor](Node::descriptor) of a node, which this runtime watches.
-        pub struct Ready<'n>(<Own as runtime::Runtime>::Watched<'n>);
+        pub struct Ready<'n>(<$runtime as runtime::Runtime>::Watched<'n>);
 
         impl<'n> Ready<'n> {
             /// Has the runtime watch a node. Call it within the runtime, and keep it: what ends before does not count.
@@ -51,7 +51,7 @@ macro_rules! calls {
             /// # Errors
             /// `System`: there is no descriptor left, or the runtime does not watch it.
             pub fn of(node: &'n Node) -> Result<Self> {
-                runtime::watch::<Own>(node).map(Ready)
+                runtime::watch::<$runtime>(node).map(Ready)
             }
 
             /// Waits until something is ready that [`Node::descriptor`] names, and was not taken. Dropping the future changes nothing.
@@ -59,7 +59,7 @@ macro_rules! calls {
             /// # Errors
             /// `System`: the runtime has ended, or cannot look.
             pub async fn wait(&self) -> Result<()> {
-                Own::readable(&self.0).await.map_err(system("a node's descriptor cannot be watched"))
+                $runtime::readable(&self.0).await.map_err(system("a node's descriptor cannot be watched"))
             }
         }
     };

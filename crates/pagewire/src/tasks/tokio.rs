@@ -25,9 +25,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// This runtime.
-struct Own;
+struct TokioRuntime;
 
-impl crate::tasks::runtime::Runtime for Own {
+impl crate::tasks::runtime::Runtime for TokioRuntime {
     type Watched<'n> = AsyncFd<BorrowedFd<'n>>;
 
     // Its successor (tokio 1.54) is unsafe, for descriptors that may be closed meanwhile. A borrowed one is not.
@@ -44,4 +44,4 @@ impl crate::tasks::runtime::Runtime for Own {
     }
 }
 
-crate::tasks::runtime::calls!();
+crate::tasks::runtime::calls!(TokioRuntime);

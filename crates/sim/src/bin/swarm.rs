@@ -10,7 +10,7 @@ use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 use pagewire_nic::{FaultHandling, PathChoice, UnknownFaultHandling};
 use pagewire_sim::shrink::{self, Shrunk};
-use pagewire_sim::workload::{Report, Violation};
+use pagewire_sim::workload::{Violation, WorkloadReport};
 use pagewire_sim::{NetworkCounters, Plant, Scenario};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ const LEAST_MEMORY: u64 = 2 << 20;
 
 /// Runs a random mixed workload over the NIC in a simulated world and checks every byte and completion.
 #[derive(Parser)]
-struct Arguments {
+struct SwarmArguments {
     /// Send requests to post in each world [default: 1000000, with --draw and --packets 20000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
@@ -106,7 +106,7 @@ struct Arguments {
     /// What processes do with packets that find a page absent (stash, err, err,nto, rnr or timeout), or mixed: each something else
     /// [default: stash where nothing is lost, else mixed].
     #[arg(long, value_parser = page_faults)]
-    page_faults: Option<PageFaults>,
+    page_faults: Option<PageFaultArgument>,
     /// No absent pages.
     #[arg(long)]
     resident: bool,
@@ -128,13 +128,13 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// What [`Scenario::page_faults`] is to be.
 #[derive(Clone, Copy)]
-struct PageFaults(Option<FaultHandling>);
+struct PageFaultArgument(Option<FaultHandling>);
 
-fn page_faults(text: &str) -> Result<PageFaults, UnknownFaultHandling> {
+fn page_faults(text: &str) -> Result<PageFaultArgument, UnknownFaultHandling> {
     if text == "mixed" {
-        Ok(PageFaults(None))
+        Ok(PageFaultArgument(None))
     } else {
-        text.parse().map(|handling| PageFaults(Some(handling)))
+        text.parse().map(|handling| PageFaultArgument(Some(handling)))
     }
 }
 
@@ -144,7 +144,7 @@ fn plant(text: &str) -> Result<(Plant, u32), String> {
     Ok((plant, chances.parse().map_err(|error| format!("{chances}: {error}"))?))
 }
 
-impl Arguments {
+impl SwarmArguments {
     fn scenario(&self, seed: u64) -> Scenario {
         if self.draw || self.packets.is_some() {
             return Scenario::drawn(seed, self.operations.unwrap_or(20_000));
@@ -158,7 +158,7 @@ impl Arguments {
         scenario.plant = self.plant;
         scenario.evictions = !self.resident;
         scenario.evict_every(self.between_evictions);
-        if let Some(PageFaults(handling)) = self.page_faults {
+        if let Some(PageFaultArgument(handling)) = self.page_faults {
             scenario.page_faults = handling;
         }
         let faults = &mut scenario.faults;
@@ -181,30 +181,35 @@ impl Arguments {
 }
 
 /// What one world came to.
-struct Outcome {
+struct WorldOutcome {
     scenario: Scenario,
-    result: Result<Report, Violation>,
+    result: Result<WorkloadReport, Violation>,
     network: NetworkCounters,
     virtual_seconds: f64,
 }
 
-fn run(scenario: Scenario, progress: impl Fn(&Report, u64)) -> Outcome {
+fn run(scenario: Scenario, progress: impl Fn(&WorkloadReport, u64)) -> WorldOutcome {
     let (result, world) = scenario.run_with(None, |world, report| progress(report, world.now()));
-    Outcome { scenario, result, network: world.network_counters(), virtual_seconds: world.now() as f64 / 1e9 }
+    WorldOutcome {
+        scenario,
+        result,
+        network: world.network_counters(),
+        virtual_seconds: world.now() as f64 / 1e9,
+    }
 }
 
 /// All that was seen so far.
 #[derive(Default)]
 struct Total {
     worlds: u64,
-    report: Report,
+    report: WorkloadReport,
     network: NetworkCounters,
     virtual_seconds: f64,
     violation: Option<(Scenario, Violation)>,
 }
 
 impl Total {
-    fn add(&mut self, outcome: Outcome) {
+    fn add(&mut self, outcome: WorldOutcome) {
         self.worlds += 1;
         self.virtual_seconds += outcome.virtual_seconds;
         self.network += outcome.network;
@@ -219,7 +224,7 @@ impl Total {
 }
 
 /// Runs world after world on some threads.
-fn run_many(arguments: &Arguments, packets: u64, begun: Instant) -> Total {
+fn run_many(arguments: &SwarmArguments, packets: u64, begun: Instant) -> Total {
     // The next seed, what was seen, and when it was told last.
     let next = Mutex::new((arguments.seed, Total::default(), begun));
     let work = || loop {
@@ -254,12 +259,12 @@ fn run_many(arguments: &Arguments, packets: u64, begun: Instant) -> Total {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SwarmArguments::parse();
     let begun = Instant::now();
     let total = match arguments.packets {
         Some(packets) => run_many(&arguments, packets, begun),
         None => {
-            let progress = |report: &Report, now: u64| {
+            let progress = |report: &WorkloadReport, now: u64| {
                 eprintln!(
                     "{:>9} operations, {:>9} completions, {:>5} upheavals, {:>4} deaths, {:>8.1} s virtual, {:>6.1} s",
                     report.operations,

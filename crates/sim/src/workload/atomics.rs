@@ -7,28 +7,28 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Atomic {
+pub enum PostedAtomic {
     CompareSwap { compare: u64, swap: u64 },
     FetchAdd { add: u64 },
 }
 
-impl Atomic {
+impl PostedAtomic {
     fn apply(self, value: u64) -> u64 {
         match self {
-            Atomic::CompareSwap { compare, swap } if compare == value => swap,
-            Atomic::CompareSwap { .. } => value,
-            Atomic::FetchAdd { add } => value.wrapping_add(add),
+            PostedAtomic::CompareSwap { compare, swap } if compare == value => swap,
+            PostedAtomic::CompareSwap { .. } => value,
+            PostedAtomic::FetchAdd { add } => value.wrapping_add(add),
         }
     }
 }
 
 /// What is known of one word since the last audit.
 #[derive(Default)]
-pub struct Chain {
+pub struct AtomicChain {
     start: u64,
-    known: Vec<(Atomic, u64)>,
+    known: Vec<(PostedAtomic, u64)>,
     /// For each queue pair incarnation that died: its unanswered atomics, in order.
-    doubtful: HashMap<u64, Vec<Atomic>>,
+    doubtful: HashMap<u64, Vec<PostedAtomic>>,
     /// A value that the word had lately.
     pub recent: u64,
 }
@@ -36,20 +36,20 @@ pub struct Chain {
 /// Orders of doubtful atomics that are tried.
 const TRIES: usize = 100_000;
 
-impl Chain {
+impl AtomicChain {
     /// The word holds `value`, and nothing is under way.
     pub fn new(value: u64) -> Self {
-        Chain { start: value, recent: value, ..Chain::default() }
+        AtomicChain { start: value, recent: value, ..AtomicChain::default() }
     }
 
     /// An atomic was answered.
-    pub fn answered(&mut self, atomic: Atomic, original: u64) {
+    pub fn answered(&mut self, atomic: PostedAtomic, original: u64) {
         self.known.push((atomic, original));
         self.recent = atomic.apply(original);
     }
 
     /// An atomic was never answered.
-    pub fn unanswered(&mut self, incarnation: u64, atomic: Atomic) {
+    pub fn unanswered(&mut self, incarnation: u64, atomic: PostedAtomic) {
         self.doubtful.entry(incarnation).or_default().push(atomic);
     }
 
@@ -66,9 +66,13 @@ impl Chain {
                 return Err(format!("two atomics took effect on the same value {original:#x}"));
             }
         }
-        let doubtful: Vec<Vec<Atomic>> = self.doubtful.drain().map(|(_, atomics)| atomics).collect();
-        let start =
-            Place { at: self.start, doubtful: vec![0; doubtful.len()], steps: 0, unmet: witnessed.clone() };
+        let doubtful: Vec<Vec<PostedAtomic>> = self.doubtful.drain().map(|(_, atomics)| atomics).collect();
+        let start = OrderPosition {
+            at: self.start,
+            doubtful: vec![0; doubtful.len()],
+            steps: 0,
+            unmet: witnessed.clone(),
+        };
         let mut seen = HashSet::new();
         let mut open = vec![start];
         let mut failure = format!("no order of the atomics leads from {:#x} to {value:#x}", self.start);
@@ -88,7 +92,7 @@ impl Chain {
                     }
                     None => {
                         let count = self.known.len() as u64;
-                        *self = Chain::new(value);
+                        *self = AtomicChain::new(value);
                         return Ok(count);
                     }
                 }
@@ -103,7 +107,7 @@ impl Chain {
             }
             // What is known comes first: pushed last.
             if let Some(next) = steps.get(&place.at) {
-                open.push(Place { at: *next, steps: place.steps + 1, ..place });
+                open.push(OrderPosition { at: *next, steps: place.steps + 1, ..place });
             }
         }
         Err(failure)
@@ -112,7 +116,7 @@ impl Chain {
 
 /// How far an order of the atomics has come.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct OrderPosition {
     /// The word's value.
     at: u64,
     /// How many of each incarnation's doubtful atomics have run.
@@ -129,21 +133,21 @@ mod tests {
 
     #[test]
     fn an_order_is_found_or_not() {
-        let mut chain = Chain::new(5);
-        chain.answered(Atomic::FetchAdd { add: 10 }, 5);
-        chain.answered(Atomic::CompareSwap { compare: 15, swap: 100 }, 15);
-        chain.answered(Atomic::CompareSwap { compare: 7, swap: 8 }, 100);
+        let mut chain = AtomicChain::new(5);
+        chain.answered(PostedAtomic::FetchAdd { add: 10 }, 5);
+        chain.answered(PostedAtomic::CompareSwap { compare: 15, swap: 100 }, 15);
+        chain.answered(PostedAtomic::CompareSwap { compare: 7, swap: 8 }, 100);
         assert_eq!(chain.audit(100), Ok(3));
-        chain.answered(Atomic::FetchAdd { add: 1 }, 100);
+        chain.answered(PostedAtomic::FetchAdd { add: 1 }, 100);
         assert!(chain.audit(102).is_err(), "run twice");
     }
 
     #[test]
     fn doubtful_ones_may_have_run_in_order() {
         for (end, fits) in [(0, true), (1, true), (3, true), (2, false), (7, true)] {
-            let mut chain = Chain::new(0);
+            let mut chain = AtomicChain::new(0);
             for add in [1, 2, 4] {
-                chain.unanswered(9, Atomic::FetchAdd { add });
+                chain.unanswered(9, PostedAtomic::FetchAdd { add });
             }
             assert_eq!(chain.audit(end).is_ok(), fits, "{end}");
         }
@@ -153,15 +157,15 @@ mod tests {
     #[test]
     fn the_order_of_doubtful_ones_is_what_a_witness_saw() {
         for seen in [10, 11, 12, 13] {
-            let mut chain = Chain::new(10);
-            chain.unanswered(1, Atomic::FetchAdd { add: 1 });
-            chain.unanswered(2, Atomic::FetchAdd { add: 2 });
-            chain.answered(Atomic::CompareSwap { compare: 99, swap: 7 }, seen);
+            let mut chain = AtomicChain::new(10);
+            chain.unanswered(1, PostedAtomic::FetchAdd { add: 1 });
+            chain.unanswered(2, PostedAtomic::FetchAdd { add: 2 });
+            chain.answered(PostedAtomic::CompareSwap { compare: 99, swap: 7 }, seen);
             assert_eq!(chain.audit(13), Ok(1), "{seen}");
         }
-        let mut chain = Chain::new(10);
-        chain.unanswered(1, Atomic::FetchAdd { add: 1 });
-        chain.answered(Atomic::CompareSwap { compare: 99, swap: 7 }, 12);
+        let mut chain = AtomicChain::new(10);
+        chain.unanswered(1, PostedAtomic::FetchAdd { add: 1 });
+        chain.answered(PostedAtomic::CompareSwap { compare: 99, swap: 7 }, 12);
         assert!(chain.audit(11).is_err(), "never held");
     }
 }

@@ -1,16 +1,16 @@
 //! Checking completions of send requests.
 
-use super::connection::{Kind, Posted};
+use super::connection::{PostedRequest, RequestKind};
 use super::driver::Workload;
 use super::pattern;
 use super::receive::RECEIVE_IDS;
-use super::space::Range;
-use super::{Stage, Violation};
+use super::space::RequestRange;
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, Status};
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Checks one completion of a party.
     pub(super) fn completed(&mut self, party: usize, completion: &Completion) -> Result<(), Violation> {
         let at = self.at;
@@ -53,7 +53,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let failed = self.connections[connection].ends[side].send_failed;
         if completion.status == Status::Success {
             self.check_pause(connection, side, posted.id)?;
-            let answers = matches!(posted.kind, Kind::Read | Kind::Atomic(_));
+            let answers = matches!(posted.kind, RequestKind::Read | RequestKind::Atomic(_));
             let wrong = failed
                 || posted.stale
                 || !posted.signaled
@@ -92,7 +92,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         (end.failed, end.send_failed) = (true, true);
         // What a READ brought and is sent on may still be compared.
         let reuse = self.plan.reuse_flushed && posted.copied.is_none();
-        if reuse && matches!(posted.kind, Kind::Send | Kind::Write) {
+        if reuse && matches!(posted.kind, RequestKind::Send | RequestKind::Write) {
             let party = self.connections[connection].ends[side].party;
             for piece in &posted.pieces {
                 let bytes = pattern::of(!posted.id, piece.length as usize);
@@ -116,7 +116,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         connection: usize,
         side: usize,
-        posted: Posted,
+        posted: PostedRequest,
     ) -> Result<(), Violation> {
         let link = &self.connections[connection];
         let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
@@ -126,13 +126,13 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         if link.kind == QueuePairType::Rc && peer_alive {
             match posted.kind {
-                Kind::Send => self.check_send_placed(connection, 1 - side, posted.id)?,
-                Kind::Write => self.check_write(to, &posted)?,
-                Kind::Read | Kind::Atomic(_) => {}
+                RequestKind::Send => self.check_send_placed(connection, 1 - side, posted.id)?,
+                RequestKind::Write => self.check_write(to, &posted)?,
+                RequestKind::Read | RequestKind::Atomic(_) => {}
             }
         }
         match (posted.kind, &posted.remote) {
-            (Kind::Read, Some(range)) => {
+            (RequestKind::Read, Some(range)) => {
                 let expected = self.parties[to].expected(range.address, range.length).to_vec();
                 let bytes = self.gathered(from, &posted);
                 if let Some(place) = pattern::difference(&bytes, &expected) {
@@ -140,7 +140,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 }
                 self.report.bytes_checked += bytes.len() as u64;
             }
-            (Kind::Atomic(atomic), Some(range)) => {
+            (RequestKind::Atomic(atomic), Some(range)) => {
                 let mut original = [0; 8];
                 original.copy_from_slice(&self.gathered(from, &posted));
                 let word = (range.address - self.parties[to].zones[0].address) / 8;
@@ -153,7 +153,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// The bytes in a request's own buffers.
-    fn gathered(&self, party: usize, posted: &Posted) -> Vec<u8> {
+    fn gathered(&self, party: usize, posted: &PostedRequest) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(posted.length as usize);
         for piece in &posted.pieces {
             bytes.extend_from_slice(&self.parties[party].memory(piece.address, piece.length));
@@ -161,7 +161,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         bytes
     }
 
-    fn check_write(&mut self, to: usize, posted: &Posted) -> Result<(), Violation> {
+    fn check_write(&mut self, to: usize, posted: &PostedRequest) -> Result<(), Violation> {
         let Some(range) = &posted.remote else { return Ok(()) };
         let bytes = self.parties[to].memory(range.address, range.length);
         if let Some(place) = pattern::difference(&bytes, &posted.content()) {
@@ -216,15 +216,15 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         connection: usize,
         side: usize,
-        posted: Posted,
+        posted: PostedRequest,
     ) -> Result<(), Violation> {
         let link = &self.connections[connection];
         let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
-        let pieces: &[Range] = if posted.lends { &[] } else { &posted.pieces };
+        let pieces: &[RequestRange] = if posted.lends { &[] } else { &posted.pieces };
         self.check_guards(from, pieces)?;
         self.check_guards(to, posted.remote.as_slice())?;
         for piece in pieces {
-            if matches!(posted.kind, Kind::Read | Kind::Atomic(_)) || posted.copied.is_some() {
+            if matches!(posted.kind, RequestKind::Read | RequestKind::Atomic(_)) || posted.copied.is_some() {
                 let bytes = self.parties[from].memory(piece.address, piece.length);
                 self.parties[from].expect(piece.address, &bytes);
                 self.parties[from].leave_flux(piece.address);
@@ -232,8 +232,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             self.parties[from].give_back(piece);
         }
         self.thaw(from, pieces);
-        if let Some(range) = posted.remote.filter(|_| !matches!(posted.kind, Kind::Atomic(_))) {
-            if posted.kind == Kind::Write {
+        if let Some(range) = posted.remote.filter(|_| !matches!(posted.kind, RequestKind::Atomic(_))) {
+            if posted.kind == RequestKind::Write {
                 let bytes = self.parties[to].memory(range.address, range.length);
                 self.parties[to].expect(range.address, &bytes);
                 self.parties[to].leave_flux(range.address);
@@ -245,7 +245,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Around ranges that are given up nothing was touched.
-    pub(super) fn check_guards(&self, party: usize, ranges: &[Range]) -> Result<(), Violation> {
+    pub(super) fn check_guards(&self, party: usize, ranges: &[RequestRange]) -> Result<(), Violation> {
         match ranges.iter().find_map(|range| self.parties[party].touched_guard(range)) {
             Some(address) => {
                 Err(self.violation(format!("byte {address:#x} of party {party} is beyond any target")))

@@ -1,37 +1,37 @@
 //! Connections: a queue pair at either end, and what is under way between them.
 
-use super::atomics::Atomic;
+use super::atomics::PostedAtomic;
 use super::pattern;
 use super::receive::PostedReceive;
-use super::space::Range;
-use super::window::Window;
+use super::space::RequestRange;
+use super::window::WindowModel;
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{AddressHandle, MemoryRegion, Opcode, QueuePair};
+use pagewire_nic::{AddressHandle, CompletionOpcode, MemoryRegion, QueuePair};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a send request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     Send,
     Write,
     Read,
-    Atomic(Atomic),
+    Atomic(PostedAtomic),
 }
 
 /// A send request that was posted and is not complete.
 #[derive(Debug)]
-pub struct Posted {
+pub struct PostedRequest {
     pub id: u64,
-    pub kind: Kind,
-    pub opcode: Opcode,
+    pub kind: RequestKind,
+    pub opcode: CompletionOpcode,
     pub length: u64,
     pub signaled: bool,
     /// Buffers of this side: none if inline.
-    pub pieces: Vec<Range>,
+    pub pieces: Vec<RequestRange>,
     /// Memory of the other side.
-    pub remote: Option<Range>,
+    pub remote: Option<RequestRange>,
     /// Its key is dead, or what it asks for is not allowed: it must not succeed.
     pub stale: bool,
     /// The bytes to send, where they are not those of its number: what the READ before it brought into its buffer.
@@ -40,7 +40,7 @@ pub struct Posted {
     pub lends: bool,
 }
 
-impl Posted {
+impl PostedRequest {
     /// The bytes that it sends.
     pub fn content(&self) -> Vec<u8> {
         self.copied.clone().unwrap_or_else(|| pattern::of(self.id, self.length as usize))
@@ -49,7 +49,7 @@ impl Posted {
 
 /// A queue pair is in SQD.
 #[derive(Debug, Clone, Copy)]
-pub struct Pause {
+pub struct SqdPause {
     /// Requests from this one on were posted after it, and have to wait.
     pub first: u64,
     pub since: u64,
@@ -61,7 +61,7 @@ pub struct Pause {
 
 /// A message that will take a receive at the other side.
 #[derive(Debug, Clone, Copy)]
-pub struct Message {
+pub struct ExpectedMessage {
     pub id: u64,
     pub length: u64,
     pub immediate: Option<u32>,
@@ -72,18 +72,18 @@ pub struct Message {
 }
 
 /// One end.
-pub struct End<F: Fabric> {
+pub struct ConnectionEnd<F: Fabric> {
     pub party: usize,
     pub queue_pair: Arc<QueuePair<F>>,
     pub shared: bool,
     /// Posted and not complete, in order.
-    pub sends: VecDeque<Posted>,
+    pub sends: VecDeque<PostedRequest>,
     /// Receives of the queue pair's own queue, in order.
     pub receives: VecDeque<PostedReceive>,
     /// Messages on their way to this end, in order, where none may be lost.
-    pub expected: VecDeque<Message>,
+    pub expected: VecDeque<ExpectedMessage>,
     /// The latest messages to this end, where they may be lost.
-    pub history: VecDeque<Message>,
+    pub history: VecDeque<ExpectedMessage>,
     /// Unsignaled requests since the last signaled one.
     pub unsignaled: u32,
     /// An error completion was seen.
@@ -94,9 +94,9 @@ pub struct End<F: Fabric> {
     pub stopped: Option<u64>,
     /// When it will.
     pub stop_at: u64,
-    pub pause: Option<Pause>,
+    pub pause: Option<SqdPause>,
     /// Where the other end's UC WRITEs go.
-    pub window: Option<Window>,
+    pub window: Option<WindowModel>,
     /// How to reach the other end (UD).
     pub address: Option<Arc<AddressHandle<F>>>,
     pub incarnation: u64,
@@ -105,7 +105,7 @@ pub struct End<F: Fabric> {
 /// A region that lives for a few requests only.
 pub struct Temporary<F: Fabric> {
     pub region: Option<Arc<MemoryRegion<F>>>,
-    pub range: Range,
+    pub range: RequestRange,
     /// The end that uses it; it lies in the other's memory.
     pub side: usize,
     pub key: u32,
@@ -125,20 +125,20 @@ pub enum Phase {
 }
 
 /// A connection.
-pub struct Connection<F: Fabric> {
+pub struct SimConnection<F: Fabric> {
     pub kind: QueuePairType,
-    pub ends: [End<F>; 2],
+    pub ends: [ConnectionEnd<F>; 2],
     pub phase: Phase,
     /// Something was done that makes requests fail.
     pub may_fail: bool,
     /// Requests that ended with an error, and the side that posted them.
-    pub failed: Vec<(usize, Posted)>,
+    pub failed: Vec<(usize, PostedRequest)>,
     /// Receives that ended with an error, and their side.
     pub flushed: Vec<(usize, PostedReceive)>,
     pub temporary: Option<Temporary<F>>,
 }
 
-impl<F: Fabric> Connection<F> {
+impl<F: Fabric> SimConnection<F> {
     /// Whether nothing is under way.
     pub fn is_drained(&self, exact: bool) -> bool {
         let reliable = exact || self.kind == QueuePairType::Rc;

@@ -1,17 +1,17 @@
 //! Queue pairs that go through SQD (`ibv_modify_qp(3)`): what was begun is finished, what is posted meanwhile waits.
 
-use super::connection::Pause;
+use super::connection::SqdPause;
 use super::driver::Workload;
-use super::{Stage, Violation};
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{QueuePairChange, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange};
 
 /// Nanoseconds in which what was begun must be finished.
 const DRAIN_TIME: u64 = 20_000_000_000;
 /// Nanoseconds that a queue pair rests at most once it is drained.
 const REST: u64 = 300_000;
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Moves one end from RTS to SQD.
     pub(super) fn pause(&mut self, connection: usize, side: usize) -> Result<(), Violation> {
         let link = &self.connections[connection];
@@ -21,9 +21,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         let party = end.party;
         self.stage.note(connection, &|| format!("party {party} drains its queue pair"));
-        self.modify_running(connection, side, State::SendQueueDrain, Some(true))?;
+        self.modify_running(connection, side, QpState::SendQueueDrain, Some(true))?;
         let since = self.stage.now();
-        let pause = Pause { first: self.next_id, since, drained: false, until: 0 };
+        let pause = SqdPause { first: self.next_id, since, drained: false, until: 0 };
         self.connections[connection].ends[side].pause = Some(pause);
         self.report.drains += 1;
         Ok(())
@@ -68,7 +68,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 self.poll(party)?;
                 if self.connections[connection].ends[side].pause.take().is_some() {
                     self.stage.note(connection, &|| format!("party {party} goes on with its queue pair"));
-                    self.modify_running(connection, side, State::ReadyToSend, None)?;
+                    self.modify_running(connection, side, QpState::ReadyToSend, None)?;
                     acted = true;
                 }
             } else if !pause.drained && now > pause.since + DRAIN_TIME {
@@ -82,7 +82,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         connection: usize,
         side: usize,
-        state: State,
+        state: QpState,
         drained_notify: Option<bool>,
     ) -> Result<(), Violation> {
         let end = &self.connections[connection].ends[side];
@@ -91,7 +91,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         match queue_pair.modify(&change) {
             Ok(()) => Ok(()),
             // It ended by itself a moment ago; its completions will tell.
-            Err(_) if queue_pair.state() == State::Error || !self.stage.is_alive(party) => Ok(()),
+            Err(_) if queue_pair.state() == QpState::Error || !self.stage.is_alive(party) => Ok(()),
             Err(error) => Err(self.violation(format!("a queue pair cannot go to {state:?}: {error}"))),
         }
     }

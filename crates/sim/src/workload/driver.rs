@@ -1,14 +1,14 @@
 //! The loop that plays the programs of all parties.
 
-use super::atomics::Chain;
-use super::connection::{Connection, Phase};
-use super::native::Native;
-use super::party::{ATOMIC_WORDS, Ends, Party, PartyInit};
+use super::atomics::AtomicChain;
+use super::connection::{Phase, SimConnection};
+use super::native::NativeConnection;
+use super::party::{ATOMIC_WORDS, EndCounts, Party, PartyInit};
 use super::pattern;
-use super::{Plan, Report, Stage, Violation};
+use super::{Violation, WorkloadPlan, WorkloadReport, WorkloadStage};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{AsyncEventKind, Completion, CompletionQueue, Element, Error, Status};
+use pagewire_nic::{AsyncEventKind, Completion, CompletionQueue, Error, EventSource, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -34,28 +34,28 @@ pub struct Hooks {
 }
 
 /// A workload under way.
-pub struct Workload<F: Fabric, S: Stage<F>> {
-    pub(super) plan: Plan,
+pub struct Workload<F: Fabric, S: WorkloadStage<F>> {
+    pub(super) plan: WorkloadPlan,
     pub(super) stage: S,
     pub(super) random: fastrand::Rng,
     pub(super) parties: Vec<Party<F>>,
-    pub(super) connections: Vec<Connection<F>>,
+    pub(super) connections: Vec<SimConnection<F>>,
     /// Connection and side of a queue pair.
     pub(super) by_number: HashMap<(usize, u32), (usize, usize)>,
     /// For each party the atomics on each of its words.
-    pub(super) chains: Vec<Vec<Chain>>,
+    pub(super) chains: Vec<Vec<AtomicChain>>,
     /// Memory that must not change: (party, address) and its bytes.
     pub(super) frozen: HashMap<(usize, u64), Vec<u8>>,
     pub(super) doorbells: Vec<(usize, usize)>,
-    pub(super) natives: Vec<Native<F>>,
+    pub(super) natives: Vec<NativeConnection<F>>,
     /// What they draw: a world without them draws what it always did.
     pub(super) native_random: fastrand::Rng,
     pub(super) hooks: Hooks,
-    pub(super) report: Report,
+    pub(super) report: WorkloadReport,
     pub(super) next_id: u64,
     pub(super) next_incarnation: u64,
     /// Ends of connections that each party has.
-    pub(super) ends_of: Vec<Ends>,
+    pub(super) ends_of: Vec<EndCounts>,
     /// The connection that is being looked at.
     pub(super) at: Option<usize>,
     idle_turns: u32,
@@ -63,9 +63,14 @@ pub struct Workload<F: Fabric, S: Stage<F>> {
     nothing_due: bool,
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Makes the queue pairs between the parties, all with all in turn.
-    pub fn new(plan: Plan, stage: S, parties: Vec<PartyInit<F>>, hooks: Hooks) -> Result<Self, Violation> {
+    pub fn new(
+        plan: WorkloadPlan,
+        stage: S,
+        parties: Vec<PartyInit<F>>,
+        hooks: Hooks,
+    ) -> Result<Self, Violation> {
         let mut workload = Workload {
             random: fastrand::Rng::with_seed(plan.seed),
             native_random: fastrand::Rng::with_seed(plan.seed ^ 0x4E41_5449_5645),
@@ -79,7 +84,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             frozen: HashMap::new(),
             doorbells: Vec::new(),
             hooks,
-            report: Report::default(),
+            report: WorkloadReport::default(),
             next_id: 1,
             next_incarnation: 0,
             ends_of: Vec::new(),
@@ -101,7 +106,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 (pairs[number % pairs.len()], kind)
             })
             .collect();
-        workload.ends_of = vec![Ends::default(); members];
+        workload.ends_of = vec![EndCounts::default(); members];
         for ((one, other), kind) in &connections {
             for party in [one, other] {
                 workload.ends_of[*party].all += 1;
@@ -144,13 +149,13 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         index: usize,
         init: PartyInit<F>,
-    ) -> Result<(Party<F>, Vec<Chain>), Error> {
+    ) -> Result<(Party<F>, Vec<AtomicChain>), Error> {
         let mut party = Party::new(init, &mut self.random, self.ends_of[index])?;
         let address = party.zones[0].address;
         let words = (0..ATOMIC_WORDS).map(|word| {
             let mut value = [0; 8];
             value.copy_from_slice(party.expected(address + word * 8, 8));
-            Chain::new(u64::from_ne_bytes(value))
+            AtomicChain::new(u64::from_ne_bytes(value))
         });
         let chains = words.collect();
         party.unsettle(address, ATOMIC_WORDS * 8);
@@ -176,12 +181,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// What was done so far.
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &WorkloadReport {
         &self.report
     }
 
     /// Runs the plan to its end; `progress` is told of each audit.
-    pub fn run(&mut self, mut progress: impl FnMut(&Report)) -> Result<Report, Violation> {
+    pub fn run(&mut self, mut progress: impl FnMut(&WorkloadReport)) -> Result<WorkloadReport, Violation> {
         while self.report.operations < self.plan.operations {
             let until = (self.report.operations + self.plan.between_audits).min(self.plan.operations);
             self.work(until)?;
@@ -347,7 +352,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let mut told = Vec::new();
         while let Some(event) = self.parties[party].context.next_async_event() {
             let drained = match (event.kind, event.element) {
-                (AsyncEventKind::SendQueueDrained, Element::QueuePair { cookie }) => Some(cookie as u32),
+                (AsyncEventKind::SendQueueDrained, EventSource::QueuePair { cookie }) => Some(cookie as u32),
                 _ => None,
             };
             event.acknowledge();

@@ -1,14 +1,14 @@
 //! Bringing connections up, down and up again.
 
-use super::connection::{Connection, End, Kind, Phase, Posted};
+use super::connection::{ConnectionEnd, Phase, PostedRequest, RequestKind, SimConnection};
 use super::driver::Workload;
 use super::party::Party;
 use super::pattern;
 use super::post::{INLINE, QUEUE_KEY};
-use super::space::Range;
-use super::{Stage, Violation};
+use super::space::RequestRange;
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{Error, QueuePairInit, Rights};
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ pub(super) fn create_end<F: Fabric>(
     (party, peer): (usize, usize),
     kind: QueuePairType,
     shared: bool,
-) -> Result<End<F>, Error> {
+) -> Result<ConnectionEnd<F>, Error> {
     let vector = address_of(&parties[peer]);
     let owner = &mut parties[party];
     let common = random.u32(0..4) == 0;
@@ -38,7 +38,7 @@ pub(super) fn create_end<F: Fabric>(
         send_cq: if common { owner.common_cq.clone() } else { owner.send_cq.clone() },
         recv_cq: if common { owner.common_cq.clone() } else { owner.receive_cq.clone() },
         srq: shared.then(|| owner.srq.clone()),
-        capabilities: Capabilities {
+        capabilities: QpCapabilities {
             max_send_wr: 32,
             max_recv_wr: 32,
             max_send_sge: 8,
@@ -51,7 +51,7 @@ pub(super) fn create_end<F: Fabric>(
     let queue_pair = pagewire_nic::QueuePair::create(&owner.domain, init)?;
     // Events name it by this.
     queue_pair.set_cookie(u64::from(queue_pair.number()));
-    Ok(End {
+    Ok(ConnectionEnd {
         party,
         queue_pair,
         shared,
@@ -81,13 +81,13 @@ pub(super) fn address_of<F: Fabric>(party: &Party<F>) -> AddressVector {
     }
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Makes a connection between two parties, down as yet. `None`: one of them is dead.
     pub(super) fn create_connection(
         &mut self,
         parties: (usize, usize),
         kind: QueuePairType,
-    ) -> Result<Option<Connection<F>>, Violation> {
+    ) -> Result<Option<SimConnection<F>>, Violation> {
         let mut ends = Vec::with_capacity(2);
         for (party, peer) in [(parties.0, parties.1), (parties.1, parties.0)] {
             let shared = kind == QueuePairType::Rc && self.random.u32(0..4) == 0;
@@ -103,7 +103,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             }
         }
         let [Some(one), Some(other)] = [ends.pop(), ends.pop()] else { return Ok(None) };
-        Ok(Some(Connection {
+        Ok(Some(SimConnection {
             kind,
             ends: [other, one],
             phase: Phase::Cooling(0),
@@ -127,7 +127,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             let connected = kind != QueuePairType::Ud;
             let mtu = self.parties[end.party].context.device().mtu;
             let init = QueuePairChange {
-                state: Some(State::Init),
+                state: Some(QpState::Init),
                 pkey_index: Some(0),
                 port: Some(1),
                 access: connected.then(rights),
@@ -135,7 +135,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 ..QueuePairChange::default()
             };
             let receive = QueuePairChange {
-                state: Some(State::ReadyToReceive),
+                state: Some(QpState::ReadyToReceive),
                 address: connected.then(|| address_of(&self.parties[peer.party])),
                 path_mtu: connected.then_some(mtu),
                 destination: connected.then(|| peer.queue_pair.number()),
@@ -145,7 +145,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 ..QueuePairChange::default()
             };
             let send = QueuePairChange {
-                state: Some(State::ReadyToSend),
+                state: Some(QpState::ReadyToSend),
                 send_psn: Some(psns[side]),
                 timeout: rc.then_some(self.plan.timeout),
                 retry_count: rc.then_some(self.plan.retry_count),
@@ -200,7 +200,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Moves one end to ERR or RESET. From now on nothing may land in its memory through it.
-    pub(super) fn stop(&mut self, connection: usize, side: usize, to: State) -> Result<(), Violation> {
+    pub(super) fn stop(&mut self, connection: usize, side: usize, to: QpState) -> Result<(), Violation> {
         let end = &self.connections[connection].ends[side];
         let (party, queue_pair) = (end.party, end.queue_pair.clone());
         let change = QueuePairChange { state: Some(to), ..QueuePairChange::default() };
@@ -214,12 +214,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let now = self.stage.now();
         let end = &mut self.connections[connection].ends[side];
         end.stopped = Some(now);
-        if to == State::Reset {
+        if to == QpState::Reset {
             self.poll(party)?;
             // What is not complete by now never will be.
             let end = &mut self.connections[connection].ends[side];
             end.failed = true;
-            let sends: Vec<Posted> = end.sends.drain(..).collect();
+            let sends: Vec<PostedRequest> = end.sends.drain(..).collect();
             let receives: Vec<_> = end.receives.drain(..).collect();
             let link = &mut self.connections[connection];
             link.failed.extend(sends.into_iter().map(|posted| (side, posted)));
@@ -251,21 +251,22 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let (party, failed) = (own.party, &link.failed);
         let of_peer =
             peer.sends.iter().chain(failed.iter().filter(|(of, _)| *of != side).map(|(_, posted)| posted));
-        let targets = of_peer.filter(|posted| posted.kind == Kind::Write).filter_map(|posted| posted.remote);
+        let targets =
+            of_peer.filter(|posted| posted.kind == RequestKind::Write).filter_map(|posted| posted.remote);
         let of_own =
             own.sends.iter().chain(failed.iter().filter(|(of, _)| *of == side).map(|(_, posted)| posted));
         let answers = of_own
-            .filter(|posted| matches!(posted.kind, Kind::Read | Kind::Atomic(_)))
+            .filter(|posted| matches!(posted.kind, RequestKind::Read | RequestKind::Atomic(_)))
             .flat_map(|posted| posted.pieces.iter().copied());
         let receives = own.receives.iter().flat_map(|receive| receive.pieces.iter().copied());
-        let ranges: Vec<Range> = targets.chain(answers).chain(receives).collect();
+        let ranges: Vec<RequestRange> = targets.chain(answers).chain(receives).collect();
         for range in ranges {
             self.freeze(party, &range);
         }
     }
 
     /// Remembers a range that must not change until it is thawed.
-    pub(super) fn freeze(&mut self, party: usize, range: &Range) {
+    pub(super) fn freeze(&mut self, party: usize, range: &RequestRange) {
         if range.length > 0 {
             let bytes = self.parties[party].memory(range.address, range.length);
             self.frozen.insert((party, range.address), bytes);
@@ -273,13 +274,13 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Ranges are about to be used for other things.
-    pub(super) fn thaw(&mut self, party: usize, ranges: &[Range]) {
+    pub(super) fn thaw(&mut self, party: usize, ranges: &[RequestRange]) {
         for range in ranges {
             self.frozen.remove(&(party, range.address));
         }
     }
 
-    fn check_frozen(&mut self, party: usize, range: &Range) -> Result<(), Violation> {
+    fn check_frozen(&mut self, party: usize, range: &RequestRange) -> Result<(), Violation> {
         let Some(before) = self.frozen.remove(&(party, range.address)) else { return Ok(()) };
         let now = self.parties[party].memory(range.address, before.len() as u64);
         match pattern::difference(&before, &now) {
@@ -335,7 +336,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                         return Err(self.violation(what));
                     }
                     if !waits {
-                        self.stop(connection, side, State::Error)?;
+                        self.stop(connection, side, QpState::Error)?;
                         acted = true;
                     }
                 }
@@ -374,7 +375,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         if end.send_failed || end.sends.iter().any(|posted| posted.signaled) {
             return Ok(());
         }
-        let sends: Vec<Posted> = end.sends.drain(..).collect();
+        let sends: Vec<PostedRequest> = end.sends.drain(..).collect();
         for posted in sends {
             self.succeeded(connection, side, posted)?;
         }
@@ -432,7 +433,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let (party, peer) = (end.party, self.connections[connection].ends[1 - side].party);
         let (old, shared) = (end.queue_pair.clone(), end.shared);
         let kind = self.connections[connection].kind;
-        let change = QueuePairChange { state: Some(State::Reset), ..QueuePairChange::default() };
+        let change = QueuePairChange { state: Some(QpState::Reset), ..QueuePairChange::default() };
         self.stage
             .note(connection, &|| format!("party {party} gives its queue pair up, for another: {fresh}"));
         let outcome = self.patiently(party, || if fresh { old.destroy() } else { old.modify(&change) });
@@ -461,7 +462,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A request failed: what it touched holds the old bytes or the new, and counts from now on.
-    fn adopt(&mut self, connection: usize, side: usize, posted: Posted) -> Result<(), Violation> {
+    fn adopt(&mut self, connection: usize, side: usize, posted: PostedRequest) -> Result<(), Violation> {
         let link = &self.connections[connection];
         let incarnation = link.ends[side].incarnation;
         let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
@@ -470,11 +471,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         if let Some(range) = &posted.remote {
             match posted.kind {
-                Kind::Atomic(atomic) => {
+                RequestKind::Atomic(atomic) => {
                     let word = (range.address - self.parties[to].zones[0].address) / 8;
                     self.chains[to][word as usize].unanswered(incarnation, atomic);
                 }
-                Kind::Write => {
+                RequestKind::Write => {
                     self.check_frozen(to, range)?;
                     let now = self.parties[to].memory(range.address, range.length);
                     let old = self.parties[to].expected(range.address, range.length);
@@ -486,7 +487,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                             .violation(format!("byte {place} of failed {posted:?} is neither old nor new")));
                     }
                 }
-                Kind::Send | Kind::Read => {}
+                RequestKind::Send | RequestKind::Read => {}
             }
         }
         self.release(connection, side, posted)
@@ -501,8 +502,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             return Ok(());
         }
         match self.random.u32(0..10) {
-            0..3 => self.stop(connection, side, State::Error),
-            3..5 => self.stop(connection, side, State::Reset),
+            0..3 => self.stop(connection, side, QpState::Error),
+            3..5 => self.stop(connection, side, QpState::Reset),
             5 => self.pause(connection, side),
             6 if link.kind == QueuePairType::Rc => self.post_invalidate(connection, side),
             _ if link.kind == QueuePairType::Rc && link.temporary.is_none() => {
@@ -527,7 +528,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             end.stopped = Some(now);
             end.receives.clear();
             end.expected.clear();
-            let sends: Vec<Posted> = end.sends.drain(..).collect();
+            let sends: Vec<PostedRequest> = end.sends.drain(..).collect();
             link.failed.extend(sends.into_iter().map(|posted| (side, posted)));
             link.may_fail = true;
             if matches!(link.phase, Phase::Cooling(_)) {

@@ -1,8 +1,8 @@
 //! Native connections: what is under way on them, and what their memory must hold. `natives.rs` plays them.
 
-use super::natives::logged::Logged;
+use super::natives::logged::LoggedRegion;
 use pagewire::Tag;
-use pagewire::tables::{NodeAddress, Opening, Releases, Writes};
+use pagewire::tables::{NodeAddress, Opening, Releases, WriteTable};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{CompletionQueue, MemoryRegion, QueuePair};
 use std::collections::{HashMap, HashSet};
@@ -35,31 +35,31 @@ pub enum Of {
 }
 
 /// A native connection.
-pub struct Native<F: Fabric> {
+pub struct NativeConnection<F: Fabric> {
     /// Caller and owner.
     pub parties: [usize; 2],
     /// The number of its memory among the native ones of each.
     pub places: [usize; 2],
     /// `None`: a party is dead, or was when it was to be made.
-    pub link: Option<Link<F>>,
-    pub slots: [Slots; 2],
+    pub link: Option<NativeLink<F>>,
+    pub slots: [UsedSlots; 2],
     /// What each slot of the owner must hold, unless an operation changes it now.
     pub shadow: Vec<Vec<u8>>,
     pub requests: [HashMap<u64, Of>; 2],
-    pub transfers: HashMap<u64, Transfer>,
+    pub transfers: HashMap<u64, NativeTransfer>,
     pub conditional: Conditional<F>,
     /// A second region on the owner's memory, whose accesses are logged.
-    pub logged: Option<Logged<F>>,
+    pub logged: Option<LoggedRegion<F>>,
     pub next: u64,
 }
 
-impl<F: Fabric> Native<F> {
+impl<F: Fabric> NativeConnection<F> {
     pub fn new(parties: [usize; 2], places: [usize; 2]) -> Self {
-        Native {
+        NativeConnection {
             parties,
             places,
             link: None,
-            slots: [Slots::default(), Slots::default()],
+            slots: [UsedSlots::default(), UsedSlots::default()],
             shadow: vec![Vec::new(); SLOTS],
             requests: [HashMap::new(), HashMap::new()],
             transfers: HashMap::new(),
@@ -109,9 +109,9 @@ const _: () = assert!(FIRST + MESSAGES * MESSAGE <= NATIVE);
 
 /// Which slots are in use.
 #[derive(Default)]
-pub struct Slots([bool; SLOTS]);
+pub struct UsedSlots([bool; SLOTS]);
 
-impl Slots {
+impl UsedSlots {
     /// Takes one that is free.
     pub fn take(&mut self, random: &mut fastrand::Rng) -> Option<usize> {
         let free = self.free();
@@ -130,7 +130,7 @@ impl Slots {
 }
 
 /// One side.
-pub struct Side<F: Fabric> {
+pub struct NativeSide<F: Fabric> {
     pub party: usize,
     pub queue_pair: Arc<QueuePair<F>>,
     pub queue: Arc<CompletionQueue<F>>,
@@ -139,12 +139,12 @@ pub struct Side<F: Fabric> {
 }
 
 /// Both sides, while both parties live.
-pub struct Link<F: Fabric> {
-    pub sides: [Side<F>; 2],
+pub struct NativeLink<F: Fabric> {
+    pub sides: [NativeSide<F>; 2],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum TransferKind {
     Put,
     Get,
     /// A put, and a word behind it that is set to this or has 1 added.
@@ -153,8 +153,8 @@ pub enum Kind {
 }
 
 /// A transfer under way.
-pub struct Transfer {
-    pub kind: Kind,
+pub struct NativeTransfer {
+    pub kind: TransferKind,
     /// The slots of caller and owner.
     pub slots: [usize; 2],
     pub offset: u64,
@@ -172,11 +172,11 @@ pub struct Transfer {
     pub failed: bool,
 }
 
-impl Transfer {
+impl NativeTransfer {
     /// What the slot of the owner holds at its end.
     pub fn result(&self, before: &[u8]) -> Vec<u8> {
         let mut slot = before.to_vec();
-        if self.kind != Kind::Get {
+        if self.kind != TransferKind::Get {
             let offset = self.offset as usize;
             slot[offset..offset + self.bytes.len()].copy_from_slice(&self.bytes);
         }
@@ -187,8 +187,8 @@ impl Transfer {
 
 /// Both sides of the conditional writes of a connection.
 pub struct Conditional<F: Fabric> {
-    pub writer: Writer,
-    pub owner: Owner<F>,
+    pub writer: WriteCaller,
+    pub owner: WriteOwner<F>,
     /// What became of writes: those that were posted, by the number of their release, and those that ended without.
     pub posted: HashMap<u32, u64>,
     pub withdrawn: HashSet<u64>,
@@ -197,8 +197,8 @@ pub struct Conditional<F: Fabric> {
 
 /// The caller's side.
 #[derive(Default)]
-pub struct Writer {
-    pub table: Writes<u64>,
+pub struct WriteCaller {
+    pub table: WriteTable<u64>,
     /// Writes without an end, by their serial.
     pub open: HashMap<u64, Write>,
     pub serial: u64,
@@ -214,7 +214,7 @@ pub struct Write {
 }
 
 /// The owner's side.
-pub struct Owner<F: Fabric> {
+pub struct WriteOwner<F: Fabric> {
     pub table: Releases<u64>,
     /// Releases without an end, by a number of their own.
     pub open: HashMap<u64, Permit<F>>,
@@ -238,8 +238,8 @@ impl<F: Fabric> Conditional<F> {
             nonce: party as u64,
         };
         Conditional {
-            writer: Writer::default(),
-            owner: Owner { table: Releases::default(), open: HashMap::new(), taken: Vec::new() },
+            writer: WriteCaller::default(),
+            owner: WriteOwner { table: Releases::default(), open: HashMap::new(), taken: Vec::new() },
             posted: HashMap::new(),
             withdrawn: HashSet::new(),
             nodes: parties.map(node),

@@ -1,6 +1,6 @@
 //! Native operations beside verbs (`crates/pagewire`): put, get, put with signal, and conditional writes.
 //!
-//! A [`Native`] connection is an RC queue pair at a caller and one at an owner, and memory that nothing else uses. Conditional writes go by the tables of `crates/pagewire` themselves; their messages are SENDs on the
+//! A [`NativeConnection`] connection is an RC queue pair at a caller and one at an owner, and memory that nothing else uses. Conditional writes go by the tables of `crates/pagewire` themselves; their messages are SENDs on the
 //! simulated network. Start at [`Workload::go_on_with_natives`].
 
 mod conditional;
@@ -9,8 +9,8 @@ pub(super) mod logged;
 mod transfers;
 
 use super::driver::Workload;
-use super::native::{CALLER, Native, OWNER, Of, RECEIVES};
-use super::{Stage, Violation};
+use super::native::{CALLER, NativeConnection, OWNER, Of, RECEIVES};
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{Completion, Status};
 use std::collections::HashMap;
@@ -21,9 +21,9 @@ const MOST_REQUESTS: usize = 64;
 /// Native connections for each party, at most.
 const MOST_FOR_EACH: usize = 4;
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Chooses who has native connections: processes that know Pagewire's own packets. Their sides are counted among the ends.
-    pub(super) fn draw_natives(&mut self, standard: &[bool]) -> Vec<Native<F>> {
+    pub(super) fn draw_natives(&mut self, standard: &[bool]) -> Vec<NativeConnection<F>> {
         let able: Vec<usize> = (0..standard.len()).filter(|party| !standard[*party]).collect();
         if able.len() < 2 {
             return Vec::new();
@@ -36,7 +36,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             let parties = [able[caller], able[owner]];
             let places = parties.map(|party| self.ends_of[party].natives);
             parties.iter().for_each(|party| self.ends_of[*party].natives += 1);
-            natives.push(Native::new(parties, places));
+            natives.push(NativeConnection::new(parties, places));
         }
         natives
     }
@@ -59,11 +59,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         outcome
     }
 
-    fn lives(&self, native: &Native<F>) -> bool {
+    fn lives(&self, native: &NativeConnection<F>) -> bool {
         native.parties.iter().all(|party| !self.parties[*party].dead && self.stage.is_alive(*party))
     }
 
-    fn go_on_with(&mut self, native: &mut Native<F>, posting: bool) -> Result<bool, Violation> {
+    fn go_on_with(&mut self, native: &mut NativeConnection<F>, posting: bool) -> Result<bool, Violation> {
         if !self.lives(native) {
             if native.link.is_some() {
                 self.lose(native)?;
@@ -94,7 +94,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(active)
     }
 
-    fn start_something(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    fn start_something(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         match self.native_random.u32(0..10) {
             0..5 => self.start_transfer(native),
             5..8 => self.writer_acts(native),
@@ -103,7 +103,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Takes the completions of one side. True: there were some.
-    fn poll_native(&mut self, native: &mut Native<F>, side: usize) -> Result<bool, Violation> {
+    fn poll_native(&mut self, native: &mut NativeConnection<F>, side: usize) -> Result<bool, Violation> {
         let Some(link) = &native.link else { return Ok(false) };
         let mut completions = Vec::new();
         link.sides[side].queue.poll(64, &mut |completion| completions.push(*completion));
@@ -118,7 +118,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     fn native_completed(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         side: usize,
         completion: &Completion,
     ) -> Result<(), Violation> {
@@ -145,7 +145,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// A request has failed. Between Pagewires that live RC gives nothing up: only what is refused fails, alone.
     fn native_failed(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         side: usize,
         completion: &Completion,
     ) -> Result<(), Violation> {
@@ -158,12 +158,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Err(self.native_violation(native, format!("side {side} has {completion:?} of {of:?}")))
     }
 
-    fn native_violation(&self, native: &Native<F>, what: String) -> Violation {
+    fn native_violation(&self, native: &NativeConnection<F>, what: String) -> Violation {
         self.violation(format!("native connection of parties {:?}: {what}", native.parties))
     }
 
     /// The other party is dead: everything under way ends, once, and what came of it at the owner counts.
-    fn lose(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+    fn lose(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
         let Some(link) = native.link.take() else { return Ok(()) };
         // The engine of a dead process is taken apart by its successor.
         for side in link.sides.iter().filter(|side| self.stage.is_alive(side.party)) {
@@ -199,7 +199,13 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Whether bytes are what they must be.
-    fn same(&self, native: &Native<F>, found: &[u8], wanted: &[u8], what: &str) -> Result<(), Violation> {
+    fn same(
+        &self,
+        native: &NativeConnection<F>,
+        found: &[u8],
+        wanted: &[u8],
+        what: &str,
+    ) -> Result<(), Violation> {
         match super::pattern::difference(found, wanted) {
             None => Ok(()),
             Some(place) => Err(self.native_violation(native, format!("byte {place} of {what} is wrong"))),

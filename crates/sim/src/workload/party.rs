@@ -3,8 +3,8 @@
 use super::native::NATIVE;
 use super::pattern;
 use super::receive::PostedReceive;
-use super::space::{Range, Space};
-use super::window::Window;
+use super::space::{FreeSpace, RequestRange};
+use super::window::WindowModel;
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::device::Device;
@@ -29,7 +29,7 @@ pub struct PartyInit<F: Fabric> {
 
 /// How many ends of connections a party has.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Ends {
+pub struct EndCounts {
     pub all: usize,
     /// Those that have a window.
     pub windows: usize,
@@ -55,13 +55,13 @@ pub const SHARED_RECEIVE: u64 = 4096;
 const SHARED_RECEIVES: u32 = 128;
 
 /// Bytes that the native connections of a party need, with a page that no region covers.
-fn native_bytes(ends: Ends) -> u64 {
+fn native_bytes(ends: EndCounts) -> u64 {
     if ends.natives == 0 { 0 } else { NATIVE * ends.natives as u64 + PAGE }
 }
 
 /// What a zone is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub enum ZoneUse {
     Atomics,
     Windows,
     Temporary,
@@ -73,10 +73,10 @@ pub enum Use {
 
 /// A stretch of memory that is registered as a whole.
 pub struct Zone<F: Fabric> {
-    pub kind: Use,
+    pub kind: ZoneUse,
     pub address: u64,
     pub length: u64,
-    pub space: Space,
+    pub space: FreeSpace,
     pub region: Option<Arc<MemoryRegion<F>>>,
     /// About to be deregistered: nothing new is placed here.
     pub closing: bool,
@@ -107,7 +107,7 @@ pub struct Party<F: Fabric> {
 
 impl<F: Fabric> Party<F> {
     /// Bytes of memory that suffice for these ends and some pages in each zone.
-    pub fn least_memory(ends: Ends) -> u64 {
+    pub fn least_memory(ends: EndCounts) -> u64 {
         let fixed = WINDOW * ends.windows.max(1) as u64 + 4 * PAGE;
         let rest = (DATA_ZONES as u64 + 4) * 4 * PAGE;
         // An eighth is for temporary regions.
@@ -115,7 +115,7 @@ impl<F: Fabric> Party<F> {
     }
 
     /// Registers the memory, fills it and makes the queues.
-    pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, ends: Ends) -> Result<Self, Error> {
+    pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, ends: EndCounts) -> Result<Self, Error> {
         let context = pagewire_nic::Context::open(&init.nic, init.device, Arc::new(pagewire_nic::Unwatched));
         let domain = context.alloc_pd()?;
         let entries = ends.all as u32 * 80 + 1024;
@@ -143,13 +143,13 @@ impl<F: Fabric> Party<F> {
         };
         let mut next = init.address;
         let end = init.address + init.length - native_bytes(ends);
-        party.add_zone(Use::Atomics, &mut next, ATOMIC_WORDS * 8)?;
-        party.add_zone(Use::Windows, &mut next, WINDOW * ends.windows.max(1) as u64)?;
-        party.add_zone(Use::Temporary, &mut next, TEMPORARY.min(init.length / 8))?;
+        party.add_zone(ZoneUse::Atomics, &mut next, ATOMIC_WORDS * 8)?;
+        party.add_zone(ZoneUse::Windows, &mut next, WINDOW * ends.windows.max(1) as u64)?;
+        party.add_zone(ZoneUse::Temporary, &mut next, TEMPORARY.min(init.length / 8))?;
         let rest = (end - next) / (DATA_ZONES as u64 + 4) - 2 * PAGE;
-        party.add_zone(Use::Receives, &mut next, 4 * rest)?;
+        party.add_zone(ZoneUse::Receives, &mut next, 4 * rest)?;
         for _ in 0..DATA_ZONES {
-            party.add_zone(Use::Data, &mut next, rest)?;
+            party.add_zone(ZoneUse::Data, &mut next, rest)?;
         }
         let mut bytes = vec![0; init.length as usize];
         pattern::fill(random.u64(..), &mut bytes);
@@ -159,23 +159,23 @@ impl<F: Fabric> Party<F> {
         party.program_writes(init.address, &bytes);
         if ends.natives > 0 {
             let mut next = end;
-            party.add_zone(Use::Native, &mut next, NATIVE * ends.natives as u64)?;
+            party.add_zone(ZoneUse::Native, &mut next, NATIVE * ends.natives as u64)?;
             party.unsettle(end, NATIVE * ends.natives as u64);
         }
         Ok(party)
     }
 
-    fn add_zone(&mut self, kind: Use, next: &mut u64, length: u64) -> Result<(), Error> {
+    fn add_zone(&mut self, kind: ZoneUse, next: &mut u64, length: u64) -> Result<(), Error> {
         let length = length.next_multiple_of(PAGE);
         let mut zone = Zone {
             kind,
             address: *next,
             length,
-            space: Space::new(*next, length),
+            space: FreeSpace::new(*next, length),
             region: None,
             closing: false,
         };
-        if kind != Use::Temporary {
+        if kind != ZoneUse::Temporary {
             zone.region = Some(self.register(*next, length)?);
         }
         self.zones.push(zone);
@@ -194,10 +194,10 @@ impl<F: Fabric> Party<F> {
     pub fn take(
         &mut self,
         random: &mut fastrand::Rng,
-        kind: Use,
+        kind: ZoneUse,
         length: u64,
         aligned: bool,
-    ) -> Option<Range> {
+    ) -> Option<RequestRange> {
         let start = random.usize(0..self.zones.len());
         for offset in 0..self.zones.len() {
             let index = (start + offset) % self.zones.len();
@@ -212,7 +212,7 @@ impl<F: Fabric> Party<F> {
     }
 
     /// Looks at the bytes around a range; where the first is that was touched.
-    pub fn touched_guard(&self, range: &Range) -> Option<u64> {
+    pub fn touched_guard(&self, range: &RequestRange) -> Option<u64> {
         range.guards().into_iter().filter(|(_, length)| *length > 0 && !self.dead).find_map(
             |(address, length)| {
                 let place =
@@ -223,16 +223,16 @@ impl<F: Fabric> Party<F> {
     }
 
     /// Takes the next window; `salt` decides its bytes.
-    pub fn take_window(&mut self, salt: u64) -> Window {
-        let range = Range::fixed(1, self.zones[1].address + self.windows_taken * WINDOW, WINDOW);
+    pub fn take_window(&mut self, salt: u64) -> WindowModel {
+        let range = RequestRange::fixed(1, self.zones[1].address + self.windows_taken * WINDOW, WINDOW);
         self.windows_taken += 1;
         self.unsettle(range.address, range.length);
-        Window::new(range, salt)
+        WindowModel::new(range, salt)
     }
 
     /// The memory of a native connection, by its number among those of this party, and its key.
     pub fn native_memory(&self, number: usize) -> Option<(u64, u32)> {
-        let zone = self.zones.iter().find(|zone| zone.kind == Use::Native)?;
+        let zone = self.zones.iter().find(|zone| zone.kind == ZoneUse::Native)?;
         Some((zone.address + NATIVE * number as u64, zone.region.as_ref()?.lkey()))
     }
 
@@ -240,10 +240,10 @@ impl<F: Fabric> Party<F> {
     pub fn take_pieces(
         &mut self,
         random: &mut fastrand::Rng,
-        kind: Use,
+        kind: ZoneUse,
         length: u64,
         pieces: usize,
-    ) -> Option<Vec<Range>> {
+    ) -> Option<Vec<RequestRange>> {
         let mut taken = Vec::with_capacity(pieces);
         let mut left = length;
         for piece in (0..pieces).rev() {
@@ -261,17 +261,17 @@ impl<F: Fabric> Party<F> {
     }
 
     /// Gives a range back.
-    pub fn give_back(&mut self, range: &Range) {
+    pub fn give_back(&mut self, range: &RequestRange) {
         self.zones[range.zone].space.give_back(range);
     }
 
     /// The key of a range.
-    pub fn key(&self, range: &Range) -> u32 {
+    pub fn key(&self, range: &RequestRange) -> u32 {
         self.zones[range.zone].region.as_ref().map_or(0, |region| region.lkey())
     }
 
     /// Ranges as a scatter-gather list.
-    pub fn segments(&self, ranges: &[Range]) -> Vec<ScatterGather> {
+    pub fn segments(&self, ranges: &[RequestRange]) -> Vec<ScatterGather> {
         ranges
             .iter()
             .map(|range| ScatterGather {

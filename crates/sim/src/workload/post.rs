@@ -1,16 +1,16 @@
 //! Posting random send requests.
 
-use super::atomics::Atomic;
-use super::connection::{Kind, Message, Phase, Posted};
+use super::atomics::PostedAtomic;
+use super::connection::{ExpectedMessage, Phase, PostedRequest, RequestKind};
 use super::driver::Workload;
-use super::party::{ATOMIC_WORDS, SHARED_RECEIVE, Use};
+use super::party::{ATOMIC_WORDS, SHARED_RECEIVE, ZoneUse};
 use super::pattern;
 use super::receive::SHORTEST_RECEIVE;
-use super::space::Range;
-use super::{Stage, Violation};
+use super::space::RequestRange;
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{QueuePairType, State};
-use pagewire_nic::{Data, Destination, Opcode, ScatterGather, SendOperation, SendRequest};
+use pagewire_nic::attributes::{QpState, QueuePairType};
+use pagewire_nic::{CompletionOpcode, Data, Destination, ScatterGather, SendOperation, SendRequest};
 
 /// Send requests of one queue pair under way.
 const OUTSTANDING: usize = 24;
@@ -26,10 +26,10 @@ pub const QUEUE_KEY: u32 = 0x1111_1111;
 
 /// A request about to be posted.
 struct Draft {
-    kind: Kind,
+    kind: RequestKind,
     length: u64,
     immediate: Option<u32>,
-    remote: Option<Range>,
+    remote: Option<RequestRange>,
     /// Where the other side's memory is accessed, by which key.
     target: (u64, u32),
     /// Bytes to send, where they are not those of the request's number.
@@ -38,14 +38,14 @@ struct Draft {
     /// A key that the receiver is asked to make invalid.
     invalidate: Option<u32>,
     /// A READ and what sends its bytes on share this buffer.
-    shared: Option<(Range, Vec<u8>)>,
+    shared: Option<(RequestRange, Vec<u8>)>,
 }
 
 /// A request as it is posted.
-struct Request {
-    message: Message,
+struct PostRequest {
+    message: ExpectedMessage,
     operation: SendOperation,
-    opcode: Opcode,
+    opcode: CompletionOpcode,
     signaled: bool,
     is_fenced: bool,
     inline: bool,
@@ -54,11 +54,11 @@ struct Request {
 impl Draft {
     /// Whether bytes of this side go out.
     fn sends(&self) -> bool {
-        matches!(self.kind, Kind::Send | Kind::Write)
+        matches!(self.kind, RequestKind::Send | RequestKind::Write)
     }
 
     /// A request with nothing else to it.
-    fn new(kind: Kind, length: u64) -> Self {
+    fn new(kind: RequestKind, length: u64) -> Self {
         Draft {
             kind,
             length,
@@ -73,7 +73,7 @@ impl Draft {
     }
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Bytes of the next message.
     fn random_length(&mut self, most: u64) -> u64 {
         let random = &mut self.random;
@@ -125,7 +125,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let draft = match kind {
             QueuePairType::Rc => Some(Draft {
                 target: (self.random.u64(..), self.random.u32(..)),
-                ..Draft::new(Kind::Write, 0)
+                ..Draft::new(RequestKind::Write, 0)
             }),
             QueuePairType::Uc => self.draft_window_write(connection, side),
             QueuePairType::Ud => self.draft_send(connection, side),
@@ -147,7 +147,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         self.report.stale_requests += 1;
         self.connections[connection].may_fail = true;
         let length = self.random.u64(1..=512);
-        let draft = Draft { target: (address, key), stale: true, ..Draft::new(Kind::Write, length) };
+        let draft = Draft { target: (address, key), stale: true, ..Draft::new(RequestKind::Write, length) };
         self.post_draft(connection, side, draft, true)
     }
 
@@ -167,7 +167,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let draft = Draft { invalidate, immediate: None, stale: true, ..draft };
         if !self.post_draft(connection, side, draft, true)? {
             // As it may fail from now on, it has to come down.
-            self.stop(connection, side, State::Error)?;
+            self.stop(connection, side, QpState::Error)?;
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         let length = self.random_length(16 << 10).max(1);
         let ranges = [to, to, party].map(|of| {
-            let taken = self.parties[of].take(&mut self.random, Use::Data, length, false);
+            let taken = self.parties[of].take(&mut self.random, ZoneUse::Data, length, false);
             taken.map(|range| (of, range))
         });
         let [Some((_, from)), Some((_, into)), Some((_, buffer))] = ranges else {
@@ -191,7 +191,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             return Ok(false);
         };
         let bytes = self.parties[to].expected(from.address, length).to_vec();
-        for (kind, remote) in [(Kind::Read, from), (Kind::Write, into)] {
+        for (kind, remote) in [(RequestKind::Read, from), (RequestKind::Write, into)] {
             let draft = Draft {
                 remote: Some(remote),
                 target: (remote.address, self.parties[to].key(&remote)),
@@ -225,7 +225,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         let length = self.random_length(room);
         let immediate = self.random.bool().then(|| self.random.u32(..));
-        Some(Draft { immediate, ..Draft::new(Kind::Send, length) })
+        Some(Draft { immediate, ..Draft::new(RequestKind::Send, length) })
     }
 
     fn draft_window_write(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -238,11 +238,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let key = self.parties[party].key(&window.range);
         let immediate = (room && self.random.u32(0..4) == 0).then(|| self.random.u32(..));
         let target = (address, key);
-        Some(Draft { immediate, target, bytes: Some(bytes), ..Draft::new(Kind::Write, length) })
+        Some(Draft { immediate, target, bytes: Some(bytes), ..Draft::new(RequestKind::Write, length) })
     }
 
     /// Memory of the other side for a WRITE or READ, and the key it is accessed by.
-    fn draft_remote(&mut self, connection: usize, side: usize, length: u64) -> Option<(Range, u32)> {
+    fn draft_remote(&mut self, connection: usize, side: usize, length: u64) -> Option<(RequestRange, u32)> {
         let party = self.connections[connection].ends[1 - side].party;
         if let Some(temporary) = &mut self.connections[connection].temporary {
             let fits = temporary.cursor + length + 8 <= temporary.range.length;
@@ -250,10 +250,10 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 let address = temporary.range.address + temporary.cursor;
                 temporary.cursor += length + 8;
                 temporary.requests = temporary.requests.saturating_sub(1);
-                return Some((Range::fixed(temporary.range.zone, address, length), temporary.key));
+                return Some((RequestRange::fixed(temporary.range.zone, address, length), temporary.key));
             }
         }
-        let range = self.parties[party].take(&mut self.random, Use::Data, length, false)?;
+        let range = self.parties[party].take(&mut self.random, ZoneUse::Data, length, false)?;
         let key = self.parties[party].key(&range);
         Some((range, key))
     }
@@ -267,7 +267,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let target =
             if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
-        Some(Draft { immediate, remote, target, ..Draft::new(Kind::Write, length) })
+        Some(Draft { immediate, remote, target, ..Draft::new(RequestKind::Write, length) })
     }
 
     fn draft_read(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -276,24 +276,24 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let target =
             if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
-        Some(Draft { remote, target, ..Draft::new(Kind::Read, length) })
+        Some(Draft { remote, target, ..Draft::new(RequestKind::Read, length) })
     }
 
     fn draft_atomic(&mut self, connection: usize, side: usize) -> Option<Draft> {
         let party = self.connections[connection].ends[1 - side].party;
         let word = self.random.u64(0..ATOMIC_WORDS);
         let zone = &self.parties[party].zones[0];
-        let range = Range::fixed(0, zone.address + word * 8, 8);
+        let range = RequestRange::fixed(0, zone.address + word * 8, 8);
         let key = self.parties[party].key(&range);
         let atomic = match self.random.bool() {
-            true => Atomic::FetchAdd { add: self.random.u64(1..) },
-            false => Atomic::CompareSwap {
+            true => PostedAtomic::FetchAdd { add: self.random.u64(1..) },
+            false => PostedAtomic::CompareSwap {
                 compare: self.chains[party][word as usize].recent,
                 swap: self.random.u64(..),
             },
         };
         let target = (range.address, key);
-        let kind = Kind::Atomic(atomic);
+        let kind = RequestKind::Atomic(atomic);
         Some(Draft { remote: Some(range), target, ..Draft::new(kind, 8) })
     }
 
@@ -317,24 +317,24 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         self.next_id += 1;
         let bytes = self.fill_buffers(connection, side, &mut draft, (id, &pieces));
         let signaled = self.draw_signaled(connection, side, signaled);
-        let solicited =
-            draft.immediate.is_some() && self.random.bool() || draft.kind == Kind::Send && self.random.bool();
+        let solicited = draft.immediate.is_some() && self.random.bool()
+            || draft.kind == RequestKind::Send && self.random.bool();
         let (operation, opcode) = match draft.invalidate {
-            Some(key) => (SendOperation::SendInvalidate(key), Opcode::Send),
+            Some(key) => (SendOperation::SendInvalidate(key), CompletionOpcode::Send),
             None => operation(&draft.kind, draft.immediate, draft.target),
         };
-        let message = Message {
+        let message = ExpectedMessage {
             id,
             length: draft.length,
             immediate: draft.immediate,
             solicited,
-            write: draft.kind == Kind::Write,
+            write: draft.kind == RequestKind::Write,
             invalidates: draft.invalidate.is_some(),
         };
         let is_fenced = draft.shared.is_some() && sends;
-        let request = Request { message, operation, opcode, signaled, is_fenced, inline };
+        let request = PostRequest { message, operation, opcode, signaled, is_fenced, inline };
         let outcome = self.submit(connection, side, &request, (&bytes, &pieces));
-        self.connections[connection].ends[side].sends.push_back(Posted {
+        self.connections[connection].ends[side].sends.push_back(PostedRequest {
             id,
             kind: draft.kind,
             opcode,
@@ -346,7 +346,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             lends: draft.shared.is_some() && !sends,
             copied: draft.shared.map(|(_, bytes)| bytes).filter(|_| sends),
         });
-        if message.immediate.is_some() || draft.kind == Kind::Send {
+        if message.immediate.is_some() || draft.kind == RequestKind::Send {
             self.expect(connection, 1 - side, message);
         }
         self.report.operations += 1;
@@ -365,14 +365,14 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         side: usize,
         draft: &Draft,
         inline: bool,
-    ) -> Option<Vec<Range>> {
-        let count = if matches!(draft.kind, Kind::Atomic(_)) { 1 } else { self.random.usize(1..=8) };
+    ) -> Option<Vec<RequestRange>> {
+        let count = if matches!(draft.kind, RequestKind::Atomic(_)) { 1 } else { self.random.usize(1..=8) };
         match (inline, &draft.shared) {
             (true, _) => Some(Vec::new()),
             (false, Some((buffer, _))) => Some(vec![*buffer]),
             (false, None) => {
                 let party = &mut self.parties[self.connections[connection].ends[side].party];
-                party.take_pieces(&mut self.random, Use::Data, draft.length, count)
+                party.take_pieces(&mut self.random, ZoneUse::Data, draft.length, count)
             }
         }
     }
@@ -383,7 +383,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         connection: usize,
         side: usize,
         draft: &mut Draft,
-        (id, pieces): (u64, &[Range]),
+        (id, pieces): (u64, &[RequestRange]),
     ) -> Vec<u8> {
         let [party, to] = [side, 1 - side].map(|side| self.connections[connection].ends[side].party);
         let sends = draft.sends();
@@ -406,7 +406,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 self.parties[party].unsettle(piece.address, piece.length);
             }
         }
-        if let (Some(range), Kind::Write) = (&draft.remote, draft.kind) {
+        if let (Some(range), RequestKind::Write) = (&draft.remote, draft.kind) {
             self.parties[to].unsettle(range.address, range.length);
         }
         bytes
@@ -428,8 +428,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         connection: usize,
         side: usize,
-        given: &Request,
-        (bytes, pieces): (&[u8], &[Range]),
+        given: &PostRequest,
+        (bytes, pieces): (&[u8], &[RequestRange]),
     ) -> pagewire_nic::Result<bool> {
         let link = &self.connections[connection];
         let (peer, end) = (&link.ends[1 - side], &link.ends[side]);
@@ -443,7 +443,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             // With the top bit set: the queue pair's own.
             queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
         });
-        let &Request { message, opcode, signaled, .. } = given;
+        let &PostRequest { message, opcode, signaled, .. } = given;
         let request = SendRequest {
             wr_id: message.id,
             data: if given.inline { Data::Inline(&parts) } else { Data::Segments(&segments) },
@@ -454,7 +454,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             destination,
         };
         self.stage.note(connection, &|| {
-            let (party, Message { id, length, immediate, .. }) = (end.party, message);
+            let (party, ExpectedMessage { id, length, immediate, .. }) = (end.party, message);
             format!(
                 "party {party} posts request {id}: {opcode:?}, {length} bytes, {immediate:?}, signaled: {signaled}"
             )
@@ -469,7 +469,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Notes a message that takes a receive of the end `to`.
-    fn expect(&mut self, connection: usize, to: usize, message: Message) {
+    fn expect(&mut self, connection: usize, to: usize, message: ExpectedMessage) {
         let link = &mut self.connections[connection];
         let end = &mut link.ends[to];
         if self.plan.exact || link.kind == QueuePairType::Rc {
@@ -484,7 +484,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Gives back the other side's memory that a request would have used.
-    pub(super) fn give_back_remote(&mut self, connection: usize, side: usize, remote: Option<&Range>) {
+    pub(super) fn give_back_remote(&mut self, connection: usize, side: usize, remote: Option<&RequestRange>) {
         let party = self.connections[connection].ends[1 - side].party;
         if let Some(range) = remote {
             self.parties[party].give_back(range);
@@ -499,20 +499,26 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 }
 
-fn operation(kind: &Kind, immediate: Option<u32>, (address, key): (u64, u32)) -> (SendOperation, Opcode) {
+fn operation(
+    kind: &RequestKind,
+    immediate: Option<u32>,
+    (address, key): (u64, u32),
+) -> (SendOperation, CompletionOpcode) {
     match (*kind, immediate) {
-        (Kind::Send, None) => (SendOperation::Send, Opcode::Send),
-        (Kind::Send, Some(immediate)) => (SendOperation::SendImmediate(immediate), Opcode::Send),
-        (Kind::Write, None) => (SendOperation::Write { address, key }, Opcode::Write),
-        (Kind::Write, Some(immediate)) => {
-            (SendOperation::WriteImmediate { address, key, immediate }, Opcode::Write)
+        (RequestKind::Send, None) => (SendOperation::Send, CompletionOpcode::Send),
+        (RequestKind::Send, Some(immediate)) => {
+            (SendOperation::SendImmediate(immediate), CompletionOpcode::Send)
         }
-        (Kind::Read, _) => (SendOperation::Read { address, key }, Opcode::Read),
-        (Kind::Atomic(Atomic::CompareSwap { compare, swap }), _) => {
-            (SendOperation::CompareSwap { address, key, compare, swap }, Opcode::CompareSwap)
+        (RequestKind::Write, None) => (SendOperation::Write { address, key }, CompletionOpcode::Write),
+        (RequestKind::Write, Some(immediate)) => {
+            (SendOperation::WriteImmediate { address, key, immediate }, CompletionOpcode::Write)
         }
-        (Kind::Atomic(Atomic::FetchAdd { add }), _) => {
-            (SendOperation::FetchAdd { address, key, add }, Opcode::FetchAdd)
+        (RequestKind::Read, _) => (SendOperation::Read { address, key }, CompletionOpcode::Read),
+        (RequestKind::Atomic(PostedAtomic::CompareSwap { compare, swap }), _) => {
+            (SendOperation::CompareSwap { address, key, compare, swap }, CompletionOpcode::CompareSwap)
+        }
+        (RequestKind::Atomic(PostedAtomic::FetchAdd { add }), _) => {
+            (SendOperation::FetchAdd { address, key, add }, CompletionOpcode::FetchAdd)
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Receives: posting them, and checking what arrived in them.
 
-use super::connection::{Message, Phase};
+use super::connection::{ExpectedMessage, Phase};
 use super::driver::Workload;
-use super::party::{SHARED_RECEIVE, Use, Zone};
+use super::party::{SHARED_RECEIVE, Zone, ZoneUse};
 use super::pattern;
-use super::space::Range;
-use super::{Stage, Violation};
+use super::space::RequestRange;
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{Completion, Opcode, ReceiveRequest, RoutingHeader, Status};
-use pagewire_wire::datagram::Network;
+use pagewire_nic::{Completion, CompletionOpcode, ReceiveRequest, RoutingHeader, Status};
+use pagewire_wire::datagram::NetworkHeader;
 use pagewire_wire::grh;
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ const SHARED_MOST: usize = 96;
 #[derive(Debug)]
 pub struct PostedReceive {
     pub id: u64,
-    pub pieces: Vec<Range>,
+    pub pieces: Vec<RequestRange>,
 }
 
 impl PostedReceive {
@@ -40,7 +40,7 @@ impl PostedReceive {
     }
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Posts receives to a party's shared queue. True: it did.
     pub(super) fn replenish_shared(&mut self, party: usize) -> Result<bool, Violation> {
         let mut posted = false;
@@ -79,14 +79,15 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     /// Whether memory for receives is short.
     fn is_crowded(&self, party: usize) -> bool {
-        let receives = |zone: &&Zone<F>| zone.kind == Use::Receives;
+        let receives = |zone: &&Zone<F>| zone.kind == ZoneUse::Receives;
         self.parties[party].zones.iter().filter(receives).any(|zone| zone.space.is_crowded())
     }
 
     fn post_shared_receive(&mut self, party: usize) -> Result<bool, Violation> {
         let count = self.random.usize(1..=4);
         let owner = &mut self.parties[party];
-        let Some(pieces) = owner.take_pieces(&mut self.random, Use::Receives, SHARED_RECEIVE, count) else {
+        let Some(pieces) = owner.take_pieces(&mut self.random, ZoneUse::Receives, SHARED_RECEIVE, count)
+        else {
             return Ok(false);
         };
         let id = RECEIVE_IDS + self.next_id;
@@ -117,7 +118,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         .max(SHORTEST_RECEIVE);
         let count = self.random.usize(1..=8);
         let owner = &mut self.parties[party];
-        let Some(pieces) = owner.take_pieces(&mut self.random, Use::Receives, length, count) else {
+        let Some(pieces) = owner.take_pieces(&mut self.random, ZoneUse::Receives, length, count) else {
             return Ok(false);
         };
         let id = RECEIVE_IDS + self.next_id;
@@ -175,7 +176,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         side: usize,
         completion: &Completion,
         receive: &PostedReceive,
-    ) -> Result<Message, Violation> {
+    ) -> Result<ExpectedMessage, Violation> {
         let kind = self.connections[connection].kind;
         if kind != QueuePairType::Rc {
             self.report.unreliable_received += 1;
@@ -190,11 +191,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let length = u64::from(completion.byte_length).saturating_sub(front);
         let party = self.connections[connection].ends[side].party;
         let bytes = self.received(party, receive, front + length);
-        let fits = |message: &&Message| {
+        let fits = |message: &&ExpectedMessage| {
             message.length == length
                 && message.immediate == completion.immediate
                 && message.solicited == completion.solicited
-                && message.write == (completion.opcode == Opcode::ReceiveWriteImmediate)
+                && message.write == (completion.opcode == CompletionOpcode::ReceiveWriteImmediate)
                 && (message.write || bytes[front as usize..] == pattern::of(message.id, length as usize))
         };
         let found = self.connections[connection].ends[side].history.iter().rev().find(fits).copied();
@@ -219,12 +220,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let [source, destination] =
             [from, to].map(|party| self.parties[party].context.device().gids[0].address);
         match grh::parse(bytes) {
-            Ok(Network::Ipv4(header)) => {
+            Ok(NetworkHeader::Ipv4(header)) => {
                 version == RoutingHeader::Ipv4
                     && (IpAddr::from(header.source), IpAddr::from(header.destination))
                         == (source, destination)
             }
-            Ok(Network::Ipv6(header)) => {
+            Ok(NetworkHeader::Ipv6(header)) => {
                 version == RoutingHeader::Ipv6
                     && (IpAddr::from(header.source), IpAddr::from(header.destination))
                         == (source, destination)
@@ -239,12 +240,13 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         side: usize,
         completion: &Completion,
         receive: &PostedReceive,
-        message: &Message,
+        message: &ExpectedMessage,
     ) -> Result<(), Violation> {
         let kind = self.connections[connection].kind;
         let party = self.connections[connection].ends[side].party;
         let front = if kind == QueuePairType::Ud { GLOBAL_ROUTE } else { 0 };
-        let opcode = if message.write { Opcode::ReceiveWriteImmediate } else { Opcode::Receive };
+        let opcode =
+            if message.write { CompletionOpcode::ReceiveWriteImmediate } else { CompletionOpcode::Receive };
         let as_sent = completion.opcode == opcode
             && completion.immediate == message.immediate
             && completion.solicited == message.solicited

@@ -2,18 +2,19 @@
 
 use super::connection::{Phase, Temporary};
 use super::driver::Workload;
-use super::party::{Use, Zone};
-use super::{Stage, Violation};
+use super::party::{Zone, ZoneUse};
+use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
 use pagewire_nic::Reregistration;
-use pagewire_nic::attributes::{QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairType};
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Registers a region that a few requests of one end will use.
     pub(super) fn begin_temporary(&mut self, connection: usize, side: usize) -> Result<(), Violation> {
         let party = self.connections[connection].ends[1 - side].party;
         let length = self.random.u64(4096..=128 << 10);
-        let Some(range) = self.parties[party].take(&mut self.random, Use::Temporary, length, false) else {
+        let Some(range) = self.parties[party].take(&mut self.random, ZoneUse::Temporary, length, false)
+        else {
             return Ok(());
         };
         let region = match self.parties[party].register(range.address, range.length) {
@@ -45,7 +46,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             let address = temporary.range.address + self.random.u64(0..2048);
             if !self.post_stale(connection, side, address, key)? {
                 // No room to show that the key is dead: down it goes all the same.
-                self.stop(connection, side, State::Error)?;
+                self.stop(connection, side, QpState::Error)?;
             }
         }
         Ok(true)
@@ -75,7 +76,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             return;
         }
         let index = self.random.usize(0..zones.len());
-        zones[index].closing = zones[index].kind == Use::Data;
+        zones[index].closing = zones[index].kind == ZoneUse::Data;
     }
 
     /// Registers zones anew that are empty. True: it did.
@@ -132,7 +133,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 if self.post_stale(connection, side, target, old)? {
                     return Ok(true);
                 }
-                self.stop(connection, side, State::Error)?;
+                self.stop(connection, side, QpState::Error)?;
             }
         }
         Ok(true)

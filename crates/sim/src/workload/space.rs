@@ -7,21 +7,21 @@ const GUARD: u64 = 8;
 
 /// A range of memory that one request uses alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub struct RequestRange {
     pub zone: usize,
     pub address: u64,
     pub length: u64,
     taken: (u64, u64),
 }
 
-impl Range {
+impl RequestRange {
     /// A range that no allocator manages.
     pub fn fixed(zone: usize, address: u64, length: u64) -> Self {
-        Range { zone, address, length, taken: (address, 0) }
+        RequestRange { zone, address, length, taken: (address, 0) }
     }
 }
 
-impl Range {
+impl RequestRange {
     /// The guards before and behind it, as first byte and length.
     pub fn guards(&self) -> [(u64, u64); 2] {
         let (start, size) = self.taken;
@@ -34,16 +34,16 @@ impl Range {
 }
 
 /// Free stretches by address.
-pub struct Space {
+pub struct FreeSpace {
     free: BTreeMap<u64, u64>,
     length: u64,
     used: u64,
 }
 
-impl Space {
+impl FreeSpace {
     /// All of a stretch is free.
     pub fn new(address: u64, length: u64) -> Self {
-        Space { free: BTreeMap::from([(address, length)]), length, used: 0 }
+        FreeSpace { free: BTreeMap::from([(address, length)]), length, used: 0 }
     }
 
     /// Whether nothing is in use.
@@ -63,7 +63,7 @@ impl Space {
         zone: usize,
         length: u64,
         aligned: bool,
-    ) -> Option<Range> {
+    ) -> Option<RequestRange> {
         let need = length + 2 * GUARD + 8;
         let lowest = *self.free.first_key_value()?.0;
         let highest = self.free.last_key_value().map(|(start, size)| start + size)?;
@@ -80,11 +80,11 @@ impl Space {
             true => (start + GUARD).next_multiple_of(8),
             false => start + GUARD + random.u64(0..8),
         };
-        Some(Range { zone, address, length, taken: (start, need) })
+        Some(RequestRange { zone, address, length, taken: (start, need) })
     }
 
     /// Gives a range back.
-    pub fn give_back(&mut self, range: &Range) {
+    pub fn give_back(&mut self, range: &RequestRange) {
         let (mut start, mut size) = range.taken;
         if size == 0 {
             return;

@@ -1,6 +1,6 @@
 //! New processes in the place of those that have ended.
 
-use super::Stage;
+use super::WorkloadStage;
 use super::connection::Phase;
 use super::driver::Workload;
 use super::lifecycle::create_end;
@@ -9,7 +9,7 @@ use pagewire_fabric::Fabric;
 use pagewire_nic::Error;
 use pagewire_nic::attributes::QueuePairType;
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Has processes join in the place of dead ones whose connections have come down everywhere. True: one did.
     pub(super) fn replace_the_dead(&mut self) -> bool {
         let mut joined = false;

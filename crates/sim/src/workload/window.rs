@@ -4,13 +4,13 @@
 //! value of its own in each of four generations, and may at any time be any that was ever sent.
 
 use super::party::WINDOW;
-use super::space::Range;
+use super::space::RequestRange;
 
 const GAP: u64 = 8;
 
 /// One window: the model of it.
-pub struct Window {
-    pub range: Range,
+pub struct WindowModel {
+    pub range: RequestRange,
     salt: u64,
     cursor: u64,
     generation: u64,
@@ -20,11 +20,11 @@ pub struct Window {
     last: Vec<u8>,
 }
 
-impl Window {
+impl WindowModel {
     /// An empty one.
-    pub fn new(range: Range, salt: u64) -> Self {
+    pub fn new(range: RequestRange, salt: u64) -> Self {
         let size = WINDOW as usize;
-        Window { range, salt, cursor: GAP, generation: 0, sent: vec![0; size], last: vec![0; size] }
+        WindowModel { range, salt, cursor: GAP, generation: 0, sent: vec![0; size], last: vec![0; size] }
     }
 
     fn value(&self, offset: u64, generation: u64) -> u8 {
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn only_what_was_posted_is_expected() {
-        let mut window = Window::new(Range::fixed(1, 0x1000, WINDOW), 7);
+        let mut window = WindowModel::new(RequestRange::fixed(1, 0x1000, WINDOW), 7);
         let mut memory = vec![0; WINDOW as usize];
-        let mut write = |window: &mut Window, length, posted: bool| {
+        let mut write = |window: &mut WindowModel, length, posted: bool| {
             let (address, bytes) = window.place(length);
             if posted {
                 window.posted(length);

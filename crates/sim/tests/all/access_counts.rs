@@ -7,7 +7,7 @@ use pagewire_nic::{
     AccessLog, AccessLogInit, LoggedOperation, Next, PageAttributes, PageFlags, PathChoice, RecordFlags,
     SendOperation, Status,
 };
-use pagewire_sim::{Faults, MEMORY, SimFabric, World};
+use pagewire_sim::{LinkFaults, MEMORY, SimFabric, World};
 use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
@@ -118,7 +118,7 @@ impl Seen {
 }
 
 /// Draws accesses, and gives how many records repeat others.
-fn run(seed: u64, path: PathChoice, faults: Faults) -> u64 {
+fn run(seed: u64, path: PathChoice, faults: LinkFaults) -> u64 {
     let world = World::new(seed, faults);
     let mut random = fastrand::Rng::with_seed(seed);
     let (caller, owner) = pair(&world, path);
@@ -166,7 +166,7 @@ fn run(seed: u64, path: PathChoice, faults: Faults) -> u64 {
 fn counts_equal_accesses_over_lossy_links() {
     let mut repeated = 0;
     for seed in 0..30 {
-        repeated += run(seed, PathChoice::Udp, Faults::lossy(0.02 * (seed % 6) as f64));
+        repeated += run(seed, PathChoice::Udp, LinkFaults::lossy(0.02 * (seed % 6) as f64));
     }
     assert!(repeated > 100, "{repeated}");
 }
@@ -174,6 +174,6 @@ fn counts_equal_accesses_over_lossy_links() {
 #[test]
 fn counts_equal_accesses_on_the_local_path() {
     for seed in 0..20 {
-        assert_eq!(run(seed, PathChoice::Local, Faults::NONE), 0);
+        assert_eq!(run(seed, PathChoice::Local, LinkFaults::NONE), 0);
     }
 }

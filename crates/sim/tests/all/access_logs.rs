@@ -8,7 +8,7 @@ use pagewire_nic::{
     AccessLog, AccessLogInit, Data, LoggedOperation, Next, PageAttributes, PageFlags, PathChoice,
     RecordFlags, Rights, ScatterGather, SendOperation, SendRequest, Status,
 };
-use pagewire_sim::{Faults, MEMORY, SimFabric, World};
+use pagewire_sim::{LinkFaults, MEMORY, SimFabric, World};
 
 const PAGE: u64 = 4096;
 /// Pages that redirect, pages that log data, pages that log metadata; the rest is ordinary.
@@ -110,7 +110,7 @@ pub fn pair(world: &World, path: PathChoice) -> (Side, Side) {
     (caller, owner)
 }
 
-fn run(seed: u64, path: PathChoice, faults: Faults) {
+fn run(seed: u64, path: PathChoice, faults: LinkFaults) {
     let world = World::new(seed, faults);
     let mut random = fastrand::Rng::with_seed(seed);
     let (caller, owner) = pair(&world, path);
@@ -164,19 +164,19 @@ fn run(seed: u64, path: PathChoice, faults: Faults) {
 #[test]
 fn each_write_has_its_records_once_on_the_local_path() {
     for seed in 0..10 {
-        run(seed, PathChoice::Local, Faults::NONE);
+        run(seed, PathChoice::Local, LinkFaults::NONE);
     }
 }
 
 #[test]
 fn each_write_has_its_records_once_over_lossy_links() {
     for seed in 0..10 {
-        run(seed, PathChoice::Udp, Faults::lossy(0.02 * (seed % 4) as f64));
+        run(seed, PathChoice::Udp, LinkFaults::lossy(0.02 * (seed % 4) as f64));
     }
 }
 
 /// Reads until all have completed; gives the bytes that records say of each, without those that repeat some, and the number of records that do.
-fn read_all(seed: u64, path: PathChoice, faults: Faults) -> (Vec<u64>, Vec<u64>, usize) {
+fn read_all(seed: u64, path: PathChoice, faults: LinkFaults) -> (Vec<u64>, Vec<u64>, usize) {
     let world = World::new(seed, faults);
     let mut random = fastrand::Rng::with_seed(seed);
     let (caller, owner) = pair(&world, path);
@@ -230,11 +230,11 @@ fn read_all(seed: u64, path: PathChoice, faults: Faults) -> (Vec<u64>, Vec<u64>,
 fn each_read_has_its_bytes_once_but_for_records_that_repeat_it() {
     let mut repetitions = 0;
     for seed in 0..20 {
-        let faults = Faults::lossy(0.03 * (seed % 4) as f64);
+        let faults = LinkFaults::lossy(0.03 * (seed % 4) as f64);
         let (asked, seen, more) = read_all(seed, PathChoice::Udp, faults);
         assert_eq!(seen, asked, "seed {seed}");
         repetitions += more;
-        let (asked, seen, more) = read_all(seed, PathChoice::Local, Faults::NONE);
+        let (asked, seen, more) = read_all(seed, PathChoice::Local, LinkFaults::NONE);
         assert_eq!((seen, more), (asked, 0), "seed {seed}");
     }
     assert!(repetitions > 20, "{repetitions}");

@@ -1,9 +1,9 @@
 //! A NIC that has nothing to do does nothing.
 
 use pagewire_iommu::Rights;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{Nic, Options, QueuePairInit, Unwatched};
-use pagewire_sim::{Faults, World};
+use pagewire_sim::{LinkFaults, World};
 use std::sync::Arc;
 
 /// JBMT-3: the thread that does an adapter's work. A responder need not go on to RTS (InfiniBand specification, volume 1,
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[test]
 fn queue_pairs_that_only_receive_leave_the_nic_at_rest() {
     for kind in [QueuePairType::Rc, QueuePairType::Uc] {
-        let world = World::new(1, Faults::NONE);
+        let world = World::new(1, LinkFaults::NONE);
         let (host, other) = (world.host(), world.host());
         let (process, fabric) = world.process(host);
         let (peer, _peer_fabric) = world.process(other);
@@ -26,21 +26,21 @@ fn queue_pairs_that_only_receive_leave_the_nic_at_rest() {
                 send_cq: cq.clone(),
                 recv_cq: cq,
                 srq: None,
-                capabilities: Capabilities { max_send_wr: 1, max_recv_wr: 1, ..Default::default() },
+                capabilities: QpCapabilities { max_send_wr: 1, max_recv_wr: 1, ..Default::default() },
                 signal_all: true,
             },
         )
         .unwrap();
         let rc = kind == QueuePairType::Rc;
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: Some(Rights::empty()),
             ..Default::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(AddressVector {
                 destination_gid: world.device(peer).gids[0].raw(),
                 is_global: true,

@@ -1,12 +1,12 @@
 //! Datagrams (UD) between simulated processes.
 
 use crate::support::{Side, address_of, side_with};
-use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{
     Data, Destination, PathChoice, ReceiveRequest, ScatterGather, SendOperation, SendRequest, Status,
     Unwatched,
 };
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 use std::sync::Arc;
 
 const QUEUE_KEY: u32 = 0x1111_1111;
@@ -16,15 +16,15 @@ const SHORT: u64 = 10_000_000;
 
 fn to_rts(side: &Side) {
     let init = QueuePairChange {
-        state: Some(State::Init),
+        state: Some(QpState::Init),
         pkey_index: Some(0),
         port: Some(1),
         queue_key: Some(QUEUE_KEY),
         ..QueuePairChange::default()
     };
-    let receive = QueuePairChange { state: Some(State::ReadyToReceive), ..QueuePairChange::default() };
+    let receive = QueuePairChange { state: Some(QpState::ReadyToReceive), ..QueuePairChange::default() };
     let send = QueuePairChange {
-        state: Some(State::ReadyToSend),
+        state: Some(QpState::ReadyToSend),
         send_psn: Some(100),
         ..QueuePairChange::default()
     };
@@ -67,7 +67,7 @@ fn work(world: &World, sides: [&Side; 2], time: u64) {
 #[test]
 fn a_datagram_with_a_wrong_queue_key_does_not_wait_for_a_receive() {
     for path in [PathChoice::Local, PathChoice::Udp] {
-        let world = World::new(1, Faults::NONE);
+        let world = World::new(1, LinkFaults::NONE);
         let host = world.host();
         let other = if path == PathChoice::Udp { world.host() } else { host };
         let [one, two] = [host, other]

@@ -2,14 +2,14 @@
 
 use crate::support::{connect_with, side};
 use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status};
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 
 /// Nanoseconds for which nothing gets through: less than HELLO is repeated after.
 const DEAF: u64 = 10_000;
 
 #[test]
 fn what_is_lost_before_two_pagewires_know_each_other_uses_up_no_retries() {
-    let world = World::new(4, Faults { loss: 1.0, ..Faults::NONE });
+    let world = World::new(4, LinkFaults { loss: 1.0, ..LinkFaults::NONE });
     let sides = [0, 1].map(|_| side(&world, world.host(), PathChoice::Udp, 1));
     let [one, two] = &sides;
     let ends = [one, two].map(|side| (side.process, &side.queue_pairs[0]));
@@ -24,7 +24,7 @@ fn what_is_lost_before_two_pagewires_know_each_other_uses_up_no_retries() {
         world.advance(Some(heard));
         one.nic.progress();
     }
-    world.set_faults(Faults::NONE);
+    world.set_faults(LinkFaults::NONE);
     // The peer misses the first one, and says so.
     one.post(SendOperation::Send, 8);
     let mut done = Vec::new();

@@ -3,7 +3,7 @@
 use crate::support::{Side, connect, connect_with, side, side_with};
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType};
 use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status, Unwatched};
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 use std::sync::Arc;
 
 /// 16 us: shorter than most pages take to come in.
@@ -24,7 +24,7 @@ fn work(world: &World, sides: [&Side; 2], statuses: &mut [Option<Status>; 2], ti
 #[test]
 fn who_waits_for_a_page_is_not_silent() {
     for seed in 1..=20 {
-        let world = World::new(seed, Faults::NONE);
+        let world = World::new(seed, LinkFaults::NONE);
         let host = world.host();
         let sides = [0, 1].map(|_| side(&world, host, PathChoice::Local, 1));
         let [one, two] = &sides;
@@ -61,7 +61,7 @@ const LATE: u64 = 20_000_000_000;
 #[test]
 fn a_page_is_waited_for_however_late_it_comes() {
     for path in [PathChoice::Local, PathChoice::Udp] {
-        let world = World::new(5, Faults::NONE);
+        let world = World::new(5, LinkFaults::NONE);
         let host = world.host();
         let other = if path == PathChoice::Udp { world.host() } else { host };
         let [one, two] = [host, other].map(|host| side(&world, host, path, 1));
@@ -108,7 +108,7 @@ fn what_goes_while_a_page_is_awaited_is_noticed() {
         .flat_map(|path| [(path, QueuePairType::Rc), (path, QueuePairType::Uc)])
     {
         for region_goes in [true, false] {
-            let world = World::new(5, Faults::NONE);
+            let world = World::new(5, LinkFaults::NONE);
             let host = world.host();
             let other = if path == PathChoice::Udp { world.host() } else { host };
             let [one, two] =
@@ -143,7 +143,7 @@ fn what_goes_while_a_page_is_awaited_is_noticed() {
 /// Pages that come in for one half of a queue pair are none that the other half waits for.
 #[test]
 fn who_waits_for_one_page_goes_on_doing_so_while_others_come() {
-    let world = World::new(5, Faults::NONE);
+    let world = World::new(5, LinkFaults::NONE);
     let [one, two] = [(); 2].map(|()| side(&world, world.host(), PathChoice::Udp, 1));
     let ends = [&one, &two].map(|side| (side.process, &side.queue_pairs[0]));
     connect(&world, ends[0], ends[1], Rights::REMOTE_WRITE);
@@ -173,7 +173,7 @@ const LONG: u32 = 100_000;
 
 /// Two processes of a host, of which the first has just posted a long message to the second. No time-out helps: they wait for ever.
 fn long_message() -> (World, [Side; 2]) {
-    let world = World::new(5, Faults::NONE);
+    let world = World::new(5, LinkFaults::NONE);
     let host = world.host();
     let sides = [0, 1].map(|_| side(&world, host, PathChoice::Local, 1));
     let [one, two] = &sides;

@@ -9,7 +9,7 @@ use pagewire_nic::{
     AccessLog, AccessLogInit, LoggedOperation, Next, PageAttributes, PageFlags, PathChoice, RecordFlags,
     RecordHeader, Rights, SendOperation, Status,
 };
-use pagewire_sim::{CrashPoint, Faults, MEMORY, SimFabric, SiteTally, World};
+use pagewire_sim::{CrashPoint, LinkFaults, MEMORY, SimFabric, SiteTally, World};
 use std::collections::BTreeMap;
 
 const PAGE: u64 = 4096;
@@ -53,7 +53,7 @@ struct Scene {
 }
 
 fn scene(seed: u64) -> Scene {
-    let world = World::new(seed, Faults::NONE);
+    let world = World::new(seed, LinkFaults::NONE);
     let host = world.host();
     let make = |count| side(&world, host, PathChoice::Local, count);
     let (source, beside, owner) = (make(1), make(1), make(2));

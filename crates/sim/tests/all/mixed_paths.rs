@@ -4,7 +4,7 @@ use crate::support::{Side, connect, side};
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::{PathChoice, Rights, SendOperation, Status};
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 
 /// Several packets of the network, one of a ring.
 const LENGTH: u32 = 30_000;
@@ -14,7 +14,7 @@ const BOUND: u64 = 1_000_000_000;
 #[test]
 fn both_ends_of_a_connection_take_the_same_path() {
     for (near, far) in [(PathChoice::Auto, PathChoice::Udp), (PathChoice::Udp, PathChoice::Auto)] {
-        let world = World::new(7, Faults::NONE);
+        let world = World::new(7, LinkFaults::NONE);
         let host = world.host();
         let (one, two) = (side(&world, host, near, 1), side(&world, host, far, 1));
         let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
@@ -37,7 +37,7 @@ fn both_ends_of_a_connection_take_the_same_path() {
 /// A process that wants the local path only does not reach one that wants none.
 #[test]
 fn who_wants_no_local_path_has_none() {
-    let world = World::new(7, Faults::NONE);
+    let world = World::new(7, LinkFaults::NONE);
     let host = world.host();
     let (one, two) = (side(&world, host, PathChoice::Local, 1), side(&world, host, PathChoice::Udp, 1));
     connect(
@@ -61,7 +61,7 @@ fn who_wants_no_local_path_has_none() {
 #[test]
 fn at_a_limit_of_memory_all_bytes_go_through_the_rings() {
     for limited in [None, Some(0u8), Some(1)] {
-        let world = World::new(7, Faults::NONE);
+        let world = World::new(7, LinkFaults::NONE);
         let host = world.host();
         let sides = [(); 2].map(|()| side(&world, host, PathChoice::Local, 1));
         if let Some(which) = limited {

@@ -2,7 +2,7 @@
 
 use pagewire_nic::PathChoice;
 use pagewire_sim::Scenario;
-use pagewire_sim::workload::{Plan, Report};
+use pagewire_sim::workload::{WorkloadPlan, WorkloadReport};
 
 /// Verbs requests; native operations are as many in the same time.
 const OPERATIONS: u64 = 2_500;
@@ -11,10 +11,10 @@ fn scenario(seed: u64, path: PathChoice, loss: f64) -> Scenario {
     let scenario = Scenario::new(seed, OPERATIONS, path, loss).with_parties(4).small();
     // With all paths: two processes on each host.
     let hosts = if path == PathChoice::Auto { 2 } else { scenario.hosts };
-    Scenario { plan: Plan { natives: 8, ..scenario.plan }, hosts, ..scenario }
+    Scenario { plan: WorkloadPlan { natives: 8, ..scenario.plan }, hosts, ..scenario }
 }
 
-fn passes(scenario: &Scenario) -> Report {
+fn passes(scenario: &Scenario) -> WorkloadReport {
     match scenario.run() {
         Ok(report) => report,
         Err(violation) => panic!("{violation}\nrepeat it with: swarm{}", scenario.options()),
@@ -23,7 +23,7 @@ fn passes(scenario: &Scenario) -> Report {
 
 #[test]
 fn each_native_operation_ends_once_whatever_is_lost() {
-    let mut all = Report::default();
+    let mut all = WorkloadReport::default();
     for (seed, path, loss) in [
         (1, PathChoice::Local, 0.0),
         (2, PathChoice::Udp, 0.0),
@@ -39,7 +39,7 @@ fn each_native_operation_ends_once_whatever_is_lost() {
 
 #[test]
 fn processes_that_end_leave_no_write_without_an_end() {
-    let mut all = Report::default();
+    let mut all = WorkloadReport::default();
     for seed in 1..=4 {
         let mut scenario = scenario(seed, PathChoice::Auto, 0.05);
         scenario.plan.between_crashes = Some(200);

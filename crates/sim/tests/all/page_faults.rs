@@ -6,7 +6,7 @@ use pagewire_nic::{
     FaultHandling, Options, PathChoice, ProtocolCounters, ReceiveRequest, Rights, ScatterGather,
     SendOperation, Status, Unwatched,
 };
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 use std::sync::Arc;
 
 /// Virtual nanoseconds in which everything here is done.
@@ -50,7 +50,7 @@ fn counters(side: &Side) -> ProtocolCounters {
 #[test]
 fn a_write_to_an_absent_page_arrives_in_every_mode() {
     for handling in FaultHandling::ALL {
-        let world = World::new(7, Faults::NONE);
+        let world = World::new(7, LinkFaults::NONE);
         let both = sides(&world, handling, QueuePairType::Rc, PathChoice::Udp);
         let [one, two] = &both;
         world.evict(two.process, MEMORY, 1 << 16);
@@ -82,7 +82,7 @@ fn a_write_to_an_absent_page_arrives_in_every_mode() {
 fn of_a_pager_all_that_is_known_to_come_is_asked_for_ahead() {
     const LENGTH: u32 = 1 << 17;
     for reads in [false, true] {
-        let world = World::new(11, Faults::NONE);
+        let world = World::new(11, LinkFaults::NONE);
         let both = sides(&world, FaultHandling::Stash, QueuePairType::Rc, PathChoice::Udp);
         let [one, two] = &both;
         let (operation, target) = if reads {
@@ -103,7 +103,7 @@ fn of_a_pager_all_that_is_known_to_come_is_asked_for_ahead() {
 #[test]
 fn a_read_into_an_absent_page_arrives_in_every_mode() {
     for handling in FaultHandling::ALL {
-        let world = World::new(8, Faults::NONE);
+        let world = World::new(8, LinkFaults::NONE);
         let both = sides(&world, handling, QueuePairType::Rc, PathChoice::Udp);
         let [one, two] = &both;
         world.evict(one.process, MEMORY, 1 << 16);
@@ -118,7 +118,7 @@ fn a_read_into_an_absent_page_arrives_in_every_mode() {
 #[test]
 fn uc_and_ud_lose_what_is_dropped_and_only_that() {
     for handling in FaultHandling::ALL {
-        let world = World::new(9, Faults::NONE);
+        let world = World::new(9, LinkFaults::NONE);
         let both = sides(&world, handling, QueuePairType::Uc, PathChoice::Udp);
         let [one, two] = &both;
         for wr_id in 0..2 {
@@ -140,7 +140,7 @@ fn uc_and_ud_lose_what_is_dropped_and_only_that() {
 #[test]
 fn inside_a_host_everything_is_kept() {
     for handling in FaultHandling::ALL {
-        let world = World::new(10, Faults::NONE);
+        let world = World::new(10, LinkFaults::NONE);
         let both = sides(&world, handling, QueuePairType::Rc, PathChoice::Local);
         let [one, two] = &both;
         let segments = [ScatterGather { address: MEMORY, length: 8192, key: two.region.lkey() }];

@@ -3,7 +3,7 @@
 use crate::support::{Side, connect, side_with};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status, Unwatched};
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 use std::sync::Arc;
 
 /// Nanoseconds for which such a message is kept at most (docs/internals/udp-path.md, "Receives that are not posted").
@@ -12,7 +12,7 @@ const PATIENCE: u64 = 50_000_000;
 const PATIENCE_BEHIND: u64 = 1_000_000_000;
 
 fn pair(path: PathChoice) -> (World, Side, Side) {
-    let world = World::new(9, Faults::NONE);
+    let world = World::new(9, LinkFaults::NONE);
     let host = world.host();
     let other = if path == PathChoice::Udp { world.host() } else { host };
     let side = |host| side_with(&world, host, path, &[QueuePairType::Uc], Arc::new(Unwatched));

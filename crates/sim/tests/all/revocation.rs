@@ -7,18 +7,18 @@
 use crate::support::{SPAN, Side, connect, side};
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
-use pagewire_nic::attributes::{QueuePairChange, State};
+use pagewire_nic::attributes::{QpState, QueuePairChange};
 use pagewire_nic::{
     Error, MemoryRegion, PathChoice, QueuePair, ReceiveRequest, Rights, ScatterGather, SendOperation, Status,
 };
-use pagewire_sim::{Faults, MEMORY, SimFabric, World};
+use pagewire_sim::{LinkFaults, MEMORY, SimFabric, World};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 const LENGTH: u64 = 20_000;
 
 fn pair(path: PathChoice) -> (World, Side, Side) {
-    let world = World::new(3, Faults::NONE);
+    let world = World::new(3, LinkFaults::NONE);
     let host = world.host();
     let other = if path == PathChoice::Udp { world.host() } else { host };
     let (one, two) = (side(&world, host, path, 1), side(&world, other, path, 1));
@@ -80,8 +80,8 @@ fn end(
     let to = |state| queue_pair.modify(&QueuePairChange { state: Some(state), ..QueuePairChange::default() });
     match ending {
         Ending::Deregister => region.deregister(),
-        Ending::Reset => to(State::Reset),
-        Ending::Error => to(State::Error),
+        Ending::Reset => to(QpState::Reset),
+        Ending::Error => to(QpState::Error),
         Ending::Destroy => queue_pair.destroy(),
         Ending::Withdraw => {
             let access = Some(Rights::LOCAL_WRITE);

@@ -2,7 +2,7 @@
 
 use crate::support::{Side, side};
 use pagewire_nic::{Data, PathChoice, QueuePair, Rights, ScatterGather, SendOperation, SendRequest, Status};
-use pagewire_sim::{Faults, MEMORY, SimFabric, World};
+use pagewire_sim::{LinkFaults, MEMORY, SimFabric, World};
 use std::sync::Arc;
 
 const LENGTH: u32 = 4096;
@@ -51,7 +51,7 @@ fn run(world: &World, one: &Side, two: &Side, wanted: usize) -> (usize, usize) {
 }
 
 fn connected(queue_pairs: usize) -> (World, Side, Side) {
-    let world = World::new(5, Faults::NONE);
+    let world = World::new(5, LinkFaults::NONE);
     let [one, two] = [0, 1].map(|_| side(&world, world.host(), PathChoice::Udp, queue_pairs));
     let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
     for (near, far) in one.queue_pairs.iter().zip(&two.queue_pairs) {
@@ -70,7 +70,7 @@ fn connected(queue_pairs: usize) -> (World, Side, Side) {
 fn many_queue_pairs_do_not_overrun_the_receiver() {
     for reads in [false, true] {
         let (world, one, two) = connected(1000);
-        world.set_faults(Faults { queue: QUEUE, ..Faults::NONE });
+        world.set_faults(LinkFaults { queue: QUEUE, ..LinkFaults::NONE });
         for queue_pair in &one.queue_pairs {
             post(&one, &two, queue_pair, reads);
         }

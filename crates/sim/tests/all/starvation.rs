@@ -5,7 +5,7 @@
 
 use crate::support::{Side, connect_with, side};
 use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status};
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn step(world: &World, first: impl FnOnce(), two: &Side) {
 /// Has the second process, or the first once it has posted, stand still before a store while requests are under way.
 /// False: there is no such store.
 fn attempt((what, requests): (&str, &[Request]), halt_first: bool, store: u64) -> bool {
-    let world = Arc::new(World::new(9, Faults::NONE));
+    let world = Arc::new(World::new(9, LinkFaults::NONE));
     let host = world.host();
     let [one, two] = [0, 1].map(|_| Arc::new(side(&world, host, PathChoice::Local, 1)));
     let ends = [&one, &two].map(|side| (side.process, &side.queue_pairs[0]));

@@ -1,14 +1,14 @@
 //! Worlds of all kinds, bad networks, standard peers, and how a violation is made small.
 
 use pagewire_nic::PathChoice;
-use pagewire_sim::workload::{Plan, Report};
+use pagewire_sim::workload::{WorkloadPlan, WorkloadReport};
 use pagewire_sim::{NetworkCounters, Plant, Scenario, shrink};
 use std::process::Command;
 
 /// Requests in each world; the `swarm` program makes longer runs.
 const OPERATIONS: u64 = 3_000;
 
-fn passes(scenario: Scenario) -> (Report, NetworkCounters) {
+fn passes(scenario: Scenario) -> (WorkloadReport, NetworkCounters) {
     let (result, world) = scenario.run_with(None, |_, _| {});
     match result {
         Ok(report) => (report, world.network_counters()),
@@ -18,7 +18,7 @@ fn passes(scenario: Scenario) -> (Report, NetworkCounters) {
 
 #[test]
 fn whatever_the_seed_draws_every_promise_is_kept() {
-    let (mut all, mut network) = (Report::default(), NetworkCounters::default());
+    let (mut all, mut network) = (WorkloadReport::default(), NetworkCounters::default());
     let mut most_hosts = 0;
     for seed in 1..=24 {
         let mut scenario = Scenario::drawn(seed, OPERATIONS);
@@ -46,7 +46,7 @@ fn a_datagram_is_known_that_waited_behind_thousands() {
 
 fn lossy(seed: u64, loss: f64) -> Scenario {
     let scenario = Scenario::new(seed, OPERATIONS, PathChoice::Udp, loss).small();
-    Scenario { plan: Plan { upheaval: false, ..scenario.plan }, ..scenario }
+    Scenario { plan: WorkloadPlan { upheaval: false, ..scenario.plan }, ..scenario }
 }
 
 /// The budget of 16.8 ms is no more than four repetitions by count.

@@ -1,7 +1,7 @@
 //! The workload over both paths, and the bugs that its checker must find.
 
 use pagewire_nic::{Completion, PathChoice, Status};
-use pagewire_sim::workload::{Hooks, Report, Violation, Workload};
+use pagewire_sim::workload::{Hooks, Violation, Workload, WorkloadReport};
 use pagewire_sim::{Plant, ProcessId, Scenario, World};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -17,7 +17,7 @@ fn scenario(seed: u64, path: PathChoice, loss: f64) -> Scenario {
     scenario
 }
 
-fn passes(scenario: Scenario) -> Report {
+fn passes(scenario: Scenario) -> WorkloadReport {
     match scenario.run() {
         Ok(report) => report,
         Err(violation) => panic!("{:?}: {violation}", scenario.path),
@@ -78,7 +78,10 @@ fn one_seed_makes_one_history() {
 }
 
 /// Runs a workload in which `prepare` has planted something.
-fn planted(path: PathChoice, prepare: impl Fn(&World, &[ProcessId]) -> Hooks) -> Result<Report, Violation> {
+fn planted(
+    path: PathChoice,
+    prepare: impl Fn(&World, &[ProcessId]) -> Hooks,
+) -> Result<WorkloadReport, Violation> {
     planted_in(5, path, prepare)
 }
 
@@ -86,7 +89,7 @@ fn planted_in(
     seed: u64,
     path: PathChoice,
     prepare: impl Fn(&World, &[ProcessId]) -> Hooks,
-) -> Result<Report, Violation> {
+) -> Result<WorkloadReport, Violation> {
     let scenario = scenario(seed, path, 0.0);
     let built = scenario.build(None);
     let mut workload = Workload::new(scenario.plan.clone(), built.stage, built.parties, Hooks::default())?;

@@ -1,10 +1,10 @@
 //! Acknowledgements that wait for the program's answer, to leave with it (InfiniBand specification, volume 1, section 9.7.5.1.2:
 //! responders may coalesce acknowledgements).
 
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 
 use super::RcConnection;
-use crate::{Progress, Time, TransportOps};
+use crate::{RcProgress, Time, TransportOps};
 
 /// Why a connection is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ enum Expected {
 
 /// Whether an acknowledgement waits for the program's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Wait {
+pub(super) enum AckWait {
     #[default]
     No,
     /// Until it answers, or polls again; or it has answered, and the acknowledgement leaves with that.
@@ -73,16 +73,16 @@ impl RcConnection {
         now: Time,
         timers: Time,
         ops: &mut E,
-    ) -> Progress {
+    ) -> RcProgress {
         let may_wait = self.may_delay();
         let mut received = self.responder.take_received();
         received.written &= may_wait;
         let wait = match self.delayed_ack.look(occasion, received, now.0) {
-            Wait::Until(_) if !may_wait => Wait::No,
+            AckWait::Until(_) if !may_wait => AckWait::No,
             wait => wait,
         };
-        let progress = self.progress_as(timers, wait != Wait::No, ops);
-        self.delay = if self.owes_acknowledgement() { wait } else { Wait::No };
+        let progress = self.progress_as(timers, wait != AckWait::No, ops);
+        self.delay = if self.owes_acknowledgement() { wait } else { AckWait::No };
         progress
     }
 
@@ -93,14 +93,14 @@ impl RcConnection {
             let received = self.responder.take_received();
             // No answer is expected before it, whose time would matter.
             let wait = self.delayed_ack.look(Occasion::Polled, received, 0);
-            debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
+            debug_assert_eq!(wait, AckWait::ForAnswer, "answers are usual");
         }
         may
     }
 
     /// Whether an acknowledgement waits for an answer without a time: the connection is to be driven again in any case.
     pub fn awaits_answer(&self) -> bool {
-        self.delay == Wait::ForAnswer
+        self.delay == AckWait::ForAnswer
     }
 
     /// Tells whether others of this process share the network with it: then no acknowledgement waits, as they may wait for what it frees.
@@ -115,16 +115,16 @@ impl RcConnection {
     }
 
     /// The program has posted a request, with which the owed acknowledgement leaves.
-    pub(super) fn take_owed_with_answer(&mut self, now: Time) -> Option<Header> {
+    pub(super) fn take_owed_with_answer(&mut self, now: Time) -> Option<PacketHeader> {
         let received = self.responder.take_received();
         self.delayed_ack.look(Occasion::Doorbell, received, now.0);
-        self.delay = Wait::No;
+        self.delay = AckWait::No;
         self.take_owed()
     }
 
     /// When an acknowledgement leaves that waits.
     pub(super) fn delayed_until(&self) -> Option<Time> {
-        if let Wait::Until(at) = self.delay { Some(Time(at)) } else { None }
+        if let AckWait::Until(at) = self.delay { Some(Time(at)) } else { None }
     }
 }
 
@@ -139,7 +139,7 @@ impl DelayedAck {
     }
 
     /// The queue pair is about to be driven at a time, and there is `received_data` for the program.
-    pub(super) fn look(&mut self, occasion: Occasion, received_data: ReceivedData, now: u64) -> Wait {
+    pub(super) fn look(&mut self, occasion: Occasion, received_data: ReceivedData, now: u64) -> AckWait {
         let mut expected = match (occasion, received_data) {
             (Occasion::Polled, ReceivedData { received: true, .. }) => Some(Expected::Now),
             // A message that no poll has taken waits for a program that does something else.
@@ -170,12 +170,12 @@ impl DelayedAck {
         self.expected = expected;
         match expected {
             // One behind the other: what has waited leaves now.
-            Some(Expected::Since(_)) if unanswered => Wait::No,
-            Some(_) if !self.is_usual() => Wait::No,
-            Some(Expected::Now) => Wait::ForAnswer,
-            Some(Expected::Since(at)) => Wait::Until(at.saturating_add(ANSWER_TIME)),
-            None if waited => Wait::ForAnswer,
-            None => Wait::No,
+            Some(Expected::Since(_)) if unanswered => AckWait::No,
+            Some(_) if !self.is_usual() => AckWait::No,
+            Some(Expected::Now) => AckWait::ForAnswer,
+            Some(Expected::Since(at)) => AckWait::Until(at.saturating_add(ANSWER_TIME)),
+            None if waited => AckWait::ForAnswer,
+            None => AckWait::No,
         }
     }
 }
@@ -195,10 +195,10 @@ mod tests {
         let left_with_it = delayed_ack.look(next, NOTHING, 1_000_000);
         assert_eq!(
             left_with_it,
-            if answered { wait } else { Wait::No },
+            if answered { wait } else { AckWait::No },
             "what has waited leaves with the answer"
         );
-        wait == Wait::ForAnswer
+        wait == AckWait::ForAnswer
     }
 
     #[test]
@@ -211,8 +211,8 @@ mod tests {
         assert!(delayed_ack.are_usual());
         assert!(message(&mut delayed_ack, true));
         // What came in otherwise than by a poll is not answered soon, and says nothing.
-        assert_eq!(delayed_ack.look(Occasion::Round, MESSAGE, 0), Wait::No);
-        assert_eq!(delayed_ack.look(Occasion::Doorbell, NOTHING, 0), Wait::No);
+        assert_eq!(delayed_ack.look(Occasion::Round, MESSAGE, 0), AckWait::No);
+        assert_eq!(delayed_ack.look(Occasion::Doorbell, NOTHING, 0), AckWait::No);
         assert!(message(&mut delayed_ack, false));
         assert!(!message(&mut delayed_ack, true), "the last one was not answered");
     }
@@ -221,13 +221,17 @@ mod tests {
     fn write(delayed_ack: &mut DelayedAck, taken: Occasion, later: u64) -> bool {
         let at = 1_000_000;
         let wait = delayed_ack.look(taken, WRITE, at);
-        assert!(wait == Wait::No || wait == Wait::Until(at + ANSWER_TIME));
+        assert!(wait == AckWait::No || wait == AckWait::Until(at + ANSWER_TIME));
         // The NIC thread goes on.
         let still = delayed_ack.look(Occasion::Round, NOTHING, at + later);
-        assert_eq!(still, if later < ANSWER_TIME { wait } else { Wait::No }, "for so long, and no longer");
+        assert_eq!(still, if later < ANSWER_TIME { wait } else { AckWait::No }, "for so long, and no longer");
         let left = delayed_ack.look(Occasion::Doorbell, NOTHING, at + later);
-        assert_eq!(left == Wait::ForAnswer, still != Wait::No, "what has waited leaves with the answer");
-        left == Wait::ForAnswer
+        assert_eq!(
+            left == AckWait::ForAnswer,
+            still != AckWait::No,
+            "what has waited leaves with the answer"
+        );
+        left == AckWait::ForAnswer
     }
 
     /// As many answers as it takes, and no more.
@@ -252,9 +256,9 @@ mod tests {
         // One WRITE behind the other: they are not answered one by one.
         let mut delayed_ack = just_usual();
         (0..1000).for_each(|_| _ = write(&mut delayed_ack, Occasion::Polled, 2_000));
-        assert_ne!(delayed_ack.look(Occasion::Round, WRITE, 0), Wait::No);
-        assert_eq!(delayed_ack.look(Occasion::Round, WRITE, 1_000), Wait::No);
-        assert_eq!(delayed_ack.look(Occasion::Round, WRITE, 2_000), Wait::No);
+        assert_ne!(delayed_ack.look(Occasion::Round, WRITE, 0), AckWait::No);
+        assert_eq!(delayed_ack.look(Occasion::Round, WRITE, 1_000), AckWait::No);
+        assert_eq!(delayed_ack.look(Occasion::Round, WRITE, 2_000), AckWait::No);
     }
 
     #[test]
@@ -272,9 +276,9 @@ mod tests {
     fn none_waits_where_nothing_comes_behind() {
         for received_data in [NOTHING, WRITE, MESSAGE] {
             let mut delayed_ack = just_usual();
-            assert_eq!(delayed_ack.look(Occasion::Last, received_data, 1), Wait::No);
-            assert_ne!(delayed_ack.look(Occasion::Round, WRITE, 0), Wait::No);
-            assert_eq!(delayed_ack.look(Occasion::Last, received_data, 1), Wait::No);
+            assert_eq!(delayed_ack.look(Occasion::Last, received_data, 1), AckWait::No);
+            assert_ne!(delayed_ack.look(Occasion::Round, WRITE, 0), AckWait::No);
+            assert_eq!(delayed_ack.look(Occasion::Last, received_data, 1), AckWait::No);
         }
     }
 }

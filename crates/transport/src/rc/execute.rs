@@ -1,19 +1,19 @@
 //! Executing requests in order: what a SEND, WRITE, READ or atomic does at the responder, and why it
 //! is refused (InfiniBand specification, volume 1, sections 9.7.4 and 9.7.5.2).
 
-use pagewire_wire::{Header, Nak, Operation as Code};
+use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code};
 
 use super::RemoteRights;
 use crate::message::part_of;
-use crate::placing::{self, Message, Placer, done};
+use crate::placing::{self, IncomingMessage, Placer, done};
 use crate::{
-    Atomic, Denial, DropCause, Event, Link, MemoryAccess, Payload, Reason, RemoteAddress, Right, WorkQueues,
-    limits,
+    AtomicRequest, Denial, DropCause, Link, MemoryAccess, Payload, QpEvent, Reason, RemoteAddress, Right,
+    WorkQueues, limits,
 };
 
 /// What an executed request packet asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Answer {
+pub(super) enum RequestAnswer {
     /// The bytes of so many packets are in place: an acknowledgement, if it was asked for.
     Placed(u32),
     /// READ responses. Requests behind it ask for `after` bytes more of the same READ.
@@ -33,7 +33,7 @@ pub(super) struct Reads {
 
 /// Why a request packet was not executed.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Stop {
+pub(super) enum ExecutionStop {
     /// The transport operations say wait; what was done so far is remembered.
     Wait(Reason),
     /// There is no receive.
@@ -41,39 +41,43 @@ pub(super) enum Stop {
     /// Its bytes will never be there, because of its sender.
     Dropped(DropCause),
     /// The request is wrong: NAK, event, end.
-    Refuse(Nak, Event),
+    Refuse(Nak, QpEvent),
 }
 
-impl Stop {
-    const INVALID: Stop = Stop::Refuse(Nak::InvalidRequest, Event::RequestError);
+impl ExecutionStop {
+    const INVALID: ExecutionStop = ExecutionStop::Refuse(Nak::InvalidRequest, QpEvent::RequestError);
 }
 
-impl From<placing::Stop> for Stop {
-    fn from(stop: placing::Stop) -> Stop {
+impl From<placing::PlacementStop> for ExecutionStop {
+    fn from(stop: placing::PlacementStop) -> ExecutionStop {
         match stop {
-            placing::Stop::Wait(reason) => Stop::Wait(reason),
-            placing::Stop::NotReady => Stop::NotReady,
-            placing::Stop::Invalid => Stop::INVALID,
-            placing::Stop::Denied(Denial::SenderGone) => Stop::Dropped(DropCause::SenderGone),
-            placing::Stop::Denied(Denial::SenderUnreadable) => Stop::Dropped(DropCause::SenderUnreadable),
-            placing::Stop::Denied(denial) | placing::Stop::ReceiveFailed(denial) => {
+            placing::PlacementStop::Wait(reason) => ExecutionStop::Wait(reason),
+            placing::PlacementStop::NotReady => ExecutionStop::NotReady,
+            placing::PlacementStop::Invalid => ExecutionStop::INVALID,
+            placing::PlacementStop::Denied(Denial::SenderGone) => {
+                ExecutionStop::Dropped(DropCause::SenderGone)
+            }
+            placing::PlacementStop::Denied(Denial::SenderUnreadable) => {
+                ExecutionStop::Dropped(DropCause::SenderUnreadable)
+            }
+            placing::PlacementStop::Denied(denial) | placing::PlacementStop::ReceiveFailed(denial) => {
                 let (nak, event) = refusal(denial);
-                Stop::Refuse(nak, event)
+                ExecutionStop::Refuse(nak, event)
             }
         }
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Executor {
+pub(super) struct RequestExecutor {
     pub(super) placer: Placer,
     /// Messages completed, 24 bits (MSN, section 9.7.7.1).
     messages: u32,
 }
 
-impl Executor {
-    pub(super) fn new(rights: RemoteRights) -> Executor {
-        Executor { placer: Placer::new(rights), messages: 0 }
+impl RequestExecutor {
+    pub(super) fn new(rights: RemoteRights) -> RequestExecutor {
+        RequestExecutor { placer: Placer::new(rights), messages: 0 }
     }
 
     /// The message sequence number to acknowledge with.
@@ -84,44 +88,44 @@ impl Executor {
     /// Executes a packet, and those of its burst that go with it.
     pub(super) fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         link: &Link,
         reads: Reads,
         ops: &mut E,
-    ) -> Result<Answer, Stop> {
-        let Some(code) = header.bth.opcode.operation() else { return Err(Stop::INVALID) };
+    ) -> Result<RequestAnswer, ExecutionStop> {
+        let Some(code) = header.bth.opcode.operation() else { return Err(ExecutionStop::INVALID) };
         match (part_of(code), code) {
             (Some(part), _) => {
                 let placed = self.placer.place(part, header, payload, link, ops)?;
                 self.count_messages(placed.messages);
-                Ok(Answer::Placed(placed.packets))
+                Ok(RequestAnswer::Placed(placed.packets))
             }
             (None, Code::ReadRequest) => self.read(header, payload, (reads, link), ops),
             (None, Code::CompareSwap | Code::FetchAdd) => {
                 self.atomic(header, payload, code, reads.may_read, ops)
             }
             // Responses.
-            (None, _) => Err(Stop::INVALID),
+            (None, _) => Err(ExecutionStop::INVALID),
         }
     }
 
     fn read<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         (reads, link): (Reads, &Link),
         ops: &mut E,
-    ) -> Result<Answer, Stop> {
-        let (Message::None, Some(reth)) = (self.placer.message, header.reth) else {
-            return Err(Stop::INVALID);
+    ) -> Result<RequestAnswer, ExecutionStop> {
+        let (IncomingMessage::None, Some(reth)) = (self.placer.message, header.reth) else {
+            return Err(ExecutionStop::INVALID);
         };
         let after = header.immediate.unwrap_or(0);
         let is_too_long = reth.length.checked_add(after).is_none_or(|all| all > limits::MAX_MESSAGE);
         // What more of a READ follows begins behind whole packets.
         let is_cut = after > 0 && (reth.length == 0 || reth.length % link.response_mtu != 0);
         if !payload.is_empty() || is_too_long || is_cut || !self.placer.rights.read || !reads.may_read {
-            return Err(Stop::INVALID);
+            return Err(ExecutionStop::INVALID);
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         if reth.length > 0 {
@@ -131,33 +135,33 @@ impl Executor {
             done(ops.check_remote(remote, reth.length + checked, Right::RemoteRead))?;
         }
         self.finish_message();
-        Ok(Answer::Read { remote, length: reth.length, after })
+        Ok(RequestAnswer::Read { remote, length: reth.length, after })
     }
 
     fn atomic<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
         code: Code,
         may_read: bool,
         ops: &mut E,
-    ) -> Result<Answer, Stop> {
-        let (Message::None, Some(atomic)) = (self.placer.message, header.atomic) else {
-            return Err(Stop::INVALID);
+    ) -> Result<RequestAnswer, ExecutionStop> {
+        let (IncomingMessage::None, Some(atomic)) = (self.placer.message, header.atomic) else {
+            return Err(ExecutionStop::INVALID);
         };
         if !payload.is_empty() || !self.placer.rights.atomic || !may_read || atomic.address % 8 != 0 {
-            return Err(Stop::INVALID);
+            return Err(ExecutionStop::INVALID);
         }
         let remote = RemoteAddress { address: atomic.address, key: atomic.key };
         let operation = if code == Code::CompareSwap {
-            Atomic::CompareSwap { compare: atomic.compare, swap: atomic.swap_or_add }
+            AtomicRequest::CompareSwap { compare: atomic.compare, swap: atomic.swap_or_add }
         } else {
-            Atomic::FetchAdd { add: atomic.swap_or_add }
+            AtomicRequest::FetchAdd { add: atomic.swap_or_add }
         };
         done(ops.check_remote(remote, 8, Right::RemoteAtomic))?;
         let original = done(ops.atomic_remote(remote, operation))?;
         self.finish_message();
-        Ok(Answer::Atomic { original })
+        Ok(RequestAnswer::Atomic { original })
     }
 
     /// A message is complete.
@@ -172,12 +176,12 @@ impl Executor {
 }
 
 /// The NAK and the event for a refusal.
-pub(super) fn refusal(denial: Denial) -> (Nak, Event) {
+pub(super) fn refusal(denial: Denial) -> (Nak, QpEvent) {
     match denial {
-        Denial::RemoteAccess => (Nak::RemoteAccess, Event::AccessError),
-        Denial::InvalidRequest | Denial::LocalLength => (Nak::InvalidRequest, Event::RequestError),
+        Denial::RemoteAccess => (Nak::RemoteAccess, QpEvent::AccessError),
+        Denial::InvalidRequest | Denial::LocalLength => (Nak::InvalidRequest, QpEvent::RequestError),
         Denial::Operational | Denial::LocalProtection | Denial::SenderGone | Denial::SenderUnreadable => {
-            (Nak::RemoteOperational, Event::RequestError)
+            (Nak::RemoteOperational, QpEvent::RequestError)
         }
     }
 }

@@ -5,10 +5,10 @@
 //! At each end the caller gets a token, and uses it once it has moved the SEND. Without that nothing was done: it may always leave the
 //! SEND to [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
 
-use pagewire_wire::{Bth, Header, Opcode, Operation as Code, Transport};
+use pagewire_wire::{Bth, Opcode, PacketHeader, PacketOperation as Code, Transport};
 
-use super::{RcConnection, State};
-use crate::{Operation, Psn, Time, Work, WorkId, partitions_match, plain_bth};
+use super::{RcConnection, RcState};
+use crate::{Psn, Time, WorkId, WorkOperation, WorkRequest, partitions_match, plain_bth};
 
 /// All that the headers tell of a SEND of one packet that asks for an acknowledgement and invalidates nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct SendOnlyRequest {
 
 impl SendOnlyRequest {
     /// That of a packet, if it is one.
-    pub fn of(header: &Header) -> Option<Self> {
+    pub fn of(header: &PacketHeader) -> Option<Self> {
         let bth = &header.bth;
         let is_whole = bth.opcode.transport() == Transport::Rc
             && bth.acknowledge
@@ -42,12 +42,12 @@ impl SendOnlyRequest {
     }
 
     /// The headers of the packet that it is.
-    pub fn header(&self) -> Header {
+    pub fn header(&self) -> PacketHeader {
         let code = if self.immediate.is_some() { Code::SendOnlyImmediate } else { Code::SendOnly };
         let psn = Psn::new(self.psn);
         let bth = plain_bth(Opcode::new(Transport::Rc, code), self.destination, self.partition, psn);
         let bth = Bth { acknowledge: true, solicited: self.solicited, ..bth };
-        Header { immediate: self.immediate, ..Header::new(bth) }
+        PacketHeader { immediate: self.immediate, ..PacketHeader::new(bth) }
     }
 }
 
@@ -57,13 +57,13 @@ pub struct FastSend<'c>(&'c mut RcConnection);
 
 impl FastSend<'_> {
     /// The acknowledgement that is owed, if nothing else is: over a link that loses packets it leaves behind the SEND.
-    pub fn take_owed(&mut self, now: Time) -> Option<Header> {
+    pub fn take_owed(&mut self, now: Time) -> Option<PacketHeader> {
         self.0.take_owed_with_answer(now)
     }
 
     /// The SEND has left. From now on it is as if it had been posted and driven. Gives when the connection wants to be driven.
     #[inline]
-    pub fn sent(self, now: Time, work: &Work) -> Option<Time> {
+    pub fn sent(self, now: Time, work: &WorkRequest) -> Option<Time> {
         self.0.requester.sent_fast(now, work, &mut self.0.shared);
         self.0.deadline()
     }
@@ -90,10 +90,10 @@ impl RcConnection {
     /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
     /// turn has come.
     #[inline(always)] // Part of each short SEND.
-    pub fn try_send_fast(&mut self, work: &Work) -> Option<(SendOnlyRequest, FastSend<'_>)> {
-        let Operation::Send { immediate, invalidate: None } = work.operation else { return None };
+    pub fn try_send_fast(&mut self, work: &WorkRequest) -> Option<(SendOnlyRequest, FastSend<'_>)> {
+        let WorkOperation::Send { immediate, invalidate: None } = work.operation else { return None };
         let shared = &self.shared;
-        let may = shared.state == State::Alive
+        let may = shared.state == RcState::Alive
             && (shared.link.initiator_copy
                 || !shared.link.lossless && self.only_acknowledges() && !shared.request_stalled)
             && self.requester.may_send_fast(work, shared);
@@ -113,7 +113,7 @@ impl RcConnection {
     }
 
     /// The acknowledgement that is owed, if nothing else is: the caller sends it.
-    pub fn take_owed(&mut self) -> Option<Header> {
+    pub fn take_owed(&mut self) -> Option<PacketHeader> {
         if !self.owes_acknowledgement() {
             return None;
         }
@@ -133,7 +133,7 @@ impl RcConnection {
         };
         let may = free
             && partitions_match(send.partition, shared.partition)
-            && shared.state == State::Alive
+            && shared.state == RcState::Alive
             && !shared.request_stalled
             && self.established
             && self.responder.expects_message(Psn::new(send.psn));
@@ -146,7 +146,7 @@ impl RcConnection {
     #[inline]
     pub fn acknowledged_fast(&mut self, now: Time, psn: u32) -> Option<WorkId> {
         let link = &self.shared.link;
-        let may = self.shared.state == State::Alive && (link.initiator_copy || !link.lossless);
+        let may = self.shared.state == RcState::Alive && (link.initiator_copy || !link.lossless);
         let id = may.then(|| self.requester.acknowledged_fast(now, Psn::new(psn), &self.shared)).flatten()?;
         self.shared.counters.packets_received += 1;
         Some(id)
@@ -155,7 +155,7 @@ impl RcConnection {
     /// Gives the acknowledgement of the request with this PSN to the caller, who tells the peer by other means than a packet.
     /// False: it is not executed, or something else is to be sent before; [`progress`](Self::progress) sends what there is.
     pub fn take_acknowledgement(&mut self, psn: u32) -> bool {
-        let taken = self.shared.state == State::Alive && self.responder.take_acknowledgement(Psn::new(psn));
+        let taken = self.shared.state == RcState::Alive && self.responder.take_acknowledgement(Psn::new(psn));
         self.shared.counters.responses_sent += u64::from(taken);
         taken
     }
@@ -163,13 +163,13 @@ impl RcConnection {
     /// The acknowledgement of the request with a PSN, for [`receive`](Self::receive) of the connection that sent it; see
     /// [`take_acknowledgement`](Self::take_acknowledgement). Unlike one that the peer has sent in a packet, which has an AETH,
     /// it may overtake responses to requests before it.
-    pub fn acknowledgement(queue_pair: u32, psn: u32) -> Header {
-        Header::new(Bth::new(Opcode::new(Transport::Rc, Code::Acknowledge), queue_pair, psn))
+    pub fn acknowledgement(queue_pair: u32, psn: u32) -> PacketHeader {
+        PacketHeader::new(Bth::new(Opcode::new(Transport::Rc, Code::Acknowledge), queue_pair, psn))
     }
 
     /// Whether [`progress`](Self::progress) has nothing to do before something is posted or received, or is due.
     pub fn is_idle(&self) -> bool {
-        self.shared.state == State::Alive
+        self.shared.state == RcState::Alive
             && !self.faults.are_pending()
             && self.requester.has_sent_everything()
             && self.responder.is_idle()

@@ -2,7 +2,7 @@
 
 use pagewire_wire::{Hold, HoldFlags, Opcode, Resume, VendorPacket};
 
-use super::{RcConnection, State};
+use super::{RcConnection, RcState};
 use crate::{Disposition, DropCause, FaultHandling, Outcome, PacketSink, Psn, Reason, Time, limits};
 
 /// A request that was dropped, of which the source was told that it will hear when to send it again.
@@ -153,7 +153,7 @@ impl RcConnection {
             now.0.saturating_sub(last.0) < limits::HOLD_INTERVAL && (!dropped || held == psn)
         });
         let silent = self.faults.handling == FaultHandling::Timeout;
-        if recent || silent || !self.shared.fills_gaps() || self.shared.state == State::Dead {
+        if recent || silent || !self.shared.fills_gaps() || self.shared.state == RcState::Dead {
             self.faults.hold_due = false;
             return false;
         }
@@ -174,7 +174,7 @@ impl RcConnection {
 
     /// True: the link is full.
     fn send_resume<E: PacketSink>(&mut self, now: Time, ops: &mut E) -> bool {
-        if !self.may_resume() || self.shared.state != State::Alive {
+        if !self.may_resume() || self.shared.state != RcState::Alive {
             // Also where the peer has greeted anew, and knows no RESUME any more: its timer has to do.
             (self.faults.resume_due, self.faults.dropped) = (false, None);
             return false;

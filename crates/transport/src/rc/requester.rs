@@ -12,12 +12,12 @@ use super::congestion::Window;
 use super::pacer::Pacer;
 use super::retry::{Expiry, Retry, pace};
 use super::scoreboard::Scoreboard;
-use super::{RequesterSettings, Shared, State, Step};
+use super::{RcShared, RcState, RequesterSettings, SendStep};
 use crate::message::denied_status;
 use crate::reorder_buffer::ReorderBuffer;
 use crate::{
-    InitiatorCopy, Link, LinkState, MemoryAccess, Operation, Outcome, PacketSink, Psn, Reason, Status, Time,
-    TransportOps, Work, WorkId, WorkQueues, limits, packets_for,
+    InitiatorCopy, Link, LinkState, MemoryAccess, Outcome, PacketSink, Psn, Reason, Status, Time,
+    TransportOps, WorkId, WorkOperation, WorkQueues, WorkRequest, limits, packets_for,
 };
 use packets::request;
 use skip::Skipped;
@@ -25,8 +25,8 @@ pub(super) use skip::status_of;
 
 /// A posted work request, and which PSNs are its own once it has started.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) work: Work,
+pub(super) struct RequestEntry {
+    pub(super) work: WorkRequest,
     pub(super) first: Psn,
     pub(super) packets: u32,
     /// A READ goes out as requests of so many PSNs, counted from `cut_at` on; what is before is answered.
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     is_flushed: bool,
 }
 
-impl Entry {
+impl RequestEntry {
     /// The PSN behind the last one.
     pub(super) fn end(&self) -> Psn {
         self.first.plus(self.packets)
@@ -52,7 +52,9 @@ impl Entry {
     /// How many PSNs a packet at `offset` spans: a READ request has those of its responses.
     pub(super) fn span(&self, offset: u32) -> u32 {
         match self.work.operation {
-            Operation::Read { .. } => (self.chunk - self.within_request(offset)).min(self.packets - offset),
+            WorkOperation::Read { .. } => {
+                (self.chunk - self.within_request(offset)).min(self.packets - offset)
+            }
             _ => 1,
         }
     }
@@ -74,13 +76,13 @@ impl Entry {
 
     /// Whether it ends with responses of its own, not with an acknowledgement.
     pub(super) fn awaits_response(&self) -> bool {
-        matches!(self.work.operation, Operation::Read { .. } | Operation::Atomic { .. })
+        matches!(self.work.operation, WorkOperation::Read { .. } | WorkOperation::Atomic { .. })
     }
 }
 
 /// Packets of one work request that leave together.
-struct Packets<'e> {
-    entry: &'e Entry,
+struct EntryPackets<'e> {
+    entry: &'e RequestEntry,
     /// PSNs of the work request before them.
     offset: u32,
     /// PSNs of each.
@@ -98,7 +100,7 @@ pub(super) struct Requester {
     max_rd_atomic: u8,
     /// PSNs of one READ request at most; longer READs are several requests.
     read_chunk: u32,
-    pub(super) queue: VecDeque<Entry>,
+    pub(super) queue: VecDeque<RequestEntry>,
     /// How many entries of the queue have PSNs; the last of them may be sent in part.
     pub(super) started: usize,
     /// The oldest PSN that is neither acknowledged nor answered.
@@ -197,11 +199,11 @@ impl Requester {
         self.retry.set(settings);
     }
 
-    pub(super) fn post(&mut self, mut work: Work) {
+    pub(super) fn post(&mut self, mut work: WorkRequest) {
         self.chain_failed &= work.linked;
         // The responder may execute it before it has found out that it cannot answer the READ.
-        work.fence |= work.linked && self.queue.back().is_some_and(Entry::awaits_response);
-        self.queue.push_back(Entry { is_flushed: self.chain_failed, ..self.entry(work) });
+        work.fence |= work.linked && self.queue.back().is_some_and(RequestEntry::awaits_response);
+        self.queue.push_back(RequestEntry { is_flushed: self.chain_failed, ..self.entry(work) });
     }
 
     /// Whether everything that was posted has been sent, and nothing is to be repeated.
@@ -216,7 +218,7 @@ impl Requester {
 
     /// Whether a request of one packet that is posted now would leave at once.
     #[inline(always)] // Part of each short SEND.
-    pub(super) fn may_send_fast(&self, work: &Work, shared: &Shared) -> bool {
+    pub(super) fn may_send_fast(&self, work: &WorkRequest, shared: &RcShared) -> bool {
         self.running
             && !self.draining
             && self.has_sent_everything()
@@ -231,16 +233,16 @@ impl Requester {
 
     /// A work request that has not begun.
     #[inline(always)] // Part of the fast path.
-    fn entry(&self, work: Work) -> Entry {
+    fn entry(&self, work: WorkRequest) -> RequestEntry {
         let (first, chunk) = (Psn::default(), self.read_chunk);
         let (write_only, bounced, is_flushed) = (false, false, false);
-        Entry { work, first, packets: 0, chunk, cut_at: 0, write_only, bounced, is_flushed }
+        RequestEntry { work, first, packets: 0, chunk, cut_at: 0, write_only, bounced, is_flushed }
     }
 
     /// That packet has left.
-    pub(super) fn sent_fast(&mut self, now: Time, work: &Work, shared: &mut Shared) {
+    pub(super) fn sent_fast(&mut self, now: Time, work: &WorkRequest, shared: &mut RcShared) {
         self.leaves();
-        self.queue.push_back(Entry { first: self.next, packets: 1, ..self.entry(*work) });
+        self.queue.push_back(RequestEntry { first: self.next, packets: 1, ..self.entry(*work) });
         self.started += 1;
         self.retry.sent(now, pace(shared));
         self.retry.measure(self.next, now);
@@ -279,15 +281,15 @@ impl Requester {
         &mut self,
         now: Time,
         most: u32,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
-    ) -> Step {
+    ) -> SendStep {
         self.pacer.look();
         if !self.running || self.retry.waits_for_receiver() {
-            return Step::Idle;
+            return SendStep::Idle;
         }
         if self.owes_skip() && !self.send_skip(now, shared, ops) {
-            return Step::Wait;
+            return SendStep::Wait;
         }
         if let Some(psn) = self.resend {
             return self.send_again(psn, now, shared, ops);
@@ -301,12 +303,17 @@ impl Requester {
     }
 
     /// Whether something that was sent before is to be sent again.
-    pub(super) fn has_to_repeat(&self, shared: &Shared) -> bool {
+    pub(super) fn has_to_repeat(&self, shared: &RcShared) -> bool {
         self.resend.is_some() || shared.fills_gaps() && self.board.first_lost().is_some()
     }
 
     /// Handles what is due at `now`.
-    pub(super) fn expire<E: PacketSink + WorkQueues>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
+    pub(super) fn expire<E: PacketSink + WorkQueues>(
+        &mut self,
+        now: Time,
+        shared: &mut RcShared,
+        ops: &mut E,
+    ) {
         self.retry.rnr_over(now);
         let pace = pace(shared);
         if !self.retry.is_due(now) {
@@ -392,7 +399,7 @@ impl Requester {
         let Some(entry) = self.find(last).map(|at| self.queue[at]) else { return };
         let offset = last.since(entry.first);
         let start = match entry.work.operation {
-            Operation::Read { .. } => entry.first.plus(offset - entry.within_request(offset)),
+            WorkOperation::Read { .. } => entry.first.plus(offset - entry.within_request(offset)),
             _ => last,
         };
         let from = start.later(self.unacked).since(self.unacked);
@@ -406,7 +413,7 @@ impl Requester {
     }
 
     /// Sends again everything from `from` on that may be missing.
-    pub(super) fn go_back(&mut self, from: Psn, shared: &Shared) {
+    pub(super) fn go_back(&mut self, from: Psn, shared: &RcShared) {
         if from == self.next {
             return;
         }
@@ -440,7 +447,7 @@ impl Requester {
     }
 
     /// The peer has turned out to fill gaps, or not to: what was still to be sent again in order becomes gaps.
-    pub(super) fn policy_changed(&mut self, shared: &Shared) {
+    pub(super) fn policy_changed(&mut self, shared: &RcShared) {
         if shared.fills_gaps() {
             if let Some(from) = self.resend.take() {
                 self.go_back(from, shared);
@@ -496,8 +503,8 @@ impl Requester {
     }
 
     /// The oldest work request ends with an error, and with it the connection.
-    pub(super) fn fail<E: WorkQueues>(&mut self, status: Status, shared: &mut Shared, ops: &mut E) {
-        shared.state = State::Dead;
+    pub(super) fn fail<E: WorkQueues>(&mut self, status: Status, shared: &mut RcShared, ops: &mut E) {
+        shared.state = RcState::Dead;
         if let Some(entry) = self.queue.pop_front() {
             self.started = self.started.saturating_sub(1);
             ops.complete(entry.work.id, status);
@@ -505,7 +512,7 @@ impl Requester {
     }
 
     /// Reports a work request that failed at this side, once it is the oldest.
-    pub(super) fn complete_blocked<E: WorkQueues>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
+    pub(super) fn complete_blocked<E: WorkQueues>(&mut self, now: Time, shared: &mut RcShared, ops: &mut E) {
         let Some((id, status)) = self.blocked else { return };
         match self.queue.front() {
             Some(entry) if entry.work.id < id => {}
@@ -539,20 +546,20 @@ impl Requester {
         &mut self,
         psn: Psn,
         now: Time,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
-    ) -> Step {
+    ) -> SendStep {
         let Some(index) = self.find(psn) else {
             // Cannot be: whatever lies before `next` belongs to a started work request.
             self.resend = None;
-            return Step::Idle;
+            return SendStep::Idle;
         };
         let entry = self.queue[index];
         let offset = psn.since(entry.first);
         let span = entry.span(offset).min(self.next.since(psn));
-        let packets = Packets { entry: &entry, offset, span, count: 1, again: true };
+        let packets = EntryPackets { entry: &entry, offset, span, count: 1, again: true };
         match self.transmit(now, &packets, shared, ops) {
-            Step::Sent(_) => {}
+            SendStep::Sent(_) => {}
             other => return other,
         }
         shared.counters.retransmissions += 1;
@@ -562,20 +569,20 @@ impl Requester {
         }
         let after = psn.plus(span);
         self.resend = (after != self.next).then_some(after);
-        Step::Sent(1)
+        SendStep::Sent(1)
     }
 
     fn fill_gap<E: PacketSink + WorkQueues>(
         &mut self,
         index: u32,
         now: Time,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
-    ) -> Step {
+    ) -> SendStep {
         let psn = self.unacked.plus(index);
         let Some(entry) = self.find(psn).map(|at| self.queue[at]) else {
             self.board.resent(index, 1);
-            return Step::Sent(1);
+            return SendStep::Sent(1);
         };
         let offset = psn.since(entry.first);
         let longest = entry.span(offset).min(self.next.since(psn));
@@ -584,58 +591,64 @@ impl Requester {
         while span < longest && self.board.is_lost(index + span) {
             span += 1;
         }
-        let packets = Packets { entry: &entry, offset, span, count: 1, again: true };
+        let packets = EntryPackets { entry: &entry, offset, span, count: 1, again: true };
         match self.transmit(now, &packets, shared, ops) {
-            Step::Sent(_) => {}
+            SendStep::Sent(_) => {}
             other => return other,
         }
         shared.counters.selective_retransmissions += 1;
         self.board.resent(index, span);
-        Step::Sent(1)
+        SendStep::Sent(1)
     }
 
-    fn send_new<E: TransportOps>(&mut self, now: Time, most: u32, shared: &mut Shared, ops: &mut E) -> Step {
+    fn send_new<E: TransportOps>(
+        &mut self,
+        now: Time,
+        most: u32,
+        shared: &mut RcShared,
+        ops: &mut E,
+    ) -> SendStep {
         let begun = self.started > 0 && self.next != self.queue[self.started - 1].end();
         if !begun {
             match self.begin(now, shared, ops) {
                 Begin::Started => {}
-                Begin::Finished => return Step::Sent(1),
-                Begin::NotNow => return Step::Idle,
-                Begin::Wait => return Step::Wait,
+                Begin::Finished => return SendStep::Sent(1),
+                Begin::NotNow => return SendStep::Idle,
+                Begin::Wait => return SendStep::Wait,
             }
         }
         if !self.cut(shared) {
-            return Step::Idle;
+            return SendStep::Idle;
         }
         let entry = self.queue[self.started - 1];
         let offset = self.next.since(entry.first);
         let span = entry.span(offset);
         if entry.awaits_response() && self.reads >= self.max_rd_atomic {
-            return Step::Idle;
+            return SendStep::Idle;
         }
         if self.waits_for_room(&entry, offset, shared) {
-            return Step::Idle;
+            return SendStep::Idle;
         }
         let count = self.burst(&entry, offset, shared).min(most).max(1);
-        let packets = Packets { entry: &entry, offset, span, count, again: false };
+        let packets = EntryPackets { entry: &entry, offset, span, count, again: false };
         let sent = match self.transmit(now, &packets, shared, ops) {
-            Step::Sent(sent) => sent,
+            SendStep::Sent(sent) => sent,
             other => return other,
         };
         self.next = self.next.plus(span * sent);
         if entry.awaits_response() {
             self.reads += 1;
         }
-        Step::Sent(sent)
+        SendStep::Sent(sent)
     }
 
     /// Says how long the next requests of the READ that is being sent are: hardly longer than the window, which
     /// their responses would overrun. What is asked for again keeps to the requests as they were: the
     /// responder may have executed one and not the next. So the length changes only while nothing is
     /// outstanding; false: wait for that.
-    fn cut(&mut self, shared: &Shared) -> bool {
+    fn cut(&mut self, shared: &RcShared) -> bool {
         let entry = &mut self.queue[self.started - 1];
-        if !matches!(entry.work.operation, Operation::Read { .. }) {
+        if !matches!(entry.work.operation, WorkOperation::Read { .. }) {
             return true;
         }
         let longest = self.read_chunk;
@@ -657,8 +670,13 @@ impl Requester {
     }
 
     /// Starts the next work request, if its turn has come.
-    fn begin<E: MemoryAccess + WorkQueues>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) -> Begin {
-        let Some(&Entry { work, is_flushed, .. }) = self.queue.get(self.started) else {
+    fn begin<E: MemoryAccess + WorkQueues>(
+        &mut self,
+        now: Time,
+        shared: &mut RcShared,
+        ops: &mut E,
+    ) -> Begin {
+        let Some(&RequestEntry { work, is_flushed, .. }) = self.queue.get(self.started) else {
             return Begin::NotNow;
         };
         if self.draining || self.blocked.is_some() {
@@ -670,24 +688,26 @@ impl Requester {
         }
         let packets = match work.operation {
             // What follows may depend on it: it is a barrier on both sides.
-            Operation::Local if alone => {
+            WorkOperation::Local if alone => {
                 self.queue.pop_front();
                 ops.complete(work.id, Status::Success);
                 return Begin::Finished;
             }
-            Operation::Local => return Begin::NotNow,
-            Operation::Send { .. } | Operation::Write { .. } => {
+            WorkOperation::Local => return Begin::NotNow,
+            WorkOperation::Send { .. } | WorkOperation::Write { .. } => {
                 packets_for(work.length, shared.link.request_mtu)
             }
-            Operation::Read { .. } => packets_for(work.length, shared.link.response_mtu),
-            Operation::Atomic { .. } => 1,
+            WorkOperation::Read { .. } => packets_for(work.length, shared.link.response_mtu),
+            WorkOperation::Atomic { .. } => 1,
         };
         if work.fence && self.reads > 0 {
             return Begin::NotNow;
         }
         let initiator_copy = matches!(
             work.operation,
-            Operation::Write { immediate: None, .. } | Operation::Read { .. } | Operation::Atomic { .. }
+            WorkOperation::Write { immediate: None, .. }
+                | WorkOperation::Read { .. }
+                | WorkOperation::Atomic { .. }
         );
         if alone && initiator_copy && shared.link.initiator_copy {
             match ops.initiator_copy(&work) {
@@ -706,7 +726,7 @@ impl Requester {
         // A standard peer, which counts messages and may check a whole range first, gets what standard requesters send. Immediate
         // data comes with the length of its whole WRITE.
         entry.write_only =
-            shared.fills_gaps() && matches!(work.operation, Operation::Write { immediate: None, .. });
+            shared.fills_gaps() && matches!(work.operation, WorkOperation::Write { immediate: None, .. });
         let entry = *entry;
         self.started += 1;
         if entry.awaits_response() && self.max_rd_atomic == 0 {
@@ -728,7 +748,7 @@ impl Requester {
 
     /// Whether `count` more PSNs may be under way.
     #[inline]
-    fn fits(&self, count: u32, again: bool, shared: &Shared) -> bool {
+    fn fits(&self, count: u32, again: bool, shared: &RcShared) -> bool {
         let outstanding = self.next.since(self.unacked);
         if shared.link.lossless {
             return again || outstanding + count <= limits::MAX_OUTSTANDING_PSNS;
@@ -768,21 +788,21 @@ impl Requester {
     fn transmit<E: PacketSink + WorkQueues>(
         &mut self,
         now: Time,
-        packets: &Packets<'_>,
-        shared: &mut Shared,
+        packets: &EntryPackets<'_>,
+        shared: &mut RcShared,
         ops: &mut E,
-    ) -> Step {
-        let Packets { entry, offset, span, count, again } = *packets;
+    ) -> SendStep {
+        let EntryPackets { entry, offset, span, count, again } = *packets;
         if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(span, again, shared) {
-            return Step::Idle;
+            return SendStep::Idle;
         }
         if !shared.link.lossless && !self.pacer.permits(now) {
-            return Step::Idle;
+            return SendStep::Idle;
         }
         // Where nothing sent so far asks for an answer, one packet that does may always follow.
         if self.allowance == 0 && (self.unasked == 0 || self.in_flight() == 0) {
             self.held = true;
-            return Step::Idle;
+            return SendStep::Idle;
         }
         let (mut header, source) = request(entry, offset, span, shared);
         // No packet of a burst needs to ask; see `burst`.
@@ -796,12 +816,12 @@ impl Requester {
                 if again && reason == Reason::Page {
                     self.retry.lacks_page(now);
                 }
-                return Step::Wait;
+                return SendStep::Wait;
             }
             Outcome::Denied(denial) => {
                 self.block(now, (entry.work.id, denied_status(denial)), shared, ops);
-                let has_ended = self.blocked.is_none() && shared.state == State::Alive;
-                return if has_ended { Step::Again } else { Step::Idle };
+                let has_ended = self.blocked.is_none() && shared.state == RcState::Alive;
+                return if has_ended { SendStep::Again } else { SendStep::Idle };
             }
         };
         self.leaves();
@@ -816,12 +836,12 @@ impl Requester {
         if !again && asked {
             self.retry.measure(entry.first.plus(offset), now);
         }
-        Step::Sent(sent)
+        SendStep::Sent(sent)
     }
 
     /// Whether a packet in the middle of a message shall ask for an acknowledgement: often enough that
     /// neither window nor allowance end in silence.
-    fn asks(&self, shared: &Shared) -> bool {
+    fn asks(&self, shared: &RcShared) -> bool {
         if shared.link.lossless {
             return false;
         }
@@ -836,7 +856,7 @@ impl Requester {
         &mut self,
         now: Time,
         (id, status): (WorkId, Status),
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) {
         self.blocked = Some((id, status));

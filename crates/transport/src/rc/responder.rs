@@ -7,19 +7,19 @@ mod refusal;
 
 use std::collections::VecDeque;
 
-use pagewire_wire::{Header, Nak, Syndrome};
+use pagewire_wire::{Nak, PacketHeader, Syndrome};
 
-use super::execute::{Answer, Executor, Reads, Stop};
+use super::execute::{ExecutionStop, Reads, RequestAnswer, RequestExecutor};
 use super::gap::Gap;
-use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
+use super::{RcSettings, RcShared, RcState, RcUpdate, ReceivedData};
 use crate::reorder_buffer::ReorderBuffer;
 use crate::{Disposition, DropCause, MemoryAccess, Payload, Psn, Time, WorkQueues, packets_for};
-use outputs::{ExecutedRead, NO_CREDITS, Output, ReadResponses, acknowledgement};
+use outputs::{ExecutedRead, NO_CREDITS, ReadResponses, ResponderOutput, acknowledgement};
 use refusal::Refused;
 
 #[derive(Debug, Default)]
 pub(super) struct Responder {
-    executor: Executor,
+    executor: RequestExecutor,
     min_rnr_timer: u8,
     max_dest_rd_atomic: u8,
     expected: Psn,
@@ -32,7 +32,7 @@ pub(super) struct Responder {
     after_nak: bool,
     /// Requests that were dropped because they arrived before a missing one.
     gap: Gap,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<ResponderOutput>,
     /// READs and atomics among them.
     reads: u8,
     /// The latest READs, the oldest first: as many as a peer may ask for again.
@@ -40,7 +40,7 @@ pub(super) struct Responder {
     /// Read responses with PSNs before this one have left before, or were for no READ.
     answered: Psn,
     /// Answers to repeated READs and atomics; they go first, being older.
-    replays: VecDeque<Output>,
+    replays: VecDeque<ResponderOutput>,
     /// Results of the latest atomics, for repetitions.
     atomics: VecDeque<(Psn, u64)>,
     /// Requests that arrived before a missing one.
@@ -56,7 +56,7 @@ pub(super) struct Responder {
 }
 
 /// Where a request stands in the order of PSNs.
-enum Order {
+enum PsnOrder {
     Expected,
     /// It is the expected one, is here already and waits for a page.
     Waits,
@@ -69,7 +69,7 @@ enum Order {
 impl Responder {
     pub(super) fn new(settings: &RcSettings) -> Responder {
         Responder {
-            executor: Executor::new(settings.remote_rights),
+            executor: RequestExecutor::new(settings.remote_rights),
             min_rnr_timer: settings.min_rnr_timer,
             max_dest_rd_atomic: settings.max_dest_rd_atomic,
             expected: Psn::new(settings.receive_psn),
@@ -100,7 +100,7 @@ impl Responder {
             && self.refused.is_none()
             && self.replays.is_empty()
             && self.outputs.len() == 1
-            && matches!(self.outputs.front(), Some(Output::Ack { .. }))
+            && matches!(self.outputs.front(), Some(ResponderOutput::Ack { .. }))
     }
 
     /// Whether the last message is complete.
@@ -162,7 +162,7 @@ impl Responder {
     }
 
     /// The acknowledgement that is [all there is to send](Self::acknowledges_only), for the caller to send.
-    pub(super) fn take_owed(&mut self, shared: &Shared) -> Header {
+    pub(super) fn take_owed(&mut self, shared: &RcShared) -> PacketHeader {
         self.outputs.clear();
         acknowledgement(self.expected.previous(), NO_CREDITS, self.executor.message(), shared)
     }
@@ -170,7 +170,7 @@ impl Responder {
     /// Takes back the acknowledgement of `psn` if that is all there is to send.
     pub(super) fn take_acknowledgement(&mut self, psn: Psn) -> bool {
         let own = self.acknowledges_only()
-            && matches!(self.outputs.front(), Some(Output::Ack { psn: last, .. }) if *last == psn);
+            && matches!(self.outputs.front(), Some(ResponderOutput::Ack { psn: last, .. }) if *last == psn);
         if own {
             self.outputs.clear();
         }
@@ -195,14 +195,14 @@ impl Responder {
     /// | PSN | [`check_psn`](Self::check_psn) | 9.7.1 |
     /// | executed before | [`duplicate`](Self::duplicate) | 9.7.5.1.5 |
     /// | ahead of a missing one | [`set_aside`](Self::set_aside) | 9.7.5.2 |
-    /// | sequence of opcodes, length, key, receive, copy | [`Placer::place`](crate::placing::Placer::place), [`Executor`] | 9.7.4.1 |
+    /// | sequence of opcodes, length, key, receive, copy | [`Placer::place`](crate::placing::Placer::place), [`RequestExecutor`] | 9.7.4.1 |
     /// | acknowledgement or response | [`complete`](Self::complete) | 9.7.5.1.2 |
     /// | refusal | [`refuse`](Self::refuse), [`refuse_for_now`](Self::refuse_for_now) | 9.7.5.2 |
     pub(super) fn request<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) -> Disposition {
         if let Some(refused) = self.refused {
@@ -210,7 +210,7 @@ impl Responder {
         }
         let psn = Psn::new(header.bth.psn);
         match self.check_psn(psn) {
-            Order::Expected => {
+            PsnOrder::Expected => {
                 let disposition = self.execute(header, payload, shared, ops);
                 if !disposition.is_held() {
                     // What was kept and has to wait is `progress`'s to repeat: this packet is done.
@@ -218,28 +218,34 @@ impl Responder {
                 }
                 disposition
             }
-            Order::Waits => {
+            PsnOrder::Waits => {
                 self.hold_due = true;
                 Disposition::Duplicate
             }
-            Order::Before => self.duplicate(header, psn, shared, ops),
-            Order::Ahead => self.set_aside(header, psn, payload, shared),
+            PsnOrder::Before => self.duplicate(header, psn, shared, ops),
+            PsnOrder::Ahead => self.set_aside(header, psn, payload, shared),
         }
     }
 
     /// Where the PSN stands (section 9.7.1).
-    fn check_psn(&self, psn: Psn) -> Order {
+    fn check_psn(&self, psn: Psn) -> PsnOrder {
         match psn {
-            _ if psn == self.expected && self.kept.has(0) => Order::Waits,
-            _ if psn == self.expected => Order::Expected,
-            _ if psn.is_before(self.expected) => Order::Before,
-            _ => Order::Ahead,
+            _ if psn == self.expected && self.kept.has(0) => PsnOrder::Waits,
+            _ if psn == self.expected => PsnOrder::Expected,
+            _ if psn.is_before(self.expected) => PsnOrder::Before,
+            _ => PsnOrder::Ahead,
         }
     }
 
     /// A request ahead of a missing one: kept for a peer that fills gaps, else dropped, and the missing one is asked for (section
     /// 9.7.5.2).
-    fn set_aside(&mut self, header: &Header, psn: Psn, payload: Payload<'_>, shared: &Shared) -> Disposition {
+    fn set_aside(
+        &mut self,
+        header: &PacketHeader,
+        psn: Psn,
+        payload: Payload<'_>,
+        shared: &RcShared,
+    ) -> Disposition {
         if !shared.fills_gaps() {
             // A link that loses nothing keeps the order: the repetition brings all.
             if !shared.link.lossless {
@@ -259,9 +265,9 @@ impl Responder {
     }
 
     /// Asks for what was dropped and does not come again, once it is time.
-    pub(super) fn expire(&mut self, now: Time, shared: &Shared) {
+    pub(super) fn expire(&mut self, now: Time, shared: &RcShared) {
         // What expired or went on before this may have ended the connection, or refused a request.
-        if shared.state == State::Alive
+        if shared.state == RcState::Alive
             && self.refused.is_none()
             && self.gap.look(self.expected, self.nak_sent, now)
         {
@@ -275,7 +281,7 @@ impl Responder {
     }
 
     /// Asks for the expected request once more, unless the peer knows already.
-    fn ask_again(&mut self, shared: &Shared) {
+    fn ask_again(&mut self, shared: &RcShared) {
         if !self.nak_sent {
             self.ask_for_repetition(shared);
         }
@@ -283,9 +289,9 @@ impl Responder {
 
     /// Asks for the expected request once more, which has come and could not be taken. The peer may have been asked before: it was
     /// this repetition that could not be taken.
-    fn ask_for_repetition(&mut self, shared: &Shared) {
+    fn ask_for_repetition(&mut self, shared: &RcShared) {
         self.nak_sent = true;
-        if !matches!(self.outputs.back(), Some(Output::Retry { .. })) {
+        if !matches!(self.outputs.back(), Some(ResponderOutput::Retry { .. })) {
             self.retry(Syndrome::Nak(Nak::PsnSequence), shared);
         }
     }
@@ -298,7 +304,7 @@ impl Responder {
 
     /// Drops the expected request as [`await_repetition`](Self::await_repetition) does, and sends an RNR NAK for it.
     #[cold]
-    pub(super) fn refuse_for_now(&mut self, shared: &Shared) {
+    pub(super) fn refuse_for_now(&mut self, shared: &RcShared) {
         self.await_repetition();
         self.retry(Syndrome::ReceiverNotReady { timer: self.min_rnr_timer }, shared);
     }
@@ -309,8 +315,12 @@ impl Responder {
     }
 
     /// Goes on with requests that were kept; true: the transport operations say wait.
-    pub(super) fn resume<E: MemoryAccess + WorkQueues>(&mut self, shared: &mut Shared, ops: &mut E) -> bool {
-        while shared.state == State::Alive {
+    pub(super) fn resume<E: MemoryAccess + WorkQueues>(
+        &mut self,
+        shared: &mut RcShared,
+        ops: &mut E,
+    ) -> bool {
+        while shared.state == RcState::Alive {
             let Some(kept) = self.kept.take_first() else { return false };
             match self.execute(&kept.header, Payload::Bytes(&[&kept.bytes]), shared, ops) {
                 Disposition::Held { .. } => {
@@ -327,9 +337,9 @@ impl Responder {
     /// Executes the request with the expected PSN, and those of its burst that go with it.
     fn execute<E: MemoryAccess + WorkQueues>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) -> Disposition {
         // A WRITE of one packet is a message by itself, of which the last bytes are to be visible last. Only a Pagewire says that more
@@ -339,20 +349,20 @@ impl Responder {
         let reads = Reads { may_read: self.reads < self.max_dest_rd_atomic, to_come: self.read_to_come() };
         match self.executor.execute(header, payload, &shared.link, reads, ops) {
             Ok(answer) => Disposition::Executed(self.complete(answer, header.bth.acknowledge, shared)),
-            Err(Stop::Wait(reason)) => Disposition::Held { reason, again: false },
-            Err(Stop::NotReady) => {
+            Err(ExecutionStop::Wait(reason)) => Disposition::Held { reason, again: false },
+            Err(ExecutionStop::NotReady) => {
                 // What is kept stays: the requester has been told that it is here.
                 self.refuse_for_now(shared);
                 Disposition::NotReady
             }
-            Err(Stop::Dropped(cause)) => {
+            Err(ExecutionStop::Dropped(cause)) => {
                 if cause == DropCause::SenderUnreadable {
                     // The peer finds out by itself what is wrong with its memory.
                     self.ask_for_repetition(shared);
                 }
                 Disposition::Dropped(cause)
             }
-            Err(Stop::Refuse(nak, event)) => {
+            Err(ExecutionStop::Refuse(nak, event)) => {
                 self.refuse(self.expected, nak, event, shared);
                 Disposition::Refused(nak)
             }
@@ -361,9 +371,9 @@ impl Responder {
 
     /// WorkQueues what executed requests ask for, and expects the one behind them; gives how many packets they are. Acknowledgements coalesce
     /// (section 9.7.5.1.2).
-    fn complete(&mut self, answer: Answer, asked: bool, shared: &Shared) -> u32 {
+    fn complete(&mut self, answer: RequestAnswer, asked: bool, shared: &RcShared) -> u32 {
         // A NAK that has not gone out is out of date.
-        let unsent = self.nak_sent && matches!(self.outputs.back(), Some(Output::Retry { .. }));
+        let unsent = self.nak_sent && matches!(self.outputs.back(), Some(ResponderOutput::Retry { .. }));
         if unsent {
             self.outputs.pop_back();
         }
@@ -371,23 +381,23 @@ impl Responder {
         let psn = self.expected;
         let message = self.executor.message();
         let (packets, psns) = match answer {
-            Answer::Placed(packets) => {
+            RequestAnswer::Placed(packets) => {
                 if asked {
                     self.acknowledge(psn.plus(packets - 1));
                 }
                 (packets, packets)
             }
-            Answer::Read { remote, length, after } => {
+            RequestAnswer::Read { remote, length, after } => {
                 let packets = packets_for(length, shared.link.response_mtu);
                 let of = self.note_read(psn, packets, (length, after));
                 let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
-                self.outputs.push_back(Output::Read(responses));
+                self.outputs.push_back(ResponderOutput::Read(responses));
                 self.reads += 1;
                 (1, packets)
             }
-            Answer::Atomic { original } => {
+            RequestAnswer::Atomic { original } => {
                 self.remember(psn, original);
-                self.outputs.push_back(Output::Atomic { psn, original, message });
+                self.outputs.push_back(ResponderOutput::Atomic { psn, original, message });
                 self.reads += 1;
                 (1, 1)
             }
@@ -410,7 +420,7 @@ impl Responder {
             (read.packets, read.to_come) = (read.packets + packets, after);
             return *read;
         }
-        let unanswered = |output: &Output| matches!(output, Output::Read(_));
+        let unanswered = |output: &ResponderOutput| matches!(output, ResponderOutput::Read(_));
         if !self.outputs.iter().chain(&self.replays).any(unanswered) {
             // Half the PSNs further on it would count as the future.
             self.answered = psn;
@@ -445,23 +455,23 @@ impl Responder {
 
     /// WorkQueues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
     fn acknowledge(&mut self, psn: Psn) {
-        let ack = Output::Ack { psn, message: self.executor.message() };
+        let ack = ResponderOutput::Ack { psn, message: self.executor.message() };
         match self.outputs.back_mut() {
-            Some(last @ Output::Ack { .. }) => *last = ack,
+            Some(last @ ResponderOutput::Ack { .. }) => *last = ack,
             _ => self.outputs.push_back(ack),
         }
     }
 
     /// WorkQueues a NAK of the expected PSN.
-    fn retry(&mut self, syndrome: Syndrome, shared: &Shared) {
-        debug_assert!(shared.state == State::Alive);
+    fn retry(&mut self, syndrome: Syndrome, shared: &RcShared) {
+        debug_assert!(shared.state == RcState::Alive);
         let message = self.executor.message();
-        self.queue_nak(Output::Retry { psn: self.expected, syndrome, message });
+        self.queue_nak(ResponderOutput::Retry { psn: self.expected, syndrome, message });
     }
 
     /// WorkQueues a NAK. It acknowledges what came before it as well.
-    fn queue_nak(&mut self, nak: Output) {
-        if matches!(self.outputs.back(), Some(Output::Ack { .. } | Output::Retry { .. })) {
+    fn queue_nak(&mut self, nak: ResponderOutput) {
+        if matches!(self.outputs.back(), Some(ResponderOutput::Ack { .. } | ResponderOutput::Retry { .. })) {
             self.outputs.pop_back();
         }
         self.outputs.push_back(nak);

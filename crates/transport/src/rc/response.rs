@@ -1,14 +1,14 @@
 //! The requester's other half: acknowledgements, NAKs, and the responses to READs and atomics.
 
-use pagewire_wire::{Header, Hold, HoldFlags, Operation as Code, Resume, SelectiveAck, Syndrome};
+use pagewire_wire::{Hold, HoldFlags, PacketHeader, PacketOperation as Code, Resume, SelectiveAck, Syndrome};
 
 use super::requester::{LossScope, Requester, status_of};
 use super::retry::pace;
-use super::{Shared, State};
+use super::{RcShared, RcState};
 use crate::message::denied_status;
 use crate::{
-    Disposition, DropCause, MemoryAccess, Operation, Outcome, Payload, Psn, Status, Time, WorkId, WorkQueues,
-    limits,
+    Disposition, DropCause, MemoryAccess, Outcome, Payload, Psn, Status, Time, WorkId, WorkOperation,
+    WorkQueues, limits,
 };
 
 impl Requester {
@@ -16,8 +16,8 @@ impl Requester {
     pub(super) fn acknowledgement<E: WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
-        shared: &mut Shared,
+        header: &PacketHeader,
+        shared: &mut RcShared,
         ops: &mut E,
     ) -> Disposition {
         let psn = Psn::new(header.bth.psn);
@@ -43,7 +43,7 @@ impl Requester {
         now: Time,
         psn: Psn,
         syndrome: Syndrome,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) {
         match syndrome {
@@ -56,7 +56,7 @@ impl Requester {
             Syndrome::ReceiverNotReady { timer } => self.not_ready(psn, timer, now, shared, ops),
             Syndrome::Nak(nak) => {
                 let missing = self.acknowledge(psn, now, shared, ops);
-                if shared.state != State::Alive {
+                if shared.state != RcState::Alive {
                     return;
                 }
                 if missing {
@@ -82,9 +82,9 @@ impl Requester {
     pub(super) fn response<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) -> Disposition {
         let psn = Psn::new(header.bth.psn);
@@ -98,7 +98,7 @@ impl Requester {
         }
         // A response says that everything before it was executed.
         self.acknowledge(expected, now, shared, ops);
-        if shared.state != State::Alive {
+        if shared.state != RcState::Alive {
             return Disposition::Dropped(DropCause::WrongState);
         }
         if psn != expected {
@@ -119,7 +119,13 @@ impl Requester {
     }
 
     /// Keeps a response that came before a missing one, if there is a use for it and space.
-    fn keep_response(&mut self, psn: Psn, header: &Header, payload: Payload<'_>, shared: &Shared) -> bool {
+    fn keep_response(
+        &mut self,
+        psn: Psn,
+        header: &PacketHeader,
+        payload: Payload<'_>,
+        shared: &RcShared,
+    ) -> bool {
         let wanted = self.find(psn).is_some_and(|at| self.queue[at].awaits_response());
         let Payload::Bytes(burst) = payload else { return false };
         let (index, bytes) = (psn.since(self.unacked), burst.first().copied().unwrap_or_default());
@@ -134,10 +140,10 @@ impl Requester {
     pub(super) fn resume<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) -> bool {
-        while shared.state == State::Alive {
+        while shared.state == RcState::Alive {
             let Some(kept) = self.kept.take_first() else { return false };
             if !self.queue.front().is_some_and(|entry| self.started > 0 && entry.awaits_response()) {
                 return false;
@@ -156,7 +162,7 @@ impl Requester {
         &mut self,
         now: Time,
         report: &SelectiveAck,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) {
         let expected = Psn::new(report.expected);
@@ -170,7 +176,7 @@ impl Requester {
         }
         // It overtakes READ responses on their way: unlike an ACK it does not say that they were lost.
         self.acknowledge(expected, now, shared, ops);
-        if shared.state != State::Alive || expected == self.next {
+        if shared.state != RcState::Alive || expected == self.next {
             return;
         }
         if !shared.fills_gaps() {
@@ -201,7 +207,7 @@ impl Requester {
     }
 
     /// The responder waits for a page.
-    pub(super) fn hold(&mut self, now: Time, hold: &Hold, shared: &mut Shared) {
+    pub(super) fn hold(&mut self, now: Time, hold: &Hold, shared: &mut RcShared) {
         let psn = Psn::new(hold.psn);
         if psn.since(self.unacked) > self.next.since(self.unacked) {
             // Of another connection, or of somebody who does not know this one.
@@ -229,7 +235,7 @@ impl Requester {
         &mut self,
         now: Time,
         resume: &Resume,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) {
         let psn = Psn::new(resume.psn);
@@ -250,7 +256,7 @@ impl Requester {
         shared.counters.resumes_received += 1;
         self.resumed = Some((psn, now));
         self.acknowledge(psn, now, shared, ops);
-        if shared.state != State::Alive {
+        if shared.state != RcState::Alive {
             return;
         }
         self.note_executed(psn);
@@ -292,7 +298,7 @@ impl Requester {
     }
 
     /// Asks for that response again; false: there is none.
-    pub(super) fn ask_for_dropped_response(&mut self, shared: &Shared) -> bool {
+    pub(super) fn ask_for_dropped_response(&mut self, shared: &RcShared) -> bool {
         // It is noted anew if it comes and is dropped again.
         if self.dropped_response.is_none() || self.dropped_response.take() != Some(self.unacked) {
             return false;
@@ -316,7 +322,7 @@ impl Requester {
         &mut self,
         to: Psn,
         now: Time,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) -> bool {
         self.executed = self.executed.later(to);
@@ -345,7 +351,7 @@ impl Requester {
     }
 
     /// The oldest request, of one packet, was executed; what it completes, unless there is more to do than to take it out.
-    pub(super) fn acknowledged_fast(&mut self, now: Time, psn: Psn, shared: &Shared) -> Option<WorkId> {
+    pub(super) fn acknowledged_fast(&mut self, now: Time, psn: Psn, shared: &RcShared) -> Option<WorkId> {
         let oldest = self.queue.front().filter(|oldest| {
             self.started > 0
                 && self.blocked.is_none()
@@ -363,7 +369,7 @@ impl Requester {
     }
 
     /// The oldest unacknowledged PSN is now `to`.
-    pub(super) fn advance(&mut self, to: Psn, now: Time, shared: &Shared) {
+    pub(super) fn advance(&mut self, to: Psn, now: Time, shared: &RcShared) {
         let count = to.since(self.unacked);
         if count == 0 {
             return;
@@ -396,9 +402,9 @@ impl Requester {
     fn take<E: MemoryAccess + WorkQueues>(
         &mut self,
         now: Time,
-        header: &Header,
+        header: &PacketHeader,
         payload: Payload<'_>,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) -> Disposition {
         let entry = self.queue[0];
@@ -407,7 +413,7 @@ impl Requester {
         let refuses = header.aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack { .. }));
         let outcome = match (entry.work.operation, header.bth.opcode.operation(), header.atomic_ack) {
             _ if refuses => None,
-            (Operation::Read { .. }, Some(code), _) if code != Code::AtomicAcknowledge => {
+            (WorkOperation::Read { .. }, Some(code), _) if code != Code::AtomicAcknowledge => {
                 let start = offset * shared.link.response_mtu;
                 let left = entry.work.length - start;
                 let length = left.min(shared.link.response_mtu);
@@ -420,7 +426,7 @@ impl Requester {
                     true => Some(ops.place_response(entry.work.id, start.into(), payload, length == left)),
                 }
             }
-            (Operation::Atomic { .. }, _, Some(original)) => {
+            (WorkOperation::Atomic { .. }, _, Some(original)) => {
                 Some(ops.place_atomic(entry.work.id, original).map(|()| 1))
             }
             _ => None,
@@ -446,7 +452,7 @@ impl Requester {
             self.advance(self.unacked.plus(1), now, shared);
             ops.complete(entry.work.id, Status::Success);
             self.complete_blocked(now, shared, ops);
-            if shared.state == State::Alive && self.unacked.is_before(self.executed) {
+            if shared.state == RcState::Alive && self.unacked.is_before(self.executed) {
                 // What lies behind was acknowledged while responses were missing.
                 self.acknowledge(self.executed, now, shared, ops);
             }
@@ -457,9 +463,9 @@ impl Requester {
     }
 
     /// Responses before `to` were lost (the implied NAK of section 9.7.5.2.4): they are asked for again.
-    fn responses_missing<E: WorkQueues>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
+    fn responses_missing<E: WorkQueues>(&mut self, to: Psn, now: Time, shared: &mut RcShared, ops: &mut E) {
         // One that was dropped here is asked for when its page is there.
-        if shared.state != State::Alive || self.dropped_response == Some(self.unacked) {
+        if shared.state != RcState::Alive || self.dropped_response == Some(self.unacked) {
             return;
         }
         if !shared.fills_gaps() {
@@ -494,7 +500,7 @@ impl Requester {
     }
 
     /// The responder misses `psn`.
-    fn sequence_error<E: WorkQueues>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
+    fn sequence_error<E: WorkQueues>(&mut self, psn: Psn, now: Time, shared: &mut RcShared, ops: &mut E) {
         if self.gone_back.replace(psn) == Some(psn) {
             return;
         }
@@ -513,7 +519,7 @@ impl Requester {
 
     /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
     /// back.
-    fn go_back_for<E: WorkQueues>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
+    fn go_back_for<E: WorkQueues>(&mut self, psn: Psn, now: Time, shared: &mut RcShared, ops: &mut E) {
         // Two Pagewires count none; until that is known only timeouts are counted. A link that loses nothing did not lose it.
         if !shared.greeting && !shared.link.lossless && !self.retry.count(pace(shared)) {
             return self.fail(Status::RetryExceeded, shared, ops);
@@ -521,7 +527,7 @@ impl Requester {
         self.repeat_from(psn, now, shared);
     }
 
-    fn repeat_from(&mut self, psn: Psn, now: Time, shared: &Shared) {
+    fn repeat_from(&mut self, psn: Psn, now: Time, shared: &RcShared) {
         if !shared.link.lossless {
             self.reduce_window();
         }
@@ -529,14 +535,21 @@ impl Requester {
         self.go_back(psn, shared);
     }
 
-    fn not_ready<E: WorkQueues>(&mut self, psn: Psn, timer: u8, now: Time, shared: &mut Shared, ops: &mut E) {
+    fn not_ready<E: WorkQueues>(
+        &mut self,
+        psn: Psn,
+        timer: u8,
+        now: Time,
+        shared: &mut RcShared,
+        ops: &mut E,
+    ) {
         if self.retry.waits_for_receiver() {
             // A repetition of the NAK that is being obeyed.
             return;
         }
         shared.counters.rnr_naks_received += 1;
         let missing = self.acknowledge(psn, now, shared, ops);
-        if shared.state != State::Alive {
+        if shared.state != RcState::Alive {
             return;
         }
         if !missing && self.unacked != psn {
@@ -567,7 +580,7 @@ mod tests {
     #[test]
     fn a_loss_reduces_the_window_however_long_ago_the_last_one_was() {
         let link = Link { request_mtu: 4096, response_mtu: 4096, lossless: false, initiator_copy: false };
-        let shared = Shared {
+        let shared = RcShared {
             link,
             destination: 1,
             partition: 0xffff,
@@ -576,7 +589,7 @@ mod tests {
             request_stalled: false,
             response_stalled: false,
             requests_wait: false,
-            state: State::Alive,
+            state: RcState::Alive,
             refusal: RefusalScope::Connection,
             counters: ProtocolCounters::default(),
         };

@@ -5,7 +5,7 @@
 //! as it takes for losses not to matter: it is a budget of time in which nothing new is acknowledged. Only time that was
 //! waited for on purpose is taken from it. By how much this process looked late, it repeated nothing.
 
-use super::{RequesterSettings, Shared};
+use super::{RcShared, RequesterSettings};
 use crate::{Psn, Time, limits, timers};
 
 /// What an expired timer asks for.
@@ -51,12 +51,12 @@ pub(super) struct Retry {
     guessed: bool,
     /// The shortest one that was measured: nothing waited on the way.
     shortest: Option<u64>,
-    measured: Option<Measurement>,
+    measured: Option<RttMeasurement>,
 }
 
 /// A round trip that is being measured.
 #[derive(Debug, Clone, Copy)]
-struct Measurement {
+struct RttMeasurement {
     /// Its acknowledgement ends it.
     psn: Psn,
     start: Time,
@@ -288,13 +288,13 @@ impl Retry {
     #[inline]
     pub(super) fn measure(&mut self, psn: Psn, now: Time) {
         if self.measured.is_none() {
-            self.measured = Some(Measurement { psn, start: now, repeated: false });
+            self.measured = Some(RttMeasurement { psn, start: now, repeated: false });
         }
     }
 
     /// Everything before `unacked` is acknowledged.
     pub(super) fn measured(&mut self, unacked: Psn, now: Time) {
-        let Some(Measurement { psn, start, repeated }) = self.measured else { return };
+        let Some(RttMeasurement { psn, start, repeated }) = self.measured else { return };
         if psn.is_before(unacked) {
             self.measured = None;
             let sample = now.0.saturating_sub(start.0);
@@ -318,7 +318,7 @@ impl Retry {
     /// first packet is repeated, and none could be measured.
     pub(super) fn discard_rtt_sample(&mut self) {
         self.measured = match self.round_trip.is_none() || self.guessed {
-            true => self.measured.map(|running| Measurement { repeated: true, ..running }),
+            true => self.measured.map(|running| RttMeasurement { repeated: true, ..running }),
             false => None,
         };
     }
@@ -377,7 +377,7 @@ pub(super) enum Pace {
 }
 
 /// How eagerly the timer of a connection looks.
-pub(super) fn pace(shared: &Shared) -> Pace {
+pub(super) fn pace(shared: &RcShared) -> Pace {
     if shared.link.lossless {
         Pace::Lossless
     } else if shared.selective {

@@ -10,7 +10,7 @@ use crate::{Psn, Time};
 
 /// What is known of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Peer {
+enum PeerState {
     /// It was greeted and has not answered.
     #[default]
     Unknown,
@@ -22,7 +22,7 @@ enum Peer {
 /// The sender's and the receiver's side of the reports.
 #[derive(Debug, Default)]
 pub struct Meter {
-    peer: Peer,
+    peer: PeerState,
     /// Packets that fill a socket's worth.
     whole: u32,
     /// Packets that may be on the way: this connection's share of it.
@@ -54,23 +54,23 @@ impl Meter {
 
     /// The peer reports, or is a standard one.
     pub fn set_reporting(&mut self, reports: bool) {
-        self.peer = if reports { Peer::Pagewire } else { Peer::Standard };
+        self.peer = if reports { PeerState::Pagewire } else { PeerState::Standard };
     }
 
     /// Whether the peer has not said what it is.
     pub fn peer_is_unknown(&self) -> bool {
-        self.peer == Peer::Unknown
+        self.peer == PeerState::Unknown
     }
 
     /// Whether the peer is known to be no Pagewire.
     pub fn peer_is_standard(&self) -> bool {
-        self.peer == Peer::Standard
+        self.peer == PeerState::Standard
     }
 
     /// Whether the packet with the PSN `next` may go. A window that was full for too long counts as received: the
     /// report, or what it would have reported, was lost.
     pub fn permits(&mut self, next: Psn, now: Time) -> bool {
-        if self.peer == Peer::Standard || next.since(self.reported) < self.window {
+        if self.peer == PeerState::Standard || next.since(self.reported) < self.window {
             self.full_since = None;
             return true;
         }
@@ -88,7 +88,7 @@ impl Meter {
     }
 
     fn patience(&self) -> u64 {
-        if self.peer == Peer::Pagewire { UC_PATIENCE } else { UC_PROBE }
+        if self.peer == PeerState::Pagewire { UC_PATIENCE } else { UC_PROBE }
     }
 
     /// The peer reported which PSN it expects; reports from the future or the past are ignored.
@@ -105,7 +105,7 @@ impl Meter {
 
     /// Whether this side owes a report.
     pub fn owes_report(&self) -> bool {
-        self.peer == Peer::Pagewire && self.unreported >= (self.window / UC_REPORTS).max(1)
+        self.peer == PeerState::Pagewire && self.unreported >= (self.window / UC_REPORTS).max(1)
     }
 
     /// It was sent.

@@ -5,7 +5,7 @@ use crate::support::network::Pair;
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Header, Nak, Operation as Code, Reth};
+use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code, Reth};
 
 const MTU: usize = 1024;
 
@@ -21,7 +21,7 @@ fn what_leaves_in_rows_is_what_leaves_one_by_one() {
         assert_eq!(statuses(&pair, 0), [Status::Success]);
         let bursts = &pair.ends[0].host.bursts;
         assert!(bursts.iter().sum::<u32>() > PACKETS / 2 && bursts.len() < 8, "{bursts:?}");
-        let headers: Vec<Header> = sent(&pair, 0).into_iter().map(|(_, header)| header).collect();
+        let headers: Vec<PacketHeader> = sent(&pair, 0).into_iter().map(|(_, header)| header).collect();
         assert_eq!(headers.len(), PACKETS as usize);
         assert!(headers.iter().zip(0x100..).all(|(header, psn)| header.bth.psn == psn));
         // The window is never without a packet that asks for an acknowledgement.
@@ -31,7 +31,7 @@ fn what_leaves_in_rows_is_what_leaves_one_by_one() {
         assert_eq!(asking.last(), Some(&(0x100 + PACKETS - 1)));
         let host = &pair.ends[1].host;
         let arrived = match work.operation {
-            Operation::Write { .. } => host.memory.borrow()[4096..][..bytes.len()].to_vec(),
+            WorkOperation::Write { .. } => host.memory.borrow()[4096..][..bytes.len()].to_vec(),
             _ => host.received[0].bytes.clone(),
         };
         assert!(arrived == bytes);
@@ -64,7 +64,7 @@ fn begun(code: Code, packets: u32) -> (Pair, RcConnection) {
     (pair, connection)
 }
 
-fn middle(code: Code, psn: u32) -> Header {
+fn middle(code: Code, psn: u32) -> PacketHeader {
     let mut header = header(code, psn);
     header.bth.acknowledge = false;
     header
@@ -144,7 +144,7 @@ fn a_burst_does_not_reach_the_end_of_its_write() {
 }
 
 /// A requester with such requests posted whose window is full, the first packets of which nobody has heard of yet.
-fn filled(works: &[Work]) -> (Pair, usize) {
+fn filled(works: &[WorkRequest]) -> (Pair, usize) {
     let mut pair = pair_with(|_, _| ());
     pair.filter = Some(Box::new(|_, _| false));
     for work in works {
@@ -184,7 +184,7 @@ fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
 #[test]
 fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
     let long = write(0, (64 << 10) + 2048);
-    let fenced = Work { fence: true, ..write(0, 1 << 20) };
+    let fenced = WorkRequest { fence: true, ..write(0, 1 << 20) };
     for (behind, waits) in [
         (None, false),
         (Some(write(0, 1 << 20)), true),
@@ -192,7 +192,7 @@ fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
         (Some(read(0, 8)), false),
         (Some(fenced), true),
     ] {
-        let works: Vec<Work> = [long].into_iter().chain(behind).collect();
+        let works: Vec<WorkRequest> = [long].into_iter().chain(behind).collect();
         let (mut pair, window) = filled(&works);
         if waits {
             assert_eq!(acknowledge(&mut pair, 8), window);
@@ -227,7 +227,7 @@ fn responses_are_taken_in_bursts() {
     let middle = |psn| response(Code::ReadResponseMiddle, psn);
     let payloads: Vec<Vec<u8>> = (0..PACKETS as u8).map(|n| vec![n + 1; MTU]).collect();
     let burst: Vec<&[u8]> = payloads.iter().map(|payload| &payload[..]).collect();
-    let mut take = |host: &mut Host, header: &Header, burst: &[&[u8]]| {
+    let mut take = |host: &mut Host, header: &PacketHeader, burst: &[&[u8]]| {
         connection.receive(Time(1), header, Payload::Bytes(burst), host)
     };
     let executed = Disposition::Executed;

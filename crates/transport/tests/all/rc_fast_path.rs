@@ -3,7 +3,7 @@
 use crate::support::host::{Host, Packet};
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Bth, Header, Opcode, Operation as Code, Syndrome, Transport};
+use pagewire_wire::{Bth, Opcode, PacketHeader, PacketOperation as Code, Syndrome, Transport};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ impl End {
         End { connection, host: Host::new(memory.clone(), memory, 1) }
     }
 
-    fn progress(&mut self, now: Time) -> Vec<(Header, Vec<u8>)> {
+    fn progress(&mut self, now: Time) -> Vec<(PacketHeader, Vec<u8>)> {
         self.connection.progress(now, &mut self.host);
         let packets = std::mem::take(&mut self.host.sent);
         let standard = packets.into_iter().map(|packet| match packet {
@@ -40,7 +40,7 @@ impl End {
             && self.connection.deadline().is_none()
     }
 
-    fn take(&mut self, packets: &[(Header, Vec<u8>)]) {
+    fn take(&mut self, packets: &[(PacketHeader, Vec<u8>)]) {
         for (header, payload) in packets {
             let outcome = self.connection.receive(NOW, header, Payload::Bytes(&[payload]), &mut self.host);
             assert!(!outcome.is_held());
@@ -56,29 +56,29 @@ fn ends_over(link: Link) -> (End, End) {
     (End::new(link, 0x22, 0x100, 0x500), End::new(link, 0x11, 0x500, 0x100))
 }
 
-fn numbered(id: u64, work: Work) -> Work {
-    Work { id: WorkId(id), ..work }
+fn numbered(id: u64, work: WorkRequest) -> WorkRequest {
+    WorkRequest { id: WorkId(id), ..work }
 }
 
-fn may_execute(connection: &mut RcConnection, header: &Header) -> bool {
+fn may_execute(connection: &mut RcConnection, header: &PacketHeader) -> bool {
     SendOnlyRequest::of(header).is_some_and(|send| connection.try_execute_fast(&send, 4).is_some())
 }
 
 /// Executes a SEND that may be executed at once. True: its acknowledgement is owed.
-fn execute(connection: &mut RcConnection, header: &Header) -> bool {
+fn execute(connection: &mut RcConnection, header: &PacketHeader) -> bool {
     let send = SendOnlyRequest::of(header).expect("a SEND of one packet");
     connection.try_execute_fast(&send, 4).expect("it is the next").executed()
 }
 
 /// Sends a SEND that may leave at its post.
-fn leave(connection: &mut RcConnection, work: &Work) -> SendOnlyRequest {
+fn leave(connection: &mut RcConnection, work: &WorkRequest) -> SendOnlyRequest {
     let (packet, token) = connection.try_send_fast(work).expect("nothing is before it");
     token.sent(NOW, work);
     packet
 }
 
 /// Sends a work request the long way, as far as its packet.
-fn post(end: &mut End, work: Work, bytes: Vec<u8>) -> Vec<(Header, Vec<u8>)> {
+fn post(end: &mut End, work: WorkRequest, bytes: Vec<u8>) -> Vec<(PacketHeader, Vec<u8>)> {
     end.host.buffers.insert(work.id, bytes);
     end.connection.post(work);
     end.progress(NOW)
@@ -89,8 +89,8 @@ fn long_and_short_way_make_one_sequence() {
     let (mut a, mut b) = ends();
     for id in 0..20 {
         let immediate = (id % 4 == 1).then_some(id as u32);
-        let operation = Operation::Send { immediate, invalidate: None };
-        let work = Work { solicited: id % 7 == 0, ..numbered(id, work(operation, 4)) };
+        let operation = WorkOperation::Send { immediate, invalidate: None };
+        let work = WorkRequest { solicited: id % 7 == 0, ..numbered(id, work(operation, 4)) };
         let (whole, _) = a.connection.try_send_fast(&work).expect("nothing is before it");
         let sends_fast = id % 2 == 0;
         let executes_fast = id % 3 == 0;
@@ -234,7 +234,7 @@ fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     a.host.indirect = 1.0;
     assert_eq!(post(&mut a, numbered(1, read(0, 8)), vec![0; 8]).len(), 1);
     assert!(may(&mut a), "behind a READ is no fence");
-    assert!(a.connection.try_send_fast(&Work { fence: true, ..next }).is_none());
+    assert!(a.connection.try_send_fast(&WorkRequest { fence: true, ..next }).is_none());
 
     let (mut a, _) = ends();
     a.host.deny_transmit = Some((WorkId(2), Denial::LocalProtection));
@@ -246,14 +246,14 @@ fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     for work in [write(0, 4), read(0, 4), fetch_add(0, 1)] {
         assert!(a.connection.try_send_fast(&numbered(1, work)).is_none());
     }
-    let invalidate = Operation::Send { immediate: None, invalidate: Some(1) };
+    let invalidate = WorkOperation::Send { immediate: None, invalidate: Some(1) };
     assert!(a.connection.try_send_fast(&work(invalidate, 4)).is_none());
 }
 
 #[test]
 fn only_the_next_whole_send_is_executed_at_once() {
     let header = |code, psn| {
-        Header::new(Bth { acknowledge: true, ..Bth::new(Opcode::new(Transport::Rc, code), 0x22, psn) })
+        PacketHeader::new(Bth { acknowledge: true, ..Bth::new(Opcode::new(Transport::Rc, code), 0x22, psn) })
     };
     let next = header(Code::SendOnly, 0x100);
     let (_, mut b) = ends();
@@ -291,7 +291,7 @@ fn only_the_next_whole_send_is_executed_at_once() {
 }
 
 /// The headers of the packet of a SEND that leaves at once.
-fn send_fast(end: &mut End, id: u64) -> Header {
+fn send_fast(end: &mut End, id: u64) -> PacketHeader {
     let work = numbered(id, send(4));
     end.host.buffers.insert(work.id, vec![id as u8; 4]);
     leave(&mut end.connection, &work).header()
@@ -370,9 +370,9 @@ fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
     b.connection.set_selective(true);
     let ahead =
         Bth { acknowledge: true, ..Bth::new(Opcode::new(Transport::Rc, Code::SendOnly), 0x11, 0x101) };
-    b.take(&[(Header::new(ahead), vec![1; 4])]);
+    b.take(&[(PacketHeader::new(ahead), vec![1; 4])]);
     assert!(!may(&mut b));
-    let missing = Header::new(Bth { psn: 0x100, ..ahead });
+    let missing = PacketHeader::new(Bth { psn: 0x100, ..ahead });
     assert!(!may_execute(&mut b.connection, &missing), "what is kept comes behind it");
 
     let (mut a, mut b) = ends_over(lossy(1024));
@@ -382,7 +382,7 @@ fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
     );
     // Behind another that is not acknowledged yet: one acknowledgement does for both.
     execute(&mut b.connection, &first);
-    execute(&mut b.connection, &Header::new(second));
+    execute(&mut b.connection, &PacketHeader::new(second));
     assert_eq!(b.connection.take_owed().map(|owed| owed.bth.psn), Some(0x101));
     // A READ's responses go first.
     let (request, _) = post(&mut b, numbered(2, read(0, 8)), vec![0; 8]).remove(0);
@@ -394,7 +394,7 @@ fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
 #[test]
 fn the_first_packet_of_a_connection_in_rtr_goes_the_long_way() {
     let mut connection = RcConnection::new(settings(local(true), 0x11, 0x100));
-    let header = Header::new(Bth {
+    let header = PacketHeader::new(Bth {
         acknowledge: true,
         ..Bth::new(Opcode::new(Transport::Rc, Code::SendOnly), 0x22, 0x100)
     });

@@ -10,7 +10,7 @@ use crate::support::rules::{FOREVER, logged, naks, pair_with, sent, statuses};
 use crate::support::workload::{Mix, run};
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Hold, HoldFlags, Opcode, Operation as Code, Resume, Syndrome, VendorPacket};
+use pagewire_wire::{Hold, HoldFlags, Opcode, PacketOperation as Code, Resume, Syndrome, VendorPacket};
 
 const MS: u64 = 1_000_000;
 const ROUND_TRIP: u64 = 2 * DELAY;
@@ -159,7 +159,7 @@ fn a_resume_that_waits_for_the_link_has_no_deadline() {
     let target = &mut pair.ends[1];
     target.host.wait = 1.0;
     for now in [Time(MS), Time(100 * MS)] {
-        assert!(matches!(target.connection.progress(now, &mut target.host), Progress::Wait));
+        assert!(matches!(target.connection.progress(now, &mut target.host), RcProgress::Wait));
         let deadline = target.connection.deadline();
         assert!(deadline.is_none_or(|deadline| deadline > now), "{deadline:?} at {now:?}");
     }

@@ -5,7 +5,7 @@ use crate::support::network::Pair;
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Header, Nak, Operation as Code, Reth, Syndrome};
+use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code, Reth, Syndrome};
 
 #[test]
 fn a_gap_makes_one_nak() {
@@ -150,8 +150,10 @@ fn a_read_that_is_being_answered_is_not_answered_twice() {
     let mut pair = Pair::new(lossy(1024), 1);
     let host = &mut pair.ends[1].host;
     let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
-    let request =
-        Header { reth: Some(Reth { address: BASE, key: KEY, length: 5000 }), ..header(Code::ReadRequest, 0) };
+    let request = PacketHeader {
+        reth: Some(Reth { address: BASE, key: KEY, length: 5000 }),
+        ..header(Code::ReadRequest, 0)
+    };
     for _ in 0..2 {
         assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[]), host).is_held());
     }
@@ -282,7 +284,7 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
         let mut request = header(Code::SendOnly, psn);
         request.bth.acknowledge = true;
         assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[&[1; 8]]), host).is_held());
-        assert_eq!(connection.progress_holding(Time(0), host), Progress::Idle);
+        assert_eq!(connection.progress_holding(Time(0), host), RcProgress::Idle);
         assert!(connection.owes_acknowledgement());
         assert_eq!(sent(&mut host.sent), []);
         if psn == 0 {
@@ -293,7 +295,7 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
     }
     host.buffers.insert(WorkId(0), vec![2; 8]);
     connection.post(send(8));
-    assert_eq!(connection.progress_holding(Time(0), host), Progress::Idle);
+    assert_eq!(connection.progress_holding(Time(0), host), RcProgress::Idle);
     assert_eq!(sent(&mut host.sent), [(Code::SendOnly, 0x100), (Code::Acknowledge, 3)]);
     assert!(!connection.owes_acknowledgement());
 }
@@ -315,8 +317,8 @@ fn an_acknowledgement_that_is_not_held_goes_before_the_answer() {
         assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[&[1; 8]]), host).is_held());
         let answer = WorkId(psn.into());
         host.buffers.insert(answer, vec![2; 8]);
-        connection.post(Work { id: answer, ..send(8) });
-        assert_eq!(connection.progress(Time(0), host), Progress::Idle);
+        connection.post(WorkRequest { id: answer, ..send(8) });
+        assert_eq!(connection.progress(Time(0), host), RcProgress::Idle);
         let sent = std::mem::take(&mut host.sent).into_iter().map(|packet| match packet {
             Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
             Packet::Vendor(own) => panic!("{own:?}"),
@@ -331,8 +333,10 @@ fn a_repetition_reads_no_more_than_was_asked_for() {
     let host = &mut pair.ends[1].host;
     let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
     for (length, answers) in [(1000, 1), (1025, 0), (5000, 0), (900, 1)] {
-        let request =
-            Header { reth: Some(Reth { address: BASE, key: KEY, length }), ..header(Code::ReadRequest, 0) };
+        let request = PacketHeader {
+            reth: Some(Reth { address: BASE, key: KEY, length }),
+            ..header(Code::ReadRequest, 0)
+        };
         assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[]), host).is_held());
         connection.progress(Time(0), host);
         assert_eq!(std::mem::take(&mut host.sent).len(), answers, "{length}");
@@ -353,7 +357,7 @@ fn a_read_whose_rest_was_repeated_is_not_outstanding() {
     let read = |psn: u32, packets: u32| {
         let address = BASE + u64::from(psn) * u64::from(MTU);
         let reth = Some(Reth { address, key: KEY, length: packets * MTU });
-        Header { reth, ..header(Code::ReadRequest, psn) }
+        PacketHeader { reth, ..header(Code::ReadRequest, psn) }
     };
     let mut requests = vec![read(0, FIRST)];
     requests.extend((1..u32::from(rules.max_dest_rd_atomic)).map(|one| read(FIRST + one - 1, 1)));
@@ -381,7 +385,7 @@ fn a_read_whose_rest_was_repeated_is_not_outstanding() {
     assert!((0..FIRST).all(|psn| have.contains(&psn)), "the first READ is done: {have:?}");
     let last = FIRST + u32::from(rules.max_dest_rd_atomic) - 1;
     assert!(!connection.receive(Time(0), &read(last, 1), Payload::Bytes(&[]), host).is_held());
-    while matches!(connection.progress(Time(0), host), Progress::Again) {}
+    while matches!(connection.progress(Time(0), host), RcProgress::Again) {}
     let have = psns(&host.sent);
     assert!((0..=last).all(|psn| have.contains(&psn)), "{have:?}");
 }
@@ -394,7 +398,7 @@ fn a_read_that_pretends_to_be_a_repetition_needs_the_right() {
     let mut connection =
         RcConnection::new(RcSettings { remote_rights: none, ..settings(lossy(1024), 0x11, 0x50) });
     let reth = Some(Reth { address: BASE, key: KEY, length: 1000 });
-    let request = Header { reth, ..header(Code::ReadRequest, 0x4f) };
+    let request = PacketHeader { reth, ..header(Code::ReadRequest, 0x4f) };
     assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[]), host).is_held());
     connection.progress(Time(0), host);
     assert!(host.sent.is_empty() && !connection.is_dead());
@@ -430,11 +434,11 @@ fn a_late_copy_of_a_read_does_not_end_the_connection() {
     pair.ends[1].host.memory.borrow_mut().truncate(100);
     let end = &mut pair.ends[1];
     for header in
-        [request, Header { reth: request.reth.map(|reth| Reth { length: 50_000, ..reth }), ..request }]
+        [request, PacketHeader { reth: request.reth.map(|reth| Reth { length: 50_000, ..reth }), ..request }]
     {
         let outcome = end.connection.receive(Time(pair.now), &header, Payload::Bytes(&[]), &mut end.host);
         assert!(!outcome.is_held());
-        assert_eq!(end.connection.progress(Time(pair.now), &mut end.host), Progress::Idle);
+        assert_eq!(end.connection.progress(Time(pair.now), &mut end.host), RcProgress::Idle);
     }
     // Who still misses the responses learns that there are none; who does not is not asking.
     let answers = end.host.sent.iter().map(|packet| match packet {

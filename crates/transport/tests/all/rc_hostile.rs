@@ -5,8 +5,8 @@ use crate::support::network::Pair;
 use crate::support::*;
 use pagewire_transport::*;
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Deth, Extensions, Header, Hold, HoldFlags, Opcode, Received, Reth, SelectiveAck,
-    Syndrome, VendorPacket,
+    Aeth, AtomicEth, Bth, Deth, Extensions, Hold, HoldFlags, Opcode, PacketHeader, Received, Reth,
+    SelectiveAck, Syndrome, VendorPacket,
 };
 use proptest::prelude::*;
 
@@ -85,10 +85,10 @@ proptest! {
                         2 => write_immediate(0, length, 1),
                         3 => read(0, length),
                         4 => fetch_add(0, 1),
-                        _ => Work { fence: true, ..read(8, length) },
+                        _ => WorkRequest { fence: true, ..read(8, length) },
                     };
                     end.host.buffers.insert(WorkId(posted), vec![0; work.length as usize]);
-                    end.connection.post(Work { id: WorkId(posted), ..work });
+                    end.connection.post(WorkRequest { id: WorkId(posted), ..work });
                     posted += 1;
                 }
                 Step::Progress(time) => {
@@ -137,9 +137,16 @@ fn what_was_placed_completes_though_another_packet_comes_in_its_place() {
     assert!(held > 30, "{held}");
 }
 
-fn header(opcode: Opcode, psn: u32, byte: u8, length: u32, offset: u64, acknowledge: bool) -> Option<Header> {
+fn header(
+    opcode: Opcode,
+    psn: u32,
+    byte: u8,
+    length: u32,
+    offset: u64,
+    acknowledge: bool,
+) -> Option<PacketHeader> {
     let extensions = opcode.extensions()?;
-    let mut header = Header::new(Bth { acknowledge, ..Bth::new(opcode, 1, psn) });
+    let mut header = PacketHeader::new(Bth { acknowledge, ..Bth::new(opcode, 1, psn) });
     let address = BASE.wrapping_add(offset);
     let has = |extension| extensions.contains(extension);
     header.xrc = has(Extensions::XRCETH).then_some(0);

@@ -1,12 +1,12 @@
 //! Messages of 2 GiB, without the bytes.
 
 use pagewire_transport::*;
-use pagewire_wire::{Header, VendorPacket};
+use pagewire_wire::{PacketHeader, VendorPacket};
 
 /// Counts bytes and answers everything.
 #[derive(Default)]
 struct Counting {
-    sent: Vec<(Header, u64)>,
+    sent: Vec<(PacketHeader, u64)>,
     placed: u64,
     ended: bool,
     arrival: Option<Arrival>,
@@ -24,15 +24,15 @@ impl Counting {
 }
 
 impl PacketSink for Counting {
-    fn transmit(&mut self, header: &Header, source: Source, _count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: PayloadSource, _count: u32) -> Outcome<u32> {
         let length = match source {
-            Source::None => 0,
-            Source::Work { length, .. } | Source::Remote { length, .. } => length.into(),
+            PayloadSource::None => 0,
+            PayloadSource::Work { length, .. } | PayloadSource::Remote { length, .. } => length.into(),
         };
         self.sent.push((*header, length));
         Outcome::Done(1)
     }
-    fn transmit_control(&mut self, _header: &Header, _body: &VendorPacket) -> Outcome<u32> {
+    fn transmit_control(&mut self, _header: &PacketHeader, _body: &VendorPacket) -> Outcome<u32> {
         panic!("nothing is lost")
     }
     fn link(&mut self) -> LinkState {
@@ -48,7 +48,7 @@ impl MemoryAccess for Counting {
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32> {
         self.place(remote.address, payload, rest == 0)
     }
-    fn atomic_remote(&mut self, _remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {
+    fn atomic_remote(&mut self, _remote: RemoteAddress, _atomic: AtomicRequest) -> Outcome<u64> {
         panic!("no atomics")
     }
     fn invalidate(&mut self, _key: u32) -> Outcome<()> {
@@ -66,7 +66,7 @@ impl MemoryAccess for Counting {
     fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
         panic!("no atomics")
     }
-    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
+    fn initiator_copy(&mut self, _work: &WorkRequest) -> InitiatorCopy {
         panic!("not direct")
     }
 }
@@ -93,12 +93,12 @@ impl WorkQueues for Counting {
     fn end_request(&mut self, work: WorkId, status: Status, _landed: u32) {
         panic!("{work:?}: {status:?}")
     }
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: QpEvent) {
         panic!("{event:?}")
     }
 }
 
-fn run(link: Link, operation: Operation) -> [Counting; 2] {
+fn run(link: Link, operation: WorkOperation) -> [Counting; 2] {
     let psn = 0xff_0000;
     let mut connections = [0, 1].map(|_| {
         let mut connection = RcConnection::new(RcSettings {
@@ -122,7 +122,12 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
         connection
     });
     let mut operations = [Counting::default(), Counting::default()];
-    connections[0].post(Work { id: WorkId(0), operation, length: limits::MAX_MESSAGE, ..Work::default() });
+    connections[0].post(WorkRequest {
+        id: WorkId(0),
+        operation,
+        length: limits::MAX_MESSAGE,
+        ..WorkRequest::default()
+    });
     while operations[0].completions.is_empty() {
         let mut moved = 0;
         for at in 0..2 {
@@ -156,8 +161,8 @@ fn links() -> [Link; 3] {
 fn send_and_write_of_2_gib() {
     for link in links() {
         for operation in [
-            Operation::Send { immediate: Some(5), invalidate: None },
-            Operation::Write { remote: NOWHERE, immediate: Some(5) },
+            WorkOperation::Send { immediate: Some(5), invalidate: None },
+            WorkOperation::Write { remote: NOWHERE, immediate: Some(5) },
         ] {
             let [_, receiver] = run(link, operation);
             assert_eq!(receiver.placed, 1 << 31);
@@ -170,7 +175,7 @@ fn send_and_write_of_2_gib() {
 #[test]
 fn read_of_2_gib() {
     for link in links() {
-        let [reader, _] = run(link, Operation::Read { remote: NOWHERE });
+        let [reader, _] = run(link, WorkOperation::Read { remote: NOWHERE });
         assert_eq!(reader.placed, 1 << 31);
         assert!(reader.ended);
     }

@@ -17,7 +17,7 @@ struct Result {
 }
 
 /// 16 MiB in WRITEs or READs through a bottleneck.
-fn bulk(selective: bool, work: Work, bottleneck: Bottleneck) -> Result {
+fn bulk(selective: bool, work: WorkRequest, bottleneck: Bottleneck) -> Result {
     let mut pair = Pair::new(lossy(4096), 1);
     if selective {
         pair = pair.selective();

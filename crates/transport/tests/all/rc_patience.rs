@@ -4,7 +4,7 @@ use crate::support::network::Pair;
 use crate::support::rules::header;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Nak, Operation as Code, Syndrome};
+use pagewire_wire::{Aeth, Nak, PacketOperation as Code, Syndrome};
 
 /// 4.19 ms.
 const SHORT: u8 = 10;

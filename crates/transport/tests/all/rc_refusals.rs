@@ -4,7 +4,7 @@ use crate::support::network::{DELAY, MEMORY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Bth, Header, Nak, Opcode, Operation as Code, Reth, Syndrome};
+use pagewire_wire::{Aeth, Bth, Nak, Opcode, PacketHeader, PacketOperation as Code, Reth, Syndrome};
 
 #[test]
 fn wrong_key_is_remote_access() {
@@ -12,18 +12,18 @@ fn wrong_key_is_remote_access() {
     let outside = RemoteAddress { address: BASE + MEMORY as u64 - 7, key: KEY };
     for remote in [foreign, outside] {
         for operation in [
-            Operation::Write { remote, immediate: None },
-            Operation::Write { remote, immediate: Some(1) },
-            Operation::Read { remote },
+            WorkOperation::Write { remote, immediate: None },
+            WorkOperation::Write { remote, immediate: Some(1) },
+            WorkOperation::Read { remote },
         ] {
             let pair = refused(work(operation, 3000), |pair| pair.ends[1].host.post_receive(0));
             assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess]);
             assert_eq!(naks(&pair, 1), [Syndrome::Nak(Nak::RemoteAccess)]);
-            assert_eq!(pair.ends[1].host.events, [Event::AccessError]);
+            assert_eq!(pair.ends[1].host.events, [QpEvent::AccessError]);
             assert_eq!(pair.ends[1].host.receives_posted(), 1, "no receive is consumed");
         }
     }
-    let atomic = Operation::Atomic { remote: foreign, atomic: Atomic::FetchAdd { add: 1 } };
+    let atomic = WorkOperation::Atomic { remote: foreign, atomic: AtomicRequest::FetchAdd { add: 1 } };
     let pair = refused(work(atomic, 8), |_| ());
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess]);
     assert_eq!(pair.ends[1].host.atomics_run, 0);
@@ -33,7 +33,7 @@ fn wrong_key_is_remote_access() {
 fn unaligned_atomic_is_invalid() {
     let pair = refused(fetch_add(4, 1), |_| ());
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteInvalidRequest]);
-    assert_eq!(pair.ends[1].host.events, [Event::RequestError]);
+    assert_eq!(pair.ends[1].host.events, [QpEvent::RequestError]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn operations_that_are_not_allowed_are_invalid() {
         pair.post_zeroed(0, work);
         pair.run(FOREVER);
         assert_eq!(statuses(&pair, 0), [Status::RemoteInvalidRequest]);
-        assert_eq!(pair.ends[1].host.events, [Event::RequestError]);
+        assert_eq!(pair.ends[1].host.events, [QpEvent::RequestError]);
     }
 }
 
@@ -52,13 +52,13 @@ fn operations_that_are_not_allowed_are_invalid() {
 #[test]
 fn a_request_that_nobody_knows_is_invalid() {
     for code in [0x15, 0x18, 0x1f] {
-        let unknown = Header {
+        let unknown = PacketHeader {
             bth: Bth { opcode: Opcode(code), ..header(Code::SendOnly, 1).bth },
             ..header(Code::SendOnly, 1)
         };
         let said = responder_says(&[(header(Code::SendOnly, 0), 8), (unknown, 8)]);
         assert_eq!(said, [Syndrome::Nak(Nak::InvalidRequest)], "{code:#x}");
-        let ahead = Header { bth: Bth { psn: 5, ..unknown.bth }, ..unknown };
+        let ahead = PacketHeader { bth: Bth { psn: 5, ..unknown.bth }, ..unknown };
         assert_eq!(responder_says(&[(ahead, 8)]), [Syndrome::Nak(Nak::PsnSequence)]);
     }
 }
@@ -70,7 +70,7 @@ fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
     end.host.post_receive(8);
     // The acknowledgement follows what is under way.
     end.host.buffers.insert(WorkId(1), vec![1; 8]);
-    end.connection.post(Work { id: WorkId(1), ..write(0, 8) });
+    end.connection.post(WorkRequest { id: WorkId(1), ..write(0, 8) });
     end.connection.progress(Time(0), &mut end.host);
     let request = header(Code::SendOnly, 0x200);
     end.connection.receive(Time(0), &request, Payload::Bytes(&[&[7; 8]]), &mut end.host);
@@ -79,9 +79,9 @@ fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
     end.host.sent.clear();
     end.host.deny_transmit = Some((WorkId(2), Denial::LocalProtection));
     end.host.buffers.insert(WorkId(2), vec![2; 8]);
-    end.connection.post(Work { id: WorkId(2), ..write(0, 8) });
+    end.connection.post(WorkRequest { id: WorkId(2), ..write(0, 8) });
     // What was before it is acknowledged.
-    let acknowledgement = Header {
+    let acknowledgement = PacketHeader {
         aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 1 }),
         ..header(Code::Acknowledge, 0x100)
     };
@@ -107,7 +107,7 @@ fn short_receive_is_an_error_on_both_sides() {
     let pair = refused(send(3000), |pair| pair.ends[1].host.post_receive(2000));
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteInvalidRequest]);
     assert_eq!(pair.ends[1].host.received[0].result, Err(Status::LocalLength));
-    assert_eq!(pair.ends[1].host.events, [Event::RequestError]);
+    assert_eq!(pair.ends[1].host.events, [QpEvent::RequestError]);
 }
 
 #[test]
@@ -133,12 +133,12 @@ fn unreachable_memory_is_remote_operational() {
     assert_eq!(statuses(&pair, 0), [Status::RemoteOperation]);
     let pair = refused(read(0, 5000), |pair| pair.ends[1].host.deny_response = Some(Denial::RemoteAccess));
     assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess]);
-    assert_eq!(pair.ends[1].host.events, [Event::AccessError]);
+    assert_eq!(pair.ends[1].host.events, [QpEvent::AccessError]);
 }
 
 #[test]
 fn failed_invalidation_is_an_error() {
-    let pair = refused(work(Operation::Send { immediate: None, invalidate: Some(9) }, 4), |pair| {
+    let pair = refused(work(WorkOperation::Send { immediate: None, invalidate: Some(9) }, 4), |pair| {
         pair.ends[1].host.post_receive(2000);
         pair.ends[1].host.deny_invalidate = Some(Denial::RemoteAccess);
     });
@@ -186,8 +186,8 @@ fn unreachable_response_buffer_is_local_protection() {
 #[test]
 fn malformed_requests_are_invalid() {
     let reth = |length| Some(Reth { address: BASE, key: KEY, length });
-    let first = |code, length| Header { reth: reth(length), ..header(code, 0) };
-    let cases: &[&[(Header, usize)]] = &[
+    let first = |code, length| PacketHeader { reth: reth(length), ..header(code, 0) };
+    let cases: &[&[(PacketHeader, usize)]] = &[
         &[(header(Code::SendMiddle, 0), 1024)],
         &[(header(Code::WriteLast, 0), 10)],
         &[(header(Code::SendFirst, 0), 1023)],
@@ -195,7 +195,10 @@ fn malformed_requests_are_invalid() {
         &[(header(Code::SendFirst, 0), 1024), (header(Code::SendLast, 1), 0)],
         &[(header(Code::SendFirst, 0), 1024), (header(Code::SendFirst, 1), 1024)],
         &[(header(Code::SendFirst, 0), 1024), (header(Code::WriteMiddle, 1), 1024)],
-        &[(header(Code::SendFirst, 0), 1024), (Header { reth: reth(4), ..header(Code::ReadRequest, 1) }, 0)],
+        &[
+            (header(Code::SendFirst, 0), 1024),
+            (PacketHeader { reth: reth(4), ..header(Code::ReadRequest, 1) }, 0),
+        ],
         &[(first(Code::WriteOnly, 11), 10)],
         &[(first(Code::WriteFirst, 1024), 1024)],
         &[(first(Code::WriteFirst, 3000), 1024), (header(Code::WriteLast, 1), 1024)],
@@ -223,7 +226,7 @@ fn foreign_packets_change_nothing() {
         (Code::Acknowledge, 0x100, 0x8001),
         (Code::ReadResponseOnly, 0x101, 0xffff),
     ] {
-        let mut header = Header { aeth, ..header(code, psn) };
+        let mut header = PacketHeader { aeth, ..header(code, psn) };
         header.bth.partition = partition;
         let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
         assert!(!outcome.is_held());
@@ -241,7 +244,7 @@ fn a_response_of_a_wrong_length_is_a_bad_response() {
     pair.run(1000);
     let end = &mut pair.ends[0];
     let aeth = Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 1 });
-    let header = Header { aeth, ..header(Code::ReadResponseFirst, 0x100) };
+    let header = PacketHeader { aeth, ..header(Code::ReadResponseFirst, 0x100) };
     let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[&[0; 1000]]), &mut end.host);
     assert!(!outcome.is_held());
     assert_eq!(end.host.completions, [(WorkId(0), Status::BadResponse)]);
@@ -256,7 +259,7 @@ fn a_response_that_is_no_acknowledgement_is_a_bad_response() {
         pair.run(1000);
         let end = &mut pair.ends[0];
         let aeth = Some(Aeth { syndrome, message: 1 });
-        let header = Header { aeth, atomic_ack: Some(3), ..header(Code::AtomicAcknowledge, 0x100) };
+        let header = PacketHeader { aeth, atomic_ack: Some(3), ..header(Code::AtomicAcknowledge, 0x100) };
         let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
         assert!(!outcome.is_held());
         assert_eq!(end.host.completions, [(WorkId(0), Status::BadResponse)]);

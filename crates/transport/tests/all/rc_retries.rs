@@ -32,7 +32,7 @@ fn progress_restores_the_retries() {
         _ => true,
     }));
     for n in 0..10 {
-        pair.post_zeroed(0, Work { fence: true, ..read(n * 8, 8) });
+        pair.post_zeroed(0, WorkRequest { fence: true, ..read(n * 8, 8) });
     }
     pair.run(FOREVER);
     assert_eq!(statuses(&pair, 0), [Status::Success; 10]);

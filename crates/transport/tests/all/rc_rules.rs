@@ -8,7 +8,7 @@ use crate::support::network::{DELAY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Reth, Syndrome, VendorPacket};
+use pagewire_wire::{Aeth, Nak, Opcode, PacketHeader, PacketOperation as Code, Reth, Syndrome, VendorPacket};
 
 #[test]
 fn fence_waits_for_reads_and_atomics() {
@@ -17,7 +17,7 @@ fn fence_waits_for_reads_and_atomics() {
     pair.post_zeroed(0, fetch_add(0, 1));
     pair.post_zeroed(0, write(0, 8));
     pair.post_zeroed(0, read(0, 8));
-    pair.post_zeroed(0, Work { fence: true, ..write(8, 8) });
+    pair.post_zeroed(0, WorkRequest { fence: true, ..write(8, 8) });
     pair.run(FOREVER);
     let times: Vec<_> = sent(&pair, 0).iter().map(|(time, _)| *time).collect();
     assert_eq!(times, [0, 0, 0, 0, 2 * DELAY]);
@@ -47,10 +47,10 @@ fn zero_length_needs_no_key() {
     let mut pair = pair_with(|_, _| ());
     pair.ends[1].host.post_receive(0);
     pair.ends[1].host.post_receive(0);
-    pair.post(0, work(Operation::Write { remote: nowhere, immediate: None }, 0), vec![]);
-    pair.post(0, work(Operation::Read { remote: nowhere }, 0), vec![]);
+    pair.post(0, work(WorkOperation::Write { remote: nowhere, immediate: None }, 0), vec![]);
+    pair.post(0, work(WorkOperation::Read { remote: nowhere }, 0), vec![]);
     pair.post(0, send(0), vec![]);
-    pair.post(0, work(Operation::Write { remote: nowhere, immediate: Some(3) }, 0), vec![]);
+    pair.post(0, work(WorkOperation::Write { remote: nowhere, immediate: Some(3) }, 0), vec![]);
     pair.run(FOREVER);
     assert_eq!(statuses(&pair, 0), [Status::Success; 4]);
     assert_eq!(
@@ -69,9 +69,12 @@ fn messages_are_cut_at_the_mtu() {
     pair.post_zeroed(0, send(1024));
     pair.post_zeroed(
         0,
-        Work { solicited: true, ..work(Operation::Send { immediate: Some(1), invalidate: None }, 2048) },
+        WorkRequest {
+            solicited: true,
+            ..work(WorkOperation::Send { immediate: Some(1), invalidate: None }, 2048)
+        },
     );
-    pair.post_zeroed(0, work(Operation::Send { immediate: None, invalidate: Some(8) }, 2049));
+    pair.post_zeroed(0, work(WorkOperation::Send { immediate: None, invalidate: Some(8) }, 2049));
     pair.post_zeroed(0, write(0, 1025));
     pair.run(FOREVER);
     use Code::*;
@@ -107,7 +110,7 @@ fn one_acknowledgement_for_what_arrives_together() {
 fn local_work_waits_its_turn() {
     let mut pair = pair_with(|_, _| ());
     pair.post_zeroed(0, write(0, 8));
-    pair.post(0, work(Operation::Local, 0), vec![]);
+    pair.post(0, work(WorkOperation::Local, 0), vec![]);
     pair.post_zeroed(0, write(0, 8));
     pair.run(FOREVER);
     let times: Vec<_> = sent(&pair, 0).iter().map(|(time, _)| *time).collect();
@@ -265,12 +268,12 @@ fn first_packet_in_rtr_establishes() {
     let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 5));
     let host = &mut host.ends[1].host;
     let header = header(Code::WriteOnly, 5);
-    let header = Header { reth: Some(Reth { address: BASE, key: KEY, length: 4 }), ..header };
+    let header = PacketHeader { reth: Some(Reth { address: BASE, key: KEY, length: 4 }), ..header };
     for _ in 0..2 {
         assert!(!connection.receive(Time(0), &header, Payload::Bytes(&[&[1; 4]]), host).is_held());
     }
-    assert_eq!(host.events, [Event::CommunicationEstablished]);
-    assert_eq!(connection.progress(Time(0), host), Progress::Idle);
+    assert_eq!(host.events, [QpEvent::CommunicationEstablished]);
+    assert_eq!(connection.progress(Time(0), host), RcProgress::Idle);
     assert_eq!(host.sent.len(), 1, "the repetition is acknowledged");
 }
 
@@ -326,7 +329,7 @@ fn a_congestion_notification_halves_what_is_under_way() {
     let end = &mut pair.ends[0];
     let mut cnp = header(Code::Acknowledge, 0);
     (cnp.bth.opcode, cnp.bth.acknowledge, cnp.bth.becn) = (Opcode::CNP, false, true);
-    let acknowledgement = Header {
+    let acknowledgement = PacketHeader {
         aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 0 }),
         ..header(Code::Acknowledge, 0x100 + before as u32 - 1)
     };
@@ -364,9 +367,9 @@ fn drive_does_its_share_and_comes_back() {
     let end = &mut pair.ends[0];
     for id in 0..200 {
         end.host.buffers.insert(WorkId(id), vec![]);
-        end.connection.post(Work { id: WorkId(id), ..write(0, 0) });
+        end.connection.post(WorkRequest { id: WorkId(id), ..write(0, 0) });
     }
-    assert_eq!(end.connection.progress(Time(0), &mut end.host), Progress::Again);
+    assert_eq!(end.connection.progress(Time(0), &mut end.host), RcProgress::Again);
     assert_eq!(end.host.sent.len(), limits::PROGRESS_PACKETS as usize);
 }
 

@@ -10,12 +10,12 @@ use pagewire_wire::{Nak, Syndrome, VendorPacket};
 /// Memory is gone from here on: a request that begins before it is refused in its middle.
 const GONE: u64 = 1 << 20;
 
-fn foreign(operation: impl Fn(RemoteAddress) -> Operation, length: u32) -> Work {
+fn foreign(operation: impl Fn(RemoteAddress) -> WorkOperation, length: u32) -> WorkRequest {
     work(operation(RemoteAddress { address: BASE, key: KEY + 1 }), length)
 }
 
-fn put(remote: RemoteAddress) -> Operation {
-    Operation::Write { remote, immediate: None }
+fn put(remote: RemoteAddress) -> WorkOperation {
+    WorkOperation::Write { remote, immediate: None }
 }
 
 fn is_nak(packet: &Packet) -> bool {
@@ -40,10 +40,10 @@ fn assert_alive(pair: &Pair) {
 
 #[test]
 fn lost_nak_is_repeated() {
-    let atomic = |remote| Operation::Atomic { remote, atomic: Atomic::FetchAdd { add: 1 } };
+    let atomic = |remote| WorkOperation::Atomic { remote, atomic: AtomicRequest::FetchAdd { add: 1 } };
     for selective in [false, true] {
         for work in
-            [foreign(put, 3000), foreign(|remote| Operation::Read { remote }, 3000), foreign(atomic, 8)]
+            [foreign(put, 3000), foreign(|remote| WorkOperation::Read { remote }, 3000), foreign(atomic, 8)]
         {
             let mut pair = logged(Pair::new(lossy(1024), 1));
             pair = if selective { pair.selective() } else { pair };
@@ -55,7 +55,7 @@ fn lost_nak_is_repeated() {
             assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess], "{selective} {work:?}");
             assert!(naks(&pair, 1).len() >= 6);
             assert!(naks(&pair, 1).iter().all(|nak| *nak == Syndrome::Nak(Nak::RemoteAccess)));
-            assert_eq!(pair.ends[1].host.events, [Event::AccessError], "once");
+            assert_eq!(pair.ends[1].host.events, [QpEvent::AccessError], "once");
         }
     }
 }
@@ -87,11 +87,11 @@ fn refusal_ends_one_request() {
         pair = if selective { pair.selective() } else { pair };
         pair.post_zeroed(0, write(0, 3000));
         pair.post_zeroed(0, foreign(put, 9000));
-        let linked = Work { linked: true, ..fetch_add(8, 1) };
+        let linked = WorkRequest { linked: true, ..fetch_add(8, 1) };
         pair.post_zeroed(0, linked);
-        pair.post_zeroed(0, Work { linked: true, ..write(64, 100) });
+        pair.post_zeroed(0, WorkRequest { linked: true, ..write(64, 100) });
         pair.post_zeroed(0, fetch_add(8, 5));
-        pair.post_zeroed(0, foreign(|remote| Operation::Read { remote }, 5000));
+        pair.post_zeroed(0, foreign(|remote| WorkOperation::Read { remote }, 5000));
         pair.run(FOREVER);
         // What is linked to it may be posted when it has ended.
         pair.post_zeroed(0, linked);
@@ -144,7 +144,7 @@ fn failing_own_buffer_ends_one_request() {
     for offset in [0, 2048] {
         let mut pair = agreed(lossy(1024), 1).selective();
         let id = pair.post_zeroed(0, write(0, 9000));
-        pair.post_zeroed(0, Work { linked: true, ..fetch_add(16384, 1) });
+        pair.post_zeroed(0, WorkRequest { linked: true, ..fetch_add(16384, 1) });
         pair.post_zeroed(0, fetch_add(16384, 2));
         (pair.ends[0].host.deny_transmit, pair.ends[0].host.deny_from) =
             (Some((id, Denial::LocalProtection)), offset);
@@ -188,7 +188,7 @@ fn refused_reads_are_refused_once_by_any_network() {
         let mut pair = agreed(lossy(1024), seed).selective();
         pair.faults = Faults { loss: 0.05, duplication: 0.05, reordering: 0.2, ..Faults::default() };
         for _ in 0..100 {
-            pair.post_zeroed(0, foreign(|remote| Operation::Read { remote }, 3000));
+            pair.post_zeroed(0, foreign(|remote| WorkOperation::Read { remote }, 3000));
             pair.run(FOREVER);
             pair.post_zeroed(0, read(0, 3000));
         }
@@ -246,7 +246,7 @@ fn refusals_survive_any_network() {
                 1 => (read(64, length), true),
                 2 | 3 => (fetch_add(0, 1), true),
                 4 => (foreign(put, length), false),
-                5 => (foreign(|remote| Operation::Read { remote }, length), false),
+                5 => (foreign(|remote| WorkOperation::Read { remote }, length), false),
                 6 => (write(straddles, length), false),
                 _ => (read(straddles, length), false),
             };
@@ -257,10 +257,10 @@ fn refusals_survive_any_network() {
                 (false, true) => Status::Success,
                 (false, false) => Status::RemoteAccess,
             };
-            let adds = matches!(posted.operation, Operation::Atomic { .. });
+            let adds = matches!(posted.operation, WorkOperation::Atomic { .. });
             sums[1 - end] += u64::from(adds && status == Status::Success);
             expected[end].push(status);
-            pair.post_zeroed(end, Work { linked, fence: random.u32(0..8) == 0, ..posted });
+            pair.post_zeroed(end, WorkRequest { linked, fence: random.u32(0..8) == 0, ..posted });
             if random.u32(0..4) == 0 {
                 let until = pair.now + random.u64(0..200_000);
                 pair.run(until);

@@ -39,7 +39,7 @@ fn each_time_that_bytes_cannot_be_read_they_are_asked_for() {
             assert_eq!(pair.unreadable, 0);
             let host = &pair.ends[1].host;
             let arrived = match work.operation {
-                Operation::Write { .. } => host.memory.borrow()[4096..][..LENGTH as usize].to_vec(),
+                WorkOperation::Write { .. } => host.memory.borrow()[4096..][..LENGTH as usize].to_vec(),
                 _ => host.received[0].bytes.clone(),
             };
             assert!(arrived == bytes());

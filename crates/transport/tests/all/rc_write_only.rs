@@ -5,7 +5,7 @@ use crate::support::network::{Bottleneck, DELAY, MEMORY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Header, Nak, Operation as Code, Reth, Syndrome};
+use pagewire_wire::{Aeth, Nak, PacketHeader, PacketOperation as Code, Reth, Syndrome};
 
 const MTU: u32 = 1024;
 
@@ -13,7 +13,7 @@ fn pagewires() -> Pair {
     pair_with(|_, _| ()).selective()
 }
 
-fn headers(pair: &Pair) -> Vec<Header> {
+fn headers(pair: &Pair) -> Vec<PacketHeader> {
     sent(pair, 0).into_iter().map(|(_, header)| header).collect()
 }
 
@@ -162,7 +162,7 @@ fn what_is_lost_in_a_row_is_sent_again_as_it_was() {
     pair.run(FOREVER);
     assert_eq!(statuses(&pair, 0), [Status::Success]);
     assert!(memory(&pair, 0, length) == bytes(length));
-    let again: Vec<Header> =
+    let again: Vec<PacketHeader> =
         headers(&pair).into_iter().filter(|header| (0x105..0x108).contains(&header.bth.psn)).collect();
     assert_eq!(again.len(), 6);
     for header in again {
@@ -208,7 +208,7 @@ fn a_write_that_is_refused_in_its_middle_fails_as_one() {
         pair.run(FOREVER);
         assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess], "selective {selective}");
         assert_eq!(naks(&pair, 1), [Syndrome::Nak(Nak::RemoteAccess)]);
-        assert_eq!(pair.ends[1].host.events, [Event::AccessError]);
+        assert_eq!(pair.ends[1].host.events, [QpEvent::AccessError]);
         assert_eq!(pair.ends[0].host.events, []);
         assert!(pair.ends.iter().all(|end| end.connection.is_dead()));
         assert_eq!(pair.ends[0].connection.outstanding(), 1, "what is behind is the caller's to flush");
@@ -233,7 +233,7 @@ fn bytes_that_cannot_be_read_end_it_at_its_own_side() {
 fn a_fence_holds_it_back() {
     let mut pair = pagewires();
     pair.post_zeroed(0, read(0, 3000));
-    pair.post(0, Work { fence: true, ..write(8192, 4 * MTU) }, bytes(4 * MTU));
+    pair.post(0, WorkRequest { fence: true, ..write(8192, 4 * MTU) }, bytes(4 * MTU));
     pair.run(FOREVER);
     assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
     let times: Vec<u64> = sent(&pair, 0).iter().map(|(time, _)| *time).collect();
@@ -249,7 +249,7 @@ fn responder(selective: bool) -> (Pair, RcConnection) {
     (pair, connection)
 }
 
-fn part(psn: u32) -> Header {
+fn part(psn: u32) -> PacketHeader {
     let mut header = header(Code::WriteOnly, psn);
     header.bth.acknowledge = false;
     header.reth = Some(reth(0, MEMORY as u32, psn));
@@ -260,7 +260,7 @@ fn part(psn: u32) -> Header {
 fn a_burst_is_executed_at_once() {
     let payload = [7; MTU as usize];
     let burst = [&payload[..]; 6];
-    let with = |change: &dyn Fn(&mut Header)| {
+    let with = |change: &dyn Fn(&mut PacketHeader)| {
         let mut header = part(0);
         change(&mut header);
         header
@@ -277,7 +277,7 @@ fn a_burst_is_executed_at_once() {
         (with(&|header| header.reth.as_mut().unwrap().key = !KEY), outside, "another key"),
         (with(&|header| header.reth.as_mut().unwrap().address = BASE - 1), outside, "outside"),
         (
-            Header {
+            PacketHeader {
                 immediate: Some(1),
                 ..with(&|it| it.bth.opcode = header(Code::WriteOnlyImmediate, 0).bth.opcode)
             },
@@ -373,6 +373,6 @@ fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
     assert_eq!(psns, [8, 9]);
 }
 
-fn header_of_read(psn: u32) -> Header {
-    Header { reth: Some(Reth { address: BASE, key: KEY, length: 8 }), ..header(Code::ReadRequest, psn) }
+fn header_of_read(psn: u32) -> PacketHeader {
+    PacketHeader { reth: Some(Reth { address: BASE, key: KEY, length: 8 }), ..header(Code::ReadRequest, psn) }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::support::host::{Host, Packet};
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 use proptest::prelude::*;
 
 struct Uc {
@@ -41,16 +41,16 @@ impl Uc {
         }
     }
 
-    fn post(&mut self, work: Work, bytes: Vec<u8>) {
+    fn post(&mut self, work: WorkRequest, bytes: Vec<u8>) {
         let id = WorkId(self.posted);
         self.posted += 1;
         self.from.buffers.insert(id, bytes);
-        self.sender.post(Work { id, ..work });
+        self.sender.post(WorkRequest { id, ..work });
     }
 
     /// Sends everything; gives the packets.
-    fn send(&mut self) -> Vec<(Header, Vec<u8>)> {
-        while self.sender.progress(Time(0), &mut self.from) != Progress::Idle {}
+    fn send(&mut self) -> Vec<(PacketHeader, Vec<u8>)> {
+        while self.sender.progress(Time(0), &mut self.from) != RcProgress::Idle {}
         std::mem::take(&mut self.from.sent)
             .into_iter()
             .map(|packet| match packet {
@@ -60,15 +60,15 @@ impl Uc {
             .collect()
     }
 
-    fn deliver(&mut self, header: &Header, payload: &[u8]) {
+    fn deliver(&mut self, header: &PacketHeader, payload: &[u8]) {
         while self.receiver.receive(Time(0), header, Payload::Bytes(&[payload]), &mut self.to).is_held() {}
-        assert_eq!(self.receiver.progress(Time(0), &mut self.to), Progress::Idle);
+        assert_eq!(self.receiver.progress(Time(0), &mut self.to), RcProgress::Idle);
         assert!(self.to.sent.is_empty(), "UC answers nothing");
     }
 }
 
-fn send_immediate(length: u32, immediate: u32) -> Work {
-    work(Operation::Send { immediate: Some(immediate), invalidate: None }, length)
+fn send_immediate(length: u32, immediate: u32) -> WorkRequest {
+    work(WorkOperation::Send { immediate: Some(immediate), invalidate: None }, length)
 }
 
 proptest! {
@@ -132,7 +132,7 @@ proptest! {
             prop_assert_eq!(bytes, vec![number as u8 + 1; length as usize]);
         }
         let any = (0..packets.len()).any(|packet| !lost.contains(&packet));
-        prop_assert_eq!(&uc.to.events, &vec![Event::CommunicationEstablished; usize::from(any)]);
+        prop_assert_eq!(&uc.to.events, &vec![QpEvent::CommunicationEstablished; usize::from(any)]);
     }
 }
 
@@ -173,7 +173,7 @@ fn long_message_is_dropped() {
         }
         assert_eq!(uc.to.received[failed].bytes, [2; 10]);
         assert_eq!(uc.to.receives_posted(), 1 - failed);
-        assert_eq!(uc.to.events, [Event::CommunicationEstablished]);
+        assert_eq!(uc.to.events, [QpEvent::CommunicationEstablished]);
         assert!(!uc.receiver.is_dead());
         assert!(uc.from.completions.iter().all(|completion| completion.1 == Status::Success));
     }
@@ -189,7 +189,7 @@ fn unreachable_receive_ends_the_connection() {
         uc.deliver(&header, &payload);
     }
     assert_eq!(uc.to.received[0].result, Err(Status::LocalProtection));
-    assert_eq!(uc.to.events, [Event::CommunicationEstablished, Event::RequestError]);
+    assert_eq!(uc.to.events, [QpEvent::CommunicationEstablished, QpEvent::RequestError]);
     assert!(uc.receiver.is_dead());
     assert!(uc.from.completions.iter().all(|completion| completion.1 == Status::Success));
 }
@@ -198,7 +198,7 @@ fn unreachable_receive_ends_the_connection() {
 fn a_write_without_the_right_is_dropped_in_silence() {
     let mut uc = Uc::new(lossy(1024), 0, 1);
     let foreign = RemoteAddress { address: BASE, key: KEY + 1 };
-    uc.post(work(Operation::Write { remote: foreign, immediate: None }, 3000), vec![1; 3000]);
+    uc.post(work(WorkOperation::Write { remote: foreign, immediate: None }, 3000), vec![1; 3000]);
     uc.post(write(0, 10), vec![2; 10]);
     for (header, payload) in uc.send() {
         uc.deliver(&header, &payload);
@@ -246,7 +246,7 @@ fn a_local_error_ends_the_send_queue_alone() {
 
 #[test]
 fn a_message_without_its_beginning_is_dropped() {
-    use pagewire_wire::{Opcode, Operation as Code, Transport};
+    use pagewire_wire::{Opcode, PacketOperation as Code, Transport};
     for code in [Code::SendMiddle, Code::SendLast, Code::SendLastImmediate, Code::WriteLast] {
         let mut uc = Uc::new(lossy(1024), 0, 1);
         uc.to.post_receive(4000);
@@ -289,14 +289,14 @@ fn direct_execution_does_not_overtake_packets() {
 }
 
 /// A receiver whose peer is another Pagewire, and the packets of three messages of three packets each.
-fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
+fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(PacketHeader, Vec<u8>)>) {
     let (mut uc, packets) = from_a_stranger(bytes);
     uc.receiver.set_reporting(true);
     (uc, packets)
 }
 
 /// A receiver whose peer has not said what it is, and the packets of three messages of three packets each.
-fn from_a_stranger(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
+fn from_a_stranger(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(PacketHeader, Vec<u8>)>) {
     let mut uc = Uc::new(lossy(1024), 0xff_fffd, 1);
     for number in 0..3u8 {
         uc.to.post_receive(4000);
@@ -351,7 +351,7 @@ fn no_deadline_is_overdue() {
     packets[..2].iter().chain(&packets[3..5]).for_each(|packet| offer(&mut uc, packet));
     uc.to.page_absent = true;
     let late = uc.receiver.deadline().expect("a deadline");
-    assert_eq!(uc.receiver.progress(late, &mut uc.to), Progress::Wait);
+    assert_eq!(uc.receiver.progress(late, &mut uc.to), RcProgress::Wait);
     assert_eq!(uc.receiver.deadline(), None);
     uc.to.page_absent = false;
     packets[5..].iter().for_each(|packet| offer(&mut uc, packet));
@@ -374,10 +374,10 @@ fn no_deadline_is_overdue() {
     uc.send();
     let full = uc.sender.deadline().expect("a deadline");
     uc.sender.set_draining(true);
-    assert_eq!(uc.sender.progress(full, &mut uc.from), Progress::Idle);
+    assert_eq!(uc.sender.progress(full, &mut uc.from), RcProgress::Idle);
     assert_eq!(uc.sender.deadline(), None);
     uc.sender.set_draining(false);
-    assert_ne!(uc.sender.progress(full, &mut uc.from), Progress::Wait);
+    assert_ne!(uc.sender.progress(full, &mut uc.from), RcProgress::Wait);
     assert!(!uc.from.sent.is_empty());
 }
 
@@ -399,11 +399,16 @@ fn gaps_and_foreign_control_packets_are_counted() {
     assert_eq!(uc.receiver.counters().stale, 2);
 }
 
-fn offer(uc: &mut Uc, packet: &(Header, Vec<u8>)) {
+fn offer(uc: &mut Uc, packet: &(PacketHeader, Vec<u8>)) {
     offer_at(Time(0), &mut uc.receiver, &mut uc.to, packet);
 }
 
-fn offer_at(now: Time, receiver: &mut UcConnection, to: &mut Host, (header, payload): &(Header, Vec<u8>)) {
+fn offer_at(
+    now: Time,
+    receiver: &mut UcConnection,
+    to: &mut Host,
+    (header, payload): &(PacketHeader, Vec<u8>),
+) {
     assert!(!receiver.receive(now, header, Payload::Bytes(&[payload]), to).is_held());
 }
 
@@ -438,7 +443,7 @@ fn what_a_standard_peer_sent_meanwhile_comes_in_time() {
     uc.receiver.set_reporting(false);
     offer(&mut uc, &packets[8]);
     let late = uc.receiver.deadline().expect("a deadline");
-    assert_eq!(uc.receiver.progress(late, &mut uc.to), Progress::Idle);
+    assert_eq!(uc.receiver.progress(late, &mut uc.to), RcProgress::Idle);
     assert_eq!(arrived(&uc), [0, 2]);
 }
 
@@ -453,7 +458,7 @@ fn a_pagewire_that_begins_anew_is_heard_from_its_first_packet_on() {
     uc.receiver.peer_began_anew(0xff_fffd);
     packets.iter().for_each(|packet| offer(&mut uc, packet));
     assert_eq!(arrived(&uc), [0, 0, 1, 2]);
-    assert_eq!(uc.to.events, [Event::CommunicationEstablished]);
+    assert_eq!(uc.to.events, [QpEvent::CommunicationEstablished]);
 }
 
 #[test]
@@ -478,9 +483,9 @@ fn a_packet_that_does_not_come_is_given_up_in_time() {
     packets.iter().enumerate().filter(|(at, _)| *at != 4).for_each(|(_, packet)| offer(&mut uc, packet));
     assert_eq!(uc.to.received.len(), 1, "the rest waits for the fifth packet");
     let late = uc.receiver.deadline().expect("a deadline");
-    assert_eq!(uc.receiver.progress(Time(late.0 - 1), &mut uc.to), Progress::Idle);
+    assert_eq!(uc.receiver.progress(Time(late.0 - 1), &mut uc.to), RcProgress::Idle);
     assert_eq!(uc.to.received.len(), 1);
-    assert_eq!(uc.receiver.progress(late, &mut uc.to), Progress::Idle);
+    assert_eq!(uc.receiver.progress(late, &mut uc.to), RcProgress::Idle);
     let arrived: Vec<u32> =
         uc.to.received.iter().map(|received| received.result.unwrap().immediate.unwrap()).collect();
     assert_eq!(arrived, [0, 2], "the message with the gap is lost, and only that");

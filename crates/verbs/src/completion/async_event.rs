@@ -9,16 +9,18 @@ use crate::objects::object::{Object, not_null};
 use crate::objects::queue_pair::QueuePairObject;
 use crate::objects::shared_receive::SharedReceiveObject;
 use libc::c_int;
-use pagewire_nic::{Acknowledgements, AsyncEvent, Element};
+use pagewire_nic::{Acknowledgements, AsyncEvent, EventSource};
 
 fn translate(event: &AsyncEvent) -> ibv_async_event {
     let element = match event.element {
-        Element::QueuePair { cookie } => ibv_async_event__bindgen_ty_1 { qp: cookie as *mut ibv_qp },
-        Element::CompletionQueue { cookie } => ibv_async_event__bindgen_ty_1 { cq: cookie as *mut ibv_cq },
-        Element::SharedReceiveQueue { cookie } => {
+        EventSource::QueuePair { cookie } => ibv_async_event__bindgen_ty_1 { qp: cookie as *mut ibv_qp },
+        EventSource::CompletionQueue { cookie } => {
+            ibv_async_event__bindgen_ty_1 { cq: cookie as *mut ibv_cq }
+        }
+        EventSource::SharedReceiveQueue { cookie } => {
             ibv_async_event__bindgen_ty_1 { srq: cookie as *mut ibv_srq }
         }
-        Element::Port { number } => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(number) },
+        EventSource::Port { number } => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(number) },
     };
     ibv_async_event { element, event_type: event.kind as ibv_event_type }
 }
@@ -36,14 +38,14 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     loop {
         let descriptor = number(|| {
             not_null(event)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `context` is NULL or open.
             Ok(unsafe { ContextObject::of(context) }?.descriptor().number())
         });
         if descriptor < 0 || !take_event(descriptor) {
             return -1;
         }
         let taken = number(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `context` is NULL or open.
             let context = unsafe { ContextObject::of(context) }?;
             // Nothing is there when the event's object was destroyed meanwhile.
             let Some(next) = context.context().next_async_event() else { return Ok(0) };
@@ -65,7 +67,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `event` is NULL or was given by [`ibv_get_async_event`] and not acknowledged yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `event` is NULL or was given by `ibv_get_async_event` and not acknowledged yet.
     let Some(event) = (unsafe { event.as_ref() }) else { return };
     let acknowledged = |acknowledgements: Result<&Acknowledgements>| match acknowledgements {
         Ok(acknowledgements) => acknowledgements.acknowledge(1),

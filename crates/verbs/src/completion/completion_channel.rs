@@ -57,7 +57,7 @@ impl CompletionChannelObject {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         let opened = unsafe { ContextObject::of(context) }?;
         let descriptor = Arc::new(EventDescriptor::new()?);
         let channel = opened.context().create_channel(descriptor.clone());
@@ -75,9 +75,9 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `channel` is NULL or created.
         unsafe { CompletionChannelObject::of(channel) }?.channel.destroy()?;
-        // SAFETY: as above.
+        // SAFETY: `of` found that `channel` is of this process and not NULL; the caller promises that nobody uses it any more.
         drop(unsafe { CompletionChannelObject::take_back(channel) });
         Ok(())
     })
@@ -96,7 +96,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 ) -> c_int {
     loop {
         let descriptor = number(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `channel` is NULL or created.
             let channel = unsafe { CompletionChannelObject::of(channel) }?;
             not_null(cq)?;
             if channel.channel.something_was_left() && channel.descriptor.is_blocking()? {
@@ -108,7 +108,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
             return -1;
         }
         let taken = number(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `channel` is NULL or created.
             let channel = unsafe { CompletionChannelObject::of(channel) }?;
             // Nothing is there when the event's queue was destroyed meanwhile.
             let Some(cookie) = channel.channel.next_event() else { return Ok(0) };

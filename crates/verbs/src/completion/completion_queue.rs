@@ -49,7 +49,7 @@ impl CompletionQueueObject {
 }
 
 /// What a completion queue is made with.
-pub(crate) struct Options {
+pub(crate) struct CqOptions {
     pub entries: u32,
     pub cq_context: *mut c_void,
     pub channel: *mut ibv_comp_channel,
@@ -65,13 +65,13 @@ pub(crate) struct Options {
 ///
 /// # Safety
 /// `context` is NULL or open; the channel is NULL or created, the parent domain NULL or allocated.
-pub(crate) unsafe fn create(context: *mut ibv_context, options: &Options) -> Result<*mut ibv_cq> {
-    let &Options { entries, cq_context, channel, vector, parent_domain, .. } = options;
-    // SAFETY: the caller's promise.
+pub(crate) unsafe fn create(context: *mut ibv_context, options: &CqOptions) -> Result<*mut ibv_cq> {
+    let &CqOptions { entries, cq_context, channel, vector, parent_domain, .. } = options;
+    // SAFETY: the caller promises that `context` is NULL or open.
     let opened = unsafe { ContextObject::of(context) }?;
     let announced = match channel.is_null() {
         true => None,
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the channel is NULL or created; it is not NULL here.
         false => Some(unsafe { CompletionChannelObject::of(channel) }?),
     };
     if announced.is_some_and(|channel| channel.context() != context) {
@@ -82,7 +82,7 @@ pub(crate) unsafe fn create(context: *mut ibv_context, options: &Options) -> Res
     }
     let parent_domain = match parent_domain.is_null() {
         true => None,
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the parent domain is NULL or allocated; it is not NULL here.
         false => Some(unsafe { ProtectionDomainObject::of(parent_domain) }?.domain().clone()),
     };
     let queue = opened.context().create_cq_ex(CompletionQueueInit {
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         let (Ok(entries), Ok(vector)) = (u32::try_from(entries), u32::try_from(vector)) else {
             return invalid("number of entries or completion vector");
         };
-        let options = Options {
+        let options = CqOptions {
             entries,
             cq_context,
             channel,
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn ibv_create_cq(
             single_threaded: false,
             ignores_overrun: false,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open and `channel` NULL or created; the parent domain is NULL.
         unsafe { create(context, &options) }
     })
 }
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `cq` is NULL or created.
         let object = unsafe { CompletionQueueObject::of(cq) }?;
         let Ok(entries) = u32::try_from(entries) else { return invalid("number of entries") };
         object.queue.resize(entries)?;
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int
 /// `cq` is NULL or created; `attributes` is NULL or valid.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `cq` is NULL or created, and that `attributes` is NULL or valid.
         let (object, attributes) = unsafe { (CompletionQueueObject::of(cq)?, &*not_null(attributes)?) };
         if attributes.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
             return invalid("attribute mask of a completion queue");
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `cq` is NULL or created.
         let object = unsafe { CompletionQueueObject::of(cq) }?;
         object.membership.end(|| {
             object.queue.destroy()?;
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// `cq` is NULL or created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `cq` is NULL or created.
     if let Ok(cq) = unsafe { CompletionQueueObject::of(cq) } {
         cq.queue().completion_events().acknowledge(events);
     }
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
 /// # Safety
 /// `cq` is created; `into` has room for `entries` completions.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, into: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `cq` is created.
     let object = match unsafe { CompletionQueueObject::of(cq) } {
         Ok(object) => object,
         Err(Errno(value)) => return -value,
@@ -269,7 +269,7 @@ pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
 /// `cq` is NULL or created.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     quick_status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `cq` is NULL or created.
         unsafe { CompletionQueueObject::of(cq) }?.queue.arm(solicited_only != 0);
         Ok(())
     })

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, pointer};
-use crate::completion::completion_queue::{self, CompletionQueueObject, Options, work_completion};
+use crate::completion::completion_queue::{self, CompletionQueueObject, CqOptions, work_completion};
 use crate::objects::object::{Object, not_null};
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,11 +27,11 @@ pub unsafe extern "C" fn create_cq_ex(
     attributes: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `attributes` is NULL or valid, and what it names is created.
         let attributes = unsafe { &*not_null(attributes)? };
         let flags = check(attributes)?;
         let has_domain = attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0;
-        let options = Options {
+        let options = CqOptions {
             entries: attributes.cqe,
             cq_context: attributes.cq_context,
             channel: attributes.channel,

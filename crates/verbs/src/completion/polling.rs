@@ -32,7 +32,7 @@ impl Polling {
     /// The calling thread began.
     pub unsafe fn end(&self) {
         if !self.single_threaded {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the calling thread began, so it holds the lock.
             unsafe { self.poll_lock.unlock() };
         }
     }

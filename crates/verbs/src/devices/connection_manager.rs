@@ -57,7 +57,7 @@ begins! {
 /// `count` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `count` is NULL or valid for a write.
     unsafe { put(count, 0) };
     pointer(|| refuse("rdma_get_devices"))
 }

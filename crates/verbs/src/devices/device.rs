@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer};
 use crate::devices::device_files::kernel::uverbs_number;
 use crate::devices::named_devices::devices;
-use crate::objects::held::{HeldOverForks, Order};
+use crate::objects::held::{HeldOverForks, LockOrder};
 use crate::objects::object::put;
 use crate::runtime::messages::{tell, tell_no_device};
 use crate::runtime::process::check_environment;
@@ -27,11 +27,12 @@ pub struct DeviceObject {
 
 // SAFETY: nothing in it changes after it is made; the NULL pointers in `public` and `behind` are never followed.
 unsafe impl Send for DeviceObject {}
-// SAFETY: as above.
+// SAFETY: shared references only read what never changes after it is made; the NULL pointers are never followed.
 unsafe impl Sync for DeviceObject {}
 
 /// The devices that somebody holds, so that the same device is the same pointer in every list.
-static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> = HeldOverForks::new(Order::Devices, Vec::new(), |_| {});
+static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> =
+    HeldOverForks::new(LockOrder::Devices, Vec::new(), |_| {});
 
 impl DeviceObject {
     fn new(device: Device) -> Self {
@@ -117,7 +118,7 @@ pub fn known_at(path: &str) -> Option<Arc<DeviceObject>> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `count` is NULL or valid for a write.
         unsafe { put(count, 0) };
         check_environment()?;
         let devices = present()?;
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
         if list.is_null() {
             return Err(Errno(libc::ENOMEM));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `count` is NULL or valid for a write.
         unsafe { put(count, devices.len() as c_int) };
         for (place, device) in devices.into_iter().enumerate() {
             // SAFETY: `place` is below the length allocated above; the list takes over the count of the `Arc`.
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
     if device.is_null() {
         return std::ptr::null();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `device` is NULL or one that the program holds; it is not NULL here.
     unsafe { (*device).name.as_ptr() }
 }
 
@@ -181,7 +182,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 /// `device` is NULL or a device that the program holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `device` is NULL or a device that the program holds.
     unsafe { DeviceObject::of(device) }.map_or(0, |device| device.device.guid.to_be())
 }
 
@@ -191,6 +192,6 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 
 /// `device` is NULL or a device that the program holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `device` is NULL or a device that the program holds.
     number(|| Ok(unsafe { DeviceObject::of(device) }?.device.index as c_int))
 }

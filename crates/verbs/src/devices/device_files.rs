@@ -27,12 +27,12 @@ use layout::DeviceTree;
 use libc::ENOENT;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::device::Device;
-use resolve::{Base, Found, Kernel, Lazy, Seen, resolve};
+use resolve::{Base, Kernel, KernelNode, Lazy, Resolution, resolve};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use tree::Kind;
+use tree::NodeKind;
 
 /// The tree as it was last built.
 static KNOWN: PerProcess<Option<(Instant, Arc<DeviceTree>)>> = PerProcess::new();
@@ -94,8 +94,8 @@ pub fn content_of(device: &Device, path: &[u8]) -> Result<String> {
     let lazy = Lazy::new(layout::ROOTS, || Arc::new(layout::tree(vec![device.clone()])));
     let base = Base { path: b"/", is_ours: false };
     match resolve(&lazy, &NoFiles, base, path, true)? {
-        Found::Node(node) => match &lazy.get().node(node).kind {
-            Kind::File(content) => Ok(content.text()),
+        Resolution::Node(node) => match &lazy.get().node(node).kind {
+            NodeKind::File(content) => Ok(content.text()),
             _ => Err(Errno(ENOENT)),
         },
         _ => Err(Errno(ENOENT)),
@@ -106,8 +106,8 @@ pub fn content_of(device: &Device, path: &[u8]) -> Result<String> {
 struct NoFiles;
 
 impl Kernel for NoFiles {
-    fn look(&self, _path: &[u8]) -> Seen {
-        Seen::Other
+    fn look(&self, _path: &[u8]) -> KernelNode {
+        KernelNode::Other
     }
 }
 

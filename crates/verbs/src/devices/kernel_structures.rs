@@ -26,7 +26,7 @@ fn address_vector(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
 /// Both pointers are valid for their structures.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: *const ib_uverbs_ah_attr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that both pointers are valid for their structures.
     unsafe { to.write(address_vector(&*from)) };
 }
 
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: 
 /// Both pointers are valid for their structures.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(to: *mut ibv_qp_attr, from: *const ib_uverbs_qp_attr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that both pointers are valid for their structures.
     let (to, from) = unsafe { (&mut *to, &*from) };
     to.qp_state = from.qp_state;
     to.cur_qp_state = from.cur_qp_state;
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     to: *mut ibv_sa_path_rec,
     from: *const ib_user_path_rec,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `from` is valid for its structure.
     let from = unsafe { &*from };
     let record = ibv_sa_path_rec {
         dgid: ibv_gid { raw: from.dgid },
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
         packet_life_time: from.packet_life_time,
         preference: from.preference,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `to` is valid for its structure.
     unsafe { to.write(record) };
 }
 
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(to: *mut ib_user_path_rec, fr
         packet_life_time: from.packet_life_time,
         preference: from.preference,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `to` is valid for its structure.
     unsafe { to.write(record) };
 }
 

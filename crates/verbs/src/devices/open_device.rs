@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `device` is NULL or a device that the program holds.
         let device = unsafe { DeviceObject::of(device) }?;
         // The start of the engine takes much of a small stack: the operations are not on it then.
         open(engine()?, device)
@@ -40,7 +40,7 @@ fn open(engine: Arc<Engine>, device: Arc<DeviceObject>) -> Result<*mut ibv_conte
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         unsafe { ContextObject::close(context) }?;
         Ok(0)
     })

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ibv_query_device(
     attributes: *mut ibv_device_attr,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `attributes` is NULL or valid for a write.
         unsafe {
             let place = not_null(attributes)?;
             place.write(device_attributes(ContextObject::of(context)?.context().device()));
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn ibv_query_device(
 /// `context` is NULL or open; `values` is NULL or valid.
 pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `values` is NULL or valid.
         let values = unsafe {
             ContextObject::of(context)?;
             &mut *not_null(values)?
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn query_device_ex(
     length: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `input` is NULL or valid.
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
             return invalid("comp_mask");
         }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn query_device_ex(
         }
         let place = not_null(attributes)?;
         let mut all = ibv_device_attr_ex::zeroed();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         all.orig_attr = device_attributes(unsafe { ContextObject::of(context) }?.context().device());
         all.device_cap_flags_ex = u64::from(all.orig_attr.device_cap_flags);
         all.phys_port_cnt_ex = u32::from(PORT);
@@ -117,9 +117,9 @@ pub unsafe extern "C" fn query_port(
     length: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         let device = unsafe { device_of(context, u32::from(port)) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `attributes` is NULL or has room for `length` bytes.
         unsafe { copy_prefix(&port_attributes(&device), not_null(attributes)?, length) };
         Ok(())
     })
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     speed: *mut u64,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         let device = unsafe { device_of(context, port) }?;
         // SAFETY: not NULL, hence valid for a write.
         unsafe { not_null(speed)?.write(u64::from(rate(&device) / 100)) };
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port: u8,
     attributes: *mut _compat_ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `context` is NULL or open, and that `attributes` is NULL or has room for 48 bytes.
     unsafe { query_port(context, port, attributes.cast(), COMPATIBLE_PORT_ATTRIBUTES) }
 }
 
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn ibv_query_port(
 /// # Safety
 /// `context` is NULL or open.
 unsafe fn device_of(context: *mut ibv_context, port: u32) -> Result<Arc<Device>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `context` is NULL or open.
     let device = unsafe { ContextObject::of(context) }?.context().port();
     if port != u32::from(PORT) { invalid("port number") } else { Ok(device) }
 }
@@ -171,7 +171,7 @@ unsafe fn device_of(context: *mut ibv_context, port: u32) -> Result<Arc<Device>>
 /// # Safety
 /// `context` is NULL or open.
 unsafe fn gid_at(context: *mut ibv_context, port: u32, index: u32) -> Result<Gid> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `context` is NULL or open.
     unsafe { device_of(context, port) }?.gids.get(index as usize).copied().ok_or(Errno(EINVAL))
 }
 
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn ibv_query_gid(
 ) -> c_int {
     number(|| {
         let index = u32::try_from(index).map_err(|_| Errno(EINVAL))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `gid` is NULL or valid for a write.
         unsafe {
             let found = gid_at(context, u32::from(port), index)?;
             not_null(gid)?.write(ibv_gid { raw: found.raw() });
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         if flags != 0 {
             return Err(Errno(EOPNOTSUPP));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `entry` is NULL or has room for `length` bytes.
         unsafe {
             let (device, gid) = (device_of(context, port)?, gid_at(context, port, index)?);
             // As the kernel answers for an entry without an address.
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         if flags != 0 {
             return Err(Errno(EOPNOTSUPP));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         let device = unsafe { device_of(context, u32::from(PORT)) }?;
         let valid = device.gids.iter().enumerate().filter(|(_, gid)| !gid.is_empty());
         if valid.clone().count() > room || length == 0 {
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn pagewire_query_gid_type(
     kind: *mut u32,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `kind` is NULL or valid for a write.
         unsafe {
             gid_at(context, u32::from(port), index)?;
             put(kind, SYSFS_ROCE_V2);
@@ -309,12 +309,12 @@ pub unsafe extern "C" fn ibv_query_pkey(
     pkey: *mut __be16,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         unsafe { device_of(context, u32::from(port)) }?;
         if index != 0 {
             return invalid("P_Key index");
         }
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `pkey` is NULL or valid for a write.
         unsafe { not_null(pkey)?.write(DEFAULT_PKEY.to_be()) };
         Ok(0)
     })
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: __be16) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         unsafe { device_of(context, u32::from(port)) }?;
         if u16::from_be(pkey) == DEFAULT_PKEY { Ok(0) } else { Err(Errno(ENOENT)) }
     })

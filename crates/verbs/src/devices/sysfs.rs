@@ -25,7 +25,7 @@ pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 unsafe fn hand_over(content: &[u8], buffer: *mut c_char, size: usize) -> c_int {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let length = content.len().min(size);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises room for `size` bytes at `buffer`, and `length` is not above `size`.
     unsafe {
         buffer.cast::<u8>().copy_from_nonoverlapping(content.as_ptr(), length);
         if length < size {
@@ -50,12 +50,12 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         if directory.is_null() || file.is_null() || buffer.is_null() {
             return Err(crate::boundary::Errno(EINVAL));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the texts are NUL-terminated; neither is NULL here.
         let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
         if let Some(device) = known_at(&directory.to_string_lossy()) {
             let path = [directory.to_bytes(), file.to_bytes()].join(&b'/');
             let content = content_of(device.device(), &path)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `buffer` has room for `size` bytes.
             return Ok(unsafe { hand_over(content.as_bytes(), buffer, size) });
         }
         // Always below the directory: what begins with a slash would take its place.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(file);
         let mut content = Vec::new();
         File::open(path)?.take(MAX_SYSTEM_FILE.min(size as u64)).read_to_end(&mut content)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `buffer` has room for `size` bytes.
         Ok(unsafe { hand_over(&content, buffer, size) })
     })
 }
@@ -82,16 +82,16 @@ pub unsafe extern "C" fn pagewire_read_device_attribute(
     file: *const c_char,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `device` is one that the program holds.
         let held = unsafe { DeviceObject::of(device) }?;
         if file.is_null() || buffer.is_null() {
             return Err(crate::boundary::Errno(EINVAL));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `file` is NUL-terminated.
         let file = unsafe { CStr::from_ptr(file) };
         let directory = format!("/sys/class/infiniband/{}", held.device().name);
         let content = content_of(held.device(), &[directory.as_bytes(), file.to_bytes()].join(&b'/'))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `buffer` has room for `size` bytes.
         Ok(unsafe { hand_over(content.as_bytes(), buffer, size) })
     })
 }
@@ -114,12 +114,12 @@ mod tests {
         };
         assert_eq!(length, 5);
         assert_eq!(buffer[..6].iter().map(|byte| *byte as u8).collect::<Vec<_>>(), b"value\0");
-        // SAFETY: as above.
+        // SAFETY: the texts are NUL-terminated literals or local, and the buffer has room for its own length.
         let below = unsafe {
             ibv_read_sysfs_file(directory.as_ptr(), c"//name".as_ptr(), buffer.as_mut_ptr(), buffer.len())
         };
         assert_eq!(below, 5);
-        // SAFETY: as above.
+        // SAFETY: the texts are NUL-terminated literals or local, and the buffer has room for its own length.
         let missing = unsafe {
             ibv_read_sysfs_file(directory.as_ptr(), c"none".as_ptr(), buffer.as_mut_ptr(), buffer.len())
         };

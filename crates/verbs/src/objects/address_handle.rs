@@ -81,7 +81,7 @@ pub fn attributes_of(vector: &AddressVector) -> ibv_ah_attr {
 /// # Safety
 /// `pd` is NULL or allocated.
 unsafe fn create(pd: *mut ibv_pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_ah> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated.
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
     let handle = domain.domain().create_ah(&vector_from(attributes))?;
     let public = ibv_ah { context: domain.context(), pd, handle: 0 };
@@ -100,7 +100,7 @@ unsafe fn create(pd: *mut ibv_pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_a
 /// `pd` is NULL or allocated; `attributes` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated, and that `attributes` is NULL or valid.
     pointer(|| unsafe { create(pd, &*not_null(attributes)?) })
 }
 
@@ -111,10 +111,11 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `ah` is NULL or created.
         let object = unsafe { AddressHandleObject::of(ah) }?;
         object.membership.end(|| object.handle.destroy())?;
-        // SAFETY: as above.
+        // SAFETY: `of` found that `ah` is of this process and not NULL; the caller promises that nobody uses it any
+        // more.
         drop(unsafe { AddressHandleObject::take_back(ah) });
         Ok(())
     })
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
 
 /// What the 40 bytes in front of a datagram say.
 #[derive(Debug, PartialEq, Eq)]
-struct Origin {
+struct GrhOrigin {
     source: IpAddr,
     destination: IpAddr,
     flow_label: u32,
@@ -131,12 +132,12 @@ struct Origin {
 
 /// Reads the global routing header of a received datagram: over IPv4 its last 20 bytes are the IP header, whose
 /// checksum tells it from an IPv6 header that happens to look alike (InfiniBand specification, annex A17.4.5.2).
-fn origin_of(header: &[u8; 40]) -> Option<Origin> {
+fn origin_of(header: &[u8; 40]) -> Option<GrhOrigin> {
     let ip = &header[20..];
     let looks_like_v4 = ip[0] == 0x45 && ones_complement_sum(ip) == 0xFFFF;
     if looks_like_v4 {
         let address = |at: usize| IpAddr::V4(Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]));
-        return Some(Origin {
+        return Some(GrhOrigin {
             source: address(12),
             destination: address(16),
             flow_label: 0,
@@ -151,7 +152,7 @@ fn origin_of(header: &[u8; 40]) -> Option<Origin> {
         raw.copy_from_slice(&header[at..at + 16]);
         IpAddr::V6(Ipv6Addr::from(raw))
     };
-    Some(Origin {
+    Some(GrhOrigin {
         source: address(8),
         destination: address(24),
         flow_label: u32::from_be_bytes([0, header[1] & 0xF, header[2], header[3]]),
@@ -253,7 +254,7 @@ mod tests {
     fn an_ipv4_header_is_read() {
         let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::new(10, 0, 0, 2).into());
         let header = global_routing_header(source, destination, 0x68, 64, 100);
-        let expected = Origin { source, destination, flow_label: 0, traffic_class: 0x68 };
+        let expected = GrhOrigin { source, destination, flow_label: 0, traffic_class: 0x68 };
         assert_eq!(origin_of(&header), Some(expected));
     }
 
@@ -263,7 +264,7 @@ mod tests {
         let mut header = global_routing_header(source, destination, 0xA5, 64, 100);
         (header[2], header[3]) = (0x12, 0x34);
         header[1] |= 0x3;
-        let expected = Origin { source, destination, flow_label: 0x31234, traffic_class: 0xA5 };
+        let expected = GrhOrigin { source, destination, flow_label: 0x31234, traffic_class: 0xA5 };
         assert_eq!(origin_of(&header), Some(expected));
     }
 
@@ -272,7 +273,7 @@ mod tests {
         fn a_reply_goes_to_the_sender(source: [u8; 4], destination: [u8; 4], traffic_class: u8, hop_limit: u8, payload: u16) {
             let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
             let header = global_routing_header(source, destination, traffic_class, hop_limit, payload);
-            let expected = Origin { source, destination, flow_label: 0, traffic_class };
+            let expected = GrhOrigin { source, destination, flow_label: 0, traffic_class };
             proptest::prop_assert_eq!(origin_of(&header), Some(expected));
         }
 

@@ -19,7 +19,7 @@ pub unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated, and that `list` has `count` elements.
         let (domain, pieces) = unsafe { (ProtectionDomainObject::of(pd)?, pieces(list, count)?) };
         if flags & !IB_UVERBS_ADVISE_MR_FLAG_FLUSH != 0 {
             return invalid("flags of an advice");

@@ -99,7 +99,7 @@ impl ContextObject {
     /// # Safety
     /// As for [`of`](Self::of), and nobody uses the context any more.
     pub unsafe fn close(public: *mut ibv_context) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `of` asks: `public` is NULL or came from `publish`, and was not taken back.
         let object = unsafe { Self::of(public) }?;
         object.leftovers.end()?;
         object.engine.last_round();

@@ -19,7 +19,7 @@ pub struct MemoryRegionAttributes {
     fd: c_int,
     fd_offset: u64,
     dmah: *mut c_void,
-    buf: *mut Buffer,
+    buf: *mut OpaqueBuffer,
 }
 
 /// `IBV_REG_MR_MASK_IOVA`
@@ -34,17 +34,17 @@ const DESCRIPTOR_OFFSET: u64 = 1 << 3;
 const BUFFER: u64 = 1 << 5;
 
 /// `struct ibv_buf`, which programs do not look into: ordinary memory.
-pub struct Buffer {
+pub struct OpaqueBuffer {
     memory: *mut c_void,
     size: usize,
     domain: *mut ibv_pd,
 }
 
-impl Buffer {
+impl OpaqueBuffer {
     /// # Safety
     /// `buffer` is NULL or allocated.
-    unsafe fn of<'a>(buffer: *const Buffer) -> Result<&'a Buffer> {
-        // SAFETY: the caller's promise.
+    unsafe fn of<'a>(buffer: *const OpaqueBuffer) -> Result<&'a OpaqueBuffer> {
+        // SAFETY: the caller promises that `buffer` is NULL or allocated.
         unsafe { buffer.as_ref() }.ok_or(Errno(libc::EINVAL))
     }
 
@@ -62,8 +62,8 @@ impl Buffer {
 unsafe fn address_of(pd: *mut ibv_pd, attributes: &MemoryRegionAttributes) -> Result<(*mut c_void, u64)> {
     let given = |flag| attributes.comp_mask & flag != 0;
     if given(BUFFER) {
-        // SAFETY: the caller's promise.
-        let buffer = unsafe { Buffer::of(attributes.buf) }?;
+        // SAFETY: the caller promises that the buffer that the attributes name is allocated.
+        let buffer = unsafe { OpaqueBuffer::of(attributes.buf) }?;
         if !given(ADDRESS) || !buffer.has(attributes.addr as usize, attributes.length) || buffer.domain != pd
         {
             return invalid("the region is not within the buffer, or of another protection domain");
@@ -92,11 +92,11 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     attributes: *mut MemoryRegionAttributes,
 ) -> *mut ibv_mr {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `attributes` is NULL or valid, and the buffer that it names is allocated.
         let attributes = unsafe { &*not_null(attributes)? };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the buffer that the attributes name, if they name one, is allocated.
         let (address, iova) = unsafe { address_of(pd, attributes) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated.
         unsafe { register(pd, address, attributes.length, iova, attributes.access as u32) }
     })
 }
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_buf_mr(
     pd: *mut ibv_pd,
-    buf: *mut Buffer,
+    buf: *mut OpaqueBuffer,
     addr: *mut c_void,
     length: usize,
     access: c_int,
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
     let (iova, fd, fd_offset, dmah) = (0, -1, 0, null_mut());
     let mut attributes =
         MemoryRegionAttributes { length, access, comp_mask, iova, addr, fd, fd_offset, dmah, buf };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` and the buffer are NULL or allocated; the attributes are local.
     unsafe { ibv_reg_mr_ex(pd, &mut attributes) }
 }
 
@@ -129,11 +129,11 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
 pub unsafe extern "C" fn ibv_alloc_buf(
     pd: *mut ibv_pd,
     size: usize,
-    buffer: *mut *mut Buffer,
+    buffer: *mut *mut OpaqueBuffer,
 ) -> *mut c_void {
     pointer(|| {
         let place = not_null(buffer)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated.
         unsafe { ProtectionDomainObject::of(pd) }?;
         let mut memory = null_mut();
         // SAFETY: sysconf(3) has no preconditions; posix_memalign(3) fills a local place.
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
         if error != 0 {
             return Err(Errno(error));
         }
-        let made = Box::new(Buffer { memory, size, domain: pd });
+        let made = Box::new(OpaqueBuffer { memory, size, domain: pd });
         // SAFETY: not NULL, hence valid for a write.
         unsafe { put(place, Box::into_raw(made)) };
         Ok(memory)
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
 /// # Safety
 /// `buffer` is NULL or allocated, and nobody uses it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_free_buf(buffer: *mut Buffer) {
+pub unsafe extern "C" fn ibv_free_buf(buffer: *mut OpaqueBuffer) {
     if buffer.is_null() {
         return;
     }
@@ -170,10 +170,10 @@ pub unsafe extern "C" fn ibv_free_buf(buffer: *mut Buffer) {
 /// # Safety
 /// `buffer` is NULL or allocated.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut Buffer) -> c_int {
+pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut OpaqueBuffer) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
-        unsafe { Buffer::of(buffer) }?;
+        // SAFETY: the caller promises that `buffer` is NULL or allocated.
+        unsafe { OpaqueBuffer::of(buffer) }?;
         Err(Errno(ENODATA))
     })
 }

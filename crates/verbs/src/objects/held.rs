@@ -22,7 +22,7 @@ pub fn epoch() -> u32 {
 
 /// The order in which a fork takes the locks: a thread that holds one never waits for one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Order {
+pub enum LockOrder {
     /// The list of the locks, which every lock enters once.
     Locks,
     Engine,
@@ -34,7 +34,7 @@ pub enum Order {
 ///
 /// Not one of `parking_lot`'s: those hand a lock on to whoever waits for it, and in a forked child that is again such a thread.
 pub struct HeldOverForks<T: 'static> {
-    order: Order,
+    order: LockOrder,
     in_child: fn(&mut T),
     /// It is in [`LOCKS`].
     is_listed: AtomicBool,
@@ -47,8 +47,8 @@ pub struct HeldOverForks<T: 'static> {
 unsafe impl<T: Send> Sync for HeldOverForks<T> {}
 
 /// A lock, whatever it holds.
-trait ForkLock: Sync {
-    fn order(&self) -> Order;
+trait ForkAwareLock: Sync {
+    fn order(&self) -> LockOrder;
 
     /// Takes the lock before the calling thread forks.
     fn hold(&'static self);
@@ -58,12 +58,12 @@ trait ForkLock: Sync {
 }
 
 /// All locks that were ever taken, in their order.
-static LOCKS: HeldOverForks<Vec<&'static dyn ForkLock>> =
-    HeldOverForks::new(Order::Locks, Vec::new(), |_| {});
+static LOCKS: HeldOverForks<Vec<&'static dyn ForkAwareLock>> =
+    HeldOverForks::new(LockOrder::Locks, Vec::new(), |_| {});
 
 impl<T: Send> HeldOverForks<T> {
     /// Locks a value. `in_child` makes of it what a forked child begins with; no other thread is there then.
-    pub const fn new(order: Order, value: T, in_child: fn(&mut T)) -> Self {
+    pub const fn new(order: LockOrder, value: T, in_child: fn(&mut T)) -> Self {
         let forking = UnsafeCell::new(None);
         HeldOverForks { order, in_child, is_listed: AtomicBool::new(false), lock: Mutex::new(value), forking }
     }
@@ -113,8 +113,8 @@ impl<T: Send> HeldOverForks<T> {
     }
 }
 
-impl<T: Send> ForkLock for HeldOverForks<T> {
-    fn order(&self) -> Order {
+impl<T: Send> ForkAwareLock for HeldOverForks<T> {
+    fn order(&self) -> LockOrder {
         self.order
     }
 
@@ -159,7 +159,7 @@ fn release(is_child: bool) {
 }
 
 /// The locks, to the thread that forks and holds the list.
-fn locks_of_fork() -> &'static [&'static dyn ForkLock] {
+fn locks_of_fork() -> &'static [&'static dyn ForkAwareLock] {
     // SAFETY: the calling thread holds the lock (`before_fork` took it), and changes nothing until it gives it back.
     unsafe { (*LOCKS.forking.get()).as_ref() }.map_or(&[], |locks| locks.as_slice())
 }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn who_waits_so_long_gets_what_is_given_back_meanwhile() {
-        static VALUE: HeldOverForks<u32> = HeldOverForks::new(Order::Devices, 0, |_| {});
+        static VALUE: HeldOverForks<u32> = HeldOverForks::new(LockOrder::Devices, 0, |_| {});
         let (holds, held) = channel();
         let (asks, asked) = channel();
         let holder = std::thread::spawn(move || {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_fork_waits_for_the_lock_and_its_child_has_the_value_that_it_begins_with() {
-        static VALUE: HeldOverForks<u32> = HeldOverForks::new(Order::Devices, 0, |value| *value += 1);
+        static VALUE: HeldOverForks<u32> = HeldOverForks::new(LockOrder::Devices, 0, |value| *value += 1);
         let mut value = VALUE.lock();
         let forking = std::thread::spawn(|| {
             let before = epoch();

@@ -40,7 +40,7 @@ pub unsafe trait Object: Sized {
     /// # Safety
     /// As for [`of`](Self::of).
     unsafe fn is_of_parent(public: *const Self::Public) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `of` asks: `public` is NULL or came from `publish`, and was not taken back.
         matches!(unsafe { Self::of(public) }, Err(Errno(EIO)))
     }
 
@@ -60,7 +60,7 @@ pub unsafe trait Object: Sized {
 /// `place` is NULL or valid for a write.
 pub unsafe fn put<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `place` is NULL or valid for a write, and it is not NULL.
         unsafe { place.write(value) };
     }
 }

@@ -41,7 +41,7 @@ unsafe impl Object for ThreadDomainObject {
 /// `context` is NULL or open; `init` is NULL or valid.
 pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, init: *mut ibv_td_init_attr) -> *mut ibv_td {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `init` is NULL or valid.
         let (opened, init) = unsafe { (ContextObject::of(context)?, &*not_null(init)?) };
         if init.comp_mask != 0 {
             return invalid("comp_mask");
@@ -63,10 +63,11 @@ pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, init: *mut ibv_td_i
 /// `td` is NULL or allocated, and nobody uses it any more.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `td` is NULL or allocated.
         let object = unsafe { ThreadDomainObject::of(td) }?;
         object.membership.end(|| object.domain.dealloc())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `of` found that `td` is of this process and not NULL; the caller promises that nobody uses it any
+        // more.
         drop(unsafe { ThreadDomainObject::take_back(td) });
         Ok(())
     })
@@ -84,7 +85,8 @@ pub unsafe extern "C" fn alloc_parent_domain(
     const KNOWN: u32 =
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | ALLOW_UNPROTECTED;
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `init` is NULL or valid, and what it
+        // names is allocated.
         let init = unsafe {
             ContextObject::of(context)?;
             &*not_null(init)?
@@ -92,14 +94,14 @@ pub unsafe extern "C" fn alloc_parent_domain(
         if init.comp_mask & !KNOWN != 0 {
             return invalid("comp_mask");
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the protection domain that `init` names is allocated.
         let given = unsafe { ProtectionDomainObject::of(init.pd) }?;
         if given.context() != context {
             return invalid("the protection domain is of another context");
         }
         let thread_domain = match init.td.is_null() {
             true => None,
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the thread domain that `init` names is allocated.
             false => Some(unsafe { ThreadDomainObject::of(init.td) }?.domain.clone()),
         };
         let domain = given.domain().extend(thread_domain)?;

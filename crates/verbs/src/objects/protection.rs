@@ -11,7 +11,7 @@ use crate::unsupported;
 use libc::{EBUSY, EIO, c_int, c_void};
 use pagewire_checkpoint::Saved;
 use pagewire_nic::{MemoryRegion, PageAttributes, ProtectionDomain, Reregistration, Rights};
-use pagewire_watching::Watched;
+use pagewire_watching::WatchedAccesses;
 use pagewire_watching::checkpoint::{self, RefusedSave};
 use pagewire_watching::watch::{self, OwnAttributesError};
 use std::cell::UnsafeCell;
@@ -81,7 +81,7 @@ impl ProtectionDomainObject {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open.
         let opened = unsafe { ContextObject::of(context) }?;
         let domain = opened.context().alloc_pd()?;
         Ok(ProtectionDomainObject::publish_domain(context, opened.leftovers(), domain))
@@ -95,10 +95,11 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated.
         let object = unsafe { ProtectionDomainObject::of(pd) }?;
         object.membership.end(|| object.domain.dealloc())?;
-        // SAFETY: as above.
+        // SAFETY: `of` found that `pd` is of this process and not NULL; the caller promises that nobody uses it any
+        // more.
         drop(unsafe { ProtectionDomainObject::take_back(pd) });
         Ok(())
     })
@@ -129,8 +130,8 @@ unsafe impl Object for MemoryRegionObject {
 ///
 /// # Safety
 /// `mr` is NULL or registered, and is not deregistered meanwhile.
-pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> std::result::Result<(), String> {
-    // SAFETY: the caller's promise.
+pub unsafe fn watch_region(mr: *mut ibv_mr, watched: WatchedAccesses) -> std::result::Result<(), String> {
+    // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
     let (region, memory) = unsafe { region_of(mr) }.ok_or("'mr' is no memory region")?;
     watch::watch(region, memory, watched)
 }
@@ -140,7 +141,7 @@ pub unsafe fn watch_region(mr: *mut ibv_mr, watched: Watched) -> std::result::Re
 /// # Safety
 /// NULL, or a region that is not deregistered meanwhile.
 pub unsafe fn is_region_of_parent(mr: *const ibv_mr) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `mr` is NULL, or a region that is not deregistered meanwhile.
     unsafe { MemoryRegionObject::is_of_parent(mr) }
 }
 
@@ -152,7 +153,7 @@ type RegionAndBytes<'r> = (&'r Arc<MemoryRegion<Host>>, (u64, u64));
 /// # Safety
 /// As for [`watch_region`].
 unsafe fn region_of<'r>(mr: *mut ibv_mr) -> Option<RegionAndBytes<'r>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
     let object = unsafe { MemoryRegionObject::of(mr) }.ok()?;
     // SAFETY: the structure lies in an `UnsafeCell`, and only a reregistration changes it.
     let public = unsafe { &*object.public.get() };
@@ -170,7 +171,7 @@ pub unsafe fn checkpoint_region(
     mr: *mut ibv_mr,
     file: Option<&Path>,
 ) -> std::result::Result<Saved, RefusedSave> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
     let (region, memory) = unsafe { region_of(mr) }.ok_or(RefusedSave::NoRegion)?;
     checkpoint::save_region(region, memory, file)
 }
@@ -187,7 +188,7 @@ pub unsafe fn restore_region(
     file: &Path,
     number: Option<u64>,
 ) -> std::result::Result<u64, RefusedSave> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
     let (region, memory) = unsafe { region_of(mr) }.ok_or(RefusedSave::NoRegion)?;
     checkpoint::restore_region(region, memory, file, number)
 }
@@ -213,7 +214,7 @@ pub unsafe fn set_region_attributes(
     bytes: Range<u64>,
     page: PageAttributes,
 ) -> std::result::Result<(), RegionAttributesError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
     let (region, memory) = unsafe { region_of(mr) }.ok_or(RegionAttributesError::NoRegion)?;
     watch::set_own_attributes(region, memory, bytes, page).map_err(RegionAttributesError::Refused)
 }
@@ -245,7 +246,7 @@ pub unsafe fn register(
     iova: u64,
     access: u32,
 ) -> Result<*mut ibv_mr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated.
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
     let rights = region_rights(access)?;
     let region = domain.domain.register(address as u64, length as u64, iova, rights)?;
@@ -280,7 +281,7 @@ fn publish_region(
 /// `pd` is NULL or allocated.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated.
         let domain = unsafe { ProtectionDomainObject::of(pd) }?;
         let region = domain.domain.register_null()?;
         Ok(publish_region(pd, domain, (std::ptr::null_mut(), usize::MAX), region))
@@ -301,7 +302,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated.
     quick_pointer(|| unsafe { register(pd, address, length, address as u64, access as u32) })
 }
 
@@ -317,7 +318,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated.
     quick_pointer(|| unsafe { register(pd, address, length, iova, access as u32) })
 }
 
@@ -333,7 +334,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `pd` is NULL or allocated.
     quick_pointer(|| unsafe { register(pd, address, length, iova, access) })
 }
 
@@ -344,14 +345,15 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     quick_status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `mr` is NULL or registered.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
         let watched = watch::is_used().then(|| object.region.rkey());
         object.membership.end(|| object.region.deregister())?;
         if let Some(key) = watched {
             watch::ended(key);
         }
-        // SAFETY: as above.
+        // SAFETY: `of` found that `mr` is of this process and not NULL; the caller promises that nobody uses it any
+        // more.
         drop(unsafe { MemoryRegionObject::take_back(mr) });
         Ok(())
     })
@@ -378,7 +380,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     let done = status(|| {
         let flags = flags as u32;
         let changes = |flag| flags & flag != 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `mr` is NULL or registered.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
         if flags == 0 || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0 {
             return invalid("flags of a reregistration");
@@ -390,7 +392,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             return invalid("address and length of a reregistration");
         }
         let domain = match changes(IBV_REREG_MR_CHANGE_PD) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `pd` is NULL or allocated.
             true => Some(unsafe { ProtectionDomainObject::of(pd) }?.domain.clone()),
             false => None,
         };

@@ -14,7 +14,7 @@ use crate::runtime::leftovers::{Leftover, Membership};
 use crate::runtime::process::engine;
 use crate::{devices::port_counters, refusals, runtime::explain, unsupported};
 use libc::{EINVAL, EOPNOTSUPP, c_int};
-use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{Error, QueuePair, QueuePairInit};
 use std::cell::UnsafeCell;
@@ -45,14 +45,14 @@ impl QueuePairObject {
         &self.queue_pair
     }
 
-    fn show_state(&self, state: State) {
+    fn show_state(&self, state: QpState) {
         // SAFETY: an aligned integer of the program's structure.
         unsafe { (*self.public.get()).qp_base.state = state as ibv_qp_state };
     }
 }
 
-fn capabilities_from(cap: &ibv_qp_cap) -> Capabilities {
-    Capabilities {
+fn capabilities_from(cap: &ibv_qp_cap) -> QpCapabilities {
+    QpCapabilities {
         max_send_wr: cap.max_send_wr,
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
@@ -61,7 +61,7 @@ fn capabilities_from(cap: &ibv_qp_cap) -> Capabilities {
     }
 }
 
-fn capabilities_of(capabilities: &Capabilities) -> ibv_qp_cap {
+fn capabilities_of(capabilities: &QpCapabilities) -> ibv_qp_cap {
     ibv_qp_cap {
         max_send_wr: capabilities.max_send_wr,
         max_recv_wr: capabilities.max_recv_wr,
@@ -78,7 +78,7 @@ fn capabilities_of(capabilities: &Capabilities) -> ibv_qp_cap {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated, and that `init` is NULL or valid, and what it names is created.
         let (domain, init) = unsafe { (ProtectionDomainObject::of(pd)?, &mut *not_null(init)?) };
         let kind = match init.qp_type {
             IBV_QPT_RC => QueuePairType::Rc,
@@ -86,12 +86,12 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
             IBV_QPT_UD => QueuePairType::Ud,
             other => return Err(unsupported::queue_pair_type(other)),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the completion queues that `init` names are created.
         let (send_cq, recv_cq) =
             unsafe { (CompletionQueueObject::of(init.send_cq)?, CompletionQueueObject::of(init.recv_cq)?) };
         let srq = match init.srq.is_null() {
             true => None,
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the shared receive queue that `init` names is created.
             false => Some(unsafe { SharedReceiveObject::of(init.srq) }?.queue().clone()),
         };
         let queue_pair = pagewire_nic::QueuePair::create(
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn create_qp_ex(
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `context` is NULL or open, and that `init` is NULL or valid, and what it names is created.
         let given = unsafe {
             ContextObject::of(context)?;
             &*not_null(init)?
@@ -177,7 +177,7 @@ fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<Queue
     }
     let given = |flag| mask & flag != 0;
     let state = |flag, code| match given(flag) {
-        true => State::from_repr(code).map(Some).ok_or(Errno(EINVAL)),
+        true => QpState::from_repr(code).map(Some).ok_or(Errno(EINVAL)),
         false => Ok(None),
     };
     Ok(QueuePairChange {
@@ -218,12 +218,12 @@ fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<Queue
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `qp` is NULL or created, and that `attributes` is NULL or valid.
         let (object, attributes) = unsafe { (QueuePairObject::of(qp)?, &*not_null(attributes)?) };
         let number = object.queue_pair.number();
         let change = change_from(number, attributes, mask as u32)?;
         object.queue_pair.modify(&change).map_err(|error| match change.state {
-            Some(State::ReadyToReceive) => refusals::of_rtr(number, error),
+            Some(QpState::ReadyToReceive) => refusals::of_rtr(number, error),
             _ => error.into(),
         })?;
         if let Some(state) = change.state {
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `qp` is NULL or created, and the structures NULL or valid for a write.
         let (object, place) = unsafe { (QueuePairObject::of(qp)?, not_null(attributes)?) };
         let now = object.queue_pair.query();
         let cap = capabilities_of(&object.queue_pair.capabilities());
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `qp` is NULL or created.
         let object = unsafe { QueuePairObject::of(qp) }?;
         object.membership.end(|| {
             // A program that has its last completion may end the queue pair before the acknowledgement of that message has
@@ -330,7 +330,7 @@ pub extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _opcode: ibv_wr_o
 /// `qp` is NULL or created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `qp` is NULL or created.
     status(|| unsafe { no_options(qp, ece) })
 }
 
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
 /// `qp` is NULL or created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `qp` is NULL or created.
     status(|| unsafe { no_options(qp, ece) })
 }
 
@@ -348,7 +348,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 /// `qp` is NULL or created.
 unsafe fn no_options(qp: *mut ibv_qp, ece: *mut ibv_ece) -> Result<()> {
     not_null(ece)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `qp` is NULL or created.
     unsafe { QueuePairObject::of(qp) }?;
     Err(Errno(EOPNOTSUPP))
 }

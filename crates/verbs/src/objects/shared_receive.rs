@@ -45,7 +45,7 @@ impl SharedReceiveObject {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `pd` is NULL or allocated, and that `init` is NULL or valid.
         let (domain, init) = unsafe { (ProtectionDomainObject::of(pd)?, &mut *not_null(init)?) };
         // `srq_limit` is not looked at here (ibv_create_srq(3)): it is armed by ibv_modify_srq.
         let asked = SharedReceiveInit { max_wr: init.attr.max_wr, max_sge: init.attr.max_sge, limit: 0 };
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     mask: c_int,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `srq` is NULL or created, and that `attributes` is NULL or valid.
         let (object, attributes) = unsafe { (SharedReceiveObject::of(srq)?, &*not_null(attributes)?) };
         let mask = mask as u32;
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attributes: *mut ibv_srq_attr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `srq` is NULL or created, and that `attributes` is NULL or valid for a write.
         let (object, place) = unsafe { (SharedReceiveObject::of(srq)?, not_null(attributes)?) };
         let now = object.queue.query();
         // SAFETY: not NULL, hence valid for a write.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attributes: *mut ibv_s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `srq` is NULL or created.
         let object = unsafe { SharedReceiveObject::of(srq) }?;
         object.membership.end(|| object.queue.destroy())?;
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.

@@ -7,8 +7,10 @@ use crate::objects::object::Object;
 use crate::objects::queue_pair::QueuePairObject;
 use crate::runtime::engine::Host;
 use crate::work_requests::segments;
-use pagewire_nic::attributes::{QueuePairType, State};
-use pagewire_nic::{Data, Error, Opcode, QueuePair, ScatterGather, SendOperation, SendRequest, Status};
+use pagewire_nic::attributes::{QpState, QueuePairType};
+use pagewire_nic::{
+    CompletionOpcode, Data, Error, QueuePair, ScatterGather, SendOperation, SendRequest, Status,
+};
 use std::sync::Arc;
 
 /// A WRITE without its place.
@@ -25,7 +27,7 @@ pub struct DeferredWrite {
 
 /// What became of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Posted {
+pub enum PostResult {
     /// The queue pair has it, and gives its completion.
     Done,
     /// The send queue is full: post it again later.
@@ -64,7 +66,7 @@ impl DeferredEnd {
 /// # Safety
 /// NULL, or a queue pair that is not destroyed meanwhile.
 pub unsafe fn is_queue_pair_of_parent(qp: *const ibv_qp) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `qp` is NULL, or a queue pair that is not destroyed meanwhile.
     unsafe { QueuePairObject::is_of_parent(qp) }
 }
 
@@ -77,17 +79,17 @@ impl DeferredWrite {
     /// # Safety
     /// `qp` is NULL or created; `wr` is NULL or valid with its scatter-gather list, whose bytes are the write's until its completion.
     pub unsafe fn new(qp: *const ibv_qp, wr: *const ibv_send_wr) -> Result<DeferredWrite, &'static str> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `qp` is NULL or created.
         let object = unsafe { QueuePairObject::of(qp) };
         let object = object.map_err(|_| "'qp' is NULL, or a queue pair of the parent process")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `wr` is NULL or valid.
         let wr = unsafe { wr.as_ref() }.ok_or("'wr' is NULL")?;
         let queue_pair = object.queue_pair().clone();
         if queue_pair.kind() != QueuePairType::Rc {
             return Err("'qp' is no RC queue pair");
         }
         let resets = queue_pair.resets();
-        if queue_pair.state() != State::ReadyToSend {
+        if queue_pair.state() != QpState::ReadyToSend {
             return Err("'qp' is not in RTS");
         }
         if !wr.next.is_null() {
@@ -104,7 +106,7 @@ impl DeferredWrite {
             IBV_WR_RDMA_WRITE_WITH_IMM => Some(u32::from_be(unsafe { wr.__bindgen_anon_1.imm_data })),
             _ => return Err("'wr' is neither IBV_WR_RDMA_WRITE nor IBV_WR_RDMA_WRITE_WITH_IMM"),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `wr` is valid with its scatter-gather list.
         let segments = unsafe { segments(wr.sg_list, wr.num_sge) };
         let segments = segments.map_err(|_| "'wr' has a number of scatter-gather elements that cannot be")?;
         if segments.len() > queue_pair.capabilities().max_send_sge as usize {
@@ -129,14 +131,14 @@ impl DeferredWrite {
 
     /// Whether the queue pair sends no more: it is in an error state, or was reset or destroyed.
     pub fn has_queue_pair_ended(&self) -> bool {
-        let sends = matches!(self.queue_pair.state(), State::ReadyToSend | State::SendQueueDrain);
+        let sends = matches!(self.queue_pair.state(), QpState::ReadyToSend | QpState::SendQueueDrain);
         !sends || self.queue_pair.resets() != self.resets
     }
 
     /// Posts it, signaled, to memory of the peer.
-    pub fn post(&self, address: u64, key: u32) -> Posted {
+    pub fn post(&self, address: u64, key: u32) -> PostResult {
         if self.has_queue_pair_ended() {
-            return Posted::QueuePairEnded;
+            return PostResult::QueuePairEnded;
         }
         let operation = match self.immediate {
             None => SendOperation::Write { address, key },
@@ -156,12 +158,12 @@ impl DeferredWrite {
                 if is_kept {
                     self.queue_pair.doorbell();
                 }
-                Posted::Done
+                PostResult::Done
             }
-            Err(Error::NoMemory(_)) => Posted::Full,
+            Err(Error::NoMemory(_)) => PostResult::Full,
             Err(error) => {
                 log::debug!("a held write is not posted: {error}");
-                Posted::QueuePairEnded
+                PostResult::QueuePairEnded
             }
         }
     }
@@ -169,7 +171,7 @@ impl DeferredWrite {
     /// Ends it without a post: its completion has a status that says how. A queue pair that was reset or destroyed gives none, as for all requests.
     pub fn end(&self, end: DeferredEnd) {
         if self.queue_pair.resets() == self.resets {
-            let opcode = Opcode::Write;
+            let opcode = CompletionOpcode::Write;
             self.queue_pair.complete_unposted(self.wr_id, opcode, end.status());
         }
     }

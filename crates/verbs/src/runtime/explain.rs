@@ -19,7 +19,7 @@
 //! `port` is the UDP port, with `port_reason` where it is not 4791; `send_reason` says why the kernel last refused to send.
 //! `counters` are those of `pagewire_fabric::Counters`, `faults` what was done on purpose (`PAGEWIRE_FAULTS`).
 //!
-//! Each further line is one queue pair ([`Connection`]); counters only grow while it lives:
+//! Each further line is one queue pair ([`QueuePairLine`]); counters only grow while it lives:
 //!
 //! ```json
 //! {"qpn":256,"type":"RC","state":"RTS","peer_qpn":512,"peer":"10.0.0.1","path":"local","reason":"",
@@ -46,7 +46,7 @@ use crate::runtime::engine::Engine;
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
-use pagewire_nic::attributes::{QueuePairType, State};
+use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
 use pagewire_watching::limits::ANSWER_TIMEOUT_SECONDS;
 use pagewire_watching::process_socket::{bind, may_read};
@@ -62,7 +62,7 @@ use std::time::Duration;
 
 /// The process that is asked.
 #[derive(Serialize)]
-struct Process {
+struct ProcessLine {
     pid: u32,
     program: String,
     path_choice: &'static str,
@@ -132,7 +132,7 @@ struct DeviceLine {
 
 /// One queue pair.
 #[derive(Serialize, Clone)]
-struct Connection {
+struct QueuePairLine {
     qpn: u32,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -161,9 +161,9 @@ struct Connection {
     protocol: Option<BTreeMap<&'static str, u64>>,
 }
 
-impl From<ConnectionReport> for Connection {
+impl From<ConnectionReport> for QueuePairLine {
     fn from(report: ConnectionReport) -> Self {
-        Connection {
+        QueuePairLine {
             qpn: report.number,
             kind: match report.kind {
                 QueuePairType::Rc => "RC",
@@ -171,13 +171,13 @@ impl From<ConnectionReport> for Connection {
                 QueuePairType::Ud => "UD",
             },
             state: match report.state {
-                State::Reset => "RESET",
-                State::Init => "INIT",
-                State::ReadyToReceive => "RTR",
-                State::ReadyToSend => "RTS",
-                State::SendQueueDrain => "SQD",
-                State::SendQueueError => "SQE",
-                State::Error => "ERR",
+                QpState::Reset => "RESET",
+                QpState::Init => "INIT",
+                QpState::ReadyToReceive => "RTR",
+                QpState::ReadyToSend => "RTS",
+                QpState::SendQueueDrain => "SQD",
+                QpState::SendQueueError => "SQE",
+                QpState::Error => "ERR",
             },
             state_reason: report.state_reason,
             peer_qpn: report.peer.map(|(number, _)| number),
@@ -200,7 +200,7 @@ impl From<ConnectionReport> for Connection {
     }
 }
 
-fn process(engine: &Engine) -> io::Result<Process> {
+fn process(engine: &Engine) -> io::Result<ProcessLine> {
     let devices = devices()?
         .into_iter()
         .map(|device| DeviceLine {
@@ -216,7 +216,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         .collect();
     let host = engine.nic().fabric();
     let report = engine.nic().page_faults();
-    Ok(Process {
+    Ok(ProcessLine {
         pid: std::process::id(),
         program: program(),
         path_choice: engine.settings().path.name(),
@@ -270,19 +270,19 @@ fn answer(engine: &Engine, reader: UnixStream) -> io::Result<()> {
     let mut text = serde_json::to_vec(&process(engine)?)?;
     text.push(b'\n');
     for report in pagewire_nic::ConnectionReport::of_all(engine.nic()) {
-        serde_json::to_writer(&mut text, &Connection::from(report))?;
+        serde_json::to_writer(&mut text, &QueuePairLine::from(report))?;
         text.push(b'\n');
     }
     (&reader).write_all(&text)
 }
 
 /// Queue pairs that were destroyed, for the statistics; the oldest are forgotten beyond the bound.
-static ENDED: PerProcess<Ended> = PerProcess::new();
+static ENDED: PerProcess<EndedQueuePairs> = PerProcess::new();
 
 /// The queue pairs that are gone: the last of them, and how many went before.
 #[derive(Default)]
-struct Ended {
-    kept: VecDeque<Connection>,
+struct EndedQueuePairs {
+    kept: VecDeque<QueuePairLine>,
     left_out: u64,
 }
 
@@ -302,12 +302,12 @@ pub fn remember(engine: &Engine, report: ConnectionReport) {
 /// Appends the statistics of this process to the file that the environment names.
 pub fn write_statistics(engine: &Engine) -> io::Result<()> {
     #[derive(Serialize)]
-    struct Statistics {
+    struct ReportedStatistics {
         #[serde(flatten)]
-        process: Process,
+        process: ProcessLine,
         #[serde(skip_serializing_if = "Option::is_none")]
         connections_left_out: Option<u64>,
-        connections: Vec<Connection>,
+        connections: Vec<QueuePairLine>,
     }
     let Some(file) = &engine.settings().statistics else { return Ok(()) };
     let (mut connections, left_out) = {
@@ -315,8 +315,8 @@ pub fn write_statistics(engine: &Engine) -> io::Result<()> {
         (Vec::from(ended.kept.clone()), ended.left_out)
     };
     connections
-        .extend(pagewire_nic::ConnectionReport::of_all(engine.nic()).into_iter().map(Connection::from));
-    let statistics = Statistics {
+        .extend(pagewire_nic::ConnectionReport::of_all(engine.nic()).into_iter().map(QueuePairLine::from));
+    let statistics = ReportedStatistics {
         process: process(engine)?,
         connections_left_out: (left_out > 0).then_some(left_out),
         connections,

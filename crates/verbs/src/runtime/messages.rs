@@ -1,6 +1,6 @@
 //! What a user sees on standard error: lines that say what an `errno` value does not, and the log.
 
-use crate::objects::held::{HeldOverForks, Order};
+use crate::objects::held::{HeldOverForks, LockOrder};
 use pagewire_fabric::Explained;
 use pagewire_memory::Uncancelled;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether there is a logger.
-static LOGGING: HeldOverForks<bool> = HeldOverForks::new(Order::Logger, false, |_| {});
+static LOGGING: HeldOverForks<bool> = HeldOverForks::new(LockOrder::Logger, false, |_| {});
 
 /// Says once on standard error why there is no NIC; the program itself would only say that it found no device.
 pub fn tell(reason: &str) {

@@ -3,7 +3,7 @@
 use crate::boundary::{Errno, Result};
 use crate::devices::named_devices::devices;
 use crate::limits::EXIT_PATIENCE_MILLISECONDS;
-use crate::objects::held::{HeldOverForks, Order};
+use crate::objects::held::{HeldOverForks, LockOrder};
 use crate::runtime::engine::Engine;
 use crate::runtime::explain;
 use crate::runtime::messages::{say, start_logging, tell};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
-static ENGINE: HeldOverForks<Option<Arc<Engine>>> = HeldOverForks::new(Order::Engine, None, |engine| {
+static ENGINE: HeldOverForks<Option<Arc<Engine>>> = HeldOverForks::new(LockOrder::Engine, None, |engine| {
     close_listener();
     // The parent's engine is never touched again, not even to free it: its locks may be held by threads that are not here.
     std::mem::forget(engine.take());

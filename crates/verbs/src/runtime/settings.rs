@@ -4,7 +4,7 @@ use log::LevelFilter;
 use pagewire_checkpoint::CheckpointChoice;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
 use pagewire_nic::{DeviceNames, Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
-use pagewire_watching::Watched;
+use pagewire_watching::WatchedAccesses;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub struct Settings {
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
     pub statistics: Option<PathBuf>,
     /// `PAGEWIRE_WATCH`: which accesses of peers to the program's regions are counted.
-    pub watch: Watched,
+    pub watch: WatchedAccesses,
     /// `PAGEWIRE_CHECKPOINT`: where the regions of the program are saved, and how often.
     pub checkpoint: Option<CheckpointChoice>,
     /// `PAGEWIRE_LOG`: what of the engine's log is shown on standard error, as in `RUST_LOG`.
@@ -76,7 +76,7 @@ impl Settings {
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
         };
         let watch = match variable("PAGEWIRE_WATCH") {
-            None => Watched::default(),
+            None => WatchedAccesses::default(),
             Some(value) => watched(&value.to_string_lossy())?,
         };
         let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
@@ -151,8 +151,8 @@ fn page_in(value: &str) -> Result<(PageIn, bool), UnknownPageIn> {
 }
 
 /// What `PAGEWIRE_WATCH` names.
-fn watched(value: &str) -> Result<Watched, String> {
-    let mut all = Watched::default();
+fn watched(value: &str) -> Result<WatchedAccesses, String> {
+    let mut all = WatchedAccesses::default();
     for word in value.split(',') {
         match word {
             "writes=count" => all.writes = true,
@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn accesses_are_watched_by_kind() {
         let watched = |value| with("PAGEWIRE_WATCH", value).map(|settings| settings.watch);
-        assert_eq!(Settings::from(|_| None).unwrap().watch, Watched::default());
-        assert_eq!(watched("writes=count"), Ok(Watched { writes: true, reads: false }));
-        assert_eq!(watched("reads=count,writes=count"), Ok(Watched { writes: true, reads: true }));
+        assert_eq!(Settings::from(|_| None).unwrap().watch, WatchedAccesses::default());
+        assert_eq!(watched("writes=count"), Ok(WatchedAccesses { writes: true, reads: false }));
+        assert_eq!(watched("reads=count,writes=count"), Ok(WatchedAccesses { writes: true, reads: true }));
         for wrong in ["writes", "writes=", "writes=count,", "all=count", "writes=log"] {
             assert!(watched(wrong).unwrap_err().contains("writes=count, reads=count"), "{wrong}");
         }

@@ -23,7 +23,7 @@ const WATCHES: u32 = 2;
 
 /// What a checkpoint says of its region, as JSON, in its note.
 #[derive(Serialize)]
-struct Note<'n> {
+struct RegionNote<'n> {
     program: &'n str,
     pid: u32,
     /// Regions of the process that were registered before.
@@ -148,7 +148,7 @@ impl SavedRegion {
         let (address, length) = self.memory;
         let program = program();
         let pid = std::process::id();
-        let note = Note { program: &program, pid, region: self.title.number, address, length, round };
+        let note = RegionNote { program: &program, pid, region: self.title.number, address, length, round };
         let note = serde_json::to_vec(&note).map_err(|error| SaveError::Memory(error.into()))?;
         let outcome = self.with_saver(true, |saver, memory, peers| saver.save(&[memory], &note, peers));
         self.is_saved.fetch_or(outcome.is_ok(), Ordering::AcqRel);
@@ -179,7 +179,7 @@ impl SavedRegion {
     /// Why it was not restored.
     pub fn restore_from(&self, inspection: &Inspection, number: Option<u64>) -> Result<u64> {
         let _not_saved = self.saver.lock();
-        let bytes = Bytes::of(&self.region, self.key, self.memory, &self.has_ended);
+        let bytes = RegionMemory::of(&self.region, self.key, self.memory, &self.has_ended);
         let last = inspection.checkpoints().last().map(|last| last.number);
         // Zero is none: the error says which there are.
         Ok(inspection.restore(number.or(last).unwrap_or(0), &[&bytes])?.number)
@@ -223,7 +223,7 @@ impl SavedRegion {
             let most = MAX_WATCHED_REGION >> 30;
             return Err(SaveError::Memory(format!("the region is longer than {most} GiB").into()));
         }
-        let memory = Bytes::of(&self.region, self.key, self.memory, &self.has_ended);
+        let memory = RegionMemory::of(&self.region, self.key, self.memory, &self.has_ended);
         let mut place = self.saver.lock();
         let mut method = local_writes();
         let mut watches = 0;
@@ -296,21 +296,21 @@ pub fn program() -> String {
 }
 
 /// The memory of a region, as long as that is registered.
-struct Bytes<'r> {
+struct RegionMemory<'r> {
     region: &'r MemoryRegion<Host>,
     key: u32,
     memory: (u64, u64),
     has_ended: &'r AtomicBool,
 }
 
-impl<'r> Bytes<'r> {
+impl<'r> RegionMemory<'r> {
     fn of(
         region: &'r MemoryRegion<Host>,
         key: u32,
         memory: (u64, u64),
         has_ended: &'r AtomicBool,
-    ) -> Bytes<'r> {
-        Bytes { region, key, memory, has_ended }
+    ) -> RegionMemory<'r> {
+        RegionMemory { region, key, memory, has_ended }
     }
 
     fn segment(&self, offset: u64, length: usize) -> Segment {
@@ -330,7 +330,7 @@ impl<'r> Bytes<'r> {
     }
 }
 
-impl SavedMemory for Bytes<'_> {
+impl SavedMemory for RegionMemory<'_> {
     fn address(&self) -> u64 {
         self.memory.0
     }

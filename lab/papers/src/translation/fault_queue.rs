@@ -186,19 +186,19 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum QueueStep {
         Report(u64, bool),
         Take,
         Resolve(usize),
         Withdraw(u64, u64),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
         let step = prop_oneof![
-            5 => (0..10_u64, any::<bool>()).prop_map(|(page, write)| Step::Report(page, write)),
-            3 => Just(Step::Take),
-            2 => (0..8_usize).prop_map(Step::Resolve),
-            1 => (0..10_u64, 0..10_u64).prop_map(|(a, b)| Step::Withdraw(a.min(b), a.max(b))),
+            5 => (0..10_u64, any::<bool>()).prop_map(|(page, write)| QueueStep::Report(page, write)),
+            3 => Just(QueueStep::Take),
+            2 => (0..8_usize).prop_map(QueueStep::Resolve),
+            1 => (0..10_u64, 0..10_u64).prop_map(|(a, b)| QueueStep::Withdraw(a.min(b), a.max(b))),
         ];
         prop::collection::vec(step, 1..150)
     }
@@ -213,7 +213,7 @@ mod tests {
             let mut serving: BTreeMap<u64, Access> = BTreeMap::new();
             for (now, step) in (0..).zip(steps) {
                 match step {
-                    Step::Report(number, write) => {
+                    QueueStep::Report(number, write) => {
                         let access = if write { Access::Write } else { Access::Read };
                         let covered = serving.get(&number).is_some_and(|own| own.covers(access));
                         let full = waiting.len() + serving.len() >= bound;
@@ -233,7 +233,7 @@ mod tests {
                         };
                         prop_assert_eq!(queue.report(now, page(number), access, now), expected);
                     }
-                    Step::Take => {
+                    QueueStep::Take => {
                         let index = waiting.iter().position(|(page, ..)| !serving.contains_key(page));
                         let expected = index.map(|index| waiting.remove(index));
                         let taken = queue.take();
@@ -242,13 +242,13 @@ mod tests {
                         prop_assert!(taken.is_none_or(|fault| fault.since == fault.cause && fault.since < now));
                         serving.extend(expected.map(|(number, access, _)| (number, access)));
                     }
-                    Step::Resolve(which) => {
+                    QueueStep::Resolve(which) => {
                         let number = serving.keys().nth(which).copied();
                         let resolved = number.is_some_and(|number| queue.resolve(page(number)));
                         prop_assert_eq!(resolved, number.is_some());
                         number.map(|number| serving.remove(&number));
                     }
-                    Step::Withdraw(from, to) => {
+                    QueueStep::Withdraw(from, to) => {
                         let mut gone = Vec::new();
                         queue.withdraw(7, &(from..to), |fault| gone.push(fault.page.number));
                         queue.withdraw(8, &(0..10), |_| panic!("another domain"));

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum TlbStep {
         LookUp(PageId),
         Insert(PageId, u32),
         Page(PageId),
@@ -347,14 +347,14 @@ mod tests {
         Domain(DomainId),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<TlbStep>> {
         let pages = || (0..3_u32, 0..40_u64).prop_map(|(domain, number)| page(domain, number));
         let step = prop_oneof![
-            6 => pages().prop_map(Step::LookUp),
-            6 => (pages(), any::<u32>()).prop_map(|(page, value)| Step::Insert(page, value)),
-            2 => pages().prop_map(Step::Page),
-            1 => (0..3_u32, 0..40_u64, 0..40_u64).prop_map(|(domain, a, b)| Step::Range(domain, a.min(b), a.max(b))),
-            1 => (0..3_u32).prop_map(Step::Domain),
+            6 => pages().prop_map(TlbStep::LookUp),
+            6 => (pages(), any::<u32>()).prop_map(|(page, value)| TlbStep::Insert(page, value)),
+            2 => pages().prop_map(TlbStep::Page),
+            1 => (0..3_u32, 0..40_u64, 0..40_u64).prop_map(|(domain, a, b)| TlbStep::Range(domain, a.min(b), a.max(b))),
+            1 => (0..3_u32).prop_map(TlbStep::Domain),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -385,7 +385,7 @@ mod tests {
             let mut looks = 0;
             for step in steps {
                 match step {
-                    Step::LookUp(page) => {
+                    TlbStep::LookUp(page) => {
                         looks += 1;
                         let hit = buffers.look_up(page);
                         if let Some(hit) = hit {
@@ -394,22 +394,22 @@ mod tests {
                             prop_assert_eq!(None, truth.get(&page));
                         }
                     }
-                    Step::Insert(page, value) => {
+                    TlbStep::Insert(page, value) => {
                         buffers.insert(page, value);
                         truth.insert(page, value);
                         prop_assert_eq!(buffers.look_up(page).map(|hit| hit.value), Some(value));
                         looks += 1;
                     }
-                    Step::Page(page) => {
+                    TlbStep::Page(page) => {
                         let found = buffers.invalidate_page(page);
                         prop_assert!(!found || truth.contains_key(&page));
                         truth.remove(&page);
                     }
-                    Step::Range(domain, from, to) => {
+                    TlbStep::Range(domain, from, to) => {
                         buffers.invalidate_range(domain, from..to);
                         truth.retain(|page, _| page.domain != domain || !(from..to).contains(&page.number));
                     }
-                    Step::Domain(domain) => {
+                    TlbStep::Domain(domain) => {
                         buffers.invalidate_domain(domain);
                         truth.retain(|page, _| page.domain != domain);
                     }

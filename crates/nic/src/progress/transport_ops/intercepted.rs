@@ -6,15 +6,15 @@ use crate::access::fault_state::Purpose;
 use crate::access::intercepted::{Accessor, Around, LoggedPiece, Response, operands_of};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::inbox::PacketOrigin;
 use crate::types::outcome::{AccessError, Cause};
-use crate::types::sge::{Piece, ScatterGather};
+use crate::types::sge::{ByteSpan, ScatterGather};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flushed_domain};
-use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
+use pagewire_iommu::{AccessKind, AccessRefusal, AttributeTable, PageAttributes, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
-use pagewire_wire::Header;
+use pagewire_wire::PacketHeader;
 use std::borrow::Cow;
 
 /// Memory of an access, and the attributes of its pages.
@@ -22,7 +22,7 @@ type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::Words>>);
 
 /// Whether an access was refused for want of a right: pages with attributes may be why.
 pub fn is_without_right(error: &AccessError) -> bool {
-    matches!(error, AccessError::Refused(Cause::Region(Refusal::Rights)))
+    matches!(error, AccessError::Refused(Cause::Region(AccessRefusal::Rights)))
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
@@ -198,11 +198,11 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let bytes = bytes.get(offset as usize..(offset + length) as usize).unwrap_or_default();
                 // A peer of this host can write to the ring that they came by.
                 Ok(match origin {
-                    Some(Origin::Local(_)) => Cow::Owned(bytes.to_vec()),
+                    Some(PacketOrigin::Local(_)) => Cow::Owned(bytes.to_vec()),
                     _ => Cow::Borrowed(bytes),
                 })
             }
-            (Payload::Reference(from), Some(Origin::Local(channel))) => {
+            (Payload::Reference(from), Some(PacketOrigin::Local(channel))) => {
                 let mut bytes = vec![0; length as usize];
                 let services = &*queue_pair.services;
                 let (by, sender) = (&queue_pair.properties.claimant, queue_pair.peer());
@@ -218,7 +218,11 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     /// Sends a response from pages with attributes, once it is logged.
     #[cold]
-    pub(super) fn read_intercepted(&mut self, header: &Header, source: &PayloadMemory<'_>) -> Outcome<u32> {
+    pub(super) fn read_intercepted(
+        &mut self,
+        header: &PacketHeader,
+        source: &PayloadMemory<'_>,
+    ) -> Outcome<u32> {
         let [at] = *source.pieces else { return Outcome::Denied(source.denial) };
         let remote = RemoteAddress { address: at.address, key: at.key };
         let response = match self.qpc.intercepted.take_response(header.bth.psn, remote, at.length) {
@@ -241,7 +245,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     fn read_response(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         remote: RemoteAddress,
         source: &PayloadMemory<'_>,
     ) -> Result<Response, Outcome<u32>> {

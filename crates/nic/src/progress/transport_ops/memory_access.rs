@@ -5,18 +5,19 @@ use super::{PayloadMemory, QpTransportOps, piece, responded, rights_of, written}
 use crate::access::AccessRequest;
 use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
-use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer, memory_operation};
+use crate::path::initiator_copy::{AtomicTransfer, InitiatorBytes, InitiatorTransfer, memory_operation};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::progress::initiator::Initiator;
-use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::request::KeptData;
 use crate::types::outcome::{AccessError, Cause};
-use crate::types::sge::{Piece, slice_of};
+use crate::types::sge::{ByteSpan, slice_of};
 use pagewire_fabric::Fabric;
-use pagewire_iommu::{Refusal, Rights};
+use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::{
-    Atomic, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, RemoteAddress, Right, Work, WorkId,
+    AtomicRequest, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, RemoteAddress, Right, WorkId,
+    WorkRequest,
 };
 
 impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
@@ -25,7 +26,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         let domain = self.queue_pair.domain.number();
         match view.check(remote.key, remote.address, u64::from(length), rights_of(right), domain) {
             Ok(_) => Outcome::Done(()),
-            Err(Refusal::Rights) => self.check_intercepted(remote, length, right),
+            Err(AccessRefusal::Rights) => self.check_intercepted(remote, length, right),
             Err(_) => Outcome::Denied(Denial::RemoteAccess),
         }
     }
@@ -36,7 +37,7 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         self.place(&target, payload, rest == 0)
     }
 
-    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64> {
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
         let domain = queue_pair.domain.number();
@@ -94,8 +95,8 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         self.place_response(work, 0, Payload::Bytes(&[&value.to_ne_bytes()]), true).map(drop)
     }
 
-    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
-        let (transfer, atomic) = (Transfer::of(work), AtomicTransfer::new(&work.operation));
+    fn initiator_copy(&mut self, work: &WorkRequest) -> InitiatorCopy {
+        let (transfer, atomic) = (InitiatorTransfer::of(work), AtomicTransfer::new(&work.operation));
         let is_possible =
             transfer.is_some() || atomic.is_some() && Initiator::new(self.queue_pair, self.qpc).maps_memory();
         let pieces = if is_possible { self.pieces(work.id, 0, work.length) } else { None };
@@ -104,10 +105,10 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         let mut initiator = Initiator::new(self.queue_pair, self.qpc);
         let outcome = match (transfer, atomic, &pieces) {
             (Some(transfer), _, KeptData::Inline(bytes)) => {
-                initiator.transfer(&transfer, Bytes::Inline(bytes))
+                initiator.transfer(&transfer, InitiatorBytes::Inline(bytes))
             }
             (Some(transfer), _, KeptData::Segments(pieces)) => {
-                initiator.transfer(&transfer, Bytes::Segments(pieces))
+                initiator.transfer(&transfer, InitiatorBytes::Segments(pieces))
             }
             (None, Some(atomic), KeptData::Segments(pieces)) => initiator.atomic(&atomic, pieces),
             _ => Err(AccessError::Refused(Cause::NoRemoteAccess)),
@@ -181,7 +182,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let bytes = burst.first().copied().unwrap_or_default();
                 services.fabric.memory().write(bytes, &access.segments, last).map_err(AccessError::from)
             }
-            (Payload::Reference(from), Some(Origin::Local(channel))) => {
+            (Payload::Reference(from), Some(PacketOrigin::Local(channel))) => {
                 let (by, sender) = (&queue_pair.properties.claimant, queue_pair.peer());
                 let remote = channel.cross_memory(&services.fabric);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault: waits };

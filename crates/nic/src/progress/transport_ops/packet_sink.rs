@@ -7,20 +7,20 @@ use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
 use crate::path::Path;
 use crate::path::local::LocalChannel;
-use crate::path::ring::{Kind, emit_reference};
+use crate::path::ring::{RecordKind, emit_reference};
 use crate::path::ring_ack::Awaited;
 use crate::queue_pair::request::KeptData;
 use crate::types::attributes::QueuePairType;
 use crate::types::limits::RING_INLINE;
 use crate::types::outcome::AccessError;
-use crate::types::sge::{Piece, ScatterGather};
-use pagewire_fabric::{Batch, Fabric, Route};
+use crate::types::sge::{ByteSpan, ScatterGather};
+use pagewire_fabric::{Fabric, Route, SendBatch};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_transport::{
-    Denial, LinkState, Outcome, PacketSink, Psn, Reason, RemoteAddress, Source, WorkId,
+    Denial, LinkState, Outcome, PacketSink, PayloadSource, Psn, Reason, RemoteAddress, WorkId,
 };
-use pagewire_wire::{Bth, Header, Operation, VendorPacket, bth, packet, reth};
+use pagewire_wire::{Bth, PacketHeader, PacketOperation, VendorPacket, bth, packet, reth};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,19 +29,19 @@ use std::sync::Arc;
 const MAX_HEADERS: usize = 64;
 
 impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
-    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> Outcome<u32> {
         let sent = if count > 1 { self.transmit_burst(header, source, count) } else { 0 };
         if sent > 0 {
             return Outcome::Done(sent);
         }
         match source {
-            Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
-                self.emit(header, &[])
-            }
-            Source::Work { id, offset, length, copied } => {
+            PayloadSource::None
+            | PayloadSource::Work { length: 0, .. }
+            | PayloadSource::Remote { length: 0, .. } => self.emit(header, &[]),
+            PayloadSource::Work { id, offset, length, copied } => {
                 self.transmit_work(header, id, offset..offset + length, copied)
             }
-            Source::Remote { remote, length, part } => {
+            PayloadSource::Remote { remote, length, part } => {
                 self.qpc.intercepted.part = part;
                 let source = PayloadMemory {
                     domain: self.queue_pair.domain.number(),
@@ -60,7 +60,7 @@ impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
         self.full
     }
 
-    fn transmit_control(&mut self, header: &Header, own: &VendorPacket) -> Outcome<u32> {
+    fn transmit_control(&mut self, header: &PacketHeader, own: &VendorPacket) -> Outcome<u32> {
         let mut body = [0; VendorPacket::MAX_LEN];
         let length = own.emit(&mut body);
         self.emit(header, &body[..length])
@@ -87,7 +87,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     pub fn transmit_hello(&mut self, own: &VendorPacket) {
         let attributes = self.qpc.attributes;
         let reply = matches!(own, VendorPacket::Hello(hello) if hello.reply);
-        let header = Header::new(Bth::new(
+        let header = PacketHeader::new(Bth::new(
             own.opcode(),
             attributes.destination,
             if reply { attributes.receive_psn } else { attributes.send_psn },
@@ -97,13 +97,13 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     }
 
     /// Sends headers and bytes that are at hand.
-    pub(super) fn emit(&mut self, header: &Header, bytes: &[u8]) -> Outcome<u32> {
+    pub(super) fn emit(&mut self, header: &PacketHeader, bytes: &[u8]) -> Outcome<u32> {
         match self.qpc.path() {
             Path::None | Path::Connecting { .. } => Outcome::Wait(Reason::Path),
             Path::Dead { .. } => Outcome::Done(1),
             Path::Local(channel) => {
                 let channel = channel.clone();
-                self.send_record(&channel, Kind::Bytes, header, bytes)
+                self.send_record(&channel, RecordKind::Bytes, header, bytes)
             }
             Path::Udp { route, .. } => {
                 let route = *route;
@@ -118,8 +118,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn send_record(
         &mut self,
         channel: &LocalChannel<F>,
-        kind: Kind,
-        header: &Header,
+        kind: RecordKind,
+        header: &PacketHeader,
         payload: &[u8],
     ) -> Outcome<u32> {
         if channel.is_gone() {
@@ -140,7 +140,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn send_packet(
         &mut self,
         route: &Route,
-        header: &Header,
+        header: &PacketHeader,
         (payload, denial): (usize, Denial),
         fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
     ) -> Outcome<u32> {
@@ -176,7 +176,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     fn transmit_work(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         id: WorkId,
         bytes: Range<u32>,
         copied: bool,
@@ -209,7 +209,12 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     }
 
     /// Sends a packet whose payload is read from registered memory.
-    fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<u32> {
+    fn transmit_pieces(
+        &mut self,
+        header: &PacketHeader,
+        source: &PayloadMemory<'_>,
+        length: u32,
+    ) -> Outcome<u32> {
         let queue_pair = self.queue_pair;
         let request = source.request(&queue_pair.properties.claimant, false);
         let waits = self.qpc.begin_access(source.purpose);
@@ -229,22 +234,22 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     /// Sends packets over the network whose bytes are resident and in one piece. Gives how many; 0: the first one has to be sent by
     /// itself, which says what is in its way.
-    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+    fn transmit_burst(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> u32 {
         let Path::Udp { route, .. } = self.qpc.path() else { return 0 };
         let route = *route;
         let (piece, length, need, waits) = match source {
-            Source::Work { id, offset, length, .. } => {
+            PayloadSource::Work { id, offset, length, .. } => {
                 let Some(whole) = self.gathered(id) else { return 0 };
                 let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
                 let waits = self.qpc.begin_access(Purpose::Request);
                 waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
                 (whole.part(from, bytes), length, Rights::empty(), waits)
             }
-            Source::Remote { remote, length, .. } => {
+            PayloadSource::Remote { remote, length, .. } => {
                 let [whole] = piece(remote, length * count);
                 (whole, length, Rights::REMOTE_READ, self.qpc.begin_access(Purpose::Respond))
             }
-            Source::None => return 0,
+            PayloadSource::None => return 0,
         };
         if packet::pad_for(length as usize) != 0 {
             return 0;
@@ -273,7 +278,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn send_burst(
         &mut self,
         route: &Route,
-        header: &Header,
+        header: &PacketHeader,
         segment: Segment,
         length: u32,
         count: u32,
@@ -309,7 +314,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// Sends a packet whose payload lies in segments that were checked.
     fn transmit_segments(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         segments: &[Segment],
         length: u32,
         denial: Denial,
@@ -336,7 +341,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn transmit_reference(
         &mut self,
         channel: &Arc<LocalChannel<F>>,
-        header: &Header,
+        header: &PacketHeader,
         domain: u32,
         pieces: &[ScatterGather],
     ) -> Outcome<u32> {
@@ -353,20 +358,20 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             let at = RemoteAddress { address: piece.address, key: piece.key };
             references.extend_from_slice(&emit_reference(at, piece.length));
         }
-        self.send_record(channel, Kind::Reference, header, &references)
+        self.send_record(channel, RecordKind::Reference, header, &references)
     }
 }
 
 /// Bytes that a packet takes in a batch.
-pub fn length_in_batch(header: &Header, payload: usize) -> usize {
+pub fn length_in_batch(header: &PacketHeader, payload: usize) -> usize {
     packet::len(header, payload) - packet::ICRC_LEN
 }
 
 /// Puts a packet into a batch; `fill` writes its payload. `None`: there is no room. A packet that could not be filled is taken back.
-pub fn append_packet<B: Batch, E>(
+pub fn append_packet<B: SendBatch, E>(
     batch: &mut B,
     route: &Route,
-    header: &Header,
+    header: &PacketHeader,
     payload: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
 ) -> Option<Result<(), E>> {
@@ -381,10 +386,10 @@ pub fn append_packet<B: Batch, E>(
 }
 
 /// Whether a packet is a request that wants an acknowledgement, rather than a response of its own.
-fn ends_with_acknowledgement(header: &Header) -> bool {
+fn ends_with_acknowledgement(header: &PacketHeader) -> bool {
     let responded = matches!(
         header.bth.opcode.operation(),
-        Some(Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd)
+        Some(PacketOperation::ReadRequest | PacketOperation::CompareSwap | PacketOperation::FetchAdd)
     );
     header.bth.acknowledge && !responded
 }

@@ -1,11 +1,11 @@
 //! Receives, completions and events of a queue pair.
 
 use super::{QpTransportOps, received};
-use crate::completion::{Completion, Opcode, Status};
+use crate::completion::{Completion, CompletionOpcode, Status};
 use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Arrival, ArrivalKind, Denial, Event, Outcome, Payload, WorkId, WorkQueues};
+use pagewire_transport::{Arrival, ArrivalKind, Denial, Outcome, Payload, QpEvent, WorkId, WorkQueues};
 
 impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn begin_receive(&mut self) -> bool {
@@ -28,8 +28,8 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn finish_receive(&mut self, arrival: Arrival) {
         let Some(receive) = self.qpc.receive.take() else { return };
         let opcode = match arrival.kind {
-            ArrivalKind::Send => Opcode::Receive,
-            ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
+            ArrivalKind::Send => CompletionOpcode::Receive,
+            ArrivalKind::WriteImmediate => CompletionOpcode::ReceiveWriteImmediate,
         };
         let queue_pair = self.queue_pair;
         queue_pair.complete_receive(Completion {
@@ -47,7 +47,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         queue_pair.complete_receive(Completion::new(
             queue_pair.properties.number,
             receive.wr_id,
-            Opcode::Receive,
+            CompletionOpcode::Receive,
             status,
         ));
     }
@@ -71,11 +71,11 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         self.queue_pair.end_send(work, status, landed);
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: QpEvent) {
         match event {
-            Event::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
-            Event::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
-            Event::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
+            QpEvent::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
+            QpEvent::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
+            QpEvent::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
         }
     }
 }

@@ -6,7 +6,7 @@
 pub mod own_network;
 
 use pagewire_fabric::{Fabric, HostFabric};
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::{Device, Mtu};
 use pagewire_nic::*;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Side {
                 send_cq: self.send_cq.clone(),
                 recv_cq: self.recv_cq.clone(),
                 srq: None,
-                capabilities: Capabilities {
+                capabilities: QpCapabilities {
                     max_send_wr: 128,
                     max_recv_wr: 128,
                     max_send_sge: 8,
@@ -173,7 +173,7 @@ pub const TIMERS: Timers = Timers { timeout: 14, retry_count: 6, rnr_retry: 1 };
 pub fn to_init(queue_pair: &Arc<QueuePair<HostFabric>>, access: Rights) {
     let ud = queue_pair.kind() == QueuePairType::Ud;
     let change = QueuePairChange {
-        state: Some(State::Init),
+        state: Some(QpState::Init),
         pkey_index: Some(0),
         port: Some(1),
         access: (!ud).then_some(access),
@@ -192,7 +192,7 @@ pub fn to_rtr(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32) {
 pub fn to_rtr_from(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32, receive_psn: u32) {
     let rc = queue_pair.kind() == QueuePairType::Rc;
     let change = QueuePairChange {
-        state: Some(State::ReadyToReceive),
+        state: Some(QpState::ReadyToReceive),
         address: Some(side.vector()),
         path_mtu: Some(Mtu::Mtu1024),
         destination: Some(peer),
@@ -208,7 +208,7 @@ pub fn to_rtr_from(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u
 pub fn to_rts(queue_pair: &Arc<QueuePair<HostFabric>>, timers: Timers) {
     let rc = queue_pair.kind() == QueuePairType::Rc;
     let change = QueuePairChange {
-        state: Some(State::ReadyToSend),
+        state: Some(QpState::ReadyToSend),
         send_psn: Some(0xFF_FFF0),
         timeout: rc.then_some(timers.timeout),
         retry_count: rc.then_some(timers.retry_count),

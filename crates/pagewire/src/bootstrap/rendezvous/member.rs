@@ -8,21 +8,21 @@ use std::thread::sleep;
 use super::{JOIN, Meeting, job_error, random_nonce, system};
 use crate::bootstrap::error::{JobError, Result};
 use crate::bootstrap::limits::{CONNECT_RETRY, CONNECT_TIME, GRACE, PROOF_TIME};
-use crate::bootstrap::link::{Link, LinkError, transfer};
+use crate::bootstrap::link::{LinkError, RankLink, transfer};
 use crate::bootstrap::message::{
-    CHALLENGE, Challenge, FrameKind, Header, Hello, Malformed, Prover, Subject, decode_failure,
+    CHALLENGE, Challenge, FrameHeader, FrameKind, Malformed, MemberHello, Prover, Subject, decode_failure,
     decode_gathered, frame,
 };
 use crate::bootstrap::{Exchange, Operation, Ranks, Wait};
 
-struct Member {
-    link: Link,
+struct RendezvousMember {
+    link: RankLink,
     meeting: Meeting,
 }
 
 /// How an attempt to join ends.
 enum Attempt {
-    Welcome(Link),
+    Welcome(RankLink),
     /// Rank 0 is not there yet, or had no place for this connection.
     Again,
 }
@@ -31,7 +31,7 @@ pub fn join_as_member(meeting: Meeting, rank: usize, wait: Wait) -> Result<Box<d
     while !wait.is_over() {
         if let Some(stream) = connect(&meeting, wait)? {
             if let Attempt::Welcome(link) = introduce(stream, &meeting, rank, wait)? {
-                return Ok(Box::new(Member { link, meeting }));
+                return Ok(Box::new(RendezvousMember { link, meeting }));
             }
         }
         sleep(CONNECT_RETRY.min(wait.left()));
@@ -81,11 +81,11 @@ fn introduce(stream: TcpStream, meeting: &Meeting, rank: usize, wait: Wait) -> R
         size: word(meeting.size),
     };
     let proof = subject.prove(Prover::Member, &meeting.secret);
-    let hello = Hello { rank: subject.rank, size: subject.size, nonce: member_nonce, proof };
+    let hello = MemberHello { rank: subject.rank, size: subject.size, nonce: member_nonce, proof };
     if (&stream).write_all(&hello.encode()).is_err() {
         return Ok(Attempt::Again);
     }
-    let Ok(mut link) = Link::new(0, stream, usize::MAX) else { return Ok(Attempt::Again) };
+    let Ok(mut link) = RankLink::new(0, stream, usize::MAX) else { return Ok(Attempt::Again) };
     link.receive();
     let longer = wait.longer(GRACE);
     match transfer(std::slice::from_mut(&mut link), longer) {
@@ -118,11 +118,11 @@ fn failure(body: &[u8], operation: Operation, meeting: &Meeting, wait: Wait) -> 
     decode_failure(body, operation, &meeting.place, wait).unwrap_or_else(|error| wrong_place(meeting, &error))
 }
 
-impl Member {
+impl RendezvousMember {
     fn read_reply(
         &self,
         operation: Operation,
-        header: Header,
+        header: FrameHeader,
         body: &[u8],
         wait: Wait,
     ) -> Result<Vec<Vec<u8>>> {
@@ -137,7 +137,7 @@ impl Member {
     }
 }
 
-impl Exchange for Member {
+impl Exchange for RendezvousMember {
     fn exchange(&mut self, operation: Operation, bytes: &[u8], wait: Wait) -> Result<Vec<Vec<u8>>> {
         let wait = wait.longer(GRACE);
         self.link.send(Arc::new(frame(FrameKind::Data(operation.kind), operation.number, bytes)));

@@ -12,15 +12,16 @@ use rustix::io::Errno;
 use super::{JOIN, Meeting, job_error, random_nonce, system};
 use crate::bootstrap::error::{JobError, Refusal, Result};
 use crate::bootstrap::limits::{MAX_CONTRIBUTION, MAX_PENDING, PROOF_TIME};
-use crate::bootstrap::link::{Incoming, Link, poll_for, transfer};
+use crate::bootstrap::link::{Incoming, RankLink, poll_for, transfer};
 use crate::bootstrap::message::{
-    Challenge, FrameKind, HELLO, Hello, Nonce, Proof, Prover, Subject, encode_failure, encode_gathered, frame,
+    Challenge, FrameKind, HELLO, MemberHello, Nonce, Proof, Prover, Subject, encode_failure, encode_gathered,
+    frame,
 };
 use crate::bootstrap::{Exchange, Operation, Ranks, Wait, check_sum};
 
 /// Rank 0 after all members have come.
 struct Root {
-    links: Vec<Link>,
+    links: Vec<RankLink>,
     place: String,
 }
 
@@ -57,7 +58,7 @@ fn listen(meeting: &Meeting) -> Result<TcpListener> {
 }
 
 /// A connection that has not proved yet that it belongs to the job.
-struct Pending {
+struct UnprovenConnection {
     stream: TcpStream,
     nonce: Nonce,
     hello: Incoming,
@@ -66,14 +67,14 @@ struct Pending {
 
 /// A member that has proved it, with the proof that it gets in return.
 struct Admitted {
-    link: Link,
+    link: RankLink,
     proof: Proof,
 }
 
 struct Admission<'a> {
     meeting: &'a Meeting,
     listener: TcpListener,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<UnprovenConnection>,
     /// By rank; the first entry stays empty.
     members: Vec<Option<Admitted>>,
 }
@@ -156,17 +157,17 @@ impl<'a> Admission<'a> {
             self.pending.pop_front();
         }
         let hello = Incoming::new(HELLO);
-        self.pending.push_back(Pending { stream, nonce, hello, since: Instant::now() });
+        self.pending.push_back(UnprovenConnection { stream, nonce, hello, since: Instant::now() });
         Ok(())
     }
 
     /// Judges a hello. Who is refused gets the reason, if its bytes are a hello at all.
-    fn admit(&mut self, pending: Pending) {
+    fn admit(&mut self, pending: UnprovenConnection) {
         let Ok(bytes) = pending.hello.bytes().try_into() else { return };
-        let Ok(hello) = Hello::decode(bytes) else { return };
+        let Ok(hello) = MemberHello::decode(bytes) else { return };
         match self.judge(&hello, &pending.nonce) {
             Ok((rank, proof)) => {
-                if let Ok(link) = Link::new(rank, pending.stream, MAX_CONTRIBUTION) {
+                if let Ok(link) = RankLink::new(rank, pending.stream, MAX_CONTRIBUTION) {
                     self.members[rank] = Some(Admitted { link, proof });
                 }
             }
@@ -177,7 +178,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    fn judge(&self, hello: &Hello, root_nonce: &Nonce) -> std::result::Result<(usize, Proof), Refusal> {
+    fn judge(&self, hello: &MemberHello, root_nonce: &Nonce) -> std::result::Result<(usize, Proof), Refusal> {
         let subject = Subject { root_nonce, member_nonce: &hello.nonce, rank: hello.rank, size: hello.size };
         // The proof comes first: nobody else learns anything about the job.
         if !subject.verify(Prover::Member, &self.meeting.secret, &hello.proof) {
@@ -193,7 +194,7 @@ impl<'a> Admission<'a> {
         Ok((rank, subject.prove(Prover::Root, &self.meeting.secret)))
     }
 
-    fn welcome(self) -> Result<Vec<Link>> {
+    fn welcome(self) -> Result<Vec<RankLink>> {
         let mut links = Vec::with_capacity(self.members.len());
         for Admitted { mut link, proof } in self.members.into_iter().flatten() {
             link.send(Arc::new(frame(FrameKind::Welcome, 0, &proof)));
@@ -219,14 +220,14 @@ fn is_shortage(error: &io::Error) -> bool {
 }
 
 /// Tells all members why the job ends.
-fn fail(links: &mut [Link], error: &JobError) {
+fn fail(links: &mut [RankLink], error: &JobError) {
     let bytes = frame(FrameKind::Failure, 0, &encode_failure(error));
     links.iter_mut().for_each(|link| link.send_last(&bytes));
 }
 
 impl Root {
     fn collect(&mut self, operation: Operation, own: &[u8], wait: Wait) -> Result<Vec<Vec<u8>>> {
-        self.links.iter_mut().for_each(Link::receive);
+        self.links.iter_mut().for_each(RankLink::receive);
         transfer(&mut self.links, wait)
             .map_err(|trouble| job_error(trouble, operation, &self.place, wait))?;
         let mut all = vec![own.to_vec()];

@@ -1,6 +1,6 @@
 //! Flushes of handlers: each waits at the peer, so it has another connection than the accesses behind it, which do not wait for handlers.
 
-use super::{Connection, Link, Queues};
+use super::{ConnectionLink, PeerConnection, Queues};
 use crate::limits::FLUSH_CONNECTIONS;
 use crate::operations::pending::AnyPending;
 use crate::operations::waiting;
@@ -11,24 +11,24 @@ use std::sync::Arc;
 pub(crate) const FLUSH: &str = "flush of handlers";
 
 /// A flush that starts when all accesses that it covers have ended: the peer has logged them then.
-struct Held {
+struct HeldFlush {
     /// What has not ended, as far as is known.
     before: Vec<Arc<AnyPending>>,
     flush: Arc<AnyPending>,
-    connection: Arc<Connection>,
+    connection: Arc<PeerConnection>,
 }
 
 /// The flushes that one connection covers.
 #[derive(Default)]
 pub(super) struct Flushes {
-    held: VecDeque<Held>,
+    held: VecDeque<HeldFlush>,
     /// The connections by which flushes go.
-    connections: Vec<Arc<Connection>>,
+    connections: Vec<Arc<PeerConnection>>,
 }
 
 impl Flushes {
     /// Takes the flushes that can start, each with its connection.
-    pub fn take_ready(&mut self) -> Vec<(Arc<Connection>, Arc<AnyPending>)> {
+    pub fn take_ready(&mut self) -> Vec<(Arc<PeerConnection>, Arc<AnyPending>)> {
         let mut ready = Vec::new();
         while let Some(held) = self.held.front_mut() {
             while held.before.pop_if(|pending| pending.is_ended()).is_some() {}
@@ -46,14 +46,14 @@ impl Flushes {
     }
 
     /// Takes the connections of flushes.
-    pub fn take_connections(&mut self) -> Vec<Arc<Connection>> {
+    pub fn take_connections(&mut self) -> Vec<Arc<PeerConnection>> {
         std::mem::take(&mut self.connections)
     }
 
     /// The connection for one more flush: one without any, or a new one. With as many as there may be it is in order behind the other flushes of one.
-    fn connection(&mut self, of: &Connection) -> Arc<Connection> {
+    fn connection(&mut self, of: &PeerConnection) -> Arc<PeerConnection> {
         self.connections.retain(|connection| !connection.is_down());
-        let is_free = |connection: &&Arc<Connection>| {
+        let is_free = |connection: &&Arc<PeerConnection>| {
             connection.queues.lock().is_quiet()
                 && !self.held.iter().any(|held| Arc::ptr_eq(&held.connection, connection))
         };
@@ -65,21 +65,21 @@ impl Flushes {
             self.connections.rotate_left(1);
             return self.connections[0].clone();
         }
-        let new = Connection::new(&of.services, &of.listener, of.peer);
+        let new = PeerConnection::new(&of.services, &of.listener, of.peer);
         self.connections.push(new.clone());
         new
     }
 }
 
-impl Connection {
+impl PeerConnection {
     /// Starts a flush of handlers, once everything has ended that was started before. Gives the connection by which it goes. With a lost peer, or a
     /// node that has left, it ends as any operation.
-    pub fn start_flush(self: &Arc<Self>, flush: Arc<AnyPending>) -> Arc<Connection> {
+    pub fn start_flush(self: &Arc<Self>, flush: Arc<AnyPending>) -> Arc<PeerConnection> {
         if self.is_forked() {
             return self.clone();
         }
         let mut queues = self.queues.lock();
-        if let Link::Down { .. } = queues.link {
+        if let ConnectionLink::Down { .. } = queues.link {
             drop(queues);
             self.start([flush]);
             return self.clone();
@@ -91,7 +91,7 @@ impl Connection {
             drop(queues);
             connection.start([flush]);
         } else {
-            queues.flushes.held.push_back(Held { before, flush, connection: connection.clone() });
+            queues.flushes.held.push_back(HeldFlush { before, flush, connection: connection.clone() });
         }
         connection
     }
@@ -111,7 +111,7 @@ impl Connection {
     }
 
     /// It, and the connections of its flushes.
-    pub fn with_flushes(self: Arc<Self>) -> Vec<Arc<Connection>> {
+    pub fn with_flushes(self: Arc<Self>) -> Vec<Arc<PeerConnection>> {
         if self.is_forked() {
             return vec![self];
         }

@@ -15,8 +15,8 @@ use crate::bootstrap::{
 };
 use crate::error::Error;
 use crate::nodes::engine::heap;
-use crate::nodes::peers::Peers;
-use crate::nodes::services::Services;
+use crate::nodes::peers::PeerTable;
+use crate::nodes::services::NodeServices;
 use crate::operations::operation::Operation as Started;
 use crate::regions::memory::Block;
 use crate::regions::region::{Atomic, Region, Shared};
@@ -51,8 +51,8 @@ pub(super) fn mailbox_words(members: usize) -> usize {
 
 /// The members of a part, as one of them sees it.
 pub(super) struct Members {
-    services: Arc<Services>,
-    peers: Arc<Peers>,
+    services: Arc<NodeServices>,
+    peers: Arc<PeerTable>,
     rank: usize,
     mailbox: Region<u64, Atomic>,
     /// Of all mailboxes, by rank.
@@ -62,7 +62,7 @@ pub(super) struct Members {
 
 /// What a member, or the leader, says of an operation.
 #[derive(Clone, Copy)]
-struct Note {
+struct MemberNote {
     kind: u64,
     length: usize,
     /// Of `length` bytes. `None`: there are none.
@@ -71,7 +71,7 @@ struct Note {
 
 /// An operation that is under way.
 #[derive(Clone, Copy)]
-struct Round {
+struct OperationRound {
     operation: Operation,
     wait: Wait,
 }
@@ -85,7 +85,7 @@ fn code_of(kind: OperationKind) -> u64 {
     }
 }
 
-impl Note {
+impl MemberNote {
     fn to_words(self) -> Vec<u64> {
         let mut words = vec![self.kind, self.length as u64];
         let token = self.token.map_or([0; Token::LEN], |token| token.to_bytes());
@@ -99,7 +99,7 @@ impl Note {
         let length = words[1] as usize;
         let bytes: Vec<u8> = words[2..].iter().flat_map(|word| word.to_le_bytes()).collect();
         let token = if length == 0 { None } else { Some(Token::from_bytes(&bytes)?) };
-        Ok(Note { kind: words[0], length, token })
+        Ok(MemberNote { kind: words[0], length, token })
     }
 }
 
@@ -110,9 +110,9 @@ impl Exchange for Members {
         }
         if self.rank != 0 {
             // The leader's time is over first: it knows who is absent.
-            return self.follow(Round { operation, wait: wait.longer(GRACE) }, bytes);
+            return self.follow(OperationRound { operation, wait: wait.longer(GRACE) }, bytes);
         }
-        let result = self.lead(Round { operation, wait }, bytes);
+        let result = self.lead(OperationRound { operation, wait }, bytes);
         if let Err(failure) = &result {
             self.spread(failure);
         }
@@ -122,7 +122,7 @@ impl Exchange for Members {
 
 impl Members {
     pub fn new(
-        (services, peers): (&Arc<Services>, &Arc<Peers>),
+        (services, peers): (&Arc<NodeServices>, &Arc<PeerTable>),
         rank: usize,
         mailbox: Region<u64, Atomic>,
         tokens: Vec<Token>,
@@ -131,9 +131,9 @@ impl Members {
         Members { services: services.clone(), peers: peers.clone(), rank, mailbox, tokens, opened }
     }
 
-    fn follow(&mut self, round: Round, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn follow(&mut self, round: OperationRound, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let given = self.publish(round, bytes)?;
-        let note = Note::of(round, given.as_ref());
+        let note = MemberNote::of(round, given.as_ref());
         let sent = self.send(round, 0, note)?;
         self.wait_for_note(round, 0)?;
         // The leader has the note, though it may have left before it acknowledged it.
@@ -152,7 +152,7 @@ impl Members {
         Ok(all)
     }
 
-    fn lead(&mut self, round: Round, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn lead(&mut self, round: OperationRound, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let members = 1..self.tokens.len();
         for rank in members.clone() {
             self.wait_for_note(round, rank)?;
@@ -175,7 +175,7 @@ impl Members {
             });
         }
         let given = if sum == 0 { None } else { self.publish(round, &pack(&all))? };
-        let answer = Note::of(round, given.as_ref());
+        let answer = MemberNote::of(round, given.as_ref());
         let mut sent = Vec::new();
         for rank in members.clone() {
             sent.push(self.send(round, rank, answer)?);
@@ -195,7 +195,7 @@ impl Members {
     }
 
     /// Memory that has bytes, and its token. `None`: there are none.
-    fn publish(&self, round: Round, bytes: &[u8]) -> Result<Option<(Region<u8, Shared>, Token)>> {
+    fn publish(&self, round: OperationRound, bytes: &[u8]) -> Result<Option<(Region<u8, Shared>, Token)>> {
         if bytes.is_empty() {
             return Ok(None);
         }
@@ -210,7 +210,7 @@ impl Members {
     }
 
     /// The mailbox of a member.
-    fn open(&mut self, round: Round, rank: usize) -> Result<RemoteRegion> {
+    fn open(&mut self, round: OperationRound, rank: usize) -> Result<RemoteRegion> {
         if let Some(opened) = &self.opened[rank] {
             return Ok(opened.clone());
         }
@@ -226,13 +226,18 @@ impl Members {
         8 * (HEADER + NOTE * writer + word) as u64
     }
 
-    fn send(&mut self, round: Round, rank: usize, note: Note) -> Result<Started<Vec<u64>>> {
+    fn send(&mut self, round: OperationRound, rank: usize, note: MemberNote) -> Result<Started<Vec<u64>>> {
         let (at, stamp) = (self.offset_of(rank, 0), self.offset_of(rank, STAMP));
         let other = self.open(round, rank)?;
         Ok(other.put_signal(at, note.to_words(), other.signal(stamp).set(round.operation.number)))
     }
 
-    fn start_get(&self, round: Round, rank: usize, note: &Note) -> Result<Option<Started<Vec<u8>>>> {
+    fn start_get(
+        &self,
+        round: OperationRound,
+        rank: usize,
+        note: &MemberNote,
+    ) -> Result<Option<Started<Vec<u8>>>> {
         let Some(token) = note.token else { return Ok(None) };
         if note.length > MAX_GATHERED + 8 * self.tokens.len() {
             return Err(too_large(round.operation, &format!("rank {rank}"), note.length, MAX_GATHERED));
@@ -245,7 +250,12 @@ impl Members {
     }
 
     /// The result of an operation to a member, within the time.
-    fn finish<B: Send + 'static>(&self, round: Round, rank: usize, started: Started<B>) -> Result<B> {
+    fn finish<B: Send + 'static>(
+        &self,
+        round: OperationRound,
+        rank: usize,
+        started: Started<B>,
+    ) -> Result<B> {
         if !started.ends_within(round.wait.left()) {
             return Err(round.wait.absent(round.operation, Ranks::from_iter([rank]), PLACE));
         }
@@ -253,19 +263,19 @@ impl Members {
     }
 
     /// Waits for the end of what the other side need not have acknowledged.
-    fn end<B: Send + 'static>(&self, round: Round, rank: usize, started: Started<B>) {
+    fn end<B: Send + 'static>(&self, round: OperationRound, rank: usize, started: Started<B>) {
         if let Err(error) = self.finish(round, rank, started) {
             log::debug!("a member has left: {error}");
         }
     }
 
     /// Waits for the note of a member.
-    fn wait_for_note(&mut self, round: Round, rank: usize) -> Result<()> {
+    fn wait_for_note(&mut self, round: OperationRound, rank: usize) -> Result<()> {
         self.wait_for(round, rank, STAMP)
     }
 
     /// Waits until a signal of a member's note is the number of the operation.
-    fn wait_for(&mut self, round: Round, rank: usize, word: usize) -> Result<()> {
+    fn wait_for(&mut self, round: OperationRound, rank: usize, word: usize) -> Result<()> {
         let place = HEADER + NOTE * rank + word;
         loop {
             let words = self.mailbox.words();
@@ -291,7 +301,7 @@ impl Members {
     }
 
     /// Who has not come, from a rank on.
-    fn absent(&self, round: Round, rank: usize, word: usize) -> Ranks {
+    fn absent(&self, round: OperationRound, rank: usize, word: usize) -> Ranks {
         if self.rank != 0 {
             return Ranks::from_iter([rank]);
         }
@@ -303,11 +313,11 @@ impl Members {
     }
 
     /// The note of a member, which has come.
-    fn note(&self, round: Round, rank: usize) -> Result<Note> {
+    fn note(&self, round: OperationRound, rank: usize) -> Result<MemberNote> {
         let first = HEADER + NOTE * rank;
         let words = &self.mailbox.words()[first..first + PUT];
         let words: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
-        Note::from_words(&words).map_err(|error| lost(round, rank, error.to_string()))
+        MemberNote::from_words(&words).map_err(|error| lost(round, rank, error.to_string()))
     }
 
     /// Writes a failure to all mailboxes, as far as they can be reached: who is not reached waits for the timeout.
@@ -336,7 +346,7 @@ impl Members {
     }
 
     /// What the leader has written.
-    fn failure_of_leader(&self, round: Round) -> JobError {
+    fn failure_of_leader(&self, round: OperationRound) -> JobError {
         let words = self.mailbox.words();
         let rank = words[FAILED_RANK].load(Ordering::Relaxed) as usize;
         let operation = round.operation;
@@ -349,15 +359,15 @@ impl Members {
     }
 }
 
-impl Note {
-    fn of(round: Round, given: Option<&(Region<u8, Shared>, Token)>) -> Self {
+impl MemberNote {
+    fn of(round: OperationRound, given: Option<&(Region<u8, Shared>, Token)>) -> Self {
         let token = given.map(|(_, token)| *token);
         let length = token.map_or(0, |token| token.length() as usize);
-        Note { kind: code_of(round.operation.kind), length, token }
+        MemberNote { kind: code_of(round.operation.kind), length, token }
     }
 }
 
-fn lost(round: Round, rank: usize, reason: String) -> JobError {
+fn lost(round: OperationRound, rank: usize, reason: String) -> JobError {
     JobError::Lost { operation: round.operation, rank, place: PLACE.to_string(), reason }
 }
 

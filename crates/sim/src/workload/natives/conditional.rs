@@ -2,9 +2,13 @@
 //! its cancel.
 
 use crate::workload::driver::Workload;
-use crate::workload::native::{CALLER, Conditional, DATA, Native, OWNER, Of, Permit, RECEIVES, SLOT, Write};
-use crate::workload::{Stage, Violation, pattern};
-use pagewire::tables::{Arrival, Ending, Message, NotHeld, Opened, Opening, Outgoing, Release};
+use crate::workload::native::{
+    CALLER, Conditional, DATA, NativeConnection, OWNER, Of, Permit, RECEIVES, SLOT, Write,
+};
+use crate::workload::{Violation, WorkloadStage, pattern};
+use pagewire::tables::{
+    ConditionalMessage, Ending, NotHeld, OpenOutcome, Opening, Outgoing, Release, ReleaseArrival,
+};
 use pagewire::{Direction, Tag, Token};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{Completion, Data, ScatterGather, SendOperation};
@@ -23,9 +27,9 @@ fn content(serial: u64, length: u64) -> Vec<u8> {
     pattern::of(serial ^ 0xC0_4D17, length as usize)
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// The caller's program opens a write, or cancels one. True: it did.
-    pub(super) fn writer_acts(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn writer_acts(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         if self.native_random.u32(0..4) > 0 {
             let tag = self.native_random.u64(0..TAGS);
             return self.conditional_write(native, tag);
@@ -46,7 +50,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(true)
     }
 
-    fn conditional_write(&mut self, native: &mut Native<F>, tag: Tag) -> Result<bool, Violation> {
+    fn conditional_write(&mut self, native: &mut NativeConnection<F>, tag: Tag) -> Result<bool, Violation> {
         let Some(slot) = native.slots[CALLER].take(&mut self.native_random) else { return Ok(false) };
         native.conditional.writer.serial += 1;
         let serial = native.conditional.writer.serial;
@@ -67,7 +71,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         };
         let write = Write { tag, slot, length, deadline, is_posted: false };
         native.conditional.writer.open.insert(serial, write);
-        self.tell(native, CALLER, &Message::Open { tag, serial, length, direction: Direction::Write })?;
+        self.tell(
+            native,
+            CALLER,
+            &ConditionalMessage::Open { tag, serial, length, direction: Direction::Write },
+        )?;
         match early {
             Some((serial, release)) => self.post_write(native, serial, &release)?,
             None => native.conditional.writer.table.set_deadline(&key, serial, deadline),
@@ -76,7 +84,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A held write ends without its release: its buffer is the program's again, which writes something else there.
-    fn withdraw(&mut self, native: &mut Native<F>, serial: u64) -> Result<(), Violation> {
+    fn withdraw(&mut self, native: &mut NativeConnection<F>, serial: u64) -> Result<(), Violation> {
         let Some(write) = native.conditional.writer.open.remove(&serial).filter(|write| !write.is_posted)
         else {
             return Err(self.native_violation(native, format!("write {serial} ends twice")));
@@ -85,13 +93,17 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         self.fill_slot(native, CALLER, (write.slot, 0), &pattern::of(!serial, DATA as usize));
         native.slots[CALLER].give_back(write.slot);
         self.report.withdrawn += 1;
-        self.tell(native, CALLER, &Message::Ended { serial, release: None, ending: Ending::Withdrawn })
+        self.tell(
+            native,
+            CALLER,
+            &ConditionalMessage::Ended { serial, release: None, ending: Ending::Withdrawn },
+        )
     }
 
     /// A write is released: its bytes go out, and behind them what tells their end.
     fn post_write(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         serial: u64,
         release: &Release,
     ) -> Result<(), Violation> {
@@ -120,7 +132,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A write is done.
-    pub(super) fn write_done(&mut self, native: &mut Native<F>, serial: u64) -> Result<(), Violation> {
+    pub(super) fn write_done(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        serial: u64,
+    ) -> Result<(), Violation> {
         let Some(write) = native.conditional.writer.open.remove(&serial) else {
             return Err(self.native_violation(native, format!("write {serial} ends twice")));
         };
@@ -132,7 +148,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// The owner's program releases a write, or declines one. True: it did.
-    pub(super) fn owner_acts(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn owner_acts(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         let owner = &mut native.conditional.owner;
         owner.taken.extend(owner.table.take());
         let choice = self.native_random.u32(0..10);
@@ -145,7 +161,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             if choice == 0 {
                 let Opening { peer, tag, serial, .. } = opening;
                 owner.table.close(&peer, serial);
-                self.tell(native, OWNER, &Message::Decline { tag, serial, is_full: false })?;
+                self.tell(native, OWNER, &ConditionalMessage::Decline { tag, serial, is_full: false })?;
                 return Ok(true);
             }
             return self.permit(native, opening.tag, Some(opening));
@@ -161,7 +177,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Permits a write: that of an opening, or that of a tag, of this peer or of any.
     fn permit(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         tag: Tag,
         opening: Option<Opening>,
     ) -> Result<bool, Violation> {
@@ -200,14 +216,18 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(true)
     }
 
-    fn send_release(&mut self, native: &mut Native<F>, outgoing: &Outgoing) -> Result<(), Violation> {
-        self.tell(native, OWNER, &Message::Release(Release::new(outgoing)))
+    fn send_release(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        outgoing: &Outgoing,
+    ) -> Result<(), Violation> {
+        self.tell(native, OWNER, &ConditionalMessage::Release(Release::new(outgoing)))
     }
 
     /// A release has ended: its memory holds what the write has brought, or what it held before.
     fn release_ended(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         id: u64,
         written: Option<(u32, u64)>,
     ) -> Result<(), Violation> {
@@ -242,7 +262,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(())
     }
 
-    fn tell(&mut self, native: &mut Native<F>, side: usize, message: &Message) -> Result<(), Violation> {
+    fn tell(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        side: usize,
+        message: &ConditionalMessage,
+    ) -> Result<(), Violation> {
         let bytes = message.encode();
         self.post_native(native, side, (SendOperation::Send, Data::Inline(&[&bytes])), Of::Message)
     }
@@ -250,7 +275,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// A message has come to a side.
     pub(super) fn message_came(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         side: usize,
         completion: &Completion,
     ) -> Result<(), Violation> {
@@ -265,27 +290,31 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 _ => Err(self.native_violation(native, format!("the end of release {number} came twice"))),
             };
         }
-        match (Message::decode(&bytes), side) {
+        match (ConditionalMessage::decode(&bytes), side) {
             (Some(message), OWNER) => self.owner_takes(native, message),
             (Some(message), _) => self.writer_takes(native, message),
             (None, _) => Err(self.native_violation(native, format!("{bytes:02x?} is no message"))),
         }
     }
 
-    fn owner_takes(&mut self, native: &mut Native<F>, message: Message) -> Result<(), Violation> {
+    fn owner_takes(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        message: ConditionalMessage,
+    ) -> Result<(), Violation> {
         let writer = native.conditional.nodes[CALLER];
         let owner = &mut native.conditional.owner;
         match message {
-            Message::Open { tag, serial, length, direction } => {
+            ConditionalMessage::Open { tag, serial, length, direction } => {
                 match owner.table.open(Opening { peer: writer, tag, serial, length, direction }) {
-                    Opened::Released(outgoing) => self.send_release(native, &outgoing),
-                    Opened::Queued | Opened::Known => Ok(()),
-                    Opened::Full => {
-                        self.tell(native, OWNER, &Message::Decline { tag, serial, is_full: true })
+                    OpenOutcome::Released(outgoing) => self.send_release(native, &outgoing),
+                    OpenOutcome::Queued | OpenOutcome::Known => Ok(()),
+                    OpenOutcome::Full => {
+                        self.tell(native, OWNER, &ConditionalMessage::Decline { tag, serial, is_full: true })
                     }
                 }
             }
-            Message::Ended { serial, release, .. } => {
+            ConditionalMessage::Ended { serial, release, .. } => {
                 owner.table.close(&writer, serial);
                 owner.taken.retain(|opening| opening.serial != serial);
                 match release.and_then(|number| owner.table.end(&writer, number)) {
@@ -297,21 +326,25 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
     }
 
-    fn writer_takes(&mut self, native: &mut Native<F>, message: Message) -> Result<(), Violation> {
+    fn writer_takes(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        message: ConditionalMessage,
+    ) -> Result<(), Violation> {
         let (owner, now) = (native.conditional.nodes[OWNER], self.virtual_time());
         match message {
-            Message::Release(release) => {
+            ConditionalMessage::Release(release) => {
                 self.run_timers(native)?;
                 let ending = match native.conditional.writer.table.release(owner, &release, now) {
-                    Arrival::Start(serial) => return self.post_write(native, serial, &release),
-                    Arrival::Kept => return Ok(()),
-                    Arrival::Withdrawn => Ending::Withdrawn,
-                    Arrival::Full => Ending::Full,
+                    ReleaseArrival::Start(serial) => return self.post_write(native, serial, &release),
+                    ReleaseArrival::Kept => return Ok(()),
+                    ReleaseArrival::Withdrawn => Ending::Withdrawn,
+                    ReleaseArrival::Full => Ending::Full,
                 };
                 let (serial, release) = (release.serial.unwrap_or_default(), Some(release.number));
-                self.tell(native, CALLER, &Message::Ended { serial, release, ending })
+                self.tell(native, CALLER, &ConditionalMessage::Ended { serial, release, ending })
             }
-            Message::Decline { tag, serial, .. } => {
+            ConditionalMessage::Decline { tag, serial, .. } => {
                 match native.conditional.writer.table.take(&(owner, tag), serial, now) {
                     // The owner has forgotten it, and takes no harm from being told so again.
                     Some(serial) => self.withdraw(native, serial),
@@ -323,7 +356,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Ends what has run out. True: something has.
-    pub(super) fn run_timers(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn run_timers(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         let now = self.virtual_time();
         let mut expired = native.conditional.writer.table.expire(now);
         let mut late = native.conditional.owner.table.expire(now);
@@ -337,7 +370,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         for (_, number) in expired.releases {
             let (release, ending) = (Some(number), Ending::NoWrite);
-            self.tell(native, CALLER, &Message::Ended { serial: 0, release, ending })?;
+            self.tell(native, CALLER, &ConditionalMessage::Ended { serial: 0, release, ending })?;
         }
         for id in late {
             self.release_ended(native, id, None)?;
@@ -346,7 +379,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Nothing more is to begin: writes are opened for releases that wait for one. True: one was.
-    pub(super) fn match_releases(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn match_releases(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         let conditional = &native.conditional;
         let waiting = conditional.owner.open.values().filter(|permit| permit.is_blind);
         let mut tags: Vec<Tag> =
@@ -359,7 +392,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A party is dead: everything ends, once. What a write that was posted has brought before that is old or new, byte by byte.
-    pub(super) fn conditional_lost(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+    pub(super) fn conditional_lost(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
         let [writer, owner] = native.conditional.nodes;
         let conditional = &mut native.conditional;
         let lost = conditional.writer.table.lose(&owner);

@@ -3,20 +3,20 @@
 use crate::workload::driver::Workload;
 use crate::workload::lifecycle::{address_of, rights};
 use crate::workload::native::{
-    CALLER, FIRST, Link, MESSAGE, MESSAGES, NATIVE, Native, OWNER, Of, RECEIVES, SLOT, SLOTS, Side, Slots,
-    WORD,
+    CALLER, FIRST, MESSAGE, MESSAGES, NATIVE, NativeConnection, NativeLink, NativeSide, OWNER, Of, RECEIVES,
+    SLOT, SLOTS, UsedSlots, WORD,
 };
 use crate::workload::post::INLINE;
-use crate::workload::{Stage, Violation, pattern};
+use crate::workload::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{
     Data, Error, QueuePairInit, ReceiveRequest, RefusalScope, ScatterGather, SendOperation, SendRequest,
 };
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Makes the queue pairs of a native connection, and fills its memory. A party that ends meanwhile is no violation.
-    pub(super) fn connect(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+    pub(super) fn connect(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
         let made = [0, 1].map(|side| self.native_side(native, side));
         let sides = match made {
             [Ok(one), Ok(other)] => [one, other],
@@ -41,9 +41,9 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             }
             self.parties[side.party].program_writes(side.address, &bytes);
         }
-        native.link = Some(Link { sides });
+        native.link = Some(NativeLink { sides });
         self.make_logged(native)?;
-        native.slots = [Slots::default(), Slots::default()];
+        native.slots = [UsedSlots::default(), UsedSlots::default()];
         native.shadow = (0..SLOTS).map(|slot| self.slot(native, OWNER, slot)).collect();
         for side in 0..2 {
             for index in 0..MESSAGES {
@@ -53,7 +53,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok(())
     }
 
-    fn native_side(&self, native: &Native<F>, side: usize) -> Result<Side<F>, Error> {
+    fn native_side(&self, native: &NativeConnection<F>, side: usize) -> Result<NativeSide<F>, Error> {
         let party = native.parties[side];
         let owner = &self.parties[party];
         let queue = owner.context.create_cq(512, None)?;
@@ -67,7 +67,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 send_cq: queue.clone(),
                 recv_cq: queue.clone(),
                 srq: None,
-                capabilities: Capabilities {
+                capabilities: QpCapabilities {
                     max_send_wr: 256,
                     max_recv_wr: MESSAGES as u32,
                     max_send_sge: 1,
@@ -78,20 +78,20 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             },
         )?;
         queue_pair.set_refusal_scope(RefusalScope::Request);
-        Ok(Side { party, queue_pair, queue, address, key })
+        Ok(NativeSide { party, queue_pair, queue, address, key })
     }
 
-    fn native_changes(&self, own: &Side<F>, peer: &Side<F>) -> [QueuePairChange; 3] {
-        let psn = |side: &Side<F>| side.queue_pair.number().wrapping_mul(0x9E37) & 0xFF_FFFF;
+    fn native_changes(&self, own: &NativeSide<F>, peer: &NativeSide<F>) -> [QueuePairChange; 3] {
+        let psn = |side: &NativeSide<F>| side.queue_pair.number().wrapping_mul(0x9E37) & 0xFF_FFFF;
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: Some(rights()),
             ..QueuePairChange::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(address_of(&self.parties[peer.party])),
             path_mtu: Some(self.parties[own.party].context.device().mtu),
             destination: Some(peer.queue_pair.number()),
@@ -101,7 +101,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             ..QueuePairChange::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(psn(own)),
             timeout: Some(self.plan.timeout),
             retry_count: Some(self.plan.retry_count),
@@ -113,15 +113,15 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Where a slot of a side lies, and the key of its memory.
-    pub(super) fn place_of(&self, native: &Native<F>, side: usize, slot: usize) -> (u64, u32) {
+    pub(super) fn place_of(&self, native: &NativeConnection<F>, side: usize, slot: usize) -> (u64, u32) {
         native.link.as_ref().map_or((0, 0), |link| {
-            let Side { address, key, .. } = link.sides[side];
+            let NativeSide { address, key, .. } = link.sides[side];
             (address + slot as u64 * SLOT, key)
         })
     }
 
     /// What a slot of a side holds.
-    pub(super) fn slot(&self, native: &Native<F>, side: usize, slot: usize) -> Vec<u8> {
+    pub(super) fn slot(&self, native: &NativeConnection<F>, side: usize, slot: usize) -> Vec<u8> {
         let (address, _) = self.place_of(native, side, slot);
         self.parties[native.parties[side]].memory(address, SLOT)
     }
@@ -129,7 +129,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// The program of a side writes into a slot.
     pub(super) fn fill_slot(
         &mut self,
-        native: &Native<F>,
+        native: &NativeConnection<F>,
         side: usize,
         (slot, offset): (usize, u64),
         bytes: &[u8],
@@ -140,7 +140,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     pub(super) fn post_native_receive(
         &self,
-        native: &Native<F>,
+        native: &NativeConnection<F>,
         side: usize,
         index: u64,
     ) -> Result<(), Violation> {
@@ -162,7 +162,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// What a receive of a side holds.
     pub(super) fn native_message(
         &self,
-        native: &Native<F>,
+        native: &NativeConnection<F>,
         side: usize,
         (index, length): (u64, u32),
     ) -> Vec<u8> {
@@ -174,7 +174,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Posts a request of a side.
     pub(super) fn post_native(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         side: usize,
         posted: (SendOperation, Data<'_>),
         of: Of,
@@ -185,7 +185,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Posts a request of a side, which may be linked to the one before it.
     pub(super) fn post_native_as(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         side: usize,
         (operation, data): (SendOperation, Data<'_>),
         (of, is_linked): (Of, bool),

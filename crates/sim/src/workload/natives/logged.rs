@@ -2,9 +2,9 @@
 //! whatever the network does (PAPERS AA-2 to AA-4, AA-10).
 
 use crate::workload::driver::Workload;
-use crate::workload::native::{NATIVE, Native, OWNER};
+use crate::workload::native::{NATIVE, NativeConnection, OWNER};
 use crate::workload::party::Party;
-use crate::workload::{Stage, Violation};
+use crate::workload::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{
     AccessLog, AccessLogInit, Error, LoggedOperation, MemoryRegion, Next, PageAttributes, PageFlags,
@@ -21,32 +21,32 @@ const RING: usize = 4096;
 
 /// An access as the log tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Access {
+pub struct LoggedAccess {
     operation: LoggedOperation,
     is_refused: bool,
 }
 
 /// Accesses, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
+struct AccessTally {
     accesses: u64,
     bytes: u64,
 }
 
 /// The region, its log, and what was counted.
-pub struct Logged<F: Fabric> {
+pub struct LoggedRegion<F: Fabric> {
     region: Arc<MemoryRegion<F>>,
     log: AccessLog<F>,
     address: u64,
     /// Requests under way by its key, and how many bytes each accesses.
-    requests: HashMap<u64, (Access, u64)>,
-    expected: HashMap<Access, Counts>,
-    seen: HashMap<Access, Counts>,
+    requests: HashMap<u64, (LoggedAccess, u64)>,
+    expected: HashMap<LoggedAccess, AccessTally>,
+    seen: HashMap<LoggedAccess, AccessTally>,
 }
 
-impl<F: Fabric> Logged<F> {
+impl<F: Fabric> LoggedRegion<F> {
     /// On the memory of a native connection, at this address of its owner.
-    pub fn new(owner: &Party<F>, address: u64) -> Result<Logged<F>, Error> {
+    pub fn new(owner: &Party<F>, address: u64) -> Result<LoggedRegion<F>, Error> {
         let region = owner.register(address, NATIVE)?;
         let log = pagewire_nic::AccessLog::of_region(
             &region,
@@ -63,7 +63,7 @@ impl<F: Fabric> Logged<F> {
         }
         region.set_attributes(Some(&table))?;
         let (requests, expected, seen) = Default::default();
-        Ok(Logged { region, log, address, requests, expected, seen })
+        Ok(LoggedRegion { region, log, address, requests, expected, seen })
     }
 
     pub fn key(&self) -> u32 {
@@ -85,7 +85,7 @@ impl<F: Fabric> Logged<F> {
             _ => return,
         };
         let is_refused = address >= self.address + REFUSING;
-        self.requests.insert(request, (Access { operation, is_refused }, length));
+        self.requests.insert(request, (LoggedAccess { operation, is_refused }, length));
     }
 
     /// A request has completed: done or refused, or flushed behind one that was.
@@ -111,7 +111,7 @@ impl<F: Fabric> Logged<F> {
                         return Err(format!("a living source left {record:?}"));
                     }
                     let is_refused = record.flags.contains(RecordFlags::REFUSED);
-                    let access = Access { operation: record.operation, is_refused };
+                    let access = LoggedAccess { operation: record.operation, is_refused };
                     let begins = u64::from(record.flags.contains(RecordFlags::FIRST));
                     add(&mut self.seen, access, begins, record.length.into());
                 }
@@ -131,22 +131,22 @@ impl<F: Fabric> Logged<F> {
     }
 }
 
-fn add(to: &mut HashMap<Access, Counts>, access: Access, accesses: u64, bytes: u64) {
+fn add(to: &mut HashMap<LoggedAccess, AccessTally>, access: LoggedAccess, accesses: u64, bytes: u64) {
     let counts = to.entry(access).or_default();
     counts.accesses += accesses;
     // A refused access has moved none: its record says what was asked for, as far as it is in the page.
     counts.bytes += if access.is_refused { 0 } else { bytes };
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Some connections have a logged region.
-    pub(super) fn make_logged(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
+    pub(super) fn make_logged(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
         if !self.native_random.bool() {
             return Ok(());
         }
         let (address, _) = self.place_of(native, OWNER, 0);
         let party = native.parties[OWNER];
-        match Logged::new(&self.parties[party], address) {
+        match LoggedRegion::new(&self.parties[party], address) {
             Ok(logged) => native.logged = Some(logged),
             Err(error) if self.stage.is_alive(party) => {
                 return Err(self.native_violation(native, format!("a log cannot be made: {error}")));
@@ -157,19 +157,19 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// The owner reads the log of a connection.
-    pub(super) fn read_log(&self, native: &mut Native<F>) -> Result<bool, Violation> {
-        let read = native.logged.as_mut().map_or(Ok(false), Logged::read);
+    pub(super) fn read_log(&self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
+        let read = native.logged.as_mut().map_or(Ok(false), LoggedRegion::read);
         read.map_err(|what| self.native_violation(native, what))
     }
 
     /// The log of a connection has each access once.
-    pub(super) fn audit_log(&self, native: &mut Native<F>) -> Result<(), Violation> {
-        let compared = native.logged.as_mut().map_or(Ok(()), Logged::compare);
+    pub(super) fn audit_log(&self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
+        let compared = native.logged.as_mut().map_or(Ok(()), LoggedRegion::compare);
         compared.map_err(|what| self.native_violation(native, what))
     }
 
     /// The connection has ended: what is counted of it is over.
-    pub(super) fn drop_logged(&self, native: &mut Native<F>) -> Result<(), Violation> {
+    pub(super) fn drop_logged(&self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
         let Some(logged) = native.logged.take() else { return Ok(()) };
         let party = native.parties[OWNER];
         if !self.stage.is_alive(party) || self.parties[party].dead {

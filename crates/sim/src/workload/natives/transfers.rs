@@ -1,9 +1,11 @@
 //! Put, get, and put with signal.
 
-use super::logged::{Logged, REFUSING};
+use super::logged::{LoggedRegion, REFUSING};
 use crate::workload::driver::Workload;
-use crate::workload::native::{CALLER, DATA, Kind, Native, OWNER, Of, SLOT, Transfer, WORD};
-use crate::workload::{Stage, Violation, pattern};
+use crate::workload::native::{
+    CALLER, DATA, NativeConnection, NativeTransfer, OWNER, Of, SLOT, TransferKind, WORD,
+};
+use crate::workload::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{Data, ScatterGather, SendOperation, Status};
 
@@ -13,9 +15,9 @@ fn word_of(slot: &[u8]) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Starts a transfer, if there is memory. True: it did.
-    pub(super) fn start_transfer(&mut self, native: &mut Native<F>) -> Result<bool, Violation> {
+    pub(super) fn start_transfer(&mut self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
         let random = &mut self.native_random;
         let Some(own) = native.slots[CALLER].take(random) else { return Ok(false) };
         let Some(there) = native.slots[OWNER].take(random) else {
@@ -26,30 +28,30 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let offset = random.u64(0..=DATA - length);
         let before = word_of(&native.shadow[there]);
         let kind = match random.u32(0..4) {
-            0 => Kind::Put,
-            1 => Kind::Get,
-            2 => Kind::Set(before.wrapping_add(random.u64(1..))),
-            _ => Kind::Add,
+            0 => TransferKind::Put,
+            1 => TransferKind::Get,
+            2 => TransferKind::Set(before.wrapping_add(random.u64(1..))),
+            _ => TransferKind::Add,
         };
         let is_refused = random.u32(0..4) == 0;
         let is_logged = native.logged.is_some() && random.bool();
         let after = match kind {
             _ if is_refused => before,
-            Kind::Put | Kind::Get => before,
-            Kind::Set(value) => value,
-            Kind::Add => before.wrapping_add(1),
+            TransferKind::Put | TransferKind::Get => before,
+            TransferKind::Set(value) => value,
+            TransferKind::Add => before.wrapping_add(1),
         };
         let id = native.number();
         let part = offset as usize..(offset + length) as usize;
         let bytes = match kind {
-            Kind::Get => native.shadow[there][part].to_vec(),
+            TransferKind::Get => native.shadow[there][part].to_vec(),
             _ => pattern::of(id, length as usize),
         };
         // A get comes to memory that holds something else.
-        let first = if kind == Kind::Get { pattern::of(!id, length as usize) } else { bytes.clone() };
+        let first = if kind == TransferKind::Get { pattern::of(!id, length as usize) } else { bytes.clone() };
         self.fill_slot(native, CALLER, (own, 0), &first);
         let (slots, word) = ([own, there], [before, after]);
-        let transfer = Transfer {
+        let transfer = NativeTransfer {
             kind,
             slots,
             offset,
@@ -67,15 +69,15 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     fn post_transfer(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         id: u64,
-        transfer: &Transfer,
+        transfer: &NativeTransfer,
     ) -> Result<(), Violation> {
-        let Transfer { kind, slots: [own, there], offset, ref bytes, .. } = *transfer;
+        let NativeTransfer { kind, slots: [own, there], offset, ref bytes, .. } = *transfer;
         let ((here, local), (target, key)) =
             (self.place_of(native, CALLER, own), self.place_of(native, OWNER, there));
         let address = target + offset;
-        let good_key = native.logged.as_ref().filter(|_| transfer.is_logged).map_or(key, Logged::key);
+        let good_key = native.logged.as_ref().filter(|_| transfer.is_logged).map_or(key, LoggedRegion::key);
         let (address, key) = match (transfer.is_refused, transfer.is_logged) {
             (false, _) => (address, good_key),
             // The page refuses.
@@ -84,23 +86,23 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             (true, false) => (address, !key),
         };
         let operation = match kind {
-            Kind::Get => SendOperation::Read { address, key },
+            TransferKind::Get => SendOperation::Read { address, key },
             _ => SendOperation::Write { address, key },
         };
         let whole = [ScatterGather { address: here, length: bytes.len() as u32, key: local }];
-        let is_last = matches!(kind, Kind::Put | Kind::Get);
+        let is_last = matches!(kind, TransferKind::Put | TransferKind::Get);
         self.post_native(native, CALLER, (operation, Data::Segments(&whole)), Of::Transfer { id, is_last })?;
         let key = good_key;
         let (address, last) = (target + WORD, Of::Transfer { id, is_last: true });
         let word = [ScatterGather { address: here + WORD, length: 8, key: local }];
         match kind {
-            Kind::Put | Kind::Get => Ok(()),
-            Kind::Set(value) => {
+            TransferKind::Put | TransferKind::Get => Ok(()),
+            TransferKind::Set(value) => {
                 let value = value.to_ne_bytes();
                 let set = SendOperation::Write { address, key };
                 self.post_native_as(native, CALLER, (set, Data::Inline(&[&value])), (last, true))
             }
-            Kind::Add => {
+            TransferKind::Add => {
                 let add = SendOperation::FetchAdd { address, key, add: 1 };
                 self.post_native_as(native, CALLER, (add, Data::Segments(&word)), (last, true))
             }
@@ -108,8 +110,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// Whoever sees a signal changed sees the bytes before it.
-    pub(super) fn look_at_signals(&mut self, native: &mut Native<F>) -> Result<(), Violation> {
-        let waiting = |transfer: &&Transfer| transfer.word[0] != transfer.word[1] && !transfer.is_seen;
+    pub(super) fn look_at_signals(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
+        let waiting = |transfer: &&NativeTransfer| transfer.word[0] != transfer.word[1] && !transfer.is_seen;
         let slots: Vec<usize> =
             native.transfers.values().filter(waiting).map(|transfer| transfer.slots[OWNER]).collect();
         for slot in slots {
@@ -132,7 +134,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// A request of a transfer has ended with an error: the key is wrong, or the request is linked to one whose key is. True: this may be.
     pub(super) fn transfer_failed(
         &mut self,
-        native: &mut Native<F>,
+        native: &mut NativeConnection<F>,
         id: u64,
         status: Status,
     ) -> Result<bool, Violation> {
@@ -144,7 +146,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// A transfer that was refused has ended: it has changed nothing, and its signal never shows.
-    pub(super) fn refused_ended(&mut self, native: &mut Native<F>, id: u64) -> Result<(), Violation> {
+    pub(super) fn refused_ended(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        id: u64,
+    ) -> Result<(), Violation> {
         let Some(transfer) = native.transfers.remove(&id) else {
             return Err(self.native_violation(native, format!("transfer {id} has ended twice")));
         };
@@ -158,7 +164,11 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     }
 
     /// The last request of a transfer is complete: its bytes are visible.
-    pub(super) fn transfer_ended(&mut self, native: &mut Native<F>, id: u64) -> Result<(), Violation> {
+    pub(super) fn transfer_ended(
+        &mut self,
+        native: &mut NativeConnection<F>,
+        id: u64,
+    ) -> Result<(), Violation> {
         let Some(transfer) = native.transfers.remove(&id) else {
             return Err(self.native_violation(native, format!("transfer {id} has ended twice")));
         };
@@ -171,8 +181,10 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         self.same(native, &memory, &wanted, &format!("what {:?} has left", transfer.kind))?;
         let here = self.slot(native, CALLER, own);
         match transfer.kind {
-            Kind::Get => self.same(native, &here[..transfer.bytes.len()], &transfer.bytes, "what was got")?,
-            Kind::Add if word_of(&here) != transfer.word[0] => {
+            TransferKind::Get => {
+                self.same(native, &here[..transfer.bytes.len()], &transfer.bytes, "what was got")?
+            }
+            TransferKind::Add if word_of(&here) != transfer.word[0] => {
                 let what = format!("a fetch-add gave {:#x}, not {:#x}", word_of(&here), transfer.word[0]);
                 return Err(self.native_violation(native, what));
             }

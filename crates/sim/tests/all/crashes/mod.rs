@@ -5,7 +5,7 @@ mod sleepers;
 
 use pagewire_iommu::words::Site;
 use pagewire_nic::PathChoice;
-use pagewire_sim::workload::{Hooks, Report, Workload};
+use pagewire_sim::workload::{Hooks, Workload, WorkloadReport};
 use pagewire_sim::{CrashPoint, Scenario, SiteTally};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn run(
     seed: u64,
     path: PathChoice,
     crash: Option<(usize, CrashPoint)>,
-) -> (Report, Option<Site>, BTreeMap<Site, SiteTally>) {
+) -> (WorkloadReport, Option<Site>, BTreeMap<Site, SiteTally>) {
     let scenario = scenario(seed, path);
     let built = scenario.build(crash);
     let victim = built.world.get(built.processes[crash.map_or(0, |(which, _)| which)]);

@@ -2,7 +2,7 @@
 
 use crate::support::{Side, connect, side};
 use pagewire_nic::{PathChoice, Rights, SendOperation, Status};
-use pagewire_sim::{Faults, MEMORY, World};
+use pagewire_sim::{LinkFaults, MEMORY, World};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const NOTICE: u64 = 100_000_000;
 /// Has the peer end just before a store that its victim makes while it takes what the peer has left. False: the store was
 /// not reached.
 fn attempt(store: u64) -> bool {
-    let world = World::new(5, Faults::NONE);
+    let world = World::new(5, LinkFaults::NONE);
     let host = world.host();
     let sides: [Side; 2] = [0, 1].map(|_| side(&world, host, PathChoice::Local, 2));
     let [one, two] = &sides;

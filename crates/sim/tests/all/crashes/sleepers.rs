@@ -4,7 +4,7 @@ use crate::support::{Side, connect, side_with};
 use pagewire_iommu::words::Site;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Notifier, PathChoice, ReceiveRequest, Rights, SendOperation, Status};
-use pagewire_sim::{CrashPoint, Faults, HostId, Process, World};
+use pagewire_sim::{CrashPoint, HostId, LinkFaults, VirtualProcess, World};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ impl Notifier for Notices {
 /// One of the two processes.
 struct Player {
     side: Side,
-    process: Arc<Process>,
+    process: Arc<VirtualProcess>,
     notices: Arc<AtomicU32>,
 }
 
@@ -105,7 +105,7 @@ struct Play {
 
 /// Sends messages to a process that sleeps between them. Gives how many it took, and where a process ended.
 fn run(crash: Option<(usize, CrashPoint)>) -> (u32, Option<Site>) {
-    let world = World::new(1, Faults::NONE);
+    let world = World::new(1, LinkFaults::NONE);
     let host = world.host();
     let (sleeper, waker) = (Arc::new(Player::new(&world, host)), Arc::new(Player::new(&world, host)));
     let [one, two] = [&sleeper, &waker].map(|player| (player.side.process, &player.side.queue_pairs[0]));

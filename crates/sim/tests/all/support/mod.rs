@@ -1,7 +1,7 @@
 //! Simulated processes with RC queue pairs, and connecting them.
 #![allow(dead_code)] // Each test file uses its own part.
 
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{
     CompletionChannel, CompletionQueue, Data, MemoryRegion, Nic, Notifier, Options, PathChoice,
     ProtectionDomain, QueuePair, QueuePairInit, Rights, ScatterGather, SendOperation, SendRequest, Unwatched,
@@ -57,7 +57,7 @@ pub fn side_by(
     let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
     let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
     let make = |&kind: &QueuePairType| {
-        let capabilities = Capabilities {
+        let capabilities = QpCapabilities {
             max_send_wr: 8,
             max_recv_wr: 16,
             max_send_sge: 1,
@@ -131,14 +131,14 @@ pub fn connect_with(
     for (own, peer) in [(one, two), (two, one)] {
         let rc = own.1.kind() == QueuePairType::Rc;
         let init = QueuePairChange {
-            state: Some(State::Init),
+            state: Some(QpState::Init),
             pkey_index: Some(0),
             port: Some(1),
             access: Some(access),
             ..QueuePairChange::default()
         };
         let receive = QueuePairChange {
-            state: Some(State::ReadyToReceive),
+            state: Some(QpState::ReadyToReceive),
             address: Some(address_of(world, peer.0)),
             path_mtu: Some(world.device(own.0).mtu),
             destination: Some(peer.1.number()),
@@ -148,7 +148,7 @@ pub fn connect_with(
             ..QueuePairChange::default()
         };
         let send = QueuePairChange {
-            state: Some(State::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
             send_psn: Some(100),
             timeout: rc.then_some(timeout),
             retry_count: rc.then_some(retry_count),

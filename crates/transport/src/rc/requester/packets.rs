@@ -1,19 +1,24 @@
 //! The packets of a work request.
 
-use pagewire_wire::{AtomicEth, Header, Opcode, Operation as Code, Reth};
+use pagewire_wire::{AtomicEth, Opcode, PacketHeader, PacketOperation as Code, Reth};
 
-use super::Entry;
-use crate::message::{Place, piece, send_code, write_code};
-use crate::rc::Shared;
-use crate::{Atomic, Operation, Psn, RemoteAddress, Source};
+use super::RequestEntry;
+use crate::message::{MessagePosition, piece, send_code, write_code};
+use crate::rc::RcShared;
+use crate::{AtomicRequest, PayloadSource, Psn, RemoteAddress, WorkOperation};
 
 /// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
-pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, Source) {
+pub(super) fn request(
+    entry: &RequestEntry,
+    offset: u32,
+    count: u32,
+    shared: &RcShared,
+) -> (PacketHeader, PayloadSource) {
     let work = &entry.work;
     let copied = entry.bounced;
     let psn = entry.first.plus(offset);
     match work.operation {
-        Operation::Read { remote } => {
+        WorkOperation::Read { remote } => {
             let mtu = shared.link.response_mtu;
             let skipped = offset * mtu;
             let length = (u64::from(count) * u64::from(mtu)).min(u64::from(work.length - skipped)) as u32;
@@ -29,11 +34,13 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
                 key: remote.key,
                 length,
             });
-            (header, Source::None)
+            (header, PayloadSource::None)
         }
-        Operation::Atomic { remote, atomic } => (atomic_request(remote, atomic, psn, shared), Source::None),
-        Operation::Send { immediate, invalidate } => {
-            let place = Place::of(offset, entry.packets);
+        WorkOperation::Atomic { remote, atomic } => {
+            (atomic_request(remote, atomic, psn, shared), PayloadSource::None)
+        }
+        WorkOperation::Send { immediate, invalidate } => {
+            let place = MessagePosition::of(offset, entry.packets);
             let code = send_code(place, immediate.is_some(), invalidate.is_some());
             let mut header = shared.header(code, psn);
             if place.is_end() {
@@ -44,7 +51,7 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
             }
             (header, piece(work, offset, entry.request_mtu(&shared.link), copied))
         }
-        Operation::Write { remote, .. } if entry.write_only => {
+        WorkOperation::Write { remote, .. } if entry.write_only => {
             let mtu = shared.link.request_mtu;
             let skipped = offset * mtu;
             let mut header = shared.header(Code::WriteOnly, psn);
@@ -56,8 +63,8 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
             });
             (header, piece(work, offset, mtu, copied))
         }
-        Operation::Write { remote, immediate } => {
-            let place = Place::of(offset, entry.packets);
+        WorkOperation::Write { remote, immediate } => {
+            let place = MessagePosition::of(offset, entry.packets);
             let mut header = shared.header(write_code(place, immediate.is_some()), psn);
             if place.is_start() {
                 header.reth = Some(Reth { address: remote.address, key: remote.key, length: work.length });
@@ -69,14 +76,14 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
             (header, piece(work, offset, entry.request_mtu(&shared.link), copied))
         }
         // Never started; see `begin`.
-        Operation::Local => (shared.header(Code::SendOnly, psn), Source::None),
+        WorkOperation::Local => (shared.header(Code::SendOnly, psn), PayloadSource::None),
     }
 }
 
-fn atomic_request(remote: RemoteAddress, atomic: Atomic, psn: Psn, shared: &Shared) -> Header {
+fn atomic_request(remote: RemoteAddress, atomic: AtomicRequest, psn: Psn, shared: &RcShared) -> PacketHeader {
     let (code, swap_or_add, compare) = match atomic {
-        Atomic::CompareSwap { compare, swap } => (Code::CompareSwap, swap, compare),
-        Atomic::FetchAdd { add } => (Code::FetchAdd, add, 0),
+        AtomicRequest::CompareSwap { compare, swap } => (Code::CompareSwap, swap, compare),
+        AtomicRequest::FetchAdd { add } => (Code::FetchAdd, add, 0),
     };
     let mut header = shared.header(code, psn);
     header.atomic = Some(AtomicEth { address: remote.address, key: remote.key, swap_or_add, compare });

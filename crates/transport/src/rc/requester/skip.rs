@@ -5,9 +5,9 @@
 
 use pagewire_wire::{Nak, Opcode, Skip, VendorPacket};
 
-use super::{Entry, Requester};
-use crate::rc::{RefusalScope, Shared};
-use crate::{Operation, Outcome, PacketSink, Psn, Status, Time, TransportOps, WorkQueues, limits};
+use super::{RequestEntry, Requester};
+use crate::rc::{RcShared, RefusalScope};
+use crate::{Outcome, PacketSink, Psn, Status, Time, TransportOps, WorkOperation, WorkQueues, limits};
 
 /// PSNs that are over, though the responder may still expect one of them.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ impl Requester {
         &mut self,
         now: Time,
         status: Status,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) {
         let is_of_request = matches!(
@@ -69,7 +69,7 @@ impl Requester {
         now: Time,
         psn: Psn,
         nak: Nak,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
     ) {
         if psn.since(self.unacked) >= self.next.since(self.unacked) {
@@ -102,7 +102,7 @@ impl Requester {
     }
 
     /// What is before `resume` is over.
-    fn skip_to(&mut self, resume: Psn, now: Time, shared: &Shared) {
+    fn skip_to(&mut self, resume: Psn, now: Time, shared: &RcShared) {
         let from = match self.skipped {
             Some(skipped) if skipped.resume == self.unacked => skipped.from,
             _ => self.unacked,
@@ -121,7 +121,7 @@ impl Requester {
     }
 
     /// What was sent behind a refused request was not executed: it is sent again.
-    fn go_on_behind(&mut self, now: Time, shared: &Shared) {
+    fn go_on_behind(&mut self, now: Time, shared: &RcShared) {
         self.retry.restart(now, crate::rc::retry::pace(shared));
         self.doubt_all();
         self.go_back(self.unacked, shared);
@@ -129,7 +129,7 @@ impl Requester {
 
     /// Whether an answer of the responder names a PSN that is over. SKIP is sent again then, once in a round trip.
     #[cold]
-    pub(in crate::rc) fn asks_for_skip(&mut self, psn: Psn, now: Time, shared: &Shared) -> bool {
+    pub(in crate::rc) fn asks_for_skip(&mut self, psn: Psn, now: Time, shared: &RcShared) -> bool {
         let round_trip = self.retry.shortest_round_trip().unwrap_or(limits::MIN_PROBE).min(limits::MIN_PROBE);
         let Some(skipped) = &mut self.skipped else { return false };
         if psn.since(skipped.from) >= skipped.resume.since(skipped.from) {
@@ -162,7 +162,7 @@ impl Requester {
 
     /// Sends SKIP if it is due, ahead of all requests. False: the transport operations say wait.
     #[cold]
-    pub(super) fn send_skip<E: PacketSink>(&mut self, now: Time, shared: &Shared, ops: &mut E) -> bool {
+    pub(super) fn send_skip<E: PacketSink>(&mut self, now: Time, shared: &RcShared, ops: &mut E) -> bool {
         let Some(skipped) = self.skipped.as_mut().filter(|skipped| skipped.is_due) else { return true };
         let (refused, resume) = (skipped.refused.value(), skipped.resume.value());
         let header = shared.header_of(Opcode::SKIP, skipped.refused);
@@ -192,13 +192,13 @@ pub(in crate::rc) fn status_of(nak: Nak) -> Option<Status> {
     }
 }
 
-impl Entry {
+impl RequestEntry {
     /// Bytes of its message in the packets before `offset`.
-    fn landed(&self, offset: u32, shared: &Shared) -> u32 {
+    fn landed(&self, offset: u32, shared: &RcShared) -> u32 {
         let mtu = match self.work.operation {
-            Operation::Send { .. } | Operation::Write { .. } => self.request_mtu(&shared.link),
-            Operation::Read { .. } => shared.link.response_mtu,
-            Operation::Atomic { .. } | Operation::Local => 0,
+            WorkOperation::Send { .. } | WorkOperation::Write { .. } => self.request_mtu(&shared.link),
+            WorkOperation::Read { .. } => shared.link.response_mtu,
+            WorkOperation::Atomic { .. } | WorkOperation::Local => 0,
         };
         (u64::from(offset) * u64::from(mtu)).min(u64::from(self.work.length)) as u32
     }

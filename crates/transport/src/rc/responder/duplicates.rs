@@ -1,11 +1,11 @@
 //! Requests that were executed before and come again (InfiniBand specification, volume 1, section 9.7.5.1.5).
 
-use pagewire_wire::{Header, Operation as Code};
+use pagewire_wire::{PacketHeader, PacketOperation as Code};
 
 use super::Responder;
-use super::outputs::{ExecutedRead, Output, ReadResponses};
+use super::outputs::{ExecutedRead, ReadResponses, ResponderOutput};
 use crate::rc::execute::refusal;
-use crate::rc::{RefusalScope, Shared};
+use crate::rc::{RcShared, RefusalScope};
 use crate::{
     Denial, Disposition, DropCause, MemoryAccess, Outcome, Psn, RemoteAddress, Right, limits, packets_for,
 };
@@ -14,9 +14,9 @@ impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
     pub(super) fn duplicate<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         psn: Psn,
-        shared: &Shared,
+        shared: &RcShared,
         ops: &mut E,
     ) -> Disposition {
         self.hold_due |= self.kept.has(0) || self.stalled;
@@ -26,13 +26,13 @@ impl Responder {
                 // Unknown: so old that the peer cannot have meant it; silence.
                 if let Some(original) = self.remembered(psn) {
                     let waiting = self.outputs.iter().chain(&self.replays);
-                    let queued = waiting
-                        .into_iter()
-                        .any(|output| matches!(output, Output::Atomic { psn: at, .. } if *at == psn));
+                    let queued = waiting.into_iter().any(
+                        |output| matches!(output, ResponderOutput::Atomic { psn: at, .. } if *at == psn),
+                    );
                     if !queued {
                         let message = self.executor.message();
                         if self.has_room_to_replay(shared) {
-                            self.replays.push_back(Output::Atomic { psn, original, message });
+                            self.replays.push_back(ResponderOutput::Atomic { psn, original, message });
                         }
                     }
                 }
@@ -51,9 +51,9 @@ impl Responder {
 
     fn duplicate_read<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         psn: Psn,
-        shared: &Shared,
+        shared: &RcShared,
         ops: &mut E,
     ) -> Disposition {
         let Some(reth) = header.reth else { return Disposition::Duplicate };
@@ -69,7 +69,7 @@ impl Responder {
             return Disposition::Dropped(DropCause::Stale);
         }
         let on_its_way = self.outputs.iter().chain(&self.replays).any(|output| match output {
-            Output::Read(responses) => {
+            ResponderOutput::Read(responses) => {
                 let left = ExecutedRead { psn: responses.psn, packets: responses.packets, ..responses.of };
                 left.has(psn, packets)
             }
@@ -95,7 +95,7 @@ impl Responder {
             let of =
                 self.executed_read(psn, packets).unwrap_or(ExecutedRead { psn, packets, length, to_come: 0 });
             let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
-            self.replays.push_back(Output::Read(responses));
+            self.replays.push_back(ResponderOutput::Read(responses));
         }
         Disposition::Duplicate
     }
@@ -103,19 +103,21 @@ impl Responder {
     /// WorkQueues a NAK for a READ that was executed before, and whose region has gone since. Whoever misses its responses ends it by that. It may
     /// be a late copy of a READ that is long done: then nobody does, as the PSN is not outstanding. So this side goes on in any case.
     #[cold]
-    pub(super) fn deny_again(&mut self, psn: Psn, denial: Denial, shared: &Shared) {
-        let is_queued =
-            self.replays.iter().any(|output| matches!(output, Output::Denied { psn: at, .. } if *at == psn));
+    pub(super) fn deny_again(&mut self, psn: Psn, denial: Denial, shared: &RcShared) {
+        let is_queued = self
+            .replays
+            .iter()
+            .any(|output| matches!(output, ResponderOutput::Denied { psn: at, .. } if *at == psn));
         if !is_queued && self.has_room_to_replay(shared) {
             let (nak, message) = (refusal(denial).0, self.executor.message());
-            self.replays.push_back(Output::Denied { psn, nak, message });
+            self.replays.push_back(ResponderOutput::Denied { psn, nak, message });
         }
     }
 
     /// What is left of a READ's first responses need not go out where a repetition brings all of it: the requester would
     /// have the READ before this side was done with it, and might ask for one more than there may be.
     fn forget_rest(&mut self, psn: Psn, packets: u32) {
-        let Some(Output::Read(rest)) = self.outputs.front() else { return };
+        let Some(ResponderOutput::Read(rest)) = self.outputs.front() else { return };
         let offset = rest.psn.since(psn);
         let is_covered = !rest.first && offset < packets && rest.packets <= packets - offset;
         if is_covered {
@@ -130,7 +132,7 @@ impl Responder {
     }
 
     /// Whether there is room for the answer to a repeated request. Without, the peer will ask again.
-    fn has_room_to_replay(&self, shared: &Shared) -> bool {
+    fn has_room_to_replay(&self, shared: &RcShared) -> bool {
         // A selective peer asks for every gap in the responses to one request by itself.
         let gaps = if shared.fills_gaps() { limits::LOSSY_SPAN as usize } else { 0 };
         self.replays.len() <= usize::from(self.max_dest_rd_atomic).max(gaps)

@@ -1,13 +1,15 @@
 //! What the responder sends back: acknowledgements, NAKs, results of atomics and responses to READs, in order of PSN.
 
 use pagewire_wire::{
-    Aeth, Header, Nak, Opcode, Operation as Code, Received, SelectiveAck, Syndrome, VendorPacket,
+    Aeth, Nak, Opcode, PacketHeader, PacketOperation as Code, Received, SelectiveAck, Syndrome, VendorPacket,
 };
 
 use super::Responder;
 use crate::rc::execute::refusal;
-use crate::rc::{RefusalScope, Shared, State, Step};
-use crate::{Event, Outcome, PacketSink, Psn, ReadPart, RemoteAddress, Source, WorkQueues, packets_for};
+use crate::rc::{RcShared, RcState, RefusalScope, SendStep};
+use crate::{
+    Outcome, PacketSink, PayloadSource, Psn, QpEvent, ReadPart, RemoteAddress, WorkQueues, packets_for,
+};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
@@ -15,7 +17,7 @@ pub(super) const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
 
 /// Something to send back. They go out in order of PSN.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Output {
+pub(super) enum ResponderOutput {
     Ack {
         psn: Psn,
         message: u32,
@@ -43,20 +45,20 @@ pub(super) enum Output {
         psn: Psn,
         nak: Nak,
         message: u32,
-        event: Event,
+        event: QpEvent,
     },
 }
 
-impl Output {
+impl ResponderOutput {
     /// The first PSN that it answers.
     pub(super) fn psn(&self) -> Psn {
         match *self {
-            Output::Read(ReadResponses { psn, .. })
-            | Output::Ack { psn, .. }
-            | Output::Atomic { psn, .. }
-            | Output::Retry { psn, .. }
-            | Output::Denied { psn, .. }
-            | Output::Refusal { psn, .. } => psn,
+            ResponderOutput::Read(ReadResponses { psn, .. })
+            | ResponderOutput::Ack { psn, .. }
+            | ResponderOutput::Atomic { psn, .. }
+            | ResponderOutput::Retry { psn, .. }
+            | ResponderOutput::Denied { psn, .. }
+            | ResponderOutput::Refusal { psn, .. } => psn,
         }
     }
 }
@@ -101,10 +103,10 @@ impl Responder {
     pub(in crate::rc) fn step<E: PacketSink + WorkQueues>(
         &mut self,
         most: u32,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
-    ) -> Step {
-        if self.report_due && shared.state == State::Alive {
+    ) -> SendStep {
+        if self.report_due && shared.state == RcState::Alive {
             return self.report(shared, ops);
         }
         let replay = !self.replays.is_empty();
@@ -113,82 +115,89 @@ impl Responder {
         }
         let queue = if replay { &mut self.replays } else { &mut self.outputs };
         let alone = queue.len() == 1 && !replay && !shared.link.lossless;
-        let Some(mut output) = queue.front().copied() else { return Step::Idle };
-        if let (true, Output::Ack { psn, message }) = (alone, &mut output) {
+        let Some(mut output) = queue.front().copied() else { return SendStep::Idle };
+        if let (true, ResponderOutput::Ack { psn, message }) = (alone, &mut output) {
             // What was executed behind it is acknowledged, too.
             (*psn, *message) = (self.expected.previous(), self.executor.message());
         }
-        if let (Output::Retry { psn, syndrome: Syndrome::Nak(_), message }, true) = (output, self.after_nak) {
+        if let (ResponderOutput::Retry { psn, syndrome: Syndrome::Nak(_), message }, true) =
+            (output, self.after_nak)
+        {
             if let Outcome::Wait(_) = acknowledge(psn.previous(), NO_CREDITS, message, shared, ops) {
-                return Step::Wait;
+                return SendStep::Wait;
             }
             self.after_nak = false;
             shared.counters.responses_sent += 1;
-            return Step::Sent(1);
+            return SendStep::Sent(1);
         }
         let outcome = match output {
-            Output::Read(responses) => {
+            ResponderOutput::Read(responses) => {
                 self.after_nak = false;
                 let step = self.respond(responses, replay, most, shared, ops);
-                self.stalled = matches!(step, Step::Wait);
+                self.stalled = matches!(step, SendStep::Wait);
                 return step;
             }
-            Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, ops),
-            Output::Retry { psn, syndrome, message } => acknowledge(psn, syndrome, message, shared, ops),
-            Output::Denied { psn, nak, message } | Output::Refusal { psn, nak, message, .. } => {
+            ResponderOutput::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, ops),
+            ResponderOutput::Retry { psn, syndrome, message } => {
+                acknowledge(psn, syndrome, message, shared, ops)
+            }
+            ResponderOutput::Denied { psn, nak, message }
+            | ResponderOutput::Refusal { psn, nak, message, .. } => {
                 acknowledge(psn, Syndrome::Nak(nak), message, shared, ops)
             }
-            Output::Atomic { psn, original, message } => {
+            ResponderOutput::Atomic { psn, original, message } => {
                 let mut header = shared.header(Code::AtomicAcknowledge, psn);
                 header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
                 header.atomic_ack = Some(original);
-                ops.transmit(&header, Source::None, 1)
+                ops.transmit(&header, PayloadSource::None, 1)
             }
         };
         match outcome {
-            Outcome::Wait(_) => return Step::Wait,
+            Outcome::Wait(_) => return SendStep::Wait,
             // There are no bytes that could be refused.
             Outcome::Done(_) | Outcome::Denied(_) => {}
         }
         queue.pop_front();
         shared.counters.responses_sent += 1;
-        self.after_nak = matches!(output, Output::Retry { .. }) && !shared.link.lossless;
+        self.after_nak = matches!(output, ResponderOutput::Retry { .. }) && !shared.link.lossless;
         if self.after_nak {
             self.gap.nak_left();
         }
         match output {
-            Output::Atomic { .. } if !replay => self.reads = self.reads.saturating_sub(1),
-            Output::Retry { syndrome: Syndrome::Nak(_), .. } => shared.counters.sequence_naks_sent += 1,
-            Output::Retry { .. } => shared.counters.rnr_naks_sent += 1,
-            Output::Refusal { event, .. } => self.refusal_left(event, shared, ops),
+            ResponderOutput::Atomic { .. } if !replay => self.reads = self.reads.saturating_sub(1),
+            ResponderOutput::Retry { syndrome: Syndrome::Nak(_), .. } => {
+                shared.counters.sequence_naks_sent += 1
+            }
+            ResponderOutput::Retry { .. } => shared.counters.rnr_naks_sent += 1,
+            ResponderOutput::Refusal { event, .. } => self.refusal_left(event, shared, ops),
             _ => {}
         }
-        Step::Sent(1)
+        SendStep::Sent(1)
     }
 
     /// The refusal has left for the first time.
     #[cold]
-    fn refusal_left<E: WorkQueues>(&mut self, event: Event, shared: &mut Shared, ops: &mut E) {
+    fn refusal_left<E: WorkQueues>(&mut self, event: QpEvent, shared: &mut RcShared, ops: &mut E) {
         if let Some(refused) = &mut self.refused {
             refused.is_sent = true;
         }
         if shared.refusal == RefusalScope::Connection {
-            shared.state = State::Dead;
+            shared.state = RcState::Dead;
             ops.event(event);
         }
     }
 
     /// Sends the refusal again, if somebody has asked for it.
     #[cold]
-    fn repeat_refusal<E: PacketSink>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
-        let Some(refused) = self.refusal_to_repeat() else { return Step::Idle };
+    fn repeat_refusal<E: PacketSink>(&mut self, shared: &mut RcShared, ops: &mut E) -> SendStep {
+        let Some(refused) = self.refusal_to_repeat() else { return SendStep::Idle };
         let message = self.executor.message();
         if let Outcome::Wait(_) = acknowledge(refused.psn, Syndrome::Nak(refused.nak), message, shared, ops) {
-            return Step::Wait;
+            return SendStep::Wait;
         }
         self.refusal_due = false;
         shared.counters.responses_sent += 1;
-        Step::Sent(1)
+        SendStep::Sent(1)
     }
 
     /// Sends the next packets of a READ's responses: a burst of those between the first and the last, or one.
@@ -197,9 +206,9 @@ impl Responder {
         responses: ReadResponses,
         replay: bool,
         most: u32,
-        shared: &mut Shared,
+        shared: &mut RcShared,
         ops: &mut E,
-    ) -> Step {
+    ) -> SendStep {
         let ReadResponses { psn, packets, remote, length, first, message, of } = responses;
         let last = packets == 1;
         let code = match (first, last) {
@@ -214,33 +223,37 @@ impl Responder {
         }
         let piece = length.min(shared.link.response_mtu);
         let source = if piece == 0 {
-            Source::None
+            PayloadSource::None
         } else {
             let before = psn.since(of.psn) * shared.link.response_mtu;
             let after = of.length.saturating_sub(before.saturating_add(piece));
             let repeated = psn.is_before(self.answered);
-            Source::Remote { remote, length: piece, part: ReadPart { read: of.psn, before, after, repeated } }
+            PayloadSource::Remote {
+                remote,
+                length: piece,
+                part: ReadPart { read: of.psn, before, after, repeated },
+            }
         };
         let burst = if first || shared.link.lossless { 1 } else { (packets - 1).min(most).max(1) };
         let sent = match ops.transmit(&header, source, burst) {
             Outcome::Done(sent) => sent,
-            Outcome::Wait(_) => return Step::Wait,
+            Outcome::Wait(_) => return SendStep::Wait,
             Outcome::Denied(denial) if replay => {
                 self.replays.pop_front();
                 self.deny_again(psn, denial, shared);
-                return Step::Sent(1);
+                return SendStep::Sent(1);
             }
             Outcome::Denied(denial) => {
                 // The region has gone since the request was checked: no response behind this one can be.
                 let (nak, event) = refusal(denial);
                 self.refuse_read(psn, nak, event, shared);
-                return Step::Sent(1);
+                return SendStep::Sent(1);
             }
         };
         shared.counters.responses_sent += u64::from(sent);
         self.answered = self.answered.later(psn.plus(sent));
         self.responded(&responses, sent, piece * sent, replay);
-        Step::Sent(sent)
+        SendStep::Sent(sent)
     }
 
     /// So many packets with so many bytes of the oldest responses have been sent.
@@ -251,7 +264,7 @@ impl Responder {
             if !replay {
                 self.reads = self.reads.saturating_sub(1);
             }
-        } else if let Some(Output::Read(rest)) = queue.front_mut() {
+        } else if let Some(ResponderOutput::Read(rest)) = queue.front_mut() {
             let address = responses.remote.address.wrapping_add(u64::from(bytes));
             *rest = ReadResponses {
                 psn: responses.psn.plus(packets),
@@ -266,7 +279,7 @@ impl Responder {
     }
 
     /// Tells a Pagewire what has arrived beyond the gap.
-    fn report<E: PacketSink>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
+    fn report<E: PacketSink>(&mut self, shared: &mut RcShared, ops: &mut E) -> SendStep {
         let mut received = Received::new();
         for (index, kept) in self.kept.iter() {
             // A READ request stands for the PSNs of its responses. The expected one, where it waits
@@ -283,11 +296,11 @@ impl Responder {
         let report = SelectiveAck { expected: self.expected.value(), message, received };
         let header = shared.header_of(Opcode::SELECTIVE_ACK, self.expected);
         if let Outcome::Wait(_) = ops.transmit_control(&header, &VendorPacket::SelectiveAck(report)) {
-            return Step::Wait;
+            return SendStep::Wait;
         }
         shared.counters.responses_sent += 1;
         self.report_due = false;
-        Step::Sent(1)
+        SendStep::Sent(1)
     }
 }
 
@@ -295,12 +308,12 @@ fn acknowledge<E: PacketSink>(
     psn: Psn,
     syndrome: Syndrome,
     message: u32,
-    shared: &Shared,
+    shared: &RcShared,
     ops: &mut E,
 ) -> Outcome<u32> {
-    ops.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None, 1)
+    ops.transmit(&acknowledgement(psn, syndrome, message, shared), PayloadSource::None, 1)
 }
 
-pub(super) fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) -> Header {
-    Header { aeth: Some(Aeth { syndrome, message }), ..shared.header(Code::Acknowledge, psn) }
+pub(super) fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &RcShared) -> PacketHeader {
+    PacketHeader { aeth: Some(Aeth { syndrome, message }), ..shared.header(Code::Acknowledge, psn) }
 }

@@ -4,12 +4,12 @@
 //! ([`RefusalScope`]). Then the requester says by SKIP where the stream goes on. SKIP names the PSN at which this side has stopped: one that
 //! is late, or comes twice, names another one and changes nothing.
 
-use pagewire_wire::{Header, Nak, Operation as Code, Skip, Syndrome};
+use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code, Skip, Syndrome};
 
 use super::Responder;
-use super::outputs::{Output, acknowledgement};
-use crate::rc::{RefusalScope, Shared, State};
-use crate::{Disposition, Event, MemoryAccess, Psn, limits};
+use super::outputs::{ResponderOutput, acknowledgement};
+use crate::rc::{RcShared, RcState, RefusalScope};
+use crate::{Disposition, MemoryAccess, Psn, QpEvent, limits};
 
 /// A request that was refused.
 #[derive(Debug, Clone, Copy)]
@@ -23,16 +23,16 @@ pub(super) struct Refused {
 impl Responder {
     /// WorkQueues the NAK of a request that is not executed. What comes behind it is not executed either.
     #[cold]
-    pub(super) fn refuse(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
+    pub(super) fn refuse(&mut self, psn: Psn, nak: Nak, event: QpEvent, shared: &mut RcShared) {
         self.note_refusal(psn, nak, shared);
         let message = self.executor.message();
-        self.queue_nak(Output::Refusal { psn, nak, message, event });
+        self.queue_nak(ResponderOutput::Refusal { psn, nak, message, event });
     }
 
     /// WorkQueues the NAK of a READ that was taken, and whose next response cannot be had, in the place of its responses. Requests behind it may
     /// have been executed: their answers wait for SKIP.
     #[cold]
-    pub(super) fn refuse_read(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
+    pub(super) fn refuse_read(&mut self, psn: Psn, nak: Nak, event: QpEvent, shared: &mut RcShared) {
         if shared.refusal == RefusalScope::Connection {
             self.replays.clear();
             self.outputs.clear();
@@ -41,12 +41,12 @@ impl Responder {
         self.outputs.pop_front();
         self.note_refusal(psn, nak, shared);
         let message = self.executor.message();
-        self.outputs.push_front(Output::Refusal { psn, nak, message, event });
+        self.outputs.push_front(ResponderOutput::Refusal { psn, nak, message, event });
     }
 
-    fn note_refusal(&mut self, psn: Psn, nak: Nak, shared: &mut Shared) {
+    fn note_refusal(&mut self, psn: Psn, nak: Nak, shared: &mut RcShared) {
         if shared.refusal == RefusalScope::Connection {
-            shared.state = State::Refusing;
+            shared.state = RcState::Refusing;
         }
         self.kept.clear();
         self.report_due = false;
@@ -72,7 +72,7 @@ impl Responder {
     }
 
     /// The NAK of what it has refused.
-    pub(in crate::rc) fn refusal_header(&self, shared: &Shared) -> Option<Header> {
+    pub(in crate::rc) fn refusal_header(&self, shared: &RcShared) -> Option<PacketHeader> {
         let Refused { psn, nak, .. } = self.refused?;
         Some(acknowledgement(psn, Syndrome::Nak(nak), self.executor.message(), shared))
     }
@@ -87,9 +87,9 @@ impl Responder {
     #[cold]
     pub(super) fn request_after_refusal<E: MemoryAccess>(
         &mut self,
-        header: &Header,
+        header: &PacketHeader,
         refused: Refused,
-        shared: &Shared,
+        shared: &RcShared,
         ops: &mut E,
     ) -> Disposition {
         // The refusal may wait behind the response to a READ.
@@ -109,7 +109,7 @@ impl Responder {
     }
 
     /// The requester goes on behind a request that was not executed. False: it means another one.
-    pub(in crate::rc) fn skip(&mut self, skip: &Skip, shared: &Shared) -> bool {
+    pub(in crate::rc) fn skip(&mut self, skip: &Skip, shared: &RcShared) -> bool {
         let (from, to) = (Psn::new(skip.refused), Psn::new(skip.resume));
         let stop = self.refused.map_or(self.expected, |refused| refused.psn);
         let span = to.since(from);
@@ -120,11 +120,13 @@ impl Responder {
         let is_skipped = |psn: Psn| psn.since(from) < span;
         // Responses to a READ that is over, in several requests.
         self.outputs.retain(|output| match output {
-            Output::Refusal { .. } => false,
+            ResponderOutput::Refusal { .. } => false,
             other => !is_skipped(other.psn()),
         });
         self.executed_reads.retain(|read| !is_skipped(read.psn));
-        let answers = |output: &&Output| matches!(output, Output::Read(_) | Output::Atomic { .. });
+        let answers = |output: &&ResponderOutput| {
+            matches!(output, ResponderOutput::Read(_) | ResponderOutput::Atomic { .. })
+        };
         self.reads = self.outputs.iter().filter(answers).count() as u8;
         if self.expected.is_before(to) {
             self.kept.advance(to.since(self.expected));

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use pagewire_transport::*;
-use pagewire_wire::{Header, VendorPacket};
+use pagewire_wire::{PacketHeader, VendorPacket};
 
 use super::{BASE, KEY};
 
@@ -14,7 +14,7 @@ pub type Memory = Rc<RefCell<Vec<u8>>>;
 
 #[derive(Debug, Clone)]
 pub enum Packet {
-    Standard { header: Header, payload: Vec<u8> },
+    Standard { header: PacketHeader, payload: Vec<u8> },
     Vendor(VendorPacket),
 }
 
@@ -45,7 +45,7 @@ pub struct Host {
     pub failed: bool,
     /// Requests that ended while the connection goes on, and how many bytes of them had landed.
     pub landed: Vec<(WorkId, u32)>,
-    pub events: Vec<Event>,
+    pub events: Vec<QpEvent>,
     pub sent: Vec<Packet>,
     pub atomics_run: usize,
     /// READs that were refused: an access log has a record of each.
@@ -181,18 +181,18 @@ fn place(buffer: &mut Vec<u8>, offset: u64, payload: &[u8]) -> usize {
 }
 
 impl Host {
-    fn transmit_one(&mut self, header: &Header, source: Source) -> Outcome<u32> {
+    fn transmit_one(&mut self, header: &PacketHeader, source: PayloadSource) -> Outcome<u32> {
         let code = header.bth.opcode;
         assert_eq!(code.extensions(), Some(header.extensions()), "{header:?}");
         if self.waits() {
             return Outcome::Wait(self.reason());
         }
         let payload = match source {
-            Source::None => Vec::new(),
-            Source::Work { id, .. } if self.source_absent || self.absent_work == Some(id) => {
+            PayloadSource::None => Vec::new(),
+            PayloadSource::Work { id, .. } if self.source_absent || self.absent_work == Some(id) => {
                 return Outcome::Wait(self.reason());
             }
-            Source::Work { id, offset, length, .. } => {
+            PayloadSource::Work { id, offset, length, .. } => {
                 if let Some((denied, denial)) = self.deny_transmit {
                     if denied == id && offset >= self.deny_from {
                         return Outcome::Denied(denial);
@@ -200,8 +200,8 @@ impl Host {
                 }
                 self.buffers[&id][offset as usize..(offset + length) as usize].to_vec()
             }
-            Source::Remote { .. } if self.page_absent => return Outcome::Wait(self.reason()),
-            Source::Remote { remote, length, .. } => {
+            PayloadSource::Remote { .. } if self.page_absent => return Outcome::Wait(self.reason()),
+            PayloadSource::Remote { remote, length, .. } => {
                 if let Some(denial) = self.deny_response {
                     return Outcome::Denied(denial);
                 }
@@ -294,7 +294,7 @@ impl Host {
 }
 
 impl PacketSink for Host {
-    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> Outcome<u32> {
         if count > 1 {
             self.bursts.push(count);
         }
@@ -310,7 +310,7 @@ impl PacketSink for Host {
         Outcome::Done(count)
     }
 
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32> {
+    fn transmit_control(&mut self, header: &PacketHeader, body: &VendorPacket) -> Outcome<u32> {
         assert_eq!(header.bth.opcode, body.opcode());
         if self.waits() {
             return Outcome::Wait(self.reason());
@@ -352,7 +352,7 @@ impl MemoryAccess for Host {
         })
     }
 
-    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64> {
         if self.page_absent || self.waits() {
             return Outcome::Wait(self.reason());
         }
@@ -402,7 +402,7 @@ impl MemoryAccess for Host {
         Outcome::Done(())
     }
 
-    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
+    fn initiator_copy(&mut self, work: &WorkRequest) -> InitiatorCopy {
         if self.waits() {
             return InitiatorCopy::Wait;
         }
@@ -410,8 +410,9 @@ impl MemoryAccess for Host {
             return InitiatorCopy::Unavailable;
         }
         let length = work.length as usize;
-        let (Operation::Write { remote, .. } | Operation::Read { remote } | Operation::Atomic { remote, .. }) =
-            work.operation
+        let (WorkOperation::Write { remote, .. }
+        | WorkOperation::Read { remote }
+        | WorkOperation::Atomic { remote, .. }) = work.operation
         else {
             panic!("not for direct execution: {:?}", work.operation)
         };
@@ -420,16 +421,16 @@ impl MemoryAccess for Host {
             return InitiatorCopy::Unavailable;
         }
         match work.operation {
-            Operation::Write { remote, immediate: None } => {
+            WorkOperation::Write { remote, immediate: None } => {
                 let start = (remote.address - BASE) as usize;
                 self.peer.borrow_mut()[start..start + length].copy_from_slice(&self.buffers[&work.id]);
             }
-            Operation::Read { remote } => {
+            WorkOperation::Read { remote } => {
                 let start = (remote.address - BASE) as usize;
                 let bytes = self.peer.borrow()[start..start + length].to_vec();
                 self.buffers.insert(work.id, bytes);
             }
-            Operation::Atomic { remote, atomic } => {
+            WorkOperation::Atomic { remote, atomic } => {
                 let start = (remote.address - BASE) as usize;
                 let mut peer = self.peer.borrow_mut();
                 let word: &mut [u8; 8] = (&mut peer[start..start + 8]).try_into().unwrap();
@@ -502,39 +503,39 @@ impl WorkQueues for Host {
         self.landed.push((work, landed));
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: QpEvent) {
         self.events.push(event);
     }
 }
 
-pub fn apply(original: u64, atomic: Atomic) -> u64 {
+pub fn apply(original: u64, atomic: AtomicRequest) -> u64 {
     match atomic {
-        Atomic::CompareSwap { compare, swap } if original == compare => swap,
-        Atomic::CompareSwap { .. } => original,
-        Atomic::FetchAdd { add } => original.wrapping_add(add),
+        AtomicRequest::CompareSwap { compare, swap } if original == compare => swap,
+        AtomicRequest::CompareSwap { .. } => original,
+        AtomicRequest::FetchAdd { add } => original.wrapping_add(add),
     }
 }
 
 /// The bytes of packet `index` of a burst whose first one has these.
-pub fn source_in_burst(first: Source, index: u32) -> Source {
+pub fn source_in_burst(first: PayloadSource, index: u32) -> PayloadSource {
     match first {
-        Source::None => Source::None,
-        Source::Work { id, offset, length, copied } => {
-            Source::Work { id, offset: offset + index * length, length, copied }
+        PayloadSource::None => PayloadSource::None,
+        PayloadSource::Work { id, offset, length, copied } => {
+            PayloadSource::Work { id, offset: offset + index * length, length, copied }
         }
-        Source::Remote { remote, length, part } => {
+        PayloadSource::Remote { remote, length, part } => {
             let skipped = u64::from(index) * u64::from(length);
             let address = remote.address.wrapping_add(skipped);
             let skipped = skipped as u32;
             let part = ReadPart { before: part.before + skipped, after: part.after - skipped, ..part };
-            Source::Remote { remote: RemoteAddress { address, ..remote }, length, part }
+            PayloadSource::Remote { remote: RemoteAddress { address, ..remote }, length, part }
         }
     }
 }
 
 /// The header of packet `index` of a burst of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
 /// names what is left of the memory behind those before.
-pub fn header_in_burst(first: &Header, length: u32, index: u32) -> Header {
+pub fn header_in_burst(first: &PacketHeader, length: u32, index: u32) -> PacketHeader {
     let mut header = *first;
     header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
     if let Some(reth) = &mut header.reth {

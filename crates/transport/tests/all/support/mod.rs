@@ -43,33 +43,39 @@ pub fn update(remote_rights: RemoteRights) -> RcUpdate {
     RcUpdate { min_rnr_timer, remote_rights, max_dest_rd_atomic, requester: requester(0) }
 }
 
-pub fn send(length: u32) -> Work {
-    work(Operation::Send { immediate: None, invalidate: None }, length)
+pub fn send(length: u32) -> WorkRequest {
+    work(WorkOperation::Send { immediate: None, invalidate: None }, length)
 }
 
-pub fn write(offset: u64, length: u32) -> Work {
-    work(Operation::Write { remote: remote(offset), immediate: None }, length)
+pub fn write(offset: u64, length: u32) -> WorkRequest {
+    work(WorkOperation::Write { remote: remote(offset), immediate: None }, length)
 }
 
-pub fn write_immediate(offset: u64, length: u32, immediate: u32) -> Work {
-    work(Operation::Write { remote: remote(offset), immediate: Some(immediate) }, length)
+pub fn write_immediate(offset: u64, length: u32, immediate: u32) -> WorkRequest {
+    work(WorkOperation::Write { remote: remote(offset), immediate: Some(immediate) }, length)
 }
 
-pub fn read(offset: u64, length: u32) -> Work {
-    work(Operation::Read { remote: remote(offset) }, length)
+pub fn read(offset: u64, length: u32) -> WorkRequest {
+    work(WorkOperation::Read { remote: remote(offset) }, length)
 }
 
-pub fn fetch_add(offset: u64, add: u64) -> Work {
-    work(Operation::Atomic { remote: remote(offset), atomic: Atomic::FetchAdd { add } }, 8)
+pub fn fetch_add(offset: u64, add: u64) -> WorkRequest {
+    work(WorkOperation::Atomic { remote: remote(offset), atomic: AtomicRequest::FetchAdd { add } }, 8)
 }
 
-pub fn compare_swap(offset: u64, compare: u64, swap: u64) -> Work {
-    work(Operation::Atomic { remote: remote(offset), atomic: Atomic::CompareSwap { compare, swap } }, 8)
+pub fn compare_swap(offset: u64, compare: u64, swap: u64) -> WorkRequest {
+    work(
+        WorkOperation::Atomic {
+            remote: remote(offset),
+            atomic: AtomicRequest::CompareSwap { compare, swap },
+        },
+        8,
+    )
 }
 
-pub fn work(operation: Operation, length: u32) -> Work {
+pub fn work(operation: WorkOperation, length: u32) -> WorkRequest {
     // The pair numbers it when it is posted.
-    Work { id: WorkId(0), operation, length, ..Work::default() }
+    WorkRequest { id: WorkId(0), operation, length, ..WorkRequest::default() }
 }
 
 pub fn remote(offset: u64) -> RemoteAddress {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use pagewire_transport::*;
-use pagewire_wire::Operation as Code;
+use pagewire_wire::PacketOperation as Code;
 
 use super::host::{Host, Packet, header_in_burst};
 use super::{requester, settings};
@@ -159,17 +159,20 @@ impl Pair {
     }
 
     /// Posts a work request whose bytes are `bytes`; numbers it.
-    pub fn post(&mut self, end: usize, work: Work, bytes: Vec<u8>) -> WorkId {
+    pub fn post(&mut self, end: usize, work: WorkRequest, bytes: Vec<u8>) -> WorkId {
         let end = &mut self.ends[end];
         let id = WorkId(end.posted);
         end.posted += 1;
-        assert_eq!(bytes.len(), if work.operation == Operation::Local { 0 } else { work.length as usize });
+        assert_eq!(
+            bytes.len(),
+            if work.operation == WorkOperation::Local { 0 } else { work.length as usize }
+        );
         end.host.buffers.insert(id, bytes);
-        end.connection.post(Work { id, ..work });
+        end.connection.post(WorkRequest { id, ..work });
         id
     }
 
-    pub fn post_zeroed(&mut self, end: usize, work: Work) -> WorkId {
+    pub fn post_zeroed(&mut self, end: usize, work: WorkRequest) -> WorkId {
         self.post(end, work, vec![0; work.length as usize])
     }
 
@@ -269,7 +272,7 @@ impl Pair {
             end.connection.pages_in_for_responses();
         }
         let progress = end.connection.progress(now, &mut end.host);
-        let waits = end.waiting > 0 || progress != Progress::Idle;
+        let waits = end.waiting > 0 || progress != RcProgress::Idle;
         let died = end.connection.is_dead();
         for packet in std::mem::take(&mut end.host.sent) {
             self.hand_over(at, packet);

@@ -4,7 +4,7 @@ use super::host::Packet;
 use super::network::Pair;
 use super::{lossy, requester, settings, write};
 use pagewire_transport::*;
-use pagewire_wire::{Header, Opcode, Operation as Code, Syndrome, Transport};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation as Code, Syndrome, Transport};
 
 pub const FOREVER: u64 = u64::MAX / 2;
 
@@ -18,7 +18,7 @@ pub fn logged(mut pair: Pair) -> Pair {
 }
 
 /// Headers that an end handed to the network, lost or not.
-pub fn sent(pair: &Pair, end: usize) -> Vec<(u64, Header)> {
+pub fn sent(pair: &Pair, end: usize) -> Vec<(u64, PacketHeader)> {
     pair.log
         .iter()
         .filter_map(|(time, from, packet)| match packet {
@@ -62,7 +62,7 @@ pub fn has_psn(packet: &Packet, psn: u32) -> bool {
 }
 
 /// A pair whose second end has no requests of its own, and one work request of the first that fails.
-pub fn refused(work: Work, prepare: impl Fn(&mut Pair)) -> Pair {
+pub fn refused(work: WorkRequest, prepare: impl Fn(&mut Pair)) -> Pair {
     let mut pair = logged(Pair::new(lossy(1024), 1));
     prepare(&mut pair);
     let good = write(0, 10);
@@ -76,15 +76,15 @@ pub fn refused(work: Work, prepare: impl Fn(&mut Pair)) -> Pair {
     pair
 }
 
-pub fn header(code: Code, psn: u32) -> Header {
-    Header::new(pagewire_wire::Bth {
+pub fn header(code: Code, psn: u32) -> PacketHeader {
+    PacketHeader::new(pagewire_wire::Bth {
         acknowledge: true,
         ..pagewire_wire::Bth::new(Opcode::new(Transport::Rc, code), 0x11, psn)
     })
 }
 
 /// What a responder in order says to each of these requests, one after the other.
-pub fn responder_says(requests: &[(Header, usize)]) -> Vec<Syndrome> {
+pub fn responder_says(requests: &[(PacketHeader, usize)]) -> Vec<Syndrome> {
     let mut pair = Pair::new(lossy(1024), 1);
     let host = &mut pair.ends[1].host;
     host.post_receive(100_000);

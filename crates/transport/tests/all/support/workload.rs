@@ -118,13 +118,13 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
     let immediate = random.bool().then(|| random.u32(..));
     let solicited = random.bool();
     let fence = random.u8(0..8) == 0;
-    let base = Work { solicited, fence, ..work(Operation::Local, 0) };
+    let base = WorkRequest { solicited, fence, ..work(WorkOperation::Local, 0) };
     let written = |random: &mut fastrand::Rng| STATIC + random.usize(0..WRITTEN - length as usize);
     match random.u8(0..10) {
         0..=2 => {
             let invalidate = if immediate.is_none() && random.bool() { Some(random.u32(..)) } else { None };
-            let operation = Operation::Send { immediate, invalidate };
-            pair.post(at, Work { operation, length, ..base }, bytes.clone());
+            let operation = WorkOperation::Send { immediate, invalidate };
+            pair.post(at, WorkRequest { operation, length, ..base }, bytes.clone());
             let arrival =
                 Arrival { kind: ArrivalKind::Send, length, immediate, invalidated: invalidate, solicited };
             side.arrivals.push_back(Received { result: Ok(arrival), bytes });
@@ -132,9 +132,9 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
         3..=5 => {
             let start = written(random);
             side.model[start..start + length as usize].copy_from_slice(&bytes);
-            let operation = Operation::Write { remote: remote(start as u64), immediate };
+            let operation = WorkOperation::Write { remote: remote(start as u64), immediate };
             let fence = fence || std::mem::take(&mut side.fence_next);
-            pair.post(at, Work { operation, length, fence, ..base }, bytes);
+            pair.post(at, WorkRequest { operation, length, fence, ..base }, bytes);
             if immediate.is_some() {
                 let arrival = Arrival {
                     kind: ArrivalKind::WriteImmediate,
@@ -153,8 +153,8 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
                 side.fence_next = true;
                 written(random)
             };
-            let operation = Operation::Read { remote: remote(start as u64) };
-            let id = pair.post(at, Work { operation, length, ..base }, vec![0; length as usize]);
+            let operation = WorkOperation::Read { remote: remote(start as u64) };
+            let id = pair.post(at, WorkRequest { operation, length, ..base }, vec![0; length as usize]);
             side.responses.push((id, side.model[start..start + length as usize].to_vec()));
         }
         8 => {
@@ -162,14 +162,14 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
             let word: &mut [u8; 8] = (&mut side.model[start..start + 8]).try_into().unwrap();
             let original = u64::from_ne_bytes(*word);
             let atomic = if random.bool() {
-                Atomic::FetchAdd { add: random.u64(..) }
+                AtomicRequest::FetchAdd { add: random.u64(..) }
             } else {
                 let compare = if random.bool() { original } else { random.u64(..) };
-                Atomic::CompareSwap { compare, swap: random.u64(..) }
+                AtomicRequest::CompareSwap { compare, swap: random.u64(..) }
             };
             *word = apply(original, atomic).to_ne_bytes();
-            let operation = Operation::Atomic { remote: remote(start as u64), atomic };
-            let id = pair.post(at, Work { operation, length: 8, ..base }, vec![0; 8]);
+            let operation = WorkOperation::Atomic { remote: remote(start as u64), atomic };
+            let id = pair.post(at, WorkRequest { operation, length: 8, ..base }, vec![0; 8]);
             side.responses.push((id, original.to_ne_bytes().to_vec()));
         }
         _ => {

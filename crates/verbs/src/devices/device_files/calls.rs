@@ -4,9 +4,9 @@
 use super::descriptors;
 use super::kernel::{self, Files};
 use super::layout::ROOTS;
-use super::resolve::{Base, Found, Lazy, resolve};
+use super::resolve::{Base, Lazy, Resolution, resolve};
 use super::streams::{self, RealStream};
-use super::tree::{Kind, NodeId};
+use super::tree::{NodeId, NodeKind};
 use super::{Busy, are_shown, status, tree};
 use crate::boundary::{Errno, Result, number, pointer, set_errno};
 use libc::{
@@ -21,7 +21,7 @@ const WORD: &[u8] = b"infiniband";
 
 /// The path of a node, or one that the kernel has to be asked for, from malloc(3). The caller frees it.
 #[repr(C)]
-pub struct Place {
+pub struct NodePath {
     path: *mut c_char,
 }
 
@@ -55,7 +55,7 @@ fn busy<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
 ///
 /// # Safety
 /// `place` is valid for a write.
-unsafe fn put_path(place: *mut Place, path: &[u8]) -> Result<()> {
+unsafe fn put_path(place: *mut NodePath, path: &[u8]) -> Result<()> {
     if path.len() >= PATH_MAX as usize {
         return Err(Errno(ENAMETOOLONG));
     }
@@ -92,16 +92,16 @@ fn has_word(path: &[u8]) -> bool {
     path.windows(WORD.len()).any(|window| window == WORD)
 }
 
-fn find(directory: c_int, path: &[u8], follow: bool) -> Result<(Found, Vec<u8>)> {
-    let elsewhere = Ok((Found::Elsewhere, Vec::new()));
+fn find(directory: c_int, path: &[u8], follow: bool) -> Result<(Resolution, Vec<u8>)> {
+    let elsewhere = Ok((Resolution::Elsewhere, Vec::new()));
     let base = if path.starts_with(b"/") { Some((Vec::new(), false)) } else { base_of(directory, path) };
     let Some((base, is_ours)) = base else { return elsewhere };
     let lazy = Lazy::new(ROOTS, tree);
     let found = resolve(&lazy, &Files, Base { path: &base, is_ours }, path, follow)?;
     let path = match found {
-        Found::Node(node) => lazy.get().node(node).path.clone().into_bytes(),
-        Found::Kernel(ref path) => path.clone(),
-        Found::Missing | Found::Elsewhere => Vec::new(),
+        Resolution::Node(node) => lazy.get().node(node).path.clone().into_bytes(),
+        Resolution::Kernel(ref path) => path.clone(),
+        Resolution::Missing | Resolution::Elsewhere => Vec::new(),
     };
     Ok((found, path))
 }
@@ -116,23 +116,23 @@ pub unsafe extern "C" fn pagewire_find(
     directory: c_int,
     path: *const c_char,
     follow: c_int,
-    place: *mut Place,
+    place: *mut NodePath,
 ) -> c_int {
     number(|| {
         let Some(_busy) = Busy::begin().filter(|_| are_shown()) else { return Ok(ELSEWHERE) };
         undisturbed(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `path` is NUL-terminated.
             let path = unsafe { CStr::from_ptr(path) }.to_bytes();
             let (found, path) = find(directory, path, follow != 0)?;
-            if matches!(found, Found::Node(_) | Found::Kernel(_)) {
-                // SAFETY: the caller's promise.
+            if matches!(found, Resolution::Node(_) | Resolution::Kernel(_)) {
+                // SAFETY: the caller promises that `place` is valid for a write.
                 unsafe { put_path(place, &path) }?;
             }
             Ok(match found {
-                Found::Node(_) => NODE,
-                Found::Kernel(_) => KERNEL,
-                Found::Missing => MISSING,
-                Found::Elsewhere => ELSEWHERE,
+                Resolution::Node(_) => NODE,
+                Resolution::Kernel(_) => KERNEL,
+                Resolution::Missing => MISSING,
+                Resolution::Elsewhere => ELSEWHERE,
             })
         })
     })
@@ -143,11 +143,11 @@ pub unsafe extern "C" fn pagewire_find(
 /// # Safety
 /// `place` is valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pagewire_find_descriptor(descriptor: c_int, place: *mut Place) -> c_int {
+pub unsafe extern "C" fn pagewire_find_descriptor(descriptor: c_int, place: *mut NodePath) -> c_int {
     number(|| {
         undisturbed(|| {
             let Some(path) = descriptors::path_of(descriptor) else { return Ok(ELSEWHERE) };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `place` is valid for a write.
             unsafe { put_path(place, &path) }?;
             Ok(NODE)
         })
@@ -163,7 +163,7 @@ unsafe fn on_node<T>(
     call: impl FnOnce(&super::layout::DeviceTree, NodeId) -> Result<T>,
 ) -> Result<T> {
     busy(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
         let tree = tree();
         let node = tree.find(path).ok_or(Errno(ENOENT))?;
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn pagewire_node_stat(path: *const c_char, into: *mut libc
         if into.is_null() {
             return Err(Errno(EFAULT));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let status = unsafe { on_node(path, |tree, node| Ok(status::simple(tree, node))) }?;
         // SAFETY: the caller's promise, and it is not NULL.
         unsafe { into.write(status) };
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn pagewire_node_statx(path: *const c_char, into: *mut lib
         if into.is_null() {
             return Err(Errno(EFAULT));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let status = unsafe { on_node(path, |tree, node| Ok(status::extended(tree, node))) }?;
         // SAFETY: the caller's promise, and it is not NULL.
         unsafe { into.write(status) };
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn pagewire_node_statx(path: *const c_char, into: *mut lib
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_access(path: *const c_char, mode: c_int, flags: c_int) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         unsafe { on_node(path, |tree, node| status::access(tree, node, mode, flags)) }?;
         Ok(0)
     })
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn pagewire_node_access(path: *const c_char, mode: c_int, 
 /// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_open(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `path` is NUL-terminated.
     number(|| unsafe { on_node(path, |tree, node| descriptors::open_node(tree, node, flags)) })
 }
 
@@ -241,15 +241,15 @@ pub unsafe extern "C" fn pagewire_node_readlink(
     size: usize,
 ) -> ssize_t {
     let length = number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         let target = unsafe {
             on_node(path, |tree, node| match &tree.node(node).kind {
-                Kind::Link(target) if size > 0 => Ok(target.clone()),
+                NodeKind::Link(target) if size > 0 => Ok(target.clone()),
                 _ => Err(Errno(EINVAL)),
             })
         }?;
         let length = target.len().min(size);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `size` bytes at `buffer`, and `length` is not above `size`.
         unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(target.as_ptr(), length) };
         Ok(length as c_int)
     });
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn pagewire_node_getdents(
     size: usize,
 ) -> ssize_t {
     let length = number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated, and that there are `size` bytes at `buffer`.
         let length = unsafe {
             on_node(path, |tree, node| descriptors::next_records(tree, node, descriptor, buffer, size))
         };
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn pagewire_node_getdents(
 pub unsafe extern "C" fn pagewire_node_opendir(path: *const c_char) -> *mut DIR {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     pointer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `path` is NUL-terminated.
         unsafe {
             on_node(path, |tree, node| {
                 let descriptor = descriptors::owned(descriptors::open_node(tree, node, flags)?);
@@ -329,7 +329,7 @@ pub unsafe extern "C" fn pagewire_join_stream(stream: *mut DIR, descriptor: c_in
             let Some(node) = tree.find(&path).filter(|node| tree.node(*node).is_shared()) else {
                 return Ok(stream);
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `stream` is NULL or the C library's, open, and its only user's.
             streams::of_both(&tree, node, unsafe { RealStream::new(stream) })
         })
     });

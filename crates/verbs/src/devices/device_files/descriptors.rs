@@ -4,9 +4,9 @@
 //! that reading from it fails (with EBADF; the kernel has EISDIR); its position is that among the records that getdents64(2) gives.
 
 use super::kernel;
-use super::layout::{Content, DeviceTree};
+use super::layout::{DeviceTree, FileContent};
 use super::status;
-use super::tree::{Kind, Node, NodeId};
+use super::tree::{NodeId, NodeKind, TreeNode};
 use crate::boundary::{Errno, Result};
 use libc::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENOTDIR, EOPNOTSUPP, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY,
@@ -51,7 +51,7 @@ pub fn open_node(tree: &DeviceTree, id: NodeId, flags: c_int) -> Result<RawFd> {
     let node = tree.node(id);
     refuse(node, flags)?;
     let bytes = match &node.kind {
-        Kind::File(content) if flags & O_PATH == 0 => content.text().into_bytes(),
+        NodeKind::File(content) if flags & O_PATH == 0 => content.text().into_bytes(),
         _ => Vec::new(),
     };
     let file = anonymous(&node.path, &bytes)?;
@@ -60,20 +60,20 @@ pub fn open_node(tree: &DeviceTree, id: NodeId, flags: c_int) -> Result<RawFd> {
 }
 
 /// What open(2) of something that exists refuses.
-fn refuse(node: &Node<Content>, flags: c_int) -> Result<()> {
+fn refuse(node: &TreeNode<FileContent>, flags: c_int) -> Result<()> {
     let has = |flag| flags & flag == flag;
     let writes = flags & O_ACCMODE != O_RDONLY || has(O_TRUNC);
     let refused = match &node.kind {
         _ if !has(O_PATH) && has(O_CREAT | O_EXCL) => Some(EEXIST),
-        Kind::Link(_) if has(O_DIRECTORY) => Some(ENOTDIR),
+        NodeKind::Link(_) if has(O_DIRECTORY) => Some(ENOTDIR),
         // Only without following it a link is what is opened.
-        Kind::Link(_) if has(O_PATH) => None,
-        Kind::Link(_) => Some(ELOOP),
-        Kind::File(_) | Kind::CharacterDevice { .. } if has(O_DIRECTORY) => Some(ENOTDIR),
+        NodeKind::Link(_) if has(O_PATH) => None,
+        NodeKind::Link(_) => Some(ELOOP),
+        NodeKind::File(_) | NodeKind::CharacterDevice { .. } if has(O_DIRECTORY) => Some(ENOTDIR),
         _ if has(O_PATH) => None,
-        Kind::Directory { .. } if has(O_TMPFILE) => Some(EOPNOTSUPP),
-        Kind::Directory { .. } if writes || has(O_CREAT) => Some(EISDIR),
-        Kind::File(_) if writes => Some(EACCES),
+        NodeKind::Directory { .. } if has(O_TMPFILE) => Some(EOPNOTSUPP),
+        NodeKind::Directory { .. } if writes || has(O_CREAT) => Some(EISDIR),
+        NodeKind::File(_) if writes => Some(EACCES),
         _ => None,
     };
     refused.map_or(Ok(()), |error| Err(Errno(error)))
@@ -121,9 +121,9 @@ pub fn records(tree: &DeviceTree, id: NodeId) -> Vec<u8> {
 }
 
 /// The records of what is in a directory and wanted.
-pub fn entries(tree: &DeviceTree, id: NodeId, is_wanted: impl Fn(&Node<Content>) -> bool) -> Vec<u8> {
+pub fn entries(tree: &DeviceTree, id: NodeId, is_wanted: impl Fn(&TreeNode<FileContent>) -> bool) -> Vec<u8> {
     let mut records = Vec::new();
-    if let Kind::Directory { entries, .. } = &tree.node(id).kind {
+    if let NodeKind::Directory { entries, .. } = &tree.node(id).kind {
         for (name, entry) in entries {
             let node = tree.node(*entry);
             if is_wanted(node) {
@@ -137,17 +137,17 @@ pub fn entries(tree: &DeviceTree, id: NodeId, is_wanted: impl Fn(&Node<Content>)
 /// Bytes before the name in `struct linux_dirent64`: inode, offset, length, type.
 const HEADER: usize = 8 + 8 + 2 + 1;
 
-fn add_record(records: &mut Vec<u8>, node: &Node<Content>, name: &str) {
+fn add_record(records: &mut Vec<u8>, node: &TreeNode<FileContent>, name: &str) {
     let length = (HEADER + name.len() + 1).next_multiple_of(8);
     let end = records.len() + length;
     records.extend(status::inode(&node.path).to_ne_bytes());
     records.extend((end as u64).to_ne_bytes());
     records.extend((length as u16).to_ne_bytes());
     records.push(match node.kind {
-        Kind::Directory { .. } => libc::DT_DIR,
-        Kind::File(_) => libc::DT_REG,
-        Kind::Link(_) => libc::DT_LNK,
-        Kind::CharacterDevice { .. } => libc::DT_CHR,
+        NodeKind::Directory { .. } => libc::DT_DIR,
+        NodeKind::File(_) => libc::DT_REG,
+        NodeKind::Link(_) => libc::DT_LNK,
+        NodeKind::CharacterDevice { .. } => libc::DT_CHR,
     });
     records.extend(name.as_bytes());
     records.resize(end, 0);
@@ -203,6 +203,6 @@ pub unsafe fn next_records(
 /// # Safety
 /// The caller gives it away.
 pub unsafe fn owned(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives the descriptor away, so nobody else closes it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }

@@ -1,7 +1,7 @@
 //! The kernel's own files, by bare system calls: those of the C library come by the wrappers of this library again.
 
 use super::attributes::{mask, parse_list};
-use super::resolve::{Kernel, Seen};
+use super::resolve::{Kernel, KernelNode};
 use crate::limits::MAX_SMALL_FILE;
 use pagewire_nic::device::Device;
 use rustix::fs::{FileType, Mode, OFlags, fstat, lstat, open, readlink, stat};
@@ -19,11 +19,11 @@ pub const VERBS: &str = "/sys/class/infiniband_verbs";
 pub struct Files;
 
 impl Kernel for Files {
-    fn look(&self, path: &[u8]) -> Seen {
+    fn look(&self, path: &[u8]) -> KernelNode {
         match lstat(path).map(|status| FileType::from_raw_mode(status.st_mode)) {
-            Ok(FileType::Directory) => Seen::Directory,
-            Ok(FileType::Symlink) => link(path).map_or(Seen::Other, Seen::Link),
-            _ => Seen::Other,
+            Ok(FileType::Directory) => KernelNode::Directory,
+            Ok(FileType::Symlink) => link(path).map_or(KernelNode::Other, KernelNode::Link),
+            _ => KernelNode::Other,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::attributes::{gid, guid, port};
 use super::kernel::{self, VERBS, uverbs_number};
-use super::tree::{Kind, Tree};
+use super::tree::{NodeKind, Tree};
 use crate::devices::device_attributes::DEFAULT_PKEY;
 use crate::devices::port_counters;
 use crate::limits::FIXED_UVERBS;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What a file holds.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum FileContent {
     Text(String),
     /// What is looked up anew whenever the file is opened.
     Now(Arc<Device>, fn(&Device) -> String),
@@ -23,19 +23,19 @@ pub enum Content {
     Counter(Arc<Device>, &'static str),
 }
 
-impl Content {
+impl FileContent {
     /// The bytes of the file.
     pub fn text(&self) -> String {
         match self {
-            Content::Text(text) => text.clone(),
-            Content::Now(device, text) => text(device),
-            Content::Counter(device, path) => port_counters::text(device, path),
+            FileContent::Text(text) => text.clone(),
+            FileContent::Now(device, text) => text(device),
+            FileContent::Counter(device, path) => port_counters::text(device, path),
         }
     }
 }
 
 /// The tree of this process's devices.
-pub type DeviceTree = Tree<Content>;
+pub type DeviceTree = Tree<FileContent>;
 
 /// The names in the root that the tree has.
 pub const ROOTS: &[&str] = &["dev", "sys"];
@@ -61,7 +61,7 @@ pub fn tree(devices: Vec<Device>) -> DeviceTree {
         tree.add_shared(shared);
     }
     if !kernel::exists(&format!("{VERBS}/abi_version")) {
-        tree.add(&format!("{VERBS}/abi_version"), Kind::File(Content::Text(ABI_VERSION.into())));
+        tree.add(&format!("{VERBS}/abi_version"), NodeKind::File(FileContent::Text(ABI_VERSION.into())));
     }
     for device in devices {
         add_device(&mut tree, Arc::new(device));
@@ -70,22 +70,23 @@ pub fn tree(devices: Vec<Device>) -> DeviceTree {
 }
 
 /// Adds files to a directory.
-struct Directory<'a> {
+struct DirectoryBuilder<'a> {
     tree: &'a mut DeviceTree,
     path: String,
 }
 
-impl Directory<'_> {
+impl DirectoryBuilder<'_> {
     fn text(&mut self, name: &str, text: impl Into<String>) {
-        self.tree.add(&format!("{}/{name}", self.path), Kind::File(Content::Text(text.into())));
+        self.tree.add(&format!("{}/{name}", self.path), NodeKind::File(FileContent::Text(text.into())));
     }
 
     fn now(&mut self, name: &str, device: &Arc<Device>, text: fn(&Device) -> String) {
-        self.tree.add(&format!("{}/{name}", self.path), Kind::File(Content::Now(device.clone(), text)));
+        self.tree
+            .add(&format!("{}/{name}", self.path), NodeKind::File(FileContent::Now(device.clone(), text)));
     }
 
     fn link(&mut self, name: &str, target: impl Into<String>) {
-        self.tree.add(&format!("{}/{name}", self.path), Kind::Link(target.into()));
+        self.tree.add(&format!("{}/{name}", self.path), NodeKind::Link(target.into()));
     }
 }
 
@@ -97,32 +98,32 @@ fn add_device(tree: &mut DeviceTree, device: Arc<Device>) {
         [(INFINIBAND, "infiniband", name.clone()), (VERBS, "infiniband_verbs", format!("uverbs{number}"))];
     for (class, folder, name) in classes {
         let target = format!("../../devices/platform/{parent}/{folder}/{name}");
-        tree.add(&format!("{class}/{name}"), Kind::Link(target));
+        tree.add(&format!("{class}/{name}"), NodeKind::Link(target));
     }
     let minor = UVERBS_BASE_MINOR + number % FIXED_UVERBS;
-    let node = Kind::CharacterDevice { major: UVERBS_MAJOR, minor };
+    let node = NodeKind::CharacterDevice { major: UVERBS_MAJOR, minor };
     tree.add(&format!("{NODES}/uverbs{number}"), node);
 
     let path = format!("{PLATFORM}/{parent}");
-    add_parent(&mut Directory { tree, path: path.clone() }, &device);
+    add_parent(&mut DirectoryBuilder { tree, path: path.clone() }, &device);
     let below = |folder: &str, name: &str| format!("{path}/{folder}/{name}");
-    let links = |directory: &mut Directory<'_>, class: &str| {
+    let links = |directory: &mut DirectoryBuilder<'_>, class: &str| {
         directory.link("device", format!("../../../{parent}"));
         directory.link("subsystem", format!("../../../../../class/{class}"));
     };
-    let mut infiniband = Directory { tree, path: below("infiniband", name) };
+    let mut infiniband = DirectoryBuilder { tree, path: below("infiniband", name) };
     links(&mut infiniband, "infiniband");
     add_infiniband(&mut infiniband, &device);
-    let mut verbs = Directory { tree, path: below("infiniband_verbs", &format!("uverbs{number}")) };
+    let mut verbs = DirectoryBuilder { tree, path: below("infiniband_verbs", &format!("uverbs{number}")) };
     links(&mut verbs, "infiniband_verbs");
     add_verbs(&mut verbs, &device, number, minor);
-    let mut net = Directory { tree, path: below("net", &device.interface) };
+    let mut net = DirectoryBuilder { tree, path: below("net", &device.interface) };
     links(&mut net, "net");
     add_net(&mut net, &device);
 }
 
 /// What the device sits on.
-fn add_parent(directory: &mut Directory<'_>, device: &Arc<Device>) {
+fn add_parent(directory: &mut DirectoryBuilder<'_>, device: &Arc<Device>) {
     directory.link("subsystem", "../../../bus/platform");
     directory.text("modalias", "platform:pagewire_infiniband\n");
     directory.text("uevent", "MODALIAS=platform:pagewire_infiniband\n");
@@ -131,7 +132,7 @@ fn add_parent(directory: &mut Directory<'_>, device: &Arc<Device>) {
     directory.now("local_cpus", device, |device| kernel::local_cpus(device).1);
 }
 
-fn add_infiniband(directory: &mut Directory<'_>, device: &Arc<Device>) {
+fn add_infiniband(directory: &mut DirectoryBuilder<'_>, device: &Arc<Device>) {
     directory.text("uevent", format!("NAME={}\n", device.name));
     directory.text("fw_ver", concat!(env!("CARGO_PKG_VERSION"), "\n"));
     directory.text("hw_rev", "0x0\n");
@@ -147,7 +148,7 @@ fn add_infiniband(directory: &mut Directory<'_>, device: &Arc<Device>) {
         directory.text(&format!("ports/1/{name}"), text);
     }
     for path in port_counters::files() {
-        let counter = Kind::File(Content::Counter(device.clone(), path));
+        let counter = NodeKind::File(FileContent::Counter(device.clone(), path));
         directory.tree.add(&format!("{}/ports/1/{path}", directory.path), counter);
     }
     directory.text("ports/1/pkeys/0", format!("{:#06x}\n", DEFAULT_PKEY));
@@ -158,7 +159,7 @@ fn add_infiniband(directory: &mut Directory<'_>, device: &Arc<Device>) {
     }
 }
 
-fn add_verbs(directory: &mut Directory<'_>, device: &Device, number: u32, minor: u32) {
+fn add_verbs(directory: &mut DirectoryBuilder<'_>, device: &Device, number: u32, minor: u32) {
     directory.text("abi_version", "1\n");
     directory.text("dev", format!("{UVERBS_MAJOR}:{minor}\n"));
     directory.text("ibdev", format!("{}\n", device.name));
@@ -169,7 +170,7 @@ fn add_verbs(directory: &mut Directory<'_>, device: &Device, number: u32, minor:
 }
 
 /// The network device: links to what sysfs has of it. Where sysfs shows another network namespace, what is known otherwise.
-fn add_net(directory: &mut Directory<'_>, device: &Arc<Device>) {
+fn add_net(directory: &mut DirectoryBuilder<'_>, device: &Arc<Device>) {
     if let Some(interface) = kernel::interface(device) {
         let interface = interface.to_string_lossy();
         let names = kernel::names_in(&interface);

@@ -3,7 +3,7 @@
 //! Where a path leaves the tree, the kernel decides: it gets the rest of the path, and gives its own errors. This module
 //! looks at the kernel's files only by way of [`Kernel`].
 
-use super::tree::{Kind, NodeId, ROOT, Tree};
+use super::tree::{NodeId, NodeKind, ROOT, Tree};
 use libc::{ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, NAME_MAX, PATH_MAX};
 use std::cell::OnceCell;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ const MAX_LINKS: usize = 40;
 
 /// What the kernel has at a path, whose last component is not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum KernelNode {
     Directory,
     Link(Vec<u8>),
     /// Something else, nothing, or what cannot be known.
@@ -25,7 +25,7 @@ pub enum Seen {
 /// The kernel's file system.
 pub trait Kernel {
     /// What is at an absolute path.
-    fn look(&self, path: &[u8]) -> Seen;
+    fn look(&self, path: &[u8]) -> KernelNode;
 }
 
 /// Where a relative path begins.
@@ -39,7 +39,7 @@ pub struct Base<'a> {
 
 /// What a path leads to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Resolution {
     /// To a node that only the tree has.
     Node(NodeId),
     /// To nothing: the last component is missing in a directory that only the tree has.
@@ -75,7 +75,7 @@ impl<T, M: Fn() -> T> Lazy<T, M> {
 }
 
 /// One resolution.
-struct Walk<'a, T, M, K> {
+struct PathWalk<'a, T, M, K> {
     tree: &'a Lazy<T, M>,
     kernel: &'a K,
     /// The canonical path so far, a directory; empty for the root.
@@ -90,11 +90,11 @@ struct Walk<'a, T, M, K> {
 }
 
 /// What a step leads to.
-enum Step {
+enum ResolveStep {
     /// Further on.
     On,
     /// To the end.
-    End(Found),
+    End(Resolution),
 }
 
 /// Resolves `path`. `follow`: whether a link at its end is followed.
@@ -107,14 +107,14 @@ pub fn resolve<F, T: Deref<Target = Tree<F>>, M: Fn() -> T>(
     base: Base<'_>,
     path: &[u8],
     follow: bool,
-) -> Result<Found> {
+) -> Result<Resolution> {
     if path.is_empty() {
         return Err(Errno(ENOENT));
     }
     if path.len() >= PATH_MAX as usize {
         return Err(Errno(ENAMETOOLONG));
     }
-    let mut walk = Walk {
+    let mut walk = PathWalk {
         tree,
         kernel,
         at: Vec::new(),
@@ -130,9 +130,9 @@ pub fn resolve<F, T: Deref<Target = Tree<F>>, M: Fn() -> T>(
     }
     loop {
         match walk.step(follow)? {
-            Step::On => {}
-            Step::End(Found::Kernel(_)) if !walk.is_ours => return Ok(Found::Elsewhere),
-            Step::End(found) => return Ok(found),
+            ResolveStep::On => {}
+            ResolveStep::End(Resolution::Kernel(_)) if !walk.is_ours => return Ok(Resolution::Elsewhere),
+            ResolveStep::End(found) => return Ok(found),
         }
     }
 }
@@ -141,23 +141,23 @@ fn trimmed(path: &[u8]) -> &[u8] {
     path.strip_suffix(b"/").unwrap_or(path)
 }
 
-impl<F, T: Deref<Target = Tree<F>>, M: Fn() -> T, K: Kernel> Walk<'_, T, M, K> {
+impl<F, T: Deref<Target = Tree<F>>, M: Fn() -> T, K: Kernel> PathWalk<'_, T, M, K> {
     /// Takes one component of the path.
-    fn step(&mut self, follow: bool) -> Result<Step> {
+    fn step(&mut self, follow: bool) -> Result<ResolveStep> {
         let begin = self.rest.iter().take_while(|byte| **byte == b'/').count();
         let length = self.rest[begin..].iter().take_while(|byte| **byte != b'/').count();
         if length == 0 {
-            return Ok(Step::End(self.end()));
+            return Ok(ResolveStep::End(self.end()));
         }
         let name = self.rest[begin..begin + length].to_vec();
         self.rest.drain(..begin + length);
         match name.as_slice() {
-            b"." => Ok(Step::On),
+            b"." => Ok(ResolveStep::On),
             b".." => {
                 let parent = self.at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                 self.at.truncate(parent);
                 self.node = self.node_at();
-                Ok(Step::On)
+                Ok(ResolveStep::On)
             }
             name if name.len() > NAME_MAX as usize => Err(Errno(ENAMETOOLONG)),
             name => self.enter(name, follow),
@@ -165,7 +165,7 @@ impl<F, T: Deref<Target = Tree<F>>, M: Fn() -> T, K: Kernel> Walk<'_, T, M, K> {
     }
 
     /// Takes a component that is a name.
-    fn enter(&mut self, name: &[u8], follow: bool) -> Result<Step> {
+    fn enter(&mut self, name: &[u8], follow: bool) -> Result<ResolveStep> {
         let is_last = self.rest.iter().all(|byte| *byte == b'/');
         let follow = follow || !is_last || !self.rest.is_empty();
         // The names in the root are known without the tree.
@@ -179,53 +179,57 @@ impl<F, T: Deref<Target = Tree<F>>, M: Fn() -> T, K: Kernel> Walk<'_, T, M, K> {
         if self.is_kernels(directory) {
             return self.enter_kernel(name, follow);
         }
-        if is_last && self.rest.is_empty() { Ok(Step::End(Found::Missing)) } else { Err(Errno(ENOENT)) }
+        if is_last && self.rest.is_empty() {
+            Ok(ResolveStep::End(Resolution::Missing))
+        } else {
+            Err(Errno(ENOENT))
+        }
     }
 
-    fn enter_node(&mut self, entry: NodeId, name: &[u8], is_last: bool, follow: bool) -> Result<Step> {
+    fn enter_node(&mut self, entry: NodeId, name: &[u8], is_last: bool, follow: bool) -> Result<ResolveStep> {
         match &self.tree.get().node(entry).kind {
-            Kind::Directory { .. } => {
+            NodeKind::Directory { .. } => {
                 self.down(name);
                 self.node = Some(entry);
                 self.is_ours |= !self.is_kernels(entry);
-                Ok(Step::On)
+                Ok(ResolveStep::On)
             }
-            Kind::Link(target) if follow => {
+            NodeKind::Link(target) if follow => {
                 let target = target.clone().into_bytes();
                 self.is_ours = true;
                 self.expand(target)
             }
             // What follows is a slash at least.
             _ if !is_last || !self.rest.is_empty() => Err(Errno(ENOTDIR)),
-            _ => Ok(Step::End(Found::Node(entry))),
+            _ => Ok(ResolveStep::End(Resolution::Node(entry))),
         }
     }
 
     /// Takes a name in a directory of the kernel.
-    fn enter_kernel(&mut self, name: &[u8], follow: bool) -> Result<Step> {
+    fn enter_kernel(&mut self, name: &[u8], follow: bool) -> Result<ResolveStep> {
         self.down(name);
         match self.kernel.look(&self.at) {
-            Seen::Directory => {
+            KernelNode::Directory => {
                 self.node = self.node_at();
-                Ok(Step::On)
+                Ok(ResolveStep::On)
             }
-            Seen::Link(target) if follow => {
+            KernelNode::Link(target) if follow => {
                 self.at.truncate(self.at.len() - name.len() - 1);
                 self.expand(target)
             }
-            Seen::Link(_) | Seen::Other => {
+            KernelNode::Link(_) | KernelNode::Other => {
                 let mut path = std::mem::take(&mut self.at);
                 path.append(&mut self.rest);
                 if path.len() >= PATH_MAX as usize {
                     return Err(Errno(ENAMETOOLONG));
                 }
-                Ok(Step::End(Found::Kernel(path)))
+                Ok(ResolveStep::End(Resolution::Kernel(path)))
             }
         }
     }
 
     /// Goes on with the target of a link, and then with what is left of the path.
-    fn expand(&mut self, mut target: Vec<u8>) -> Result<Step> {
+    fn expand(&mut self, mut target: Vec<u8>) -> Result<ResolveStep> {
         self.links += 1;
         if self.links > MAX_LINKS {
             return Err(Errno(ELOOP));
@@ -239,15 +243,15 @@ impl<F, T: Deref<Target = Tree<F>>, M: Fn() -> T, K: Kernel> Walk<'_, T, M, K> {
         }
         target.append(&mut self.rest);
         self.rest = target;
-        Ok(Step::On)
+        Ok(ResolveStep::On)
     }
 
     /// The path ends at a directory.
-    fn end(&mut self) -> Found {
+    fn end(&mut self) -> Resolution {
         match self.node.filter(|node| *node != ROOT && !self.is_kernels(*node)) {
-            Some(node) => Found::Node(node),
-            None if self.at.is_empty() => Found::Kernel(b"/".to_vec()),
-            None => Found::Kernel(std::mem::take(&mut self.at)),
+            Some(node) => Resolution::Node(node),
+            None if self.at.is_empty() => Resolution::Kernel(b"/".to_vec()),
+            None => Resolution::Kernel(std::mem::take(&mut self.at)),
         }
     }
 
@@ -272,7 +276,7 @@ impl<F, T: Deref<Target = Tree<F>>, M: Fn() -> T, K: Kernel> Walk<'_, T, M, K> {
             return true;
         }
         let node = self.tree.get().node(directory);
-        node.is_shared() && self.kernel.look(node.path.as_bytes()) == Seen::Directory
+        node.is_shared() && self.kernel.look(node.path.as_bytes()) == KernelNode::Directory
     }
 }
 
@@ -290,14 +294,14 @@ mod tests {
 
     /// A directory of its own: beside the kernel's files in `real` there are those of a tree in `tree`, which the kernel does
     /// not have.
-    struct Ground {
+    struct TestDirectory {
         directory: tempfile::TempDir,
         tree: Arc<Tree<()>>,
     }
 
     /// What is made at a path.
     #[derive(Debug, Clone)]
-    enum Made {
+    enum MadeEntry {
         Directory,
         File,
         Link { target: String, absolute: bool },
@@ -305,13 +309,13 @@ mod tests {
 
     const ROOTS: &[&str] = &["tmp"];
 
-    impl Ground {
-        fn new(made: &[(Vec<String>, Made)]) -> Self {
+    impl TestDirectory {
+        fn new(made: &[(Vec<String>, MadeEntry)]) -> Self {
             let directory = tempfile::Builder::new().prefix("pagewire-").tempdir_in("/tmp").unwrap();
             let at = directory.path().to_str().unwrap().to_owned();
             let mut tree = Tree::new();
             tree.add_shared(&at);
-            tree.add(&format!("{at}/tree/file"), Kind::File(()));
+            tree.add(&format!("{at}/tree/file"), NodeKind::File(()));
             fs::create_dir(format!("{at}/real")).unwrap();
             fs::write(format!("{at}/real/file"), "").unwrap();
             for (path, made) in made {
@@ -326,25 +330,25 @@ mod tests {
                 }
                 fs::create_dir_all(Path::new(&real).parent().unwrap()).unwrap();
                 match made {
-                    Made::Directory => {
+                    MadeEntry::Directory => {
                         fs::create_dir(&real).unwrap();
-                        tree.add(&format!("{ours}/inner"), Kind::File(()));
+                        tree.add(&format!("{ours}/inner"), NodeKind::File(()));
                         fs::write(format!("{real}/inner"), "").unwrap();
                     }
-                    Made::File => {
+                    MadeEntry::File => {
                         fs::write(&real, "").unwrap();
-                        tree.add(&ours, Kind::File(()));
+                        tree.add(&ours, NodeKind::File(()));
                     }
-                    Made::Link { target, absolute } => {
+                    MadeEntry::Link { target, absolute } => {
                         let to = |folder| {
                             if *absolute { format!("{at}/{folder}/{target}") } else { target.clone() }
                         };
                         symlink(to("real"), &real).unwrap();
-                        tree.add(&ours, Kind::Link(to("tree")));
+                        tree.add(&ours, NodeKind::Link(to("tree")));
                     }
                 }
             }
-            Ground { directory, tree: Arc::new(tree) }
+            TestDirectory { directory, tree: Arc::new(tree) }
         }
 
         /// What the kernel has at a path below `real`: kind, canonical path where links are followed, target where it is one.
@@ -374,14 +378,14 @@ mod tests {
             let lazy = Lazy::new(ROOTS, || self.tree.clone());
             let base = Base { path: b"/", is_ours: false };
             match resolve(&lazy, &Files, base, path.as_bytes(), follow)? {
-                Found::Missing => Err(Errno(ENOENT)),
-                Found::Elsewhere => Ok(self.seen(path.as_bytes(), follow)?),
-                Found::Kernel(path) => Ok(self.seen(&path, follow)?),
-                Found::Node(node) => {
+                Resolution::Missing => Err(Errno(ENOENT)),
+                Resolution::Elsewhere => Ok(self.seen(path.as_bytes(), follow)?),
+                Resolution::Kernel(path) => Ok(self.seen(&path, follow)?),
+                Resolution::Node(node) => {
                     let node = self.tree.node(node);
                     Ok(match &node.kind {
-                        Kind::Directory { .. } => ("directory".into(), node.path.clone()),
-                        Kind::Link(target) => ("link".into(), target.clone()),
+                        NodeKind::Directory { .. } => ("directory".into(), node.path.clone()),
+                        NodeKind::Link(target) => ("link".into(), target.clone()),
                         _ => ("file".into(), node.path.clone()),
                     })
                 }
@@ -422,9 +426,10 @@ mod tests {
         })
     }
 
-    fn made() -> impl Strategy<Value = (Vec<String>, Made)> {
-        let link = (path(), any::<bool>()).prop_map(|(target, absolute)| Made::Link { target, absolute });
-        let kind = prop_oneof![2 => Just(Made::Directory), 1 => Just(Made::File), 3 => link];
+    fn made() -> impl Strategy<Value = (Vec<String>, MadeEntry)> {
+        let link =
+            (path(), any::<bool>()).prop_map(|(target, absolute)| MadeEntry::Link { target, absolute });
+        let kind = prop_oneof![2 => Just(MadeEntry::Directory), 1 => Just(MadeEntry::File), 3 => link];
         (prop::collection::vec(name(), 1..4), kind)
     }
 
@@ -436,7 +441,7 @@ mod tests {
             made in prop::collection::vec(made(), 0..12),
             paths in prop::collection::vec(path(), 1..24),
         ) {
-            let ground = Ground::new(&made);
+            let ground = TestDirectory::new(&made);
             for path in paths {
                 ground.compare(&path, true);
                 ground.compare(&path, false);
@@ -447,11 +452,11 @@ mod tests {
     #[test]
     fn links_have_the_kernels_bound() {
         // A row of links, each to the next; the last is to a file.
-        let link = |to: usize| Made::Link { target: format!("l{to}"), absolute: false };
+        let link = |to: usize| MadeEntry::Link { target: format!("l{to}"), absolute: false };
         let mut made: Vec<_> = (1..60).map(|index| (vec![format!("l{index}")], link(index + 1))).collect();
-        made.push((vec!["l60".into()], Made::Link { target: "file".into(), absolute: true }));
-        made.push((vec!["loop".into()], Made::Link { target: "loop".into(), absolute: false }));
-        let ground = Ground::new(&made);
+        made.push((vec!["l60".into()], MadeEntry::Link { target: "file".into(), absolute: true }));
+        made.push((vec!["loop".into()], MadeEntry::Link { target: "loop".into(), absolute: false }));
+        let ground = TestDirectory::new(&made);
         for index in 1..=60 {
             ground.compare(&format!("l{index}"), true);
             ground.compare(&format!("l{index}"), false);
@@ -463,7 +468,7 @@ mod tests {
 
     #[test]
     fn long_paths_are_refused_as_by_the_kernel() {
-        let ground = Ground::new(&[]);
+        let ground = TestDirectory::new(&[]);
         let at = ground.directory.path().as_os_str().len() + "/tree/".len() + "file".len();
         for extra in -3_isize..3 {
             let dots = (PATH_MAX as isize - at as isize + extra) as usize / 2;
@@ -479,24 +484,28 @@ mod tests {
         for path in
             ["/usr/include/infiniband", "include/infiniband/verbs.h", "/proc/self/root/usr/infiniband"]
         {
-            assert_eq!(resolve(&lazy, &Files, base, path.as_bytes(), true), Ok(Found::Elsewhere), "{path}");
+            assert_eq!(
+                resolve(&lazy, &Files, base, path.as_bytes(), true),
+                Ok(Resolution::Elsewhere),
+                "{path}"
+            );
         }
     }
 
     #[test]
     fn paths_may_begin_at_a_directory_of_the_tree() {
-        let ground = Ground::new(&[(vec!["a".into()], Made::Directory)]);
+        let ground = TestDirectory::new(&[(vec!["a".into()], MadeEntry::Directory)]);
         let lazy = Lazy::new(ROOTS, || ground.tree.clone());
         let at = ground.directory.path().join("tree/a");
         let base = Base { path: at.as_os_str().as_bytes(), is_ours: true };
         let found = |path: &str| resolve(&lazy, &Files, base, path.as_bytes(), true);
         let node =
             |path: &str| ground.tree.find(ground.directory.path().join(path).as_os_str().as_bytes()).unwrap();
-        assert_eq!(found("inner"), Ok(Found::Node(node("tree/a/inner"))));
-        assert_eq!(found("../file"), Ok(Found::Node(node("tree/file"))));
-        assert_eq!(found("../missing"), Ok(Found::Missing));
+        assert_eq!(found("inner"), Ok(Resolution::Node(node("tree/a/inner"))));
+        assert_eq!(found("../file"), Ok(Resolution::Node(node("tree/file"))));
+        assert_eq!(found("../missing"), Ok(Resolution::Missing));
         let real = ground.directory.path().join("real/file").as_os_str().as_bytes().to_vec();
-        assert_eq!(found("../../real/file"), Ok(Found::Kernel(real)));
-        assert_eq!(found("/usr"), Ok(Found::Elsewhere));
+        assert_eq!(found("../../real/file"), Ok(Resolution::Kernel(real)));
+        assert_eq!(found("/usr"), Ok(Resolution::Elsewhere));
     }
 }

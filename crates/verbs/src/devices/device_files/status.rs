@@ -1,7 +1,7 @@
 //! What stat(2), statx(2) and access(2) say of the tree's nodes.
 
-use super::layout::{Content, DeviceTree};
-use super::tree::{Kind, Node, NodeId};
+use super::layout::{DeviceTree, FileContent};
+use super::tree::{NodeId, NodeKind, TreeNode};
 use crate::boundary::{Errno, Result};
 use libc::{AT_EACCESS, EACCES, S_IFCHR, S_IFDIR, S_IFLNK, S_IFREG, STATX_BASIC_STATS, W_OK, X_OK, c_int};
 use rustix::fs::{major, makedev, minor, stat};
@@ -66,7 +66,7 @@ fn of(tree: &DeviceTree, id: NodeId) -> Status {
     let above = stat(above).or_else(|_| stat("/")).ok();
     let (mode, size) = mode_and_size(node);
     let number = match node.kind {
-        Kind::CharacterDevice { major, minor } => makedev(major, minor),
+        NodeKind::CharacterDevice { major, minor } => makedev(major, minor),
         _ => 0,
     };
     Status {
@@ -82,12 +82,12 @@ fn of(tree: &DeviceTree, id: NodeId) -> Status {
     }
 }
 
-fn mode_and_size(node: &Node<Content>) -> (u32, i64) {
+fn mode_and_size(node: &TreeNode<FileContent>) -> (u32, i64) {
     match node.kind {
-        Kind::Directory { .. } => (S_IFDIR | 0o755, 0),
-        Kind::File(_) => (S_IFREG | 0o444, FILE_SIZE),
-        Kind::Link(_) => (S_IFLNK | 0o777, 0),
-        Kind::CharacterDevice { .. } => (S_IFCHR | 0o666, 0),
+        NodeKind::Directory { .. } => (S_IFDIR | 0o755, 0),
+        NodeKind::File(_) => (S_IFREG | 0o444, FILE_SIZE),
+        NodeKind::Link(_) => (S_IFLNK | 0o777, 0),
+        NodeKind::CharacterDevice { .. } => (S_IFCHR | 0o666, 0),
     }
 }
 

@@ -5,8 +5,8 @@
 
 use super::descriptors::{self, record_length, record_name};
 use super::kernel;
-use super::layout::{Content, DeviceTree};
-use super::tree::{Node, NodeId};
+use super::layout::{DeviceTree, FileContent};
+use super::tree::{NodeId, TreeNode};
 use crate::boundary::{Errno, Result, set_errno};
 use crate::limits::MAX_STREAMS;
 use libc::{DIR, EBADF, EMFILE, ENOTDIR, c_int, c_long, dirent64};
@@ -200,7 +200,7 @@ pub fn of_descriptor(
 /// EMFILE: the C library's stream is left as it was.
 pub fn of_both(tree: &DeviceTree, id: NodeId, stream: RealStream) -> Result<*mut DIR> {
     // A directory that the kernel has, too, is the kernel's.
-    let is_vendor = |node: &Node<Content>| !node.is_shared() || !kernel::exists(&node.path);
+    let is_vendor = |node: &TreeNode<FileContent>| !node.is_shared() || !kernel::exists(&node.path);
     let records = descriptors::entries(tree, id, is_vendor);
     publish(Stream::new(Under::Kernel { stream, is_read: false }, records)).map_err(|(error, _)| error)
 }

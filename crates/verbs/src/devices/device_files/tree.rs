@@ -14,17 +14,17 @@ pub const ROOT: NodeId = NodeId(0);
 
 /// One node.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Node<F> {
+pub struct TreeNode<F> {
     /// Its canonical path.
     pub path: String,
     /// The directory that has it; of the root, itself.
     pub parent: NodeId,
-    pub kind: Kind<F>,
+    pub kind: NodeKind<F>,
 }
 
 /// What a node is; `F` is what a file holds.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Kind<F> {
+pub enum NodeKind<F> {
     /// `shared`: the kernel may have a directory of this path, too. Its entries are then the tree's and the kernel's.
     Directory {
         entries: BTreeMap<String, NodeId>,
@@ -40,13 +40,13 @@ pub enum Kind<F> {
 
 /// The tree.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Tree<F>(Vec<Node<F>>);
+pub struct Tree<F>(Vec<TreeNode<F>>);
 
 impl<F> Tree<F> {
     /// A tree of a root only.
     pub fn new() -> Self {
-        let kind = Kind::Directory { entries: BTreeMap::new(), shared: true };
-        Tree(vec![Node { path: "/".into(), parent: ROOT, kind }])
+        let kind = NodeKind::Directory { entries: BTreeMap::new(), shared: true };
+        Tree(vec![TreeNode { path: "/".into(), parent: ROOT, kind }])
     }
 
     /// Adds a directory that the kernel may have, too. The kernel may also have each directory above it.
@@ -58,7 +58,7 @@ impl<F> Tree<F> {
     ///
     /// # Panics
     /// If a node above it is no directory. Only code of this crate makes paths of the tree.
-    pub fn add(&mut self, path: &str, kind: Kind<F>) {
+    pub fn add(&mut self, path: &str, kind: NodeKind<F>) {
         let (above, name) = split(path);
         let parent = self.directory(above, false);
         self.insert(parent, name, kind);
@@ -70,32 +70,32 @@ impl<F> Tree<F> {
         for name in path.split('/').filter(|name| !name.is_empty()) {
             at = match self.entry(at, name.as_bytes()) {
                 Some(entry) => entry,
-                None => self.insert(at, name, Kind::Directory { entries: BTreeMap::new(), shared }),
+                None => self.insert(at, name, NodeKind::Directory { entries: BTreeMap::new(), shared }),
             };
         }
         at
     }
 
-    fn insert(&mut self, parent: NodeId, name: &str, kind: Kind<F>) -> NodeId {
+    fn insert(&mut self, parent: NodeId, name: &str, kind: NodeKind<F>) -> NodeId {
         let new = NodeId(self.0.len());
         let above = &mut self.0[parent.0];
         let path = format!("{}/{name}", above.path.trim_end_matches('/'));
-        let Kind::Directory { entries, .. } = &mut above.kind else {
+        let NodeKind::Directory { entries, .. } = &mut above.kind else {
             panic!("{} is no directory", above.path);
         };
         entries.insert(name.into(), new);
-        self.0.push(Node { path, parent, kind });
+        self.0.push(TreeNode { path, parent, kind });
         new
     }
 
     /// A node.
-    pub fn node(&self, id: NodeId) -> &Node<F> {
+    pub fn node(&self, id: NodeId) -> &TreeNode<F> {
         &self.0[id.0]
     }
 
     /// The entry of a directory by its name.
     pub fn entry(&self, directory: NodeId, name: &[u8]) -> Option<NodeId> {
-        let Kind::Directory { entries, .. } = &self.node(directory).kind else { return None };
+        let NodeKind::Directory { entries, .. } = &self.node(directory).kind else { return None };
         entries.get(std::str::from_utf8(name).ok()?).copied()
     }
 
@@ -107,20 +107,20 @@ impl<F> Tree<F> {
 
     /// Directories in a directory: what its count of links tells.
     pub fn directories_in(&self, directory: NodeId) -> usize {
-        let Kind::Directory { entries, .. } = &self.node(directory).kind else { return 0 };
+        let NodeKind::Directory { entries, .. } = &self.node(directory).kind else { return 0 };
         entries.values().filter(|entry| self.node(**entry).is_directory()).count()
     }
 }
 
-impl<F> Node<F> {
+impl<F> TreeNode<F> {
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
-        matches!(self.kind, Kind::Directory { .. })
+        matches!(self.kind, NodeKind::Directory { .. })
     }
 
     /// Whether the kernel may have a directory of this path, too.
     pub fn is_shared(&self) -> bool {
-        matches!(self.kind, Kind::Directory { shared: true, .. })
+        matches!(self.kind, NodeKind::Directory { shared: true, .. })
     }
 }
 
@@ -137,15 +137,15 @@ mod tests {
     fn nodes_are_found_by_their_paths() {
         let mut tree = Tree::new();
         tree.add_shared("/sys/class");
-        tree.add("/sys/class/one/file", Kind::File(7));
-        tree.add("/sys/class/link", Kind::Link("one".into()));
+        tree.add("/sys/class/one/file", NodeKind::File(7));
+        tree.add("/sys/class/link", NodeKind::Link("one".into()));
         let class = tree.find(b"/sys/class").unwrap();
         let one = tree.find(b"/sys/class/one").unwrap();
         let file = tree.find(b"/sys/class/one/file").unwrap();
         assert!(tree.node(class).is_shared() && !tree.node(one).is_shared());
         assert_eq!(
             tree.node(file),
-            &Node { path: "/sys/class/one/file".into(), parent: one, kind: Kind::File(7) }
+            &TreeNode { path: "/sys/class/one/file".into(), parent: one, kind: NodeKind::File(7) }
         );
         assert_eq!(tree.directories_in(class), 1);
         assert_eq!(tree.find(b"/"), Some(ROOT));
