@@ -21,7 +21,7 @@ public:
      * ahead of this process.
      */
     stream(pw::node &node, const pw::token &of, std::size_t buffer = 1 << 16, std::optional<std::chrono::nanoseconds> bound = std::nullopt)
-        : opened_(connected(node, of, buffer, bound ? pw::detail::nanoseconds(*bound) : PW_FOREVER))
+        : opened_(connect(node, of, buffer, bound ? pw::detail::nanoseconds(*bound) : PW_FOREVER))
     {
     }
 
@@ -70,7 +70,7 @@ private:
 
     explicit stream(pw_stream *opened) noexcept : opened_(opened) {}
 
-    static pw_stream *connected(pw::node &node, const pw::token &of, std::size_t buffer, std::uint64_t nanoseconds)
+    static pw_stream *connect(pw::node &node, const pw::token &of, std::size_t buffer, std::uint64_t nanoseconds)
     {
         pw_stream *opened;
         pw::check(pw_stream_connect(node.get(), &of, buffer, nanoseconds, &opened));
@@ -84,7 +84,7 @@ private:
 class listener {
 public:
     /** Makes a listener. buffer: bytes that the peers of its streams may be ahead of this process. */
-    explicit listener(pw::node &node, std::size_t buffer = 1 << 16) : opened_(made(node, buffer)) {}
+    explicit listener(pw::node &node, std::size_t buffer = 1 << 16) : opened_(make(node, buffer)) {}
 
     /** By which others connect. */
     pw::token token() const
@@ -95,19 +95,19 @@ public:
     }
 
     /** Waits until a process asks for a stream, and makes it. */
-    [[nodiscard]] stream accept() { return accepted(PW_FOREVER); }
+    [[nodiscard]] stream accept() { return accept_within(PW_FOREVER); }
     /** accept() with a bound. Throws PW_TIMEOUT. */
-    [[nodiscard]] stream accept(std::chrono::nanoseconds bound) { return accepted(pw::detail::nanoseconds(bound)); }
+    [[nodiscard]] stream accept(std::chrono::nanoseconds bound) { return accept_within(pw::detail::nanoseconds(bound)); }
 
 private:
-    static pw_listener *made(pw::node &node, std::size_t buffer)
+    static pw_listener *make(pw::node &node, std::size_t buffer)
     {
         pw_listener *opened;
         pw::check(pw_stream_listen(node.get(), buffer, &opened));
         return opened;
     }
 
-    stream accepted(std::uint64_t nanoseconds)
+    stream accept_within(std::uint64_t nanoseconds)
     {
         pw_stream *made;
         pw::check(pw_stream_accept(opened_.get(), nanoseconds, &made));

@@ -27,7 +27,7 @@ class transaction_store {
 public:
     /** Makes a store of cells, each of which has a value of so many bytes: a multiple of 8. journal: the file in which what is committed survives, or none. */
     transaction_store(pw::node &node, std::uint32_t cells, std::size_t value_bytes, const std::string &journal = {})
-        : made_(made(node, {cells, value_bytes, journal.empty() ? nullptr : journal.c_str()}))
+        : made_(make(node, {cells, value_bytes, journal.empty() ? nullptr : journal.c_str()}))
     {
     }
 
@@ -75,7 +75,7 @@ public:
     }
 
 private:
-    static pw_transaction_store *made(pw::node &node, const pw_transaction_store_options &options)
+    static pw_transaction_store *make(pw::node &node, const pw_transaction_store_options &options)
     {
         pw_transaction_store *made;
         pw::check(pw_transaction_store_make(node.get(), &options, &made));
@@ -125,7 +125,7 @@ private:
 class transaction_client {
 public:
     /** Connects to stores, by the tokens of all of them in the order that all have. */
-    transaction_client(pw::node &node, const std::vector<transaction_store_token> &tokens) : opened_(opened(node, tokens)) {}
+    transaction_client(pw::node &node, const std::vector<transaction_store_token> &tokens) : opened_(open(node, tokens)) {}
 
     /** Makes a transaction, again and again until it has no conflict. What the body does besides gets and puts it may do several times. What it throws gives the transaction up. */
     template <class Body> void run(Body body)
@@ -156,7 +156,7 @@ public:
     }
 
 private:
-    static pw_transaction_client *opened(pw::node &node, const std::vector<transaction_store_token> &tokens)
+    static pw_transaction_client *open(pw::node &node, const std::vector<transaction_store_token> &tokens)
     {
         pw_transaction_client *opened;
         pw::check(pw_transaction_client_open(node.get(), tokens.data(), tokens.size(), &opened));
