@@ -239,10 +239,11 @@ pub struct WordsFile<W> {
 
 /// The world around an engine.
 pub trait Fabric: Send + Sync + 'static {
-    type Words: SharedWords;
+    /// Memory that processes share: tables, mailboxes, channels and access logs.
+    type SharedMemory: SharedWords;
     type Memory: ApplicationMemory;
     type Batch: SendBatch;
-    type PageInThreads: PageInThreads<Self::Words, <Self::Memory as ApplicationMemory>::Process>;
+    type PageInThreads: PageInThreads<Self::SharedMemory, <Self::Memory as ApplicationMemory>::RemoteProcess>;
 
     /// Those who bring in absent pages.
     fn page_in(&self) -> &Self::PageInThreads;
@@ -294,9 +295,9 @@ pub trait Fabric: Send + Sync + 'static {
         Ok(leased[0])
     }
     /// This process's published tables.
-    fn tables(&self) -> &Self::Words;
+    fn tables(&self) -> &Self::SharedMemory;
     /// This process's mailbox.
-    fn mailbox(&self) -> &Self::Words;
+    fn mailbox(&self) -> &Self::SharedMemory;
     /// New words of zero, of which only those that are written cost memory, and which peers may map. `peers_write`: they may write, too. `name`
     /// is for people who look at the process.
     ///
@@ -307,18 +308,18 @@ pub trait Fabric: Send + Sync + 'static {
         name: &str,
         length: usize,
         peers_write: bool,
-    ) -> std::io::Result<WordsFile<Self::Words>>;
+    ) -> std::io::Result<WordsFile<Self::SharedMemory>>;
     /// Maps words that a peer has [made](Self::make_words), by the number of their file.
     ///
     /// # Errors
     /// The kernel's; `InvalidData`: it is another kind of file, or has another length.
     fn open_words(
         &self,
-        process: &<Self::Memory as ApplicationMemory>::Process,
+        process: &<Self::Memory as ApplicationMemory>::RemoteProcess,
         number: u32,
         length: usize,
         writable: bool,
-    ) -> std::io::Result<Self::Words>;
+    ) -> std::io::Result<Self::SharedMemory>;
     /// Has no peer of this host make a channel to this process: it listens for none, sends none of its files, and lets no
     /// peer trace it. Called before the first block is leased.
     fn refuse_channels(&self);
@@ -333,7 +334,10 @@ pub trait Fabric: Send + Sync + 'static {
         true
     }
     /// Takes what happened since the last call. Cheap when nothing did.
-    fn events(&self, into: &mut Vec<FabricEvent<Self::Words, <Self::Memory as ApplicationMemory>::Process>>);
+    fn events(
+        &self,
+        into: &mut Vec<FabricEvent<Self::SharedMemory, <Self::Memory as ApplicationMemory>::RemoteProcess>>,
+    );
     /// Returns when [`events`](Self::events) tells of every channel that a peer may already use. False: of nothing new.
     fn catch_up(&self) -> bool;
 

@@ -338,7 +338,7 @@ impl HostFabric {
 }
 
 impl Fabric for HostFabric {
-    type Words = MappedWords;
+    type SharedMemory = MappedWords;
     type Memory = HostMemory;
     type Batch = FaultBatch;
     type PageInThreads = Pages;

@@ -302,9 +302,10 @@ fn take(words: &[AtomicU64], bytes: &mut [u8]) {
 /// `from` may be read and `to` written for so many words.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy_words(from: *const u8, to: *mut u8, words: usize) {
-    // SAFETY: the caller's promise, and the direction flag is clear (System V ABI, section 3.2.1). The compiler sees no access that
-    // another process could race with: the processor copies byte by byte as far as anybody can tell, like relaxed atomics
-    // of bytes, and a store behind it is seen after all of it (Intel SDM, volume 3, section 9.2.4).
+    // SAFETY: the caller promises `words` words at either end, and the direction flag is clear (System V ABI, section
+    // 3.2.1). The compiler sees no access that another process could race with: the processor copies byte by byte as
+    // far as anybody can tell, like relaxed atomics of bytes, and a store behind it is seen after all of it (Intel SDM,
+    // volume 3, section 9.2.4).
     unsafe {
         std::arch::asm!(
             "rep movsq",

@@ -69,7 +69,7 @@ fn allocate(heap: &Heap, layout: Layout, zeroed: bool) -> std::result::Result<No
 #[inline(always)]
 unsafe fn deallocate(heap: &Heap, object: NonNull<u8>, layout: Layout) {
     if layout.size() != 0 {
-        // SAFETY: the caller's promise; an object with bytes came from the heap.
+        // SAFETY: the caller promises what `Allocator::deallocate` asks; an object with bytes came from the heap.
         unsafe { heap.deallocate(object, layout) }
     }
 }

@@ -46,7 +46,7 @@ unsafe impl Allocator for Ordinary {
 
     #[inline]
     unsafe fn deallocate(&self, object: NonNull<u8>, _layout: Layout) {
-        // SAFETY: the caller's promise: an object of `allocate` that nobody uses any more.
+        // SAFETY: the caller promises what `Allocator::deallocate` asks: an object of `allocate` that nobody uses any more.
         unsafe { mi_free(object.as_ptr().cast()) }
     }
 }

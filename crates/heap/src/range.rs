@@ -53,7 +53,8 @@ impl Range {
     /// # Safety
     /// The part lies in the range, and nobody uses what is mapped there.
     pub unsafe fn map_file(self, file: &OwnedFd, part: std::ops::Range<usize>) -> Result<()> {
-        // SAFETY: the caller's promise; the offset is the part's place in the range.
+        // SAFETY: the caller promises that the part lies in the range and that nobody uses what is mapped there; the
+        // offset is the part's place in the range.
         let mapped = unsafe {
             libc::mmap(
                 part.start as *mut _,
@@ -140,7 +141,7 @@ pub unsafe fn give_back(start: usize, length: usize, backing: Backing) -> std::i
         Backing::File => libc::MADV_REMOVE,
         Backing::Private => libc::MADV_DONTNEED,
     };
-    // SAFETY: the caller's promise: no byte that is lost is anybody's.
+    // SAFETY: the caller promises that the pages lie in the range and hold nothing that anybody owns.
     let advise = || match unsafe { libc::madvise(start as *mut _, length, advice) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),

@@ -79,7 +79,7 @@ impl Heap {
             self.revoke(object, usable, size);
         }
         let operation = self.enter();
-        // SAFETY: the caller's promise; the object has `usable` bytes.
+        // SAFETY: the caller promises that the object is not freed and that nobody uses it meanwhile; it has `usable` bytes.
         if unsafe { self.resize_in_place(object, old, new, false)? } {
             // SAFETY: the object is where it was.
             let now = unsafe { self.usable_inside(object) };

@@ -42,7 +42,7 @@ impl Object {
         assert!(start >= heap.range().start && start + self.layout.size() <= heap.range().end);
         assert_eq!(start % self.layout.align(), 0);
         for index in self.places() {
-            // SAFETY: as in `write`.
+            // SAFETY: the word lies in the object, which has one owner.
             let word = unsafe { self.start.cast::<u64>().add(index).read_unaligned() };
             assert_eq!(word, self.word(index), "word {index} of {:?} at {start:#x}", self.layout);
         }

@@ -91,7 +91,7 @@ pub enum Unreached {
 /// `tail_last` is set the final 8 bytes become visible after all others, because programs poll on them.
 pub trait ApplicationMemory: Send + Sync + 'static {
     /// Names another process whose memory may be touched.
-    type Process: Clone + Send + Sync + 'static;
+    type RemoteProcess: Clone + Send + Sync + 'static;
 
     /// Copies from the application into `into`.
     fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError>;
@@ -103,7 +103,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// one, asks [`reach`](Self::reach) before.
     fn pull(
         &self,
-        process: &Self::Process,
+        process: &Self::RemoteProcess,
         from: &[Segment],
         to: &[Segment],
         tail_last: bool,
@@ -112,7 +112,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// Copies from the application's memory into a peer's, likewise.
     fn push(
         &self,
-        process: &Self::Process,
+        process: &Self::RemoteProcess,
         from: &[Segment],
         to: &[Segment],
         tail_last: bool,
@@ -121,7 +121,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// Copies bytes of the engine itself into a peer's memory.
     fn push_bytes(
         &self,
-        process: &Self::Process,
+        process: &Self::RemoteProcess,
         from: &[u8],
         to: &[Segment],
         tail_last: bool,
@@ -137,7 +137,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// As those of [`pull`](Self::pull).
     fn pull_bytes(
         &self,
-        process: &Self::Process,
+        process: &Self::RemoteProcess,
         from: &[Segment],
         into: &mut [u8],
     ) -> Result<(), MemoryError>;
@@ -182,12 +182,12 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     }
 
     /// Whether the kernel has denied this process access to another one, so that no copy to or from it can be made.
-    fn is_denied(&self, _process: &Self::Process) -> bool {
+    fn is_denied(&self, _process: &Self::RemoteProcess) -> bool {
         false
     }
 
     /// Whether system calls that copy may meet absent pages of a peer. See [`kernel_may_fault`](Self::kernel_may_fault).
-    fn kernel_may_fault_in(&self, process: &Self::Process) -> bool {
+    fn kernel_may_fault_in(&self, process: &Self::RemoteProcess) -> bool {
         let _ = process;
         true
     }
@@ -216,7 +216,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// [`Unreached`].
     fn reach(
         &self,
-        process: &Self::Process,
+        process: &Self::RemoteProcess,
         segment: Segment,
         moment: u64,
         seen: &mut LastSeen,
@@ -227,7 +227,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     ///
     /// # Errors
     /// The kernel's; `InvalidInput`: the file may become shorter, or is too short; `Unsupported` where memory is not mapped.
-    fn map_shared(&self, process: &Self::Process, there: Range<u64>, file: i32) -> io::Result<()> {
+    fn map_shared(&self, process: &Self::RemoteProcess, there: Range<u64>, file: i32) -> io::Result<()> {
         let _ = (process, there, file);
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -238,7 +238,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// `NotMapped`: it is not, or not aligned; nothing was done.
     fn atomic_in_mapping(
         &self,
-        process: &Self::Process,
+        process: &Self::RemoteProcess,
         there: Segment,
         operation: AtomicOperation,
     ) -> Result<u64, MemoryError> {
@@ -247,19 +247,23 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     }
 
     /// The words of a segment of a peer's memory that is [mapped](Self::map_shared) here. `None`: it is not, its address or length is no multiple of 8, or the peer has ended.
-    fn words_in_mapping<'p>(&self, process: &'p Self::Process, there: Segment) -> Option<&'p [AtomicU64]> {
+    fn words_in_mapping<'p>(
+        &self,
+        process: &'p Self::RemoteProcess,
+        there: Segment,
+    ) -> Option<&'p [AtomicU64]> {
         let _ = (process, there);
         None
     }
 
     /// Whether any of a peer's memory is [mapped](Self::map_shared) here.
-    fn has_mapping(&self, process: &Self::Process) -> bool {
+    fn has_mapping(&self, process: &Self::RemoteProcess) -> bool {
         let _ = process;
         false
     }
 
     /// Whether a segment of a peer's memory is [mapped](Self::map_shared) here.
-    fn is_in_mapping(&self, process: &Self::Process, there: Segment) -> bool {
+    fn is_in_mapping(&self, process: &Self::RemoteProcess, there: Segment) -> bool {
         let _ = (process, there);
         false
     }

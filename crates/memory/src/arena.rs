@@ -43,7 +43,7 @@ pub struct Arena {
 
 // SAFETY: an Arena owns its bytes like a Box<[u8]>; the pointer is only used through &self and &mut self.
 unsafe impl Send for Arena {}
-// SAFETY: as above; &Arena gives out &[u8] only.
+// SAFETY: an Arena owns its bytes like a Box<[u8]>, and &Arena gives out &[u8] only.
 unsafe impl Sync for Arena {}
 
 impl Arena {

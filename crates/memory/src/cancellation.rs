@@ -35,7 +35,7 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: as above; NULL asks for no answer (glibc, musl).
+        // SAFETY: `before` is the state that `begin` got from this thread; NULL asks for no answer (glibc, musl).
         unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
     }
 }

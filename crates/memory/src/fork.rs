@@ -224,7 +224,7 @@ impl<T: Default + Send> PerProcess<T> {
             Err(others) => {
                 // SAFETY: made above, and nobody else has seen it.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: as above; another thread of this process has put it there.
+                // SAFETY: from `Box::into_raw` of another thread of this process, and never freed now that it stands in the cell.
                 unsafe { &(*others).value }
             }
         }

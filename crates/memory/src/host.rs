@@ -121,7 +121,7 @@ impl Default for HostMemory {
 }
 
 impl ApplicationMemory for HostMemory {
-    type Process = HostProcess;
+    type RemoteProcess = HostProcess;
 
     fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
         let length = total(from)?.min(into.len() as u64) as usize;

@@ -58,7 +58,7 @@ pub trait RemoteMemory {
 /// The memory of a process that is reached by cross-memory attach (process_vm_readv(2)).
 pub struct CrossMemory<'m, M: ApplicationMemory> {
     pub memory: &'m M,
-    pub process: &'m M::Process,
+    pub process: &'m M::RemoteProcess,
 }
 
 impl<M: ApplicationMemory> RemoteMemory for CrossMemory<'_, M> {

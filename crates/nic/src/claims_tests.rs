@@ -288,7 +288,7 @@ struct TestMemory<'m> {
     /// Address of the first of these bytes.
     base: u64,
     bytes: RefCell<Vec<u8>>,
-    peer_hazards: Hazards<<HostFabric as Fabric>::Words>,
+    peer_hazards: Hazards<<HostFabric as Fabric>::SharedMemory>,
     place: u32,
     calls: RefCell<Vec<(&'static str, bool)>>,
     fails: bool,

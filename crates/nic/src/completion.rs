@@ -125,7 +125,7 @@ pub struct CompletionQueueInit<F: Fabric> {
 }
 
 #[derive(Default)]
-struct CqEntries {
+struct CqState {
     entries: VecDeque<Completion>,
     capacity: usize,
     armed: Armed,
@@ -138,7 +138,7 @@ struct CqEntries {
     unpolled_sends: UnpolledSends,
 }
 
-impl CqEntries {
+impl CqState {
     /// The oldest completion is about to be taken.
     #[cold]
     fn uncount_first(&mut self) {
@@ -171,7 +171,7 @@ pub struct CompletionQueue<F: Fabric> {
     ignores_overrun: bool,
     /// For whoever looks at it later.
     own: Weak<dyn Announcing>,
-    queue: Lock<CqEntries>,
+    queue: Lock<CqState>,
     /// Completions in it, for a look without the lock.
     waiting: AtomicUsize,
     /// It is neither armed nor overrun, likewise.
@@ -217,10 +217,10 @@ impl<F: Fabric> CompletionQueue<F> {
             parent_domain,
             ignores_overrun,
             own,
-            queue: Lock::new(CqEntries {
+            queue: Lock::new(CqState {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
-                ..CqEntries::default()
+                ..CqState::default()
             }),
             waiting: AtomicUsize::new(0),
             plain: AtomicBool::new(true),
@@ -261,7 +261,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// After a change to what `plain` tells of.
-    fn tell_plain(&self, queue: &CqEntries) {
+    fn tell_plain(&self, queue: &CqState) {
         self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);
     }
 
@@ -318,7 +318,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// Sets the timer for what the queue was armed with, if none is set.
-    fn hold_left(&self, mut queue: LockGuard<'_, CqEntries>) {
+    fn hold_left(&self, mut queue: LockGuard<'_, CqState>) {
         let Some(due) = queue.left_due.filter(|_| queue.left_timer.is_none()) else { return };
         queue.left_timer = Some(due);
         drop(queue);
@@ -356,7 +356,7 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Whether the oldest completion makes room for another one.
     #[cold]
-    fn makes_room(&self, queue: &mut CqEntries) -> bool {
+    fn makes_room(&self, queue: &mut CqState) -> bool {
         if self.ignores_overrun {
             queue.uncount_first();
             queue.entries.pop_front();
@@ -365,12 +365,12 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// A completion came for which the queue is armed.
-    fn announce_or_hold(&self, mut queue: LockGuard<'_, CqEntries>, status: Status) {
+    fn announce_or_hold(&self, mut queue: LockGuard<'_, CqState>, status: Status) {
         let event = queue.moderator.decide(status, || self.services.fabric.now());
         self.moderated(queue, event);
     }
 
-    fn moderated(&self, queue: LockGuard<'_, CqEntries>, event: EventDecision) {
+    fn moderated(&self, queue: LockGuard<'_, CqState>, event: EventDecision) {
         match event {
             EventDecision::Raise => self.announce(queue),
             EventDecision::HoldUntil(due) => {
@@ -391,7 +391,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// The event that the queue is armed for.
-    fn announce(&self, mut queue: LockGuard<'_, CqEntries>) {
+    fn announce(&self, mut queue: LockGuard<'_, CqState>) {
         queue.armed = Armed::No;
         queue.left_due = None;
         queue.moderator.release();

@@ -188,7 +188,7 @@ impl<F: Fabric> Paths<F> {
         }
     }
 
-    fn adopt(&self, channel: Channel<F::Words, ProcessOf<F>>) -> Result<Arc<LocalChannel<F>>, String> {
+    fn adopt(&self, channel: Channel<F::SharedMemory, ProcessOf<F>>) -> Result<Arc<LocalChannel<F>>, String> {
         let mut channels = self.channels.write();
         if let Some(known) = channels.iter().find(|known| known.channel.id == channel.id) {
             return Ok(known.clone());

@@ -62,7 +62,7 @@ pub struct ObjectCounts {
 pub struct Services<F: Fabric> {
     pub fabric: F,
     pub options: Options,
-    pub regions: RegionTable<F::Words>,
+    pub regions: RegionTable<F::SharedMemory>,
     /// Accesses of this process to its own memory.
     pub own_hazards: Hazards<ProcessWords>,
     pub fabric_events: FabricEventQueue<F>,

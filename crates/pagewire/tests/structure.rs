@@ -10,7 +10,7 @@ const LAYERS: [&str; 8] =
 
 /// The per cent of type names that may have several definitions, and how many definitions a name may have. `Result` and `Error` are of a module
 /// each.
-const MOST_AMBIGUOUS: usize = 17;
+const MOST_AMBIGUOUS: usize = 10;
 const MOST_DEFINITIONS: usize = 24;
 
 fn project() -> PathBuf {

@@ -164,7 +164,7 @@ impl PageInThreads<SimWords, SimProcess> for SimFabric {
 }
 
 impl Fabric for SimFabric {
-    type Words = SimWords;
+    type SharedMemory = SimWords;
     type Memory = SimMemory;
     type Batch = SimBatch;
     type PageInThreads = Self;

@@ -133,7 +133,7 @@ fn total(segments: &[Segment]) -> usize {
 }
 
 impl ApplicationMemory for SimMemory {
-    type Process = SimProcess;
+    type RemoteProcess = SimProcess;
 
     fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
         self.gather(&self.0, from, into)

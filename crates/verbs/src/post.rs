@@ -18,7 +18,7 @@ use pagewire_nic::{Data, Destination, SendOperation, SendRequest};
 /// # Safety
 /// The members of the unions that the opcode asks for are set.
 unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOperation> {
-    // SAFETY: the caller's promise; all members are plain integers.
+    // SAFETY: the caller promises that the members that the opcode asks for are set; all members are plain integers.
     unsafe {
         let immediate = || u32::from_be(wr.__bindgen_anon_1.imm_data);
         let (address, key) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
@@ -63,7 +63,7 @@ unsafe fn post_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<bool> {
     let (operation, segments) = unsafe { (operation(wr)?, segments(wr.sg_list, wr.num_sge)?) };
     let destination = match queue_pair.kind() {
         QueuePairType::Ud => {
-            // SAFETY: the caller's promise: requests of UD queue pairs set this member.
+            // SAFETY: the caller promises a valid request: those of UD queue pairs set this member.
             let to = unsafe { wr.wr.ud };
             // SAFETY: the caller promises that the request's address handle is valid.
             let address = unsafe { AddressHandleObject::of(to.ah) }?.handle();
@@ -93,7 +93,7 @@ unsafe fn post_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<bool> {
         if total > limit {
             return invalid("more inline data than the queue pair takes");
         }
-        // SAFETY: the caller's promise: inline data is the caller's to read, in this thread, until the call returns
+        // SAFETY: the caller promises valid inline data: it is the caller's to read, in this thread, until the call returns
         // (ibv_post_send(3)); keys do not matter.
         *piece = unsafe { std::slice::from_raw_parts(segment.address as *const u8, segment.length as usize) };
     }
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     quick_status(|| {
-        // SAFETY: the caller's promise, for all of these.
+        // SAFETY: the caller promises that `qp` is created, the list valid, and `bad` NULL or valid for a write.
         unsafe {
             let object = match QueuePairObject::of(qp) {
                 Ok(object) => object,
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     quick_status(|| {
-        // SAFETY: the caller's promise, for all of these.
+        // SAFETY: the caller promises that `qp` is created, the list valid, and `bad` NULL or valid for a write.
         unsafe {
             let object = match QueuePairObject::of(qp) {
                 Ok(object) => object,

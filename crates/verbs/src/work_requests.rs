@@ -18,7 +18,7 @@ pub unsafe fn post_list<W>(
     mut post: impl FnMut(&W) -> Result<()>,
 ) -> Result<()> {
     let mut place = list;
-    // SAFETY: the caller's promise: each element is valid and the last one's `next` is NULL.
+    // SAFETY: the caller promises a valid list: each element is valid and the last one's `next` is NULL.
     while let Some(request) = unsafe { place.as_ref() } {
         if let Err(error) = post(request) {
             // SAFETY: the caller promises that `bad` is NULL or valid for a write.
@@ -38,7 +38,8 @@ pub unsafe fn segments<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sc
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         Ok(_) if list.is_null() => invalid("no scatter-gather list"),
-        // SAFETY: the caller's promise; `ScatterGather` has the layout of `ibv_sge` (a test compares them).
+        // SAFETY: the caller promises that `list` points to `count` valid elements; `ScatterGather` has the layout of
+        // `ibv_sge` (a test compares them).
         Ok(count) if count <= MAX_SEGMENTS => Ok(unsafe { std::slice::from_raw_parts(list.cast(), count) }),
         _ => invalid("number of scatter-gather elements"),
     }

@@ -222,7 +222,8 @@ const WIDE: std::ops::RangeInclusive<usize> = 129..=4096;
 pub unsafe fn copy(to: u64, from: u64, length: usize) -> i32 {
     #[cfg(target_arch = "x86_64")]
     if WIDE.contains(&length) && std::is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's promise; the processor has the registers.
+        // SAFETY: the caller promises that the handler mends a fault, and that it may write what is written; the
+        // processor has the registers.
         return unsafe { pagewire_guard_copy_wide(to, from, length) };
     }
     // SAFETY: the caller promises that the handler mends a fault, and that it may write what is written.

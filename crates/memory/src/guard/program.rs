@@ -55,12 +55,12 @@ pub fn set_by(function: SetAction) {
 pub unsafe fn real(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     let function = REAL.load(Ordering::Acquire);
     if function.is_null() {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller promises what sigaction(2) asks of both pointers.
         return unsafe { libc::sigaction(signal, new, old) };
     }
     // SAFETY: only `set_by` stores to REAL, what it was given.
     let function = unsafe { std::mem::transmute::<*mut (), SetAction>(function) };
-    // SAFETY: as the caller's.
+    // SAFETY: the caller promises what sigaction(2) asks of both pointers; `set_by` got a sigaction(2).
     unsafe { function(signal, new, old) }
 }
 
@@ -117,16 +117,16 @@ pub fn stand_in(
 /// As for `sigaction(2)`.
 pub unsafe fn change(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     let Some(place) = SIGNALS.iter().position(|known| *known == signal) else {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller promises what sigaction(2) asks of both pointers.
         return unsafe { real(signal, new, old) };
     };
     if STANDING.load(Ordering::Acquire) && OWNER.load(Ordering::Acquire) != std::process::id() {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller promises what sigaction(2) asks of both pointers.
         return unsafe { change_in_vfork(place, new, old) };
     }
     locked(|| {
         if !STANDING.load(Ordering::Acquire) || !is_ours(signal) {
-            // SAFETY: as the caller's.
+            // SAFETY: the caller promises what sigaction(2) asks of both pointers.
             return unsafe { real(signal, new, old) };
         }
         let before = action(place);
@@ -153,7 +153,7 @@ pub unsafe fn change(signal: c_int, new: *const sigaction, old: *mut sigaction) 
 /// As for `sigaction(2)`.
 unsafe fn change_in_vfork(place: usize, new: *const sigaction, old: *mut sigaction) -> c_int {
     let (signal, inherited) = (SIGNALS[place], is_ours(SIGNALS[place]));
-    // SAFETY: as the caller's.
+    // SAFETY: the caller promises what sigaction(2) asks of both pointers.
     let result = unsafe { real(signal, new, old) };
     // SAFETY: the caller's `old` may be written to, or is null.
     if let (Some(old), true, 0) = (unsafe { old.as_mut() }, inherited, result) {
@@ -228,7 +228,7 @@ impl SavedAction {
         action.sa_sigaction = self.handler.load(Ordering::Relaxed);
         action.sa_flags = self.flags.load(Ordering::Relaxed);
         let words: [u64; MASK_WORDS] = std::array::from_fn(|word| self.mask[word].load(Ordering::Relaxed));
-        // SAFETY: as in `store`; any words are a set.
+        // SAFETY: a sigset_t is MASK_WORDS words without padding, and any words are a set.
         action.sa_mask = unsafe { std::mem::transmute_copy(&words) };
         action
     }

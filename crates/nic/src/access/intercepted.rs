@@ -76,7 +76,7 @@ pub struct Response {
 /// The ring of the queue pair in one log.
 struct LogRing<F: Fabric> {
     log: Arc<SharedLog<F>>,
-    ring: LogSource<F::Words>,
+    ring: LogSource<F::SharedMemory>,
 }
 
 /// Bytes of an access before a piece of it and behind.
@@ -307,7 +307,7 @@ impl<F: Fabric> Intercepted<F> {
     pub fn first_piece(
         &mut self,
         by: Accessor<'_, F>,
-        table: Option<&AttributeTable<F::Words>>,
+        table: Option<&AttributeTable<F::SharedMemory>>,
         kind: AccessKind,
         at: Segment,
     ) -> AccessResult<(PageAttributes, u64)> {

@@ -21,7 +21,7 @@ use std::ops::Range;
 /// A peer, and the regions that it publishes.
 pub struct PeerMemory<'a, F: Fabric> {
     pub process: &'a ProcessOf<F>,
-    pub regions: &'a RegionView<F::Words>,
+    pub regions: &'a RegionView<F::SharedMemory>,
 }
 
 /// The memory of an access that met an absent page.

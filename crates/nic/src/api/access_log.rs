@@ -27,7 +27,7 @@ pub struct AccessLogInit {
 pub struct AccessLog<F: Fabric> {
     services: Arc<Services<F>>,
     shared: Arc<SharedLog<F>>,
-    reader: Mutex<LogReader<F::Words>>,
+    reader: Mutex<LogReader<F::SharedMemory>>,
 }
 
 impl<F: Fabric> QueuePair<F> {

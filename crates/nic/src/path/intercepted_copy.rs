@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 #[derive_where(Default)]
 pub struct PeerLogs<F: Fabric> {
     /// Of the region that was accessed last.
-    table: Option<(RegionLife, AttributeTable<F::Words>)>,
+    table: Option<(RegionLife, AttributeTable<F::SharedMemory>)>,
     sources: SmallVec<[PeerLog<F>; 1]>,
     /// Messages so far.
     sequence: u32,
@@ -42,7 +42,7 @@ pub struct PeerLogs<F: Fabric> {
 
 struct PeerLog<F: Fabric> {
     user_domain: u16,
-    ring: LogSource<F::Words>,
+    ring: LogSource<F::SharedMemory>,
 }
 
 /// A message of several records that has begun. It goes on where it stopped.
@@ -345,7 +345,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The attributes of a region of the peer, mapped here.
-    fn table_of(&mut self, window: &RegionWindow) -> Option<&AttributeTable<F::Words>> {
+    fn table_of(&mut self, window: &RegionWindow) -> Option<&AttributeTable<F::SharedMemory>> {
         let is_known = matches!(&self.peer_logs.table, Some((life, _)) if *life == window.life());
         if !is_known {
             let at = self.channel.peer_regions.attributes_of(window)?;
@@ -362,7 +362,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     }
 
     /// The ring of this side in a log of the peer.
-    fn ring(&mut self, user_domain: u16) -> AccessResult<&mut LogSource<F::Words>> {
+    fn ring(&mut self, user_domain: u16) -> AccessResult<&mut LogSource<F::SharedMemory>> {
         let known = self.peer_logs.sources.iter().position(|log| log.user_domain == user_domain);
         let place = match known {
             Some(place) => place,
@@ -401,14 +401,14 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         }
     }
 
-    fn map_log(&self, user_domain: u16) -> Option<AccessLog<F::Words>> {
+    fn map_log(&self, user_domain: u16) -> Option<AccessLog<F::SharedMemory>> {
         let (tables, domain) = (&self.channel.channel.tables, usize::from(user_domain));
         let at = LOGS + domain * LOG_WORDS;
         let number =
             if domain < USER_DOMAINS { tables.load(at).checked_sub(1)? as u32 } else { return None };
         let shape = tables.load(at + 1);
         let (sources, ring) = ((shape >> 32) as usize, shape as u32 as usize);
-        let length = AccessLog::<F::Words>::words_for(sources, ring)?;
+        let length = AccessLog::<F::SharedMemory>::words_for(sources, ring)?;
         let words = self.services.fabric.open_words(&self.channel.channel.process, number, length, true);
         let words = words
             .inspect_err(|error| log::debug!("an access log of a peer cannot be mapped: {error}"))

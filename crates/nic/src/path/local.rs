@@ -135,10 +135,10 @@ struct Writing<W> {
 
 /// A channel to another process (or to this one), as the NIC uses it.
 pub struct LocalChannel<F: Fabric> {
-    pub channel: Channel<F::Words, ProcessOf<F>>,
-    writing: Lock<Writing<F::Words>>,
+    pub channel: Channel<F::SharedMemory, ProcessOf<F>>,
+    writing: Lock<Writing<F::SharedMemory>>,
     next_ack: TakenAcks,
-    pub reading: Lock<RingReader<F::Words>>,
+    pub reading: Lock<RingReader<F::SharedMemory>>,
     /// Where the next record begins, for whoever does not read the ring.
     next_record: AtomicUsize,
     /// Records that were taken.
@@ -146,8 +146,8 @@ pub struct LocalChannel<F: Fabric> {
     /// There was none at the last look.
     was_empty: AtomicBool,
     /// This process's accesses to the peer's memory.
-    pub own_hazards: Hazards<F::Words>,
-    pub peer_regions: RegionView<F::Words>,
+    pub own_hazards: Hazards<F::SharedMemory>,
+    pub peer_regions: RegionView<F::SharedMemory>,
     /// First word of our direction.
     ours: usize,
     /// Of the peer's.
@@ -164,7 +164,7 @@ pub struct LocalChannel<F: Fabric> {
 
 impl<F: Fabric> LocalChannel<F> {
     /// Takes over a channel. `None`: the peer's files are not of this layout.
-    pub fn new(channel: Channel<F::Words, ProcessOf<F>>) -> Option<Arc<Self>> {
+    pub fn new(channel: Channel<F::SharedMemory, ProcessOf<F>>) -> Option<Arc<Self>> {
         if channel.words.len() < CHANNEL_WORDS
             || channel.tables.len() < TABLE_WORDS
             || channel.mailbox.is_empty()
@@ -404,7 +404,7 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// How many records a poll takes at most: more and more while they come faster than they are taken.
-    pub fn poll_batch(&self, reading: &mut RingReader<F::Words>) -> usize {
+    pub fn poll_batch(&self, reading: &mut RingReader<F::SharedMemory>) -> usize {
         let was_empty = self.was_empty.load(Ordering::Relaxed);
         if was_empty {
             self.was_empty.store(false, Ordering::Relaxed);

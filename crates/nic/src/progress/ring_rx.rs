@@ -75,7 +75,7 @@ impl<F: Fabric> Nic<F> {
         &self,
         origin: &PacketOrigin<F>,
         channel: &LocalChannel<F>,
-        reading: Option<LockGuard<'_, RingReader<F::Words>>>,
+        reading: Option<LockGuard<'_, RingReader<F::SharedMemory>>>,
         occasion: Occasion,
     ) -> bool {
         let polled = occasion == Occasion::Polled && self.services.arming.leaves_work_to_polls();
@@ -198,7 +198,11 @@ impl<'t, F: Fabric> ChannelReceiver<'t, F> {
 
     /// Hands records to their queue pairs, `most` of them, and tells the peer of it. Gives how many. The ring is held
     /// meanwhile, so that their order stays.
-    fn take_records(&mut self, mut reading: LockGuard<'_, RingReader<F::Words>>, most: usize) -> usize {
+    fn take_records(
+        &mut self,
+        mut reading: LockGuard<'_, RingReader<F::SharedMemory>>,
+        most: usize,
+    ) -> usize {
         let taken = self.hand_out(&mut reading, most);
         if taken > 0 || !self.polled {
             self.conclude(reading);
@@ -207,7 +211,7 @@ impl<'t, F: Fabric> ChannelReceiver<'t, F> {
     }
 
     /// Hands records of a ring to their queue pairs, and notes the ring acknowledgements on them.
-    fn hand_out(&mut self, reading: &mut RingReader<F::Words>, most: usize) -> usize {
+    fn hand_out(&mut self, reading: &mut RingReader<F::SharedMemory>, most: usize) -> usize {
         let channel = self.channel;
         for taken in 0..most {
             let popped = reading.consumer.pop(&mut reading.bytes);
@@ -238,7 +242,7 @@ impl<'t, F: Fabric> ChannelReceiver<'t, F> {
     }
 
     /// Tells the peer what became of its records, and where the reader is: at once, or later what can wait.
-    fn conclude(&self, mut reading: LockGuard<'_, RingReader<F::Words>>) {
+    fn conclude(&self, mut reading: LockGuard<'_, RingReader<F::SharedMemory>>) {
         let nic = self.nic;
         if !self.polled {
             reading.consumer.publish_head();
@@ -460,10 +464,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    type Host = Nic<HostFabric>;
-
     /// Two engines with a channel, each with its end of it.
-    fn connected() -> [(Arc<Host>, Arc<LocalChannel<HostFabric>>); 2] {
+    fn connected() -> [(Arc<Nic<HostFabric>>, Arc<LocalChannel<HostFabric>>); 2] {
         let nics = [(); 2].map(|()| {
             Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local, ..Options::default() })
         });

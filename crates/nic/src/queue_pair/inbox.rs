@@ -140,7 +140,7 @@ pub struct Inbox<F: Fabric> {
     /// A request came, whether it found room or not, since [`take_arrival`](Self::take_arrival) was last asked.
     arrival: AtomicBool,
     /// The process's tables, and the queue pair's place there: local peers see whether requests wait.
-    tables: F::Words,
+    tables: F::SharedMemory,
     place: u32,
 }
 
@@ -153,7 +153,7 @@ struct InboxQueues<F: Fabric> {
 
 impl<F: Fabric> Inbox<F> {
     /// An empty one, of the queue pair at a place of its process's tables.
-    pub fn new(tables: F::Words, place: u32) -> Self {
+    pub fn new(tables: F::SharedMemory, place: u32) -> Self {
         let kept = InboxQueues { halves: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
         let (waiting, kept) = (Default::default(), Mutex::new(kept));
         let [overflow, arrival] = [(); 2].map(|()| AtomicBool::new(false));

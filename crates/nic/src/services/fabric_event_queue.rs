@@ -13,10 +13,10 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The process type of a fabric's memory.
-pub type ProcessOf<F> = <<F as Fabric>::Memory as ApplicationMemory>::Process;
+pub type ProcessOf<F> = <<F as Fabric>::Memory as ApplicationMemory>::RemoteProcess;
 
 /// An event of a fabric.
-pub type EventOf<F> = FabricEvent<<F as Fabric>::Words, ProcessOf<F>>;
+pub type EventOf<F> = FabricEvent<<F as Fabric>::SharedMemory, ProcessOf<F>>;
 
 /// A peer's accesses to the memory of this process.
 struct PeerClaims<W> {
@@ -31,7 +31,7 @@ struct PeerClaims<W> {
 pub struct FabricEventQueue<F: Fabric> {
     noted: Mutex<Vec<EventOf<F>>>,
     any_noted: AtomicBool,
-    peers: RwLock<Vec<PeerClaims<F::Words>>>,
+    peers: RwLock<Vec<PeerClaims<F::SharedMemory>>>,
 }
 
 impl<F: Fabric> FabricEventQueue<F> {
@@ -55,7 +55,7 @@ impl<F: Fabric> FabricEventQueue<F> {
         }
     }
 
-    fn note_channel(&self, channel: &Channel<F::Words, ProcessOf<F>>) {
+    fn note_channel(&self, channel: &Channel<F::SharedMemory, ProcessOf<F>>) {
         let mut peers = self.peers.write();
         if channel.words.len() < CHANNEL_WORDS || peers.iter().any(|peer| peer.channel == channel.id) {
             return;
@@ -88,8 +88,9 @@ impl<F: Fabric> FabricEventQueue<F> {
 
     /// Whether a peer that lives holds a claim on what was revoked. A peer that broke the rules of its ring still lives.
     pub fn peer_holds(&self, revoked: Revoked) -> bool {
-        let holds =
-            |peer: &PeerClaims<F::Words>| !peer.ended.load(Ordering::Acquire) && peer.hazards.holds(revoked);
+        let holds = |peer: &PeerClaims<F::SharedMemory>| {
+            !peer.ended.load(Ordering::Acquire) && peer.hazards.holds(revoked)
+        };
         self.peers.read().iter().any(holds)
     }
 

@@ -60,8 +60,8 @@ struct Domains<F: Fabric> {
 
 /// The attributes of the pages of a range, in a file that peers map.
 pub struct Attributes<F: Fabric> {
-    table: AttributeTable<F::Words>,
-    file: WordsFile<F::Words>,
+    table: AttributeTable<F::SharedMemory>,
+    file: WordsFile<F::SharedMemory>,
 }
 
 impl<F: Fabric> Attributes<F> {
@@ -93,10 +93,10 @@ impl<F: Fabric> Attributes<F> {
 
 /// An access log, as its sources and its reader share it.
 pub struct SharedLog<F: Fabric> {
-    pub log: access_log::AccessLog<F::Words>,
+    pub log: access_log::AccessLog<F::SharedMemory>,
     user_domain: u16,
     /// Keeps its file open, which peers map.
-    _file: WordsFile<F::Words>,
+    _file: WordsFile<F::SharedMemory>,
 }
 
 impl<F: Fabric> SharedLog<F> {
@@ -106,7 +106,7 @@ impl<F: Fabric> SharedLog<F> {
     }
 
     /// Becomes a source.
-    pub fn claim_source(&self, number: u32) -> Option<LogSource<F::Words>> {
+    pub fn claim_source(&self, number: u32) -> Option<LogSource<F::SharedMemory>> {
         self.log.claim_source(number.into())
     }
 }
@@ -145,7 +145,7 @@ impl<F: Fabric> LogFlush<F> {
 
 impl<F: Fabric> Interception<F> {
     /// The attributes of the pages of a region. `None`: it has none.
-    pub fn table(&self, place: u32) -> Option<AttributeTable<F::Words>> {
+    pub fn table(&self, place: u32) -> Option<AttributeTable<F::SharedMemory>> {
         self.tables.read().get(&place).map(|attributes| attributes.table.clone())
     }
 
@@ -238,7 +238,7 @@ impl<F: Fabric> Services<F> {
     /// # Errors
     /// Those of the kernel.
     pub fn attribute_table(&self, range: Range<u64>) -> Result<Arc<Attributes<F>>> {
-        let length = AttributeTable::<F::Words>::words_for(range.end.saturating_sub(range.start));
+        let length = AttributeTable::<F::SharedMemory>::words_for(range.end.saturating_sub(range.start));
         let file = self.fabric.make_words("pagewire-attributes", length.max(1), false).map_err(refused)?;
         let table = Arc::new(Attributes { table: AttributeTable::new(file.words.clone(), range), file });
         let mut domains = self.interception.domains.lock();
@@ -316,7 +316,7 @@ impl<F: Fabric> Services<F> {
     /// `InvalidArgument`, `NoMemory` (each user domain has a log, or is named by pages), and those of the kernel.
     pub fn make_log(&self, sources: usize, bytes: usize) -> Result<Arc<SharedLog<F>>> {
         let ring = bytes / 8;
-        let length = access_log::AccessLog::<F::Words>::words_for(sources, ring).ok_or(
+        let length = access_log::AccessLog::<F::SharedMemory>::words_for(sources, ring).ok_or(
             Error::InvalidArgument("an access log has 1 to 4096 sources with 48 bytes to 32 GiB each"),
         )?;
         let file = self.fabric.make_words("pagewire-access-log", length, true).map_err(refused)?;

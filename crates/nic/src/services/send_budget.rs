@@ -36,7 +36,7 @@ pub struct BudgetGrant {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetState {
     /// The current lease: nanoseconds by [`SEND_BUDGET_LEASE`].
     lease: u64,
     /// Bytes told in the current lease and in the one before, by the last bit of its number.
@@ -44,7 +44,7 @@ struct State {
     line: VecDeque<u32>,
 }
 
-impl State {
+impl BudgetState {
     fn roll(&mut self, now: u64) {
         let lease = now / SEND_BUDGET_LEASE;
         if lease <= self.lease {
@@ -90,7 +90,7 @@ impl State {
 /// The shares of a process.
 #[derive(Debug, Default)]
 pub struct SendBudget {
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     /// Length of the line, for a look without the lock.
     waiting: AtomicUsize,
 }

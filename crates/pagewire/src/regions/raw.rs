@@ -418,7 +418,8 @@ impl Node {
     /// # Safety
     /// The word is aligned to 8 bytes and stays allocated as long as the signal lives. Threads of this process change it as an atomic only.
     pub unsafe fn signal_raw(&self, word: NonNull<u64>) -> Signal<'_> {
-        // SAFETY: the caller's promise; an atomic has the layout of its integer.
+        // SAFETY: the caller promises that the word is aligned, outlives the signal and changes as an atomic only; an
+        // atomic has the layout of its integer.
         let word: &AtomicU64 = unsafe { word.cast().as_ref() };
         Signal::new(&self.services().completions, word)
     }

@@ -1,6 +1,6 @@
 //! Native operations beside verbs (`crates/pagewire`): put, get, put with signal, and conditional writes.
 //!
-//! A [`NativeConnection`] connection is an RC queue pair at a caller and one at an owner, and memory that nothing else uses. Conditional writes go by the tables of `crates/pagewire` themselves; their messages are SENDs on the
+//! A [`NativeConnection`] is an RC queue pair at a caller and one at an owner, and memory that nothing else uses. Conditional writes go by the tables of `crates/pagewire` themselves; their messages are SENDs on the
 //! simulated network. Start at [`Workload::go_on_with_natives`].
 
 mod conditional;

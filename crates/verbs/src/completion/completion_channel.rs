@@ -21,9 +21,7 @@ pub struct CompletionChannelObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_comp_channel`.
-unsafe impl Object for CompletionChannelObject {
-    type Public = ibv_comp_channel;
-
+unsafe impl Object<ibv_comp_channel> for CompletionChannelObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -77,7 +75,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     status(|| {
         // SAFETY: the caller promises that `channel` is NULL or created.
         unsafe { CompletionChannelObject::of(channel) }?.channel.destroy()?;
-        // SAFETY: `of` found that `channel` is of this process and not NULL; the caller promises that nobody uses it any more.
+        // SAFETY: `of` found `channel`, and the caller promises that nobody uses it any more.
         drop(unsafe { CompletionChannelObject::take_back(channel) });
         Ok(())
     })

@@ -28,9 +28,7 @@ pub struct CompletionQueueObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_cq_ex`, which begins with the fields of `ibv_cq` (a test compares them).
-unsafe impl Object for CompletionQueueObject {
-    type Public = ibv_cq;
-
+unsafe impl Object<ibv_cq> for CompletionQueueObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -195,7 +193,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             }
             Ok::<(), Errno>(())
         })?;
-        // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
+        // SAFETY: the caller promises that nobody uses `cq` any more; nothing of the engine refers to the object any more.
         drop(unsafe { CompletionQueueObject::take_back(cq) });
         Ok(())
     })

@@ -40,7 +40,8 @@ pub unsafe extern "C" fn create_cq_ex(
             single_threaded: flags.single_threaded,
             ignores_overrun: flags.ignores_overrun,
         };
-        // SAFETY: the caller's promise. Each queue has the extended structure, which nobody else uses yet.
+        // SAFETY: the caller promises that `context` is NULL or open and that what the attributes name is created. Each queue
+        // has the extended structure, which nobody else uses yet.
         unsafe {
             let cq = completion_queue::create(context, &options)?.cast::<ibv_cq_ex>();
             install(&mut *cq, flags);

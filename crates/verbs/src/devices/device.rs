@@ -66,7 +66,8 @@ impl DeviceObject {
             return invalid("no device");
         }
         let object: *const DeviceObject = public.cast();
-        // SAFETY: the caller's promise: whoever holds the pointer holds one count of the `Arc` that it came from.
+        // SAFETY: the caller promises that a list or an open context has the device: whoever holds the pointer holds
+        // one count of the `Arc` that it came from.
         unsafe {
             Arc::increment_strong_count(object);
             Ok(Arc::from_raw(object))
@@ -152,8 +153,8 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
         return;
     }
     let mut place = list;
-    // SAFETY: the caller's promise: each entry up to the NULL at the end holds a count of an `Arc` (see
-    // `ibv_get_device_list`), and the list is the C library's.
+    // SAFETY: the caller promises that the list came from `ibv_get_device_list`: each entry up to the NULL at the end
+    // holds a count of an `Arc` (see `ibv_get_device_list`), and the list is the C library's.
     unsafe {
         while !(*place).is_null() {
             drop(Arc::from_raw((*place).cast::<DeviceObject>().cast_const()));

@@ -113,7 +113,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
 /// Both pointers are valid for their structures.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(to: *mut ib_user_path_rec, from: *const ibv_sa_path_rec) {
-    // SAFETY: the caller's promise; each view of a GID union is 16 plain bytes.
+    // SAFETY: the caller promises that both pointers are valid for their structures; each view of a GID union is 16 plain bytes.
     let (from, dgid, sgid) = unsafe { (&*from, (*from).dgid.raw, (*from).sgid.raw) };
     let record = ib_user_path_rec {
         dgid,

@@ -96,7 +96,8 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     vlan: *mut u16,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; every view of a GID is 16 plain bytes.
+        // SAFETY: the caller promises that each pointer is NULL or valid and that `mac` has room for 6 bytes; every
+        // view of a GID is 16 plain bytes.
         unsafe {
             let device = ContextObject::of(context)?.context().port();
             let vector = &*not_null(attributes)?;

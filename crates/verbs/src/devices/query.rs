@@ -87,7 +87,7 @@ pub unsafe extern "C" fn query_device_ex(
         all.odp_caps = on_demand_paging();
         all.hca_core_clock = CORE_CLOCK;
         all.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
-        // SAFETY: the caller's promise of `length` bytes.
+        // SAFETY: the caller promises that `attributes` has room for `length` bytes.
         unsafe { copy_prefix(&all, place, length) };
         Ok(())
     })
@@ -99,7 +99,8 @@ pub unsafe extern "C" fn query_device_ex(
 /// `place` has room for `length` bytes.
 unsafe fn copy_prefix<T>(from: &T, place: *mut T, length: usize) {
     let known = length.min(size_of::<T>());
-    // SAFETY: the caller's promise; the source is `size_of::<T>()` bytes long and does not overlap.
+    // SAFETY: the caller promises that `place` has room for `length` bytes; the source is `size_of::<T>()` bytes long
+    // and does not overlap.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), place.cast::<u8>(), known);
         place.cast::<u8>().add(known).write_bytes(0, length - known);

@@ -26,9 +26,7 @@ pub struct AddressHandleObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_ah`.
-unsafe impl Object for AddressHandleObject {
-    type Public = ibv_ah;
-
+unsafe impl Object<ibv_ah> for AddressHandleObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -114,8 +112,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
         // SAFETY: the caller promises that `ah` is NULL or created.
         let object = unsafe { AddressHandleObject::of(ah) }?;
         object.membership.end(|| object.handle.destroy())?;
-        // SAFETY: `of` found that `ah` is of this process and not NULL; the caller promises that nobody uses it any
-        // more.
+        // SAFETY: `of` found `ah`, and the caller promises that nobody uses it any more.
         drop(unsafe { AddressHandleObject::take_back(ah) });
         Ok(())
     })
@@ -215,7 +212,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     attributes: *mut ibv_ah_attr,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise; a GRH is 40 plain bytes.
+        // SAFETY: the caller promises that `context` is NULL or open and the others NULL or valid; a GRH is 40 plain bytes.
         unsafe {
             let device = ContextObject::of(context)?.context().port();
             let vector = reply_vector(&device, &*not_null(wc)?, grh.cast::<[u8; 40]>().as_ref(), port)?;
@@ -237,7 +234,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     port: u8,
 ) -> *mut ibv_ah {
     pointer(|| {
-        // SAFETY: the caller's promise; a GRH is 40 plain bytes.
+        // SAFETY: the caller promises that `pd` is NULL or allocated and the others NULL or valid; a GRH is 40 plain bytes.
         unsafe {
             let device = ProtectionDomainObject::of(pd)?.domain().context().port();
             create(pd, &reply_vector(&device, &*not_null(wc)?, grh.cast::<[u8; 40]>().as_ref(), port)?)

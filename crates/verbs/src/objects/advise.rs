@@ -35,6 +35,7 @@ unsafe fn pieces<'a>(list: *const ibv_sge, count: u32) -> Result<&'a [ScatterGat
     if list.is_null() || count == 0 {
         return invalid("no scatter-gather list");
     }
-    // SAFETY: the caller's promise; `ScatterGather` has the layout of `ibv_sge` (a test compares them).
+    // SAFETY: the caller promises that `list` has `count` elements; `ScatterGather` has the layout of `ibv_sge` (a
+    // test compares them).
     Ok(unsafe { std::slice::from_raw_parts(list.cast(), count as usize) })
 }

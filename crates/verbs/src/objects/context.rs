@@ -45,7 +45,8 @@ impl ContextObject {
         if public.is_null() {
             return Err(Errno(EINVAL));
         }
-        // SAFETY: the caller's promise: `public` is the last field of the `verbs_context` with which the object begins.
+        // SAFETY: the caller promises that it came from `open` and was not closed: `public` is the last field of the
+        // `verbs_context` with which the object begins.
         let object = unsafe { &*public.byte_sub(CONTEXT_OFFSET).cast::<Self>() };
         if object.epoch == epoch() { Ok(object) } else { Err(Errno(EIO)) }
     }

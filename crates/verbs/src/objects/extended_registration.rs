@@ -158,7 +158,8 @@ pub unsafe extern "C" fn ibv_free_buf(buffer: *mut OpaqueBuffer) {
     if buffer.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: both come from `ibv_alloc_buf`. A forked child frees its own copy.
+    // SAFETY: both come from `ibv_alloc_buf`, and the caller promises that nobody uses them any more. A forked child
+    // frees its own copy.
     unsafe {
         libc::free((*buffer).memory);
         drop(Box::from_raw(buffer));

@@ -7,19 +7,16 @@ use crate::boundary::{Errno, Result};
 use crate::objects::held::epoch;
 use libc::{EINVAL, EIO};
 
-/// An object that begins with a structure of the C ABI.
+/// An object that begins with a structure of the C ABI, `Public`, which programs see.
 ///
 /// # Safety
 /// The type is `repr(C)` and its first field is `Public` (or an `UnsafeCell` of it, or a longer structure that begins with it).
-pub unsafe trait Object: Sized {
-    /// The structure that programs see.
-    type Public;
-
+pub unsafe trait Object<Public>: Sized {
     /// The epoch in which the object was made (see [`epoch`]).
     fn epoch(&self) -> u32;
 
     /// Hands the object to the program.
-    fn publish(self: Box<Self>) -> *mut Self::Public {
+    fn publish(self: Box<Self>) -> *mut Public {
         Box::into_raw(self).cast()
     }
 
@@ -28,9 +25,9 @@ pub unsafe trait Object: Sized {
     /// # Safety
     /// `public` is NULL or came from [`publish`](Self::publish) of this very type, and was not taken back; that is
     /// the contract of every verb with its caller.
-    unsafe fn of<'a>(public: *const Self::Public) -> Result<&'a Self> {
-        // SAFETY: the caller's promise; the first-field rule of `repr(C)` makes the cast right. Programs write
-        // only to the public structure, which lies in an `UnsafeCell`.
+    unsafe fn of<'a>(public: *const Public) -> Result<&'a Self> {
+        // SAFETY: `public` is NULL or came from `publish` and was not taken back; the first-field rule of `repr(C)`
+        // makes the cast right. Programs write only to the public structure, which lies in an `UnsafeCell`.
         let object = unsafe { public.cast::<Self>().as_ref() }.ok_or(Errno(EINVAL))?;
         if object.epoch() == epoch() { Ok(object) } else { Err(Errno(EIO)) }
     }
@@ -39,7 +36,7 @@ pub unsafe trait Object: Sized {
     ///
     /// # Safety
     /// As for [`of`](Self::of).
-    unsafe fn is_of_parent(public: *const Self::Public) -> bool {
+    unsafe fn is_of_parent(public: *const Public) -> bool {
         // SAFETY: the caller promises what `of` asks: `public` is NULL or came from `publish`, and was not taken back.
         matches!(unsafe { Self::of(public) }, Err(Errno(EIO)))
     }
@@ -48,8 +45,8 @@ pub unsafe trait Object: Sized {
     ///
     /// # Safety
     /// As for [`of`](Self::of), and nobody uses the object any more.
-    unsafe fn take_back(public: *mut Self::Public) -> Box<Self> {
-        // SAFETY: the caller's promise; the pointer came from `Box::into_raw`.
+    unsafe fn take_back(public: *mut Public) -> Box<Self> {
+        // SAFETY: the pointer came from `Box::into_raw` in `publish`, and the caller promises that nobody uses the object any more.
         unsafe { Box::from_raw(public.cast()) }
     }
 }

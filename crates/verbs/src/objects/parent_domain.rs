@@ -27,9 +27,7 @@ struct ThreadDomainObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_td`.
-unsafe impl Object for ThreadDomainObject {
-    type Public = ibv_td;
-
+unsafe impl Object<ibv_td> for ThreadDomainObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -66,8 +64,7 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
         // SAFETY: the caller promises that `td` is NULL or allocated.
         let object = unsafe { ThreadDomainObject::of(td) }?;
         object.membership.end(|| object.domain.dealloc())?;
-        // SAFETY: `of` found that `td` is of this process and not NULL; the caller promises that nobody uses it any
-        // more.
+        // SAFETY: `of` found `td`, and the caller promises that nobody uses it any more.
         drop(unsafe { ThreadDomainObject::take_back(td) });
         Ok(())
     })

@@ -30,9 +30,7 @@ pub struct ProtectionDomainObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_pd`.
-unsafe impl Object for ProtectionDomainObject {
-    type Public = ibv_pd;
-
+unsafe impl Object<ibv_pd> for ProtectionDomainObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -98,8 +96,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         // SAFETY: the caller promises that `pd` is NULL or allocated.
         let object = unsafe { ProtectionDomainObject::of(pd) }?;
         object.membership.end(|| object.domain.dealloc())?;
-        // SAFETY: `of` found that `pd` is of this process and not NULL; the caller promises that nobody uses it any
-        // more.
+        // SAFETY: `of` found `pd`, and the caller promises that nobody uses it any more.
         drop(unsafe { ProtectionDomainObject::take_back(pd) });
         Ok(())
     })
@@ -115,9 +112,7 @@ struct MemoryRegionObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_mr`.
-unsafe impl Object for MemoryRegionObject {
-    type Public = ibv_mr;
-
+unsafe impl Object<ibv_mr> for MemoryRegionObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -352,8 +347,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         if let Some(key) = watched {
             watch::ended(key);
         }
-        // SAFETY: `of` found that `mr` is of this process and not NULL; the caller promises that nobody uses it any
-        // more.
+        // SAFETY: `of` found `mr`, and the caller promises that nobody uses it any more.
         drop(unsafe { MemoryRegionObject::take_back(mr) });
         Ok(())
     })

@@ -30,9 +30,7 @@ pub struct QueuePairObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_qp_ex`, which begins with `ibv_qp`.
-unsafe impl Object for QueuePairObject {
-    type Public = ibv_qp;
-
+unsafe impl Object<ibv_qp> for QueuePairObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -272,7 +270,8 @@ pub unsafe extern "C" fn ibv_query_qp(
         answer.retry_cnt = now.retry_count;
         answer.rnr_retry = now.rnr_retry;
         object.show_state(now.state);
-        // SAFETY: the caller's promise; what the structure names was set at creation.
+        // SAFETY: the caller promises that the structures are NULL or valid for a write; what the structure names was
+        // set at creation.
         unsafe {
             place.write(answer);
             let base = &(*object.public.get()).qp_base;
@@ -312,7 +311,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             explain::remember(&engine, report);
             Ok::<(), Errno>(())
         })?;
-        // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
+        // SAFETY: the caller promises that nobody uses `qp` any more; nothing of the engine refers to the object any more.
         drop(unsafe { QueuePairObject::take_back(qp) });
         Ok(())
     })

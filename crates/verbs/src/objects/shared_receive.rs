@@ -23,9 +23,7 @@ pub struct SharedReceiveObject {
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_srq`.
-unsafe impl Object for SharedReceiveObject {
-    type Public = ibv_srq;
-
+unsafe impl Object<ibv_srq> for SharedReceiveObject {
     fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -119,7 +117,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         // SAFETY: the caller promises that `srq` is NULL or created.
         let object = unsafe { SharedReceiveObject::of(srq) }?;
         object.membership.end(|| object.queue.destroy())?;
-        // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
+        // SAFETY: the caller promises that nobody uses `srq` any more; nothing of the engine refers to the object any more.
         drop(unsafe { SharedReceiveObject::take_back(srq) });
         Ok(())
     })
@@ -135,7 +133,7 @@ pub unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     quick_status(|| {
-        // SAFETY: the caller's promise, for all of these.
+        // SAFETY: the caller promises that `srq` is created, the list valid, and `bad` NULL or valid for a write.
         unsafe {
             let object = match SharedReceiveObject::of(srq) {
                 Ok(object) => object,

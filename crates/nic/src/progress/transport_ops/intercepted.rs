@@ -18,7 +18,7 @@ use pagewire_wire::PacketHeader;
 use std::borrow::Cow;
 
 /// Memory of an access, and the attributes of its pages.
-type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::Words>>);
+type Begun<F> = (Segment, Option<AttributeTable<<F as Fabric>::SharedMemory>>);
 
 /// Whether an access was refused for want of a right: pages with attributes may be why.
 pub fn is_without_right(error: &AccessError) -> bool {
@@ -161,7 +161,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn write_piece(
         &mut self,
         (at, offset): (ScatterGather, u64),
-        table: Option<&AttributeTable<F::Words>>,
+        table: Option<&AttributeTable<F::SharedMemory>>,
         rest: Segment,
         (payload, is_last): (Payload<'_>, bool),
     ) -> Result<u64, AccessError> {

@@ -183,7 +183,7 @@ pub unsafe extern "C" fn pagewire_node_stat(path: *const c_char, into: *mut libc
         }
         // SAFETY: the caller promises that `path` is NUL-terminated.
         let status = unsafe { on_node(path, |tree, node| Ok(status::simple(tree, node))) }?;
-        // SAFETY: the caller's promise, and it is not NULL.
+        // SAFETY: the caller promises that `into` is NULL or valid for a write, and it is not NULL.
         unsafe { into.write(status) };
         Ok(0)
     })
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn pagewire_node_statx(path: *const c_char, into: *mut lib
         }
         // SAFETY: the caller promises that `path` is NUL-terminated.
         let status = unsafe { on_node(path, |tree, node| Ok(status::extended(tree, node))) }?;
-        // SAFETY: the caller's promise, and it is not NULL.
+        // SAFETY: the caller promises that `into` is NULL or valid for a write, and it is not NULL.
         unsafe { into.write(status) };
         Ok(0)
     })
@@ -302,7 +302,8 @@ pub unsafe extern "C" fn pagewire_node_opendir(path: *const c_char) -> *mut DIR 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_fdopendir(path: *const c_char, descriptor: c_int) -> *mut DIR {
     pointer(|| {
-        // SAFETY: the caller's promise; where it fails the descriptor is given back.
+        // SAFETY: the caller promises that `path` is NUL-terminated, and gives the descriptor away; where it fails
+        // the descriptor is given back.
         unsafe {
             on_node(path, |tree, node| {
                 let stream = streams::of_descriptor(tree, node, descriptors::owned(descriptor));
