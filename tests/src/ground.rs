@@ -6,7 +6,7 @@ use pagewire_cli::arguments::PathChoice;
 use pagewire_cli::hosts::{Host, Hosts};
 use pagewire_cli::install::Installation;
 use pagewire_cli::stage::Stage;
-use pagewire_cli::workload::{Outcome, Workload};
+use pagewire_cli::workload::{Workload, WorkloadOutcome};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Ground {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<Outcome> {
+    pub fn run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<WorkloadOutcome> {
         self.run_with(&[], setting, program, arguments)
     }
 
@@ -101,7 +101,7 @@ impl Ground {
         setting: Setting,
         program: &str,
         arguments: &[&str],
-    ) -> Result<Outcome> {
+    ) -> Result<WorkloadOutcome> {
         let (server, client) = self.ends(setting);
         let workload = Workload {
             program,
@@ -120,7 +120,7 @@ impl Ground {
     ///
     /// # Errors
     /// If one fails, hangs, or another path was used.
-    pub fn must_run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<Outcome> {
+    pub fn must_run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<WorkloadOutcome> {
         self.must_run_with(&[], setting, program, arguments)
     }
 
@@ -134,7 +134,7 @@ impl Ground {
         setting: Setting,
         program: &str,
         arguments: &[&str],
-    ) -> Result<Outcome> {
+    ) -> Result<WorkloadOutcome> {
         let outcome = self.run_with(options, setting, program, arguments)?;
         if !outcome.pair.success() {
             bail!("{program} {}\n  {}", arguments.join(" "), outcome.pair.complaint());

@@ -24,8 +24,8 @@ use pagewire::access_log::LoggedOperation;
 use pagewire::{Atomic, Node, Region, RemoteRegion, Rights};
 use parking_lot::Mutex;
 use ring::{
-    EPOCH, Entry, GETS_BEFORE, LOST_GET, PUTS_DONE, Ring, TRIM_GETS, TRIM_PUTS, Which, parse, region_words,
-    ring_words, words_of,
+    EPOCH, GETS_BEFORE, LOST_GET, PUTS_DONE, Ring, RingEntry, TRIM_GETS, TRIM_PUTS, Which, parse,
+    region_words, ring_words, words_of,
 };
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -66,7 +66,7 @@ pub struct LoggedProcess {
     rank: usize,
     memory: Arc<Region<u64>>,
     letters: Region<u64>,
-    shared: Arc<Shared>,
+    shared: Arc<LoggedShared>,
     /// By rank: what this process does to them.
     peers: Vec<Peer>,
     node: Arc<Node>,
@@ -75,7 +75,7 @@ pub struct LoggedProcess {
     /// The epoch in which the others are: until then it repeats its work.
     target: u64,
     /// What others have put before this process died, by epoch, and is not in the memory yet.
-    to_replay: VecDeque<(usize, Entry)>,
+    to_replay: VecDeque<(usize, RingEntry)>,
     /// It was restored, and has not asked for the logs yet.
     must_replay: bool,
     log: AccessLog,
@@ -93,7 +93,7 @@ struct Holder {
 }
 
 /// What the handler uses, too.
-struct Shared {
+struct LoggedShared {
     address: u64,
     noting: RemoteWrites,
     /// Who uses a key.
@@ -141,7 +141,7 @@ struct Peer {
     /// Puts up to this one have arrived: they are not made again.
     arrived: u64,
     /// What gets had returned before.
-    logged_gets: VecDeque<Entry>,
+    logged_gets: VecDeque<RingEntry>,
 }
 
 struct Remote {
@@ -173,7 +173,7 @@ impl LoggedProcess {
             let ring = Ring::new(Which::Gets, ring);
             Mutex::new(GetLog { ring, number: 0, last: None, begun: Vec::new(), offset: 0 })
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LoggedShared {
             address: memory.address(),
             noting: checkpoint.remote_writes(),
             keys: Mutex::default(),
@@ -430,7 +430,7 @@ impl LoggedProcess {
             return Err(pagewire::Error::Range { offset, count, length }.into());
         }
         let entry =
-            Entry { number: peer.put + 1, epoch: self.epoch, stamp: now(), offset, data: data.to_vec() };
+            RingEntry { number: peer.put + 1, epoch: self.epoch, stamp: now(), offset, data: data.to_vec() };
         if !peer.puts.append(logs, &entry) {
             return Err(LoggedProcessError::Full { what: "puts", rank, bytes: data.len() as u64 });
         }
@@ -524,7 +524,7 @@ impl LoggedProcess {
 
 const _: () = assert!(TRIM_GETS == TRIM_PUTS + 1);
 
-impl Shared {
+impl LoggedShared {
     fn handle(&self, access: &Access<'_>) {
         self.noting.note(access);
         let known = self.keys.lock().get(&access.key()).copied();
@@ -597,7 +597,7 @@ impl Shared {
         log.number += 1;
         log.last = Some((key, offset, data.clone()));
         let number = log.number + logs.words()[GETS_BEFORE].load(Ordering::Acquire);
-        let entry = Entry { number, epoch: 0, stamp: access.stamp(), offset, data };
+        let entry = RingEntry { number, epoch: 0, stamp: access.stamp(), offset, data };
         if !log.ring.append(logs, &entry) {
             logs.words()[LOST_GET].store(entry.number, Ordering::Release);
         }

@@ -28,7 +28,7 @@ pub trait Object: Sized + Send + Sync + 'static {
 
 /// A place for an object. The mark comes first in those of all kinds, so a pointer to another kind is refused, too.
 #[repr(C)]
-pub struct Place<T> {
+pub struct HandlePlace<T> {
     /// [`Object::MARK`], mixed with the number of the process that made the object (see [`mark`]).
     mark: AtomicU64,
     value: UnsafeCell<Option<T>>,
@@ -42,7 +42,7 @@ const fn mark<T: Object>(process: u64) -> u64 {
 /// Free places. A forked child begins with none.
 pub struct Places<T: 'static>(PerProcess<Free<T>>);
 
-struct Free<T: 'static>(VecDeque<&'static Place<T>>);
+struct Free<T: 'static>(VecDeque<&'static HandlePlace<T>>);
 
 // SAFETY: a place in the list is free, so nobody else uses it: it goes with the list to another thread.
 unsafe impl<T: Send> Send for Free<T> {}
@@ -71,8 +71,8 @@ pub fn hand_out<T: Object>(object: T) -> *mut T::Opaque {
         let mut free = T::places().0.lock();
         if free.0.len() > KEPT { free.0.pop_front() } else { None }
     };
-    let place: &'static Place<T> = free.unwrap_or_else(|| {
-        Box::leak(Box::new(Place { mark: AtomicU64::new(0), value: UnsafeCell::new(None) }))
+    let place: &'static HandlePlace<T> = free.unwrap_or_else(|| {
+        Box::leak(Box::new(HandlePlace { mark: AtomicU64::new(0), value: UnsafeCell::new(None) }))
     });
     // SAFETY: nobody else has the place: it is new, or was taken from the list of free ones.
     unsafe { *place.value.get() = Some(object) };
@@ -114,8 +114,8 @@ pub unsafe fn take_back<T: Object>(pointer: *mut T::Opaque) -> Result<T> {
 
 /// # Safety
 /// The pointer is NULL, not aligned, or came from [`hand_out`].
-unsafe fn place<T: Object>(pointer: *const T::Opaque) -> Result<&'static Place<T>> {
-    let place: *const Place<T> = pointer.cast();
+unsafe fn place<T: Object>(pointer: *const T::Opaque) -> Result<&'static HandlePlace<T>> {
+    let place: *const HandlePlace<T> = pointer.cast();
     if place.is_null() {
         return Err(Refusal::argument(format!("the {} is NULL", T::NAME)));
     }

@@ -276,7 +276,7 @@ pub unsafe extern "C" fn pw_notify(operation: *mut pw_operation, descriptor: c_i
         if descriptor < 0 {
             return Err(Refusal::argument("'descriptor' is negative"));
         }
-        let waker = Waker::from(Arc::new(Event(descriptor)));
+        let waker = Waker::from(Arc::new(EndDescriptor(descriptor)));
         let mut state = started.state.lock();
         let ended = match &mut *state {
             State::Ended(_) => None,
@@ -294,9 +294,9 @@ pub unsafe extern "C" fn pw_notify(operation: *mut pw_operation, descriptor: c_i
 }
 
 /// A descriptor that is written to when an operation has ended.
-struct Event(c_int);
+struct EndDescriptor(c_int);
 
-impl Wake for Event {
+impl Wake for EndDescriptor {
     fn wake(self: Arc<Self>) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: eight bytes of this frame.

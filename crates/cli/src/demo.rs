@@ -10,7 +10,7 @@ use crate::running::interrupt;
 use crate::running::pair::Running;
 use crate::running::perftest::{pingpong_microseconds, rows};
 use crate::running::stage::Stage;
-use crate::running::workload::{Outcome, Workload};
+use crate::running::workload::{Workload, WorkloadOutcome};
 use anstyle::Style;
 use anyhow::{Error, Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -276,7 +276,7 @@ fn run(step: &Step, stage: &Stage, [server, client]: &[Host; 2]) -> Result<Shown
 }
 
 /// What one run measured, and at which size where the program says so.
-fn measured(step: &Step, outcome: &Outcome) -> Option<(f64, Option<u64>)> {
+fn measured(step: &Step, outcome: &WorkloadOutcome) -> Option<(f64, Option<u64>)> {
     let output = outcome.pair.client.as_ref().map_or("", |client| client.output.as_str());
     if step.program.ends_with("_pingpong") {
         return Some((pingpong_microseconds(output)?, None));

@@ -12,7 +12,7 @@ use self::checksums::Checksums;
 use self::files::{ServedFile, open_all};
 use crate::arguments::ServeArguments;
 use crate::limits::{CHECKSUM_TICK, SERVE_PATIENCE, SERVED_ADDRESSES, SERVED_CLIENTS};
-use crate::running::directory::{Ask, Entry, Opened, Place, Reply, hexadecimal, read_request};
+use crate::running::directory::{Ask, Entry, Opened, Reply, ServedPlace, hexadecimal, read_request};
 use crate::running::interrupt;
 use anyhow::{Context, Result, bail};
 use pagewire::{MappedFile, Node, Rights, Token};
@@ -132,7 +132,8 @@ fn show(server: &Server, address: SocketAddr, arguments: &ServeArguments) -> Res
     };
     for file in &server.files {
         let Entry { name, length, writable } = file.entry();
-        let place = Place { host: host.clone(), port: address.port(), name: Some(name.clone()) }.to_string();
+        let place =
+            ServedPlace { host: host.clone(), port: address.port(), name: Some(name.clone()) }.to_string();
         if arguments.json {
             let line =
                 serde_json::json!({ "name": name, "place": place, "length": length, "writable": writable });

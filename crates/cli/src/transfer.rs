@@ -9,7 +9,7 @@ mod put;
 use crate::arguments::{GetArguments, PutArguments};
 use crate::limits::TRANSFERS;
 use crate::output::report::printable;
-use crate::running::directory::{Ask, Client, Entry, Opened, Place, Reply};
+use crate::running::directory::{Ask, Client, Entry, Opened, Reply, ServedPlace};
 use crate::running::interrupt::{self, Interrupted};
 use anyhow::{Context, Result, bail};
 use bars::Bars;
@@ -71,8 +71,8 @@ impl Remote {
 pub fn get(arguments: &GetArguments) -> Result<u8> {
     interrupt::watch()?;
     let transfers = Transfers::new(arguments.json);
-    let is_list = |place: &&Place| arguments.list || place.name.is_none();
-    let (lists, files): (Vec<&Place>, Vec<&Place>) = arguments.sources.iter().partition(is_list);
+    let is_list = |place: &&ServedPlace| arguments.list || place.name.is_none();
+    let (lists, files): (Vec<&ServedPlace>, Vec<&ServedPlace>) = arguments.sources.iter().partition(is_list);
     let mut status = 0;
     for place in lists {
         status |= transfers.conclude(place, list(place, arguments.json))?;
@@ -93,7 +93,7 @@ pub fn put(arguments: &PutArguments) -> Result<u8> {
 }
 
 /// Prints what a server has.
-fn list(place: &Place, json: bool) -> Result<()> {
+fn list(place: &ServedPlace, json: bool) -> Result<()> {
     let Reply::Files { files } = Client::connect(place)?.ask(Ask::List)? else {
         bail!("the server at {place} answers something else");
     };
@@ -123,7 +123,7 @@ impl Transfers {
     fn run<J: Sync>(
         &self,
         jobs: &[J],
-        place: impl Fn(&J) -> &Place + Sync,
+        place: impl Fn(&J) -> &ServedPlace + Sync,
         work: impl Fn(&J) -> Result<Done> + Sync,
     ) -> Result<u8> {
         let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -148,7 +148,7 @@ impl Transfers {
     }
 
     /// The status of one place; what went wrong there is told. An interruption ends everything.
-    fn conclude(&self, place: &Place, result: Result<()>) -> Result<u8> {
+    fn conclude(&self, place: &ServedPlace, result: Result<()>) -> Result<u8> {
         let Err(error) = result else { return Ok(0) };
         // Who reads no more of the output has seen enough: nobody is left to be told.
         let is_closed_pipe = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
@@ -160,7 +160,7 @@ impl Transfers {
             if self.json {
                 let line = serde_json::json!({
                     "name": place.name,
-                    "server": Place { name: None, ..place.clone() }.to_string(),
+                    "server": ServedPlace { name: None, ..place.clone() }.to_string(),
                     "error": format!("{error:#}"),
                 });
                 return Ok(writeln!(std::io::stdout(), "{line}")?);
@@ -194,7 +194,7 @@ impl Transfers {
     }
 
     /// Opens a file of a server. `upload`: what is to be put into it.
-    fn open(&self, place: &Place, upload: Option<String>) -> Result<Remote> {
+    fn open(&self, place: &ServedPlace, upload: Option<String>) -> Result<Remote> {
         let mut client = Client::connect(place)?;
         let name = place.name.clone().context("no name is given")?;
         let Reply::Opened(opened) = client.ask(Ask::Open { name, upload })? else {
@@ -218,7 +218,7 @@ impl Transfers {
 }
 
 /// Asks a server for a checksum, and waits for it.
-fn checksum(mut client: Client, place: &Place, length: u64) -> Result<String> {
+fn checksum(mut client: Client, place: &ServedPlace, length: u64) -> Result<String> {
     let name = place.name.clone().context("no name is given")?;
     let mut reply = client.ask(Ask::Checksum { name, length })?;
     loop {

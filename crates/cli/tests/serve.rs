@@ -3,7 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pagewire::{Failure, Node, Rule};
-use pagewire_cli::directory::{Ask, Client, Place, Reply};
+use pagewire_cli::directory::{Ask, Client, Reply, ServedPlace};
 use pagewire_cli::serve::identity;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -90,7 +90,7 @@ impl Server {
     }
 
     fn port(&self) -> u16 {
-        self.place().parse::<Place>().unwrap().port
+        self.place().parse::<ServedPlace>().unwrap().port
     }
 
     fn client(&self) -> Client {

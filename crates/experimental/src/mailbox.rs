@@ -22,11 +22,11 @@ pub struct Mailbox {
     region: Region<u8>,
     log: AccessLog,
     token: Token,
-    parts: Mutex<HashMap<(u64, u32), Part>>,
+    parts: Mutex<HashMap<(u64, u32), AccessBeginning>>,
 }
 
 /// The beginning of an access whose end has not come.
-struct Part {
+struct AccessBeginning {
     address: u64,
     bytes: Vec<u8>,
     is_contiguous: bool,
@@ -98,8 +98,11 @@ impl Mailbox {
             parts.retain(|(of, _), _| *of != source);
         }
         let part = parts.entry((source, access.message()));
-        let part =
-            part.or_insert_with(|| Part { address, bytes: Vec::new(), is_contiguous: access.is_first() });
+        let part = part.or_insert_with(|| AccessBeginning {
+            address,
+            bytes: Vec::new(),
+            is_contiguous: access.is_first(),
+        });
         part.is_contiguous &= part.address + part.bytes.len() as u64 == address;
         if part.bytes.len() < 2 * MAX_MESSAGE {
             part.bytes.extend(bytes);
@@ -109,7 +112,7 @@ impl Mailbox {
         }
         let part = parts.remove(&(source, access.message()));
         drop(parts);
-        if let Some(Part { address, bytes, is_contiguous }) = part {
+        if let Some(AccessBeginning { address, bytes, is_contiguous }) = part {
             handler(Incoming { source, operation, address, bytes: &bytes, is_whole: is_contiguous });
         }
     }

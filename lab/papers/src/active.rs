@@ -18,7 +18,7 @@ pub use counter::Counting;
 pub use gets::Logging;
 pub use power::{TOPOLOGIES, Topology};
 pub use streams::{Stream, single_inserter};
-pub use table::{Load, Outcome, Scheme, run};
+pub use table::{Load, Scheme, TableOutcome, run};
 
 use crate::claim::Claim;
 use crate::figure::Figure;

@@ -1,6 +1,8 @@
 //! The model of Active Access: the hash table as events, the translation buffer, and what follows from unit costs alone.
 
-use pagewire_papers::active::{Buffer, Counting, Load, Logging, Outcome, Scheme, Stream, TOPOLOGIES, run};
+use pagewire_papers::active::{
+    Buffer, Counting, Load, Logging, Scheme, Stream, TOPOLOGIES, TableOutcome, run,
+};
 use pagewire_papers::translation::Eviction;
 use pagewire_papers::unit_costs::ActiveCosts;
 use proptest::prelude::*;
@@ -61,7 +63,7 @@ fn collisions_and_computation_cost_time() {
 
 #[test]
 fn a_buffer_that_misses_costs_its_walks() {
-    let with = |buffer| -> Outcome { run(&COSTS, &Load { buffer, ..load(Scheme::AaPoll) }) };
+    let with = |buffer| -> TableOutcome { run(&COSTS, &Load { buffer, ..load(Scheme::AaPoll) }) };
     let (none, small, large) = (
         with(None),
         with(Some((16, 16, Eviction::LeastRecentlyUsed))),

@@ -38,7 +38,7 @@ pub enum Which {
 
 /// A logged access.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct RingEntry {
     /// From 1 on, by peer.
     pub number: u64,
     pub epoch: u64,
@@ -98,7 +98,7 @@ impl Ring {
     }
 
     /// Appends a record. False: there is no space.
-    pub fn append(&mut self, region: &Region<u64, Atomic>, entry: &Entry) -> bool {
+    pub fn append(&mut self, region: &Region<u64, Atomic>, entry: &RingEntry) -> bool {
         let needed = words_of(entry.data.len());
         if self.trim(region) < needed {
             return false;
@@ -119,7 +119,7 @@ impl Ring {
     }
 
     /// What is there, behind a number.
-    pub fn entries_behind(&self, region: &Region<u64, Atomic>, number: u64) -> Vec<Entry> {
+    pub fn entries_behind(&self, region: &Region<u64, Atomic>, number: u64) -> Vec<RingEntry> {
         let words: Vec<u64> = region.words().iter().map(|word| word.load(Ordering::Relaxed)).collect();
         let mut entries = parse(&words, self.which).unwrap_or_default();
         entries.retain(|entry| entry.number > number);
@@ -128,7 +128,7 @@ impl Ring {
 }
 
 /// The records of a log in all words of a region, as they were read. `None`: they make no sense.
-pub fn parse(words: &[u64], which: Which) -> Option<Vec<Entry>> {
+pub fn parse(words: &[u64], which: Which) -> Option<Vec<RingEntry>> {
     if words.len() < HEAD {
         return None;
     }
@@ -149,7 +149,7 @@ pub fn parse(words: &[u64], which: Which) -> Option<Vec<Entry>> {
             at.checked_add(RECORD as u64)?.checked_add(length.div_ceil(8)).filter(|next| *next <= end)?;
         let mut data: Vec<u8> = (at + RECORD as u64..next).flat_map(|at| word(at).to_le_bytes()).collect();
         data.truncate(length as usize);
-        entries.push(Entry { number, epoch, stamp, offset, data });
+        entries.push(RingEntry { number, epoch, stamp, offset, data });
         at = next;
     }
     Some(entries)
@@ -172,9 +172,9 @@ mod tests {
             let node = Node::alone().unwrap();
             let region = node.words(region_words(64)).unwrap();
             let mut ring = Ring::new(which, 64);
-            let mut model: VecDeque<Entry> = VecDeque::new();
+            let mut model: VecDeque<RingEntry> = VecDeque::new();
             for (number, (length, trims)) in (1..).zip(steps) {
-                let entry = Entry { number, epoch: 7, stamp: 9, offset: 11, data: vec![number as u8; length] };
+                let entry = RingEntry { number, epoch: 7, stamp: 9, offset: 11, data: vec![number as u8; length] };
                 if trims {
                     let trim = if is_puts { TRIM_PUTS } else { TRIM_GETS };
                     region.words()[trim].store(number - 1, Ordering::Relaxed);

@@ -55,20 +55,20 @@ const LOG_BYTES: usize = 1 << 20;
 /// # }
 /// ```
 pub struct Parity {
-    shared: Arc<Shared>,
+    shared: Arc<OwnerShared>,
     keys: Vec<Token>,
     _serving: Serving,
     _log: AccessLog,
 }
 
-struct Shared {
+struct OwnerShared {
     layout: Layout,
     region: Region<u64>,
 }
 
 /// What the handler knows.
-struct Handler {
-    shared: Arc<Shared>,
+struct ParityHandler {
+    shared: Arc<OwnerShared>,
     /// Members by the keys of their tokens.
     members: HashMap<u32, usize>,
     status: Status,
@@ -118,8 +118,8 @@ impl Parity {
             ..Status::default()
         };
         region.write_bytes(0, status.as_bytes())?;
-        let shared = Arc::new(Shared { layout, region });
-        let mut handler = Handler {
+        let shared = Arc::new(OwnerShared { layout, region });
+        let mut handler = ParityHandler {
             shared: shared.clone(),
             members: keys.iter().enumerate().map(|(member, token)| (token.memory().1, member)).collect(),
             status,
@@ -149,7 +149,7 @@ impl Parity {
     }
 }
 
-impl Handler {
+impl ParityHandler {
     fn handle(&mut self, access: &Access<'_>) -> pagewire::Result<()> {
         let layout = self.shared.layout;
         let member = self.members.get(&access.key()).copied();

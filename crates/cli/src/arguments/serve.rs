@@ -1,6 +1,6 @@
 //! The arguments of `pagewire serve`, `get` and `put`.
 
-use crate::running::directory::{DEFAULT_PORT, Place};
+use crate::running::directory::{DEFAULT_PORT, ServedPlace};
 use clap::{Args, ValueHint};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub struct ServeArguments {
 pub struct GetArguments {
     /// What to get: HOST:NAME or HOST:PORT:NAME; HOST or HOST:PORT alone lists what the server has
     #[arg(value_name = "HOST[:PORT]:NAME", required = true)]
-    pub sources: Vec<Place>,
+    pub sources: Vec<ServedPlace>,
     /// Write to FILE, or into the directory FILE; where it is not given, to the name that the file has at the server
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub struct PutArguments {
     pub files: Vec<PathBuf>,
     /// Where to: HOST:NAME or HOST:PORT:NAME; HOST or HOST:PORT alone: under the names of the files
     #[arg(value_name = "HOST[:PORT][:NAME]", required = true)]
-    pub destination: Place,
+    pub destination: ServedPlace,
     /// One JSON object for each file, instead of text
     #[arg(long)]
     pub json: bool,

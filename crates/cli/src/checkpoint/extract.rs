@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// The place of a region in the file that is written. What it does not get is zeros, and takes no space.
-struct Place<'f> {
+struct RegionPlace<'f> {
     file: &'f File,
     at: u64,
     bytes: u64,
 }
 
-impl SavedMemory for Place<'_> {
+impl SavedMemory for RegionPlace<'_> {
     fn address(&self) -> u64 {
         self.at
     }
@@ -64,7 +64,7 @@ fn write(inspection: &Inspection, number: u64, file: &File) -> Result<(), pagewi
     let mut at: u64 = 0;
     let mut places = Vec::new();
     for bytes in inspection.regions() {
-        places.push(Place { file, at, bytes: *bytes });
+        places.push(RegionPlace { file, at, bytes: *bytes });
         at = at
             .checked_add(*bytes)
             .ok_or_else(|| MemoryError::from("its regions are longer than a file can be"))?;

@@ -157,7 +157,7 @@ pub fn is_good_name(name: &str) -> bool {
 
 /// A server, and the name of a file there, if one was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServedPlace {
     /// A name of a host, or an address.
     pub host: String,
     /// The port.
@@ -166,11 +166,11 @@ pub struct Place {
     pub name: Option<String>,
 }
 
-impl FromStr for Place {
+impl FromStr for ServedPlace {
     type Err = String;
 
     /// `HOST`, `HOST:PORT`, `HOST:NAME` or `HOST:PORT:NAME`; an IPv6 address stands in brackets.
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<ServedPlace, String> {
         let (host, rest) = match text.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
             Some((host, "")) => (host, None),
             Some((host, rest)) => {
@@ -191,11 +191,11 @@ impl FromStr for Place {
         } else {
             (DEFAULT_PORT, rest)
         };
-        Ok(Place { host: host.to_owned(), port, name: (!name.is_empty()).then(|| name.to_owned()) })
+        Ok(ServedPlace { host: host.to_owned(), port, name: (!name.is_empty()).then(|| name.to_owned()) })
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServedPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)?;
@@ -228,8 +228,8 @@ impl Client {
     ///
     /// # Errors
     /// If it cannot be reached; the error says how that may be mended.
-    pub fn connect(place: &Place) -> Result<Client> {
-        let server = Place { name: None, ..place.clone() }.to_string();
+    pub fn connect(place: &ServedPlace) -> Result<Client> {
+        let server = ServedPlace { name: None, ..place.clone() }.to_string();
         let addresses: Vec<SocketAddr> = (place.host.as_str(), place.port)
             .to_socket_addrs()
             .with_context(|| format!("the host '{}' has no address", place.host))?
@@ -375,8 +375,8 @@ pub fn read_request(stream: &mut BufReader<TcpStream>, deadline: Instant) -> Res
 mod tests {
     use super::*;
 
-    fn place(host: &str, port: u16, name: Option<&str>) -> Place {
-        Place { host: host.into(), port, name: name.map(str::to_owned) }
+    fn place(host: &str, port: u16, name: Option<&str>) -> ServedPlace {
+        ServedPlace { host: host.into(), port, name: name.map(str::to_owned) }
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
         for wrong in ["", ":x", "[]:x", "[::1]x", "host:70000:x"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ServedPlace>().is_err(), "{wrong}");
         }
         assert_eq!(place("::1", 5, Some("a\nb")).to_string(), "[::1]:5:a\u{FFFD}b");
     }

@@ -34,7 +34,7 @@ pub struct Workload<'a> {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct WorkloadOutcome {
     /// How both ended and what they said.
     pub pair: Pair,
     /// The counters that the server's engine left.
@@ -43,7 +43,7 @@ pub struct Outcome {
     pub client: Vec<ProcessReport>,
 }
 
-impl Outcome {
+impl WorkloadOutcome {
     /// The paths that bytes took, by the counters of both ends, each once.
     pub fn paths(&self) -> Vec<&'static str> {
         let mut paths: Vec<&str> =
@@ -70,7 +70,7 @@ impl Workload<'_> {
     ///
     /// # Errors
     /// If one cannot be started, or left counters that are not in the format. That it failed is no error here.
-    pub fn run(&self, stage: &Stage) -> Result<Outcome> {
+    pub fn run(&self, stage: &Stage) -> Result<WorkloadOutcome> {
         let run = RUN.fetch_add(1, Ordering::Relaxed);
         let port = next_port();
         let file = |end: &str| stage.writable_file(&format!("{run}-{end}.jsonl"));
@@ -92,6 +92,6 @@ impl Workload<'_> {
             fs::remove_file(&file).with_context(|| file.display().to_string())?;
             reports
         });
-        Ok(Outcome { pair, server: server?, client: client? })
+        Ok(WorkloadOutcome { pair, server: server?, client: client? })
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Checksums {
     /// Of files that nobody writes: one each, so they are bounded.
     known: Arc<Mutex<HashMap<String, (Key, String)>>>,
     /// Whom others may join.
-    running: Mutex<HashMap<Key, Weak<Job>>>,
+    running: Mutex<HashMap<Key, Weak<ChecksumJob>>>,
     turns: Arc<Turns>,
 }
 
@@ -56,15 +56,15 @@ impl Turns {
 }
 
 /// A checksum that is computed, or known.
-pub(super) struct Job {
+pub(super) struct ChecksumJob {
     bytes: AtomicU64,
     result: Mutex<Option<Result<String, String>>>,
     ended: Condvar,
 }
 
-impl Job {
-    fn new(result: Option<Result<String, String>>) -> Arc<Job> {
-        Arc::new(Job { bytes: AtomicU64::new(0), result: Mutex::new(result), ended: Condvar::new() })
+impl ChecksumJob {
+    fn new(result: Option<Result<String, String>>) -> Arc<ChecksumJob> {
+        Arc::new(ChecksumJob { bytes: AtomicU64::new(0), result: Mutex::new(result), ended: Condvar::new() })
     }
 
     /// Bytes of which it is known.
@@ -91,7 +91,7 @@ impl Checksums {
     ///
     /// # Errors
     /// If the file has fewer bytes, or there can be no thread.
-    pub(super) fn start(&self, file: &ServedFile, length: u64) -> Result<Arc<Job>> {
+    pub(super) fn start(&self, file: &ServedFile, length: u64) -> Result<Arc<ChecksumJob>> {
         let has = file.entry().length;
         if length > has {
             file.check_length()?;
@@ -100,7 +100,7 @@ impl Checksums {
         let key = (file.identity()?, length);
         if let Some((of, sum)) = lock(&self.known).get(&file.name) {
             if *of == key {
-                return Ok(Job::new(Some(Ok(sum.clone()))));
+                return Ok(ChecksumJob::new(Some(Ok(sum.clone()))));
             }
         }
         let mut running = lock(&self.running);
@@ -109,7 +109,7 @@ impl Checksums {
         if let Some(job) = running.get(&key).and_then(Weak::upgrade).filter(|_| !file.writable) {
             return Ok(job);
         }
-        let job = Job::new(None);
+        let job = ChecksumJob::new(None);
         running.insert(key.clone(), Arc::downgrade(&job));
         let (own, turns, known) = (Arc::downgrade(&job), self.turns.clone(), self.known.clone());
         let (copy, name) = (file.file.try_clone()?, file.name.clone());

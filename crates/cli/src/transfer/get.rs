@@ -4,7 +4,7 @@ use super::hasher::Hasher;
 use super::pieces::transfer;
 use super::{Done, Remote, Transfers, checksum, seconds};
 use crate::arguments::GetArguments;
-use crate::running::directory::{Ask, Client, Opened, Place, Reply, ServerRefusal, is_good_name};
+use crate::running::directory::{Ask, Client, Opened, Reply, ServedPlace, ServerRefusal, is_good_name};
 use crate::running::interrupt::Interrupted;
 use anyhow::{Context, Error, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// A file to be had.
 pub(super) struct Job {
-    pub(super) place: Place,
+    pub(super) place: ServedPlace,
     output: PathBuf,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Job {
 ///
 /// # Errors
 /// If two files would become one.
-pub(super) fn jobs(places: &[&Place], arguments: &GetArguments) -> Result<Vec<Job>> {
+pub(super) fn jobs(places: &[&ServedPlace], arguments: &GetArguments) -> Result<Vec<Job>> {
     let directory = arguments.output.as_deref().filter(|output| output.is_dir());
     ensure!(
         places.len() < 2 || arguments.output.is_none() || directory.is_some(),
@@ -102,7 +102,7 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
     }
     Ok(Done {
         name: place.name.clone().unwrap_or_default(),
-        server: Place { name: None, ..place.clone() }.to_string(),
+        server: ServedPlace { name: None, ..place.clone() }.to_string(),
         file: output.clone(),
         bytes: length,
         resumed,
@@ -113,7 +113,7 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
 }
 
 /// What the server says of a file now.
-fn opened_again(place: &Place) -> Result<Opened> {
+fn opened_again(place: &ServedPlace) -> Result<Opened> {
     let name = place.name.clone().context("no name is given")?;
     match Client::connect(place)?.ask(Ask::Open { name, upload: None })? {
         Reply::Opened(opened) => Ok(opened),
@@ -122,7 +122,7 @@ fn opened_again(place: &Place) -> Result<Opened> {
 }
 
 /// Why the server refuses the file now, where a transfer has failed: it knows whether the file became shorter. `None`: it does not.
-fn refusal_now(error: &Error, place: &Place) -> Option<ServerRefusal> {
+fn refusal_now(error: &Error, place: &ServedPlace) -> Option<ServerRefusal> {
     if error.is::<Interrupted>() {
         return None;
     }

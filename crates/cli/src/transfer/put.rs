@@ -5,7 +5,7 @@ use super::pieces::transfer;
 use super::{Done, Remote, Transfers, checksum, seconds};
 use crate::arguments::PutArguments;
 use crate::limits::PUT_NOTE;
-use crate::running::directory::{Ask, Client, Place};
+use crate::running::directory::{Ask, Client, ServedPlace};
 use crate::serve::identity;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 /// A file to be put.
 pub(super) struct Job {
-    pub(super) place: Place,
+    pub(super) place: ServedPlace,
     file: PathBuf,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn jobs(arguments: &PutArguments) -> Result<Vec<Job>> {
         let own = || file.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let name = destination.name.clone().or_else(own);
         let name = name.with_context(|| format!("{}: this is no name in UTF-8", file.display()))?;
-        Ok(Job { place: Place { name: Some(name), ..destination.clone() }, file: file.clone() })
+        Ok(Job { place: ServedPlace { name: Some(name), ..destination.clone() }, file: file.clone() })
     };
     files.iter().map(job).collect()
 }
@@ -73,7 +73,7 @@ pub(super) fn put(transfers: &Transfers, job: &Job) -> Result<Done> {
     }
     Ok(Done {
         name: name.clone(),
-        server: Place { name: None, ..place.clone() }.to_string(),
+        server: ServedPlace { name: None, ..place.clone() }.to_string(),
         file: path.clone(),
         bytes: length,
         resumed,
@@ -108,7 +108,7 @@ fn send(transfers: &Transfers, job: &Job, remote: &Remote, file: &File, note: &m
 
 /// What the server knows of how far a put is.
 struct Note<'a> {
-    place: &'a Place,
+    place: &'a ServedPlace,
     upload: String,
     written: Instant,
 }

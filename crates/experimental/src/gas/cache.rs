@@ -52,7 +52,7 @@ pub enum CacheEffect<D> {
 }
 
 #[derive(Debug, Default, Clone)]
-struct Entry {
+struct CachedPage {
     copy: Copy,
     /// What was asked for: whether for stores.
     wanted: Option<bool>,
@@ -64,7 +64,7 @@ struct Entry {
 /// The copies of a process, of all pages.
 #[derive(Debug)]
 pub struct Cache<D> {
-    entries: Vec<Entry>,
+    entries: Vec<CachedPage>,
     /// Pages that are to be given back when their window ends, and whether they are kept for loads.
     recalled: BTreeMap<Page, bool>,
     /// Pages whose home is gone.
@@ -74,7 +74,7 @@ pub struct Cache<D> {
 
 impl<D> Cache<D> {
     pub fn new(pages: usize) -> Self {
-        let entries = vec![Entry::default(); pages];
+        let entries = vec![CachedPage::default(); pages];
         Cache { entries, recalled: BTreeMap::new(), lost: Vec::new(), effects: Vec::new() }
     }
 

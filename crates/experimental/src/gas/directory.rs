@@ -36,7 +36,7 @@ struct Pending {
 }
 
 #[derive(Debug)]
-struct Entry<D> {
+struct DirectoryEntry<D> {
     /// As it was returned last.
     content: D,
     /// Who may store to it.
@@ -53,7 +53,7 @@ struct Entry<D> {
 #[derive(Debug)]
 pub struct Directory<D> {
     first: Page,
-    entries: Vec<Entry<D>>,
+    entries: Vec<DirectoryEntry<D>>,
     lost: BTreeSet<Rank>,
     effects: Vec<HomeEffect>,
     /// A mistake that the tests must find: stores are granted before the others have given the page back.
@@ -64,7 +64,7 @@ pub struct Directory<D> {
 impl<D: Clone> Directory<D> {
     /// The home of so many pages from `first` on.
     pub fn new(first: Page, pages: usize, content: &D) -> Self {
-        let entry = |_| Entry {
+        let entry = |_| DirectoryEntry {
             content: content.clone(),
             writer: None,
             readers: BTreeSet::new(),
@@ -87,7 +87,7 @@ impl<D: Clone> Directory<D> {
         std::mem::take(&mut self.effects)
     }
 
-    fn entry(&mut self, page: Page) -> Option<&mut Entry<D>> {
+    fn entry(&mut self, page: Page) -> Option<&mut DirectoryEntry<D>> {
         self.entries.get_mut(page.checked_sub(self.first)? as usize)
     }
 

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-enum Event {
+enum GasEvent {
     Message(Rank, Rank, Message<u64>),
     /// A thread goes on.
     Run(usize),
@@ -37,7 +37,7 @@ struct World {
     random: Random,
     now: u64,
     events: BinaryHeap<(Reverse<(u64, u64)>, usize)>,
-    slots: Vec<Option<Event>>,
+    slots: Vec<Option<GasEvent>>,
     last: BTreeMap<(Rank, Rank), u64>,
     processes: Vec<Process>,
     threads: Vec<Thread>,
@@ -87,17 +87,17 @@ impl World {
                 let accesses = (0..count).map(&mut access).collect();
                 world.threads.push(Thread { rank, accesses });
                 let thread = world.threads.len() - 1;
-                world.at(0, Event::Run(thread));
+                world.at(0, GasEvent::Run(thread));
             }
         }
         if with_deaths {
             let (rank, time) = (world.random.below(ranks as u64) as Rank, world.random.below(3_000));
-            world.at(time, Event::Die(rank));
+            world.at(time, GasEvent::Die(rank));
         }
         world
     }
 
-    fn at(&mut self, time: u64, event: Event) {
+    fn at(&mut self, time: u64, event: GasEvent) {
         self.slots.push(Some(event));
         self.events.push((Reverse((time, self.slots.len() as u64)), self.slots.len() - 1));
     }
@@ -111,7 +111,7 @@ impl World {
 
     fn send(&mut self, from: Rank, to: Rank, message: Message<u64>) {
         let time = self.delivery(from, to);
-        self.at(time, Event::Message(from, to, message));
+        self.at(time, GasEvent::Message(from, to, message));
     }
 
     fn home(&self, page: Page) -> Rank {
@@ -163,7 +163,7 @@ impl World {
             self.threads[at].accesses.pop_front();
             if self.random.below(4) == 0 {
                 let time = self.now + self.random.below(200);
-                return self.at(time, Event::Run(at));
+                return self.at(time, GasEvent::Run(at));
             }
         }
     }
@@ -171,7 +171,7 @@ impl World {
     fn wake(&mut self, rank: Rank) {
         for thread in std::mem::take(&mut self.processes[rank as usize].waiting) {
             let time = self.now + self.random.below(60);
-            self.at(time, Event::Run(thread));
+            self.at(time, GasEvent::Run(thread));
         }
     }
 
@@ -230,15 +230,15 @@ impl World {
             assert_eq!(process.cache.copy(page as Page), copy, "memory and cache of {rank}");
         }
         if let Some(time) = self.processes[rank as usize].cache.next_time() {
-            self.at(time.as_micros() as u64, Event::Time(rank));
+            self.at(time.as_micros() as u64, GasEvent::Time(rank));
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: GasEvent) {
         let now = Duration::from_micros(self.now);
         match event {
-            Event::Run(thread) => self.run_thread(thread),
-            Event::Message(from, to, message) => {
+            GasEvent::Run(thread) => self.run_thread(thread),
+            GasEvent::Message(from, to, message) => {
                 let home = self.home(message.page());
                 let process = &mut self.processes[to as usize];
                 if process.is_dead {
@@ -251,20 +251,20 @@ impl World {
                 }
                 self.carry_out(to);
             }
-            Event::Time(rank) => {
+            GasEvent::Time(rank) => {
                 if !self.processes[rank as usize].is_dead {
                     self.processes[rank as usize].cache.on_time(now);
                     self.carry_out(rank);
                 }
             }
-            Event::Die(rank) => {
+            GasEvent::Die(rank) => {
                 self.processes[rank as usize].is_dead = true;
                 for other in 0..self.processes.len() as Rank {
                     let time = self.delivery(rank, other);
-                    self.at(time, Event::Lost(other, rank));
+                    self.at(time, GasEvent::Lost(other, rank));
                 }
             }
-            Event::Lost(rank, lost) => {
+            GasEvent::Lost(rank, lost) => {
                 if self.processes[rank as usize].is_dead {
                     return;
                 }

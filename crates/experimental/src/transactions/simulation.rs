@@ -15,7 +15,7 @@ const CRASHES_END: u64 = 4_000;
 
 /// What the log of an owner has.
 #[derive(Clone)]
-enum Entry {
+enum SimulatedEntry {
     Get { attempt: Attempt, cell: u32, version: u64, value: u64 },
     Put { session: Session, cell: u32, value: u64 },
     Request(Attempt, Request),
@@ -23,9 +23,9 @@ enum Entry {
     SessionLost(Session),
 }
 
-enum Event {
+enum SimulatedEvent {
     /// An access or message comes to an owner; the number of its life.
-    Arrives(usize, u64, Entry),
+    Arrives(usize, u64, SimulatedEntry),
     Handle(usize, u64),
     Notice(usize, usize, Attempt, Notice),
     Got(usize, Attempt),
@@ -43,7 +43,7 @@ struct OwnerNode {
     life: u64,
     /// What gets return.
     memory: Vec<(u64, u64)>,
-    log: VecDeque<Entry>,
+    log: VecDeque<SimulatedEntry>,
     journal: Vec<Record<u64>>,
     /// All that was ever written to the journal.
     archive: Vec<Record<u64>>,
@@ -84,7 +84,7 @@ struct World {
     now: u64,
     order: u64,
     events: BinaryHeap<(std::cmp::Reverse<(u64, u64)>, usize)>,
-    slots: Vec<Option<Event>>,
+    slots: Vec<Option<SimulatedEvent>>,
     owners: Vec<OwnerNode>,
     clients: Vec<Client>,
     seen: BTreeMap<Attempt, Seen>,
@@ -146,23 +146,23 @@ impl World {
                 lives: vec![Some(1); owners],
             });
             let at = world.random.below(100);
-            world.at(at, Event::Begin(client));
+            world.at(at, SimulatedEvent::Begin(client));
             if has_crashes && world.random.one_in(6) {
                 let at = world.random.below(1500);
-                world.at(at, Event::CrashClient(client));
+                world.at(at, SimulatedEvent::CrashClient(client));
             }
         }
         for owner in 0..owners {
-            world.at(200, Event::Tick(owner));
+            world.at(200, SimulatedEvent::Tick(owner));
             if has_crashes && world.random.one_in(2) {
                 let at = world.random.below(1500);
-                world.at(at, Event::CrashOwner(owner));
+                world.at(at, SimulatedEvent::CrashOwner(owner));
             }
         }
         world
     }
 
-    fn at(&mut self, time: u64, event: Event) {
+    fn at(&mut self, time: u64, event: SimulatedEvent) {
         self.order += 1;
         self.slots.push(Some(event));
         self.events.push((std::cmp::Reverse((time, self.order)), self.slots.len() - 1));
@@ -176,16 +176,16 @@ impl World {
         *last
     }
 
-    fn send(&mut self, client: usize, owner: usize, entry: Entry) {
+    fn send(&mut self, client: usize, owner: usize, entry: SimulatedEntry) {
         let Some(life) = self.clients[client].lives[owner] else { return };
         let time = self.delivery(self.owners.len() + client, owner);
-        self.at(time, Event::Arrives(owner, life, entry));
+        self.at(time, SimulatedEvent::Arrives(owner, life, entry));
     }
 
     fn requests(&mut self, client: usize, requests: Vec<(OwnerId, Request)>) {
         let attempt = self.attempt(client);
         for (owner, request) in requests {
-            self.send(client, owner.0 as usize, Entry::Request(attempt, request));
+            self.send(client, owner.0 as usize, SimulatedEntry::Request(attempt, request));
         }
     }
 
@@ -242,7 +242,7 @@ impl World {
                 return self.look_at(client);
             }
             if let Some(begin) = coordinator.access(OwnerId(owner as u32)) {
-                self.send(client, owner, Entry::Request(attempt, begin));
+                self.send(client, owner, SimulatedEntry::Request(attempt, begin));
             }
             let seen = self.seen.entry(attempt).or_default();
             match access {
@@ -250,13 +250,13 @@ impl World {
                     self.values += 1;
                     let value = self.values;
                     seen.writes.insert((owner, cell), value);
-                    self.send(client, owner, Entry::Put { session: session(client), cell, value });
+                    self.send(client, owner, SimulatedEntry::Put { session: session(client), cell, value });
                 }
                 // What it wrote itself it knows.
                 Access::Get(..) if seen.writes.contains_key(&(owner, cell)) => {}
                 Access::Get(..) => {
                     // The version is filled in where the memory is read.
-                    let get = Entry::Get { attempt, cell, version: 0, value: 0 };
+                    let get = SimulatedEntry::Get { attempt, cell, version: 0, value: 0 };
                     return self.send(client, owner, get);
                 }
             }
@@ -279,27 +279,27 @@ impl World {
             state.attempts = 0;
         }
         let pause = self.now + 1 + self.random.below(60);
-        self.at(pause, Event::Begin(client));
+        self.at(pause, SimulatedEvent::Begin(client));
     }
 
-    fn arrives(&mut self, owner: usize, life: u64, entry: Entry) {
+    fn arrives(&mut self, owner: usize, life: u64, entry: SimulatedEntry) {
         if self.owners[owner].life != life || self.owners[owner].owner.is_none() {
             return;
         }
         let entry = match entry {
-            Entry::Get { attempt, cell, .. } => {
+            SimulatedEntry::Get { attempt, cell, .. } => {
                 let (version, value) = self.owners[owner].memory[cell as usize];
                 let client = (attempt.session.0 - 1) as usize;
                 let time = self.delivery(owner, self.owners.len() + client);
                 self.seen.entry(attempt).or_default().reads.push((owner, cell, version));
-                self.at(time, Event::Got(client, attempt));
-                Entry::Get { attempt, cell, version, value }
+                self.at(time, SimulatedEvent::Got(client, attempt));
+                SimulatedEntry::Get { attempt, cell, version, value }
             }
             other => other,
         };
         self.owners[owner].log.push_back(entry);
         let time = self.now + self.random.below(if self.random.0 & 31 == 0 { 200 } else { 20 });
-        self.at(time, Event::Handle(owner, life));
+        self.at(time, SimulatedEvent::Handle(owner, life));
     }
 
     fn handle(&mut self, at: usize, life: u64) {
@@ -307,13 +307,13 @@ impl World {
         let Some(owner) = node.owner.as_mut().filter(|_| node.life == life) else { return };
         let Some(entry) = node.log.pop_front() else { return };
         match entry {
-            Entry::Get { attempt, cell, version, value } => {
+            SimulatedEntry::Get { attempt, cell, version, value } => {
                 owner.on_get(attempt.session, cell, version, &value)
             }
-            Entry::Put { session, cell, value } => owner.on_put(session, cell, value),
-            Entry::Request(attempt, request) => owner.on_request(attempt, request),
-            Entry::Owner(from, attempt, message) => owner.on_owner(from, attempt, message),
-            Entry::SessionLost(session) => owner.on_session_lost(session),
+            SimulatedEntry::Put { session, cell, value } => owner.on_put(session, cell, value),
+            SimulatedEntry::Request(attempt, request) => owner.on_request(attempt, request),
+            SimulatedEntry::Owner(from, attempt, message) => owner.on_owner(from, attempt, message),
+            SimulatedEntry::SessionLost(session) => owner.on_session_lost(session),
         }
         self.carry_out(at);
     }
@@ -336,12 +336,15 @@ impl World {
                 Effect::Notify(attempt, notice) => {
                     let client = (attempt.session.0 - 1) as usize;
                     let time = self.delivery(at, self.owners.len() + client);
-                    self.at(time, Event::Notice(client, at, attempt, notice));
+                    self.at(time, SimulatedEvent::Notice(client, at, attempt, notice));
                 }
                 Effect::Tell(to, attempt, message) => {
                     let (to, from) = (to.0 as usize, OwnerId(at as u32));
                     let (time, life) = (self.delivery(at, to), self.owners[to].life);
-                    self.at(time, Event::Arrives(to, life, Entry::Owner(from, attempt, message)));
+                    self.at(
+                        time,
+                        SimulatedEvent::Arrives(to, life, SimulatedEntry::Owner(from, attempt, message)),
+                    );
                 }
             }
         }
@@ -355,10 +358,10 @@ impl World {
         let life = self.owners[at].life;
         for client in 0..self.clients.len() {
             let time = self.delivery(at, self.owners.len() + client);
-            self.at(time, Event::Lost(client, at, life));
+            self.at(time, SimulatedEvent::Lost(client, at, life));
         }
         let time = self.now + 1 + self.random.below(400);
-        self.at(time, Event::Restart(at));
+        self.at(time, SimulatedEvent::Restart(at));
     }
 
     fn restart(&mut self, at: usize) {
@@ -393,11 +396,11 @@ impl World {
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: SimulatedEvent) {
         match event {
-            Event::Arrives(owner, life, entry) => self.arrives(owner, life, entry),
-            Event::Handle(owner, life) => self.handle(owner, life),
-            Event::Notice(client, owner, attempt, notice) => {
+            SimulatedEvent::Arrives(owner, life, entry) => self.arrives(owner, life, entry),
+            SimulatedEvent::Handle(owner, life) => self.handle(owner, life),
+            SimulatedEvent::Notice(client, owner, attempt, notice) => {
                 if !self.clients[client].is_dead && attempt == self.attempt(client) {
                     if let Some(coordinator) = &mut self.clients[client].coordinator {
                         let requests = coordinator.on_notice(OwnerId(owner as u32), notice);
@@ -406,21 +409,21 @@ impl World {
                     }
                 }
             }
-            Event::Got(client, attempt) => {
+            SimulatedEvent::Got(client, attempt) => {
                 if !self.clients[client].is_dead && attempt == self.attempt(client) {
                     self.go_on(client);
                 }
             }
-            Event::Lost(client, owner, life) => self.lost(client, owner, life),
-            Event::Restart(owner) => self.restart(owner),
-            Event::CrashOwner(owner) => self.crash_owner(owner),
-            Event::CrashClient(client) => {
+            SimulatedEvent::Lost(client, owner, life) => self.lost(client, owner, life),
+            SimulatedEvent::Restart(owner) => self.restart(owner),
+            SimulatedEvent::CrashOwner(owner) => self.crash_owner(owner),
+            SimulatedEvent::CrashClient(client) => {
                 self.clients[client].is_dead = true;
                 for owner in 0..self.owners.len() {
-                    self.send(client, owner, Entry::SessionLost(session(client)));
+                    self.send(client, owner, SimulatedEntry::SessionLost(session(client)));
                 }
             }
-            Event::Tick(owner) => {
+            SimulatedEvent::Tick(owner) => {
                 if let Some(state) = &mut self.owners[owner].owner {
                     let expired = state.attempts().next().filter(|_| self.random.one_in(4));
                     expired.into_iter().for_each(|attempt| state.expire(attempt));
@@ -429,10 +432,10 @@ impl World {
                 }
                 // Others than the clocks of the owners are events on their way.
                 if self.is_busy() || self.events.len() >= self.owners.len() {
-                    self.at(self.now + 200, Event::Tick(owner));
+                    self.at(self.now + 200, SimulatedEvent::Tick(owner));
                 }
             }
-            Event::Begin(client) => {
+            SimulatedEvent::Begin(client) => {
                 // It connects anew to whoever is there.
                 for owner in 0..self.owners.len() {
                     let node = &self.owners[owner];

@@ -78,7 +78,7 @@ pub struct Load {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct TableOutcome {
     /// Nanoseconds until the last insert was done.
     pub end: u64,
     /// Inserts that were done.
@@ -87,7 +87,7 @@ pub struct Outcome {
     pub look_ups: (u64, u64),
 }
 
-impl Outcome {
+impl TableOutcome {
     /// Inserts a second.
     pub fn rate(&self) -> f64 {
         self.inserts as f64 * 1e9 / self.end as f64
@@ -128,14 +128,14 @@ struct Table<'a> {
     cards: Vec<u64>,
     buffers: Vec<Buffer>,
     random: fastrand::Rng,
-    done: Outcome,
+    done: TableOutcome,
 }
 
 /// Runs it.
 ///
 /// # Panics
 /// If there is no process, more onloaded processes than a node has, or a buffer's sets do not come out even.
-pub fn run(costs: &ActiveCosts, load: &Load) -> Outcome {
+pub fn run(costs: &ActiveCosts, load: &Load) -> TableOutcome {
     assert!(
         load.processes > 0
             && !matches!(load.scheme, Scheme::AmOnload(count) if count == 0 || count >= costs.node)
@@ -151,7 +151,7 @@ pub fn run(costs: &ActiveCosts, load: &Load) -> Outcome {
         cards: vec![0; nodes],
         buffers: load.buffer.map_or_else(Vec::new, |of| (0..nodes).map(|_| buffer(of)).collect()),
         random: fastrand::Rng::with_seed(7),
-        done: Outcome { end: 0, inserts: 0, look_ups: (0, 0) },
+        done: TableOutcome { end: 0, inserts: 0, look_ups: (0, 0) },
     };
     for process in 0..load.processes {
         // Not all at the same instant.

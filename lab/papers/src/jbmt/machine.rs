@@ -55,7 +55,7 @@ struct Section {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum RegistrationEvent {
     /// The helper turns to a get's next local section.
     Request(usize),
     /// The section request is at the other side.
@@ -78,7 +78,7 @@ struct Machine<'a> {
     costs: &'a JbmtCosts,
     limits: &'a JbmtLimits,
     gets: &'a [Get],
-    events: EventQueue<Event>,
+    events: EventQueue<RegistrationEvent>,
     local: Helper,
     remote: Helper,
     /// How far each get is.
@@ -134,40 +134,40 @@ pub fn run(costs: &JbmtCosts, limits: &JbmtLimits, gets: &[Get]) -> Finished {
 }
 
 impl Machine<'_> {
-    fn happens(&mut self, event: Event) {
+    fn happens(&mut self, event: RegistrationEvent) {
         match event {
-            Event::Request(get) => {
+            RegistrationEvent::Request(get) => {
                 self.line.push_back(get);
                 self.request();
             }
-            Event::Asked(section) => self.asked(section),
-            Event::Remote(section, from) => self.serve(section, from),
-            Event::Unpin(section, pages, next) => self.sent(section, pages, next),
-            Event::Control(pages) => {
+            RegistrationEvent::Asked(section) => self.asked(section),
+            RegistrationEvent::Remote(section, from) => self.serve(section, from),
+            RegistrationEvent::Unpin(section, pages, next) => self.sent(section, pages, next),
+            RegistrationEvent::Control(pages) => {
                 self.controls -= pages;
                 self.request();
             }
-            Event::Arrived(section, pages) => {
+            RegistrationEvent::Arrived(section, pages) => {
                 self.controls -= pages;
                 self.request();
                 let now = self.events.now();
                 let ended = self.local.work(now, self.costs.processing / 4);
-                self.events.after(ended - now, Event::Complete(section));
+                self.events.after(ended - now, RegistrationEvent::Complete(section));
             }
-            Event::Refused(section) => {
+            RegistrationEvent::Refused(section) => {
                 self.controls -= section.pages;
                 self.give_back(section);
-                self.events.after(self.limits.retry, Event::Request(section.get));
+                self.events.after(self.limits.retry, RegistrationEvent::Request(section.get));
                 self.request();
             }
-            Event::Complete(section) => self.complete(section),
+            RegistrationEvent::Complete(section) => self.complete(section),
         }
     }
 
     fn post(&mut self) {
         if self.posted < self.gets.len() {
             self.finished.gets[self.posted].0 = self.events.now();
-            self.events.after(0, Event::Request(self.posted));
+            self.events.after(0, RegistrationEvent::Request(self.posted));
             self.posted += 1;
         }
     }
@@ -187,7 +187,7 @@ impl Machine<'_> {
             let pages = self.local.pin(now, get, start / PAGE, wanted, self.limits);
             if pages == 0 {
                 self.finished.retries += 1;
-                self.events.after(self.limits.retry, Event::Request(get));
+                self.events.after(self.limits.retry, RegistrationEvent::Request(get));
                 continue;
             }
             let section = Section { get, start, bytes: left.min(pages * PAGE), pages };
@@ -197,14 +197,14 @@ impl Machine<'_> {
             self.finished.sections.0 += 1;
             let work = self.costs.processing / 4 + (pages - 1) * self.costs.pin_page;
             let ended = self.local.work(now, work);
-            self.events.after(ended - now + self.costs.message, Event::Asked(section));
+            self.events.after(ended - now + self.costs.message, RegistrationEvent::Asked(section));
         }
     }
 
     fn asked(&mut self, section: Section) {
         if self.serving == self.limits.remote_credits {
             self.finished.refused += 1;
-            self.events.after(self.costs.message, Event::Refused(section));
+            self.events.after(self.costs.message, RegistrationEvent::Refused(section));
         } else {
             self.serving += 1;
             self.serve(section, 0);
@@ -219,7 +219,7 @@ impl Machine<'_> {
         let pages = self.remote.pin(now, section.get, first, wanted, self.limits);
         if pages == 0 {
             self.finished.retries += 1;
-            self.events.after(self.limits.retry, Event::Remote(section, from));
+            self.events.after(self.limits.retry, RegistrationEvent::Remote(section, from));
             return;
         }
         self.finished.sections.1 += 1;
@@ -227,7 +227,7 @@ impl Machine<'_> {
         let work = self.costs.processing / 2 + (pages - 1) * self.costs.pin_page;
         let ready = self.remote.work(now, work);
         self.wire_free = self.wire_free.max(ready) + self.costs.wire(bytes);
-        self.events.after(self.wire_free - now, Event::Unpin(section, pages, from + bytes));
+        self.events.after(self.wire_free - now, RegistrationEvent::Unpin(section, pages, from + bytes));
     }
 
     fn sent(&mut self, section: Section, pages: u64, next: u64) {
@@ -235,11 +235,11 @@ impl Machine<'_> {
         // A message's own time holds that of a shortest frame.
         let arrival = self.costs.message - self.costs.wire(1);
         if next < section.bytes {
-            self.events.after(arrival, Event::Control(pages));
+            self.events.after(arrival, RegistrationEvent::Control(pages));
             self.serve(section, next);
         } else {
             self.serving -= 1;
-            self.events.after(arrival, Event::Arrived(section, pages));
+            self.events.after(arrival, RegistrationEvent::Arrived(section, pages));
         }
     }
 
@@ -253,7 +253,7 @@ impl Machine<'_> {
         let done = &mut self.done[section.get];
         *done += section.bytes;
         if *done < self.gets[section.get].bytes {
-            self.events.after(0, Event::Request(section.get));
+            self.events.after(0, RegistrationEvent::Request(section.get));
         } else {
             self.finished.gets[section.get].1 = self.events.now();
             self.post();

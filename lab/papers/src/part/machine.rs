@@ -12,7 +12,7 @@ const SOURCE: usize = 0;
 const DESTINATION: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum PartEvent {
     /// The co-processor has handed the block to the engine.
     Fetch(usize, u32),
     /// A packet whose access found no place in the SMMU tries again.
@@ -53,7 +53,7 @@ struct Receiving {
 struct Machine<'a> {
     costs: &'a PartCosts,
     transfer: &'a Transfer,
-    events: EventQueue<Event>,
+    events: EventQueue<PartEvent>,
     nodes: [Node; 2],
     sending: Vec<Sending>,
     receiving: Vec<Receiving>,
@@ -92,7 +92,7 @@ pub fn run(costs: &PartCosts, transfer: &Transfer) -> Report {
         machine.issue_next(request);
     }
     for (index, (at, _)) in transfer.taken_away.iter().enumerate() {
-        machine.events.after(*at, Event::TakeAway(index));
+        machine.events.after(*at, PartEvent::TakeAway(index));
     }
     while let Some(event) = machine.events.next() {
         machine.happens(event);
@@ -107,27 +107,27 @@ pub fn run(costs: &PartCosts, transfer: &Transfer) -> Report {
 }
 
 impl Machine<'_> {
-    fn happens(&mut self, event: Event) {
+    fn happens(&mut self, event: PartEvent) {
         match event {
-            Event::Fetch(block, sequence) => self.fetch(block, sequence),
-            Event::Again(node, packet) => self.access(node, packet),
-            Event::Walk(node) => self.walk(node),
-            Event::Arrives(packet) => self.arrives(packet),
-            Event::Ack(block, sequence) => self.acknowledged(block, sequence),
-            Event::Nack(block, sequence) => self.suspend(block, sequence),
-            Event::Err(block, sequence) => self.asked(block, sequence),
-            Event::Timeout(block, sequence) => self.timed_out(block, sequence),
-            Event::HandlerEnds(node) => {
+            PartEvent::Fetch(block, sequence) => self.fetch(block, sequence),
+            PartEvent::Again(node, packet) => self.access(node, packet),
+            PartEvent::Walk(node) => self.walk(node),
+            PartEvent::Arrives(packet) => self.arrives(packet),
+            PartEvent::Ack(block, sequence) => self.acknowledged(block, sequence),
+            PartEvent::Nack(block, sequence) => self.suspend(block, sequence),
+            PartEvent::Err(block, sequence) => self.asked(block, sequence),
+            PartEvent::Timeout(block, sequence) => self.timed_out(block, sequence),
+            PartEvent::HandlerEnds(node) => {
                 let next = self.nodes[node].processor.handler_ended(self.events.now());
                 self.goes_on(node, next);
             }
-            Event::StepEnds(node, number) => {
+            PartEvent::StepEnds(node, number) => {
                 if let Some(step) = self.nodes[node].processor.step_ended(number) {
                     self.step_ended(node, step);
                     self.goes_on(node, Some(Next::Begin));
                 }
             }
-            Event::TakeAway(index) => {
+            PartEvent::TakeAway(index) => {
                 let (_, pages) = &self.transfer.taken_away[index];
                 self.nodes[DESTINATION].take_away(self.events.now(), pages.clone());
             }
@@ -148,9 +148,9 @@ impl Machine<'_> {
     fn issue(&mut self, block: usize, delay: u64) {
         self.report.transmissions += 1;
         let sequence = self.sending[block].sequence;
-        self.events.after(delay, Event::Fetch(block, sequence));
+        self.events.after(delay, PartEvent::Fetch(block, sequence));
         if let Resend::ErrAndTimeout(timeout) | Resend::Timeout(timeout) = self.transfer.resend {
-            self.events.after(delay + timeout, Event::Timeout(block, sequence));
+            self.events.after(delay + timeout, PartEvent::Timeout(block, sequence));
         }
     }
 
@@ -171,7 +171,7 @@ impl Machine<'_> {
     fn send(&mut self, packet: Packet) {
         let now = self.events.now();
         self.link_free = self.link_free.max(now) + self.costs.wire(self.length(packet));
-        self.events.after(self.link_free - now + self.costs.network, Event::Arrives(packet));
+        self.events.after(self.link_free - now + self.costs.network, PartEvent::Arrives(packet));
     }
 
     fn acknowledged(&mut self, block: usize, sequence: u32) {
@@ -221,14 +221,14 @@ impl Machine<'_> {
         match self.nodes[node].access(self.events.now(), page, access, packet) {
             Outcome::Done => self.accessed(node, packet, true),
             Outcome::Failed => self.accessed(node, packet, false),
-            Outcome::Busy => self.events.after(self.costs.walker.read_time, Event::Again(node, packet)),
+            Outcome::Busy => self.events.after(self.costs.walker.read_time, PartEvent::Again(node, packet)),
             Outcome::Walking => self.watch(node),
         }
     }
 
     fn watch(&mut self, node: usize) {
         if let Some(due) = self.nodes[node].smmu.next_due() {
-            self.events.after(due.saturating_sub(self.events.now()), Event::Walk(node));
+            self.events.after(due.saturating_sub(self.events.now()), PartEvent::Walk(node));
         }
     }
 
@@ -283,7 +283,7 @@ impl Machine<'_> {
             if self.incomplete == 0 {
                 self.report.latency = self.events.now();
             }
-            self.events.after(self.costs.network, Event::Ack(packet.block, packet.sequence));
+            self.events.after(self.costs.network, PartEvent::Ack(packet.block, packet.sequence));
         }
     }
 
@@ -291,7 +291,7 @@ impl Machine<'_> {
     fn refuse(&mut self, packet: Packet) {
         let receiving = &mut self.receiving[packet.block];
         if packet.sequence == receiving.sequence && !std::mem::replace(&mut receiving.refused, true) {
-            self.events.after(self.costs.network, Event::Nack(packet.block, packet.sequence));
+            self.events.after(self.costs.network, PartEvent::Nack(packet.block, packet.sequence));
         }
     }
 
@@ -327,9 +327,9 @@ impl Machine<'_> {
             other => other,
         };
         match next {
-            Some(Next::Handler) => self.events.after(self.costs.handler, Event::HandlerEnds(node)),
+            Some(Next::Handler) => self.events.after(self.costs.handler, PartEvent::HandlerEnds(node)),
             Some(Next::Continue { number, remaining }) => {
-                self.events.after(remaining, Event::StepEnds(node, number));
+                self.events.after(remaining, PartEvent::StepEnds(node, number));
             }
             Some(Next::Begin) | None => {}
         }
@@ -411,7 +411,7 @@ impl Machine<'_> {
             Step::Notify { block, sequence } => {
                 if !matches!(self.transfer.resend, Resend::Timeout(_)) {
                     self.report.errs += 1;
-                    self.events.after(self.costs.err, Event::Err(block, sequence));
+                    self.events.after(self.costs.err, PartEvent::Err(block, sequence));
                 }
             }
         }
