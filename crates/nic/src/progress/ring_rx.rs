@@ -464,8 +464,11 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    /// Two engines with a channel, each with its end of it.
-    fn connected() -> [(Arc<Nic<HostFabric>>, Arc<LocalChannel<HostFabric>>); 2] {
+    /// An engine, and its end of a channel.
+    type Connected = (Arc<Nic<HostFabric>>, Arc<LocalChannel<HostFabric>>);
+
+    /// Two engines with a channel.
+    fn connected() -> [Connected; 2] {
         let nics = [(); 2].map(|()| {
             Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local, ..Options::default() })
         });
