@@ -1,7 +1,7 @@
 //! Abstract UNIX sockets by which the tools reach a process.
 
 use crate::limits::MAX_NAMESAKES;
-use rustix::net::sockopt::socket_peercred;
+use nix::sys::socket::{getsockopt, sockopt};
 use rustix::process::geteuid;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -29,6 +29,7 @@ pub fn bind(prefix: &str) -> io::Result<UnixListener> {
 /// # Errors
 /// The kernel's.
 pub fn may_read(reader: &UnixStream) -> io::Result<bool> {
-    let peer = socket_peercred(reader)?.uid;
-    Ok(peer.is_root() || peer == geteuid())
+    // The PID of one in another PID namespace is 0, which rustix's credentials cannot have.
+    let peer = getsockopt(reader, sockopt::PeerCredentials)?.uid();
+    Ok(peer == 0 || peer == geteuid().as_raw())
 }

@@ -22,6 +22,10 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
+    // Before the command line is read, which takes memory, too.
+    if let Err(error) = doctor::require_memory() {
+        return conclude(Err(error), 1);
+    }
     match Arguments::try_parse() {
         Ok(arguments) => conclude(dispatch(&arguments.command), 1),
         Err(shown) => conclude_unparsed(&shown),
@@ -29,7 +33,6 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(command: &Command) -> anyhow::Result<u8> {
-    doctor::require_memory()?;
     match command {
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Reproduce(arguments) => reproduce::reproduce(arguments),
