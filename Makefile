@@ -13,6 +13,7 @@
 #                  (DEATH="--path udp --operation send": only that; DEATH=--stop: stop instead)
 # make swarm PACKETS=10000000 JOBS=4   simulated worlds of all kinds; SEED=... is the first
 # make build   the install tree in build/
+# make product   the same without the lab (bench, reproduce): half of the time
 # make install PREFIX=/usr/local
 #
 # `demo`, `test` and `bench` install what else they need (scripts/install-dependencies says what).
@@ -37,20 +38,17 @@ SMALL_CRATES := wire iommu paging memory checkpoint transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build check docs demo test test-binaries test-active test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe test-kernel rxe-mutants soak swarm \
+.PHONY: build product check docs demo test test-binaries test-active test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe test-kernel rxe-mutants soak swarm \
 	fuzz miri kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
 STATIC := $(if $(wildcard $(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
 
-build:
+# What is joined into one piece takes minutes each: what shows the product does without the lab.
+product:
 	# All with the same wrapper, so that the crates below are compiled once.
 	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
 		$(CARGO) rustc --release -p pagewire-cli --bin pagewire -- $(STATIC) \
-		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
-	# As the command: it measures the engine inside itself, too.
-	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
-		$(CARGO) rustc --release -p pagewire-lab --bin pagewire-lab -- $(STATIC) \
 		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
 	# Whole, as the recorded counts of instructions are; as a static library alone: a crate that others may use as well
 	# cargo does not have optimised as one piece.
@@ -58,8 +56,15 @@ build:
 		$(CARGO) rustc --release -p pagewire-capi --lib --crate-type staticlib
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
 
+build: product
+	# As the command: it measures the engine inside itself, too.
+	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
+		$(CARGO) rustc --release -p pagewire-lab --bin pagewire-lab -- $(STATIC) \
+		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
+	scripts/install-tree "$(TARGET)" "$(BUILD)"
+
 demo: dependencies-demo
-	$(MAKE) --no-print-directory build
+	$(MAKE) --no-print-directory product
 	$(BUILD)/bin/pagewire demo
 
 test: dependencies-test

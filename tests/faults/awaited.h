@@ -6,7 +6,7 @@
 #ifndef AWAITED_H
 #define AWAITED_H
 
-#include "../../benches/link.h"
+#include "link.h"
 #include "place.h"
 
 #include <signal.h>

@@ -4,7 +4,7 @@
  * the latter on their behalf (PART-4: what hits goes on).
  */
 #define _GNU_SOURCE
-#include "../../benches/link.h"
+#include "link.h"
 #include "place.h"
 
 #include <signal.h>

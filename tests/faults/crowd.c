@@ -4,7 +4,7 @@
  * crowd's queue pairs are destroyed.
  */
 #define _GNU_SOURCE
-#include "../../benches/link.h"
+#include "link.h"
 #include "place.h"
 
 #include <signal.h>

@@ -7,7 +7,7 @@
  * all: the kernel's accesses wait for the pages too; user: they fail, and the program's own wait.
  */
 #define _GNU_SOURCE
-#include "../../benches/link.h"
+#include "link.h"
 #include "place.h"
 
 #include <signal.h>

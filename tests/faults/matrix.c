@@ -7,7 +7,7 @@
  * Exit status 77, with the reason: this machine has no such memory.
  */
 #define _GNU_SOURCE
-#include "../../benches/link.h"
+#include "link.h"
 #include "place.h"
 
 #define LENGTH (8 << 20)

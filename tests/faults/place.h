@@ -3,7 +3,7 @@
 #define PLACE_H
 
 #include "../motion/pattern.h"
-#include "../../benches/pager.h"
+#include "pager.h"
 
 #include <sys/syscall.h>
 

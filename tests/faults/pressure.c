@@ -5,7 +5,7 @@
  * Prints the seconds of each step.
  */
 #define _GNU_SOURCE
-#include "../../benches/link.h"
+#include "link.h"
 #include "place.h"
 
 #define CHUNK (1 << 20)

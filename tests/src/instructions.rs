@@ -1,9 +1,12 @@
 //! Counts what an operation costs in instructions, by valgrind, and compares that with `instructions.tsv`.
 //!
-//! Nothing but the code decides a count: `benches/instructions.c` says how, and only the thread that calls the verbs is counted. A
-//! row fails where the least of [`RUNS`] runs is more than [`ALLOWED`] above the record. Counts depend on the compiler, the C
+//! Nothing but the code decides a count: `tests/instructions/verbs.c` and `native.c` say how, and only the thread that calls is
+//! counted. A row fails where the least of [`RUNS`] runs is more than [`ALLOWED`] above the record. Counts depend on the compiler, the C
 //! library and valgrind, so each record is of one toolchain; with another, the test prints the counts, judges nothing and says
 //! so. `make instructions` records anew, and prints the spread of [`RECORDED_RUNS`] runs.
+//!
+//! Records creep. `instructions-base.tsv` has the counts of an earlier state, which no record replaces: the geometric mean of all operations
+//! is at most [`ALLOWED_MEAN`] times theirs.
 
 use crate::compile;
 use crate::ground::{Ground, Setting};
@@ -36,6 +39,15 @@ const VARIABLE: &str = "PAGEWIRE_INSTRUCTIONS";
 const HEAD: &str = "# Instructions of one operation, both sides together (make instructions).\n\
                     # toolchain\tpath\toperation\tinstructions\n";
 
+/// What the geometric mean of all operations may be, as a multiple of the base's.
+const ALLOWED_MEAN: f64 = 1.005;
+
+/// A program that counts operations.
+struct Counter {
+    program: PathBuf,
+    settings: &'static [Setting],
+}
+
 /// Path and operation.
 type Operation = (String, String);
 
@@ -50,22 +62,21 @@ type Spreads = BTreeMap<Operation, (u64, u64)>;
 /// # Errors
 /// If one does, by more than [`ALLOWED`], or cannot be counted.
 pub fn hot_paths(ground: &Ground) -> Result<()> {
-    let program = program(ground)?;
+    let counters = counters(ground)?;
     let toolchain = toolchain(ground)?;
-    let recorded = std::fs::read_to_string(file()).with_context(|| file().display().to_string())?;
-    let mut records = read(&recorded)?;
+    let mut records = read(&file("instructions.tsv"))?;
     let known = records.get(&toolchain).cloned();
     if std::env::var(VARIABLE).is_ok_and(|value| value == "record") {
-        let spreads = count_all(ground, &program, |_, runs| runs == RECORDED_RUNS)?;
+        let spreads = count_all(ground, &counters, |_, runs| runs == RECORDED_RUNS)?;
         print!("{}", table(&known.unwrap_or_default(), &spreads));
         ensure_repeatable(&spreads)?;
         records.insert(toolchain, least(&spreads));
-        return Ok(std::fs::write(file(), written(&records))?);
+        return Ok(std::fs::write(file("instructions.tsv"), written(&records))?);
     }
     let is_enough = |spreads: &Spreads, runs| {
         runs == RUNS || known.as_ref().is_none_or(|known| dearer(known, &least(spreads)).is_empty())
     };
-    let spreads = count_all(ground, &program, is_enough)?;
+    let spreads = count_all(ground, &counters, is_enough)?;
     print!("{}", table(known.as_ref().unwrap_or(&Counts::new()), &spreads));
     let Some(known) = known else {
         not_checked::tell(format_args!("nothing is recorded for {toolchain} (make instructions)"));
@@ -77,17 +88,27 @@ pub fn hot_paths(ground: &Ground) -> Result<()> {
     );
     let dearer = dearer(&known, &least(&spreads));
     ensure!(dearer.is_empty(), "dearer than recorded for {toolchain}:\n{}", dearer.join("\n"));
+    let Some(base) = read(&file("instructions-base.tsv"))?.remove(&toolchain) else {
+        not_checked::tell(format_args!("there is no base for {toolchain}"));
+        return Ok(());
+    };
+    let mean = geometric_mean(&base, &least(&spreads));
+    println!("geometric mean against the base: {mean:.4}");
+    ensure!(mean <= ALLOWED_MEAN, "{mean:.4} times the instructions of the base, allowed {ALLOWED_MEAN}");
     Ok(())
 }
 
-/// Counts both paths, each until `is_enough` of its runs.
+/// Counts with each program over each of its paths, until `is_enough` of its runs.
 fn count_all(
     ground: &Ground,
-    program: &Path,
+    counters: &[Counter],
     is_enough: impl Fn(&Spreads, usize) -> bool,
 ) -> Result<Spreads> {
     let mut all = Spreads::new();
-    for setting in [Setting::Local, Setting::Udp] {
+    let of_each = counters.iter().flat_map(|counter| {
+        counter.settings.iter().map(|&setting| (counter.program.as_path(), setting))
+    });
+    for (program, setting) in of_each {
         let mut spreads = Spreads::new();
         for runs in 1.. {
             for (operation, count) in count(ground, program, setting)? {
@@ -121,8 +142,17 @@ fn per_cent(before: u64, after: u64) -> f64 {
     (after as f64 / before as f64 - 1.0) * 100.0
 }
 
-fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.tsv")
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// The mean of what each operation costs as a multiple of what it costs in the base.
+fn geometric_mean(base: &Counts, counts: &Counts) -> f64 {
+    let logarithms: Vec<f64> = counts
+        .iter()
+        .filter_map(|(operation, &count)| Some((count as f64 / *base.get(operation)? as f64).ln()))
+        .collect();
+    (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp()
 }
 
 /// The operations whose count exceeds the known one by more than is allowed.
@@ -152,12 +182,17 @@ fn table(known: &Counts, spreads: &Spreads) -> String {
     text
 }
 
-/// The records of each toolchain.
-fn read(text: &str) -> Result<BTreeMap<String, Counts>> {
+/// The records of each toolchain in a file.
+fn read(file: &Path) -> Result<BTreeMap<String, Counts>> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    parse(&text).with_context(|| file.display().to_string())
+}
+
+fn parse(text: &str) -> Result<BTreeMap<String, Counts>> {
     let mut records: BTreeMap<String, Counts> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split('\t').collect();
-        let [toolchain, path, name, count] = fields[..] else { bail!("{}: {line}", file().display()) };
+        let [toolchain, path, name, count] = fields[..] else { bail!("{line}: not four fields") };
         let count = count.parse().with_context(|| line.to_owned())?;
         ensure!(count > 0, "{line}: nothing costs nothing");
         records.entry(toolchain.into()).or_default().insert((path.into(), name.into()), count);
@@ -207,11 +242,20 @@ fn valgrind() -> Result<PathBuf> {
     find_program("valgrind").context("the program valgrind is missing (Debian package valgrind)")
 }
 
-fn program(ground: &Ground) -> Result<PathBuf> {
-    let program = ground.stage.file("instructions");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/instructions.c");
-    let options = ["-O1".into(), library(ground)?.into_os_string(), "-Wl,--allow-shlib-undefined".into()];
-    compile::c([source], &program, &options)?;
+fn counters(ground: &Ground) -> Result<[Counter; 2]> {
+    Ok([
+        Counter { program: program(ground, "verbs")?, settings: &[Setting::Local, Setting::Udp] },
+        // Over udp another thread does a part of a put.
+        Counter { program: program(ground, "native")?, settings: &[Setting::Local] },
+    ])
+}
+
+fn program(ground: &Ground, name: &str) -> Result<PathBuf> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let program = ground.stage.file(&format!("{name}-instructions"));
+    let mut options = vec!["-O1".into(), "-I".into(), project.join("crates/capi/include").into_os_string()];
+    options.extend([library(ground)?.into_os_string(), "-Wl,--allow-shlib-undefined".into()]);
+    compile::c([project.join("tests/instructions").join(name).with_extension("c")], &program, &options)?;
     Ok(program)
 }
 
@@ -229,6 +273,8 @@ fn count(ground: &Ground, program: &Path, setting: Setting) -> Result<Counts> {
     command.args(["--tool=callgrind", "--collect-atstart=no", "--separate-threads=yes", "--vgdb=no"]);
     command.arg(format!("--callgrind-out-file={}/%p", directory.display())).arg(program);
     command.env("LD_LIBRARY_PATH", ground.stage.library()?).env("PAGEWIRE_PATH", path);
+    // valgrind refuses the address space of the usual heap.
+    command.env("PAGEWIRE_HEAP_RANGE", (4_u64 << 30).to_string());
     let finished = Running::start(command)?.wait_until(Instant::now() + RUN);
     ensure!(finished.success(), "{path}: {}\n{}", finished.verdict(), finished.output);
     let times = |operation: &str| -> Result<u64> {
@@ -278,6 +324,13 @@ mod tests {
     }
 
     #[test]
+    fn mean_is_of_ratios_and_of_what_both_have() {
+        let base = counts(&[("a", 1000), ("b", 10), ("c", 7)]);
+        let mean = geometric_mean(&base, &counts(&[("a", 2000), ("b", 20), ("d", 9)]));
+        assert!((mean - 2.0).abs() < 1e-9, "{mean}");
+    }
+
+    #[test]
     fn counts_that_vary_are_not_recorded() {
         let spreads = |most| Spreads::from([(("udp".to_owned(), "a".to_owned()), (1000, most))]);
         assert!(ensure_repeatable(&spreads(1010)).is_ok());
@@ -290,7 +343,7 @@ mod tests {
             ("rustc 1".to_owned(), counts(&[("a", 1), ("b", 2)])),
             ("rustc 2".to_owned(), counts(&[("a", 3)])),
         ]);
-        assert_eq!(read(&written(&records)).expect("own format"), records);
-        assert!(read("rustc 1\tlocal\ta\n").is_err() && read("rustc 1\tlocal\ta\t0\n").is_err());
+        assert_eq!(parse(&written(&records)).expect("own format"), records);
+        assert!(parse("rustc 1\tlocal\ta\n").is_err() && parse("rustc 1\tlocal\ta\t0\n").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Many queue pairs of one process, connected to another's: `benches/queue_pairs.c`.
+//! Many queue pairs of one process, connected to another's: `lab/helpers/queue_pairs.c`.
 
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;

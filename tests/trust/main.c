@@ -12,7 +12,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#include "../../benches/pair.h"
+#include "pair.h"
 
 #define LENGTH 65536
 #define SECRETS 65536

@@ -1,4 +1,4 @@
-//! The helper programs of an installation: plain verbs programs (benches/*.c), each of which makes both ends on this host.
+//! The helper programs of an installation: plain verbs programs (lab/helpers/*.c), each of which makes both ends on this host.
 
 use crate::limits::BENCH_RUN;
 use anyhow::Result;

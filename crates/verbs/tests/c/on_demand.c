@@ -3,7 +3,7 @@
  * (ibv_query_device_ex(3), ibv_reg_mr(3), ibv_advise_mr(3)). Whether a page is present is asked of mincore(2).
  */
 #define _GNU_SOURCE
-#include "../../../../benches/pager.h"
+#include "pager.h"
 #include "connect.h"
 
 #include <sys/resource.h>

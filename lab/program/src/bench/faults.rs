@@ -1,7 +1,7 @@
 //! RDMA to and from memory that is absent, beside the parts of which that can be made: the bound is what is left when the
 //! longer of page-in and transfer hides the shorter.
 //!
-//! The work is done by the helper programs `absent`, `slow_page` and `hostile` (benches/*.c), with the rights of who measures.
+//! The work is done by the helper programs `absent`, `slow_page` and `hostile` (lab/helpers/*.c), with the rights of who measures.
 
 use super::ground::Ground;
 use crate::figures::{Figures, Line, Measure, What, beside};

@@ -1,6 +1,6 @@
 //! What a queue pair costs to create, and an operation on one drawn at random, where a process has many: beside 64 of them.
 //!
-//! The work is done by the helper program `queue_pairs` (benches/queue_pairs.c), a plain verbs program.
+//! The work is done by the helper program `queue_pairs` (lab/helpers/queue_pairs.c), a plain verbs program.
 
 use crate::figures::{Figures, Line};
 use crate::helper::{Helper, Rights};

@@ -1,6 +1,6 @@
 //! What registering and deregistering memory costs, at 4 KB and at 1 TiB, with a connected peer that is idle.
 //!
-//! The work is done by the helper program `registration` (benches/registration.c), a plain verbs program.
+//! The work is done by the helper program `registration` (lab/helpers/registration.c), a plain verbs program.
 
 use crate::figures::Line;
 use crate::helper::{Helper, Point, Rights, points};

@@ -1,7 +1,7 @@
 //! WRITEs on one host to targets that do this or that: to one that polls its completion queue beside what UCX calls put,
 //! to others beside one that polls.
 //!
-//! The work is done by the helper program `targets` (benches/targets.c), a plain verbs program.
+//! The work is done by the helper program `targets` (lab/helpers/targets.c), a plain verbs program.
 
 use super::ground::Ground;
 use crate::helper::{Helper, Rights};

@@ -1,6 +1,6 @@
 //! The papers' experiments on this machine, with the engine: `pagewire reproduce --live`.
 //!
-//! The work is done by the helper programs `figures` and `registration` (benches/*.c), and for registered memory by this program itself
+//! The work is done by the helper programs `figures` and `registration` (lab/helpers/*.c), and for registered memory by this program itself
 //! ([`crate::registered`]), as for hash tables (`table`), counted and logged accesses (`accesses`). All runs that the chosen figures need are
 //! made several times in turn, each but once for all figures that share it, and medians of their medians are shown. Nothing is
 //! taken from the model or from a paper.

@@ -2,7 +2,7 @@
 #ifndef PAIR_H
 #define PAIR_H
 
-#include "../crates/verbs/tests/c/connect.h"
+#include "connect.h"
 
 #include <sys/wait.h>
 

@@ -2,7 +2,7 @@
 #ifndef PAGER_H
 #define PAGER_H
 
-#include "../crates/verbs/tests/c/check.h"
+#include "check.h"
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
