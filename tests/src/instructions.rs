@@ -105,9 +105,9 @@ fn count_all(
     is_enough: impl Fn(&Spreads, usize) -> bool,
 ) -> Result<Spreads> {
     let mut all = Spreads::new();
-    let of_each = counters.iter().flat_map(|counter| {
-        counter.settings.iter().map(|&setting| (counter.program.as_path(), setting))
-    });
+    let of_each = counters
+        .iter()
+        .flat_map(|counter| counter.settings.iter().map(|&setting| (counter.program.as_path(), setting)));
     for (program, setting) in of_each {
         let mut spreads = Spreads::new();
         for runs in 1.. {
