@@ -149,7 +149,7 @@ const EXTENSIONS: [Option<Extensions>; 256] = {
                 None => None,
             },
             Transport::Cnp if code == Opcode::CNP.0 as usize => Some(Extensions::empty()),
-            // What the body of Pagewire's own opcodes holds is not of this table: see `own`.
+            // What the body of Pagewire's own opcodes holds is not of this table: see `vendor`.
             Transport::Manufacturer
                 if code >= Opcode::HELLO.0 as usize && code <= Opcode::RESUME.0 as usize =>
             {

@@ -369,7 +369,7 @@ impl Responder {
         }
     }
 
-    /// WorkQueues what executed requests ask for, and expects the one behind them; gives how many packets they are. Acknowledgements coalesce
+    /// Queues what executed requests ask for, and expects the one behind them; gives how many packets they are. Acknowledgements coalesce
     /// (section 9.7.5.1.2).
     fn complete(&mut self, answer: RequestAnswer, asked: bool, shared: &RcShared) -> u32 {
         // A NAK that has not gone out is out of date.
@@ -453,7 +453,7 @@ impl Responder {
         self.atomics.iter().rev().find(|atomic| atomic.0 == psn).map(|atomic| atomic.1)
     }
 
-    /// WorkQueues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
+    /// Queues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
     fn acknowledge(&mut self, psn: Psn) {
         let ack = ResponderOutput::Ack { psn, message: self.executor.message() };
         match self.outputs.back_mut() {
@@ -462,14 +462,14 @@ impl Responder {
         }
     }
 
-    /// WorkQueues a NAK of the expected PSN.
+    /// Queues a NAK of the expected PSN.
     fn retry(&mut self, syndrome: Syndrome, shared: &RcShared) {
         debug_assert!(shared.state == RcState::Alive);
         let message = self.executor.message();
         self.queue_nak(ResponderOutput::Retry { psn: self.expected, syndrome, message });
     }
 
-    /// WorkQueues a NAK. It acknowledges what came before it as well.
+    /// Queues a NAK. It acknowledges what came before it as well.
     fn queue_nak(&mut self, nak: ResponderOutput) {
         if matches!(self.outputs.back(), Some(ResponderOutput::Ack { .. } | ResponderOutput::Retry { .. })) {
             self.outputs.pop_back();

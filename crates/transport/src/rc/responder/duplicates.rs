@@ -100,7 +100,7 @@ impl Responder {
         Disposition::Duplicate
     }
 
-    /// WorkQueues a NAK for a READ that was executed before, and whose region has gone since. Whoever misses its responses ends it by that. It may
+    /// Queues a NAK for a READ that was executed before, and whose region has gone since. Whoever misses its responses ends it by that. It may
     /// be a late copy of a READ that is long done: then nobody does, as the PSN is not outstanding. So this side goes on in any case.
     #[cold]
     pub(super) fn deny_again(&mut self, psn: Psn, denial: Denial, shared: &RcShared) {

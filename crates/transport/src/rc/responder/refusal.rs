@@ -21,7 +21,7 @@ pub(super) struct Refused {
 }
 
 impl Responder {
-    /// WorkQueues the NAK of a request that is not executed. What comes behind it is not executed either.
+    /// Queues the NAK of a request that is not executed. What comes behind it is not executed either.
     #[cold]
     pub(super) fn refuse(&mut self, psn: Psn, nak: Nak, event: QpEvent, shared: &mut RcShared) {
         self.note_refusal(psn, nak, shared);
@@ -29,7 +29,7 @@ impl Responder {
         self.queue_nak(ResponderOutput::Refusal { psn, nak, message, event });
     }
 
-    /// WorkQueues the NAK of a READ that was taken, and whose next response cannot be had, in the place of its responses. Requests behind it may
+    /// Queues the NAK of a READ that was taken, and whose next response cannot be had, in the place of its responses. Requests behind it may
     /// have been executed: their answers wait for SKIP.
     #[cold]
     pub(super) fn refuse_read(&mut self, psn: Psn, nak: Nak, event: QpEvent, shared: &mut RcShared) {
