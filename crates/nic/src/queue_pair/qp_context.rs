@@ -27,7 +27,7 @@ use pagewire_transport::{
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use smallvec::SmallVec;
 
-/// Bytes of a READ response, or of a UC request, that go into one ring record.
+/// Bytes of a request that go into one ring record where the peer does not pull what is longer.
 const RING_PAYLOAD: u32 = 16_384;
 
 /// The state machine of a connected queue pair.
@@ -343,6 +343,8 @@ impl<F: Fabric> QpContext<F> {
             );
         }
         if matches!(self.connection, QpConnection::None) && attributes.state.receives() {
+            // Of READ responses on each path: the ends count PSNs alike, also where they have chosen different ones.
+            let mtu = queue_pair.link_mtu(attributes);
             let link = match &self.path {
                 Path::None | Path::Connecting { .. } => return,
                 Path::Local(channel) => {
@@ -350,10 +352,9 @@ impl<F: Fabric> QpContext<F> {
                     // What RC sends may be longer than a record: the receiver pulls it.
                     let pulled = initiator_copy && queue_pair.properties.kind == QueuePairType::Rc;
                     let request_mtu = if pulled { 1 << 31 } else { RING_PAYLOAD };
-                    Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, initiator_copy }
+                    Link { request_mtu, response_mtu: mtu, lossless: true, initiator_copy }
                 }
                 Path::Udp { .. } | Path::Dead { .. } => {
-                    let mtu = queue_pair.link_mtu(attributes);
                     Link { request_mtu: mtu, response_mtu: mtu, lossless: false, initiator_copy: false }
                 }
             };

@@ -44,6 +44,14 @@ fn a_datagram_is_known_that_waited_behind_thousands() {
     assert!(report.unreliable_received > 2_000, "{report:?}");
 }
 
+/// A process dies whose peer takes the network, as nobody holds its queue pairs any more, and then reads what the dead one sent through the
+/// ring: behind a READ both have to count the same PSNs.
+#[test]
+fn ends_on_different_paths_count_psns_alike() {
+    let (report, _) = passes(Scenario::drawn(41_168, 20_000));
+    assert!(report.deaths > 0, "{report:?}");
+}
+
 fn lossy(seed: u64, loss: f64) -> Scenario {
     let scenario = Scenario::new(seed, OPERATIONS, PathChoice::Udp, loss).small();
     Scenario { plan: WorkloadPlan { upheaval: false, ..scenario.plan }, ..scenario }
