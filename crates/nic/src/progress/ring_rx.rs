@@ -489,7 +489,7 @@ mod tests {
 
     /// Whether somebody goes on reading is seen by what was read between two looks.
     #[test]
-    fn what_nobody_reads_stays_the_same() {
+    fn unread_records_stay_until_polled() {
         let [(sender, out), (receiver, into)] = connected();
         let send = || {
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });

@@ -42,14 +42,14 @@ static LISTED: PerProcess<Vec<Device>> = PerProcess::new();
 /// # Errors
 /// The kernel's, where it does not tell its network devices.
 pub fn devices() -> std::io::Result<Vec<Device>> {
-    devices_named(&DeviceNames::default())
+    devices_with_names(&DeviceNames::default())
 }
 
 /// [`devices`] with these names.
 ///
 /// # Errors
 /// As [`devices`].
-pub fn devices_named(names: &DeviceNames) -> std::io::Result<Vec<Device>> {
+pub fn devices_with_names(names: &DeviceNames) -> std::io::Result<Vec<Device>> {
     let all = all_network_devices()?;
     let mut listed = LISTED.lock();
     listed.retain_mut(|device| {
