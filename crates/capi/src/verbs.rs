@@ -20,7 +20,7 @@ use std::time::Duration;
 /// # Safety
 /// NULL, or a region that is not deregistered meanwhile.
 pub unsafe fn check_region(mr: *const ibv_mr) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mr` is NULL or a region that nobody deregisters during the call (pagewire_verbs.h), as `is_region_of_parent` asks.
     if unsafe { is_region_of_parent(mr) } { Err(Refusal::forked("memory region")) } else { Ok(()) }
 }
 
