@@ -5,10 +5,9 @@
 //! library and valgrind, so each record is of one toolchain; with another, the test prints the counts, judges nothing and says
 //! so. `make instructions` records anew, and prints the spread of [`RECORDED_RUNS`] runs.
 
-use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
-use crate::not_checked;
+use crate::{compile, not_checked};
 use anyhow::{Context, Result, bail, ensure};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;

@@ -7,8 +7,7 @@ use crate::types::attributes::AddressVector;
 use crate::types::device_names::DeviceNames;
 use crate::types::error::{Error, Result, invalid_if};
 pub use crate::types::gid::{Gid, Mtu, address_of_gid, global_routing_header};
-use pagewire_fabric::{NetworkDevice, all_network_devices, usable_network_devices};
-use pagewire_fabric::{ROCE_PORT, Route};
+use pagewire_fabric::{NetworkDevice, ROCE_PORT, Route, all_network_devices, usable_network_devices};
 use pagewire_memory::fork::PerProcess;
 use std::net::IpAddr;
 
