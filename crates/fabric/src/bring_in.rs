@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn page_tasks_ignore_region() {
+    fn same_pages_make_one_task() {
         let (table, _) = table();
         let of = |region| {
             let segments = vec![Segment { address: PAGE, length: PAGE }];

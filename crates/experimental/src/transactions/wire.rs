@@ -270,7 +270,7 @@ mod tests {
 
     /// Cut off at any byte, a journal has the records before. Changed at any byte, it is refused.
     #[test]
-    fn changed_journal_is_refused() {
+    fn damaged_journal_is_cut_or_refused() {
         let records = [
             Record::Prepared {
                 attempt: ATTEMPT,

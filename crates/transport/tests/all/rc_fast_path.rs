@@ -361,7 +361,7 @@ fn over_a_network_a_send_that_left_at_once_is_repeated_until_it_is_acknowledged(
 }
 
 #[test]
-fn network_fast_send_conditions() {
+fn blocked_network_send_skips_fast_path() {
     let may = |end: &mut End| end.connection.try_send_fast(&numbered(9, send(4))).is_some();
     let (mut a, mut b) = ends_over(lossy(1024));
     assert!(may(&mut a));

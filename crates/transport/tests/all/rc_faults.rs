@@ -130,7 +130,7 @@ fn without_timeouts_nothing_is_sent_again_before_resume() {
 
 /// Nobody tells of a page whose region ends: every so often the source tries again.
 #[test]
-fn source_retries_until_page_ends() {
+fn source_retries_at_each_interval() {
     for handling in [FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {
         let mut pair = pair(handling);
         pair.ends[1].host.page_absent = true;
@@ -689,7 +689,7 @@ fn without_a_known_round_trip_the_same_resume_is_obeyed_seldom() {
 
 /// It greets anew, and does not know RESUME then: nothing is due for ever.
 #[test]
-fn standard_peer_gets_no_resume() {
+fn disabled_resume_sets_no_deadline() {
     let mut pair = pair(FaultHandling::Err);
     absent_until(&mut pair, MS / 2);
     pair.filter = Some(Box::new(|_, _| false));
