@@ -11,11 +11,10 @@
 //! Programs run as an unprivileged user, where that is enough; some need root for what they do to themselves: swap, pagers that
 //! hold up the kernel's own accesses, memory limits. What this machine cannot do is told.
 
-use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::{FAULTS, PRESSURE};
 use crate::memory_group::MemoryGroup;
-use crate::not_checked;
+use crate::{compile, not_checked};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use pagewire_cli::pair::Running;
 use pagewire_cli::report::{self, ProcessReport};

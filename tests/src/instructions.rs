@@ -8,10 +8,9 @@
 //! Records creep. `instructions-base.tsv` has the counts of an earlier state, which no record replaces: the geometric mean of all operations
 //! is at most [`ALLOWED_MEAN`] times theirs.
 
-use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
-use crate::not_checked;
+use crate::{compile, not_checked};
 use anyhow::{Context, Result, bail, ensure};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;

@@ -3,10 +3,9 @@
 //! A run draws a seed and prints it first, so that a failure's output says how to see it again. PAGEWIRE_MOTION_SEED sets it,
 //! PAGEWIRE_MOTION_ROUNDS the number of moves.
 
-use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::MOTION;
-use crate::not_checked;
+use crate::{compile, not_checked};
 use anyhow::{Context, Result, anyhow, bail};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;

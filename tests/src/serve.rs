@@ -1,9 +1,8 @@
 //! Files that are served, got and put: inside a host and between hosts, unprivileged, without locked memory.
 
-use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::{RUN, SURVIVOR};
-use crate::not_checked;
+use crate::{compile, not_checked};
 use anyhow::{Context, Result, ensure};
 use pagewire_cli::pair::{Finished, Running};
 use serde_json::Value;

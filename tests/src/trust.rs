@@ -1,9 +1,8 @@
 //! Who may not trace a process learns nothing of it: `tests/trust/main.c`.
 
-use crate::compile;
 use crate::ground::Ground;
 use crate::limits::RUN;
-use crate::not_checked;
+use crate::{compile, not_checked};
 use anyhow::{Result, bail, ensure};
 use pagewire_cli::pair::Running;
 use pagewire_cli::report;

@@ -54,8 +54,8 @@ fn chains_run_at_their_owner() {
 
 /// Callers that count, append and compare-swap at once: nothing is lost, and each wide swap is whole.
 #[test]
-fn callers_do_not_get_in_each_others_way() {
-    on_each_path("callers_do_not_get_in_each_others_way", || {
+fn concurrent_chains_lose_nothing() {
+    on_each_path("concurrent_chains_lose_nothing", || {
         const ROUNDS: u64 = 150;
         let owner = Arc::new(Node::alone().unwrap());
         let memory = Arc::new(owner.words(1 << 13).unwrap());

@@ -328,7 +328,7 @@ fn errors_say_what_to_do() {
 fn a_process_that_is_killed_at_any_instant_is_restored() {
     const TEST: &str = "a_process_that_is_killed_at_any_instant_is_restored";
     if let Some(role) = std::env::var_os(ROLE) {
-        let path = PathBuf::from(other::hear());
+        let path = PathBuf::from(other::read_line());
         let world = world();
         let options = CheckpointOptions { syncs: role == "syncs", ..CheckpointOptions::default() };
         let mut checkpoint = Checkpoint::open_with(&world.node, &path, &options).unwrap();
@@ -396,7 +396,7 @@ fn of_round(round: u64, rank: usize, is_put: bool) -> (usize, u64) {
 /// A process of a job, which saves together with the others.
 fn run_together() {
     const ROUNDS: u64 = 1_000_000;
-    let file = PathBuf::from(other::hear());
+    let file = PathBuf::from(other::read_line());
     let node = Node::from_env().unwrap();
     let (rank, size) = (node.rank(), node.size());
     let table = node.zeroed::<u64>(BYTES / 8).unwrap();

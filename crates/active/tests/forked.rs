@@ -3,14 +3,12 @@
 #[path = "../../pagewire/tests/in_child/mod.rs"]
 mod in_child;
 
-use in_child::{Child, copy_of, in_child, in_many_children, on_each_path, while_busy};
+use in_child::{Child, copy_of, in_child, in_many_children, on_each_path, relock_beside_child, while_busy};
 use pagewire::{Atomic, Error, Node, Region, RemoteRegion, Rights, Token};
 use pagewire_active::built_in::{BuiltIns, Chain, RemoteBuiltIns};
 use pagewire_active::hash_table::{Durability, Scheme, Service, TableCursor};
 use pagewire_active::*;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -366,54 +364,21 @@ fn child_has_objects_of_its_own() {
     });
 }
 
-/// The environment variable of a process that has locked files of a folder.
-const HOLDER: &str = "PAGEWIRE_FORKED_HOLDER";
-
 /// Makes a durable table, in a folder.
 fn lock_files(node: &Arc<Node>, folder: &Path) -> HashTable {
     let events = Service::Events(Events::default());
     HashTable::join_durable(node, &TableOptions::new(10), &durability(folder), events).unwrap()
 }
 
-/// Locks files, forks a child that sleeps, and waits to be killed.
-fn hold_files(folder: &Path) {
-    let node = alone();
-    let table = lock_files(&node, folder);
-    table.insert(7, b"seven").unwrap();
-    // SAFETY: the child sleeps until a signal ends it, at the latest that of its own alarm.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: alarm(2) and pause(2) have no preconditions.
-        unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
-        loop {
-            // SAFETY: pause(2) has no preconditions.
-            unsafe { libc::pause() };
-        }
-    }
-    println!("child {child}");
-    std::thread::sleep(PATIENCE);
-}
-
-/// A lock of flock(2) lasts as long as any process has the file.
 #[test]
 fn child_keeps_no_lock_of_its_parent() {
-    if let Some(folder) = std::env::var_os(HOLDER) {
-        return hold_files(Path::new(&folder));
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_keeps_no_lock_of_its_parent", "--nocapture"])
-        .env(HOLDER, folder.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let said = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let child = said.filter_map(|line| line.split_once("child ")?.1.parse::<libc::pid_t>().ok()).next();
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    let lookup = || lock_files(&alone(), folder.path()).lookup(7).unwrap().unwrap();
-    let found = std::panic::catch_unwind(lookup);
-    // SAFETY: kill(2) of the holder's child, which sleeps still.
-    assert_eq!(unsafe { libc::kill(child.unwrap(), libc::SIGKILL) }, 0);
-    assert_eq!(found.unwrap(), b"seven");
+    let lock = |folder: &Path| {
+        let node = alone();
+        let table = lock_files(&node, folder);
+        table.insert(7, b"seven").unwrap();
+        (node, table)
+    };
+    let lookup = |folder: &Path| lock_files(&alone(), folder).lookup(7).unwrap().unwrap();
+    let found = relock_beside_child("child_keeps_no_lock_of_its_parent", lock, lookup);
+    assert_eq!(found, b"seven");
 }

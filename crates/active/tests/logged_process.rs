@@ -3,7 +3,7 @@
 
 mod other;
 
-use other::{Other, ROLE, hear, hex, on_each_path};
+use other::{Other, ROLE, hex, on_each_path, read_line};
 use pagewire::Node;
 use pagewire_active::{CheckpointOptions, LoggedProcess, LoggedProcessError, LoggedProcessOptions, Ticket};
 use std::io::BufRead;
@@ -103,7 +103,7 @@ impl Live {
     /// Does what the test says until it is to go on.
     fn obey(&mut self) -> Said {
         loop {
-            let line = hear();
+            let line = read_line();
             let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
             match word {
                 "make" => self.make(rest),
@@ -163,7 +163,7 @@ fn options() -> LoggedProcessOptions {
 }
 
 fn run_process() {
-    let line = hear();
+    let line = read_line();
     let (rank, path) = line.split_once(' ').unwrap();
     let rank: usize = rank.parse().unwrap();
     let node = Arc::new(Node::alone().unwrap());
@@ -183,7 +183,7 @@ fn run_process() {
             was_replaying = false;
             println!("caught up");
             // A ticket for each other one, before anything else.
-            (1..SIZE).for_each(|_| live.make(hear().strip_prefix("make ").unwrap()));
+            (1..SIZE).for_each(|_| live.make(read_line().strip_prefix("make ").unwrap()));
         }
         let epoch = live.process.epoch();
         work(&mut live, rank, epoch);
@@ -408,8 +408,8 @@ fn logs_are_trimmed_and_replayed() {
 
 /// Nobody logs an atomic, nor what comes by a token of the program's own. So the process does not go on as if a replay had it.
 #[test]
-fn atomics_and_puts_that_nobody_logs_are_an_error() {
-    on_each_path("atomics_and_puts_that_nobody_logs_are_an_error", || {
+fn unlogged_access_is_an_error() {
+    on_each_path("unlogged_access_is_an_error", || {
         let name = format!("pagewire-replay-unlogged-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();

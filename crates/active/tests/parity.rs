@@ -2,7 +2,7 @@
 
 mod other;
 
-use other::{Other, ROLE, hear, hex, on_each_path, token_of};
+use other::{Other, ROLE, hex, on_each_path, read_line, token_of};
 use pagewire::{Node, Region, Rights, Token};
 use pagewire_active::{AttributesOf, Logs, Parity, ParityError, ParityMember};
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn regions(node: &Node, member: usize) -> [Region<u64>; 2] {
 
 /// A member in a process of its own.
 fn run_member() {
-    let words = hear();
+    let words = read_line();
     let words: Vec<&str> = words.split_whitespace().collect();
     let (token, member): (Token, usize) = (token_of(words[0]), words[1].parse().unwrap());
     let node = Node::alone().unwrap();
@@ -68,7 +68,7 @@ fn run_member() {
     };
     println!("token {}", hex(&this.token().unwrap().to_bytes()));
     loop {
-        let Ok(round) = hear().parse() else { return };
+        let Ok(round) = read_line().parse() else { return };
         fill(&regions, &model(member, round));
         loop {
             match this.save(&[&regions[0], &regions[1]]) {

@@ -2,7 +2,7 @@
 
 mod other;
 
-use other::{Other, ROLE, hear, hex, token_of};
+use other::{Other, ROLE, hex, read_line, token_of};
 use pagewire::{Node, Rights};
 use pagewire_active::{AccessLog, AttributesOf, LogOptions, Logs};
 use std::io::{BufRead, Read};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// DESIGN, rule 4: the owner's threads take no part in logging on the local path. A stopped owner delays no put.
 #[test]
-fn a_stopped_owner_delays_nobody() {
+fn stopped_owner_delays_no_put() {
     const PUTS: u64 = 1000;
     if std::env::var_os(ROLE).is_some() {
         let node = Node::alone().unwrap();
@@ -18,14 +18,14 @@ fn a_stopped_owner_delays_nobody() {
         let log = node.access_log(1 << 20).unwrap();
         table.attributes(..).redirect_puts().log_gets().to(&log).unwrap();
         println!("token {}", hex(&table.export(Rights::all()).unwrap().to_bytes()));
-        hear();
+        read_line();
         let mut sum = 0;
         let records = log.poll(|access| sum += access.value::<u64>().unwrap_or(0));
         println!("found {records} {sum}");
-        hear();
+        read_line();
         return;
     }
-    let mut owner = Other::start("a_stopped_owner_delays_nobody", "owner", "local");
+    let mut owner = Other::start("stopped_owner_delays_no_put", "owner", "local");
     let token = token_of(&owner.expect("token"));
     let node = Node::alone().unwrap();
     let remote = node.open(&token).unwrap();
@@ -72,7 +72,7 @@ fn drain(log: &AccessLog, quiet: Duration) -> (Vec<u64>, usize) {
 fn a_source_that_is_killed_leaves_no_byte_without_a_record() {
     const TEST: &str = "a_source_that_is_killed_leaves_no_byte_without_a_record";
     if std::env::var_os(ROLE).is_some() {
-        let token = token_of(&hear());
+        let token = token_of(&read_line());
         let node = Node::alone().unwrap();
         let remote = node.open(&token).unwrap();
         println!("begun");
@@ -137,10 +137,10 @@ fn what_ended_before_is_handled_before_on_every_mix_of_paths() {
     const TEST: &str = "what_ended_before_is_handled_before_on_every_mix_of_paths";
     if std::env::var_os(ROLE).is_some() {
         let node = Node::alone().unwrap();
-        let remote = node.open(&token_of(&hear())).unwrap();
+        let remote = node.open(&token_of(&read_line())).unwrap();
         println!("done 0");
         loop {
-            let line = hear();
+            let line = read_line();
             let Ok(value) = line.parse::<u64>() else { return };
             remote.put_value(0, value).wait().unwrap();
             println!("done {value}");

@@ -299,7 +299,7 @@ unsafe fn serve(
         let to = place(serving, "serving")?;
         // SAFETY: the caller's place for the result, aligned and not NULL.
         unsafe { to.write(std::ptr::null_mut()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `log` is NULL or a live `pw_log`: pagewire.h lets nobody free it during the call; `object` checks NULL and the mark.
         let log = unsafe { object::<AccessLog>(log) }?;
         let started = start(log, Handler::new(handler, context)?)?;
         // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
@@ -414,7 +414,7 @@ pub unsafe extern "C" fn pw_take_faults(
 /// # Safety
 /// As for [`object`].
 unsafe fn flush(remote: *mut pw_remote, domain: u32) -> Result<Running> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remote` is NULL or a live `pw_remote`: pagewire.h lets nobody close it during the call; `object` checks NULL and the mark.
     let remote = unsafe { remote_of(remote) }?;
     let domain = match u16::try_from(domain) {
         Ok(domain) if domain < 1024 => Some(domain),

@@ -149,7 +149,7 @@ unsafe fn write_counts(
     what: impl FnOnce(&AccessStatistics) -> Counts,
 ) -> pw_error {
     call(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `counting` is NULL or a live `pw_access_statistics`: pagewire.h lets nobody free it during the call; `object` checks the mark.
         let Counting { statistics, .. } = unsafe { object::<Counting>(counting) }?;
         let to = place(counts, "counts")?;
         // SAFETY: the caller's place, aligned and not NULL.
@@ -204,7 +204,7 @@ unsafe fn list(
     count: *mut usize,
     what: impl FnOnce(&AccessStatistics) -> Vec<(u64, Counts)>,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `counting` is NULL or a live `pw_access_statistics`: pagewire.h lets nobody free it while `list` reads it.
     let Counting { statistics, .. } = unsafe { object::<Counting>(counting) }?;
     let said = place(count, "count")?;
     let first = if most == 0 { NonNull::dangling() } else { place(to, "list")? };

@@ -16,7 +16,7 @@ unsafe fn start<W>(
     running: fn(Operation<W>, WordPlace<W>) -> Running,
     start: impl FnOnce(&RemoteRegion) -> Operation<W>,
 ) -> Result<Running> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remote` is NULL or a live `pw_remote`: pagewire.h lets nobody close it while an atomic is started.
     let remote = unsafe { remote_of(remote) }?;
     let place = WordPlace::new(before)?;
     Ok(running(start(remote), place))

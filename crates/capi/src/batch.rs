@@ -192,7 +192,7 @@ unsafe fn serve(
         let to = place(batches, "batches")?;
         // SAFETY: the caller's place for the result, aligned and not NULL.
         unsafe { to.write(std::ptr::null_mut()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `node` is NULL or a live `pw_node`: pagewire.h lets nobody leave it during the call; `object` checks NULL and the mark.
         let node = unsafe { node_of(node) }?;
         let served = ServedBatches { batches: start(node)?, _node: node.clone() };
         // SAFETY: the caller's place for the result, aligned and not NULL.
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn pw_batch_close(batch: *mut pw_batch) -> pw_error {
 /// # Safety
 /// As for [`object`].
 unsafe fn with<R>(batch: *mut pw_batch, work: impl FnOnce(&mut Batch) -> Result<R>) -> Result<R> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `batch` is NULL or a live `pw_batch`: pagewire.h lets nobody close it during the call, so the lock outlives `work`.
     work(&mut unsafe { object::<OpenBatch>(batch) }?.batch.lock())
 }
 

@@ -103,7 +103,7 @@ pub fn optional<T>(pointer: *mut T, name: &str) -> Result<Option<NonNull<T>>> {
 /// NULL, or a string that ends with a NUL.
 pub unsafe fn path_of(path: *const c_char, name: &str) -> Result<PathBuf> {
     let path = NonNull::new(path.cast_mut()).ok_or_else(|| Refusal::argument(format!("'{name}' is NULL")))?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `path` is not NULL, as checked here; pagewire.h asks for a string with a NUL at its end that is valid for the call.
     Ok(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(path.as_ptr()) }.to_bytes())))
 }
 

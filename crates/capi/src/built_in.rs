@@ -338,7 +338,7 @@ unsafe fn chain_of(steps: &[pw_step]) -> Result<Chain> {
     }
     steps.iter().enumerate().try_fold(Chain::new(), |chain, (number, step)| {
         let chain = if step.if_swapped { chain.if_swapped() } else { chain };
-        // SAFETY: the caller's promise.
+        // SAFETY: each pointer in `step` is valid for the call for the bytes that pagewire.h gives for its action.
         unsafe { with_step(chain, number, step) }
     })
 }
@@ -348,7 +348,7 @@ unsafe fn chain_of(steps: &[pw_step]) -> Result<Chain> {
 unsafe fn with_step(chain: Chain, number: usize, step: &pw_step) -> Result<Chain> {
     let refuse = |why: String| Err(Refusal::argument(format!("step {number} has {why}")));
     let at = place_of(number, step)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `step.data` has `step.length` bytes that are valid for the call (pagewire.h); `bytes_of` checks NULL and the range.
     let data = || unsafe { bytes_of(step.data, step.length, "data") };
     bytes(step.found.cast(), if step.found.is_null() { 0 } else { step.length }, "found")?;
     Ok(match step.action {
@@ -367,10 +367,10 @@ unsafe fn with_step(chain: Chain, number: usize, step: &pw_step) -> Result<Chain
             let ones = [0xFF; PW_MOST_COMPARED];
             let mask = |mask: *const c_void, name| match mask.is_null() {
                 true => Ok(&ones[..step.length]),
-                // SAFETY: the caller's promise.
+                // SAFETY: `mask` is not NULL, as checked here, and has `step.length` bytes that are valid for the call (pagewire.h).
                 false => unsafe { bytes_of(mask, step.length, name) },
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: `step.compare` has `step.length` bytes that are valid for the call (pagewire.h); `bytes_of` checks NULL.
             let compare = unsafe { bytes_of(step.compare, step.length, "compare") }?;
             let masks = (mask(step.compare_mask, "compare_mask")?, mask(step.data_mask, "data_mask")?);
             chain.masked_compare_swap(at, (compare, masks.0), (data()?, masks.1))

@@ -281,7 +281,7 @@ unsafe fn restore(
     how: impl FnOnce(&OpenCheckpoint) -> Result<Option<Restored>>,
 ) -> pw_error {
     call(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `checkpoint` is NULL or a live `pw_checkpoint`: pagewire.h lets nobody close it during the call; `object` checks the mark.
         let open = unsafe { object::<OpenCheckpoint>(checkpoint) }?;
         let (to, at) = (place(restored, "restored")?, bytes(note.cast(), size, "note")?);
         let (number, found) = how(open)?.map_or((0, Vec::new()), |found| (found.number, found.note));
@@ -313,9 +313,9 @@ pub(crate) unsafe fn write_saved(to: Option<NonNull<pw_saved>>, saved: Saved) {
 /// # Safety
 /// So many pointers of this library.
 unsafe fn remotes_of<'r>(remotes: *const *mut pw_remote, count: usize) -> Result<Vec<&'r RemoteRegion>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remotes` has `count` pointers that are valid for the call (pagewire.h); `array` checks NULL and alignment.
     let remotes = unsafe { array(remotes, count, "remotes") }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: each element is NULL or a live `pw_remote`: pagewire.h lets nobody close one during the call; `object` checks its mark.
     remotes.iter().map(|remote| unsafe { remote_of(*remote) }).collect()
 }
 
@@ -326,7 +326,7 @@ pub(crate) unsafe fn memories_of(
     memories: *const pw_memory,
     count: usize,
 ) -> Result<Vec<RawMemory>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `memories` has `count` elements that are valid for the call (pagewire.h); `array` checks NULL and alignment.
     let memories = unsafe { array(memories, count, "memories") }?;
     if memories.is_empty() {
         return Err(Refusal::argument("'count' is 0: there is no memory to save or to restore"));

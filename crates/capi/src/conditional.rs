@@ -62,7 +62,7 @@ impl Object for ConditionalRequest {
 /// # Safety
 /// NULL, or a peer.
 pub(crate) unsafe fn peer_of(peer: *const pw_peer) -> Result<Peer> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `peer` is NULL or points to a `pw_peer` that is valid for the call (pagewire.h); its bytes are copied before that ends.
     let Some(peer) = (unsafe { peer.as_ref() }) else {
         return Err(Refusal::argument("the peer is NULL"));
     };

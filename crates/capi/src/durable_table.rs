@@ -107,7 +107,7 @@ unsafe fn make(
         let to = place(table, "table")?;
         // SAFETY: the caller's place for the result, aligned and not NULL.
         unsafe { to.write(std::ptr::null_mut()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `node` is NULL or a live `pw_node`: pagewire.h lets nobody leave it during the call; `object` checks NULL and the mark.
         let node = unsafe { node_of(node) }?;
         let options = place(options.cast_mut(), "options")?;
         let durability = place(durability.cast_mut(), "durability")?;
@@ -127,7 +127,7 @@ unsafe fn make(
 /// # Safety
 /// Its folder is NULL, or a string.
 unsafe fn durability_of(given: pw_durability) -> Result<Durability> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `given.folder` is NULL, which `path_of` refuses, or a string with a NUL at its end that is valid for the call (pagewire.h).
     let folder = unsafe { path_of(given.folder, "folder") }?;
     let mut durability = Durability::new(folder);
     durability.syncs = syncs_of(given.checkpoints, "checkpoints")?;

@@ -83,7 +83,7 @@ pub(crate) fn rights_of(rights: u32) -> Result<Rights> {
 /// # Safety
 /// NULL, or a token.
 pub(crate) unsafe fn token_of(token: *const pw_token) -> Result<Token> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `token` is NULL or points to a `pw_token` that is valid for the call (pagewire.h); its bytes are copied before that ends.
     let Some(token) = (unsafe { token.as_ref() }) else {
         return Err(Refusal::argument("the token is NULL"));
     };

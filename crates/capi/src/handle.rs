@@ -85,7 +85,7 @@ pub fn hand_out<T: Object>(object: T) -> *mut T::Opaque {
 /// # Safety
 /// The pointer is NULL, or came from [`hand_out`] for this kind; nobody frees the object while the reference is used (pagewire.h).
 pub unsafe fn object<'a, T: Object>(pointer: *const T::Opaque) -> Result<&'a T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `pointer` is NULL or came from `hand_out` of this kind (this function's `# Safety`), whose places are never unmapped.
     let place = unsafe { place::<T>(pointer) }?;
     let found = place.mark.load(Ordering::Acquire);
     if found != mark::<T>(Owner::current_number()) {
@@ -100,7 +100,7 @@ pub unsafe fn object<'a, T: Object>(pointer: *const T::Opaque) -> Result<&'a T> 
 /// # Safety
 /// As for [`object`]; nobody else uses the object.
 pub unsafe fn take_back<T: Object>(pointer: *mut T::Opaque) -> Result<T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `pointer` is NULL or came from `hand_out` of this kind (`# Safety` of `object`), whose places are never unmapped.
     let place = unsafe { place::<T>(pointer) }?;
     let own = mark::<T>(Owner::current_number());
     if let Err(found) = place.mark.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed) {

@@ -125,7 +125,7 @@ impl Handler {
     /// # Safety
     /// The function takes the context in this thread.
     pub unsafe fn call_or_unwind(&self, access: &Access<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the thread is the one in which this function's `# Safety` lets the handler take `self.context`.
         if !unsafe { self.call(access) } {
             unwind();
         }

@@ -172,7 +172,7 @@ unsafe fn with<R>(
     process: *mut pw_logged_process,
     work: impl FnOnce(&mut LoggedProcess) -> Result<R>,
 ) -> Result<R> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `process` is NULL or a live `pw_logged_process`: pagewire.h lets nobody free it during the call, so the lock outlives `work`.
     work(&mut unsafe { object::<OpenProcess>(process) }?.process.lock())
 }
 

@@ -168,14 +168,14 @@ pub(crate) unsafe fn all_gather(
 ) -> Result<()> {
     let from = bytes(mine.cast(), size, "mine")?;
     let to = bytes(all.cast(), size.saturating_mul(processes), "all")?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `mine` has `size` bytes, valid for the call (pagewire.h), which are not written before `gather` has read them; `bytes` has checked NULL.
     let mine = unsafe { std::slice::from_raw_parts(from.as_ptr(), size) };
     let gathered = gather(mine)?;
     if let Some((rank, other)) = gathered.iter().enumerate().find(|(_, other)| other.len() != size) {
         return Err(other_length(name, rank, other.len(), size));
     }
     for (rank, bytes) in gathered.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: a job gives one entry for each of `processes`, of `size` bytes as checked, so the copy stays in the bytes of `all`.
         unsafe { to.as_ptr().add(rank * size).copy_from(bytes.as_ptr(), size) };
     }
     Ok(())
@@ -299,6 +299,6 @@ pub(crate) fn other_length(call: &str, rank: usize, theirs: usize, own: usize) -
 /// # Safety
 /// As for [`object`].
 pub(crate) unsafe fn node_of<'a>(node: *const pw_node) -> Result<&'a Arc<Node>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `node` is NULL or a live `pw_node` that nobody leaves while the reference is used, as pagewire.h says; `object` checks the mark.
     unsafe { object::<Arc<Node>>(node) }
 }

@@ -193,7 +193,7 @@ unsafe fn enter(
         let to = place(joined, "joined")?;
         // SAFETY: the caller's place for the result, aligned and not NULL.
         unsafe { to.write(std::ptr::null_mut()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `node` is NULL or a live `pw_node`: pagewire.h lets nobody leave it during the call; `object` checks NULL and the mark.
         let node = unsafe { node_of(node) }?;
         let member = Member { member: Mutex::new(join(node)?), node: node.clone() };
         // SAFETY: the caller's place for the result, aligned and not NULL.
@@ -273,7 +273,7 @@ unsafe fn with_memory(
 ) -> pw_error {
     call(|| {
         let to = optional(round, "round")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `member` is NULL or a live `pw_parity_member`: pagewire.h lets nobody free it during the call; `object` checks the mark.
         let open = unsafe { object::<Member>(member) }?;
         // SAFETY: so many of them (pagewire.h).
         let memories = unsafe { memories_of(&open.node, memories, count) }?;

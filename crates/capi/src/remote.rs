@@ -58,7 +58,7 @@ pub struct pw_piece {
 /// # Safety
 /// As for [`object`].
 pub(crate) unsafe fn remote_of<'a>(remote: *mut pw_remote) -> Result<&'a RemoteRegion> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remote` is NULL or a live `pw_remote` that nobody closes while the reference is used, as pagewire.h says; `object` checks the mark.
     unsafe { object::<RemoteRegion>(remote) }
 }
 
@@ -71,10 +71,10 @@ struct Target<'a> {
 /// # Safety
 /// As for [`object`]; the buffer has so many bytes, and is the operation's until that has ended (pagewire.h).
 unsafe fn target<'a>(remote: *mut pw_remote, buffer: *const c_void, length: usize) -> Result<Target<'a>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remote` is NULL or a live `pw_remote`: pagewire.h lets nobody close it while an operation is started on it.
     let remote = unsafe { object::<RemoteRegion>(remote) }?;
     let start = bytes(buffer.cast(), length, "buffer")?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `start` has `length` bytes, which pagewire.h leaves to the operation until it has ended; `bytes` has checked NULL and the range.
     Ok(Target { remote, buffer: unsafe { RawBuffer::new(start, length) } })
 }
 
@@ -126,7 +126,7 @@ impl Target<'_> {
     /// # Safety
     /// `signal` is NULL, or a signal.
     unsafe fn put_signal(self, offset: u64, signal: *const pw_signal) -> Result<Running> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `signal` is NULL, which `update_of` refuses, or points to a `pw_signal` that is valid for the call (pagewire.h).
         let update = unsafe { update_of(self.remote, signal) }?;
         Ok(Running::Buffer(self.remote.put_signal(offset, self.buffer, update)))
     }
@@ -351,7 +351,7 @@ unsafe fn scattered_put(
     (pieces, count): (*const pw_piece, usize),
     (buffer, length): (*const c_void, usize),
 ) -> Result<Running> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remote` is live, `buffer` is not changed until the put has ended, and `pieces` has `count` elements for the call (pagewire.h).
     let (target, pieces) = unsafe { (target(remote, buffer, length)?, pieces_of(pieces, count)?) };
     Ok(Running::Buffer(target.remote.put_scattered(&pieces, target.buffer)))
 }
@@ -363,7 +363,7 @@ unsafe fn scattered_get(
     (pieces, count): (*const pw_piece, usize),
     (buffer, length): (*mut c_void, usize),
 ) -> Result<Running> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remote` is live, nobody uses `buffer` until the get has ended, and `pieces` has `count` elements for the call (pagewire.h).
     let (target, pieces) = unsafe { (target(remote, buffer, length)?, pieces_of(pieces, count)?) };
     Ok(Running::Buffer(target.remote.get_scattered(&pieces, target.buffer)))
 }
@@ -410,7 +410,7 @@ unsafe fn atomic(
     before: *mut u64,
     start: impl FnOnce(&RemoteRegion) -> pagewire::Operation<u64>,
 ) -> Result<Running> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `remote` is NULL or a live `pw_remote`: pagewire.h lets nobody close it while an atomic is started; `object` checks the mark.
     let remote = unsafe { object::<RemoteRegion>(remote) }?;
     let place = WordPlace::new(before)?;
     Ok(Running::Word(start(remote), place))

@@ -115,7 +115,7 @@ impl<'n> Wishes<'n> {
     /// # Safety
     /// `count` wishes, whose words stay, and that nobody changes but as atomics.
     unsafe fn new(node: &'n Node, wishes: *mut pw_signal_wish, count: usize) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `wishes` has `count` elements, valid for the call (pagewire.h); `array` checks NULL and alignment.
         let all = unsafe { array(wishes, count, "wishes") }?;
         let first = NonNull::new(wishes).unwrap_or(NonNull::dangling());
         let mut kept = Wishes { first, places: Vec::new(), signals: Vec::new(), conditions: Vec::new() };
@@ -123,7 +123,7 @@ impl<'n> Wishes<'n> {
             let Some(word) = NonNull::new(wish.word) else { continue };
             kept.places.push(place);
             kept.conditions.push((comparison(wish.wish)?, wish.value));
-            // SAFETY: the caller's promise.
+            // SAFETY: `word` stays until the wait ends, and threads change it as an atomic only (`# Safety` of this function).
             kept.signals.push(unsafe { signal_at(node, word) }?);
         }
         Ok(kept)

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn pw_table_next(
 /// # Safety
 /// A pointer of this library.
 unsafe fn next_part(table: *mut pw_table, cursor: &mut TableCursor) -> Result<Vec<Element>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `table` is NULL or a live `pw_table`: pagewire.h lets nobody free it during the call; `object` checks NULL and the mark.
     let table = unsafe { object::<OpenTable>(table) }?;
     // What is called with the elements may call for the table.
     let part = table.shared().next_elements(cursor)?;
@@ -151,6 +151,6 @@ unsafe fn value_of<'n>(start: *const c_void, length: u64, name: &str) -> Result<
     if length == PW_ABSENT {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `start` has `length` bytes that are valid for the call (pagewire.h); `bytes_of` checks NULL and the range.
     unsafe { bytes_of(start, length as usize, name) }.map(Some)
 }

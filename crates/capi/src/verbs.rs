@@ -9,8 +9,7 @@ use pagewire::Failure;
 use pagewire::raw::{Deferred, Posted};
 use pagewire_verbs::abi::{ibv_mr, ibv_qp, ibv_send_wr};
 use pagewire_verbs::deferred::{self, DeferredEnd, DeferredWrite};
-use pagewire_verbs::watch;
-use pagewire_verbs::{WatchedAccesses, is_region_of_parent, watch_region};
+use pagewire_verbs::{WatchedAccesses, is_region_of_parent, watch, watch_region};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use std::time::Duration;
 /// # Safety
 /// NULL, or a region that is not deregistered meanwhile.
 pub unsafe fn check_region(mr: *const ibv_mr) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mr` is NULL or a region that nobody deregisters during the call (pagewire_verbs.h), as `is_region_of_parent` asks.
     if unsafe { is_region_of_parent(mr) } { Err(Refusal::forked("memory region")) } else { Ok(()) }
 }
 

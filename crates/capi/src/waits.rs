@@ -15,13 +15,13 @@ const LOOK: Duration = Duration::from_millis(1);
 /// # Safety
 /// `count` pointers, each NULL or one of this library.
 unsafe fn list<'a>(operations: *const *mut pw_operation, count: usize) -> Result<Vec<Option<&'a Started>>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `operations` has `count` pointers that are valid for the call (pagewire.h); `array` checks NULL and alignment.
     let pointers = unsafe { array(operations, count, "operations") }?;
     let started = |operation: &*mut pw_operation| {
         if operation.is_null() {
             return Ok(None);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointer is not NULL, as checked here; it came from this library, and nobody ends its operation meanwhile (pagewire.h).
         unsafe { object::<Started>(*operation) }.map(Some)
     };
     pointers.iter().map(started).collect()

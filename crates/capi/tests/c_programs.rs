@@ -469,7 +469,7 @@ fn the_least_range_holds_a_small_table() {
 
 /// The guide's first program in a process that may have little memory, or whose heap is to be too small.
 #[test]
-fn a_limit_of_memory_is_named() {
+fn memory_limit_is_reported() {
     let program = compiled("examples/first_put.c");
     let run = |limit: &str, range: Option<&str>| {
         let mut shell = Command::new("sh");
@@ -598,7 +598,7 @@ fn the_library_has_no_static_part_of_threads() {
 }
 
 #[test]
-fn an_environment_that_makes_no_sense_is_told() {
+fn wrong_environment_is_reported() {
     let refused = output(Command::new(compiled("examples/heap.c")).env("PAGEWIRE_PATH", "rdma"));
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{told}");

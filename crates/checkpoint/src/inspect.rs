@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_nobody_has_are_refused_before_anything_is_made_of_them() {
+    fn huge_region_length_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = crafted(directory.path(), 1, &[BYTES]);
         let inspection = Inspection::open(&path).unwrap();

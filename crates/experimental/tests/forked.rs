@@ -3,21 +3,19 @@
 #[path = "../../pagewire/tests/in_child/mod.rs"]
 mod in_child;
 
-use in_child::{Child, copy_of, in_child, in_many_children, on_each_path, while_busy};
+use in_child::{Child, copy_of, in_child, in_many_children, on_each_path, relock_beside_child, while_busy};
 use pagewire::{Node, Token};
 use pagewire_experimental::gas::{GasStatistics, GlobalMemory};
 use pagewire_experimental::sort::{SortOptions, sort};
 use pagewire_experimental::stream::{Endpoint, Listener, Stream};
 use pagewire_experimental::transactions::{Client, ServedStore, Store, StoreOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const STORE: StoreOptions = StoreOptions { cells: 4, value: 8, journal: None };
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a thread of a parent uses while another one forks.
 struct World {
@@ -211,9 +209,6 @@ fn child_has_objects_of_its_own() {
     });
 }
 
-/// The environment variable of a process that has locked files of a folder.
-const HOLDER: &str = "PAGEWIRE_FORKED_HOLDER";
-
 /// Makes a store with a journal, in a folder.
 fn lock_files(node: &Arc<Node>, folder: &Path) -> ServedStore {
     let store = Store::new(node, &StoreOptions { journal: Some(folder.join("journal")), ..STORE }).unwrap();
@@ -221,43 +216,14 @@ fn lock_files(node: &Arc<Node>, folder: &Path) -> ServedStore {
     store.serve(node, 0, &stores).unwrap()
 }
 
-/// Locks files, forks a child that sleeps, and waits to be killed.
-fn hold_files(folder: &Path) {
-    let node = alone();
-    let _store = lock_files(&node, folder);
-    // SAFETY: the child sleeps until a signal ends it, at the latest that of its own alarm.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: alarm(2) and pause(2) have no preconditions.
-        unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
-        loop {
-            // SAFETY: pause(2) has no preconditions.
-            unsafe { libc::pause() };
-        }
-    }
-    println!("child {child}");
-    std::thread::sleep(PATIENCE);
-}
-
-/// A lock of flock(2) lasts as long as any process has the file.
 #[test]
 fn child_keeps_no_lock_of_its_parent() {
-    if let Some(folder) = std::env::var_os(HOLDER) {
-        return hold_files(Path::new(&folder));
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_keeps_no_lock_of_its_parent", "--nocapture"])
-        .env(HOLDER, folder.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let said = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let child = said.filter_map(|line| line.split_once("child ")?.1.parse::<libc::pid_t>().ok()).next();
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    let served = std::panic::catch_unwind(|| lock_files(&alone(), folder.path()).cell(0).unwrap());
-    // SAFETY: kill(2) of the holder's child, which sleeps still.
-    assert_eq!(unsafe { libc::kill(child.unwrap(), libc::SIGKILL) }, 0);
-    assert_eq!(served.unwrap(), (0, vec![0; 8]));
+    let lock = |folder: &Path| {
+        let node = alone();
+        let store = lock_files(&node, folder);
+        (node, store)
+    };
+    let cell = |folder: &Path| lock_files(&alone(), folder).cell(0).unwrap();
+    let served = relock_beside_child("child_keeps_no_lock_of_its_parent", lock, cell);
+    assert_eq!(served, (0, vec![0; 8]));
 }

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_wait_for_a_page_are_told_once_it_is_there() {
+    fn page_in_completes_every_waiter() {
         let (told, hears) = channel();
         let done = Box::new(move |token| told.send(token).unwrap());
         let (table, words) = table();
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_region_that_has_ended_nothing_comes_in_and_who_waits_is_told() {
+    fn dereg_ends_pending_page_in() {
         let (told, hears) = channel();
         let memory = Arc::new(HostMemory::new());
         let (table, words) = table();
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn errands_for_the_same_pages_of_two_regions_are_one() {
+    fn same_pages_make_one_task() {
         let (table, _) = table();
         let of = |region| {
             let segments = vec![Segment { address: PAGE, length: PAGE }];

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named() {
+    fn wrong_version_is_reported() {
         let mut bytes = HandshakeMessage::Accept.encode();
         bytes[8..12].copy_from_slice(&(VERSION - 1).to_ne_bytes());
         let reason = HandshakeMessage::decode(&bytes).unwrap_err();

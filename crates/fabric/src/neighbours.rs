@@ -14,9 +14,8 @@ use crate::limits::{
     CHANNEL_WORDS, CHANNELS, HANDSHAKES, MESSAGE_BYTES, MESSAGES_IN_A_ROW, OPENINGS, RETRY_TIME,
 };
 use crate::nonce::NoncePage;
-use crate::trust;
 use crate::words::{FileAccess, MappedWords};
-use crate::{names, sockets};
+use crate::{names, sockets, trust};
 use connection::{
     ChannelConnection, ChannelMappings, DisconnectReason, HandshakeStage, HandshakeStep, Traceable,
     WithFiles, map,

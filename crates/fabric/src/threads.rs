@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_off_a_processor_as_long_as_it_is_told() {
+    fn placement_excludes_cpu() {
         let before = sched_getaffinity(None).unwrap();
         // Somewhere it is for sure.
         let here = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap();

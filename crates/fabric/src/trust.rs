@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_named_by_a_descriptor() {
+    fn peer_has_pidfd() {
         let pair =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let peer = peer_of(&Descriptor::new(pair.0).unwrap()).unwrap();

@@ -11,7 +11,7 @@ use pagewire_paging::Tenant;
 
 const TEST: Site = Site("test");
 /// Who asks for pages.
-const ASKER: Tenant = Tenant { who: 1, matter: 0 };
+const TENANT: Tenant = Tenant { who: 1, matter: 0 };
 
 /// A segment as a region of its own.
 fn register(fabric: &HostFabric, segment: Segment) -> RegionPart {
@@ -127,7 +127,7 @@ fn both_connect_at_once() {
 }
 
 #[test]
-fn nobody_there() {
+fn connect_to_absent_block_is_refused() {
     let a = HostFabric::new().unwrap();
     a.connect(0xFFFF);
     let reason = until(&[&a], |_, events| {
@@ -216,13 +216,13 @@ fn absent_pages_are_brought_in() {
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
     let segment = [Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }];
     assert_eq!(a.memory().residency(&segment), Residency::Absent);
-    a.page_in().bring_in(ASKER, &[register(&a, segment[0])], true, 99);
+    a.page_in().bring_in(TENANT, &[register(&a, segment[0])], true, 99);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 99 }))
     });
     assert_eq!(a.memory().residency(&segment), Residency::Resident);
     // Nothing is mapped there: that comes to an end too.
-    a.page_in().bring_in(ASKER, &[register(&a, Segment { address: 4096, length: 5 })], true, 100);
+    a.page_in().bring_in(TENANT, &[register(&a, Segment { address: 4096, length: 5 })], true, 100);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 100 }))
     });
@@ -234,7 +234,7 @@ fn signals_of_the_program_stay_with_its_threads() {
     let length = 64 * 4096;
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
     let segment = Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 };
-    a.page_in().bring_in(ASKER, &[register(&a, segment)], true, 1);
+    a.page_in().bring_in(TENANT, &[register(&a, segment)], true, 1);
     until(&[&a], |_, events| events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { .. })));
     // The thread that did it waits a while for more.
     let mut seen = 0;

@@ -180,7 +180,7 @@ fn each_of_a_row_is_looked_at() {
 
 /// A process that gets what is for another one hands it on whole.
 #[test]
-fn what_is_handed_on_is_taken_apart_there() {
+fn forwarded_datagram_is_split_at_owner() {
     let Some(_alone) = alone_in_own_network() else { return };
     let first = HostFabric::new().unwrap();
     let fabrics = [HostFabric::new().unwrap(), HostFabric::new().unwrap()];

@@ -415,7 +415,7 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_was_heard_is_what_was_handed_over() {
+fn rx_watermark_follows_handed_datagrams() {
     let Some(_alone) = alone_in_own_network() else { return };
     let b = HostFabric::new().unwrap();
     let queue_pair = b.lease_block().unwrap() << 8;

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 const TEST: Site = Site("test");
 const ROLE: &str = "PAGEWIRE_TEST_ROLE";
-/// Whatever this user is, it is not root.
-const NOBODY: u32 = 65_534;
-/// Another one.
-const SOMEBODY: u32 = 65_533;
+/// A user that is not root.
+const OTHER_UID: u32 = 65_534;
+/// A third user, neither root nor `OTHER_UID`.
+const THIRD_UID: u32 = 65_533;
 
 const SOME: u32 = 20;
 
@@ -102,7 +102,7 @@ fn in_a_role() {
         Ok("drop_rights") => {
             let fabric = HostFabric::new().unwrap();
             // SAFETY: both only change the user of this process.
-            unsafe { assert!(libc::setgid(NOBODY) == 0 && libc::setuid(NOBODY) == 0) };
+            unsafe { assert!(libc::setgid(OTHER_UID) == 0 && libc::setuid(OTHER_UID) == 0) };
             serve(fabric);
         }
         Ok("fork") => fork_and_serve(),
@@ -374,7 +374,7 @@ fn users_without_the_port_have_direct_ports() {
     let Some(_alone) = common::alone_in_own_network() else { return };
     let fabric = HostFabric::new().unwrap();
     let own = fabric.lease_block().unwrap();
-    let users = [NOBODY, NOBODY, SOMEBODY];
+    let users = [OTHER_UID, OTHER_UID, THIRD_UID];
     let program = OpenCopy::new();
     let mut others = users.map(|user| Other::start_by("serve", program.command(user)));
     let blocks = others.each_mut().map(|other| other.expect("block").parse::<u32>().unwrap());
@@ -412,7 +412,7 @@ fn users_without_the_port_have_direct_ports() {
 }
 
 #[test]
-fn other_users_are_told_apart() {
+fn other_user_is_refused() {
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
         return tell("only root can start processes of other users");
@@ -420,7 +420,7 @@ fn other_users_are_told_apart() {
     let Some(_alone) = common::alone_in_own_network() else { return };
     let fabric = HostFabric::new().unwrap();
     let program = OpenCopy::new();
-    let mut other = Other::start_by("serve", program.command(NOBODY));
+    let mut other = Other::start_by("serve", program.command(OTHER_UID));
     let block = other.expect("block").parse().unwrap();
     fabric.connect(block);
     let reason = until(&[&fabric], |_, events| {
@@ -438,7 +438,7 @@ fn other_users_are_told_apart() {
 
     // Two processes of an unprivileged user reach each other like any.
     drop(fabric);
-    let mut status = program.command(NOBODY);
+    let mut status = program.command(OTHER_UID);
     status.args(["--exact", "a_killed_process_departs", "datagrams_find_their_process"]);
     status.stdout(Stdio::null()).stderr(Stdio::null());
     assert!(status.status().unwrap().success());

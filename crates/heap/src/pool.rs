@@ -5,14 +5,11 @@
 //! `mi_thread_theaps_done` on `theap->heap`).
 
 use crate::error::Result;
-use crate::fork;
-use crate::operation;
 use crate::options::HeapOptions;
 use crate::presence::{GONE, SHARED, UNUSED};
-use crate::purger;
 use crate::range::Backing;
-use crate::small;
 use crate::space::{self, HeapSpace};
+use crate::{fork, operation, purger, small};
 use parking_lot::Mutex;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering;

@@ -257,7 +257,7 @@ fn churn(heap: &Heap, seed: u64, mut goes_on: impl FnMut() -> bool) {
 
 /// The thread that gives pages back is the parent's. A child begins its own.
 #[test]
-fn pages_of_a_copy_go_back_while_nobody_calls() {
+fn idle_forked_heap_purges_pages() {
     let purge_delay = Duration::from_millis(50);
     let options =
         HeapOptions { range: 1 << 30, fork_copies: true, retain: 0, purge_delay, ..HeapOptions::default() };

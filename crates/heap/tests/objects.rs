@@ -226,7 +226,7 @@ fn resident_once_below(heap: &Heap, bytes: u64) -> u64 {
 }
 
 #[test]
-fn pages_go_back_while_nobody_calls() {
+fn idle_heap_purges_pages() {
     let options = HeapOptions {
         range: 4 * GIB,
         retain: 8 * MIB,
@@ -248,7 +248,7 @@ fn pages_go_back_while_nobody_calls() {
 }
 
 #[test]
-fn what_is_retained_stays_while_nobody_calls() {
+fn idle_heap_keeps_retained_pages() {
     let options =
         HeapOptions { range: GIB, retain: 48 * MIB, purge_delay: Duration::ZERO, ..HeapOptions::default() };
     let heap = Heap::new(options).unwrap();

@@ -203,7 +203,7 @@ fn readers_that_sleep_come_in_when_the_writer_becomes_one() {
 
 /// Whoever gives up at its deadline may just have been woken: then another one that sleeps is to be.
 #[test]
-fn waiters_with_deadlines_leave_nobody_asleep() {
+fn timed_out_waiter_passes_wakeup_on() {
     let (mutex, ends) = (Mutex::new(0u64), AtomicBool::new(false));
     let (done, ended) = channel();
     thread::scope(|scope| {

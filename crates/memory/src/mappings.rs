@@ -236,7 +236,7 @@ VmFlags: rd wr mr mw me ac sd
     }
 
     #[test]
-    fn this_process_is_told_of_what_it_maps() {
+    fn learn_finds_own_mappings() {
         let page = rustix::param::page_size() as u64;
         let bytes = vec![1u8; 4 * page as usize];
         let segment = Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 };

@@ -1,9 +1,8 @@
 //! Which pages of a process are present, by `/proc/PID/pagemap`: unlike mincore(2) it tells of other processes, and of pages that
 //! were swapped out.
 
-use crate::Segment;
 use crate::limits::{PAGEMAP_ENTRIES, PAGEMAPS_KEPT};
-use crate::{Uncancelled, above_standard};
+use crate::{Segment, Uncancelled, above_standard};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
 use std::mem::MaybeUninit;

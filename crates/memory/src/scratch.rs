@@ -1,8 +1,7 @@
 //! A few pages for each thread, in an arena: small copies to and from engine memory that is no arena go through it.
 
-use crate::Arena;
-use crate::fork;
 use crate::limits::SCRATCH_BYTES;
+use crate::{Arena, fork};
 use std::cell::RefCell;
 
 thread_local! {

@@ -56,7 +56,7 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
     #[test]
-    fn memory_that_others_may_write_is_told_from_heaps_and_private_memory() {
+    fn parse_finds_writable_shared_ranges() {
         const LIST: &str = "\
 10000-12000 rw-p 00000000 00:00 0 [heap]
 12000-13000 rw-s 00000000 00:01 77 /memfd:slab (deleted)
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_told_of_what_it_maps() {
+    fn own_shared_mapping_is_found() {
         let (page, protection) = (rustix::param::page_size(), ProtFlags::READ | ProtFlags::WRITE);
         for (flags, expected) in [(MapFlags::SHARED, true), (MapFlags::PRIVATE, false)] {
             // SAFETY: a new mapping at an address that the kernel chooses.

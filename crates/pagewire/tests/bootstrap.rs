@@ -113,7 +113,7 @@ fn four_processes_exchange_everything() {
 }
 
 #[test]
-fn a_job_of_one_process_needs_nobody() {
+fn job_of_one_joins_alone() {
     let directory = tempfile::tempdir().expect("a directory");
     let forms = [
         by_address(&free_address(), 0, 1, "", 5),
@@ -123,7 +123,7 @@ fn a_job_of_one_process_needs_nobody() {
 }
 
 #[test]
-fn one_that_never_comes_is_named_by_all() {
+fn absent_rank_is_reported_by_all() {
     for form in Form::both() {
         run(&form.members([0, 1, 3], 2), |job| {
             let error = job.expect_err("rank 2 is absent");
@@ -134,7 +134,7 @@ fn one_that_never_comes_is_named_by_all() {
 }
 
 #[test]
-fn one_that_does_not_call_is_named_by_all() {
+fn missing_caller_is_reported_by_all() {
     for form in Form::both() {
         let others_have_failed = AtomicBool::new(false);
         let failed = Mutex::new(0);
@@ -382,7 +382,7 @@ fn an_address_outside_the_loopback_needs_a_secret() {
 }
 
 #[test]
-fn nobody_at_the_address_is_an_absent_rank_0() {
+fn absent_listener_is_absent_rank_0() {
     let error = join(&by_address(&free_address(), 1, 2, "", 1)).expect_err("nobody listens");
     assert_eq!(absent(&error), [0]);
     assert!(matches!(error, JobError::Absent { operation, .. } if operation.kind == OperationKind::Join));

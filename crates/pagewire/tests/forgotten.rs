@@ -110,7 +110,7 @@ impl Pair {
     }
 
     /// Everything has ended: what was sent is what the buffers held then.
-    fn settle(&self, what: &str) {
+    fn flush_and_check(&self, what: &str) {
         match self.caller.flush() {
             // Of a write that was given up before it was cancelled.
             Ok(()) | Err(Failure::Cancelled { .. }) => {}
@@ -138,7 +138,7 @@ fn puts(pair: &Pair, count: usize) {
             give_up(put, polls, how);
         }
     });
-    pair.settle("puts");
+    pair.flush_and_check("puts");
 }
 
 fn gets(pair: &Pair, count: usize) {
@@ -148,7 +148,7 @@ fn gets(pair: &Pair, count: usize) {
         give_up(remote.get_scattered(&[(64, 8 * count - 8), (0, 8)], Watched::new(count, 0)), polls, how);
         give_up(remote.get_strided(0, 16, 8, Watched::new(count.min(300), 0)), polls, how);
     });
-    pair.settle("gets");
+    pair.flush_and_check("gets");
 }
 
 fn words(pair: &Pair) {
@@ -161,7 +161,7 @@ fn words(pair: &Pair) {
         give_up(remote.signal_only(remote.signal(word + 8).add(1)), polls, how);
         sum += 1;
     });
-    pair.settle("atomics");
+    pair.flush_and_check("atomics");
     assert_eq!(pair.table.get(TABLE - 2).unwrap(), sum, "each was done once");
 }
 
@@ -171,7 +171,7 @@ fn flushes(pair: &Pair) {
         give_up(pair.remote.start_flush(), polls, how);
         give_up(pair.caller.start_flush(), polls, how);
     });
-    pair.settle("flushes");
+    pair.flush_and_check("flushes");
 }
 
 /// What is waited for by nobody else: an opening goes to who asks next, and a signal is the owner's own.
@@ -208,7 +208,7 @@ fn conditional(pair: &Pair, count: usize) {
             }
         }
     });
-    pair.settle("conditional writes");
+    pair.flush_and_check("conditional writes");
 }
 
 /// Nodes that end while operations of given-up futures are under way.

@@ -140,7 +140,7 @@ impl World {
 }
 
 /// The future's end, which must be there at once.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+fn poll_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(end) => end,
         Poll::Pending => panic!("the future is pending"),
@@ -172,7 +172,7 @@ fn call_node(child: &mut Child, World { node, token, file, folder, .. }: &World)
     child.refuses("Node::unexport", || node.unexport(token));
     child.refuses("Node::flush", || node.flush());
     child.gives("Flush::is_done", true, || node.start_flush().is_done());
-    child.refuses("Node::start_flush", || at_once(node.start_flush()));
+    child.refuses("Node::start_flush", || poll_once(node.start_flush()));
     child.refuses("Node::descriptor", || node.descriptor());
     child.refuses("async_io::Ready::of", || async_io::Ready::of(node));
     child.refuses("tokio::Ready::of", || tokio::Ready::of(node));
@@ -234,18 +234,18 @@ fn call_remote(child: &mut Child, World { remote, .. }: &World) {
     child.refuses("RemoteRegion::put beyond the end", || remote.put(1 << 40, one()).wait());
     child.refuses("RemoteRegion::put_value", || remote.put_value(0, 1u64).wait_source());
     child.refuses("RemoteRegion::put_signal", || remote.put_signal(0, one(), remote.signal(8).add(1)).wait());
-    child.refuses("RemoteRegion::signal_only", || at_once(remote.signal_only(remote.signal(8).set(1))));
+    child.refuses("RemoteRegion::signal_only", || poll_once(remote.signal_only(remote.signal(8).set(1))));
     child.refuses("RemoteRegion::put_scattered", || remote.put_scattered(&[(0, 8)], one()).wait());
     child.refuses("RemoteRegion::get_scattered", || remote.get_scattered(&[(0, 8)], one()).wait());
     child.refuses("RemoteRegion::put_strided", || remote.put_strided(0, 8, 8, one()).wait());
     child.refuses("RemoteRegion::get_strided", || remote.get_strided(0, 8, 8, one()).wait());
     child.refuses("RemoteRegion::put_batch", || remote.put_batch([(0, one())]).remove(0).wait());
     child.refuses("RemoteRegion::get_batch", || remote.get_batch([(0, one())]).remove(0).wait());
-    child.refuses("RemoteRegion::get", || at_once(remote.get::<u64>(0, 1).unwrap()));
+    child.refuses("RemoteRegion::get", || poll_once(remote.get::<u64>(0, 1).unwrap()));
     child.refuses("RemoteRegion::get_into", || remote.get_into(0, one()).wait());
     child.refuses("RemoteRegion::flush_handled", || remote.flush_handled(None).wait());
     child.refuses("RemoteRegion::flush", || remote.flush());
-    child.refuses("RemoteRegion::start_flush", || at_once(remote.start_flush()));
+    child.refuses("RemoteRegion::start_flush", || poll_once(remote.start_flush()));
     child.gives("RemoteRegion::is_connected", (false, false), || (remote.is_connected(), remote.is_mapped()));
     child.gives("RemoteRegion::with_words", None, || remote.with_words(<[AtomicU64]>::len));
     child.ends("RemoteRegion::clone", || drop((remote.clone(), remote.length(), remote.rights())));
@@ -282,13 +282,13 @@ fn call_signals(child: &mut Child, signals: &[Signal<'_>]) {
     child.refuses("Signal::wait_until", || signal.wait_until(|_| false));
     child.refuses("Signal::wait_until of any value", || signal.wait_until(|_| true));
     child.refuses("Signal::wait_until_within", || signal.wait_until_within(FOREVER, |_| false));
-    child.refuses("Signal::reaches", || at_once(signal.reaches(|_| false)));
-    child.refuses("Signal::reaches_within", || at_once(signal.reaches_within(FOREVER, |_| false)));
+    child.refuses("Signal::reaches", || poll_once(signal.reaches(|_| false)));
+    child.refuses("Signal::reaches_within", || poll_once(signal.reaches_within(FOREVER, |_| false)));
     child.refuses("signal_wait_any", || signal_wait_any(signals, FOREVER, |_, _| false));
     child.refuses("signal_wait_all", || signal_wait_all(signals, FOREVER, |_, _| false));
     child.refuses("signal_wait_some", || signal_wait_some(signals, FOREVER, |_, _| false));
-    child.refuses("signal_reaches_any", || at_once(signal_reaches_any(signals, |_, _| false)));
-    child.refuses("signal_reaches_all", || at_once(signal_reaches_all(signals, |_, _| false)));
+    child.refuses("signal_reaches_any", || poll_once(signal_reaches_any(signals, |_, _| false)));
+    child.refuses("signal_reaches_all", || poll_once(signal_reaches_all(signals, |_, _| false)));
 }
 
 fn call_conditional(child: &mut Child, World { node, peer, table, token, .. }: &World) {
@@ -299,7 +299,7 @@ fn call_conditional(child: &mut Child, World { node, peer, table, token, .. }: &
     child.refuses("Node::conditional_read", || node.conditional_read(other, 303, table));
     child.refuses("Node::conditional_read_into", || node.conditional_read_into(other, 304, token));
     child.refuses("Node::next_conditional_request", || node.next_conditional_request(FOREVER));
-    child.refuses("Node::conditional_request", || at_once(node.conditional_request()));
+    child.refuses("Node::conditional_request", || poll_once(node.conditional_request()));
 }
 
 /// What the parent has started ends at once here, whatever becomes of it there.
@@ -316,12 +316,12 @@ fn call_started(child: &mut Child, started: &mut Started, token: &Token) {
         child.refuses("Operation::try_wait", || {
             operations.pop().unwrap().try_wait().map_err(|_| "pending").unwrap()
         });
-        child.refuses("Operation::await", || at_once(operations.pop().unwrap()));
+        child.refuses("Operation::await", || poll_once(operations.pop().unwrap()));
         child.ends("drop of an Operation", || drop(operations.pop()));
     }
     child.gives("Flush::is_done", true, || flush[0].is_done());
     child.refuses("Flush::wait of a region", || flush.pop().unwrap().wait());
-    child.refuses("Flush::await", || at_once(flush.pop().unwrap()));
+    child.refuses("Flush::await", || poll_once(flush.pop().unwrap()));
     let all: [&dyn Waitable; 2] = [&held[0], &accepted[0]];
     child.gives("wait_all", true, || wait_all(&all, FOREVER));
     child.gives("wait_some", vec![0, 1], || wait_some(&all, FOREVER));
@@ -333,12 +333,12 @@ fn call_started(child: &mut Child, started: &mut Started, token: &Token) {
     });
     child.refuses("HeldWrite::wait", || held.pop().unwrap().wait().into_result());
     child.refuses("HeldWrite::cancel", || held.pop().unwrap().cancel().into_result());
-    child.refuses("HeldWrite::await", || at_once(held.pop().unwrap().within(Duration::ZERO)).into_result());
+    child.refuses("HeldWrite::await", || poll_once(held.pop().unwrap().within(Duration::ZERO)).into_result());
     child.ends("drop of a HeldWrite", || drop(held.pop()));
     child.gives("Acceptance::is_done", true, || accepted[0].is_done());
     child.refuses("Acceptance::ends_within", || accepted[0].ends_within(FOREVER));
     child.refuses("Acceptance::wait", || accepted.pop().unwrap().wait());
-    child.refuses("Acceptance::await", || at_once(accepted.pop().unwrap()));
+    child.refuses("Acceptance::await", || poll_once(accepted.pop().unwrap()));
     child.ends("drop of an Acceptance", || drop(accepted.pop()));
     child.refuses("ConditionalRequest::accept", || requests[0].accept(token));
     child.refuses("ConditionalRequest::supply", || requests[0].supply(vec![1u64]).map(drop));

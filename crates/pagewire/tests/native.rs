@@ -133,7 +133,7 @@ fn the_end_of_a_region_ends_its_tokens() {
 }
 
 #[test]
-fn a_failure_that_nobody_waits_for_is_told_by_the_flush() {
+fn flush_reports_unawaited_failure() {
     let (owner, caller, table, remote) = pair(8, Rights::all());
     owner.unexport(&table.export(Rights::READ).unwrap()).unwrap();
     drop(remote.put(0, vec![1u64]));
@@ -376,7 +376,7 @@ fn a_batch_gives_each_put_its_own_end() {
 }
 
 #[test]
-fn what_was_started_is_done_though_nobody_waits_or_polls() {
+fn unpolled_operations_complete() {
     let (_owner, _caller, table, remote) = pair(4096, Rights::all());
     (0..2000u64).for_each(|index| drop(remote.put(8 * index, vec![index + 1])));
     drop(remote.put_strided(8 * 2048, 16, 8, vec![7u64; 1000]));
@@ -389,7 +389,7 @@ fn what_was_started_is_done_though_nobody_waits_or_polls() {
 }
 
 #[test]
-fn threads_that_share_a_connection_meet_refusals_and_each_operation_is_done_once() {
+fn shared_connection_executes_each_operation_once() {
     const TIMES: u64 = 300;
     let (owner, caller, table, remote) = pair(4096, Rights::all());
     let stale = table.export_part(0..8, Rights::all()).unwrap();

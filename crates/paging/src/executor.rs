@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_of_one_matter_leaves_threads_to_other_matters_of_the_same_asker() {
+    fn stuck_matter_leaves_threads_to_others() {
         let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         let about = |matter: u64, number: u64, waits: bool| TestTask {
             tenant: Tenant { who: 1, matter },
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_again_is_done_once_until_it_is_done() {
+    fn pending_page_task_is_not_repeated() {
         let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Taken);
         for _ in 0..3 {
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_of_an_end_and_asks_again_has_another_answer() {
+    fn ended_page_task_may_repeat() {
         let (executor, seen) = (executor(), Arc::new(TaskLog::default()));
         let late = || TestTask { ends_late: true, ..test_task(1, 1, false, &seen) };
         assert_eq!(executor.offer(late()), Offer::Taken);
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn askers_have_their_turns() {
+    fn tenants_are_served_round_robin() {
         let seen = Arc::new(TaskLog::default());
         let executor = busy_executor();
         let mut queue = executor.queue.lock();
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_thread_can_be_had_whoever_waits_is_told() {
+    fn thread_failure_ends_page_tasks() {
         let seen = Arc::new(TaskLog::default());
         let executor = Executor::new(|_| Err(io::ErrorKind::OutOfMemory.into()));
         for number in 0..3 {
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_asker_has_too_much_in_all_is_not_taken() {
+    fn tenant_queue_is_bounded() {
         let (executor, seen) = (busy_executor(), Arc::new(TaskLog::default()));
         let about = |matter: u64, number| TestTask {
             tenant: Tenant { who: 1, matter },

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_goes_on_when_no_piece_is_under_way() {
+    fn rest_waits_for_pieces_in_progress() {
         let stretch = Stretch::new(0..2 * BEFORE_ACCESS, PieceOrder::Forth);
         let over = AtomicBool::new(false);
         stretch.rest();

@@ -66,7 +66,7 @@ mod tests {
         }
 
         #[test]
-        fn order_is_that_of_the_nearer_way(start in 0..=MASK, ahead in 1..HALF) {
+        fn psn_order_follows_shorter_distance(start in 0..=MASK, ahead in 1..HALF) {
             let start = Psn::new(start);
             let later = start.plus(ahead);
             prop_assert!(start.is_before(later));

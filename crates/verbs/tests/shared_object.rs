@@ -185,7 +185,7 @@ fn ports_tell_of_links_and_addresses() {
 
 /// A seccomp filter is named with the call that it refuses, and is not taken for a limit.
 #[test]
-fn seccomp_filters_are_named() {
+fn seccomp_filter_is_reported() {
     let compiled = program("seccomp", "seccomp");
     let behind = |call: libc::c_long| {
         let mut command = Command::new(compiled.get_program());
@@ -229,7 +229,7 @@ fn datagrams_say_of_which_ip_version_they_are() {
 }
 
 #[test]
-fn a_sender_is_told_that_its_own_memory_cannot_be_read() {
+fn unreadable_source_fails_send() {
     for path in ["local", "udp"] {
         run_on(path, "unreadable");
     }
@@ -515,7 +515,7 @@ fn parent_and_child_write_a_line_of_statistics_each() {
 }
 
 #[test]
-fn a_wrong_setting_is_told() {
+fn wrong_setting_is_reported() {
     for (variable, value, mend) in [
         ("PAGEWIRE_PATH", "rdma", "it must be auto, local or udp"),
         ("PAGEWIRE_RATE", "30", "it must be one of 10, 20, 25, 40, 50, 100, 200, 400 (Gb/s)"),
@@ -538,7 +538,7 @@ fn each_of_a_thousand_threads_gets_queue_pairs() {
 }
 
 #[test]
-fn a_forbidden_family_of_sockets_is_replaced_or_named() {
+fn forbidden_socket_family_is_reported() {
     let compiled = program("families", "families");
     let run = |path: &str, family: &str| {
         let mut command = Command::new(compiled.get_program());

@@ -9,13 +9,12 @@
 mod region;
 mod server;
 
-use crate::Host;
 use crate::hooks::say;
 use crate::limits::{
     CHECKPOINT_EXIT_SECONDS, EXIT_PATIENCE_MILLISECONDS, MAX_CHECKPOINT_FOLDERS, MAX_ENDED_CHECKPOINTS,
     MAX_SAVED_REGIONS,
 };
-use crate::watch;
+use crate::{Host, watch};
 use pagewire_checkpoint::{CheckpointChoice, Inspection, SaveError, Saved, WrittenPages};
 use pagewire_memory::Uncancelled;
 use pagewire_memory::fork::PerProcess;

@@ -6,14 +6,12 @@
 //!
 //! A process that watches nothing has no log and no thread. Registering a region then costs one look at a flag.
 
-use crate::Host;
-use crate::WatchedAccesses;
-use crate::checkpoint;
 use crate::limits::{
     MAX_COUNTED_PAGES, MAX_HOT_PAGES, MAX_UNWATCHED, MAX_WATCHED_REGION, SNAPSHOT_RECORDS,
     WATCH_CATCH_UP_MILLISECONDS, WATCH_MILLISECONDS, WATCH_RING, WATCH_SOURCES, WATCH_THRESHOLD,
 };
 use crate::snapshot::Snapshots;
+use crate::{Host, WatchedAccesses, checkpoint};
 use pagewire_checkpoint::WrittenPages;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::{

@@ -317,7 +317,7 @@ fn every_opcode_has_a_vector() {
 
 /// A responder of RC refuses requests that it does not know: it has to be told of them.
 #[test]
-fn reserved_opcodes_of_rc_are_told() {
+fn reserved_rc_opcodes_are_parsed() {
     let vector = &vectors()[0];
     let datagram = Datagram::parse(&vector.bytes).unwrap();
     let mut bytes = datagram.payload.to_vec();

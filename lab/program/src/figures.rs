@@ -1,8 +1,7 @@
 //! Figures of Pagewire beside those of peers, measured in turn.
 
 use anyhow::Result;
-use pagewire_cli::interrupt;
-use pagewire_cli::median;
+use pagewire_cli::{interrupt, median};
 use serde::Serialize;
 
 /// One figure beside one peer's.

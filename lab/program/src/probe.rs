@@ -1,10 +1,8 @@
 //! Measurements that need further processes: this program starts itself once more, as `pagewire-lab probe KIND`.
 
-use crate::datagrams;
-use crate::native::Strategy;
-use crate::native::accesses;
 use crate::native::hash_table::{self, Load};
-use crate::registered;
+use crate::native::{Strategy, accesses};
+use crate::{datagrams, registered};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use nix::unistd::Pid;

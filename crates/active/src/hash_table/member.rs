@@ -42,7 +42,7 @@ pub(super) struct Member {
     /// A message since the last flush may not have arrived.
     has_lost: AtomicBool,
     /// The number of the last question to the owner. Held by whoever asks: an answer has one place.
-    asked: Mutex<u64>,
+    last_request: Mutex<u64>,
     /// Held by a flush, so that none succeeds while another one finds that a message was lost.
     flushing: Mutex<()>,
     /// The table is durable, and this process has the volume mapped, so that it logs what it changes.
@@ -121,7 +121,7 @@ impl Member {
             sent,
             flushed,
             has_lost: AtomicBool::new(false),
-            asked: Mutex::default(),
+            last_request: Mutex::default(),
             flushing: Mutex::default(),
             owner,
             is_durable,
@@ -333,17 +333,17 @@ impl Member {
 
     /// Has the owner do something behind all that this process did before, and gives its answer.
     fn ask(&self, rank: usize, message: impl FnOnce(Reply) -> Vec<u64>, own: &OwnVolume) -> Result<Answer> {
-        let mut asked = self.asked.lock();
+        let mut last_request = self.last_request.lock();
         // Of a process that had the rank before there may be an answer.
-        *asked = now().max(*asked + 1);
-        self.send(message(Reply { rank: rank as u32, number: *asked }), own)?;
+        *last_request = now().max(*last_request + 1);
+        self.send(message(Reply { rank: rank as u32, number: *last_request }), own)?;
         self.flush_messages(own)?;
         let [number, answer] = self.pointer.load_all::<ANSWER>(POINTER + ANSWER * rank)?;
         match Answer::of_word(answer) {
-            Some(Answer::Failed) if number == *asked => {
+            Some(Answer::Failed) if number == *last_request => {
                 Err(failed("it could not; its process has logged why"))
             }
-            Some(answer) if number == *asked => Ok(answer),
+            Some(answer) if number == *last_request => Ok(answer),
             _ => Err(lost()),
         }
     }

@@ -155,7 +155,7 @@ mod tests {
     use zerocopy::IntoBytes;
 
     #[test]
-    fn messages_say_what_was_asked() {
+    fn messages_parse_as_encoded() {
         let two = keys([1, 2].into_iter());
         let Some(Message::Keys(parsed)) = Message::parse(two.as_bytes()) else { panic!("{two:?}") };
         assert_eq!(parsed.iter().collect::<Vec<_>>(), [1, 2]);

@@ -1,6 +1,6 @@
 //! Tables that outlive their processes: any member is killed at any instant, another one takes its place, and whatever was acknowledged to anyone stays.
 
-use super::other::{Job, Other, hear, hex, role, say, unhex};
+use super::other::{Job, Other, hex, read_line, role, say, unhex};
 use pagewire::{Node, Result};
 use pagewire_active::hash_table::{Durability, Scheme, Service};
 use pagewire_active::{Events, HashTable, TableOptions};
@@ -121,7 +121,7 @@ impl Member {
     /// An owner was lost: another one takes its place.
     fn readmit(&mut self, why: &str) {
         say(&format!("lost: {why}"));
-        let line = hear();
+        let line = read_line();
         assert!(self.obey(&line), "{line}");
     }
 
@@ -157,7 +157,7 @@ impl Member {
     fn serve(mut self) {
         say(&format!("ticket: {}", hex(&self.table.ticket())));
         loop {
-            let line = hear();
+            let line = read_line();
             match line.split_once(' ').unwrap_or((&line, "")) {
                 ("make", until) => {
                     say("begins");
@@ -258,12 +258,12 @@ impl World {
         let line = format!("readmit {rank} {}", self.tickets[rank]);
         for other in (0..self.tickets.len()).filter(|other| *other != rank) {
             self.job.members[other].tell(&line);
-            self.hear(other, "readmitted");
+            self.expect_line(other, "readmitted");
         }
     }
 
     /// Waits for a line of a member. That it has made its changes may come before.
-    fn hear(&mut self, rank: usize, expected: &str) {
+    fn expect_line(&mut self, rank: usize, expected: &str) {
         loop {
             let line = self.job.members[rank].expect("");
             if line == expected {
@@ -275,7 +275,7 @@ impl World {
 
     fn wait_until_made(&mut self, rank: usize) {
         if !std::mem::take(&mut self.have_made[rank]) {
-            self.hear(rank, "made");
+            self.expect_line(rank, "made");
         }
     }
 
@@ -448,7 +448,7 @@ fn a_volume_has_one_owner() {
     if role().is_some() {
         let _table = join(Path::new(&std::env::var(PLAIN).unwrap())).unwrap();
         say("joined");
-        hear();
+        read_line();
         return;
     }
     let folder = tempfile::tempdir().unwrap();

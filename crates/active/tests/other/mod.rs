@@ -135,7 +135,7 @@ impl Drop for Job {
     }
 }
 
-pub fn hear() -> String {
+pub fn read_line() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim().to_owned()

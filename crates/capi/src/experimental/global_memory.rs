@@ -134,7 +134,7 @@ pub unsafe extern "C" fn pw_global_make(
 /// # Safety
 /// As for [`object`].
 unsafe fn open<'m>(memory: *mut pw_global) -> Result<&'m Space> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `memory` is NULL or a live `pw_global`: pagewire.h lets nobody free it while another call uses it; `object` checks the mark.
     let space = unsafe { object::<Space>(memory) }?;
     if space.memory.is_in_handler() {
         let sentence =
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn pw_global_free(memory: *mut pw_global) -> pw_error {
 /// # Safety
 /// As for [`take_back`].
 unsafe fn taken(memory: *mut pw_global) -> Result<Space> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `memory` is NULL or a live `pw_global`, and nobody else uses it, as pagewire.h says of calls that free an object.
     unsafe {
         open(memory)?;
         take_back::<Space>(memory)

@@ -156,7 +156,7 @@ unsafe fn options_of(given: pw_transaction_store_options) -> Result<StoreOptions
     let journal = if journal.is_null() {
         None
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: `journal` is not NULL, as checked here; pagewire.h asks for a string with a NUL at its end that is valid for the call.
         Some(unsafe { path_of(journal, "journal") }?)
     };
     Ok(StoreOptions { cells, value, journal })
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn pw_transaction_store_export(
 /// # Safety
 /// So many tokens.
 unsafe fn tokens_of(tokens: *const pw_transaction_store_token, count: usize) -> Result<Vec<StoreToken>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `tokens` has `count` elements that are valid for the call (pagewire.h); `array` checks NULL and alignment.
     let tokens = unsafe { array(tokens, count, "tokens") }?;
     tokens.iter().map(|token| Ok(StoreToken::from_bytes(&token.bytes)?)).collect()
 }
@@ -239,7 +239,7 @@ unsafe fn served<R>(
     store: *mut pw_transaction_store,
     work: impl FnOnce(&ServedStore) -> Result<R>,
 ) -> Result<R> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `store` is NULL or a live store: pagewire.h lets nobody free it during the call, so the lock outlives `work`.
     match &*unsafe { object::<OwnStore>(store) }?.state.lock() {
         State::Served(served) => work(served),
         _ => Err(Refusal::argument("the store is not served: call pw_transaction_store_serve() before")),
@@ -383,7 +383,7 @@ unsafe fn steps<R>(
     client: *mut pw_transaction_client,
     work: impl FnOnce(&mut Steps) -> Result<R>,
 ) -> Result<R> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `client` is NULL or a live client: pagewire.h lets nobody free it during the call, so the lock outlives `work`.
     work(&mut unsafe { object::<OpenClient>(client) }?.steps.lock())
 }
 

@@ -1,24 +1,10 @@
 // Memory that reacts, from C++: what handlers throw, servings that end themselves, and what is refused.
-#include <pagewire.hpp>
+#include "require.hpp"
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
-
 using nine = std::array<char, 9>;
-
-template <class Call> static pw_error refused(Call call)
-{
-    try {
-        call();
-    } catch (const pw::error &error) {
-        return error.code();
-    }
-    return PW_OK;
-}
 
 int main()
 {

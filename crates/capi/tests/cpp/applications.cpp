@@ -1,23 +1,9 @@
 // Applications of memory that reacts, from C++: hash tables, access statistics, checkpoints, logged processes, built-in handlers, batches, parity.
-#include <pagewire.hpp>
+#include "require.hpp"
 
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <thread>
-
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
-
-template <class Call> static pw_error refused(Call call)
-{
-    try {
-        call();
-    } catch (const pw::error &error) {
-        return error.code();
-    }
-    return PW_OK;
-}
 
 static void tables(pw::node &node)
 {

@@ -1,25 +1,14 @@
 // Experimental applications from C++: global memory, streams, transactions.
 #include <pagewire_experimental.hpp>
 
+#include "require.hpp"
+
 #include <cstdio>
-#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
 
 namespace experimental = pagewire::experimental;
-
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
-
-template <class Call> static pw_error refused(Call call)
-{
-    try {
-        call();
-    } catch (const pw::error &error) {
-        return error.code();
-    }
-    return PW_OK;
-}
 
 static void global_memories(pw::node &node)
 {

@@ -1,26 +1,12 @@
 /* Operations that own their buffer or borrow it, pieces, conditional writes and mapped files, from C++. */
-#include <pagewire.hpp>
+#include "require.hpp"
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include <sys/mman.h>
-
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
-
-template <class Call> int refused(Call call)
-{
-    try {
-        call();
-    } catch (const pw::error &error) {
-        return error.code();
-    }
-    return PW_OK;
-}
 
 static pw::owning_operation<std::vector<int>> a_put_that_outlives_its_caller(pw::remote &remote)
 {

@@ -1,27 +1,13 @@
 // Waits for several operations and signals, atomics, a descriptor and parts of a job, from C++.
-#include <pagewire.hpp>
+#include "require.hpp"
 
 #include <poll.h>
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <list>
 #include <string>
 
-#define REQUIRE(holds) ((holds) ? (void)0 : (void)(std::fprintf(stderr, "%d: not so: %s\n", __LINE__, #holds), std::exit(1)))
-
 using namespace std::chrono_literals;
-
-template <class Call> static pw_error refused(Call call)
-{
-    try {
-        call();
-    } catch (const pw::error &error) {
-        return error.code();
-    }
-    return PW_OK;
-}
 
 alignas(64) static std::uint64_t table[16];
 

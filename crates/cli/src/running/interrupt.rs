@@ -3,9 +3,8 @@
 use anyhow::Result;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The signal that has come; 0: none.
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();

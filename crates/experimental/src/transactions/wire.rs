@@ -270,7 +270,7 @@ mod tests {
 
     /// Cut off at any byte, a journal has the records before. Changed at any byte, it is refused.
     #[test]
-    fn a_journal_is_taken_as_far_as_it_is_whole_and_refused_if_it_was_changed() {
+    fn damaged_journal_is_cut_or_refused() {
         let records = [
             Record::Prepared {
                 attempt: ATTEMPT,

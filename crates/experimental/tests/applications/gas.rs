@@ -1,7 +1,7 @@
 //! A global address space between processes: its memory model, programs of plain loads and stores, and what is left when a process dies.
 
 use crate::not_checked::tell;
-use crate::other::{Job, hear, role, say};
+use crate::other::{Job, read_line, role, say};
 use pagewire::Node;
 use pagewire_active::UserfaultMemory;
 use pagewire_experimental::gas::GlobalMemory;
@@ -363,22 +363,22 @@ fn what_a_killed_process_leaves() {
         let words = memory.words();
         let (mine, other) = (memory.own_words().start, memory.words_of(1 - node.rank()).start);
         if node.rank() == 1 {
-            hear();
+            read_line();
             words[other].store(5, Relaxed);
             words[other + 1].store(6, Relaxed);
             say("stored");
-            hear();
+            read_line();
             return;
         }
         words[mine + 2].store(7, Relaxed);
         say("ready");
-        hear();
+        read_line();
         // The page was with the victim. What is left is what it was when it left.
         assert_eq!((words[mine].load(Relaxed), words[mine + 2].load(Relaxed)), (0, 7));
         words[mine].store(8, Relaxed);
         assert_eq!((memory.statistics().lost_stores, memory.lost()), (1, vec![1]));
         say("goes on");
-        hear();
+        read_line();
         let value = words[other].load(Relaxed);
         say(&format!("read {value}"));
         return;

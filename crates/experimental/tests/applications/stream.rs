@@ -1,6 +1,6 @@
 //! Streams between processes, on both paths.
 
-use crate::other::{Other, hear, hex, role, say, token_of};
+use crate::other::{Other, hex, read_line, role, say, token_of};
 use pagewire::Node;
 use pagewire_experimental::stream::{Endpoint, Listener, Stream};
 use std::io::{ErrorKind, Read, Write};
@@ -25,7 +25,7 @@ fn connect_to(other: &mut Other, node: &Node, bytes: usize) -> Stream {
 fn connect_back(node: &Node, bytes: usize) -> Stream {
     let end = Endpoint::new(node, bytes).unwrap();
     say(&format!("token {}", hex(&end.token().to_bytes())));
-    end.connect(node, &token_of(&hear())).unwrap()
+    end.connect(node, &token_of(&read_line())).unwrap()
 }
 
 /// The other process gives back what it gets, in pieces of its own.
@@ -39,7 +39,7 @@ fn bytes_arrive_once_and_in_order_and_the_end_behind_them() {
         let copied = std::io::copy(&mut stream.clone(), &mut stream).unwrap();
         stream.finish().unwrap();
         say(&format!("copied {copied}"));
-        hear();
+        read_line();
         return;
     }
     for path in PATHS {
@@ -80,11 +80,11 @@ fn a_reader_that_does_not_read_holds_the_writer_back() {
     if role().is_some() {
         let node = Node::alone().unwrap();
         let mut stream = connect_back(&node, BUFFER);
-        hear();
+        read_line();
         let mut bytes = vec![0; LENGTH];
         stream.read_exact(&mut bytes).unwrap();
         say(&format!("right {}", bytes.iter().enumerate().all(|(at, byte)| *byte == expected(at as u64))));
-        hear();
+        read_line();
         return;
     }
     for path in PATHS {
@@ -117,7 +117,7 @@ fn a_peer_that_is_killed_is_an_error_behind_its_bytes() {
         stream.write_all(&[5; 10_000]).unwrap();
         stream.flush().unwrap();
         say("written");
-        hear();
+        read_line();
         return;
     }
     for path in PATHS {
@@ -160,7 +160,7 @@ fn a_write_behind_the_death_of_the_peer_is_refused() {
         let node = Node::alone().unwrap();
         let _stream = connect_back(&node, 1 << 14);
         say("connected");
-        hear();
+        read_line();
         return;
     }
     for path in PATHS {
@@ -185,7 +185,7 @@ fn a_writer_that_waits_for_space_learns_that_the_peer_died() {
         let node = Node::alone().unwrap();
         let _stream = connect_back(&node, 1 << 14);
         say("connected");
-        hear();
+        read_line();
         return;
     }
     let mut other = Other::start_with(TEST, "victim", &[]);
@@ -240,7 +240,7 @@ fn a_listener_takes_whoever_asks() {
     const REQUESTS: usize = 3;
     if role().is_some() {
         let node = Node::alone().unwrap();
-        let token = token_of(&hear());
+        let token = token_of(&read_line());
         say("asks");
         let mut stream = Stream::connect(&node, &token, 1 << 16, None).unwrap();
         let mut text = String::new();

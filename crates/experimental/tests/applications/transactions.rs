@@ -1,6 +1,6 @@
 //! Transactions between processes. The unit tests have the histories in virtual time; here their accesses are gets and puts.
 
-use crate::other::{Other, hear, hex, role, say, unhex};
+use crate::other::{Other, hex, read_line, role, say, unhex};
 use pagewire::Node;
 use pagewire_experimental::transactions::{
     Client, History, ServedStore, Store, StoreOptions, StoreToken, TransactionError,
@@ -71,20 +71,20 @@ fn store_role(place: usize, journal: Option<PathBuf>) {
     let node = Arc::new(Node::alone().unwrap());
     let store = Store::new(&node, &options(journal.as_deref())).unwrap();
     say(&format!("store {}", text_of(&[store.token()])));
-    let served = serve_here(&node, place, &tokens_of(&hear()), store);
+    let served = serve_here(&node, place, &tokens_of(&read_line()), store);
     say("served");
-    hear();
+    read_line();
     until_nothing_is_held(&served);
     say(&format!("held {} {:?}", served.held(), served.failure()));
 }
 
 /// A process that moves money until it is told to end, or killed.
 fn client_role() {
-    let tokens = tokens_of(&hear());
+    let tokens = tokens_of(&read_line());
     let node = Node::alone().unwrap();
     let mut client = Client::new(&node, &tokens).unwrap();
     let mut random = Random(u64::from(std::process::id()));
-    let count: u64 = hear().parse().unwrap();
+    let count: u64 = read_line().parse().unwrap();
     say("begun");
     for done in 0..count {
         transfer(&mut client, &mut random, tokens.len()).unwrap();
@@ -93,7 +93,7 @@ fn client_role() {
         }
     }
     say("done");
-    hear();
+    read_line();
 }
 
 /// Starts a store in another process.
@@ -297,12 +297,12 @@ fn histories_of_processes_are_serialisable() {
     match role().as_deref() {
         Some("store") => return store_role(1, None),
         Some(_) => {
-            let tokens = tokens_of(&hear());
+            let tokens = tokens_of(&read_line());
             let node = Node::alone().unwrap();
             let mut client = Client::new(&node, &tokens).unwrap();
             let mut random = Random(u64::from(std::process::id()));
             say("begun");
-            hear();
+            read_line();
             for _ in 0..rounds {
                 let done = record(&mut client, &mut random);
                 let text =
@@ -310,7 +310,7 @@ fn histories_of_processes_are_serialisable() {
                 say(&format!("did {}", done.iter().map(text).collect::<Vec<_>>().join(" ")));
             }
             say("did done");
-            hear();
+            read_line();
             return;
         }
         None => {}
@@ -374,7 +374,7 @@ fn long_values_come_whole() {
         say(&format!("store {}", text_of(&[store.token()])));
         let _served = serve_here(&node, 0, &[store.token()], store);
         say("served");
-        hear();
+        read_line();
         return;
     }
     for path in PATHS {
@@ -397,7 +397,7 @@ fn long_values_come_whole() {
 
 /// The younger of two is told, without asking, and the older one commits.
 #[test]
-fn who_loses_a_conflict_is_told() {
+fn younger_transaction_gets_conflict() {
     let pair = pair();
     let [mut first, mut second] = [0, 1].map(|at| Client::new(&pair.nodes[at], &pair.tokens).unwrap());
     let mut older = first.start();

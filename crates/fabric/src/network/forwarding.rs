@@ -199,7 +199,7 @@ mod tests {
 
     /// One that is stopped keeps neither the others' messages from being handed on nor the room that they need.
     #[test]
-    fn who_does_not_read_is_in_nobodys_way() {
+    fn stopped_reader_delays_no_other() {
         let mut waiting = ForwardBacklog::default();
         let message = || vec![0; SOCKET_BUFFER / 16];
         let mut taken = 0;

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_long_is_looked_at_seldom_until_something_is_heard() {
+    fn long_page_wait_backs_off() {
         const HOUR: u64 = 3_600_000_000_000;
         let looks = |waits: &mut PageWaits, from: u64, to: u64| {
             let (mut now, mut looks) = (from, 0);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_late_is_no_answer_to_the_next_wait() {
+    fn late_page_in_ends_no_later_wait() {
         for purpose in Purpose::ALL {
             let mut waits = PageWaits::default();
             ask(&mut waits, purpose);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_access_asked_for_is_not_taken_for_what_this_one_did() {
+    fn page_request_matches_own_access() {
         let mut waits = PageWaits::default();
         let high = waits.begin_access(Purpose::Respond);
         high.begin_wait(7);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn each_region_of_users_pagers_is_a_matter_of_its_own_and_the_kernels_pages_are_another_askers() {
+    fn user_pager_regions_are_separate_tenants() {
         let mut waits = PageWaits::default();
         waits.set_peer(9);
         let mut tenant = |region, from_user_space| {
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_former_life_is_no_answer() {
+    fn page_in_before_reset_is_ignored() {
         let mut waits = PageWaits::default();
         ask(&mut waits, Purpose::Execute);
         let late = tell(&mut waits, Purpose::Execute);

@@ -3,9 +3,8 @@
 //! Pages that are only to be filled with zeros come in at once: that is cheaper than any thread. For all others a thread of the fabric
 //! is asked, and the access is made when they are there. What probably follows is brought in meanwhile.
 
-use crate::access::Accesses;
 use crate::access::fault_state::{FaultState, Missing};
-use crate::access::{AccessRequest, Claimant};
+use crate::access::{AccessRequest, Accesses, Claimant};
 use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
 use crate::types::outcome::{AccessError, AccessResult};

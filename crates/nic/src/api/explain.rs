@@ -215,7 +215,7 @@ mod tests {
 
     /// No completion tells it: they are what is lost.
     #[test]
-    fn an_overrun_completion_queue_is_named_until_the_reset() {
+    fn reset_clears_cq_overrun_reason() {
         let (_nic, queue_pair) = connected();
         assert_eq!(queue_pair.report().state_reason, None);
         // One more than the queue takes.

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_at_once() {
+    fn failure_raises_event_at_once() {
         let mut moderator = moderator(100, 10);
         assert_eq!(moderator.decide(Status::Success, || 500), FIRST);
         assert_eq!(moderator.decide(Status::Flushed, || 600), EventDecision::Raise);

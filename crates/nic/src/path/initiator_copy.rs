@@ -3,10 +3,9 @@
 //! No thread of the peer takes part, and no packet leaves. What cannot be done this way goes as packets, and the peer
 //! says what became of them. The order is fixed: locate and reach there, claim and residency here, claim there, check again, copy.
 
-use crate::access::Accesses;
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::PeerMemory;
-use crate::access::{AccessRequest, Claimant, MrCacheEntry};
+use crate::access::{AccessRequest, Accesses, Claimant, MrCacheEntry};
 use crate::path::intercepted_copy::PeerLogs;
 use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::path::ring::RecordKind;

@@ -4,9 +4,8 @@
 //! It moves a message piece by piece: each has one record, and lies in pages with equal attributes. What is refused, or goes to the fault log, goes
 //! as packets to the owner.
 
-use crate::access::AccessRequest;
-use crate::access::Accesses;
 use crate::access::intercepted::{Around, LoggedPiece, operands_of};
+use crate::access::{AccessRequest, Accesses};
 use crate::path::initiator_copy::{InitiatorBytes, InitiatorTransfer, LocalPath, RemoteHint, TransferPlan};
 use crate::types::limits::RECORD_BYTES;
 use crate::types::outcome::{AccessError, AccessResult, Cause};

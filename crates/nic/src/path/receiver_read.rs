@@ -3,10 +3,9 @@
 //! The sender's queue pair must still be connected to the receiver's, and its keys must be good: once it has flushed its requests or
 //! deregistered their memory, that is the program's again. The end of either waits for the claims.
 
-use crate::access::Accesses;
-use crate::access::Claimant;
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::PeerMemory;
+use crate::access::{Accesses, Claimant};
 use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::services::Services;
 use crate::types::outcome::{AccessError, AccessResult, Cause};
@@ -14,8 +13,7 @@ use crate::types::sge::slice_of;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{Granted, Rights};
 use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Unreached};
-use pagewire_transport::Reason;
-use pagewire_transport::RemoteAddress;
+use pagewire_transport::{Reason, RemoteAddress};
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
 

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_taken_in_the_order_of_the_records() {
+    fn ring_acks_keep_record_order() {
         let mut ends = RingEnds::new();
         // So that no round begins where one of the words and of what is awaited does.
         for psn in 0..5 {
@@ -268,7 +268,7 @@ mod tests {
 
     /// A peer that tells more than was asked is not asked again and again.
     #[test]
-    fn verdicts_on_nothing_are_not_taken() {
+    fn surplus_ring_acks_are_ignored() {
         let mut ends = RingEnds::new();
         ends.words.store(RING_ACK, COUNT_WORD, u64::MAX);
         assert!(!ends.has_come());

@@ -1,8 +1,7 @@
 //! UD: datagrams that were posted, one packet a message, to wherever the address handle says.
 
-use crate::access::AccessRequest;
-use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
+use crate::access::{AccessRequest, Accesses};
 use crate::completion::Status;
 use crate::path::local::LocalChannel;
 use crate::path::ring::RecordKind;

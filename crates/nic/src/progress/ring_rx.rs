@@ -16,8 +16,7 @@ use crate::services::ready::Occasion;
 use crate::types::limits;
 use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
-use pagewire_fabric::lock::LockGuard;
-use pagewire_fabric::lock::light_barrier;
+use pagewire_fabric::lock::{LockGuard, light_barrier};
 use pagewire_transport::{Disposition, DropCause, Payload, RcConnection, RemoteAddress, SendOnlyRequest};
 use pagewire_wire::PacketHeader;
 use smallvec::SmallVec;
@@ -489,7 +488,7 @@ mod tests {
 
     /// Whether somebody goes on reading is seen by what was read between two looks.
     #[test]
-    fn what_nobody_reads_stays_the_same() {
+    fn unread_records_stay_until_polled() {
         let [(sender, out), (receiver, into)] = connected();
         let send = || {
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });

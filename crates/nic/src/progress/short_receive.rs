@@ -2,8 +2,7 @@
 //!
 //! What does not find things as they mostly are takes the long way: [`arriving_burst`](crate::progress::arriving_burst).
 
-use crate::access::Accesses;
-use crate::access::{AccessRequest, MrCacheEntry};
+use crate::access::{AccessRequest, Accesses, MrCacheEntry};
 use crate::completion::{Completion, CompletionOpcode, Status};
 use crate::progress::udp_rx::ACKNOWLEDGEMENT;
 use crate::queue_pair::QueuePair;

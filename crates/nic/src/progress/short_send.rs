@@ -3,18 +3,15 @@
 //! They go as packets all the same; what is left out are the queues and turns in which a queue pair otherwise does its work. What does
 //! not find things as they mostly are takes the long way: [`qp_progress`](crate::progress::qp_progress).
 
-use crate::access::Accesses;
-use crate::access::{AccessRequest, MrCacheEntry};
+use crate::access::{AccessRequest, Accesses, MrCacheEntry};
 use crate::completion::CompletionOpcode;
-use crate::path::Path;
 use crate::path::ring::RecordKind;
 use crate::path::ring_ack::Awaited;
-use crate::path::send_record_format;
+use crate::path::{Path, send_record_format};
 use crate::progress::transport_ops::append_packet;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::{QpConnection, QpContext};
-use crate::queue_pair::request::operation_of;
-use crate::queue_pair::request::{Data, SendFlags, SendQueue, SendRequest};
+use crate::queue_pair::request::{Data, SendFlags, SendQueue, SendRequest, operation_of};
 use crate::types::attributes::QpState;
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::lock::LockGuard;

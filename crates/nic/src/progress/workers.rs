@@ -3,9 +3,8 @@
 use crate::progress::engine::{Nic, RoundInput};
 use crate::services::ready::Occasion;
 use crate::services::wake_request;
-use pagewire_fabric::PageInThreads;
 use pagewire_fabric::lock::heavy_barrier;
-use pagewire_fabric::{Fabric, TimerSlack};
+use pagewire_fabric::{Fabric, PageInThreads, TimerSlack};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -252,8 +252,7 @@ impl<F: Fabric> Inbox<F> {
 mod tests {
     use super::*;
     use pagewire_fabric::HostFabric;
-    use pagewire_wire::PacketOperation;
-    use pagewire_wire::{Bth, Opcode, Transport};
+    use pagewire_wire::{Bth, Opcode, PacketOperation, Transport};
 
     fn inbox() -> Inbox<HostFabric> {
         Inbox::new(HostFabric::new().unwrap().tables().clone(), 0)

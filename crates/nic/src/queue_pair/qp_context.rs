@@ -18,8 +18,7 @@ use crate::types::error::{Error, Result};
 use derive_where::derive_where;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
-use pagewire_memory::LastSeen;
-use pagewire_memory::{ApplicationMemory, CrossMemory, Segment};
+use pagewire_memory::{ApplicationMemory, CrossMemory, LastSeen, Segment};
 use pagewire_transport::{
     Link, ProtocolCounters, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
     UcConnection, UcSettings, WorkId,

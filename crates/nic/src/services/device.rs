@@ -7,8 +7,7 @@ use crate::types::attributes::AddressVector;
 use crate::types::device_names::DeviceNames;
 use crate::types::error::{Error, Result, invalid_if};
 pub use crate::types::gid::{Gid, Mtu, address_of_gid, global_routing_header};
-use pagewire_fabric::{NetworkDevice, all_network_devices, usable_network_devices};
-use pagewire_fabric::{ROCE_PORT, Route};
+use pagewire_fabric::{NetworkDevice, ROCE_PORT, Route, all_network_devices, usable_network_devices};
 use pagewire_memory::fork::PerProcess;
 use std::net::IpAddr;
 
@@ -42,14 +41,14 @@ static LISTED: PerProcess<Vec<Device>> = PerProcess::new();
 /// # Errors
 /// The kernel's, where it does not tell its network devices.
 pub fn devices() -> std::io::Result<Vec<Device>> {
-    devices_named(&DeviceNames::default())
+    devices_with_names(&DeviceNames::default())
 }
 
 /// [`devices`] with these names.
 ///
 /// # Errors
 /// As [`devices`].
-pub fn devices_named(names: &DeviceNames) -> std::io::Result<Vec<Device>> {
+pub fn devices_with_names(names: &DeviceNames) -> std::io::Result<Vec<Device>> {
     let all = all_network_devices()?;
     let mut listed = LISTED.lock();
     listed.retain_mut(|device| {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_blocks_nobody_for_long() {
+    fn silent_peer_returns_send_budget() {
         let send_budget = SendBudget::default();
         let (mut silent, mut other) = (BudgetUse::default(), BudgetUse::default());
         send(&send_budget, &mut silent, 1, false, 0);

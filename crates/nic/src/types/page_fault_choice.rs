@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn wrong_choice_is_reported() {
         for (text, wrong) in
             [("", "''"), ("err;drop", "'drop'"), ("pagewire0=", "''"), ("pagewire0=nto", "'nto'")]
         {

@@ -125,7 +125,7 @@ fn a_short_send_leaves_at_its_post() {
 }
 
 #[test]
-fn while_one_is_under_way_the_next_waits_its_turn() {
+fn second_send_waits_for_doorbell() {
     if !own_network::is_here() {
         return;
     }

@@ -12,8 +12,8 @@ const LONG: u32 = 9000;
 /// Read-only memory of the program.
 static CONSTANT: [u8; 64] = [0x5A; 64];
 
-/// A buffer that is named from `iova` on.
-fn named_from(side: &Side, iova: u64) -> Buffer {
+/// A buffer whose region begins at `iova`.
+fn buffer_at_iova(side: &Side, iova: u64) -> Buffer {
     let plain = side.buffer(LENGTH, all_rights());
     plain.region.deregister().unwrap();
     let region =
@@ -38,7 +38,7 @@ fn every_operation_counts_from_the_iova() {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         for iova in [0, 0x7000, u64::MAX - LENGTH as u64 - 7] {
             let context = format!("iova {iova:#x} on {path:?}");
-            let (at_a, at_b) = (named_from(&pair.a, iova), named_from(&pair.b, iova));
+            let (at_a, at_b) = (buffer_at_iova(&pair.a, iova), buffer_at_iova(&pair.b, iova));
             for (index, byte) in at_a.bytes.iter_mut().enumerate() {
                 *byte = (index * 7 + index / 251) as u8 | 1;
             }

@@ -97,7 +97,7 @@ fn a_sleeper_misses_no_record() {
 }
 
 #[test]
-fn a_sleeper_misses_no_verdict() {
+fn sleeper_sees_ring_ack() {
     bounded().check(|| {
         let (words, mailbox) = (ModelWords::new(RING_ACKS..RING_ACKS + 2), ModelWords::new([0]));
         let teller = thread::spawn({

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// A SEND that was executed after a READ does not tell that the READ's responses are lost, which wait in the ring.
 #[test]
-fn a_verdict_does_not_overtake_responses() {
+fn ring_ack_follows_read_responses() {
     let timers = Timers { timeout: 14, retry_count: 0, rnr_retry: 0 };
     let (a, b) = (Side::without_thread(PathChoice::Local), Side::without_thread(PathChoice::Local));
     let [qa, qb] = connect_without_threads([&a, &b], timers);

@@ -12,7 +12,7 @@ fn send(pair: &Pair, wr_id: u64, source: &Buffer) {
 }
 
 /// Sends until a message has arrived: from then on both sides know what the other one is.
-fn until_heard(pair: &mut Pair, source: &Buffer, target: &Buffer) {
+fn send_until_received(pair: &mut Pair, source: &Buffer, target: &Buffer) {
     let start = Instant::now();
     while pair.received.is_empty() && start.elapsed() < PATIENCE {
         pair.receive(0, &[target.piece(0, 8)]);
@@ -39,10 +39,10 @@ fn arriving(pair: &mut Pair, source: &Buffer, target: &Buffer, count: usize) -> 
 }
 
 /// A UC pair of which each side knows what the other one is, with a buffer at either end; all messages arrive.
-fn heard_pair(path: PathChoice) -> (Pair, Buffer, Buffer) {
+fn connected_uc_pair(path: PathChoice) -> (Pair, Buffer, Buffer) {
     let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
     let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
-    until_heard(&mut pair, &source, &target);
+    send_until_received(&mut pair, &source, &target);
     assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
     (pair, source, target)
 }
@@ -62,7 +62,7 @@ fn a_send_queue_that_failed_goes_on_where_it_stood() {
         return;
     }
     for path in PATHS {
-        let (mut pair, source, target) = heard_pair(path);
+        let (mut pair, source, target) = connected_uc_pair(path);
         let sent = pair.sent.len();
         let wrong = ScatterGather { key: source.region.lkey() ^ 0x100, ..source.piece(0, 8) };
         pair.post(1, SendOperation::Send, &[wrong]).unwrap();
@@ -76,12 +76,12 @@ fn a_send_queue_that_failed_goes_on_where_it_stood() {
 }
 
 #[test]
-fn a_peer_that_begins_anew_is_heard() {
+fn restarted_peer_is_received() {
     if !own_network::is_here() {
         return;
     }
     for path in PATHS {
-        let (mut pair, source, target) = heard_pair(path);
+        let (mut pair, source, target) = connected_uc_pair(path);
         pair.qa.modify(&QueuePairChange { state: Some(QpState::Reset), ..Default::default() }).unwrap();
         to_init(&pair.qa, all_rights());
         to_rtr(&pair.a, &pair.qa, pair.qb.number());
@@ -89,7 +89,7 @@ fn a_peer_that_begins_anew_is_heard() {
         // A greeting may be lost, and with it what comes before the next.
         pair.received.clear();
         let begun = Instant::now();
-        until_heard(&mut pair, &source, &target);
+        send_until_received(&mut pair, &source, &target);
         assert_eq!(
             arriving(&mut pair, &source, &target, 20),
             20,
@@ -193,7 +193,7 @@ fn long_message_is_dropped() {
     for path in PATHS {
         let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
         let (source, target) = (pair.a.buffer(64, all_rights()), pair.b.buffer(64, all_rights()));
-        until_heard(&mut pair, &source, &target);
+        send_until_received(&mut pair, &source, &target);
         pair.received.clear();
         let sent = pair.sent.len();
         // Of those that it was heard by some may be left.

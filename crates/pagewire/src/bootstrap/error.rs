@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_named_up_to_the_bound() {
+    fn rank_list_is_bounded() {
         assert_eq!(Ranks::from_iter([3]).to_string(), "rank 3");
         assert_eq!(Ranks::from_iter([3, 1]).to_string(), "ranks 1, 3");
         assert_eq!(Ranks::default().to_string(), "some process (the launcher does not say which)");

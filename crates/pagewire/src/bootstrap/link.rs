@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slow_are_named_and_the_lost_are_named() {
+    fn late_and_lost_ranks_are_reported() {
         let (one, mut peer) = pair(1);
         let (two, second) = pair(2);
         let (three, _third) = pair(3);

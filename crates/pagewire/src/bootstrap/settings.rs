@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn wrong_job_settings_are_reported() {
         let cases: [(&[(&str, &str)], &str); 10] = [
             (&[(NAMESPACE, "x")], "PMIX_RANK is not set"),
             (&[(NAMESPACE, "x"), (PMIX_RANK, "4294967295")], "PMIX_RANK is \"4294967295\""),

@@ -3,15 +3,18 @@
 #![allow(dead_code)] // Each test file uses some of it.
 
 use std::fmt::{Debug, Display};
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The environment variable of a process that runs a test on one path.
 const PATH_IS_SET: &str = "PAGEWIRE_FORKED_TEST";
+/// The environment variable of a process that has locked files: their folder.
+const LOCKED_FOLDER: &str = "PAGEWIRE_FORKED_LOCKED_FOLDER";
 /// A child that has not ended by then hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What each error of a forked child says.
@@ -210,4 +213,52 @@ pub fn on_each_path(name: &str, test: fn()) {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("1 passed"), "{path}: {text}\n{errors}");
     }
+}
+
+/// Locks files of a folder in another process, which forks a child and is killed, and locks them here while the child lives.
+/// A lock of flock(2) lasts as long as any process has the file. `name`: of the calling test, which is all that the other process runs.
+///
+/// # Panics
+/// The files cannot be locked here.
+pub fn relock_beside_child<L, T>(
+    name: &str,
+    lock: impl FnOnce(&Path) -> L,
+    relock: impl FnOnce(&Path) -> T,
+) -> T {
+    if let Some(folder) = std::env::var_os(LOCKED_FOLDER) {
+        let _locked = lock(Path::new(&folder));
+        sleep_with_child();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(LOCKED_FOLDER, folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let child = said.filter_map(|line| line.split_once("child ")?.1.parse::<libc::pid_t>().ok()).next();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let outcome = catch_unwind(AssertUnwindSafe(|| relock(folder.path())));
+    // SAFETY: kill(2) has no preconditions; the pid is that of the holder's child, which sleeps still.
+    assert_eq!(unsafe { libc::kill(child.unwrap(), libc::SIGKILL) }, 0);
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Forks a child that sleeps, prints its pid, and waits to be killed.
+fn sleep_with_child() -> ! {
+    // SAFETY: the child calls alarm(2) and pause(2) alone, until a signal ends it.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: alarm(2) has no preconditions.
+        unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
+        loop {
+            // SAFETY: pause(2) has no preconditions.
+            unsafe { libc::pause() };
+        }
+    }
+    println!("child {child}");
+    std::thread::sleep(PATIENCE);
+    panic!("nobody has killed the process that locked the files");
 }

@@ -2,10 +2,9 @@
 
 use super::connection::{PostedRequest, RequestKind};
 use super::driver::Workload;
-use super::pattern;
 use super::receive::RECEIVE_IDS;
 use super::space::RequestRange;
-use super::{Violation, WorkloadStage};
+use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, Status};

@@ -3,10 +3,9 @@
 use super::connection::{ConnectionEnd, Phase, PostedRequest, RequestKind, SimConnection};
 use super::driver::Workload;
 use super::party::Party;
-use super::pattern;
 use super::post::{INLINE, QUEUE_KEY};
 use super::space::RequestRange;
-use super::{Violation, WorkloadStage};
+use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{Error, QueuePairInit, Rights};

@@ -3,9 +3,8 @@
 use super::connection::{ExpectedMessage, Phase};
 use super::driver::Workload;
 use super::party::{SHARED_RECEIVE, Zone, ZoneUse};
-use super::pattern;
 use super::space::RequestRange;
-use super::{Violation, WorkloadStage};
+use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, CompletionOpcode, ReceiveRequest, RoutingHeader, Status};

@@ -71,7 +71,7 @@ fn middle(code: Code, psn: u32) -> PacketHeader {
 }
 
 #[test]
-fn a_burst_is_executed_as_far_as_it_is_in_order() {
+fn burst_executes_its_ordered_prefix() {
     let payload = [7; MTU];
     let burst = [&payload[..]; 6];
     let refused = Disposition::Refused(Nak::InvalidRequest);

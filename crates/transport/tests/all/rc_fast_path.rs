@@ -85,7 +85,7 @@ fn post(end: &mut End, work: WorkRequest, bytes: Vec<u8>) -> Vec<(PacketHeader, 
 }
 
 #[test]
-fn long_and_short_way_make_one_sequence() {
+fn fast_and_slow_path_share_psns() {
     let (mut a, mut b) = ends();
     for id in 0..20 {
         let immediate = (id % 4 == 1).then_some(id as u32);
@@ -133,7 +133,7 @@ fn long_and_short_way_make_one_sequence() {
 }
 
 #[test]
-fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
+fn one_ack_completes_several_sends() {
     let (mut a, _) = ends();
     for id in 0..5 {
         let work = numbered(id, send(4));
@@ -148,7 +148,7 @@ fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
 }
 
 #[test]
-fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way() {
+fn fast_ack_completes_oldest_only() {
     let sent = |a: &mut End, id| {
         let work = numbered(id, send(4));
         leave(&mut a.connection, &work);
@@ -192,7 +192,7 @@ fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way
 }
 
 #[test]
-fn a_send_without_a_receive_is_repeated_the_long_way() {
+fn rnr_nak_repeats_fast_send() {
     let (mut a, mut b) = ends();
     let work = numbered(0, send(4));
     let header = leave(&mut a.connection, &work).header();
@@ -361,7 +361,7 @@ fn over_a_network_a_send_that_left_at_once_is_repeated_until_it_is_acknowledged(
 }
 
 #[test]
-fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
+fn blocked_network_send_skips_fast_path() {
     let may = |end: &mut End| end.connection.try_send_fast(&numbered(9, send(4))).is_some();
     let (mut a, mut b) = ends_over(lossy(1024));
     assert!(may(&mut a));
@@ -392,7 +392,7 @@ fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
 }
 
 #[test]
-fn the_first_packet_of_a_connection_in_rtr_goes_the_long_way() {
+fn first_rtr_packet_skips_fast_path() {
     let mut connection = RcConnection::new(settings(local(true), 0x11, 0x100));
     let header = PacketHeader::new(Bth {
         acknowledge: true,

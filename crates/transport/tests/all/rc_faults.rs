@@ -130,7 +130,7 @@ fn without_timeouts_nothing_is_sent_again_before_resume() {
 
 /// Nobody tells of a page whose region ends: every so often the source tries again.
 #[test]
-fn whatever_is_heard_of_the_page_the_source_tries_again() {
+fn source_retries_at_each_interval() {
     for handling in [FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {
         let mut pair = pair(handling);
         pair.ends[1].host.page_absent = true;
@@ -252,7 +252,7 @@ fn a_page_that_takes_longer_than_the_budget_costs_no_retry() {
 
 /// What was sent before a request that waits for its page is repeated, and a dead peer is noticed.
 #[test]
-fn what_is_under_way_does_not_wait_for_the_page_of_what_follows() {
+fn earlier_request_is_repeated_despite_fault() {
     for (selective, deaf) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut pair = pair_with(|_, rts| rts.timeout = 10);
         if selective {
@@ -365,7 +365,7 @@ fn stash_keeps_what_waits_and_says_nothing_of_resume() {
 
 /// What the peer keeps for want of a page is on no link and in no socket: others may have its room.
 #[test]
-fn what_waits_at_the_peer_is_not_under_way() {
+fn stashed_packets_leave_in_flight() {
     for handling in [FaultHandling::Stash, FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {
         let mut pair = pair(handling);
         pair.ends[1].host.page_absent = true;
@@ -394,7 +394,7 @@ fn what_waits_at_the_peer_is_not_under_way() {
 
 /// Whoever waits long costs little, and is not forgotten.
 #[test]
-fn what_waits_long_is_asked_for_seldom() {
+fn long_stash_is_repeated_rarely() {
     let budget = timers::acknowledgement_timeout(14).unwrap() * 8;
     let mut pair = pair(FaultHandling::Stash);
     absent_until(&mut pair, 8 * budget);
@@ -428,7 +428,7 @@ fn a_peer_that_waits_for_a_page_and_dies_is_given_up() {
 
 /// What finds no room beside packets that wait for a page is asked for as soon as these are executed.
 #[test]
-fn what_the_stash_has_no_room_for_is_asked_for_by_resume() {
+fn resume_requests_stash_overflow() {
     let mut pair = pair(FaultHandling::Stash);
     // Room for three of eight.
     pair.filter = Some(Box::new(|from, packet| {
@@ -463,7 +463,7 @@ fn rnr_has_a_standard_peer_come_again() {
 }
 
 #[test]
-fn a_standard_peer_counts_rnr_naks_unless_it_is_told_not_to() {
+fn standard_peer_counts_rnr_naks() {
     let mut pair = standard(FaultHandling::Rnr, 3);
     pair.ends[1].host.page_absent = true;
     pair.post_zeroed(0, write(0, 8));
@@ -580,7 +580,7 @@ fn every_request_is_dropped_and_resumed() {
 
 /// The requester's own page is absent: the response is dropped, and asked for when the page is there.
 #[test]
-fn a_response_that_was_dropped_here_is_asked_for_when_its_page_is_in() {
+fn page_in_rerequests_dropped_response() {
     for (handling, is_standard) in [
         (FaultHandling::Err, false),
         (FaultHandling::Err, true),
@@ -651,7 +651,7 @@ fn only_a_resume_that_can_be_true_is_obeyed_and_once_a_round_trip() {
 
 /// What was sent for the first one is still on its way.
 #[test]
-fn on_a_long_way_too_the_same_resume_is_obeyed_once_a_round_trip() {
+fn resume_is_obeyed_once_per_rtt() {
     let mut pair = pair(FaultHandling::Err);
     pair.faults.bottleneck = Some(Bottleneck { pace: 100, queue: 1 << 20, delay: 5 * MS / 2 });
     pair.post_zeroed(0, write(0, 8));
@@ -689,7 +689,7 @@ fn without_a_known_round_trip_the_same_resume_is_obeyed_seldom() {
 
 /// It greets anew, and does not know RESUME then: nothing is due for ever.
 #[test]
-fn a_peer_that_knows_no_resume_any_more_is_told_nothing() {
+fn disabled_resume_sets_no_deadline() {
     let mut pair = pair(FaultHandling::Err);
     absent_until(&mut pair, MS / 2);
     pair.filter = Some(Box::new(|_, _| false));

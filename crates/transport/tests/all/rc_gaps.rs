@@ -63,7 +63,7 @@ const ACK: Syndrome = Syndrome::Ack { credits: 31 };
 /// Two threads that take packets in turn may hand them over in another order. The missing one comes before its NAK has left: those
 /// behind it were dropped, and a peer without a timer sends them again only if it is asked.
 #[test]
-fn what_was_dropped_behind_a_late_request_is_asked_for() {
+fn late_request_renews_nak() {
     for (first, nak, rest) in [
         (&[0, 2, 3, 1][..], Some(2), &[2, 3][..]),
         (&[0, 3, 1, 2], Some(3), &[3]),
@@ -94,7 +94,7 @@ fn what_was_dropped_behind_a_late_request_is_asked_for() {
 
 /// The repetition that a NAK asks for comes in another order: what is dropped then is asked for after a while.
 #[test]
-fn what_was_dropped_of_a_repetition_is_asked_for_in_time() {
+fn reordered_repetition_is_nakked_in_time() {
     let mut pair = Pair::new(lossy(1024), 1);
     let host = &mut pair.ends[1].host;
     host.post_receive(4096);
@@ -180,7 +180,7 @@ fn a_gap_between_pagewires_is_filled_alone() {
 }
 
 #[test]
-fn a_lost_response_is_asked_for_from_the_middle() {
+fn lost_response_is_rerequested() {
     for selective in [false, true] {
         let mut pair = pair_with(|_, _| ());
         if selective {
@@ -269,7 +269,7 @@ fn with_receives(host: &mut Host, count: usize) -> RcConnection {
 
 /// Volume 1, section 9.7.5.1.2: acknowledgements may be coalesced.
 #[test]
-fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked_for() {
+fn held_ack_leaves_on_demand() {
     let mut pair = pair_with(|_, _| ());
     let host = &mut pair.ends[1].host;
     let mut connection = with_receives(host, 4);
@@ -328,7 +328,7 @@ fn an_acknowledgement_that_is_not_held_goes_before_the_answer() {
 }
 
 #[test]
-fn a_repetition_reads_no_more_than_was_asked_for() {
+fn duplicate_read_stays_in_request() {
     let mut pair = Pair::new(lossy(1024), 1);
     let host = &mut pair.ends[1].host;
     let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));

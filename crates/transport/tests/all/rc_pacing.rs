@@ -32,7 +32,7 @@ fn bulk(selective: bool, work: WorkRequest, bottleneck: Bottleneck) -> Result {
 }
 
 #[test]
-fn a_short_queue_on_a_long_way_is_not_overrun() {
+fn pacing_spares_short_queue() {
     // Go-back-N pays for every burst that is dropped in part: 39 % of the link, 857 packets.
     let bottleneck = Bottleneck { pace: GIGABIT, queue: 16 << 10, delay: 200_000 };
     let outcome = bulk(false, write(0, 65536), bottleneck);

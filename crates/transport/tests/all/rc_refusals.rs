@@ -50,7 +50,7 @@ fn operations_that_are_not_allowed_are_invalid() {
 
 /// InfiniBand specification, volume 1, section 9.7.4.1: not in silence.
 #[test]
-fn a_request_that_nobody_knows_is_invalid() {
+fn unknown_opcode_is_invalid_request() {
     for code in [0x15, 0x18, 0x1f] {
         let unknown = PacketHeader {
             bth: Bth { opcode: Opcode(code), ..header(Code::SendOnly, 1).bth },

@@ -63,7 +63,7 @@ fn a_selective_peer_keeps_the_retry_budget() {
 
 /// The early timer is shorter than the way, so that whatever is sent first is repeated: from that on the way's length is known.
 #[test]
-fn on_a_long_way_only_the_first_message_is_sent_again() {
+fn long_rtt_repeats_first_message_only() {
     for delay in [15, 40, 250, 400] {
         let mut pair = pair_with(|_, rts| rts.timeout = 20).selective();
         pair.faults.bottleneck = Some(Bottleneck { pace: 1, queue: 1 << 20, delay: delay * 1_000_000 });

@@ -319,7 +319,7 @@ fn half_of_the_psns_are_the_past() {
 }
 
 #[test]
-fn a_congestion_notification_halves_what_is_under_way() {
+fn cnp_halves_window() {
     let mut pair = pair_with(|_, _| ());
     pair.filter = Some(Box::new(|_, _| false));
     pair.post_zeroed(0, write(0, 1 << 20));

@@ -25,7 +25,7 @@ fn bytes() -> Vec<u8> {
 }
 
 #[test]
-fn each_time_that_bytes_cannot_be_read_they_are_asked_for() {
+fn unreadable_bytes_are_requested_again() {
     for work in [send(LENGTH), write(4096, LENGTH), write_immediate(4096, LENGTH, 7)] {
         for times in [1, 2, 3, 50] {
             let mut pair = patient();
@@ -50,7 +50,7 @@ fn each_time_that_bytes_cannot_be_read_they_are_asked_for() {
 
 /// It was told before that there is no receive.
 #[test]
-fn nor_does_it_matter_what_else_it_was_asked_for_before() {
+fn unreadable_bytes_repeat_after_rnr() {
     let mut pair = patient();
     pair.post(0, send(LENGTH), bytes());
     pair.run(3 * DELAY);

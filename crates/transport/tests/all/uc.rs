@@ -309,7 +309,7 @@ fn from_a_stranger(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(PacketHeader, Vec<u8>)
 }
 
 #[test]
-fn what_is_on_the_way_to_a_pagewire_is_bounded_by_its_reports() {
+fn uc_reports_bound_in_flight() {
     let whole = limits::UC_WINDOW / 1024;
     for (sharers, window) in [(1, whole), (4, whole / 4), (1000, limits::UC_LEAST)] {
         let mut uc = Uc::new(lossy(1024), 0xff_fff0, 1);
@@ -448,7 +448,7 @@ fn what_a_standard_peer_sent_meanwhile_comes_in_time() {
 }
 
 #[test]
-fn a_pagewire_that_begins_anew_is_heard_from_its_first_packet_on() {
+fn restarted_sender_keeps_first_packet() {
     let mut bytes = Vec::new();
     let (mut uc, packets) = reported(&mut bytes);
     packets[..5].iter().for_each(|packet| offer(&mut uc, packet));

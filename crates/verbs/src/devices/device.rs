@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer};
 use crate::devices::device_files::kernel::uverbs_number;
-use crate::devices::named_devices::devices;
+use crate::devices::device_list::devices;
 use crate::objects::held::{HeldOverForks, LockOrder};
 use crate::objects::object::put;
 use crate::runtime::messages::{tell, tell_no_device};

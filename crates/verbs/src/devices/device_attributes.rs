@@ -3,9 +3,8 @@
 use crate::abi::*;
 use crate::runtime::settings::Settings;
 use libc::c_int;
-use pagewire_nic::PathChoice;
 use pagewire_nic::device::{Device, Mtu};
-use pagewire_nic::limits;
+use pagewire_nic::{PathChoice, limits};
 
 /// The one partition key: full membership of the default partition.
 pub const DEFAULT_PKEY: u16 = 0xFFFF;

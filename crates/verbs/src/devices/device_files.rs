@@ -21,7 +21,7 @@ mod streams;
 pub mod tree;
 
 use crate::boundary::{Errno, Result};
-use crate::devices::named_devices::devices;
+use crate::devices::device_list::devices;
 use crate::limits::TREE_MILLISECONDS;
 use layout::DeviceTree;
 use libc::ENOENT;

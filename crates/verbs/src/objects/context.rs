@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result};
 use crate::descriptor::EventDescriptor;
 use crate::devices::device::DeviceObject;
-use crate::devices::named_devices::devices;
+use crate::devices::device_list::devices;
 use crate::limits::COMPLETION_VECTORS;
 use crate::objects::held::epoch;
 use crate::runtime::engine::{Engine, Host};

@@ -40,7 +40,7 @@
 //! pairs, living and ended ones, in `connections`. If more than 1024 have ended, it has the last of these, and the
 //! number of the others in `connections_left_out`.
 
-use crate::devices::named_devices::devices;
+use crate::devices::device_list::devices;
 use crate::limits::{EXPLAIN_BACKLOG, MAX_ENDED_CONNECTIONS};
 use crate::runtime::engine::Engine;
 use pagewire_fabric::Fabric;

@@ -1,7 +1,7 @@
 //! The engine of this process: made when the first device is opened, gone in forked children.
 
 use crate::boundary::{Errno, Result};
-use crate::devices::named_devices::devices;
+use crate::devices::device_list::devices;
 use crate::limits::EXIT_PATIENCE_MILLISECONDS;
 use crate::objects::held::{HeldOverForks, LockOrder};
 use crate::runtime::engine::Engine;
@@ -224,17 +224,13 @@ mod tests {
 
     /// Runs once more in a process of its own, which ends.
     #[test]
-    fn a_nic_that_fails_is_told_and_ends_the_process() {
+    fn nic_failure_aborts_process() {
         const INSIDE: &str = "PAGEWIRE_TEST_OF_A_FAILING_NIC";
         if std::env::var_os(INSIDE).is_some() {
             or_abort(|| panic!("a defect"));
         }
         let output = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "runtime::process::tests::a_nic_that_fails_is_told_and_ends_the_process",
-                "--nocapture",
-            ])
+            .args(["--exact", "runtime::process::tests::nic_failure_aborts_process", "--nocapture"])
             .env(INSIDE, "yes")
             .output()
             .unwrap();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn wrong_values_are_reported() {
         assert!(
             with("PAGEWIRE_PAGE_FAULTS", "drop").unwrap_err().contains("stash, err, err,nto, rnr or timeout")
         );
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_are_asked_for() {
+    fn checkpoint_choice_is_parsed() {
         assert_eq!(Settings::from(|_| None).unwrap().checkpoint, None);
         let chosen = with("PAGEWIRE_CHECKPOINT", "/tmp,every=2").unwrap().checkpoint.unwrap();
         assert_eq!(chosen, CheckpointChoice { folder: "/tmp".into(), every: Some(Duration::from_secs(2)) });
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_asked_for_by_level_and_part() {
+    fn log_filter_is_checked() {
         assert_eq!(Settings::from(|_| None).unwrap().log, "off");
         let filters =
             ["debug", "TRACE", "pagewire_nic", "warn, pagewire_nic=trace", "pagewire_nic::drive=off/text"];

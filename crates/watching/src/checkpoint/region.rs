@@ -1,9 +1,8 @@
 //! A region that is saved, and its memory.
 
-use crate::Host;
 use crate::hooks::say;
 use crate::limits::{CHECKPOINT_CATCH_UP_MILLISECONDS, MAX_WATCHED_REGION};
-use crate::watch;
+use crate::{Host, watch};
 use pagewire_checkpoint::{
     Inspection, LocalWrites, MemoryError, PeerWrites, SaveError, Saved, SavedMemory, Saver, WrittenPages,
 };

@@ -5,9 +5,8 @@
 use crate::figures::Line;
 use crate::helper::{Helper, Point, Rights, points};
 use anyhow::Result;
-use pagewire_cli::interrupt;
-use pagewire_cli::median;
 use pagewire_cli::stage::Stage;
+use pagewire_cli::{interrupt, median};
 
 /// The helper program.
 const HELPER: &str = "registration";

@@ -3,9 +3,8 @@
 use crate::figures::{Figures, Line};
 use anyhow::{Context, Result};
 use pagewire_cli::hosts::Host;
-use pagewire_cli::interrupt;
-use pagewire_cli::median;
 use pagewire_cli::stage::Stage;
+use pagewire_cli::{interrupt, median};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 

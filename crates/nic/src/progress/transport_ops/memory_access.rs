@@ -2,9 +2,8 @@
 
 use super::intercepted::is_without_right;
 use super::{PayloadMemory, QpTransportOps, piece, responded, rights_of, written};
-use crate::access::AccessRequest;
-use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
+use crate::access::{AccessRequest, Accesses};
 use crate::path::initiator_copy::{AtomicTransfer, InitiatorBytes, InitiatorTransfer, memory_operation};
 use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::progress::initiator::Initiator;

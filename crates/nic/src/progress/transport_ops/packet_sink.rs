@@ -2,9 +2,8 @@
 
 use super::intercepted::is_without_right;
 use super::{PayloadMemory, QpTransportOps, piece, requested};
-use crate::access::AccessRequest;
-use crate::access::Accesses;
 use crate::access::fault_state::Purpose;
+use crate::access::{AccessRequest, Accesses};
 use crate::path::Path;
 use crate::path::local::LocalChannel;
 use crate::path::ring::{RecordKind, emit_reference};

@@ -1,13 +1,12 @@
 //! What the wrappers in `c/` call. Each finds out first what a path or a descriptor leads to ([`pagewire_find`]), and then
 //! asks for what the C library's function gives, by the node's canonical path.
 
-use super::descriptors;
 use super::kernel::{self, Files};
 use super::layout::ROOTS;
 use super::resolve::{Base, Lazy, Resolution, resolve};
 use super::streams::{self, RealStream};
 use super::tree::{NodeId, NodeKind};
-use super::{Busy, are_shown, status, tree};
+use super::{Busy, are_shown, descriptors, status, tree};
 use crate::boundary::{Errno, Result, number, pointer, set_errno};
 use libc::{
     AT_FDCWD, DIR, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOMEM, PATH_MAX, c_char, c_int, c_long, dirent64,

@@ -3,10 +3,9 @@
 //! A file has the node's content as it was when it was opened. That of a directory is empty, and its descriptor is open for writing, so
 //! that reading from it fails (with EBADF; the kernel has EISDIR); its position is that among the records that getdents64(2) gives.
 
-use super::kernel;
 use super::layout::{DeviceTree, FileContent};
-use super::status;
 use super::tree::{NodeId, NodeKind, TreeNode};
+use super::{kernel, status};
 use crate::boundary::{Errno, Result};
 use libc::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENOTDIR, EOPNOTSUPP, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY,

@@ -6,9 +6,8 @@ use super::volume::OwnVolume;
 use anyhow::{Context, Error, Result};
 use pagewire::{Node, Token};
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 /// Own inserts between two looks, where nothing else is said.
