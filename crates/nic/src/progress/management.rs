@@ -8,32 +8,33 @@ use crate::progress::transport_ops::append_packet;
 use pagewire_fabric::{Fabric, ROCE_PORT, ReceivedDatagram, Route};
 use pagewire_transport::ud::{self, UdSettings};
 use pagewire_transport::{Psn, ud::OutgoingDatagram as UdDatagram};
+use pagewire_wire::PacketHeader;
 use pagewire_wire::bth::DEFAULT_PARTITION;
-use pagewire_wire::{PacketHeader, mad};
+use pagewire_wire::cm::{self, CmDatagram};
 
 /// Queue pair 1, with the Q_Key that is its own.
 const SETTINGS: UdSettings = UdSettings {
-    number: mad::QUEUE_PAIR,
+    number: cm::QUEUE_PAIR,
     partition: DEFAULT_PARTITION,
-    queue_key: mad::QUEUE_KEY,
-    mtu: mad::LEN as u32,
+    queue_key: cm::QUEUE_KEY,
+    mtu: cm::DATAGRAM_LEN as u32,
 };
 
 /// Hops that a refusal may take, as other datagrams of a kernel's connection manager.
 const HOP_LIMIT: u8 = 64;
 
 /// The refusal of what came to queue pair 1, with its header; `None`: it asks for nothing, or is not to be taken.
-fn refusal(header: &PacketHeader, payload: &[u8]) -> Option<(PacketHeader, [u8; mad::LEN])> {
+fn refusal(header: &PacketHeader, payload: &[u8]) -> Option<(PacketHeader, [u8; cm::DATAGRAM_LEN])> {
     let accepted = ud::accept(&SETTINGS, header, payload.len() as u64).ok()?;
-    let request = mad::ManagementRequest::parse(payload)?;
+    let refusal = CmDatagram::parse(payload)?.refusal()?;
     let datagram = UdDatagram {
         destination: accepted.source,
-        queue_key: mad::QUEUE_KEY,
+        queue_key: cm::QUEUE_KEY,
         immediate: None,
         solicited: false,
     };
     // Receivers do not look at the PSN; that of the request tells which one is answered.
-    Some((ud::header(&SETTINGS, Psn::new(header.bth.psn), &datagram), request.refusal()))
+    Some((ud::header(&SETTINGS, Psn::new(header.bth.psn), &datagram), refusal.emit()))
 }
 
 impl<F: Fabric> Nic<F> {
@@ -70,14 +71,14 @@ mod tests {
     use super::*;
 
     /// A REQ from queue pair 1 of a peer.
-    fn request() -> (PacketHeader, [u8; mad::LEN]) {
+    fn request() -> (PacketHeader, [u8; cm::DATAGRAM_LEN]) {
         let datagram = UdDatagram {
-            destination: mad::QUEUE_PAIR,
-            queue_key: mad::QUEUE_KEY,
+            destination: cm::QUEUE_PAIR,
+            queue_key: cm::QUEUE_KEY,
             immediate: None,
             solicited: false,
         };
-        let mut bytes = [0; mad::LEN];
+        let mut bytes = [0; cm::DATAGRAM_LEN];
         bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
         bytes[17] = 0x10;
         (ud::header(&SETTINGS, Psn::new(7), &datagram), bytes)
@@ -105,6 +106,6 @@ mod tests {
             assert!(refusal(&wrong, &bytes).is_none(), "{wrong:?}");
         }
         assert!(refusal(&header, &bytes[..255]).is_none());
-        assert!(refusal(&header, &[0; mad::LEN]).is_none());
+        assert!(refusal(&header, &[0; cm::DATAGRAM_LEN]).is_none());
     }
 }

@@ -16,7 +16,7 @@ use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Fabric, ReceivedDatagram};
 use pagewire_transport::{Disposition, DropCause, Payload};
-use pagewire_wire::{Error, Opcode, PacketHeader, PacketOperation, Transport, bth, mad, reth};
+use pagewire_wire::{Error, Opcode, PacketHeader, PacketOperation, Transport, bth, cm, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -133,7 +133,7 @@ impl<F: Fabric> UdpRx<'_, F> {
         let source = datagram.source;
         let destination = packet.header.bth.destination;
         let Some((queue_pair, needs_progress)) = self.touched.get(&self.nic.queue_pairs, destination) else {
-            if destination == mad::QUEUE_PAIR {
+            if destination == cm::QUEUE_PAIR {
                 self.nic.answer_management(&packet.header, payload, datagram);
             } else {
                 self.nic.answer_for_ended(&packet.header, source);
