@@ -212,7 +212,7 @@ impl Shared {
 
     /// Refuses a forked child.
     pub fn check_owner(&self) -> Result<()> {
-        self.raw.check_owner()
+        Ok(self.raw.check_owner()?)
     }
 
     pub fn is_slept_for(&self) -> bool {

@@ -44,7 +44,7 @@ pub use services::interception::Attributes;
 pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use services::thread_domain::ThreadDomain;
 pub use types::device_names::{DeviceNames, InvalidDeviceName};
-pub use types::error::{Error, Result};
+pub use types::error::{Error, Forked, Result};
 pub use types::options::Options;
 pub use types::page_fault_choice::PageFaultChoice;
 pub use types::path_choice::{PathChoice, UnknownPath};

@@ -1,9 +1,9 @@
 //! Conditional writes: posted before the peer's memory is known, and held by this node until the peer releases them (FRRWP-1, FRRWP-2).
 
 mod deferred;
-mod held;
+pub(crate) mod held;
 pub(crate) mod message;
-mod released;
+pub(crate) mod released;
 pub(crate) mod releases;
 pub(crate) mod tag;
 #[cfg(test)]

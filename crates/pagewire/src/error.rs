@@ -96,6 +96,12 @@ pub enum Error {
 const FORKED: &str =
     "this process was forked from the one that has the object, which stays the parent's: make a node here";
 
+impl From<pagewire_nic::Forked> for Error {
+    fn from(_: pagewire_nic::Forked) -> Self {
+        Error::Forked
+    }
+}
+
 impl From<JobError> for Error {
     fn from(error: JobError) -> Self {
         match error {

@@ -1,6 +1,7 @@
 //! A node: its engine, its connections, its peers, and parts of its job.
 
 pub mod completions;
+pub mod conditional_writes;
 pub mod connection;
 pub mod engine;
 pub mod handshake;

@@ -2,6 +2,7 @@
 
 pub mod access_log;
 pub mod atomics;
+pub mod heap;
 pub mod mapped_file;
 #[allow(unsafe_code)]
 pub mod memory;

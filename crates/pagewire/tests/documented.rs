@@ -11,6 +11,8 @@ const FILES: &[&str] = &[
     "conditional/tag.rs",
     "error.rs",
     "operations/flush.rs",
+    "nodes/conditional_writes.rs",
+    "regions/heap.rs",
     "regions/mapped_file.rs",
     "nodes/node.rs",
     "operations/operation.rs",

@@ -522,7 +522,7 @@ impl WatchLog {
     /// Counts what was logged before. False: the time was up before that.
     fn catch_up(&self, milliseconds: u64) -> bool {
         let end = Instant::now() + Duration::from_millis(milliseconds);
-        let published = self.log.published();
+        let Some(published) = self.log.published() else { return true };
         loop {
             // What another one has just read is counted when the lock is free.
             let mut tally = self.tally();

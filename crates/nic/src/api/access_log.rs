@@ -5,9 +5,10 @@ use crate::progress::engine::Nic;
 use crate::services::Services;
 use crate::services::interception::SharedLog;
 use crate::services::protection::MemoryRegion;
-use crate::types::error::Result;
+use crate::types::error::{Forked, Result};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{LogReader, Next, PublishedPositions, Receipt};
+use pagewire_memory::fork::Owned;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,17 @@ pub struct AccessLogInit {
     pub is_ordered: bool,
 }
 
-/// An access log of this process, which has a user domain of its own. One thread at a time reads it.
+/// An access log of this process, in its raw form: who reads it calls handlers. It has a user domain of its own, and one thread at a time
+/// reads it.
+///
+/// A forked child finds a log of its parent [`Empty`](Next::Empty), and changes nothing there.
 pub struct AccessLog<F: Fabric> {
+    user_domain: u16,
+    log: Owned<LogOwner<F>>,
+}
+
+/// The log in the process that made it.
+struct LogOwner<F: Fabric> {
     services: Arc<Services<F>>,
     shared: Arc<SharedLog<F>>,
     reader: Mutex<LogReader<F::SharedMemory>>,
@@ -57,54 +67,71 @@ impl<F: Fabric> AccessLog<F> {
 
     fn new(services: &Arc<Services<F>>, init: &AccessLogInit) -> Result<AccessLog<F>> {
         let shared = services.make_log(init.sources, init.bytes)?;
+        let user_domain = shared.user_domain();
         let reader = Mutex::new(LogReader::new(shared.log.clone(), init.is_ordered));
-        Ok(AccessLog { services: services.clone(), shared, reader })
+        let log = Owned::new(LogOwner { services: services.clone(), shared, reader });
+        Ok(AccessLog { user_domain, log })
     }
 
-    /// What pages name to have accesses logged here.
+    /// Refuses a forked child.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_owner(&self) -> Result<(), Forked> {
+        self.log.get().map(drop).ok_or(Forked)
+    }
+
+    /// The user domain of pages whose accesses are logged here.
     pub fn user_domain(&self) -> u16 {
-        self.shared.user_domain()
+        self.user_domain
     }
 
-    /// Takes the next record, whose data take the place of what was in `data`. What it gives is to be [handled](Self::handled).
+    /// Takes the next record, whose data take the place of what was in `data`. Tell of each that it was [handled](Self::handled).
     pub fn next(&self, data: &mut Vec<u8>) -> Next {
-        self.reader.lock().next(self.services.fabric.now(), data)
+        let next = |log: &LogOwner<F>| log.reader.lock().next(log.services.fabric.now(), data);
+        self.log.get().map_or(Next::Empty, next)
     }
 
-    /// The handlers have returned for a record and all before it of its source.
+    /// The handlers have returned for a record, and for all before it of its source.
     pub fn handled(&self, receipt: Receipt) {
-        self.reader.lock().handled(receipt);
+        if let Some(log) = self.log.get() {
+            log.reader.lock().handled(receipt);
+        }
     }
 
-    /// What sources have published by now.
-    pub fn published(&self) -> PublishedPositions {
-        self.reader.lock().published()
+    /// What sources have published by now. `None`: this is a forked child.
+    pub fn published(&self) -> Option<PublishedPositions> {
+        self.log.get().map(|log| log.reader.lock().published())
     }
 
-    /// Whether all of that was taken.
+    /// Whether all of that was taken. A forked child has nothing to take.
     pub fn has_read(&self, published: &PublishedPositions) -> bool {
-        self.reader.lock().has_read(published)
+        self.log.get().is_none_or(|log| log.reader.lock().has_read(published))
     }
 
     /// Sleeps until a source has so many records that were not taken, or little space left, or [`wake`](Self::wake) is called; for so long at
     /// most.
     pub fn sleep(&self, records: u64, at_most: Duration) {
-        self.reader.lock().free_places();
-        self.shared.log.sleep(records, at_most);
+        if let Some(log) = self.log.get() {
+            log.reader.lock().free_places();
+            log.shared.log.sleep(records, at_most);
+        }
     }
 
     /// Whether a thread [sleeps](Self::sleep) until there are records.
     pub fn is_asleep(&self) -> bool {
-        self.shared.log.is_asleep()
+        self.log.get().is_some_and(|log| log.shared.log.is_asleep())
     }
 
     /// Ends a sleep.
     pub fn wake(&self) {
-        self.shared.log.wake();
+        if let Some(log) = self.log.get() {
+            log.shared.log.wake();
+        }
     }
 }
 
-impl<F: Fabric> Drop for AccessLog<F> {
+impl<F: Fabric> Drop for LogOwner<F> {
     fn drop(&mut self) {
         self.services.end_log(self.shared.user_domain());
     }

@@ -28,7 +28,12 @@ pub enum Error {
 }
 
 /// The result of a call.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// This process was forked from the one that made the object, which stays the parent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this process was forked from the one that has the object, which stays the parent's")]
+pub struct Forked;
 
 impl Error {
     /// The `errno` value (Linux).

@@ -5,13 +5,10 @@
 use super::{ConditionalMessage, ConditionalWrites, Ending, HeldOperation, HeldWork, Rule, WRITE};
 use crate::conditional::held::not_connected;
 use crate::conditional::message::Release;
-use crate::conditional::released::Acceptance;
 use crate::conditional::tag::Tag;
-use crate::error::{Failure, Result, Side};
+use crate::error::{Failure, Side};
 use crate::limits::{DEFERRED_LOOK, FULL_QUEUE_LOOK, MAX_LENGTH};
-use crate::nodes::node::Node;
-use crate::regions::rights::Rights;
-use crate::regions::token::{NodeAddress, Peer, Token};
+use crate::regions::token::{NodeAddress, Peer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -57,6 +54,33 @@ impl Blocked {
 }
 
 impl ConditionalWrites {
+    /// Holds a write of another layer, for `patience` at most.
+    ///
+    /// # Errors
+    /// Why it is not held. It gets no end then.
+    pub fn hold_deferred(
+        self: &Arc<Self>,
+        peer: Peer,
+        tag: Tag,
+        write: Arc<dyn Deferred>,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let socket = peer.0.socket();
+        if write.length() > MAX_LENGTH as u64 {
+            let (side, rule) = (Side::Caller, Rule::Length(write.length()));
+            return Err(Failure::Refused { operation: WRITE, peer: socket, side, rule, landed: 0 });
+        }
+        let connected = self.services.inbox().and_then(|_| self.peers.connect(peer.0));
+        let connection = connected.map_err(|error| not_connected(&error, socket))?;
+        self.has_deferred.store(true, Ordering::Relaxed);
+        let held = self.hold(peer, tag, (connection, HeldWork::Deferred(write)), true)?;
+        match patience {
+            Some(patience) => self.end_after(&held, patience),
+            None => self.services.look_at_timers(),
+        }
+        Ok(())
+    }
+
     /// Posts a write that was released, and sends to the releaser what became of that.
     pub(super) fn start_deferred(
         &self,
@@ -119,55 +143,4 @@ impl ConditionalWrites {
 fn queue_ended(peer: &NodeAddress) -> Failure {
     let why = "the queue pair of the write sends no more".to_owned();
     Failure::PeerLost { operation: WRITE, peer: peer.socket(), why }
-}
-
-impl Node {
-    /// Holds a write of another layer until the peer releases it, or its time runs out. See [`conditional_write`](Self::conditional_write).
-    ///
-    /// # Errors
-    /// As those of `conditional_write`. Nothing is held then, and `write` gets no end.
-    pub fn hold_deferred(
-        &self,
-        peer: Peer,
-        tag: Tag,
-        write: Arc<dyn Deferred>,
-        patience: Option<Duration>,
-    ) -> Result<(), Failure> {
-        let socket = peer.0.socket();
-        if write.length() > MAX_LENGTH as u64 {
-            let (side, rule) = (Side::Caller, Rule::Length(write.length()));
-            return Err(Failure::Refused { operation: WRITE, peer: socket, side, rule, landed: 0 });
-        }
-        let conditional = &self.conditional;
-        let connected = conditional.services.inbox().and_then(|_| conditional.peers.connect(peer.0));
-        let connection = connected.map_err(|error| not_connected(&error, socket))?;
-        conditional.has_deferred.store(true, Ordering::Relaxed);
-        let held = conditional.hold(peer, tag, (connection, HeldWork::Deferred(write)), true)?;
-        match patience {
-            Some(patience) => conditional.end_after(&held, patience),
-            None => conditional.services.look_at_timers(),
-        }
-        Ok(())
-    }
-
-    /// Cancels the held write of a tag, if there is one.
-    pub fn cancel_deferred(&self, peer: Peer, tag: Tag) {
-        self.conditional.cancel_tag((peer.0, tag));
-    }
-
-    /// Releases the write of a tag that a peer holds, or will hold, to memory that another layer has registered: {address, length} and its key. It
-    /// ends when the peer has posted the write.
-    ///
-    /// # Errors
-    /// As those of [`accept_conditional_write`](Self::accept_conditional_write).
-    pub fn release_memory(
-        &self,
-        peer: Peer,
-        tag: Tag,
-        (address, length): (u64, u64),
-        key: u32,
-    ) -> Result<Acceptance> {
-        let token = Token { node: self.identity().0, rights: Rights::WRITE, key, base: address, length };
-        self.accept_conditional_write(peer, tag, &token)
-    }
 }

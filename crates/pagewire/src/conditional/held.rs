@@ -4,7 +4,6 @@ use crate::conditional::{ConditionalWrites, HeldBy, HeldWork, Tag, WRITE};
 use crate::error::{Error, Failure, OperationError, Rule, Side};
 use crate::limits::{MAX_LENGTH, SPIN};
 use crate::nodes::completions::Completions;
-use crate::nodes::node::Node;
 use crate::operations::buffer::Buffer;
 use crate::operations::operation::Started;
 use crate::operations::operation_end::{OperationEnd, WakerFate};
@@ -18,44 +17,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-impl Node {
-    /// Starts a conditional write: sends a message to the peer, and holds the write until the peer [accepts](Node::accept_conditional_write) it, which says where the bytes go.
-    /// The message goes out first, so both sides prepare their memory at once. This node then writes by itself; the program need do nothing.
-    ///
-    /// A held write delays nothing: it is ordered with other operations to the peer from its release on. A release may come before its write.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// use pagewire::{Node, Rights};
-    /// let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// let table = receiver.zeroed::<u64>(4)?;
-    /// let token = table.export(Rights::WRITE)?;
-    /// # let (at_receiver, at_writer) = (token.owner(), writer.identity());
-    /// let held = writer.conditional_write(at_receiver, 7, vec![1u64, 2])?;
-    /// // At the receiver, when its memory is ready:
-    /// let released = receiver.accept_conditional_write(at_writer, 7, &token)?;
-    /// assert_eq!(released.wait()?, 16);
-    /// assert_eq!(held.wait().into_result()?, [1, 2]);
-    /// assert_eq!(table.get(1)?, 2);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `PeerLost`: it cannot be connected to, or is no Pagewire of this version; `Refused`: the tag is in use with this peer, the buffer is too
-    /// long for one operation, or too many are held. The buffer comes back.
-    pub fn conditional_write<B: Buffer>(
-        &self,
-        peer: Peer,
-        tag: Tag,
-        buffer: B,
-    ) -> Result<HeldWrite<B>, OperationError<B>> {
-        hold(&self.conditional, peer, tag, buffer, true)
-    }
-}
-
 /// Holds a write; `announces`: and sends its opening to the peer.
-pub(super) fn hold<B: Buffer>(
+/// Holds a write of `buffer`; `announces`: and sends its opening to the peer.
+pub(crate) fn hold<B: Buffer>(
     conditional: &Arc<ConditionalWrites>,
     peer: Peer,
     tag: Tag,

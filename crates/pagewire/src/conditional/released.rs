@@ -4,12 +4,9 @@ use crate::conditional::held::{HeldWrite, hold};
 use crate::conditional::releases::Opening;
 use crate::conditional::{ConditionalWrites, Direction, RELEASE, ReleaseEnd, Tag};
 use crate::error::{Failure, OperationError, Result};
-use crate::nodes::node::Node;
 use crate::nodes::services::{NodeServices, RegionExport};
 use crate::operations::buffer::Buffer;
 use crate::operations::operation_end::{OperationEnd, WakerFate};
-use crate::regions::region::Region;
-use crate::regions::rights::Rights;
 use crate::regions::token::{Peer, Token};
 use std::future::Future;
 use std::pin::Pin;
@@ -17,185 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
-
-impl Node {
-    /// Accepts the write of this tag that a peer holds, or will hold: it writes to the first bytes of the token's memory, which must be this
-    /// node's and as long at least. Returns at once.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// // It may come before its write.
-    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
-    /// let held = writer.conditional_write(receiver.identity(), 7, vec![1u64])?;
-    /// assert_eq!(released.wait()?, 8);
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `Failed`: a release of this tag to this peer is under way, or too many are; `Limit`: there are too many peers.
-    pub fn accept_conditional_write(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Acceptance> {
-        let end = self.conditional.release(peer, tag, token)?;
-        Ok(Acceptance::new(&self.services, end, None))
-    }
-
-    /// Accepts the write of this tag of whichever peer has opened one, or will first. Else as [`accept_conditional_write`](Self::accept_conditional_write).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// assert_eq!(receiver.accept_any_conditional_write(7, &token)?.wait()?, 16);
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As those of `release`.
-    pub fn accept_any_conditional_write(&self, tag: Tag, token: &Token) -> Result<Acceptance> {
-        let end = self.conditional.release_any(tag, token)?;
-        Ok(Acceptance::new(&self.services, end, None))
-    }
-
-    /// Starts a conditional read: asks a peer for data, which come as a conditional write of the peer into `region`. The message goes out first, then
-    /// the region is exported and released. The export ends with [`Acceptance::wait`].
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// let read = receiver.conditional_read(writer.identity(), 7, &table)?;
-    /// // At the peer:
-    /// let opened = writer.next_conditional_request(Duration::from_secs(10))?;
-    /// let held = opened.supply(vec![3u64, 4])?;
-    /// assert_eq!((read.wait()?, table.get(1)?), (16, 4));
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![3, 4]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As those of [`export`](Region::export) and [`accept_conditional_write`](Self::accept_conditional_write).
-    pub fn conditional_read<T: IntoBytes + FromBytes + Immutable + Copy>(
-        &self,
-        peer: Peer,
-        tag: Tag,
-        region: &Region<T>,
-    ) -> Result<Acceptance> {
-        self.services.check_owner()?;
-        self.conditional.conditional_read(peer, tag, region.bytes());
-        let token = region.export(Rights::WRITE)?;
-        let export = self.services.exported(&token);
-        match self.conditional.release(peer, tag, &token) {
-            Ok(end) => Ok(Acceptance::new(&self.services, end, export)),
-            Err(error) => {
-                self.unexport(&token)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// [`conditional_read`](Self::conditional_read) into memory that is exported already.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// let read = receiver.conditional_read_into(writer.identity(), 7, &token)?;
-    /// let held = writer.next_conditional_request(Duration::from_secs(10))?.supply(vec![3u64])?;
-    /// assert_eq!((read.wait()?, table.get(0)?), (8, 3));
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![3]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As those of [`accept_conditional_write`](Self::accept_conditional_write).
-    pub fn conditional_read_into(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Acceptance> {
-        self.conditional.conditional_read(peer, tag, token.length);
-        self.accept_conditional_write(peer, tag, token)
-    }
-
-    /// Waits for a conditional write or read that a peer opens, and gives it: each to one caller.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
-    /// assert_eq!((opened.peer(), opened.tag(), opened.length()), (writer.identity(), 7, 16));
-    /// opened.accept(&token)?;
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// assert!(receiver.next_conditional_request(Duration::ZERO).is_err()); // looks once
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `Timeout`: none came in time. `Engine`, `System` and `Heap`: messages cannot be taken.
-    pub fn next_conditional_request(&self, patience: Duration) -> Result<ConditionalRequest> {
-        self.services.inbox()?;
-        let opening = self.conditional.next_conditional_request(patience)?;
-        Ok(self.opened_by_peer(opening))
-    }
-
-    /// [`next_conditional_request`](Self::next_conditional_request) for tasks, without a bound. Dropping the future takes nothing.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # use pagewire::Result;
-    /// async_io::block_on(async {
-    ///     let opened = receiver.conditional_request().await?;
-    ///     opened.accept(&token)?.await?;
-    ///     Result::<()>::Ok(())
-    /// })?;
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `Engine`, `System` and `Heap`: messages cannot be taken.
-    pub async fn conditional_request(&self) -> Result<ConditionalRequest> {
-        self.services.inbox()?;
-        Ok(self.opened_by_peer(NextOpening { node: &self.conditional, place: None }.await?))
-    }
-
-    fn opened_by_peer(&self, opening: Opening) -> ConditionalRequest {
-        ConditionalRequest { opening, node: self.conditional.clone(), services: self.services.clone() }
-    }
-}
 
 /// A future of the next opening.
-struct NextOpening<'n> {
+pub(crate) struct NextOpening<'n> {
     node: &'n ConditionalWrites,
     /// Its place among those that are woken by an opening.
     place: Option<u64>,
+}
+
+impl<'n> NextOpening<'n> {
+    pub fn new(node: &'n ConditionalWrites) -> Self {
+        NextOpening { node, place: None }
+    }
 }
 
 impl Future for NextOpening<'_> {
@@ -243,6 +73,10 @@ pub struct ConditionalRequest {
 }
 
 impl ConditionalRequest {
+    pub(crate) fn new(opening: Opening, node: &Arc<ConditionalWrites>) -> Self {
+        ConditionalRequest { opening, node: node.clone(), services: node.services.clone() }
+    }
+
     /// Who has opened it.
     ///
     /// ```
@@ -319,7 +153,7 @@ impl ConditionalRequest {
         self.opening.direction
     }
 
-    /// Has the peer write to the first bytes of the token's memory: this write, and no other one of its tag. See [`Node::accept_conditional_write`].
+    /// Has the peer write to the first bytes of the token's memory: this write, and no other one of its tag. See [`Node::accept_conditional_write`](crate::Node::accept_conditional_write).
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -345,7 +179,7 @@ impl ConditionalRequest {
         Ok(Acceptance::new(&self.services, end, None))
     }
 
-    /// Writes to the memory of a peer that has opened a read. See [`Node::conditional_write`].
+    /// Writes to the memory of a peer that has opened a read. See [`Node::conditional_write`](crate::Node::conditional_write).
     ///
     /// ```
     /// # fn main() -> pagewire::Result<()> {
@@ -421,7 +255,12 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    fn new(services: &Arc<NodeServices>, end: Arc<ReleaseEnd>, export: Option<Arc<RegionExport>>) -> Self {
+    /// `export`: it ends with the release.
+    pub(crate) fn new(
+        services: &Arc<NodeServices>,
+        end: Arc<ReleaseEnd>,
+        export: Option<Arc<RegionExport>>,
+    ) -> Self {
         Acceptance { end, services: services.clone(), export }
     }
 

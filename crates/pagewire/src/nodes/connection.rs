@@ -12,10 +12,10 @@ use crate::limits::{
 };
 use crate::nodes::completions::{Completes, Completions};
 use crate::nodes::engine::Host;
-use crate::nodes::handshake::{Connected, FlushRegion, connect, discard};
+use crate::nodes::handshake::{Connected, connect, discard};
 use crate::nodes::listener::{ListenerHandle, Watcher};
 use crate::nodes::readiness::Readiness;
-use crate::nodes::services::NodeServices;
+use crate::nodes::services::{FlushRegion, NodeServices};
 use crate::operations::pending::{AnyPending, PendingOperation, Wakers, WorkStep, WorkSteps};
 use crate::operations::waiting;
 use crate::regions::token::NodeAddress;

@@ -4,7 +4,7 @@ use crate::error::{Error, Result, refused};
 use crate::limits::{CONNECT_PATIENCE, DESTROY_TRIES, KEEP_ALIVE, SEND_DEPTH};
 use crate::nodes::engine::Host;
 use crate::nodes::inbox::Inbox;
-use crate::nodes::services::{NodeServices, random};
+use crate::nodes::services::{FlushRegion, NodeServices, random};
 use crate::nodes::sources::KnownPeers;
 use crate::regions::token::NodeAddress;
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
@@ -44,13 +44,6 @@ pub(crate) struct ConnectionEndpoint {
     psn: u32,
     /// A value of `enum ibv_mtu`.
     mtu: u32,
-}
-
-/// The region whose READs wait for handlers of accesses.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct FlushRegion {
-    pub address: u64,
-    pub key: u32,
 }
 
 /// What the other node says to it.

@@ -8,7 +8,9 @@ use crate::nodes::listener::ListenerHandle;
 use crate::nodes::part::{Part, Whole};
 use crate::nodes::peers::PeerTable;
 use crate::nodes::services::{NodeServices, Port, random};
+use crate::nodes::sources::Sources;
 use crate::operations::flush::Flush;
+use crate::regions::heap::forget_exports;
 use crate::regions::mapped_file::MappedFile;
 use crate::regions::memory::Block;
 use crate::regions::region::{Atomic, ReadOnly, Region};
@@ -148,11 +150,6 @@ impl Node {
         Peer(self.services.address)
     }
 
-    /// The nodes of the job, by rank.
-    pub(crate) fn ranks(&self) -> &[NodeAddress] {
-        &self.ranks
-    }
-
     /// The node of a rank of the job.
     ///
     /// ```
@@ -170,6 +167,19 @@ impl Node {
     pub fn peer(&self, rank: usize) -> Result<Peer> {
         let size = self.ranks.len();
         self.ranks.get(rank).copied().map(Peer).ok_or(JobError::NoSuchRank { root: rank, size }.into())
+    }
+
+    /// Names the peers behind the sources of access logs and of statistics.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// # let node = pagewire::Node::alone()?;
+    /// assert_eq!(node.sources().find(12345), None); // nobody has accessed the node yet
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sources(&self) -> Sources {
+        Sources::new(&self.services.nic, &self.services.known_peers, &self.ranks)
     }
 
     pub(crate) fn services(&self) -> &Arc<NodeServices> {
@@ -715,7 +725,7 @@ impl Drop for Node {
         self.listener.stop();
         self.services.completions.close();
         self.services.close();
-        crate::regions::raw::forget_exports(&self.services);
+        forget_exports(&self.services);
     }
 }
 

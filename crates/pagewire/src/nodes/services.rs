@@ -3,7 +3,6 @@
 use crate::error::{Error, Failure, Result, refused, system};
 use crate::nodes::completions::Completions;
 use crate::nodes::engine::Host;
-use crate::nodes::handshake::FlushRegion;
 use crate::nodes::inbox::{Inbox, PeerEvents};
 use crate::nodes::readiness::Readiness;
 use crate::nodes::sources::KnownPeers;
@@ -16,6 +15,7 @@ use pagewire_nic::{
     Rights as RegionRights,
 };
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -104,6 +104,13 @@ pub(crate) struct Port {
     pub gid: [u8; 16],
     pub gid_index: u8,
     pub mtu: Mtu,
+}
+
+/// The region whose READs wait for handlers of accesses.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct FlushRegion {
+    pub address: u64,
+    pub key: u32,
 }
 
 impl NodeServices {

@@ -1,7 +1,6 @@
 //! Who accesses this node: the peers behind the sources of access logs.
 
 use crate::nodes::engine::Host;
-use crate::nodes::node::Node;
 use crate::regions::token::{NodeAddress, Peer};
 use pagewire_memory::fork::Owner;
 use pagewire_nic::Nic;
@@ -73,14 +72,6 @@ impl Sources {
         }
         let (gid, number) = self.nic.upgrade()?.peer_of(number)?;
         Some(Source::QueuePair { gid, number })
-    }
-}
-
-impl Node {
-    /// Names the peers behind the sources of access logs and of statistics.
-    pub fn sources(&self) -> Sources {
-        let services = self.services();
-        Sources::new(&services.nic, &services.known_peers, self.ranks())
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::atomics::PostedAtomic;
 use super::pattern;
-use super::receive::PostedReceive;
 use super::space::RequestRange;
 use super::window::WindowModel;
 use pagewire_fabric::Fabric;
@@ -44,6 +43,20 @@ impl PostedRequest {
     /// The bytes that it sends.
     pub fn content(&self) -> Vec<u8> {
         self.copied.clone().unwrap_or_else(|| pattern::of(self.id, self.length as usize))
+    }
+}
+
+/// A receive that was posted and is not complete.
+#[derive(Debug)]
+pub struct PostedReceive {
+    pub id: u64,
+    pub pieces: Vec<RequestRange>,
+}
+
+impl PostedReceive {
+    /// Bytes that fit.
+    pub fn length(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.length).sum()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Native connections: what is under way on them, and what their memory must hold. `natives.rs` plays them.
 
 use super::natives::logged::LoggedRegion;
+use super::party::NATIVE;
 use pagewire::Tag;
 use pagewire::tables::{NodeAddress, Opening, Releases, WriteTable};
 use pagewire_fabric::Fabric;
@@ -10,8 +11,6 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of one side of a native connection: whole pages.
-pub const NATIVE: u64 = 16 << 10;
 /// The sides of a native connection.
 pub const CALLER: usize = 0;
 pub const OWNER: usize = 1;

@@ -11,6 +11,7 @@ mod transfers;
 use super::driver::Workload;
 use super::native::{CALLER, NativeConnection, OWNER, Of, RECEIVES};
 use super::{Violation, WorkloadStage};
+use logged::LoggedRegion;
 use pagewire_fabric::Fabric;
 use pagewire_nic::{Completion, Status};
 use std::collections::HashMap;
@@ -196,6 +197,46 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         });
         self.natives = natives;
         found
+    }
+
+    /// Some connections have a logged region.
+    pub(super) fn make_logged(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
+        if !self.native_random.bool() {
+            return Ok(());
+        }
+        let (address, _) = self.place_of(native, OWNER, 0);
+        let party = native.parties[OWNER];
+        match LoggedRegion::new(&self.parties[party], address) {
+            Ok(logged) => native.logged = Some(logged),
+            Err(error) if self.stage.is_alive(party) => {
+                return Err(self.native_violation(native, format!("a log cannot be made: {error}")));
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The owner reads the log of a connection.
+    pub(super) fn read_log(&self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
+        let read = native.logged.as_mut().map_or(Ok(false), LoggedRegion::read);
+        read.map_err(|what| self.native_violation(native, what))
+    }
+
+    /// The log of a connection has each access once.
+    pub(super) fn audit_log(&self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
+        let compared = native.logged.as_mut().map_or(Ok(()), LoggedRegion::compare);
+        compared.map_err(|what| self.native_violation(native, what))
+    }
+
+    /// The connection has ended: what is counted of it is over.
+    pub(super) fn drop_logged(&self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
+        let Some(logged) = native.logged.take() else { return Ok(()) };
+        let party = native.parties[OWNER];
+        if !self.stage.is_alive(party) || self.parties[party].dead {
+            return Ok(());
+        }
+        self.patiently(party, || logged.deregister())
+            .map_err(|error| self.native_violation(native, format!("a region cannot end: {error}")))
     }
 
     /// Whether bytes are what they must be.

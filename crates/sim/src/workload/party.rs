@@ -1,10 +1,9 @@
 //! One party: an engine, its memory, and the model of that memory.
 
-use super::native::NATIVE;
+use super::connection::PostedReceive;
 use super::pattern;
-use super::receive::PostedReceive;
 use super::space::{FreeSpace, RequestRange};
-use super::window::WindowModel;
+use super::window::{WINDOW, WindowModel};
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::device::Device;
@@ -45,8 +44,8 @@ impl<F: Fabric> PartyInit<F> {
 pub const PAGE: u64 = 4096;
 /// Words that atomics work on.
 pub const ATOMIC_WORDS: u64 = 64;
-/// Bytes of the window that one UC queue pair writes to.
-pub const WINDOW: u64 = 64 << 10;
+/// Bytes of one side of a native connection: whole pages.
+pub const NATIVE: u64 = 16 << 10;
 const DATA_ZONES: usize = 8;
 /// Bytes in which regions come and go, an eighth of a small party's memory.
 const TEMPORARY: u64 = 1 << 20;

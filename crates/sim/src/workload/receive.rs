@@ -1,9 +1,8 @@
 //! Receives: posting them, and checking what arrived in them.
 
-use super::connection::{ExpectedMessage, Phase};
+use super::connection::{ExpectedMessage, Phase, PostedReceive};
 use super::driver::Workload;
 use super::party::{SHARED_RECEIVE, Zone, ZoneUse};
-use super::space::RequestRange;
 use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
@@ -24,20 +23,6 @@ const RECEIVES: usize = 8;
 /// Receives of a shared queue: where memory is short, and where it is not.
 const SHARED_LEAST: usize = 24;
 const SHARED_MOST: usize = 96;
-
-/// A receive that was posted and is not complete.
-#[derive(Debug)]
-pub struct PostedReceive {
-    pub id: u64,
-    pub pieces: Vec<RequestRange>,
-}
-
-impl PostedReceive {
-    /// Bytes that fit.
-    pub fn length(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.length).sum()
-    }
-}
 
 impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Posts receives to a party's shared queue. True: it did.

@@ -3,9 +3,10 @@
 //! A UC WRITE may be lost, and on a network that doubles packets it may land late. So each byte of a window has a
 //! value of its own in each of four generations, and may at any time be any that was ever sent.
 
-use super::party::WINDOW;
 use super::space::RequestRange;
 
+/// Bytes of the window that one UC queue pair writes to.
+pub const WINDOW: u64 = 64 << 10;
 const GAP: u64 = 8;
 
 /// One window: the model of it.

@@ -3,9 +3,10 @@
 use crate::workload::driver::Workload;
 use crate::workload::lifecycle::{address_of, rights};
 use crate::workload::native::{
-    CALLER, FIRST, MESSAGE, MESSAGES, NATIVE, NativeConnection, NativeLink, NativeSide, OWNER, Of, RECEIVES,
-    SLOT, SLOTS, UsedSlots, WORD,
+    CALLER, FIRST, MESSAGE, MESSAGES, NativeConnection, NativeLink, NativeSide, OWNER, Of, RECEIVES, SLOT,
+    SLOTS, UsedSlots, WORD,
 };
+use crate::workload::party::NATIVE;
 use crate::workload::post::INLINE;
 use crate::workload::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;

@@ -1,10 +1,7 @@
 //! A second region on an owner's memory, whose pages have attributes: accesses by its key are logged or refused, and the log counts each once,
 //! whatever the network does (PAPERS AA-2 to AA-4, AA-10).
 
-use crate::workload::driver::Workload;
-use crate::workload::native::{NATIVE, NativeConnection, OWNER};
-use crate::workload::party::Party;
-use crate::workload::{Violation, WorkloadStage};
+use crate::workload::party::{NATIVE, Party};
 use pagewire_fabric::Fabric;
 use pagewire_nic::{
     AccessLog, AccessLogInit, Error, LoggedOperation, MemoryRegion, Next, PageAttributes, PageFlags,
@@ -122,12 +119,17 @@ impl<F: Fabric> LoggedRegion<F> {
     }
 
     /// Compares what the log has with what has ended, once nothing is under way.
-    fn compare(&mut self) -> Result<(), String> {
+    pub fn compare(&mut self) -> Result<(), String> {
         self.read()?;
         match self.requests.is_empty() && self.seen != self.expected {
             true => Err(format!("its log has {:?} of {:?}", self.seen, self.expected)),
             false => Ok(()),
         }
+    }
+
+    /// Ends the region.
+    pub fn deregister(&self) -> Result<(), Error> {
+        self.region.deregister()
     }
 }
 
@@ -136,46 +138,4 @@ fn add(to: &mut HashMap<LoggedAccess, AccessTally>, access: LoggedAccess, access
     counts.accesses += accesses;
     // A refused access has moved none: its record says what was asked for, as far as it is in the page.
     counts.bytes += if access.is_refused { 0 } else { bytes };
-}
-
-impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
-    /// Some connections have a logged region.
-    pub(super) fn make_logged(&mut self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
-        if !self.native_random.bool() {
-            return Ok(());
-        }
-        let (address, _) = self.place_of(native, OWNER, 0);
-        let party = native.parties[OWNER];
-        match LoggedRegion::new(&self.parties[party], address) {
-            Ok(logged) => native.logged = Some(logged),
-            Err(error) if self.stage.is_alive(party) => {
-                return Err(self.native_violation(native, format!("a log cannot be made: {error}")));
-            }
-            Err(_) => {}
-        }
-        Ok(())
-    }
-
-    /// The owner reads the log of a connection.
-    pub(super) fn read_log(&self, native: &mut NativeConnection<F>) -> Result<bool, Violation> {
-        let read = native.logged.as_mut().map_or(Ok(false), LoggedRegion::read);
-        read.map_err(|what| self.native_violation(native, what))
-    }
-
-    /// The log of a connection has each access once.
-    pub(super) fn audit_log(&self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
-        let compared = native.logged.as_mut().map_or(Ok(()), LoggedRegion::compare);
-        compared.map_err(|what| self.native_violation(native, what))
-    }
-
-    /// The connection has ended: what is counted of it is over.
-    pub(super) fn drop_logged(&self, native: &mut NativeConnection<F>) -> Result<(), Violation> {
-        let Some(logged) = native.logged.take() else { return Ok(()) };
-        let party = native.parties[OWNER];
-        if !self.stage.is_alive(party) || self.parties[party].dead {
-            return Ok(());
-        }
-        self.patiently(party, || logged.region.deregister())
-            .map_err(|error| self.native_violation(native, format!("a region cannot end: {error}")))
-    }
 }
