@@ -1,0 +1,624 @@
+//! One connection: the messages by which two queue pairs connect and disconnect (InfiniBand specification, volume 1, section 12.9).
+//!
+//! | state | message or call | what the side does | next state |
+//! |---|---|---|---|
+//! | `ReqSent` | REP | `ConnectResponse` | `RepReceived` |
+//! | `ReqSent` | REJ | `Rejected` | over |
+//! | `RepReceived` | `establish` | RTU | `Established` |
+//! | `ReqReceived` | `accept` | REP | `RepSent` |
+//! | `ReqReceived` | REQ again | MRA | the same |
+//! | `ReqReceived`, `RepSent` | `reject` | REJ | `Refused` |
+//! | `Refused` | REQ again | REJ again | the same |
+//! | `RepSent` | RTU, or the queue pair has received a packet | `Established` | `Established` |
+//! | `RepSent` | REQ again | REP again | the same |
+//! | `Established` | REP again | RTU again | the same |
+//! | `Established` | `disconnect` | DREQ | `DreqSent` |
+//! | `Established`, `RepSent` | DREQ | `Disconnected` | `DreqReceived` |
+//! | `DreqReceived` | `disconnect` | DREP | `Timewait` |
+//! | `DreqSent` | DREP, or DREQ, which gets a DREP | `Disconnected` | `Timewait` |
+//! | `Timewait` | DREQ again | DREP again | the same |
+//!
+//! REQ, REP and DREQ are sent again until they are answered. An MRA postpones that by the time that it names.
+
+use crate::endpoint::{Route, gid};
+use crate::error::{Error, Result};
+use crate::event::EventKind;
+use crate::limits;
+use crate::parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};
+use pagewire_wire::cm::{
+    CmDatagram, CmMessage, Drep, Dreq, IP_SERVICE_LEN, IpService, Mra, Rej, Rep, Req, Rtu, reject,
+};
+use std::time::Duration;
+
+/// Which message a REJ or an MRA is about (section 12.6.7.1).
+mod about {
+    pub const REQ: u8 = 0;
+    pub const REP: u8 = 1;
+    pub const OTHER: u8 = 2;
+}
+
+/// Partition of all paths: the default one.
+const PARTITION: u16 = 0xFFFF;
+/// LID of a path that has routers, as each of RoCE has.
+const PERMISSIVE_LID: u16 = 0xFFFF;
+
+/// See the table of this module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the module's table has them")]
+pub enum ConnectionState {
+    ReqSent,
+    RepReceived,
+    ReqReceived,
+    RepSent,
+    Established,
+    DreqSent,
+    DreqReceived,
+    Timewait,
+    Refused,
+    Over,
+}
+
+/// What a step asks of who made it.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// To be sent to the peer's queue pair 1.
+    pub datagrams: Vec<CmDatagram>,
+    /// For the program.
+    pub events: Vec<EventKind>,
+}
+
+impl Effects {
+    fn send(&mut self, transaction: u64, message: impl Into<CmMessage>) {
+        self.datagrams.push(CmDatagram::new(transaction, message));
+    }
+}
+
+/// Names a side of a connection in the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SideName {
+    /// `Local Communication ID`.
+    pub comm_id: u32,
+    /// GUID of the channel adapter.
+    pub ca_guid: u64,
+}
+
+/// A message that is sent again until it is answered.
+#[derive(Debug)]
+struct Repetition {
+    datagram: CmDatagram,
+    next: Duration,
+    interval: Duration,
+    /// When this side gives up.
+    end: Duration,
+}
+
+impl Repetition {
+    fn new(datagram: CmDatagram, now: Duration) -> Self {
+        let interval = limits::FIRST_INTERVAL;
+        Repetition { datagram, next: now + interval, interval, end: now + limits::patience() }
+    }
+
+    /// The peer has the message and answers later.
+    fn postpone(&mut self, now: Duration, service_timeout: u8) {
+        let later = now + limits::timeout(service_timeout) + limits::longest_interval();
+        (self.next, self.end) = (later, self.end.max(later + limits::patience()));
+    }
+}
+
+/// One side of a connection.
+#[derive(Debug)]
+pub struct Connection {
+    state: ConnectionState,
+    is_active: bool,
+    own: SideName,
+    /// 0 where it is not known yet.
+    peer: SideName,
+    route: Route,
+    transaction: u64,
+    queue_pair: u32,
+    starting_psn: u32,
+    remote: RemoteParameters,
+    repetition: Option<Repetition>,
+    /// The REJ of a connection that is refused.
+    refusal: Option<CmDatagram>,
+    /// The end of `Timewait` or `Refused`.
+    timewait_end: Duration,
+}
+
+impl Connection {
+    /// The active side asks the peer for a connection.
+    ///
+    /// # Errors
+    /// `Invalid`: the private data are longer than 56 bytes.
+    pub fn connect(
+        (own, route, starting_psn): (SideName, Route, u32),
+        service_id: u64,
+        queue_pair: LocalQueuePair,
+        parameters: &ConnectionParameters,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> Result<Connection> {
+        let mut private_data = [0; 92];
+        private_data[..IP_SERVICE_LEN].copy_from_slice(&ip_service(&route).emit());
+        fill(&mut private_data[IP_SERVICE_LEN..], &parameters.private_data)?;
+        let req = Req {
+            local_comm_id: own.comm_id,
+            service_id,
+            ca_guid: own.ca_guid,
+            queue_pair: queue_pair.number,
+            responder_resources: parameters.responder_resources,
+            initiator_depth: parameters.initiator_depth,
+            remote_response_timeout: limits::RESPONSE_TIMEOUT,
+            transport: u8::from(queue_pair.is_unreliable),
+            flow_control: parameters.flow_control,
+            starting_psn,
+            local_response_timeout: limits::RESPONSE_TIMEOUT,
+            retry_count: parameters.retry_count,
+            partition: PARTITION,
+            mtu: route.mtu,
+            rnr_retry_count: parameters.rnr_retry_count,
+            max_cm_retries: limits::MAX_RETRIES,
+            has_srq: queue_pair.has_srq,
+            local_lid: PERMISSIVE_LID,
+            remote_lid: PERMISSIVE_LID,
+            local_gid: gid(route.source.ip()),
+            remote_gid: gid(route.destination.ip()),
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+            ack_timeout: route.ack_timeout,
+            private_data,
+            ..Req::default()
+        };
+        // Of its own, it need not differ from those of other managers.
+        let transaction = u64::from(own.comm_id);
+        let mut connection = Connection {
+            state: ConnectionState::ReqSent,
+            is_active: true,
+            own,
+            peer: SideName { comm_id: 0, ca_guid: 0 },
+            route,
+            transaction,
+            queue_pair: queue_pair.number,
+            starting_psn,
+            remote: RemoteParameters { retry_count: parameters.retry_count, ..RemoteParameters::default() },
+            repetition: None,
+            refusal: None,
+            timewait_end: Duration::ZERO,
+        };
+        connection.send_repeated(req, now, effects);
+        Ok(connection)
+    }
+
+    /// The passive side has received a REQ, of which the program is to hear.
+    pub fn requested(own: SideName, route: Route, transaction: u64, req: &Req) -> Connection {
+        Connection {
+            state: ConnectionState::ReqReceived,
+            is_active: false,
+            own,
+            peer: SideName { comm_id: req.local_comm_id, ca_guid: req.ca_guid },
+            route,
+            transaction,
+            queue_pair: 0,
+            starting_psn: 0,
+            remote: RemoteParameters::of_req(req),
+            repetition: None,
+            refusal: None,
+            timewait_end: Duration::ZERO,
+        }
+    }
+
+    /// Its state.
+    pub fn state(&self) -> ConnectionState {
+        self.state
+    }
+
+    /// Whether this side has sent the REQ.
+    pub fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// The peer, as far as it is known.
+    pub fn peer(&self) -> SideName {
+        self.peer
+    }
+
+    /// The way to the peer.
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// What the peer has said of its side.
+    pub fn remote(&self) -> &RemoteParameters {
+        &self.remote
+    }
+
+    /// PSN of this side's first packet.
+    pub fn starting_psn(&self) -> u32 {
+        self.starting_psn
+    }
+
+    /// Whether the peer's queue pair is still that of this connection.
+    pub fn is_live(&self) -> bool {
+        !matches!(self.state, ConnectionState::Timewait | ConnectionState::Refused | ConnectionState::Over)
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.state {
+            ConnectionState::Timewait | ConnectionState::Refused => Some(self.timewait_end),
+            _ => self.repetition.as_ref().map(|repetition| repetition.next.min(repetition.end)),
+        }
+    }
+
+    /// The passive side accepts.
+    ///
+    /// # Errors
+    /// `Invalid`: no REQ waits, or the private data are longer than 196 bytes.
+    pub fn accept(
+        &mut self,
+        queue_pair: LocalQueuePair,
+        starting_psn: u32,
+        parameters: &ConnectionParameters,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> Result<()> {
+        if self.state != ConnectionState::ReqReceived {
+            return Err(Error::Invalid);
+        }
+        let mut private_data = [0; 196];
+        fill(&mut private_data, &parameters.private_data)?;
+        (self.queue_pair, self.starting_psn) = (queue_pair.number, starting_psn);
+        // 255 takes what the peer has asked for.
+        let depth = |own: u8, asked: u8| if own == limits::MAX_DEPTH { asked } else { own };
+        let rep = Rep {
+            local_comm_id: self.own.comm_id,
+            remote_comm_id: self.peer.comm_id,
+            queue_pair: queue_pair.number,
+            starting_psn,
+            responder_resources: depth(parameters.responder_resources, self.remote.responder_resources),
+            initiator_depth: depth(parameters.initiator_depth, self.remote.initiator_depth),
+            ack_delay: limits::RESPONSE_TIMEOUT,
+            flow_control: parameters.flow_control,
+            rnr_retry_count: parameters.rnr_retry_count,
+            has_srq: queue_pair.has_srq,
+            ca_guid: self.own.ca_guid,
+            private_data,
+            ..Rep::default()
+        };
+        self.state = ConnectionState::RepSent;
+        self.send_repeated(rep, now, effects);
+        Ok(())
+    }
+
+    /// The active side's queue pair is ready.
+    ///
+    /// # Errors
+    /// `Invalid`: no REP has come, or this was called before.
+    pub fn establish(&mut self, effects: &mut Effects) -> Result<()> {
+        if self.state != ConnectionState::RepReceived {
+            return Err(Error::Invalid);
+        }
+        self.state = ConnectionState::Established;
+        self.send_rtu(effects);
+        Ok(())
+    }
+
+    /// The passive side's queue pair has received a packet: RTU may be lost.
+    ///
+    /// # Errors
+    /// `AlreadyConnected`, `Invalid`.
+    pub fn notify_established(&mut self, effects: &mut Effects) -> Result<()> {
+        match self.state {
+            ConnectionState::RepSent => {
+                self.become_established(effects);
+                Ok(())
+            }
+            ConnectionState::Established => Err(Error::AlreadyConnected),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// The program refuses what the peer has asked for.
+    ///
+    /// # Errors
+    /// `Invalid`: neither a REQ nor a REP waits for an answer, or the private data are longer than 148 bytes.
+    pub fn reject(&mut self, private_data: &[u8], now: Duration, effects: &mut Effects) -> Result<()> {
+        let mut bytes = [0; 148];
+        fill(&mut bytes, private_data)?;
+        match self.state {
+            ConnectionState::ReqReceived | ConnectionState::RepSent => self.refuse(bytes, now, effects),
+            ConnectionState::RepReceived => {
+                effects.datagrams.push(self.rej(about::REP, reject::CONSUMER_DEFINED, bytes));
+                self.end();
+            }
+            _ => return Err(Error::Invalid),
+        }
+        Ok(())
+    }
+
+    /// Refuses a REQ, and keeps the REJ for the repetitions of it.
+    fn refuse(&mut self, private_data: [u8; 148], now: Duration, effects: &mut Effects) {
+        let refusal = self.rej(about::REQ, reject::CONSUMER_DEFINED, private_data);
+        effects.datagrams.push(refusal.clone());
+        (self.state, self.repetition, self.refusal) = (ConnectionState::Refused, None, Some(refusal));
+        self.timewait_end = now + 2 * limits::longest_interval();
+    }
+
+    /// Ends the connection, or takes part in its end. Where nothing is to be sent any more it does nothing.
+    ///
+    /// # Errors
+    /// `Invalid`: the connection is not established yet.
+    pub fn disconnect(&mut self, now: Duration, effects: &mut Effects) -> Result<()> {
+        match self.state {
+            ConnectionState::Established | ConnectionState::RepSent | ConnectionState::RepReceived => {
+                self.state = ConnectionState::DreqSent;
+                let dreq = self.dreq();
+                self.send_repeated(dreq, now, effects);
+                Ok(())
+            }
+            ConnectionState::DreqReceived => {
+                self.send_drep(effects);
+                self.enter_timewait(now);
+                Ok(())
+            }
+            ConnectionState::DreqSent
+            | ConnectionState::Timewait
+            | ConnectionState::Refused
+            | ConnectionState::Over => Ok(()),
+            ConnectionState::ReqSent | ConnectionState::ReqReceived => Err(Error::Invalid),
+        }
+    }
+
+    /// The program destroys the endpoint: the peer hears of it by one message, which is not sent again. What remains is `Timewait`, without
+    /// events.
+    pub fn close(&mut self, now: Duration, effects: &mut Effects) {
+        match self.state {
+            ConnectionState::ReqSent => {
+                effects.datagrams.push(self.rej(about::REQ, reject::TIMEOUT, [0; 148]));
+                self.end();
+            }
+            ConnectionState::ReqReceived | ConnectionState::RepSent => self.refuse([0; 148], now, effects),
+            ConnectionState::RepReceived => {
+                effects.datagrams.push(self.rej(about::REP, reject::CONSUMER_DEFINED, [0; 148]));
+                self.end();
+            }
+            ConnectionState::Established => {
+                let dreq = self.dreq();
+                effects.send(self.transaction, dreq);
+                self.enter_timewait(now);
+            }
+            ConnectionState::DreqReceived => {
+                self.send_drep(effects);
+                self.enter_timewait(now);
+            }
+            ConnectionState::DreqSent => self.enter_timewait(now),
+            ConnectionState::Timewait | ConnectionState::Refused | ConnectionState::Over => {}
+        }
+    }
+
+    /// A message for this connection has come.
+    pub fn receive(&mut self, datagram: &CmDatagram, now: Duration, effects: &mut Effects) {
+        match &datagram.message {
+            CmMessage::Req(_) => self.repeat_answer(effects),
+            CmMessage::Mra(mra) => self.receive_mra(mra, now),
+            CmMessage::Rej(rej) => self.receive_rej(rej, effects),
+            CmMessage::Rep(rep) => self.receive_rep(rep, effects),
+            CmMessage::Rtu(_) => {
+                if self.state == ConnectionState::RepSent {
+                    self.become_established(effects);
+                }
+            }
+            CmMessage::Dreq(dreq) => self.receive_dreq(dreq, datagram.transaction, now, effects),
+            CmMessage::Drep(_) => {
+                if self.state == ConnectionState::DreqSent {
+                    self.enter_timewait(now);
+                    effects.events.push(EventKind::Disconnected { is_timeout: false });
+                }
+            }
+            CmMessage::SidrReq(_) | CmMessage::SidrRep(_) => {}
+        }
+    }
+
+    /// Does what is due.
+    pub fn expire(&mut self, now: Duration, effects: &mut Effects) {
+        if self.state == ConnectionState::Timewait && self.timewait_end <= now {
+            self.state = ConnectionState::Over;
+            effects.events.push(EventKind::TimewaitExit);
+            return;
+        }
+        if self.state == ConnectionState::Refused && self.timewait_end <= now {
+            return self.end();
+        }
+        let Some(repetition) = &mut self.repetition else { return };
+        if repetition.end <= now {
+            return self.give_up(now, effects);
+        }
+        if repetition.next <= now {
+            repetition.interval = (2 * repetition.interval).min(limits::longest_interval());
+            repetition.next = now + repetition.interval;
+            effects.datagrams.push(repetition.datagram.clone());
+        }
+    }
+
+    /// The peer has not answered in time.
+    fn give_up(&mut self, now: Duration, effects: &mut Effects) {
+        match self.state {
+            ConnectionState::ReqSent => {
+                effects.datagrams.push(self.rej(about::REQ, reject::TIMEOUT, [0; 148]));
+                self.end();
+                effects.events.push(EventKind::Unreachable);
+            }
+            ConnectionState::RepSent => {
+                effects.datagrams.push(self.rej(about::REP, reject::TIMEOUT, [0; 148]));
+                self.end();
+                effects.events.push(EventKind::Unreachable);
+            }
+            ConnectionState::DreqSent => {
+                self.enter_timewait(now);
+                effects.events.push(EventKind::Disconnected { is_timeout: true });
+            }
+            _ => self.repetition = None,
+        }
+    }
+
+    /// A REQ has come once more: its answer was lost, or is not there yet.
+    fn repeat_answer(&mut self, effects: &mut Effects) {
+        match self.state {
+            ConnectionState::ReqReceived => effects.send(
+                self.transaction,
+                Mra {
+                    local_comm_id: self.own.comm_id,
+                    remote_comm_id: self.peer.comm_id,
+                    message: about::REQ,
+                    service_timeout: limits::SERVICE_TIMEOUT,
+                    ..Mra::default()
+                },
+            ),
+            ConnectionState::RepSent => {
+                effects.datagrams.extend(self.repetition.as_ref().map(|rep| rep.datagram.clone()));
+            }
+            ConnectionState::Refused => effects.datagrams.extend(self.refusal.clone()),
+            _ => {}
+        }
+    }
+
+    fn receive_mra(&mut self, mra: &Mra, now: Duration) {
+        let is_about_sent = match self.state {
+            ConnectionState::ReqSent => mra.message == about::REQ,
+            ConnectionState::RepSent => mra.message == about::REP,
+            _ => false,
+        };
+        if let Some(repetition) = self.repetition.as_mut().filter(|_| is_about_sent) {
+            repetition.postpone(now, mra.service_timeout);
+        }
+    }
+
+    fn receive_rej(&mut self, rej: &Rej, effects: &mut Effects) {
+        match self.state {
+            ConnectionState::ReqSent
+            | ConnectionState::ReqReceived
+            | ConnectionState::RepSent
+            | ConnectionState::RepReceived => {
+                self.end();
+                let private_data = rej.private_data.to_vec();
+                effects.events.push(EventKind::Rejected { reason: rej.reason, private_data });
+            }
+            _ => {}
+        }
+    }
+
+    fn receive_rep(&mut self, rep: &Rep, effects: &mut Effects) {
+        match self.state {
+            ConnectionState::ReqSent => {
+                self.peer = SideName { comm_id: rep.local_comm_id, ca_guid: rep.ca_guid };
+                self.remote = RemoteParameters::of_rep(rep, self.remote.retry_count);
+                (self.state, self.repetition) = (ConnectionState::RepReceived, None);
+                let (remote, private_data) = (self.remote, rep.private_data.to_vec());
+                effects.events.push(EventKind::ConnectResponse { remote, private_data });
+            }
+            ConnectionState::Established if rep.local_comm_id == self.peer.comm_id => self.send_rtu(effects),
+            _ => {}
+        }
+    }
+
+    fn receive_dreq(&mut self, dreq: &Dreq, transaction: u64, now: Duration, effects: &mut Effects) {
+        // That of another connection: a number may be used again.
+        if dreq.remote_queue_pair != self.queue_pair && self.state != ConnectionState::Timewait {
+            return;
+        }
+        self.transaction = transaction;
+        match self.state {
+            ConnectionState::Established | ConnectionState::RepSent | ConnectionState::RepReceived => {
+                (self.state, self.repetition) = (ConnectionState::DreqReceived, None);
+                effects.events.push(EventKind::Disconnected { is_timeout: false });
+            }
+            // Both have asked at the same time.
+            ConnectionState::DreqSent => {
+                self.send_drep(effects);
+                self.enter_timewait(now);
+                effects.events.push(EventKind::Disconnected { is_timeout: false });
+            }
+            ConnectionState::Timewait => self.send_drep(effects),
+            _ => {}
+        }
+    }
+
+    fn become_established(&mut self, effects: &mut Effects) {
+        (self.state, self.repetition) = (ConnectionState::Established, None);
+        effects.events.push(EventKind::Established);
+    }
+
+    fn enter_timewait(&mut self, now: Duration) {
+        (self.state, self.repetition) = (ConnectionState::Timewait, None);
+        self.timewait_end = now + limits::timewait(self.route.ack_timeout);
+    }
+
+    fn end(&mut self) {
+        (self.state, self.repetition) = (ConnectionState::Over, None);
+    }
+
+    fn send_repeated(&mut self, message: impl Into<CmMessage>, now: Duration, effects: &mut Effects) {
+        let datagram = CmDatagram::new(self.transaction, message);
+        effects.datagrams.push(datagram.clone());
+        self.repetition = Some(Repetition::new(datagram, now));
+    }
+
+    fn send_rtu(&self, effects: &mut Effects) {
+        let (local_comm_id, remote_comm_id) = (self.own.comm_id, self.peer.comm_id);
+        effects.send(self.transaction, Rtu { local_comm_id, remote_comm_id, ..Rtu::default() });
+    }
+
+    fn dreq(&self) -> Dreq {
+        Dreq {
+            local_comm_id: self.own.comm_id,
+            remote_comm_id: self.peer.comm_id,
+            remote_queue_pair: self.remote.queue_pair,
+            ..Dreq::default()
+        }
+    }
+
+    fn send_drep(&self, effects: &mut Effects) {
+        let (local_comm_id, remote_comm_id) = (self.own.comm_id, self.peer.comm_id);
+        effects.send(self.transaction, Drep { local_comm_id, remote_comm_id, ..Drep::default() });
+    }
+
+    /// A REJ for a timeout carries the GUID: the peer may not know the communication ID (section 12.6.7.2).
+    fn rej(&self, message: u8, reason: u16, private_data: [u8; 148]) -> CmDatagram {
+        let mut rej = Rej {
+            local_comm_id: self.own.comm_id,
+            remote_comm_id: self.peer.comm_id,
+            message,
+            reason,
+            private_data,
+            ..Rej::default()
+        };
+        if reason == reject::TIMEOUT {
+            rej.information[..8].copy_from_slice(&self.own.ca_guid.to_be_bytes());
+            rej.information_length = 8;
+        }
+        CmDatagram::new(self.transaction, rej)
+    }
+}
+
+/// A REJ of what is not [about](Rej::message) a REQ or a REP.
+pub(crate) fn rej_of_unknown(local_comm_id: u32, remote_comm_id: u32, reason: u16) -> Rej {
+    Rej { local_comm_id, remote_comm_id, message: about::OTHER, reason, ..Rej::default() }
+}
+
+/// The head of the private data, as the active side sees the addresses.
+pub(crate) fn ip_service(route: &Route) -> IpService {
+    IpService {
+        source: route.source.ip(),
+        source_port: route.source.port(),
+        destination: route.destination.ip(),
+    }
+}
+
+/// Puts private data into the room of a message.
+///
+/// # Errors
+/// `Invalid`: they are longer.
+pub(crate) fn fill(room: &mut [u8], data: &[u8]) -> Result<()> {
+    room.get_mut(..data.len()).ok_or(Error::Invalid)?.copy_from_slice(data);
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! The connection manager: which message of communication management follows which (InfiniBand specification, volume 1, chapter 12), and what
+//! a program that uses librdmacm hears of it (`rdma_cm(7)`).
+//!
+//! Datagrams, calls and time go in. Datagrams and events come out. Nothing here knows a socket, a port table or a clock.
+//!
+//! [`ConnectionManager`] has the endpoints of a process: begin there. [`connection`] is the state machine of one connection, and
+//! [`service_request`] that of one request for the queue pair of a UD service.
+#![forbid(unsafe_code)]
+
+pub mod connection;
+mod endpoint;
+mod error;
+mod event;
+pub mod limits;
+mod manager;
+mod parameters;
+pub mod service_request;
+
+pub use endpoint::{EndpointId, EndpointState, PortSpace, Route};
+pub use error::{Error, Result};
+pub use event::{CmEvent, EventKind, PrivateData};
+pub use manager::{ConnectionManager, ManagerSettings, OutgoingDatagram};
+pub use parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};

@@ -1,0 +1,48 @@
+//! Times and sizes of the connection manager. Those of a kernel are Linux's (`drivers/infiniband/core/cma.c`), whose peers expect them.
+
+use std::time::Duration;
+
+/// Time that a peer may take to answer, as the messages say it: 4.096 us times two to this power, 4.3 s.
+pub const RESPONSE_TIMEOUT: u8 = 20;
+
+/// Times that a message is repeated.
+pub const MAX_RETRIES: u8 = 15;
+
+/// Packet lifetime of a path, in the form of [`RESPONSE_TIMEOUT`].
+pub const PACKET_LIFETIME: u8 = 18;
+
+/// Time after which a message is sent again first. The time doubles with each repetition, up to [`longest_interval`]. Chosen: longer than
+/// any round trip and than a busy thread takes, shorter than a user notices.
+pub const FIRST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Service timeout of an MRA, in the form of [`RESPONSE_TIMEOUT`].
+pub const SERVICE_TIMEOUT: u8 = 24;
+
+/// Requests that a listener keeps until the program takes them, at most, and where it asks for none or for more.
+pub const MAX_BACKLOG: usize = 1024;
+
+/// Endpoints of a manager. Each takes a communication ID, whose lower half names it.
+pub const MAX_ENDPOINTS: usize = 1 << 16;
+
+/// READs and atomics that a queue pair can have outstanding, in either direction: the device's bound is lower or the same.
+pub const MAX_DEPTH: u8 = 255;
+
+/// A time as the messages say it: 4.096 us times two to the power of `exponent`.
+pub fn timeout(exponent: u8) -> Duration {
+    Duration::from_nanos(4096 << exponent.min(31))
+}
+
+/// The longest time between two repetitions: an answer takes twice the lifetime of a packet, and what the peer needs.
+pub fn longest_interval() -> Duration {
+    2 * timeout(PACKET_LIFETIME) + timeout(RESPONSE_TIMEOUT)
+}
+
+/// How long a connection that has ended keeps its communication ID: as long as a packet of it may be under way.
+pub fn timewait(ack_timeout: u8) -> Duration {
+    timeout(ack_timeout)
+}
+
+/// How long a message is repeated: what [`MAX_RETRIES`] repetitions at the longest interval take.
+pub fn patience() -> Duration {
+    longest_interval() * (u32::from(MAX_RETRIES) + 1)
+}

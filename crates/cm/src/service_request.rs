@@ -1,0 +1,171 @@
+//! One request for the queue pair of a UD service (InfiniBand specification, volume 1, section 12.11): `SIDR_REQ`, and `SIDR_REP`, which
+//! answers it.
+
+use crate::connection::{Effects, fill, ip_service};
+use crate::endpoint::Route;
+use crate::error::{Error, Result};
+use crate::event::EventKind;
+use crate::limits;
+use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, SidrRep, SidrReq, sidr_status};
+use std::time::Duration;
+
+/// Partition of all paths: the default one.
+const PARTITION: u16 = 0xFFFF;
+
+/// What has become of the request.
+#[derive(Debug)]
+enum Progress {
+    /// Sent by this side, again and again.
+    Asked { request: CmDatagram, next: Duration, interval: Duration, end: Duration },
+    /// Come from the peer; the program has not answered.
+    Received,
+    /// Answered by this side: a repeated request gets the same answer.
+    Answered { answer: CmDatagram },
+    /// Answered by the peer, or given up.
+    Over,
+}
+
+/// One side of a request.
+#[derive(Debug)]
+pub struct ServiceRequest {
+    request_id: u32,
+    service_id: u64,
+    transaction: u64,
+    route: Route,
+    progress: Progress,
+}
+
+impl ServiceRequest {
+    /// Asks the peer.
+    ///
+    /// # Errors
+    /// `Invalid`: the private data are longer than 180 bytes.
+    pub fn ask(
+        request_id: u32,
+        route: Route,
+        service_id: u64,
+        data: &[u8],
+        now: Duration,
+        effects: &mut Effects,
+    ) -> Result<ServiceRequest> {
+        let mut private_data = [0; 216];
+        private_data[..IP_SERVICE_LEN].copy_from_slice(&ip_service(&route).emit());
+        fill(&mut private_data[IP_SERVICE_LEN..], data)?;
+        let transaction = u64::from(request_id);
+        let message = SidrReq { request_id, partition: PARTITION, service_id, private_data };
+        let request = CmDatagram::new(transaction, message);
+        effects.datagrams.push(request.clone());
+        let interval = limits::FIRST_INTERVAL;
+        let progress =
+            Progress::Asked { request, next: now + interval, interval, end: now + limits::patience() };
+        Ok(ServiceRequest { request_id, service_id, transaction, route, progress })
+    }
+
+    /// A request of the peer has come.
+    pub fn received(route: Route, transaction: u64, request: &SidrReq) -> ServiceRequest {
+        let (request_id, service_id) = (request.request_id, request.service_id);
+        ServiceRequest { request_id, service_id, transaction, route, progress: Progress::Received }
+    }
+
+    /// `RequestID`, of who asks.
+    pub fn request_id(&self) -> u32 {
+        self.request_id
+    }
+
+    /// The way to the peer.
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Whether nothing is to be done for it any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.progress, Progress::Over)
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.progress {
+            Progress::Asked { next, end, .. } => Some(next.min(end)),
+            _ => None,
+        }
+    }
+
+    /// Answers with a queue pair and its Q_Key.
+    ///
+    /// # Errors
+    /// `Invalid`: no request of the peer waits, or the private data are longer than 136 bytes.
+    pub fn accept(
+        &mut self,
+        (queue_pair, queue_key): (u32, u32),
+        data: &[u8],
+        effects: &mut Effects,
+    ) -> Result<()> {
+        self.answer(
+            SidrRep { status: sidr_status::VALID, queue_pair, queue_key, ..SidrRep::default() },
+            data,
+            effects,
+        )
+    }
+
+    /// Refuses.
+    ///
+    /// # Errors
+    /// As those of [`accept`](Self::accept).
+    pub fn reject(&mut self, data: &[u8], effects: &mut Effects) -> Result<()> {
+        self.answer(SidrRep { status: sidr_status::REJECTED, ..SidrRep::default() }, data, effects)
+    }
+
+    fn answer(&mut self, mut answer: SidrRep, data: &[u8], effects: &mut Effects) -> Result<()> {
+        if !matches!(self.progress, Progress::Received) {
+            return Err(Error::Invalid);
+        }
+        fill(&mut answer.private_data, data)?;
+        (answer.request_id, answer.service_id) = (self.request_id, self.service_id);
+        let answer = CmDatagram::new(self.transaction, answer);
+        effects.datagrams.push(answer.clone());
+        self.progress = Progress::Answered { answer };
+        Ok(())
+    }
+
+    /// The program destroys the endpoint: who waits for an answer is refused.
+    pub fn close(&mut self, effects: &mut Effects) {
+        if matches!(self.progress, Progress::Received) {
+            // No data: they fit.
+            let _fits = self.reject(&[], effects);
+        }
+        self.progress = Progress::Over;
+    }
+
+    /// A message for this request has come.
+    pub fn receive(&mut self, message: &CmMessage, effects: &mut Effects) {
+        match (&self.progress, message) {
+            (Progress::Asked { .. }, CmMessage::SidrRep(answer)) => {
+                self.progress = Progress::Over;
+                let private_data = answer.private_data.to_vec();
+                effects.events.push(match answer.status {
+                    sidr_status::VALID => EventKind::ServiceFound {
+                        queue_pair: answer.queue_pair,
+                        queue_key: answer.queue_key,
+                        private_data,
+                    },
+                    status => EventKind::ServiceRefused { status, private_data },
+                });
+            }
+            (Progress::Answered { answer }, CmMessage::SidrReq(_)) => effects.datagrams.push(answer.clone()),
+            _ => {}
+        }
+    }
+
+    /// Does what is due.
+    pub fn expire(&mut self, now: Duration, effects: &mut Effects) {
+        let Progress::Asked { request, next, interval, end } = &mut self.progress else { return };
+        if *end <= now {
+            self.progress = Progress::Over;
+            effects.events.push(EventKind::Unreachable);
+        } else if *next <= now {
+            *interval = (2 * *interval).min(limits::longest_interval());
+            *next = now + *interval;
+            effects.datagrams.push(request.clone());
+        }
+    }
+}
