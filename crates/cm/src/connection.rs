@@ -34,7 +34,6 @@ use std::time::Duration;
 mod about {
     pub const REQ: u8 = 0;
     pub const REP: u8 = 1;
-    pub const OTHER: u8 = 2;
 }
 
 /// Partition of all paths: the default one.
@@ -190,7 +189,11 @@ impl Connection {
     }
 
     /// The passive side has received a REQ, of which the program is to hear.
-    pub fn requested(own: SideName, route: Route, transaction: u64, req: &Req) -> Connection {
+    pub fn requested(
+        (own, route, starting_psn): (SideName, Route, u32),
+        transaction: u64,
+        req: &Req,
+    ) -> Connection {
         Connection {
             state: ConnectionState::ReqReceived,
             is_active: false,
@@ -199,7 +202,7 @@ impl Connection {
             route,
             transaction,
             queue_pair: 0,
-            starting_psn: 0,
+            starting_psn,
             remote: RemoteParameters::of_req(req),
             repetition: None,
             refusal: None,
@@ -257,7 +260,6 @@ impl Connection {
     pub fn accept(
         &mut self,
         queue_pair: LocalQueuePair,
-        starting_psn: u32,
         parameters: &ConnectionParameters,
         now: Duration,
         effects: &mut Effects,
@@ -267,14 +269,14 @@ impl Connection {
         }
         let mut private_data = [0; 196];
         fill(&mut private_data, &parameters.private_data)?;
-        (self.queue_pair, self.starting_psn) = (queue_pair.number, starting_psn);
+        self.queue_pair = queue_pair.number;
         // 255 takes what the peer has asked for.
         let depth = |own: u8, asked: u8| if own == limits::MAX_DEPTH { asked } else { own };
         let rep = Rep {
             local_comm_id: self.own.comm_id,
             remote_comm_id: self.peer.comm_id,
             queue_pair: queue_pair.number,
-            starting_psn,
+            starting_psn: self.starting_psn,
             responder_resources: depth(parameters.responder_resources, self.remote.responder_resources),
             initiator_depth: depth(parameters.initiator_depth, self.remote.initiator_depth),
             ack_delay: limits::RESPONSE_TIMEOUT,
@@ -598,11 +600,6 @@ impl Connection {
         }
         CmDatagram::new(self.transaction, rej)
     }
-}
-
-/// A REJ of what is not [about](Rej::message) a REQ or a REP.
-pub(crate) fn rej_of_unknown(local_comm_id: u32, remote_comm_id: u32, reason: u16) -> Rej {
-    Rej { local_comm_id, remote_comm_id, message: about::OTHER, reason, ..Rej::default() }
 }
 
 /// The head of the private data, as the active side sees the addresses.

@@ -1,21 +1,17 @@
 //! All endpoints of a process, and which of them a datagram is for.
 
-use crate::connection::{Connection, ConnectionState, Effects, SideName, rej_of_unknown};
+use crate::connection::{Connection, ConnectionState, Effects, SideName};
 use crate::endpoint::{EndpointId, EndpointState, PortSpace, Route};
 use crate::error::{Error, Result};
 use crate::event::{CmEvent, EventKind};
 use crate::limits;
 use crate::parameters::{ConnectionParameters, LocalQueuePair};
 use crate::service_request::ServiceRequest;
-use pagewire_wire::cm::{
-    CmDatagram, CmMessage, Drep, Dreq, IP_SERVICE_LEN, IpService, Rej, Req, SidrReq, reject,
-};
+use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, IpService, Rej, Req, SidrReq, reject};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Reason of a REJ: its `Remote Communication ID` names no connection (section 12.6.7.2).
-const INVALID_COMM_ID: u16 = 6;
 /// Hop limit of answers to peers of whom nothing else is known.
 const HOP_LIMIT: u8 = 64;
 
@@ -310,9 +306,8 @@ impl ConnectionManager {
         parameters: &ConnectionParameters,
         now: Duration,
     ) -> Result<()> {
-        let psn = self.random.u32(..1 << 24);
         self.step_connection(id, |connection, effects| {
-            connection.accept(queue_pair, psn, parameters, now, effects)
+            connection.accept(queue_pair, parameters, now, effects)
         })
     }
 
@@ -397,28 +392,21 @@ impl ConnectionManager {
         match &datagram.message {
             CmMessage::Req(req) => self.receive_req(now, source, destination, datagram, req),
             CmMessage::SidrReq(request) => self.receive_sidr_req(source, destination, datagram, request),
-            message => match self.addressee(source, message) {
+            message => match self.addressee(source, datagram) {
                 Some(comm_id) => self.step(comm_id, |exchange, effects| match exchange {
                     Exchange::Connection(connection) => connection.receive(datagram, now, effects),
                     Exchange::Service(service) => service.receive(message, effects),
                 }),
-                None => self.answer_unknown(source, destination, datagram),
+                // A connection that is not there any more.
+                None => self.refuse(source, destination, datagram),
             },
         }
     }
 
     /// Whose a message is that begins nothing. What another address sends is nobody's.
-    fn addressee(&self, source: IpAddr, message: &CmMessage) -> Option<u16> {
-        let own = match message {
-            CmMessage::Mra(mra) => mra.remote_comm_id,
-            CmMessage::Rej(rej) if rej.remote_comm_id == 0 => return self.given_up(source, rej),
-            CmMessage::Rej(rej) => rej.remote_comm_id,
-            CmMessage::Rep(rep) => rep.remote_comm_id,
-            CmMessage::Rtu(rtu) => rtu.remote_comm_id,
-            CmMessage::Dreq(dreq) => dreq.remote_comm_id,
-            CmMessage::Drep(drep) => drep.remote_comm_id,
-            CmMessage::SidrRep(answer) => answer.request_id,
-            CmMessage::Req(_) | CmMessage::SidrReq(_) => return None,
+    fn addressee(&self, source: IpAddr, datagram: &CmDatagram) -> Option<u16> {
+        let Some(own) = datagram.receiver_comm_id() else {
+            return self.given_up(source, datagram);
         };
         let comm_id = own as u16;
         let exchange = &self.exchanges.get(&comm_id)?.exchange;
@@ -427,25 +415,11 @@ impl ConnectionManager {
     }
 
     /// The active side gives up a REQ whose answer it has not seen: it names itself alone (section 12.6.7.2).
-    fn given_up(&self, source: IpAddr, rej: &Rej) -> Option<u16> {
+    fn given_up(&self, source: IpAddr, datagram: &CmDatagram) -> Option<u16> {
+        let CmMessage::Rej(rej) = &datagram.message else { return None };
         let guid = u64::from_be_bytes(*rej.information.first_chunk()?);
         let is_named = rej.reason == reject::TIMEOUT && rej.information_length >= 8;
         is_named.then(|| self.begun_by_peers.get(&(source, guid, rej.local_comm_id)).copied())?
-    }
-
-    /// Answers a message of a connection that is not there any more: its peer need not wait for the last repetition.
-    fn answer_unknown(&mut self, source: IpAddr, destination: IpAddr, datagram: &CmDatagram) {
-        let answer: CmMessage = match &datagram.message {
-            CmMessage::Dreq(Dreq { local_comm_id, remote_comm_id, .. }) => {
-                Drep { local_comm_id: *remote_comm_id, remote_comm_id: *local_comm_id, ..Drep::default() }
-                    .into()
-            }
-            CmMessage::Rep(rep) => {
-                rej_of_unknown(rep.remote_comm_id, rep.local_comm_id, INVALID_COMM_ID).into()
-            }
-            _ => return,
-        };
-        self.send_answer(source, destination, CmDatagram::new(datagram.transaction, answer));
     }
 
     fn receive_req(
@@ -480,7 +454,10 @@ impl ConnectionManager {
             ..route
         };
         let Some((child, comm_id)) = self.make_child(listener, route) else { return };
-        let connection = Connection::requested(self.side_name(comm_id), route, datagram.transaction, req);
+        let psn = self.random.u32(..1 << 24);
+        let psn = self.random.u32(..1 << 24);
+        let connection =
+            Connection::requested((self.side_name(comm_id), route, psn), datagram.transaction, req);
         let remote = *connection.remote();
         let private_data = req.private_data[IP_SERVICE_LEN..].to_vec();
         let mut effects = Effects::default();
@@ -509,10 +486,7 @@ impl ConnectionManager {
             Ok(found) => found,
             Err(_) => {
                 // SIDR_REP has one status for all of these.
-                if let Some(refusal) = datagram.refusal() {
-                    self.send_answer(source, destination, refusal);
-                }
-                return;
+                return self.refuse(source, destination, datagram);
             }
         };
         let Some((child, comm_id)) = self.make_child(listener, route) else { return };
@@ -715,6 +689,12 @@ impl ConnectionManager {
     ) {
         let rej = Rej { remote_comm_id: req.local_comm_id, reason, ..Rej::default() };
         self.send_answer(source, destination, CmDatagram::new(datagram.transaction, rej));
+    }
+
+    fn refuse(&mut self, source: IpAddr, destination: IpAddr, datagram: &CmDatagram) {
+        if let Some(refusal) = datagram.refusal() {
+            self.send_answer(source, destination, refusal);
+        }
     }
 
     /// Sends an answer to who has sent a datagram from `source` to `destination`.

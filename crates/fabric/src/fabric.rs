@@ -3,6 +3,7 @@
 //! [`Fabric`] is the seam between the NIC and the machine. The real one maps memory files, speaks through
 //! UNIX and UDP sockets and asks the kernel's clock; the simulator has one of its own.
 
+use crate::management::{ManagementDatagram, ManagementTarget};
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
@@ -356,6 +357,18 @@ pub trait Fabric: Send + Sync + 'static {
     /// The time by which every datagram that had come in has been handed over. As long as it lies behind, silence of a peer
     /// may be one's own deafness: what it has sent may be waiting in the sockets.
     fn rx_watermark(&self) -> u64;
+    /// Hands a datagram to queue pair 1 to the process of this host that it is for.
+    ///
+    /// # Errors
+    /// The kernel's: `WouldBlock` where that process has not taken earlier ones, another where nobody is meant; `Unsupported`, by a fabric
+    /// without such processes.
+    fn deliver_management(
+        &self,
+        _target: ManagementTarget,
+        _datagram: &ManagementDatagram,
+    ) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
     /// The UDP port that takes packets for all queue pairs of this process: 4791, or a direct port where that could not be
     /// had (0 before the first block is leased).
     fn direct_port(&self) -> u16;

@@ -12,6 +12,7 @@ use crate::limits::{
 use crate::link_changes::LinkChanges;
 use crate::liveness::LivenessMutex;
 use crate::lock::prepare_barrier;
+use crate::management::{ManagementDatagram, ManagementTarget};
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, PublishedFiles};
 use crate::network::{Network, STUCK};
@@ -534,6 +535,10 @@ impl Fabric for HostFabric {
 
     fn rx_watermark(&self) -> u64 {
         self.network.rx_watermark()
+    }
+
+    fn deliver_management(&self, target: ManagementTarget, datagram: &ManagementDatagram) -> io::Result<()> {
+        self.network.deliver_management(target, datagram)
     }
 
     fn direct_port(&self) -> u16 {

@@ -18,6 +18,7 @@ pub mod limits;
 mod link_changes;
 mod liveness;
 pub mod lock;
+mod management;
 mod names;
 mod neighbours;
 mod network;
@@ -40,6 +41,7 @@ pub use devices::{NetworkDevice, all_network_devices, network_devices, usable_ne
 pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, RecordedBatch};
 pub use host::HostFabric;
+pub use management::{ManagementDatagram, ManagementSocket, ManagementTarget};
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use shortage::{Explained, shortage};
 pub use threads::{TimerSlack, spawn};

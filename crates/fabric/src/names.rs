@@ -35,6 +35,16 @@ pub fn of_steered(port: u16) -> io::Result<SocketAddrUnix> {
     abstract_address(&format!("pagewire-steered-{port}"))
 }
 
+/// The claim on a port of the connection manager, in the port space with this number. Its owner takes requests for connections here.
+pub fn of_cm_port(space: u16, port: u16) -> io::Result<SocketAddrUnix> {
+    abstract_address(&format!("pagewire-cm-{space:04x}-{port}"))
+}
+
+/// Where the process whose communication IDs begin so takes messages of its connections.
+pub fn of_comm_ids(block: u16) -> io::Result<SocketAddrUnix> {
+    abstract_address(&format!("pagewire-comm-{block}"))
+}
+
 fn abstract_address(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }

@@ -18,6 +18,7 @@ use crate::devices::Addresses;
 use crate::fabric::{FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, port_of};
 use crate::limits::{BLOCKS, RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME};
 use crate::lock::Lock;
+use crate::management::{self, ManagementDatagram, ManagementTarget};
 use crate::names;
 use crate::pcap::Capture;
 use crate::steering::Steering;
@@ -251,6 +252,15 @@ impl Network {
             steering.want();
         }
         Ok(())
+    }
+
+    /// See [`management`](crate::management).
+    pub fn deliver_management(
+        &self,
+        target: ManagementTarget,
+        datagram: &ManagementDatagram,
+    ) -> io::Result<()> {
+        management::deliver(&self.hand_on, target, datagram)
     }
 
     fn serves(&self, block: u32) -> bool {

@@ -38,6 +38,8 @@ mod field {
 pub mod reject {
     /// The active side gives up.
     pub const TIMEOUT: u16 = 4;
+    /// The `Remote Communication ID` names no connection.
+    pub const INVALID_COMM_ID: u16 = 6;
     /// Nobody listens for the service.
     pub const INVALID_SERVICE_ID: u16 = 8;
     /// The queue pair of the REQ is that of a connection which the passive side has.
@@ -147,8 +149,8 @@ impl CmDatagram {
         bytes
     }
 
-    /// The answer of a host where nobody listens for any service; `None`: this asks for nothing, or is an answer itself. REJ has no
-    /// `Local Communication ID` of its own (section 12.6.7).
+    /// The answer of a host that knows neither the service nor the connection; `None`: none is due. Whoever asks need not wait for the last
+    /// repetition. A REJ of a REQ has no `Local Communication ID` of its own (section 12.6.7).
     pub fn refusal(&self) -> Option<CmDatagram> {
         let answer: CmMessage = match &self.message {
             CmMessage::Req(req) => Rej {
@@ -164,9 +166,47 @@ impl CmDatagram {
                 ..SidrRep::default()
             }
             .into(),
+            CmMessage::Rep(rep) => Rej {
+                local_comm_id: rep.remote_comm_id,
+                remote_comm_id: rep.local_comm_id,
+                message: 1,
+                reason: reject::INVALID_COMM_ID,
+                ..Rej::default()
+            }
+            .into(),
+            CmMessage::Dreq(dreq) => Drep {
+                local_comm_id: dreq.remote_comm_id,
+                remote_comm_id: dreq.local_comm_id,
+                ..Drep::default()
+            }
+            .into(),
             _ => return None,
         };
         Some(CmDatagram::new(self.transaction, answer))
+    }
+
+    /// Whose the message is: the communication ID that its receiver gave to the connection, or to its request for a service. `None`: it
+    /// begins something, or its sender does not know the ID.
+    pub fn receiver_comm_id(&self) -> Option<u32> {
+        match &self.message {
+            CmMessage::Req(_) | CmMessage::SidrReq(_) => None,
+            CmMessage::Mra(mra) => Some(mra.remote_comm_id),
+            CmMessage::Rej(rej) => Some(rej.remote_comm_id).filter(|id| *id != 0),
+            CmMessage::Rep(rep) => Some(rep.remote_comm_id),
+            CmMessage::Rtu(rtu) => Some(rtu.remote_comm_id),
+            CmMessage::Dreq(dreq) => Some(dreq.remote_comm_id),
+            CmMessage::Drep(drep) => Some(drep.remote_comm_id),
+            CmMessage::SidrRep(answer) => Some(answer.request_id),
+        }
+    }
+
+    /// The service that the message asks for.
+    pub fn service_id(&self) -> Option<u64> {
+        match &self.message {
+            CmMessage::Req(req) => Some(req.service_id),
+            CmMessage::SidrReq(req) => Some(req.service_id),
+            _ => None,
+        }
     }
 }
 

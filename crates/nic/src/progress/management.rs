@@ -1,16 +1,19 @@
-//! Queue pair 1, which every port has (InfiniBand specification, volume 1, section 3.9.4): who asks it for a connection is refused,
-//! since there is no connection manager yet. Silence would keep a peer asking for a minute.
+//! Queue pair 1, which every port has (InfiniBand specification, volume 1, section 3.9.4).
 //!
-//! Nothing is remembered: each request is answered by one datagram of the same length, and refusals are never answered.
+//! What comes there goes on to the process of this host that owns the port of the connection manager, or the connection
+//! ([`deliver_management`](Fabric::deliver_management)): that may be this one. Where nobody does the NIC refuses at once, because silence
+//! would keep a peer asking for a minute. Nothing is remembered, and refusals are never answered.
 
 use crate::progress::engine::Nic;
 use crate::progress::transport_ops::append_packet;
-use pagewire_fabric::{Fabric, ROCE_PORT, ReceivedDatagram, Route};
+use pagewire_fabric::{Fabric, ManagementDatagram, ManagementTarget, ROCE_PORT, ReceivedDatagram, Route};
 use pagewire_transport::ud::{self, UdSettings};
 use pagewire_transport::{Psn, ud::OutgoingDatagram as UdDatagram};
 use pagewire_wire::PacketHeader;
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::cm::{self, CmDatagram};
+use std::io::ErrorKind;
+use std::net::IpAddr;
 
 /// Queue pair 1, with the Q_Key that is its own.
 const SETTINGS: UdSettings = UdSettings {
@@ -20,44 +23,109 @@ const SETTINGS: UdSettings = UdSettings {
     mtu: cm::DATAGRAM_LEN as u32,
 };
 
-/// Hops that a refusal may take, as other datagrams of a kernel's connection manager.
+/// Hops that an answer may take, as other datagrams of a kernel's connection manager.
 const HOP_LIMIT: u8 = 64;
 
-/// The refusal of what came to queue pair 1, with its header; `None`: it asks for nothing, or is not to be taken.
-fn refusal(header: &PacketHeader, payload: &[u8]) -> Option<(PacketHeader, [u8; cm::DATAGRAM_LEN])> {
-    let accepted = ud::accept(&SETTINGS, header, payload.len() as u64).ok()?;
-    let refusal = CmDatagram::parse(payload)?.refusal()?;
-    let datagram = UdDatagram {
-        destination: accepted.source,
-        queue_key: cm::QUEUE_KEY,
-        immediate: None,
-        solicited: false,
-    };
-    // Receivers do not look at the PSN; that of the request tells which one is answered.
-    Some((ud::header(&SETTINGS, Psn::new(header.bth.psn), &datagram), refusal.emit()))
+/// Where a datagram of queue pair 1 goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ManagementRoute {
+    /// Address of this host.
+    pub source: IpAddr,
+    /// Address of the peer.
+    pub destination: IpAddr,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+/// The message of a datagram to queue pair 1; `None`: it is not to be taken.
+fn message_of(header: &PacketHeader, payload: &[u8]) -> Option<CmDatagram> {
+    ud::accept(&SETTINGS, header, payload.len() as u64).ok()?;
+    CmDatagram::parse(payload)
+}
+
+/// Which process a message is for; `None`: no process can be meant.
+fn target_of(message: &CmDatagram) -> Option<ManagementTarget> {
+    if let Some(comm_id) = message.receiver_comm_id() {
+        return Some(ManagementTarget::CommIds((comm_id >> 16) as u16));
+    }
+    let service_id = message.service_id()?;
+    let space = u16::try_from(service_id >> 16).ok()?;
+    Some(ManagementTarget::Port { space, port: service_id as u16 })
 }
 
 impl<F: Fabric> Nic<F> {
-    /// Answers a datagram that came to queue pair 1.
-    pub(crate) fn answer_management(
+    /// Takes a datagram that came to queue pair 1.
+    pub(crate) fn receive_management(
         &self,
         header: &PacketHeader,
         payload: &[u8],
         datagram: &ReceivedDatagram<'_>,
     ) {
-        let Some((header, answer)) = refusal(header, payload) else { return };
+        let Some(message) = message_of(header, payload) else { return };
+        let (source, destination) = (datagram.source, datagram.destination);
+        if self.deliver_management(source, destination, &message) {
+            return;
+        }
+        if let Some(refusal) = message.refusal() {
+            let route = ManagementRoute {
+                source: destination,
+                destination: source,
+                traffic_class: 0,
+                hop_limit: HOP_LIMIT,
+            };
+            // Receivers do not look at the PSN; that of the request tells which one is answered.
+            self.transmit_management(&route, Psn::new(header.bth.psn), &refusal);
+        }
+    }
+
+    /// Sends a message from queue pair 1 to that of a peer. One of this host gets it without the network; nobody's message is refused in the
+    /// name of that host: the refusal is returned.
+    pub fn send_management(&self, route: &ManagementRoute, message: &CmDatagram) -> Option<CmDatagram> {
+        if self.fabric().is_local(route.destination) != Ok(true) {
+            self.transmit_management(route, Psn::default(), message);
+            return None;
+        }
+        if self.deliver_management(route.source, route.destination, message) {
+            None
+        } else {
+            message.refusal()
+        }
+    }
+
+    /// Hands a message to the process of this host that it is for. False: there is none.
+    fn deliver_management(&self, source: IpAddr, destination: IpAddr, message: &CmDatagram) -> bool {
+        let Some(target) = target_of(message) else { return false };
+        let datagram = ManagementDatagram { source, destination, payload: message.emit() };
+        match self.fabric().deliver_management(target, &datagram) {
+            Ok(()) => true,
+            // As if it were lost: whoever sent it does so again.
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+
+    fn transmit_management(&self, route: &ManagementRoute, psn: Psn, message: &CmDatagram) {
+        let datagram = UdDatagram {
+            destination: cm::QUEUE_PAIR,
+            queue_key: cm::QUEUE_KEY,
+            immediate: None,
+            solicited: false,
+        };
+        let header = ud::header(&SETTINGS, psn, &datagram);
         let route = Route {
-            source: datagram.destination,
+            source: route.source,
             interface: 0,
             source_port: ROCE_PORT,
-            destination: datagram.source,
+            destination: route.destination,
             port: ROCE_PORT,
-            traffic_class: 0,
-            hop_limit: HOP_LIMIT,
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
         };
+        let bytes = message.emit();
         let mut batch = self.fabric().batch();
-        let laid = append_packet(&mut batch, &route, &header, answer.len(), |into| {
-            into.copy_from_slice(&answer);
+        let laid = append_packet(&mut batch, &route, &header, bytes.len(), |into| {
+            into.copy_from_slice(&bytes);
             Ok::<(), ()>(())
         });
         if laid.is_some() {
@@ -69,6 +137,7 @@ impl<F: Fabric> Nic<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewire_wire::cm::{Rej, Req, Rtu};
 
     /// A REQ from queue pair 1 of a peer.
     fn request() -> (PacketHeader, [u8; cm::DATAGRAM_LEN]) {
@@ -78,21 +147,21 @@ mod tests {
             immediate: None,
             solicited: false,
         };
-        let mut bytes = [0; cm::DATAGRAM_LEN];
-        bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
-        bytes[17] = 0x10;
-        (ud::header(&SETTINGS, Psn::new(7), &datagram), bytes)
+        let req = Req { service_id: 0x0106_1C06, ..Req::default() };
+        (ud::header(&SETTINGS, Psn::new(7), &datagram), CmDatagram::new(1, req).emit())
     }
 
     #[test]
-    fn who_asks_for_a_connection_is_refused_from_queue_pair_1() {
+    fn messages_go_to_who_owns_port_or_connection() {
         let (header, bytes) = request();
-        let (answer, refused) = refusal(&header, &bytes).expect("an answer");
-        assert_eq!((answer.bth.destination, answer.bth.psn, answer.bth.opcode), (1, 7, header.bth.opcode));
-        let deth = answer.deth.expect("UD");
-        assert_eq!((deth.source, deth.queue_key), (1, 0x8001_0000));
-        assert_eq!(refused[16..18], [0, 0x12]);
-        assert!(refusal(&answer, &refused).is_none(), "two of us would answer each other for ever");
+        let message = message_of(&header, &bytes).expect("a REQ");
+        assert_eq!(target_of(&message), Some(ManagementTarget::Port { space: 0x0106, port: 7174 }));
+        let rtu = Rtu { remote_comm_id: 0x0012_3456, ..Rtu::default() };
+        assert_eq!(target_of(&CmDatagram::new(1, rtu)), Some(ManagementTarget::CommIds(0x12)));
+        // Of no IP service, and of nothing that is known.
+        let req = Req { service_id: 0x1_0106_1C06, ..Req::default() };
+        assert_eq!(target_of(&CmDatagram::new(1, req)), None);
+        assert_eq!(target_of(&CmDatagram::new(1, Rej::default())), None);
     }
 
     #[test]
@@ -103,9 +172,9 @@ mod tests {
         let mut other_partition = header;
         other_partition.bth.partition = 0x8001;
         for wrong in [other_key, other_partition] {
-            assert!(refusal(&wrong, &bytes).is_none(), "{wrong:?}");
+            assert!(message_of(&wrong, &bytes).is_none(), "{wrong:?}");
         }
-        assert!(refusal(&header, &bytes[..255]).is_none());
-        assert!(refusal(&header, &[0; cm::DATAGRAM_LEN]).is_none());
+        assert!(message_of(&header, &bytes[..255]).is_none());
+        assert!(message_of(&header, &[0; cm::DATAGRAM_LEN]).is_none());
     }
 }

@@ -134,7 +134,7 @@ impl<F: Fabric> UdpRx<'_, F> {
         let destination = packet.header.bth.destination;
         let Some((queue_pair, needs_progress)) = self.touched.get(&self.nic.queue_pairs, destination) else {
             if destination == cm::QUEUE_PAIR {
-                self.nic.answer_management(&packet.header, payload, datagram);
+                self.nic.receive_management(&packet.header, payload, datagram);
             } else {
                 self.nic.answer_for_ended(&packet.header, source);
             }

@@ -1,0 +1,156 @@
+//! Datagrams to queue pair 1, handed to the process of this host that they are for.
+//!
+//! Every process has a queue pair 1, and any of those that share UDP port 4791 may receive what is sent there. The process that is meant
+//! holds a name in the abstract UNIX namespace: one for each port of the connection manager that it owns, and one for the block from which
+//! it takes communication IDs. A name belongs to one process at a time, for a network namespace, and is free again when that process ends:
+//! so names are what makes a port somebody's, too.
+//!
+//! A message is taken from processes of the same user and from root's alone, because any process can write to an abstract name. Its contents
+//! are as untrusted as any datagram.
+
+use crate::descriptors::Descriptor;
+use crate::{names, sockets};
+use rustix::net::SocketAddrUnix;
+use rustix::process::{Uid, geteuid};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Bytes of a management datagram (InfiniBand specification, volume 1, section 13.4.2).
+const PAYLOAD: usize = 256;
+const MESSAGE: usize = 16 + 16 + PAYLOAD;
+
+/// Who a datagram to queue pair 1 is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ManagementTarget {
+    /// The process that owns a port.
+    Port {
+        /// The number of the port space.
+        space: u16,
+        /// The port.
+        port: u16,
+    },
+    /// The process whose communication IDs begin so.
+    CommIds(u16),
+}
+
+/// A datagram to queue pair 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManagementDatagram {
+    /// Who sent it.
+    pub source: IpAddr,
+    /// The address of this host that it was sent to.
+    pub destination: IpAddr,
+    /// What it says.
+    pub payload: [u8; PAYLOAD],
+}
+
+/// Takes datagrams of a target, as long as it lives.
+#[derive(Debug)]
+pub struct ManagementSocket(Descriptor);
+
+impl ManagementSocket {
+    /// Becomes the owner of a target.
+    ///
+    /// # Errors
+    /// `AddrInUse`: another process is, or this one; else the kernel's.
+    pub fn claim(target: ManagementTarget) -> io::Result<Self> {
+        let socket = names::datagrams(Some(&name(target)?))?;
+        rustix::net::sockopt::set_socket_passcred(&socket, true)?;
+        Ok(ManagementSocket(socket))
+    }
+
+    /// The next datagram; `None`: there is none now. What other users send is dropped.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(&self) -> io::Result<Option<ManagementDatagram>> {
+        let mut buffer = [0; MESSAGE + 1];
+        while let Some((length, sender)) = sockets::receive_datagram(&self.0, &mut buffer)? {
+            let is_trusted = sender == geteuid().as_raw() || Uid::from_raw(sender).is_root();
+            if let Some(datagram) = is_trusted.then(|| ManagementDatagram::parse(&buffer[..length])).flatten()
+            {
+                return Ok(Some(datagram));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl std::os::fd::AsFd for ManagementSocket {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Hands a datagram to the owner of a target.
+///
+/// # Errors
+/// `ConnectionRefused`: nobody owns it. `WouldBlock`: the owner has not taken earlier ones.
+pub(crate) fn deliver(
+    socket: &Descriptor,
+    target: ManagementTarget,
+    datagram: &ManagementDatagram,
+) -> io::Result<()> {
+    sockets::send_datagram(socket, &name(target)?, &datagram.addresses(), &datagram.payload)
+}
+
+fn name(target: ManagementTarget) -> io::Result<SocketAddrUnix> {
+    match target {
+        ManagementTarget::Port { space, port } => names::of_cm_port(space, port),
+        ManagementTarget::CommIds(block) => names::of_comm_ids(block),
+    }
+}
+
+impl ManagementDatagram {
+    fn addresses(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        for (at, address) in [(0, self.source), (16, self.destination)] {
+            let octets = match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
+            bytes[at..at + 16].copy_from_slice(&octets);
+        }
+        bytes
+    }
+
+    fn parse(message: &[u8]) -> Option<Self> {
+        let message: &[u8; MESSAGE] = message.try_into().ok()?;
+        let address = |at: usize| -> Option<IpAddr> {
+            let octets: [u8; 16] = message[at..at + 16].try_into().ok()?;
+            Some(Ipv6Addr::from(octets).to_canonical())
+        };
+        let payload = *message.last_chunk()?;
+        Some(ManagementDatagram { source: address(0)?, destination: address(16)?, payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_has_one_owner_who_gets_its_datagrams() {
+        // A port that no other test has: the name is one of the whole network namespace.
+        let target = ManagementTarget::Port { space: 0xFFFF, port: std::process::id() as u16 };
+        let sender = names::datagrams(None).unwrap();
+        let datagram = ManagementDatagram {
+            source: [192, 0, 2, 1].into(),
+            destination: "2001:db8::1".parse().unwrap(),
+            payload: std::array::from_fn(|at| at as u8),
+        };
+        let refused = deliver(&sender, target, &datagram).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let owner = ManagementSocket::claim(target).unwrap();
+        assert_eq!(ManagementSocket::claim(target).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        deliver(&sender, target, &datagram).unwrap();
+        // Neither too short nor too long is one.
+        for bytes in [&[7; 20][..], &[7; 400]] {
+            sockets::send_datagram(&sender, &name(target).unwrap(), bytes, &[]).unwrap();
+        }
+        assert_eq!(owner.receive().unwrap(), Some(datagram));
+        assert_eq!(owner.receive().unwrap(), None);
+        drop(owner);
+        ManagementSocket::claim(target).unwrap();
+    }
+}
