@@ -84,7 +84,6 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         ),
         trial(pool, "tools::valgrind_is_content", tools::valgrind_is_content),
         trial(pool, "tools::a_sanitized_program_runs", tools::a_sanitized_program_runs),
-        trial(pool, "tools::the_connection_manager_is_not_built", tools::the_connection_manager_is_not_built),
         trial(
             pool,
             "tools::a_peer_that_asks_to_connect_is_refused",

@@ -4,7 +4,6 @@ use crate::ground::Ground;
 use crate::limits::RUN;
 use crate::{compile, not_checked};
 use anyhow::{Context, Result, ensure};
-use pagewire_cli::install::find_program;
 use pagewire_cli::pair::{Finished, Running, run_pair};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -87,44 +86,6 @@ pub fn a_sanitized_program_runs(ground: &Ground) -> Result<()> {
             "{}",
             finished.output
         );
-    }
-    Ok(())
-}
-
-/// A program that begins with librdmacm is told in one line that there is no connection manager yet.
-///
-/// # Errors
-/// If it is told something else.
-pub fn the_connection_manager_is_not_built(ground: &Ground) -> Result<()> {
-    let programs: [(&str, &[&str]); 2] = [
-        ("rping", &["-s", "-C", "1"]),
-        (
-            "fio",
-            &[
-                "--name=a",
-                "--ioengine=rdma",
-                "--rw=read",
-                "--size=4k",
-                "--hostname=127.0.0.1",
-                "--port=1",
-                "--verb=read",
-            ],
-        ),
-    ];
-    for (program, words) in programs {
-        if find_program(program).is_none() {
-            not_checked::tell(format_args!(
-                "tools::the_connection_manager_is_not_built: {program} is not installed"
-            ));
-            continue;
-        }
-        let mut command = ground.hosts.first.command(&ground.stage.command);
-        command.args(["run", "--", program]).args(words);
-        let finished = run(command)?;
-        let said =
-            finished.output.matches("the RDMA connection manager (librdmacm) is not built yet").count();
-        ensure!(said == 1, "{program} ({}), said {said} times:\n{}", finished.verdict(), finished.output);
-        ensure!(!finished.output.contains("No such file or directory"), "{program}:\n{}", finished.output);
     }
     Ok(())
 }

@@ -85,7 +85,7 @@ pub struct Route {
 }
 
 /// A GID: an IPv6 address, or an IPv4 address in it (annex A17 of the InfiniBand specification).
-pub(crate) fn gid(address: IpAddr) -> [u8; 16] {
+pub fn gid(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),

@@ -16,7 +16,7 @@ mod manager;
 mod parameters;
 pub mod service_request;
 
-pub use endpoint::{EndpointId, EndpointState, PortSpace, Route};
+pub use endpoint::{EndpointId, EndpointState, PortSpace, Route, gid};
 pub use error::{Error, Result};
 pub use event::{CmEvent, EventKind, PrivateData};
 pub use manager::{ConnectionManager, ManagerSettings, OutgoingDatagram};

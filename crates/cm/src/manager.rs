@@ -455,7 +455,6 @@ impl ConnectionManager {
         };
         let Some((child, comm_id)) = self.make_child(listener, route) else { return };
         let psn = self.random.u32(..1 << 24);
-        let psn = self.random.u32(..1 << 24);
         let connection =
             Connection::requested((self.side_name(comm_id), route, psn), datagram.transaction, req);
         let remote = *connection.remote();

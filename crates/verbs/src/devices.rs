@@ -1,6 +1,5 @@
 //! Devices as programs see them: lists, files, attributes, ports.
 
-pub mod connection_manager;
 pub mod device;
 pub mod device_attributes;
 pub mod device_files;

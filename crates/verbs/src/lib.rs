@@ -6,6 +6,7 @@
 pub mod abi;
 mod boundary;
 mod completion;
+mod connection_manager;
 mod descriptor;
 mod devices;
 pub mod limits;

@@ -85,43 +85,10 @@ fn the_library_exports_the_listed_symbols_and_no_others() {
         let (name, node) = symbol.split_once("@@").unwrap();
         format!("{name}@{}", if is_older(node) { base } else { node })
     });
-    let manager = scripted("connection_manager.map");
     let native = scripted("../capi/pagewire.map");
     let experimental = scripted("../capi/experimental.map");
-    let expected = listed().into_iter().chain(before).chain(manager).chain(native).chain(experimental);
+    let expected = listed().into_iter().chain(before).chain(native).chain(experimental);
     assert_eq!(found, expected.collect());
-}
-
-/// A program that is linked with librdmacm is told once that there is none yet, and each function refuses as it documents.
-#[test]
-fn the_connection_manager_is_refused_in_one_line() {
-    let Some(library_folder) = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"]
-        .map(Path::new)
-        .into_iter()
-        .find(|folder| folder.join("librdmacm.so.1").is_file())
-    else {
-        not_checked::tell(
-            "the connection manager's refusal, for want of librdmacm.so.1 (Debian package librdmacm1)",
-        );
-        return;
-    };
-    let program = library().parent().unwrap().join("connection_manager");
-    let source = crate_folder().join("tests/c/connection_manager.c");
-    let status = compile::command([source], &program)
-        .arg(library_folder.join("librdmacm.so.1"))
-        .args(["-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"])
-        .status()
-        .unwrap();
-    assert!(status.success(), "connection_manager.c does not compile");
-    let output = Command::new(&program)
-        .env("LD_LIBRARY_PATH", library())
-        .env("LD_PRELOAD", library().join("libpagewire.so.1"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{said}", output.status);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("the RDMA connection manager (librdmacm) is not built yet"), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::layout::{DeviceTree, FileContent};
 use super::tree::{NodeId, NodeKind, TreeNode};
 use super::{kernel, status};
 use crate::boundary::{Errno, Result};
+use crate::connection_manager;
 use libc::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENOTDIR, EOPNOTSUPP, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY,
     O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY, c_int,
@@ -32,6 +33,9 @@ pub fn path_of(descriptor: RawFd) -> Option<Vec<u8>> {
     if descriptor < 0 || !PAGEWIRE_DEVICE_FILES_OPENED.load(Ordering::Acquire) {
         return None;
     }
+    if connection_manager::is_channel(descriptor) {
+        return Some(connection_manager::DEVICE_FILE.into());
+    }
     // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
     let file_system = kernel::file_system_of(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
     if file_system != FILE_SYSTEM.load(Ordering::Relaxed) {
@@ -49,6 +53,11 @@ pub fn path_of(descriptor: RawFd) -> Option<Vec<u8>> {
 pub fn open_node(tree: &DeviceTree, id: NodeId, flags: c_int) -> Result<RawFd> {
     let node = tree.node(id);
     refuse(node, flags)?;
+    if node.path == connection_manager::DEVICE_FILE && flags & O_PATH == 0 {
+        let channel = connection_manager::open_channel(flags)?;
+        PAGEWIRE_DEVICE_FILES_OPENED.store(true, Ordering::Release);
+        return Ok(channel);
+    }
     let bytes = match &node.kind {
         NodeKind::File(content) if flags & O_PATH == 0 => content.text().into_bytes(),
         _ => Vec::new(),

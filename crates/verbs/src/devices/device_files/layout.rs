@@ -6,6 +6,7 @@
 use super::attributes::{gid, guid, port};
 use super::kernel::{self, VERBS, uverbs_number};
 use super::tree::{NodeKind, Tree};
+use crate::connection_manager::DEVICE_FILE;
 use crate::devices::device_attributes::DEFAULT_PKEY;
 use crate::devices::port_counters;
 use crate::limits::FIXED_UVERBS;
@@ -44,6 +45,11 @@ pub const ROOTS: &[&str] = &["dev", "sys"];
 const UVERBS_MAJOR: u32 = 231;
 const UVERBS_BASE_MINOR: u32 = 192;
 
+/// The numbers of the connection manager's device: that of miscellaneous devices, and one that the kernel gives to those that have asked
+/// for none.
+const MISC_MAJOR: u32 = 10;
+const MANAGER_MINOR: u32 = 122;
+
 /// The version of the kernel's interface that `/sys/class/infiniband_verbs` tells.
 const ABI_VERSION: &str = "6\n";
 
@@ -62,6 +68,10 @@ pub fn tree(devices: Vec<Device>) -> DeviceTree {
     }
     if !kernel::exists(&format!("{VERBS}/abi_version")) {
         tree.add(&format!("{VERBS}/abi_version"), NodeKind::File(FileContent::Text(ABI_VERSION.into())));
+    }
+    // A kernel's own connection manager stays what programs reach.
+    if !kernel::exists(DEVICE_FILE) {
+        tree.add(DEVICE_FILE, NodeKind::CharacterDevice { major: MISC_MAJOR, minor: MANAGER_MINOR });
     }
     for device in devices {
         add_device(&mut tree, Arc::new(device));

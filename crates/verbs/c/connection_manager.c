@@ -1,0 +1,33 @@
+/*
+ * write(2): librdmacm writes its commands to a descriptor that is ours (src/connection_manager.rs). Any other call is the C library's, and
+ * costs one look at a word.
+ */
+#include "interpose.h"
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* In src/connection_manager.rs. */
+extern _Bool PAGEWIRE_CM_OPENED;
+ssize_t pagewire_cm_write(int descriptor, const void *bytes, size_t length);
+
+/* What pagewire_cm_write answers for other descriptors. */
+#define NOT_OURS (-2)
+
+REAL(write, write);
+
+ssize_t pagewire_write(int descriptor, const void *bytes, size_t length)
+{
+	ssize_t (*real)(int, const void *, size_t) = __atomic_load_n(&real_write, __ATOMIC_ACQUIRE);
+
+	if (__builtin_expect(__atomic_load_n(&PAGEWIRE_CM_OPENED, __ATOMIC_ACQUIRE), 0)) {
+		ssize_t written = pagewire_cm_write(descriptor, bytes, length);
+
+		if (written != NOT_OURS)
+			return written;
+	}
+	/* Before the constructors no lock of the dynamic loader is taken: a signal handler may call. */
+	return real ? real(descriptor, bytes, length) : syscall(SYS_write, descriptor, bytes, length);
+}
+STANDS_FOR(pagewire_write, write, BASE);

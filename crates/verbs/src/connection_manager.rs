@@ -1,0 +1,103 @@
+//! `/dev/infiniband/rdma_cm`: by this file a program's own librdmacm reaches a kernel's connection manager, and here Pagewire's
+//! (`pagewire_cm`). Nothing of librdmacm is replaced.
+//!
+//! A program opens the file ([`open_channel`]) and writes commands to it ([`pagewire_cm_write`], which the wrapper of write(2) in
+//! `c/connection_manager.c` calls). The pure part: [`abi`] (structures). [`channel`] has the descriptors and their events, [`ports`] who owns
+//! a port, [`service`] the state and its thread, [`commands`] what each command does.
+
+mod abi;
+mod addresses;
+mod channel;
+mod commands;
+mod ports;
+mod qp_attributes;
+mod service;
+mod user_memory;
+
+use crate::boundary::{Errno, Result, set_errno};
+use abi::Header;
+use channel::{Channel, ChannelKey};
+use commands::Written;
+use libc::{EINVAL, O_CLOEXEC, O_NONBLOCK, c_int, c_void, ssize_t};
+use parking_lot::Mutex;
+use rustix::net::SocketFlags;
+use std::collections::BTreeSet;
+use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use zerocopy::FromBytes;
+
+/// Its path.
+pub const DEVICE_FILE: &str = "/dev/infiniband/rdma_cm";
+/// The longest command, with its header.
+const LONGEST_COMMAND: usize = 8 + 296;
+/// [`pagewire_cm_write`] answers this for what is no channel.
+const NOT_OURS: ssize_t = -2;
+
+/// Whether this process, or one that it was forked from, has opened a channel: before that no descriptor is one. Read by the wrapper in C.
+#[unsafe(no_mangle)]
+pub static PAGEWIRE_CM_OPENED: AtomicBool = AtomicBool::new(false);
+
+/// All channels that this process, or one that it was forked from, has opened. A forked child knows them, but has no connection manager.
+static KNOWN: Mutex<BTreeSet<ChannelKey>> = Mutex::new(BTreeSet::new());
+
+/// open(2) of the device file.
+///
+/// # Errors
+/// The engine's; the kernel's: no descriptors, no thread.
+pub fn open_channel(flags: c_int) -> Result<RawFd> {
+    service::start()?;
+    let mut socket_flags = SocketFlags::empty();
+    socket_flags.set(SocketFlags::CLOEXEC, flags & O_CLOEXEC != 0);
+    socket_flags.set(SocketFlags::NONBLOCK, flags & O_NONBLOCK != 0);
+    let (channel, key, theirs) = Channel::new(socket_flags)?;
+    service::with_service(|service| service.add_channel(key, channel)).unwrap_or(Err(Errno(EINVAL)))?;
+    KNOWN.lock().insert(key);
+    PAGEWIRE_CM_OPENED.store(true, Ordering::Release);
+    Ok(theirs.into_raw_fd())
+}
+
+/// The channel that a descriptor is of; `None`: it is of none.
+fn channel_of(descriptor: RawFd) -> Option<ChannelKey> {
+    if descriptor < 0 || !PAGEWIRE_CM_OPENED.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
+    let key = ChannelKey::of(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
+    KNOWN.lock().contains(&key).then_some(key)
+}
+
+/// Whether a descriptor is a channel.
+pub fn is_channel(descriptor: RawFd) -> bool {
+    channel_of(descriptor).is_some()
+}
+
+/// write(2) to a channel: one command. `NOT_OURS`: the descriptor is of none.
+///
+/// # Safety
+/// As write(2): there are `length` bytes at `bytes`, or the call fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagewire_cm_write(
+    descriptor: c_int,
+    bytes: *const c_void,
+    length: usize,
+) -> ssize_t {
+    let Some(channel) = channel_of(descriptor) else { return NOT_OURS };
+    // SAFETY: the program's descriptor, which is open during the call as for write(2).
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    match write_command(channel, descriptor, bytes as u64, length) {
+        Ok(()) => length as ssize_t,
+        Err(Errno(error)) => {
+            set_errno(error);
+            -1
+        }
+    }
+}
+
+fn write_command(channel: ChannelKey, descriptor: BorrowedFd<'_>, address: u64, length: usize) -> Result<()> {
+    let mut bytes = [0; LONGEST_COMMAND];
+    let bytes = &mut bytes[..length.min(LONGEST_COMMAND)];
+    user_memory::read(address, bytes)?;
+    let (header, body) = Header::read_from_prefix(bytes).map_err(|_| Errno(EINVAL))?;
+    let body = body.get(..usize::from(header.input)).ok_or(Errno(EINVAL))?;
+    commands::execute(&Written { channel, descriptor, header, body })
+}

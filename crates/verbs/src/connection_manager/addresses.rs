@@ -1,0 +1,129 @@
+//! Addresses of programs, and the devices that have them.
+
+use super::abi::Address;
+use crate::boundary::{Errno, Result};
+use crate::devices::device_list::devices;
+use libc::{AF_INET, AF_INET6, EADDRNOTAVAIL, EINVAL, ENETUNREACH, ENODEV};
+use pagewire_nic::device::Device;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+
+/// What the route to an address is looked up with; nothing is sent there.
+const ANY_PORT: u16 = 4791;
+
+/// A device, and the place of an address in its GID table.
+#[derive(Debug, Clone)]
+pub struct LocalDevice {
+    pub device: Device,
+    pub gid_index: u8,
+}
+
+/// Reads an address; `None`: its family is 0, so it is none.
+///
+/// # Errors
+/// EINVAL: it is of no family of IP.
+pub fn read(address: &Address) -> Result<Option<SocketAddr>> {
+    let port = u16::from_be_bytes(address.port);
+    let rest = &address.rest;
+    match i32::from(address.family) {
+        0 => Ok(None),
+        AF_INET => {
+            let octets: [u8; 4] = [rest[0], rest[1], rest[2], rest[3]];
+            Ok(Some(SocketAddr::new(Ipv4Addr::from(octets).into(), port)))
+        }
+        AF_INET6 => {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&rest[4..20]);
+            let scope = u32::from_ne_bytes([rest[20], rest[21], rest[22], rest[23]]);
+            Ok(Some(SocketAddrV6::new(Ipv6Addr::from(octets), port, 0, scope).into()))
+        }
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
+/// An address as programs read it.
+pub fn write(address: Option<SocketAddr>) -> Address {
+    let mut rest = [0; 24];
+    let Some(address) = address else { return Address { family: 0, port: [0; 2], rest } };
+    let family = match address {
+        SocketAddr::V4(address) => {
+            rest[..4].copy_from_slice(&address.ip().octets());
+            AF_INET
+        }
+        SocketAddr::V6(address) => {
+            rest[4..20].copy_from_slice(&address.ip().octets());
+            rest[20..].copy_from_slice(&address.scope_id().to_ne_bytes());
+            AF_INET6
+        }
+    };
+    Address { family: family as u16, port: address.port().to_be_bytes(), rest }
+}
+
+/// The device that has an address.
+///
+/// # Errors
+/// ENODEV: none has; else the kernel's, where it does not tell its network devices.
+pub fn device_of(address: IpAddr) -> Result<LocalDevice> {
+    for device in devices()? {
+        let index = device.gids.iter().position(|gid| !gid.is_empty() && gid.address == address);
+        if let Some(gid_index) = index.and_then(|index| u8::try_from(index).ok()) {
+            return Ok(LocalDevice { device, gid_index });
+        }
+    }
+    Err(Errno(ENODEV))
+}
+
+/// The first address of a device in a family, for a peer at a loopback address, which no device has.
+///
+/// # Errors
+/// ENODEV: there is none.
+fn first_address(is_ipv4: bool) -> Result<IpAddr> {
+    let all = devices()?;
+    let addresses = all.iter().flat_map(|device| &device.gids).filter(|gid| !gid.is_empty());
+    addresses.map(|gid| gid.address).find(|address| address.is_ipv4() == is_ipv4).ok_or(Errno(ENODEV))
+}
+
+/// The addresses of both sides of a connection to `destination`: `source`, if it is given, or the one that the kernel would send from. A
+/// loopback address stands for this host, and becomes the first address of a device.
+///
+/// # Errors
+/// EINVAL: the families differ; ENODEV: no device has the source; ENETUNREACH or another one of the kernel: there is no route.
+pub fn resolve(source: Option<IpAddr>, destination: IpAddr) -> Result<(IpAddr, IpAddr)> {
+    let source = source.filter(|source| !source.is_unspecified());
+    if source.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
+        return Err(Errno(EINVAL));
+    }
+    let destination = if destination.is_loopback() || destination.is_unspecified() {
+        match source.filter(|source| !source.is_loopback()) {
+            Some(source) => source,
+            None => first_address(destination.is_ipv4())?,
+        }
+    } else {
+        destination
+    };
+    let source = match source.filter(|source| !source.is_loopback()) {
+        Some(source) => source,
+        None => {
+            let any: IpAddr = if destination.is_ipv4() {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
+            let socket = UdpSocket::bind((any, 0))?;
+            socket
+                .connect((destination, ANY_PORT))
+                .map_err(|error| Errno(error.raw_os_error().unwrap_or(ENETUNREACH)))?;
+            socket.local_addr()?.ip()
+        }
+    };
+    device_of(source)?;
+    Ok((source, destination))
+}
+
+/// Whether an endpoint may be bound to an address: it is a device's, or one for all.
+///
+/// # Errors
+/// EADDRNOTAVAIL: it is none of this host.
+pub fn check_own(address: IpAddr) -> Result<()> {
+    let is_for_all = address.is_unspecified() || address.is_loopback();
+    if is_for_all || device_of(address).is_ok() { Ok(()) } else { Err(Errno(EADDRNOTAVAIL)) }
+}

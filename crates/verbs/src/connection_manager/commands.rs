@@ -1,0 +1,491 @@
+//! The commands that a program's librdmacm writes to its channel, each as the kernel's `ucma.c` answers it.
+
+use super::abi::{
+    Accept, AskId, BindIp, Connect, ConnectionParam, CreateId, EventsReported, GetEvent, Header, Id,
+    IdAnswer, InitQpAttr, Listen, MigrateId, Notify, PathRecord, Reject, ResolveIp, ResolveRoute,
+    RouteAnswer, SetOption, command, event, option,
+};
+use super::addresses::{self, LocalDevice, device_of};
+use super::channel::{ChannelKey, QueuedEvent};
+use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
+use super::service::{CmId, CmService, IdOptions, with_service};
+use super::user_memory;
+use crate::boundary::{Errno, Result};
+use libc::{EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSYS};
+use pagewire_cm::connection::Connection;
+use pagewire_cm::{ConnectionParameters, Error, LocalQueuePair, PortSpace, Route, gid, limits};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// `IBV_QPT_UC`.
+const UNRELIABLE: u8 = 3;
+/// `IBV_EVENT_COMM_EST`.
+const COMMUNICATION_ESTABLISHED: u32 = 4;
+/// Q_Key, where the program has given none.
+const NO_QKEY: u32 = 0;
+/// Local ACK timeout of a queue pair where the program asks for none: 2.1 s.
+const ACK_TIMEOUT: u8 = 19;
+const HOP_LIMIT: u8 = 64;
+/// A path has an exact MTU, rate and lifetime (`IB_SA_EQ`).
+const EXACTLY: u8 = 2;
+const DEFAULT_PARTITION: u16 = 0xFFFF;
+
+/// A command, and who writes it.
+pub struct Written<'a> {
+    pub channel: ChannelKey,
+    pub descriptor: BorrowedFd<'a>,
+    pub header: Header,
+    pub body: &'a [u8],
+}
+
+/// Does what a command says.
+///
+/// # Errors
+/// As the kernel's: EINVAL, ENOENT (there is no such ID on this channel), and those of each command.
+pub fn execute(written: &Written<'_>) -> Result<()> {
+    if written.header.command == command::GET_EVENT {
+        return get_event(written);
+    }
+    with_service(|service| {
+        let mut call = Call { service, written };
+        match written.header.command {
+            command::CREATE_ID => call.create_id(),
+            command::DESTROY_ID => call.destroy_id(),
+            command::BIND_IP => call.bind_ip(),
+            command::RESOLVE_IP => call.resolve_ip(),
+            command::RESOLVE_ROUTE => call.resolve_route(),
+            command::QUERY_ROUTE => call.query_route(),
+            command::CONNECT => call.connect(),
+            command::LISTEN => call.listen(),
+            command::ACCEPT => call.accept(),
+            command::REJECT => call.reject(),
+            command::DISCONNECT => call.disconnect(),
+            command::INIT_QP_ATTR => call.init_qp_attr(),
+            command::SET_OPTION => call.set_option(),
+            command::NOTIFY => call.notify(),
+            command::MIGRATE_ID => call.migrate_id(),
+            // librdmacm asks for addresses of InfiniBand first, and takes the commands for IP where there are none.
+            _ => Err(Errno(ENOSYS)),
+        }
+    })
+    .unwrap_or(Err(Errno(EBADF)))
+}
+
+/// Waits for an event, unless the descriptor says not to.
+fn get_event(written: &Written<'_>) -> Result<()> {
+    let command: GetEvent = written.read()?;
+    loop {
+        let taken = with_service(|service| service.take_event(written.channel, written.descriptor));
+        if let Some(event) = taken.flatten() {
+            return written.answer(command.response, event.answer.as_bytes());
+        }
+        if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {
+            return Err(Errno(EAGAIN));
+        }
+        poll(&mut [PollFd::new(&written.descriptor, PollFlags::IN)], None)?;
+    }
+}
+
+impl Written<'_> {
+    /// The command's body; a shorter one is of an older library, or wrong.
+    fn read<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<T> {
+        T::read_from_prefix(self.body).map(|(body, _)| body).map_err(|_| Errno(EINVAL))
+    }
+
+    /// The beginning of a command that has grown since, with zeros for the rest; `least` bytes have to be there.
+    fn read_grown<T: FromBytes + IntoBytes + KnownLayout + Immutable>(&self, least: usize) -> Result<T> {
+        let mut body = T::new_zeroed();
+        let bytes = body.as_mut_bytes();
+        let length = self.body.len().min(bytes.len());
+        if length < least {
+            return Err(Errno(EINVAL));
+        }
+        bytes[..length].copy_from_slice(&self.body[..length]);
+        Ok(body)
+    }
+
+    /// Writes an answer, as much of it as the program has room for.
+    fn answer(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let length = bytes.len().min(usize::from(self.header.output));
+        user_memory::write(address, &bytes[..length])
+    }
+}
+
+impl CmService {
+    /// The next event of a channel.
+    fn take_event(&mut self, channel: ChannelKey, descriptor: BorrowedFd<'_>) -> Option<QueuedEvent> {
+        let event = self.channels.get_mut(&channel)?.pop(descriptor)?;
+        if let Some(id) = self.ids.get_mut(event.counted_for as usize) {
+            id.reported += 1;
+        }
+        if let Some(request) = event.request.and_then(|request| self.ids.get(request as usize)) {
+            self.manager.request_delivered(request.endpoint);
+        }
+        Some(event)
+    }
+}
+
+/// A command that is being executed.
+struct Call<'a> {
+    service: &'a mut CmService,
+    written: &'a Written<'a>,
+}
+
+impl Call<'_> {
+    /// An ID of the program, on this channel.
+    fn id(&mut self, number: u32) -> Result<&mut CmId> {
+        let channel = self.written.channel;
+        let id = self.service.ids.get_mut(number as usize).ok_or(Errno(ENOENT))?;
+        if id.channel == channel { Ok(id) } else { Err(Errno(EINVAL)) }
+    }
+
+    fn create_id(&mut self) -> Result<()> {
+        let command: CreateId = self.written.read()?;
+        let space = PortSpace::of_number(command.space).ok_or(Errno(EINVAL))?;
+        let endpoint = self.service.manager.create(space).map_err(errno)?;
+        let number = self.service.add_id(CmId {
+            uid: command.uid,
+            channel: self.written.channel,
+            endpoint,
+            space,
+            queue_pair_type: command.queue_pair_type,
+            source: None,
+            destination: None,
+            local: None,
+            is_route_resolved: false,
+            reported: 0,
+            port: None,
+            options: IdOptions::default(),
+        });
+        let answered = self.written.answer(command.response, IdAnswer { id: number }.as_bytes());
+        if answered.is_err() {
+            self.service.destroy_id(number);
+        }
+        answered
+    }
+
+    fn destroy_id(&mut self) -> Result<()> {
+        let command: AskId = self.written.read()?;
+        self.id(command.id)?;
+        let count = self.service.destroy_id(command.id);
+        self.written.answer(command.response, EventsReported { count }.as_bytes())
+    }
+
+    fn bind_ip(&mut self) -> Result<()> {
+        let command: BindIp = self.written.read()?;
+        let address = addresses::read(&command.address)?.ok_or(Errno(EINVAL))?;
+        self.bind(command.id, address)
+    }
+
+    fn bind(&mut self, number: u32, address: SocketAddr) -> Result<()> {
+        let id = self.id(number)?;
+        if id.source.is_some() {
+            return Err(Errno(EINVAL));
+        }
+        let (space, is_shared, endpoint) = (id.space.number(), id.options.is_address_shared, id.endpoint);
+        addresses::check_own(address.ip())?;
+        let port = self.service.ports.bind(number, (space, address.port()), address.ip(), is_shared)?;
+        let address = SocketAddr::new(address.ip(), port.port);
+        let is_bound = self.service.manager.bind(endpoint, address).map_err(errno);
+        if let Err(error) = is_bound.and_then(|()| self.service.watch_port(&port)) {
+            self.service.ports.release(number);
+            return Err(error);
+        }
+        let id = self.id(number)?;
+        id.local = device_of(address.ip()).ok();
+        (id.source, id.port) = (Some(address), Some(port));
+        Ok(())
+    }
+
+    fn resolve_ip(&mut self) -> Result<()> {
+        let command: ResolveIp = self.written.read()?;
+        let destination = addresses::read(&command.destination)?.ok_or(Errno(EINVAL))?;
+        let given = addresses::read(&command.source)?;
+        let id = self.id(command.id)?;
+        if id.destination.is_some() {
+            return Err(Errno(EINVAL));
+        }
+        let bound = id.source;
+        let source = bound.or(given);
+        let (own, peer) = addresses::resolve(source.map(|source| source.ip()), destination.ip())?;
+        if bound.is_none() {
+            self.bind(command.id, SocketAddr::new(own, given.map_or(0, |given| given.port())))?;
+        }
+        let id = self.id(command.id)?;
+        let port = id.port.as_ref().map_or(0, |port| port.port);
+        id.source = Some(SocketAddr::new(own, port));
+        id.destination = Some(SocketAddr::new(peer, destination.port()));
+        id.local = Some(device_of(own)?);
+        self.announce(command.id, event::ADDR_RESOLVED)
+    }
+
+    fn resolve_route(&mut self) -> Result<()> {
+        let command: ResolveRoute = self.written.read()?;
+        let id = self.id(command.id)?;
+        let (Some(source), Some(destination), Some(local)) = (id.source, id.destination, &id.local) else {
+            return Err(Errno(EINVAL));
+        };
+        if id.is_route_resolved || command.timeout == 0 {
+            return Err(Errno(EINVAL));
+        }
+        let route = Route {
+            source,
+            destination,
+            mtu: local.device.mtu as u8,
+            traffic_class: id.options.traffic_class,
+            hop_limit: HOP_LIMIT,
+            ack_timeout: id.options.ack_timeout.unwrap_or(ACK_TIMEOUT),
+        };
+        let endpoint = id.endpoint;
+        self.service.manager.resolve(endpoint, route).map_err(errno)?;
+        self.id(command.id)?.is_route_resolved = true;
+        self.announce(command.id, event::ROUTE_RESOLVED)
+    }
+
+    /// Queues an event that the command itself has brought about.
+    fn announce(&mut self, number: u32, event: u32) -> Result<()> {
+        let id = self.id(number)?;
+        let (uid, key) = (id.uid, id.channel);
+        let mut answer = super::abi::EventAnswer::new_zeroed();
+        (answer.uid, answer.id, answer.event) = (uid, number, event);
+        let channel = self.service.channels.get_mut(&key).ok_or(Errno(EBADF))?;
+        channel.push(QueuedEvent { counted_for: number, request: None, answer });
+        Ok(())
+    }
+
+    fn query_route(&mut self) -> Result<()> {
+        let command: AskId = self.written.read()?;
+        let id = self.id(command.id)?;
+        let mut answer = RouteAnswer::new_zeroed();
+        (answer.source, answer.destination) = (addresses::write(id.source), addresses::write(id.destination));
+        if let Some(local) = &id.local {
+            answer.node_guid = local.device.guid.to_be_bytes();
+            (answer.port, answer.device_index) = (1, local.device.index);
+            if let (true, Some(source), Some(destination)) = (id.is_route_resolved, id.source, id.destination)
+            {
+                answer.number_of_paths = 1;
+                answer.paths[0] =
+                    path_record(local, (source.ip(), destination.ip()), id.options.traffic_class);
+            }
+        }
+        self.written.answer(command.response, answer.as_bytes())
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        // Without what a later version has after it.
+        let command: Connect = self.written.read_grown(280)?;
+        let now = self.service.now();
+        let id = self.id(command.id)?;
+        let (endpoint, is_datagram) = (id.endpoint, id.is_datagram());
+        let queue_pair = queue_pair_of(id, &command.param);
+        if !id.is_route_resolved {
+            return Err(Errno(EINVAL));
+        }
+        let done = if is_datagram {
+            self.service.manager.ask_for_service(endpoint, private_data(&command.param), now)
+        } else {
+            self.service.manager.connect(endpoint, queue_pair, &parameters(&command.param), now)
+        };
+        done.map_err(errno)
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        let command: Listen = self.written.read()?;
+        if self.id(command.id)?.source.is_none() {
+            self.bind(command.id, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))?;
+        }
+        let id = self.id(command.id)?;
+        let (endpoint, takes_ipv4) = (id.endpoint, !id.options.is_family_only);
+        let backlog = usize::try_from(command.backlog).unwrap_or(0);
+        self.service.manager.listen(endpoint, backlog, takes_ipv4).map_err(errno)
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        let command: Accept = self.written.read_grown(288)?;
+        let now = self.service.now();
+        let id = self.id(command.id)?;
+        let (endpoint, is_datagram) = (id.endpoint, id.is_datagram());
+        let queue_pair = queue_pair_of(id, &command.param);
+        let is_accepting_reply = command.param.valid == 0
+            && self.service.manager.connection(endpoint).is_some_and(Connection::is_active);
+        let done = if is_accepting_reply {
+            return self.service.manager.establish(endpoint).map_err(errno);
+        } else if is_datagram {
+            let key = command.param.queue_key;
+            let answer = (command.param.queue_pair, if key == NO_QKEY { UDP_QKEY } else { key });
+            self.service.manager.accept_service(endpoint, answer, private_data(&command.param))
+        } else {
+            let given = if command.param.valid == 0 {
+                ConnectionParameters::default()
+            } else {
+                parameters(&command.param)
+            };
+            self.service.manager.accept(endpoint, queue_pair, &given, now)
+        };
+        done.map_err(errno)?;
+        self.id(command.id)?.uid = command.uid;
+        Ok(())
+    }
+
+    fn reject(&mut self) -> Result<()> {
+        let command: Reject = self.written.read()?;
+        let now = self.service.now();
+        let endpoint = self.id(command.id)?.endpoint;
+        let data = &command.private_data[..usize::from(command.private_data_length)];
+        self.service.manager.reject(endpoint, data, now).map_err(errno)
+    }
+
+    fn disconnect(&mut self) -> Result<()> {
+        let command: Id = self.written.read()?;
+        let now = self.service.now();
+        let endpoint = self.id(command.id)?.endpoint;
+        self.service.manager.disconnect(endpoint, now).map_err(errno)
+    }
+
+    fn init_qp_attr(&mut self) -> Result<()> {
+        let command: InitQpAttr = self.written.read()?;
+        self.id(command.id)?;
+        let id = self.service.ids.get(command.id as usize).ok_or(Errno(ENOENT))?;
+        let situation = QpSituation {
+            device: id.local.as_ref().ok_or(Errno(EINVAL))?,
+            connection: self.service.manager.connection(id.endpoint),
+            is_unreliable: id.queue_pair_type == UNRELIABLE,
+            is_datagram: id.is_datagram(),
+        };
+        let found = attributes(&situation, command.state).ok_or(Errno(EINVAL))?;
+        self.written.answer(command.response, found.as_bytes())
+    }
+
+    fn set_option(&mut self) -> Result<()> {
+        let command: SetOption = self.written.read()?;
+        let is_listening = {
+            let endpoint = self.id(command.id)?.endpoint;
+            self.service.manager.state(endpoint) == Some(pagewire_cm::EndpointState::Listen)
+        };
+        if command.level != option::LEVEL_ID {
+            return Err(Errno(ENOSYS));
+        }
+        let mut value = [0; 4];
+        let length = match command.name {
+            option::TOS | option::ACK_TIMEOUT => 1,
+            option::REUSEADDR | option::AFONLY => 4,
+            _ => return Err(Errno(ENOSYS)),
+        };
+        if command.length != length {
+            return Err(Errno(EINVAL));
+        }
+        user_memory::read(command.value, &mut value[..length as usize])?;
+        let id = self.id(command.id)?;
+        let is_on = value != [0; 4];
+        match command.name {
+            option::TOS => id.options.traffic_class = value[0],
+            option::ACK_TIMEOUT if value[0] > 31 => return Err(Errno(EINVAL)),
+            option::ACK_TIMEOUT => id.options.ack_timeout = Some(value[0]),
+            option::REUSEADDR if is_on && is_listening => return Err(Errno(EINVAL)),
+            option::REUSEADDR => id.options.is_address_shared = is_on,
+            _ if id.destination.is_some() => return Err(Errno(EINVAL)),
+            _ => id.options.is_family_only = is_on,
+        }
+        Ok(())
+    }
+
+    fn notify(&mut self) -> Result<()> {
+        let command: Notify = self.written.read()?;
+        let endpoint = self.id(command.id)?.endpoint;
+        if command.event != COMMUNICATION_ESTABLISHED {
+            return Err(Errno(EINVAL));
+        }
+        self.service.manager.notify_established(endpoint).map_err(errno)
+    }
+
+    /// Moves an ID from the channel whose descriptor the command names to the one that it is written to.
+    fn migrate_id(&mut self) -> Result<()> {
+        let command: MigrateId = self.written.read()?;
+        if command.descriptor < 0 {
+            return Err(Errno(EBADF));
+        }
+        // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
+        let former = unsafe { BorrowedFd::borrow_raw(command.descriptor) };
+        let from = ChannelKey::of(former).ok_or(Errno(EINVAL))?;
+        let to = self.written.channel;
+        let number = command.id;
+        let id = self.service.ids.get_mut(number as usize).filter(|id| id.channel == from);
+        let id = id.ok_or(Errno(ENOENT))?;
+        id.channel = to;
+        let count = id.reported;
+        let own = |event: &QueuedEvent| event.counted_for == number;
+        let moved = self.service.channels.get_mut(&from).map(|channel| channel.take(own)).unwrap_or_default();
+        for event in moved {
+            if let Some(request) =
+                event.request.and_then(|request| self.service.ids.get_mut(request as usize))
+            {
+                request.channel = to;
+            }
+            if let Some(channel) = self.service.channels.get_mut(&to) {
+                channel.push(event);
+            }
+        }
+        if former.as_raw_fd() != self.written.descriptor.as_raw_fd() {
+            if let Some(channel) = self.service.channels.get_mut(&from) {
+                channel.unmark(former);
+            }
+        }
+        self.written.answer(command.response, EventsReported { count }.as_bytes())
+    }
+}
+
+/// The `errno` of a refusal.
+fn errno(error: Error) -> Errno {
+    Errno(match error {
+        Error::Invalid => EINVAL,
+        Error::TooManyEndpoints => ENOMEM,
+        Error::AlreadyConnected => EISCONN,
+    })
+}
+
+fn queue_pair_of(id: &CmId, param: &ConnectionParam) -> LocalQueuePair {
+    LocalQueuePair {
+        number: param.queue_pair,
+        has_srq: param.srq != 0,
+        is_unreliable: id.queue_pair_type == UNRELIABLE,
+    }
+}
+
+fn private_data(param: &ConnectionParam) -> &[u8] {
+    &param.private_data[..usize::from(param.private_data_length)]
+}
+
+fn parameters(param: &ConnectionParam) -> ConnectionParameters {
+    ConnectionParameters {
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        flow_control: param.flow_control != 0,
+        retry_count: param.retry_count.min(7),
+        rnr_retry_count: param.rnr_retry_count.min(7),
+        private_data: private_data(param).to_vec(),
+    }
+}
+
+fn path_record(
+    local: &LocalDevice,
+    (source, destination): (IpAddr, IpAddr),
+    traffic_class: u8,
+) -> PathRecord {
+    PathRecord {
+        destination_gid: gid(destination),
+        source_gid: gid(source),
+        reversible: 1,
+        mtu: local.device.mtu as u32,
+        partition: DEFAULT_PARTITION.to_be_bytes(),
+        hop_limit: HOP_LIMIT,
+        traffic_class,
+        mtu_selector: EXACTLY,
+        rate_selector: EXACTLY,
+        lifetime_selector: EXACTLY,
+        lifetime: limits::PACKET_LIFETIME,
+        ..PathRecord::new_zeroed()
+    }
+}

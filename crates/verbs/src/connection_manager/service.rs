@@ -1,0 +1,449 @@
+//! The connection manager of this process: its endpoints, channels and ports, and the thread that takes messages and keeps time.
+//!
+//! One lock holds all of it. A call of the program changes the state, and sends and announces at once what follows ([`CmService::flush`]).
+
+use super::abi::{AddressVector, ConnectionParam, DatagramParam, EventAnswer, event};
+use super::addresses::{LocalDevice, device_of};
+use super::channel::{Channel, ChannelKey, QueuedEvent};
+use super::ports::{OwnedPort, PortTable};
+use super::qp_attributes::address_vector;
+use crate::boundary::Result;
+use crate::runtime::engine::Host;
+use crate::runtime::process::engine;
+use libc::ETIMEDOUT;
+use pagewire_cm::{
+    CmEvent, ConnectionManager, EndpointId, EventKind, ManagerSettings, PortSpace, RemoteParameters,
+};
+use pagewire_fabric::{Fabric, ManagementDatagram, ManagementSocket, ManagementTarget};
+use pagewire_memory::fork::PerProcess;
+use pagewire_nic::{ManagementRoute, Nic};
+use pagewire_wire::cm::CmDatagram;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use slab::Slab;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Datagrams that are taken from one socket at a time.
+const ROUND: usize = 64;
+/// Sockets that are looked at in one step.
+const READY: usize = 32;
+
+/// What a program made by `CREATE_ID`, or got with a request.
+pub struct CmId {
+    /// The program's name for it; 0 until it has accepted a request.
+    pub uid: u64,
+    pub channel: ChannelKey,
+    pub endpoint: EndpointId,
+    pub space: PortSpace,
+    /// `enum ibv_qp_type`.
+    pub queue_pair_type: u8,
+    pub source: Option<SocketAddr>,
+    pub destination: Option<SocketAddr>,
+    /// The device of `source`, unless that is an address of all.
+    pub local: Option<LocalDevice>,
+    pub is_route_resolved: bool,
+    /// Events that the program has taken.
+    pub reported: u32,
+    pub port: Option<Arc<OwnedPort>>,
+    pub options: IdOptions,
+}
+
+/// Options of an ID (`rdma_set_option(3)`).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IdOptions {
+    pub traffic_class: u8,
+    pub is_address_shared: bool,
+    /// `::` takes no IPv4.
+    pub is_family_only: bool,
+    pub ack_timeout: Option<u8>,
+}
+
+impl CmId {
+    /// Whether its queue pairs are of datagrams.
+    pub fn is_datagram(&self) -> bool {
+        matches!(self.space, PortSpace::Udp | PortSpace::IpoIb)
+    }
+}
+
+/// What the thread waits for.
+enum Watched {
+    Kick,
+    CommIds,
+    Port(Weak<OwnedPort>),
+    Channel(ChannelKey),
+}
+
+/// See the module.
+pub struct CmService {
+    nic: Arc<Nic<Host>>,
+    pub manager: ConnectionManager,
+    pub ids: Slab<CmId>,
+    by_endpoint: HashMap<EndpointId, u32>,
+    pub channels: HashMap<ChannelKey, Channel>,
+    pub ports: PortTable,
+    comm_ids: ManagementSocket,
+    ready: Arc<OwnedFd>,
+    kick: OwnedFd,
+    watched: Slab<Watched>,
+    /// When the thread wakes up by itself.
+    sleeps_until: Option<Duration>,
+}
+
+/// The connection manager, once the program has opened a channel. Forked children begin without one.
+static SERVICE: PerProcess<Option<CmService>> = PerProcess::new();
+
+/// Runs a step of the connection manager, and sends and announces what follows; `None`: the program has opened no channel.
+pub fn with_service<T>(step: impl FnOnce(&mut CmService) -> T) -> Option<T> {
+    let mut guard = SERVICE.lock();
+    let service = guard.as_mut()?;
+    let result = step(service);
+    service.flush();
+    Some(result)
+}
+
+/// Starts the connection manager, if nobody has.
+///
+/// # Errors
+/// The engine's; the kernel's: no descriptors, no thread.
+pub fn start() -> Result<()> {
+    // Before the lock: the engine has locks of its own, and may start now.
+    let nic = engine()?.nic().clone();
+    let mut service = SERVICE.lock();
+    if service.is_some() {
+        return Ok(());
+    }
+    let started = CmService::new(nic)?;
+    let ready = started.ready.clone();
+    pagewire_fabric::spawn("pagewire-cm", move || run(&ready))?;
+    *service = Some(started);
+    Ok(())
+}
+
+/// The thread: it ends with the process.
+fn run(ready: &OwnedFd) {
+    loop {
+        let deadline = with_service(|service| {
+            service.expire();
+            service.sleep()
+        });
+        let Some(timeout) = deadline else { return };
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(READY);
+        // Where a signal has ended it there is nothing, and the next look comes at once.
+        let _ended = epoll::wait(ready, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+        for event in &events {
+            with_service(|service| service.take(event.data.u64() as usize));
+        }
+    }
+}
+
+impl CmService {
+    fn new(nic: Arc<Nic<Host>>) -> Result<Self> {
+        // The numbers of its queue pairs are nobody else's in this network namespace: so are communication IDs with that number.
+        let block = nic.fabric().lease_block()? as u16;
+        let comm_ids = ManagementSocket::claim(ManagementTarget::CommIds(block))?;
+        let guid = crate::devices::device_list::devices()?.first().map_or(1, |device| device.guid);
+        let settings = ManagerSettings { ca_guid: guid, comm_id_block: block, seed: nic.fabric().random() };
+        let mut service = CmService {
+            nic,
+            manager: ConnectionManager::new(settings),
+            ids: Slab::new(),
+            by_endpoint: HashMap::new(),
+            channels: HashMap::new(),
+            ports: PortTable::default(),
+            comm_ids,
+            ready: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+            kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            watched: Slab::new(),
+            sleeps_until: None,
+        };
+        let kick = service.watched.insert(Watched::Kick);
+        watch(&service.ready, &service.kick, kick, epoll::EventFlags::IN)?;
+        let comm_ids = service.watched.insert(Watched::CommIds);
+        watch(&service.ready, &service.comm_ids, comm_ids, epoll::EventFlags::IN)?;
+        Ok(service)
+    }
+
+    /// The time of the connection manager.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.nic.fabric().now())
+    }
+
+    /// Takes over a channel that the program is about to have.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add_channel(&mut self, key: ChannelKey, channel: Channel) -> Result<()> {
+        let token = self.watched.insert(Watched::Channel(key));
+        watch(&self.ready, &channel.ours(), token, epoll::EventFlags::RDHUP)?;
+        self.channels.insert(key, channel);
+        Ok(())
+    }
+
+    /// Has requests for a port come here.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch_port(&mut self, port: &Arc<OwnedPort>) -> Result<()> {
+        let is_watched = |watched: &Watched| matches!(watched, Watched::Port(known) if known.upgrade().is_some_and(|known| Arc::ptr_eq(&known, port)));
+        if self.watched.iter().any(|(_, watched)| is_watched(watched)) {
+            return Ok(());
+        }
+        self.watched.retain(|_, watched| !matches!(watched, Watched::Port(port) if port.strong_count() == 0));
+        let token = self.watched.insert(Watched::Port(Arc::downgrade(port)));
+        watch(&self.ready, &port.socket, token, epoll::EventFlags::IN)
+    }
+
+    /// Adds an ID.
+    pub fn add_id(&mut self, id: CmId) -> u32 {
+        let endpoint = id.endpoint;
+        let number = self.ids.insert(id) as u32;
+        self.by_endpoint.insert(endpoint, number);
+        number
+    }
+
+    /// Destroys an ID, with requests to it that the program has not taken. Gives how many of its events the program has taken.
+    pub fn destroy_id(&mut self, number: u32) -> u32 {
+        let Some(id) = self.ids.try_remove(number as usize) else { return 0 };
+        self.by_endpoint.remove(&id.endpoint);
+        self.ports.release(number);
+        let now = self.now();
+        // Who removes it here is the only one who knows it.
+        let _destroyed = self.manager.destroy(id.endpoint, now);
+        let is_about = |event: &QueuedEvent| event.counted_for == number || event.request == Some(number);
+        let dropped =
+            self.channels.get_mut(&id.channel).map(|channel| channel.take(is_about)).unwrap_or_default();
+        for request in dropped.iter().filter_map(|event| event.request).filter(|request| *request != number) {
+            self.destroy_id(request);
+        }
+        id.reported
+    }
+
+    /// Sends what is to be sent, and announces what has happened, until there is nothing more; the thread is woken for an earlier deadline.
+    fn flush(&mut self) {
+        loop {
+            let mut is_done = true;
+            while let Some(outgoing) = self.manager.next_datagram() {
+                is_done = false;
+                let route = ManagementRoute {
+                    source: outgoing.source,
+                    destination: outgoing.destination,
+                    traffic_class: outgoing.traffic_class,
+                    hop_limit: outgoing.hop_limit,
+                };
+                if let Some(refusal) = self.nic.send_management(&route, &outgoing.datagram) {
+                    let now = self.now();
+                    self.manager.receive(now, outgoing.destination, outgoing.source, &refusal);
+                }
+            }
+            while let Some(event) = self.manager.next_event() {
+                is_done = false;
+                self.announce(event);
+            }
+            if is_done {
+                break;
+            }
+        }
+        let next = self.manager.deadline();
+        if next.is_some_and(|next| self.sleeps_until.is_none_or(|until| next < until)) {
+            self.sleeps_until = next;
+            // A full counter wakes, too.
+            let _is_awake = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = self.now();
+        self.manager.expire(now);
+    }
+
+    /// How long the thread may sleep.
+    fn sleep(&mut self) -> Option<rustix::time::Timespec> {
+        self.sleeps_until = self.manager.deadline();
+        let left = self.sleeps_until?.saturating_sub(self.now());
+        rustix::time::Timespec::try_from(left).ok()
+    }
+
+    /// Takes what has come at something that is watched.
+    fn take(&mut self, token: usize) {
+        match self.watched.get(token) {
+            Some(Watched::Kick) => {
+                let mut count = [0; 8];
+                let _was_kicked = rustix::io::read(&self.kick, &mut count);
+            }
+            Some(Watched::CommIds) => {
+                let received = receive_all(&self.comm_ids);
+                self.receive(&received);
+            }
+            Some(Watched::Port(port)) => {
+                if let Some(port) = port.upgrade() {
+                    let received = receive_all(&port.socket);
+                    self.receive(&received);
+                }
+            }
+            Some(Watched::Channel(key)) => {
+                let key = *key;
+                self.watched.remove(token);
+                self.close_channel(key);
+            }
+            None => {}
+        }
+    }
+
+    fn receive(&mut self, received: &[ManagementDatagram]) {
+        for datagram in received {
+            if let Some(message) = CmDatagram::parse(&datagram.payload) {
+                let now = self.now();
+                self.manager.receive(now, datagram.source, datagram.destination, &message);
+            }
+        }
+    }
+
+    /// The program has closed the last descriptor of a channel: its IDs end.
+    fn close_channel(&mut self, key: ChannelKey) {
+        let numbers: Vec<u32> =
+            self.ids.iter().filter(|(_, id)| id.channel == key).map(|(number, _)| number as u32).collect();
+        for number in numbers {
+            self.destroy_id(number);
+        }
+        self.channels.remove(&key);
+    }
+
+    /// Queues an event at the channel of its ID. One of a request that the program has not accepted is dropped, but for the request itself.
+    fn announce(&mut self, happened: CmEvent) {
+        if let EventKind::ConnectRequest { listener, .. } | EventKind::ServiceRequest { listener, .. } =
+            happened.kind
+        {
+            return self.announce_request(listener, &happened);
+        }
+        let Some(&number) = self.by_endpoint.get(&happened.endpoint) else { return };
+        let id = &self.ids[number as usize];
+        if id.uid == 0 {
+            return;
+        }
+        let mut answer = answer_of(&happened.kind);
+        if let (EventKind::ServiceFound { queue_pair, queue_key, private_data }, Some(local)) =
+            (&happened.kind, &id.local)
+        {
+            let vector = self.manager.route(happened.endpoint).map(|route| address_vector(local, route));
+            let vector = vector.unwrap_or_else(AddressVector::new_zeroed);
+            put(&mut answer, datagram_param((*queue_pair, *queue_key), vector, private_data).as_bytes());
+        }
+        (answer.uid, answer.id) = (id.uid, number);
+        let channel = id.channel;
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.push(QueuedEvent { counted_for: number, request: None, answer });
+        }
+    }
+
+    fn announce_request(&mut self, listener: EndpointId, happened: &CmEvent) {
+        let listening = self.by_endpoint.get(&listener).copied();
+        let Some((listening, parent)) =
+            listening.and_then(|number| Some((number, self.ids.get(number as usize)?)))
+        else {
+            return;
+        };
+        let route = self.manager.route(happened.endpoint).copied();
+        let source = route.map(|route| route.source);
+        let id = CmId {
+            uid: 0,
+            channel: parent.channel,
+            endpoint: happened.endpoint,
+            space: parent.space,
+            queue_pair_type: parent.queue_pair_type,
+            source,
+            destination: route.map(|route| route.destination),
+            local: source.and_then(|source| device_of(source.ip()).ok()),
+            is_route_resolved: true,
+            reported: 0,
+            port: parent.port.clone(),
+            options: parent.options,
+        };
+        let (uid, channel) = (parent.uid, parent.channel);
+        let number = self.add_id(id);
+        let mut answer = answer_of(&happened.kind);
+        (answer.uid, answer.id) = (uid, number);
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.push(QueuedEvent { counted_for: listening, request: Some(number), answer });
+        }
+    }
+}
+
+fn watch(ready: &OwnedFd, what: &impl AsFd, token: usize, flags: epoll::EventFlags) -> Result<()> {
+    Ok(epoll::add(ready, what, epoll::EventData::new_u64(token as u64), flags)?)
+}
+
+fn receive_all(socket: &ManagementSocket) -> Vec<ManagementDatagram> {
+    // An error is that of the next look, too.
+    std::iter::from_fn(|| socket.receive().ok().flatten()).take(ROUND).collect()
+}
+
+/// The event as the program reads it, without names.
+fn answer_of(kind: &EventKind) -> EventAnswer {
+    let mut answer = EventAnswer::new_zeroed();
+    let (number, status) = match kind {
+        EventKind::ConnectRequest { remote, private_data, .. } => {
+            put(&mut answer, connection_param(remote, private_data).as_bytes());
+            (event::CONNECT_REQUEST, 0)
+        }
+        EventKind::ServiceRequest { private_data, .. } => {
+            put(&mut answer, datagram_param((0, 0), AddressVector::new_zeroed(), private_data).as_bytes());
+            (event::CONNECT_REQUEST, 0)
+        }
+        EventKind::ConnectResponse { remote, private_data } => {
+            put(&mut answer, connection_param(remote, private_data).as_bytes());
+            (event::CONNECT_RESPONSE, 0)
+        }
+        EventKind::Established | EventKind::ServiceFound { .. } => (event::ESTABLISHED, 0),
+        EventKind::Rejected { reason, private_data } => {
+            put(&mut answer, connection_param(&RemoteParameters::default(), private_data).as_bytes());
+            (event::REJECTED, i32::from(*reason))
+        }
+        EventKind::Unreachable => (event::UNREACHABLE, -ETIMEDOUT),
+        EventKind::ServiceRefused { status, private_data } => {
+            put(&mut answer, datagram_param((0, 0), AddressVector::new_zeroed(), private_data).as_bytes());
+            (event::UNREACHABLE, i32::from(*status))
+        }
+        EventKind::Disconnected { is_timeout } => {
+            (event::DISCONNECTED, if *is_timeout { -ETIMEDOUT } else { 0 })
+        }
+        EventKind::TimewaitExit => (event::TIMEWAIT_EXIT, 0),
+    };
+    (answer.event, answer.status) = (number, status);
+    answer
+}
+
+fn put(answer: &mut EventAnswer, param: &[u8]) {
+    answer.param[..param.len()].copy_from_slice(param);
+}
+
+fn private_data_of(data: &[u8]) -> ([u8; 256], u8) {
+    let mut bytes = [0; 256];
+    bytes[..data.len()].copy_from_slice(data);
+    (bytes, data.len() as u8)
+}
+
+fn connection_param(remote: &RemoteParameters, data: &[u8]) -> ConnectionParam {
+    let (private_data, private_data_length) = private_data_of(data);
+    ConnectionParam {
+        queue_pair: remote.queue_pair,
+        queue_key: 0,
+        private_data,
+        private_data_length,
+        srq: u8::from(remote.has_srq),
+        responder_resources: remote.responder_resources,
+        initiator_depth: remote.initiator_depth,
+        flow_control: u8::from(remote.flow_control),
+        retry_count: remote.retry_count,
+        rnr_retry_count: remote.rnr_retry_count,
+        valid: 0,
+    }
+}
+
+fn datagram_param((queue_pair, queue_key): (u32, u32), address: AddressVector, data: &[u8]) -> DatagramParam {
+    let (private_data, private_data_length) = private_data_of(data);
+    DatagramParam { queue_pair, queue_key, address, private_data, private_data_length, reserved: [0; 7] }
+}
