@@ -375,7 +375,9 @@ pub trait Fabric: Send + Sync + 'static {
 
     // Sleep.
 
-    /// Sleeps until something happens (event, datagram, wake, kick) or the clock reaches `deadline`.
+    /// Sleeps until something happens (event, datagram, wake, kick) or the clock reaches `deadline`. While there are events that
+    /// [`events`](Self::events) has not taken, it returns at once and does nothing else: a caller takes them before each sleep.
+    /// Otherwise handshakes and the steering of the port stand still.
     fn wait(&self, deadline: Option<u64>);
     /// Ends a `wait` of another thread of this process.
     fn kick(&self);
