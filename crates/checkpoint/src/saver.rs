@@ -143,11 +143,6 @@ impl Saver {
         self.tracker.written()
     }
 
-    /// Where the file is.
-    pub fn path(&self) -> &Path {
-        self.file.path()
-    }
-
     /// The numbers of the first and the last checkpoint that can be restored.
     pub fn numbers(&self) -> Option<(u64, u64)> {
         let (first, last) = (self.file.segments().first()?, self.file.segments().last()?);

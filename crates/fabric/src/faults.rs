@@ -72,18 +72,6 @@ impl FaultPlan {
         Ok(plan)
     }
 
-    /// The plan of [`FAULTS_VARIABLE`]; without it, no faults.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse).
-    pub fn from_environment() -> Result<Self, String> {
-        match std::env::var(FAULTS_VARIABLE) {
-            Ok(text) => Self::parse(&text).map_err(|error| format!("{FAULTS_VARIABLE}: {error}")),
-            Err(std::env::VarError::NotPresent) => Ok(FaultPlan::default()),
-            Err(error) => Err(format!("{FAULTS_VARIABLE}: {error}")),
-        }
-    }
-
     /// Whether nothing will happen.
     pub fn is_empty(&self) -> bool {
         FaultPlan { seed: 0, ..*self } == FaultPlan::default()

@@ -6,7 +6,7 @@
 //! 3. The parent unmaps the copies. Operations go on.
 //!
 //! In the child the C library touches what the program has allocated before it calls any handler: open streams, the name service's
-//! tables. So step 2 is done by the first fault ([`place_at`], on a stack of its own), or else by the child's handler.
+//! tables. So step 2 is done by the first fault ([`place_at_once`], on a stack of its own), or else by the child's handler.
 //! The thread that forks takes no signals from step 1 on, so that none of its signal handlers forks in between.
 //!
 //! A thread whose stack lies in the heap cannot fork: the copy of its stack is older than the fork.
@@ -104,7 +104,7 @@ pub fn install() -> Result<()> {
     mimalloc::begin().map_err(|error| HeapError::System { call: "pthread_create(3) for mimalloc", error })?;
     operation::prepare_process()
         .map_err(|error| HeapError::System { call: "pthread_key_create(3)", error })?;
-    if !place_by(place_at) {
+    if !place_by(|address| place_at_once(|copied| copied.has(address))) {
         return Err(HeapError::last_os("sigaction(2) for the copies of forked children"));
     }
     presence::place_by(|| place_at_once(|_| true));
@@ -179,11 +179,6 @@ unsafe extern "C" fn in_child() {
     let window = fork.window.take();
     operation::resume(true);
     window.into_iter().for_each(ForkWindow::end);
-}
-
-/// In a child that has not come to its handler: moves the copies, if one of them has memory at the address. Async-signal-safe.
-fn place_at(address: usize) -> bool {
-    place_at_once(|copied| copied.has(address))
 }
 
 /// In a child, once: moves all copies to their addresses, if one of them is `wanted`. Whether that is the case. Async-signal-safe: the memory of

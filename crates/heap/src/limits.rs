@@ -23,8 +23,6 @@ pub const ARENAS: usize = 140;
 pub const UNIT: usize = 64 << 10;
 /// Bytes of the largest object that mimalloc serves; a larger one is a run of units.
 pub const MOST_SMALL: usize = 4 << 20;
-/// Bytes of the largest object.
-pub const MOST_OBJECT: usize = 1 << 45;
 /// Largest alignment, in bytes.
 pub const MOST_ALIGNMENT: usize = 1 << 30;
 

@@ -16,11 +16,6 @@ impl KeySecret {
         KeySecret(secret)
     }
 
-    /// The secret itself.
-    pub fn value(self) -> u64 {
-        self.0
-    }
-
     fn round(self, half: u32, round: u32) -> u32 {
         let mixed = (u64::from(half) ^ self.0.rotate_left(round * 16)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 52) as u32 & HALF_MASK

@@ -36,7 +36,3 @@ pub use rights::Rights;
 /// The places of this crate that store to shared words.
 pub const SITES: &[words::Site] =
     &[hazards::CLAIM, hazards::RELEASE, region::FIELDS, region::PUBLISH, region::REVOKE];
-
-/// Those that store to access logs and attributes. The simulator's workload has no pages with attributes yet.
-pub const INTERCEPTION_SITES: &[words::Site] =
-    &[attributes::ATTRIBUTES, access_log::RECORD, access_log::PUBLISH, access_log::READ, access_log::SOURCE];

@@ -96,11 +96,6 @@ impl UserfaultMemory {
         }
     }
 
-    /// How many pages there are.
-    pub fn pages(&self) -> usize {
-        self.pages
-    }
-
     /// All of it, to load and store; relaxed ones are plain instructions. Whoever touches it waits for pages that are absent.
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping lives as long as this value, is aligned, and any bytes make words. All who touch it do so by atomics, or are the

@@ -131,15 +131,6 @@ impl Wait {
 impl Job {
     /// Joins the job that the environment describes, and waits for its other processes.
     ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// let job = Job::from_env()?;
-    /// println!("process {} of {}, by {}", job.rank(), job.size(), job.started_by());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// [`JobError`]: a variable that is missing or wrong, a process that does not come, or what the chosen form reports.
     /// Another form is never taken instead.
@@ -148,17 +139,6 @@ impl Job {
     }
 
     /// Joins the job that the given variables describe, like [`Job::from_env`]. Programs have no need of it; tests do.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// let job = Job::from_variables(&|_| None)?; // no variable is set: alone
-    /// assert_eq!(job.size(), 1);
-    /// let wrong = Job::from_variables(&|name| (name == "PAGEWIRE_RENDEZVOUS").then(|| "nowhere".into()));
-    /// println!("{}", wrong.err().unwrap());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// Those of [`Job::from_env`].
@@ -178,15 +158,6 @@ impl Job {
     }
 
     /// A job of this process alone, whatever the environment says.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// assert_eq!((job.rank(), job.size()), (0, 1));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn alone() -> Self {
         // Nobody is waited for.
         Self::of(alone("the program asked for it"), Duration::ZERO)
@@ -200,57 +171,21 @@ impl Job {
     }
 
     /// Number of this process, from 0 on.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// assert_eq!(job.rank(), 0);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn rank(&self) -> usize {
         self.rank
     }
 
     /// Number of processes.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// assert_eq!(job.size(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// What joined the processes, and where, for people to read.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// println!("joined by {}", job.started_by());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn started_by(&self) -> &str {
         &self.started_by
     }
 
     /// Gives bytes and returns the bytes of all processes, by rank. Each process may give another number of bytes, also none.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// assert_eq!(job.all_gather(b"mine")?, [b"mine"]);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// [`JobError::TooLarge`], [`JobError::Absent`], [`JobError::Lost`], and others by the form of the job.
@@ -260,15 +195,6 @@ impl Job {
 
     /// [`Job::all_gather`] for so long at most. [`Job::barrier_for`] says what a late one leaves; it is continued with the same bytes.
     ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// assert_eq!(job.all_gather_for(b"mine", std::time::Duration::from_secs(60))?, [b"mine"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// [`JobError::TimedOut`], [`JobError::Unfinished`], and those of [`Job::all_gather`].
     pub fn all_gather_for(&self, bytes: &[u8], time: Duration) -> Result<Vec<Vec<u8>>> {
@@ -276,16 +202,6 @@ impl Job {
     }
 
     /// Returns the bytes that `root` gives. What other ranks give is ignored.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// assert_eq!(job.broadcast(0, b"parameters")?, b"parameters");
-    /// assert!(job.broadcast(1, b"parameters").is_err()); // there is no such process
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// [`JobError::NoSuchRank`] if `root` is not below the size, and those of [`Job::all_gather`].
@@ -299,15 +215,6 @@ impl Job {
     }
 
     /// Waits until all processes have called it.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use pagewire::bootstrap::Job;
-    /// # let job = Job::alone();
-    /// job.barrier()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// Those of [`Job::all_gather`].

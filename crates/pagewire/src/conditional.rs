@@ -478,7 +478,8 @@ impl ConditionalWrites {
         let (pending, local) = match write.work {
             HeldWork::Operation { pending, local } => (pending, local),
             HeldWork::Deferred(deferred) => {
-                return self.start_deferred(peer, write.serial, deferred, release);
+                let (serial, release) = (write.serial, release.clone());
+                return self.post_deferred(Blocked { peer, serial, write: deferred, release });
             }
         };
         let end = Arc::new(SendFailure {
@@ -516,7 +517,7 @@ impl ConditionalWrites {
         }
         let peer = self.services.address.socket();
         let blocked = std::mem::take(&mut *self.blocked.lock());
-        blocked.iter().for_each(|write| write.end(&Failure::Cancelled { operation: WRITE, peer }));
+        blocked.iter().for_each(|blocked| blocked.write.end(&Failure::Cancelled { operation: WRITE, peer }));
         let releases = self.releases.lock().drain();
         for end in releases {
             let peer = self.services.address.socket();

@@ -44,11 +44,6 @@ impl Planted {
         *self.0.lock() = Some((plant, chances));
     }
 
-    /// Whether the bug has shown.
-    pub fn has_fired(&self) -> bool {
-        self.0.lock().is_none()
-    }
-
     /// The bug that shows in this copy of `length` bytes; `last`: nothing of the message comes behind them.
     pub(crate) fn fires(&self, length: usize, last: bool) -> Option<Plant> {
         self.chance(|plant| match plant {

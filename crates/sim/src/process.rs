@@ -145,11 +145,6 @@ impl VirtualProcess {
         self.plant.set(plant, chances);
     }
 
-    /// Whether the planted bug has shown.
-    pub fn plant_has_fired(&self) -> bool {
-        self.plant.has_fired()
-    }
-
     /// Stores so far.
     pub fn stores(&self) -> u64 {
         self.steps.lock().total

@@ -88,11 +88,6 @@ pub struct Round {
 }
 
 impl Round {
-    /// Its number.
-    pub fn number(&self) -> u64 {
-        self.round
-    }
-
     /// Regions that it has saved.
     pub fn saved(&self) -> u64 {
         self.regions.iter().filter(|region| region.error.is_none()).count() as u64

@@ -31,7 +31,7 @@ impl Shape {
         let (mut live, mut last) = (Live::default(), None);
         self.walk(words, |key, value| {
             // The elements of a chain follow each other. The first one needs no spare cell.
-            let cell = self.cell_of_key(key);
+            let cell = self.cell_of(key);
             live.spare += usize::from(last == Some(cell));
             last = Some(cell);
             live.elements += 1;

@@ -194,9 +194,9 @@ impl Shape {
         HEADER + CELL * (self.cells + number)
     }
 
-    /// The cell that a key belongs to, by the hash of the key.
-    fn cell_of(&self, hash: u64) -> usize {
-        let cell = (u128::from(hash) * self.cells as u128 >> 64) as usize;
+    /// Where the cell lies that a key belongs to, by the hash of the key.
+    pub fn cell_of(&self, key: u64) -> usize {
+        let cell = (u128::from(hash(key)) * self.cells as u128 >> 64) as usize;
         HEADER + CELL * cell
     }
 
@@ -209,15 +209,10 @@ impl Shape {
         Ok(Some(self.spare_at(number as usize)))
     }
 
-    /// Where the cell lies that a key belongs to.
-    pub fn cell_of_key(&self, key: u64) -> usize {
-        self.cell_of(hash(key))
-    }
-
     /// A look at the words that a write of a key begins with, so that they are on their way.
     #[inline]
     pub fn touch(&self, words: &[AtomicU64], key: u64) {
-        if let Some(word) = words.get(self.cell_of(hash(key))) {
+        if let Some(word) = words.get(self.cell_of(key)) {
             std::hint::black_box(word.load(Ordering::Relaxed));
         }
     }
@@ -235,7 +230,7 @@ impl Shape {
     /// Where the cell of a key lies, which is appended to its chain if it is new, and whether it was appended with the word `value`. `None`: no spare cell is left.
     #[inline]
     pub fn cell<W: Words + ?Sized>(&self, words: &W, key: u64, value: u64) -> Result<Option<(usize, bool)>> {
-        let mut at = self.cell_of(hash(key));
+        let mut at = self.cell_of(key);
         let found = words.compare_swap(at, 0, key)?;
         if found == 0 || found == key {
             return Ok(Some((at, false)));
@@ -285,7 +280,7 @@ impl Shape {
 
     /// Where the cell of a key lies, and the word of its value.
     pub fn find<W: Words + ?Sized>(&self, words: &W, key: u64) -> Result<Option<(usize, u64)>> {
-        let mut at = self.cell_of(hash(key));
+        let mut at = self.cell_of(key);
         for _ in 0..=self.spare {
             let [found, value, link] = words.load_all::<CELL>(at)?;
             if found == key {

@@ -19,13 +19,6 @@ pub enum Data<'a> {
 }
 
 impl Data<'_> {
-    /// As a queue keeps it.
-    pub fn keep(&self) -> KeptData {
-        let mut kept = KeptData::default();
-        self.keep_in(&mut kept);
-        kept
-    }
-
     /// Keeps the data in `kept`, whose memory is used again.
     #[inline]
     pub fn keep_in(&self, kept: &mut KeptData) {

@@ -39,18 +39,12 @@ pub enum Posted {
     Ended,
 }
 
-/// A released write whose queue is full.
+/// A released write that is to be posted, at once or when its queue has space.
 pub(super) struct Blocked {
-    peer: NodeAddress,
-    serial: u64,
-    write: Arc<dyn Deferred>,
-    release: Release,
-}
-
-impl Blocked {
-    pub(super) fn end(&self, failure: &Failure) {
-        self.write.end(failure);
-    }
+    pub peer: NodeAddress,
+    pub serial: u64,
+    pub write: Arc<dyn Deferred>,
+    pub release: Release,
 }
 
 impl ConditionalWrites {
@@ -82,17 +76,7 @@ impl ConditionalWrites {
     }
 
     /// Posts a write that was released, and sends to the releaser what became of that.
-    pub(super) fn start_deferred(
-        &self,
-        peer: NodeAddress,
-        serial: u64,
-        write: Arc<dyn Deferred>,
-        release: &Release,
-    ) {
-        self.post(Blocked { peer, serial, write, release: release.clone() });
-    }
-
-    fn post(&self, blocked: Blocked) {
+    pub(super) fn post_deferred(&self, blocked: Blocked) {
         let Blocked { peer, serial, write, release } = &blocked;
         let (peer, serial, number) = (*peer, *serial, release.number);
         let message = match release.taken_by(&peer, write.length()) {
@@ -124,7 +108,7 @@ impl ConditionalWrites {
             return None;
         }
         let blocked = std::mem::take(&mut *self.blocked.lock());
-        blocked.into_iter().for_each(|blocked| self.post(blocked));
+        blocked.into_iter().for_each(|blocked| self.post_deferred(blocked));
         let is_over = |write: &HeldOperation| match &write.work {
             HeldWork::Deferred(write) => write.has_ended(),
             HeldWork::Operation { .. } => false,

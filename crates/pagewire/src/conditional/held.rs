@@ -108,38 +108,11 @@ pub struct Canceller {
 
 impl Canceller {
     /// Cancels the write. One that was released before ends as it ends; its outcome says which.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// held.canceller().cancel();
-    /// assert!(matches!(held.wait(), WriteOutcome::Cancelled(..)));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn cancel(&self) {
         self.conditional.cancel(&self.held);
     }
 
     /// As [`HeldWrite::within`].
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// held.canceller().end_after(Duration::from_millis(5));
-    /// assert!(matches!(held.wait(), WriteOutcome::TimedOut(..)));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn end_after(&self, time: Duration) {
         self.conditional.end_after(&self.held, time);
     }
@@ -180,19 +153,6 @@ pub enum WriteOutcome<B> {
 impl<B> WriteOutcome<B> {
     /// The buffer of a write that was done.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// receiver.accept_conditional_write(writer.identity(), 7, &token)?;
-    /// assert_eq!(held.wait().into_result()?, [1, 2]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// Why it was not, with the buffer.
     pub fn into_result(self) -> Result<B, OperationError<B>> {
@@ -220,40 +180,12 @@ impl<B> WriteOutcome<B> {
 
 impl<B: Send + 'static> HeldWrite<B> {
     /// Ends it as [`TimedOut`](WriteOutcome::TimedOut) if its release has not come by then, counted from now.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// assert!(matches!(held.within(Duration::from_millis(5)).wait(), WriteOutcome::TimedOut(..)));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn within(self, time: Duration) -> Self {
         self.canceller().end_after(time);
         self
     }
 
     /// What other threads end it by, while one waits for it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let canceller = held.canceller();
-    /// canceller.cancel();
-    /// canceller.cancel(); // does nothing more
-    /// assert!(matches!(held.wait(), WriteOutcome::Cancelled(..)));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn canceller(&self) -> Canceller {
         Canceller { held: self.held, conditional: self.conditional.clone() }
     }
@@ -279,20 +211,6 @@ impl<B: Send + 'static> HeldWrite<B> {
     }
 
     /// Waits until it has ended. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// receiver.accept_conditional_write(writer.identity(), 7, &token)?;
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// assert_eq!(table.get(1)?, 2);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn wait(self) -> WriteOutcome<B> {
         let (pending, start) = (self.operation.any_pending(), Instant::now());
         while !self.operation.is_ended() {
@@ -306,42 +224,12 @@ impl<B: Send + 'static> HeldWrite<B> {
     }
 
     /// Waits until it has ended, for so long at most. False: it has not. What it gave is taken by another call.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// assert!(!held.ends_within(Duration::from_millis(5)));
-    /// assert!(matches!(held.cancel(), WriteOutcome::Cancelled(..)));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn ends_within(&self, patience: Duration) -> bool {
         self.poll_once();
         self.operation.ends_within(patience)
     }
 
     /// Whether it has ended. Polls the engine once where it has not.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// receiver.accept_conditional_write(writer.identity(), 7, &token)?;
-    /// while !held.is_done() {
-    ///     // Something else.
-    /// }
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_done(&self) -> bool {
         self.operation.is_ended() || {
             self.poll_once();

@@ -78,77 +78,21 @@ impl ConditionalRequest {
     }
 
     /// Who has opened it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
-    /// assert_eq!(opened.peer(), writer.identity());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn peer(&self) -> Peer {
         Peer(self.opening.peer)
     }
 
     /// Its tag.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
-    /// assert_eq!(opened.tag(), 7);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn tag(&self) -> Tag {
         self.opening.tag
     }
 
     /// Bytes that the peer has, or has space for.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
-    /// assert_eq!(opened.length(), 16);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn length(&self) -> u64 {
         self.opening.length
     }
 
     /// Whose data move.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
-    /// assert_eq!(opened.direction(), pagewire::Direction::Write);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn direction(&self) -> Direction {
         self.opening.direction
     }
@@ -206,21 +150,6 @@ impl ConditionalRequest {
     }
 
     /// Declines it: a write ends as [`Refused`](crate::WriteOutcome::Refused).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
-    /// opened.decline();
-    /// assert!(matches!(held.wait(), WriteOutcome::Refused(..)));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn decline(self) {
         self.node.decline(&self.opening);
     }
@@ -266,20 +195,6 @@ impl Acceptance {
 
     /// Waits until the write has ended, and gives how many bytes it has written: they are visible here.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
-    /// assert_eq!((released.wait()?, table.get(1)?), (16, 2));
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Cancelled`: the peer has cancelled it, or its time had run out; `TimedOut`: no write with the tag came; `Refused`: the token does not take
     /// the write; `Declined`: the peer keeps too many releases; `PeerLost`. `System`: messages cannot be taken.
@@ -293,19 +208,6 @@ impl Acceptance {
 
     /// Waits until the write has ended, for so long at most. False: it has not. What it gave is taken by another call.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
-    /// assert!(!released.ends_within(Duration::from_millis(5))?); // there is no write yet
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Engine`, `System` and `Heap`: messages cannot be taken.
     pub fn ends_within(&self, patience: Duration) -> Result<bool> {
@@ -314,23 +216,6 @@ impl Acceptance {
     }
 
     /// Whether it has ended. Polls the engine once where it has not.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let released = receiver.accept_conditional_write(writer.identity(), 7, &token)?;
-    /// while !released.is_done() {
-    ///     // Something else.
-    /// }
-    /// assert_eq!(released.wait()?, 16);
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_done(&self) -> bool {
         self.end.is_ended() || self.services.is_forked() || {
             self.services.poll_messages();

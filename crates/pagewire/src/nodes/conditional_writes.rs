@@ -75,19 +75,6 @@ impl Node {
 
     /// Accepts the write of this tag of whichever peer has opened one, or will first. Else as [`accept_conditional_write`](Self::accept_conditional_write).
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// assert_eq!(receiver.accept_any_conditional_write(7, &token)?.wait()?, 16);
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// As those of [`accept_conditional_write`](Self::accept_conditional_write).
     pub fn accept_any_conditional_write(&self, tag: Tag, token: &Token) -> Result<Acceptance> {
@@ -138,21 +125,6 @@ impl Node {
 
     /// [`conditional_read`](Self::conditional_read) into memory that is exported already.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// let read = receiver.conditional_read_into(writer.identity(), 7, &token)?;
-    /// let held = writer.next_conditional_request(Duration::from_secs(10))?.supply(vec![3u64])?;
-    /// assert_eq!((read.wait()?, table.get(0)?), (8, 3));
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![3]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// As those of [`accept_conditional_write`](Self::accept_conditional_write).
     pub fn conditional_read_into(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Acceptance> {
@@ -161,23 +133,6 @@ impl Node {
     }
 
     /// Waits for a conditional write or read that a peer opens, and gives it: each to one caller.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # use std::time::Duration;
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// let opened = receiver.next_conditional_request(Duration::from_secs(10))?;
-    /// assert_eq!((opened.peer(), opened.tag(), opened.length()), (writer.identity(), 7, 16));
-    /// opened.accept(&token)?;
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// assert!(receiver.next_conditional_request(Duration::ZERO).is_err()); // looks once
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Timeout`: none came in time. `Engine`, `System` and `Heap`: messages cannot be taken.
@@ -188,24 +143,6 @@ impl Node {
     }
 
     /// [`next_conditional_request`](Self::next_conditional_request) for tasks, without a bound. Dropping the future takes nothing.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights, WriteOutcome};
-    /// # let (writer, receiver) = (Node::alone()?, Node::alone()?);
-    /// # let table = receiver.zeroed::<u64>(4)?;
-    /// # let token = table.export(Rights::WRITE)?;
-    /// # let held = writer.conditional_write(receiver.identity(), 7, vec![1u64, 2])?;
-    /// # use pagewire::Result;
-    /// async_io::block_on(async {
-    ///     let opened = receiver.conditional_request().await?;
-    ///     opened.accept(&token)?.await?;
-    ///     Result::<()>::Ok(())
-    /// })?;
-    /// assert_eq!(held.wait(), WriteOutcome::Written(vec![1, 2]));
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Engine`, `System` and `Heap`: messages cannot be taken.
@@ -239,6 +176,9 @@ impl Node {
     ///     }
     /// }
     /// writer.hold_deferred(receiver.identity(), 7, Arc::new(Write), None)?;
+    /// let (address, key) = (0x10_0000, 5); // of a region of verbs
+    /// let released = receiver.release_memory(writer.identity(), 7, (address, 8), key)?;
+    /// assert_eq!(released.wait()?, 8);
     /// # Ok(())
     /// # }
     /// ```
@@ -256,69 +196,12 @@ impl Node {
     }
 
     /// Cancels the held write of a tag, if there is one.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use std::sync::Arc;
-    /// # let (writer, receiver) = (pagewire::Node::alone()?, pagewire::Node::alone()?);
-    /// # use pagewire::raw::{Deferred, Posted};
-    /// # struct Write;
-    /// # impl Deferred for Write {
-    /// #     fn length(&self) -> u64 {
-    /// #         8
-    /// #     }
-    /// #     fn has_ended(&self) -> bool {
-    /// #         false
-    /// #     }
-    /// #     fn post(&self, address: u64, key: u32) -> Posted {
-    /// #         println!("an RDMA WRITE to {address:#x}, with key {key}");
-    /// #         Posted::Done
-    /// #     }
-    /// #     fn end(&self, failure: &pagewire::Failure) {
-    /// #         println!("it is not posted: {failure}");
-    /// #     }
-    /// # }
-    /// writer.hold_deferred(receiver.identity(), 7, Arc::new(Write), None)?;
-    /// writer.cancel_deferred(receiver.identity(), 7);
-    /// writer.hold_deferred(receiver.identity(), 7, Arc::new(Write), None)?; // the tag is free
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn cancel_deferred(&self, peer: Peer, tag: Tag) {
         self.conditional.cancel_tag((peer.0, tag));
     }
 
     /// Releases the write of a tag that a peer holds, or will hold, to memory that another layer has registered: {address, length} and its key. It
     /// ends when the peer has posted the write.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use std::sync::Arc;
-    /// # let (writer, receiver) = (pagewire::Node::alone()?, pagewire::Node::alone()?);
-    /// # use pagewire::raw::{Deferred, Posted};
-    /// # struct Write;
-    /// # impl Deferred for Write {
-    /// #     fn length(&self) -> u64 {
-    /// #         8
-    /// #     }
-    /// #     fn has_ended(&self) -> bool {
-    /// #         false
-    /// #     }
-    /// #     fn post(&self, address: u64, key: u32) -> Posted {
-    /// #         println!("an RDMA WRITE to {address:#x}, with key {key}");
-    /// #         Posted::Done
-    /// #     }
-    /// #     fn end(&self, failure: &pagewire::Failure) {
-    /// #         println!("it is not posted: {failure}");
-    /// #     }
-    /// # }
-    /// writer.hold_deferred(receiver.identity(), 7, Arc::new(Write), None)?;
-    /// let (address, key) = (0x10_0000, 5); // of a region of verbs
-    /// let released = receiver.release_memory(writer.identity(), 7, (address, 8), key)?;
-    /// assert_eq!(released.wait()?, 8);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As those of [`accept_conditional_write`](Self::accept_conditional_write).

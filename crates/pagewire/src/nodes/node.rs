@@ -76,14 +76,6 @@ impl Node {
 
     /// A node of a job of one process, whatever the environment says. Others can reach it by tokens all the same.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// let node = pagewire::Node::alone()?;
-    /// assert_eq!((node.rank(), node.size()), (0, 1));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `System`, `Engine` and `Environment`, as those of [`from_env`](Self::from_env).
     pub fn alone() -> Result<Node> {
@@ -92,16 +84,6 @@ impl Node {
 
     /// As [`alone`](Self::alone), at an address of this host: who opens a token of the node connects there. At a loopback address only
     /// processes of this host can.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// let node = pagewire::Node::alone_at([127, 0, 0, 1].into())?;
-    /// assert!(node.identity().to_string().starts_with("127.0.0.1:"));
-    /// // An address of nobody here (RFC 5737):
-    /// assert!(pagewire::Node::alone_at([192, 0, 2, 1].into()).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Address`: no network device that is up has it. Else as those of [`alone`](Self::alone).
@@ -134,33 +116,11 @@ impl Node {
     }
 
     /// This node, as others name it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// // Send it by any means, for peers that open conditional writes.
-    /// let bytes = node.identity().to_bytes();
-    /// assert_eq!(pagewire::Peer::from_bytes(&bytes)?, table.export(Rights::READ)?.owner());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn identity(&self) -> Peer {
         Peer(self.services.address)
     }
 
     /// The node of a rank of the job.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// assert_eq!(node.peer(0)?, node.identity());
-    /// assert!(node.peer(node.size()).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Job`: there is no such rank.
@@ -170,14 +130,6 @@ impl Node {
     }
 
     /// Names the peers behind the sources of access logs and of statistics.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// assert_eq!(node.sources().find(12345), None); // nobody has accessed the node yet
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn sources(&self) -> Sources {
         Sources::new(&self.services.nic, &self.services.known_peers, &self.ranks)
     }
@@ -188,13 +140,6 @@ impl Node {
 
     /// Refuses a forked child: the node stays its parent's.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// pagewire::Node::alone()?.check_owner()?; // this process has made it
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Forked`.
     pub fn check_owner(&self) -> Result<()> {
@@ -202,59 +147,21 @@ impl Node {
     }
 
     /// The number of this process in its job, from 0 on.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// assert!(node.rank() < node.size());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn rank(&self) -> usize {
         self.job.rank()
     }
 
     /// Processes of the job.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// assert_eq!(node.size(), 1); // `from_env` gives more, if a launcher has started more.
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn size(&self) -> usize {
         self.job.size()
     }
 
     /// What joined the processes of the job, for people to read.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// println!("joined by {}", node.started_by());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn started_by(&self) -> &str {
         self.job.started_by()
     }
 
     /// Gives a token to all processes of the job, and takes theirs, by rank. All processes call it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let tokens = node.all_gather(&table.export(Rights::READ)?)?;
-    /// assert_eq!(tokens.len(), node.size());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Job`: a process does not come, or is lost. `Token`: one gave something else.
@@ -266,17 +173,6 @@ impl Node {
     /// [`all_gather`](Self::all_gather) for so long at most. [`barrier_for`](Self::barrier_for) says what a late one leaves; it is continued with
     /// the same token.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let tokens = node.all_gather_for(&table.export(Rights::READ)?, std::time::Duration::from_secs(10))?;
-    /// assert_eq!(tokens.len(), node.size());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`: [`JobError::TimedOut`](crate::bootstrap::JobError::TimedOut) among others. `Token`.
     pub fn all_gather_for(&self, token: &Token, time: Duration) -> Result<Vec<Token>> {
@@ -286,16 +182,6 @@ impl Node {
 
     /// Gives bytes to all processes of the job, and takes theirs, by rank. All processes call it. It is no way for bulk data.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let names = node.all_gather_bytes(format!("host {}", node.rank()).as_bytes())?;
-    /// assert_eq!(names[0], b"host 0");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`.
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -304,15 +190,6 @@ impl Node {
 
     /// [`all_gather_bytes`](Self::all_gather_bytes) for so long at most, as [`all_gather_for`](Self::all_gather_for).
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// assert_eq!(node.all_gather_bytes_for(b"mine", std::time::Duration::from_secs(10))?, [b"mine"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`.
     pub fn all_gather_bytes_for(&self, bytes: &[u8], time: Duration) -> Result<Vec<Vec<u8>>> {
@@ -320,15 +197,6 @@ impl Node {
     }
 
     /// Gives the bytes of the process `root` to all. All processes call it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// assert_eq!(node.broadcast(0, b"parameters")?, b"parameters");
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Job`.
@@ -382,18 +250,6 @@ impl Node {
     /// Splits the job: processes that give the same colour are a part, in which they are ranked by key, and by rank where that is equal. `None`: this
     /// process is in no part. All processes of the job call it.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let colour = node.rank() as u64 / 4; // four processes each
-    /// let part = node.split(Some(colour), 0)?.expect("a colour was given");
-    /// part.barrier()?;
-    /// println!("process {} of {} of part {colour}", part.rank(), part.size());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`: a process does not come, or is lost. `NoMemory`, `Heap`: there is no memory for what the members exchange.
     pub fn split(&self, colour: Option<u64>, key: i64) -> Result<Option<Part>> {
@@ -403,16 +259,6 @@ impl Node {
 
     /// A region of `count` zeroed elements that peers may read and write once it is exported.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let table = node.zeroed::<f64>(1000)?;
-    /// assert_eq!((table.len(), table.get(999)?), (1000, 0.0));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
     pub fn zeroed<T: IntoBytes + FromBytes + Immutable + Copy>(&self, count: usize) -> Result<Region<T>> {
@@ -421,19 +267,6 @@ impl Node {
 
     /// A region of `count` words that are zero, which this process and peers change as atomics.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// use std::sync::atomic::Ordering;
-    /// let counters = node.words(4)?;
-    /// let remote = node.open(&counters.export(Rights::ATOMIC)?)?;
-    /// counters.words()[1].fetch_add(1, Ordering::Relaxed);
-    /// assert_eq!(remote.fetch_add(8, 1).wait()?, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
     pub fn words(&self, count: usize) -> Result<Region<u64, Atomic>> {
@@ -441,18 +274,6 @@ impl Node {
     }
 
     /// A region that has these elements and never changes.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// let primes = node.publish(&[2u32, 3, 5, 7])?;
-    /// let remote = node.open(&primes.export(Rights::READ)?)?;
-    /// assert_eq!(remote.get::<u32>(4, 2)?.wait()?, [3, 5]);
-    /// assert_eq!(primes.as_slice()[3], 7);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
@@ -468,17 +289,6 @@ impl Node {
     /// A region whose memory is the file at `path`, of any size: nothing is read in. Peers may read it, and do not keep it from being changed
     /// or truncated. See [`MappedFile`].
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// use pagewire::{Node, Rights};
-    /// let node = Node::alone()?;
-    /// let program = node.map_file(std::env::current_exe().unwrap())?;
-    /// let remote = node.open(&program.export(Rights::READ)?)?;
-    /// assert_eq!(remote.get::<u8>(0, 4)?.wait()?, *b"\x7fELF");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `System`: it cannot be opened or mapped.
     pub fn map_file(&self, path: impl AsRef<Path>) -> Result<MappedFile> {
@@ -489,17 +299,6 @@ impl Node {
     /// A region whose memory is the file at `path`, which peers may read and write. It is made if there is none, and has `length` bytes
     /// then; `None`: as many as it has.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let file = node.map_file_writable(directory.path().join("table"), Some(1 << 30))?; // takes no disk yet
-    /// assert_eq!(file.bytes(), 1 << 30);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `System`: it cannot be opened, made that long or mapped.
     pub fn map_file_writable(&self, path: impl AsRef<Path>, length: Option<u64>) -> Result<MappedFile> {
@@ -508,18 +307,6 @@ impl Node {
     }
 
     /// A region whose memory is an open file; `writable`: peers may write it, too.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// let file = tempfile::tempfile().unwrap();
-    /// file.set_len(4096).unwrap();
-    /// let region = node.map_open_file(&file, true)?;
-    /// node.open(&region.export(Rights::WRITE)?)?.put(0, vec![7u8]).wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `System`: it cannot be mapped, as one that is not open for this.
@@ -560,18 +347,6 @@ impl Node {
     }
 
     /// Opens the memory that a token names: connects to its owner if this node is not connected to it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let token = table.export(Rights::READ)?;
-    /// let remote = node.open(&token)?; // in any process that has the token
-    /// assert_eq!((remote.length(), remote.rights()), (128, Rights::READ));
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Connect`: the owner has ended, cannot be reached or takes no more peers. Whether the token's key is still valid is told by the
@@ -635,22 +410,6 @@ impl Node {
     }
 
     /// Starts a [`flush`](Self::flush), which may be waited for, polled or awaited.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// drop(remote.put(0, vec![5u64]));
-    /// let mut flush = node.start_flush(); // or node.start_flush().await
-    /// while !flush.is_done() {
-    ///     // Something else.
-    /// }
-    /// flush.wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn start_flush(&self) -> Flush {
         if self.services.is_forked() {
             return Flush::forked();
@@ -687,16 +446,6 @@ impl Node {
     }
 
     /// The path to the owner of a token, and why it is no better one.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// println!("{}", node.explain(&table.export(Rights::READ)?)?); // as 10.0.0.1:4711: local
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As those of [`open`](Self::open).

@@ -119,43 +119,16 @@ impl Whole<'_> {
 
 impl Part {
     /// The number of this process in the part, from 0 on.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// assert!(part.rank() < part.size());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn rank(&self) -> usize {
         self.job.rank()
     }
 
     /// Processes of the part.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// assert_eq!(part.size(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn size(&self) -> usize {
         self.job.size()
     }
 
     /// The rank in the job of a rank of the part, for [`Node::peer`](crate::Node::peer) and what was gathered in the job.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// assert_eq!(part.job_rank(part.rank())?, node.rank());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Job`: there is no such rank.
@@ -166,16 +139,6 @@ impl Part {
 
     /// Waits until all processes of the part have called it, for the job's timeout at most.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// node.flush()?; // What this process has put is there,
-    /// part.barrier()?; // and what the others of the part have.
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`: a member is lost, or does not come.
     pub fn barrier(&self) -> Result<()> {
@@ -183,15 +146,6 @@ impl Part {
     }
 
     /// [`barrier`](Self::barrier) for so long at most. A late one stays begun, as that of [`Node::barrier_for`](crate::Node::barrier_for).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// part.barrier_for(std::time::Duration::from_secs(10))?;
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Job`.
@@ -201,17 +155,6 @@ impl Part {
 
     /// Gives a token to all processes of the part, and takes theirs, by rank. All processes of the part call it.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Rights;
-    /// # let node = pagewire::Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// assert_eq!(part.all_gather(&table.export(Rights::READ)?)?.len(), part.size());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`; `Token`: one gave something else.
     pub fn all_gather(&self, token: &Token) -> Result<Vec<Token>> {
@@ -219,18 +162,6 @@ impl Part {
     }
 
     /// [`all_gather`](Self::all_gather) for so long at most, as [`Node::all_gather_for`](crate::Node::all_gather_for).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Rights;
-    /// # let node = pagewire::Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// let time = std::time::Duration::from_secs(10);
-    /// assert_eq!(part.all_gather_for(&table.export(Rights::READ)?, time)?.len(), part.size());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Job`; `Token`.
@@ -240,15 +171,6 @@ impl Part {
 
     /// Gives bytes to all processes of the part, and takes theirs, by rank. Each may give another count of bytes.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// assert_eq!(part.all_gather_bytes(b"mine")?, [b"mine"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`.
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -256,15 +178,6 @@ impl Part {
     }
 
     /// [`all_gather_bytes`](Self::all_gather_bytes) for so long at most.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// assert_eq!(part.all_gather_bytes_for(b"mine", std::time::Duration::from_secs(10))?, [b"mine"]);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Job`.
@@ -274,15 +187,6 @@ impl Part {
 
     /// Gives the bytes of the process `root` of the part to all. All processes of the part call it.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// assert_eq!(part.broadcast(0, b"parameters")?, b"parameters");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Job`.
     pub fn broadcast(&self, root: usize, bytes: &[u8]) -> Result<Vec<u8>> {
@@ -290,16 +194,6 @@ impl Part {
     }
 
     /// Splits the part, as [`Node::split`](crate::Node::split) splits the job. All processes of the part call it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # let node = pagewire::Node::alone()?;
-    /// # let part = node.split(Some(0), 0)?.expect("a colour was given");
-    /// let half = part.split(Some(part.rank() as u64 % 2), 0)?.expect("a colour was given");
-    /// half.barrier()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As those of [`Node::split`](crate::Node::split).

@@ -53,19 +53,6 @@ impl Flush {
 
     /// Waits until everything has ended.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// drop(remote.put(0, vec![5u64]));
-    /// remote.start_flush().wait()?;
-    /// assert_eq!(table.get(0)?, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn wait(mut self) -> Result<(), Failure> {
@@ -76,19 +63,6 @@ impl Flush {
     }
 
     /// Whether everything has ended. Polls the engine once where it has not.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let mut flush = node.start_flush();
-    /// assert!(flush.is_done()); // nothing was started
-    /// flush.wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_done(&mut self) -> bool {
         if let Some((connection, pending)) = self.unfinished.last() {
             if connection.is_forked() {

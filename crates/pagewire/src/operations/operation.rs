@@ -53,18 +53,6 @@ impl<B: Send + 'static> Operation<B> {
 
     /// Waits until it has ended (`remote`), and gives the buffer back. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let buffer = remote.put(0, vec![5u64]).wait()?;
-    /// assert_eq!((buffer[0], table.get(0)?), (5, 5));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// The operation's, with the buffer.
     pub fn wait(self) -> Result<B, OperationError<B>> {
@@ -97,21 +85,6 @@ impl<B: Send + 'static> Operation<B> {
     }
 
     /// Waits until it has ended, for so long at most. False: it has not. What it gave is taken by another call.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let put = remote.put(0, vec![5u64]);
-    /// while !put.ends_within(std::time::Duration::from_millis(100)) {
-    ///     println!("it takes its time");
-    /// }
-    /// put.wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn ends_within(&self, patience: Duration) -> bool {
         match &self.0 {
             OperationProgress::Executed(..) => true,
@@ -120,21 +93,6 @@ impl<B: Send + 'static> Operation<B> {
     }
 
     /// Whether it has ended. Polls the engine once where it has not.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let put = remote.put(0, vec![5u64]);
-    /// while !put.is_done() {
-    ///     // Something else.
-    /// }
-    /// put.wait()?; // at once
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_done(&self) -> bool {
         match &self.0 {
             OperationProgress::Executed(..) => true,

@@ -82,23 +82,6 @@ pub fn wait_any(operations: &[&dyn Waitable], patience: Duration) -> Option<usiz
 }
 
 /// Waits until each of several operations has ended, for `patience` at most. False: one has not. Results are taken by their own `wait`.
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{Node, Rights, Waitable};
-/// # use std::time::Duration;
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// # let remote = node.open(&table.export(Rights::all())?)?;
-/// let puts = [0, 8].map(|offset| remote.put_value(offset, offset));
-/// let list = puts.each_ref().map(|put| put as &dyn Waitable);
-/// assert!(pagewire::wait_all(&list, Duration::from_secs(60)));
-/// for put in puts {
-///     put.wait()?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
 pub fn wait_all(operations: &[&dyn Waitable], patience: Duration) -> bool {
     let start = Instant::now();
     operations
@@ -108,19 +91,6 @@ pub fn wait_all(operations: &[&dyn Waitable], patience: Duration) -> bool {
 
 /// Waits until at least one of several operations has ended, for `patience` at most, and gives the places of all that have. Empty: none has in
 /// time.
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{FOREVER, Node, Rights, Waitable};
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// # let remote = node.open(&table.export(Rights::all())?)?;
-/// let puts = [0, 8].map(|offset| remote.put_value(offset, offset));
-/// let list = puts.each_ref().map(|put| put as &dyn Waitable);
-/// assert!(!pagewire::wait_some(&list, FOREVER).is_empty());
-/// # Ok(())
-/// # }
-/// ```
 pub fn wait_some(operations: &[&dyn Waitable], patience: Duration) -> Vec<usize> {
     if wait_any(operations, patience).is_none() {
         return Vec::new();

@@ -16,18 +16,6 @@ use std::sync::atomic::AtomicU64;
 
 impl RemoteRegion {
     /// Adds to the word of 8 bytes at `offset`, and gives what it was.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_add(8, 5).wait()?, 0);
-    /// assert_eq!(remote.fetch_add(8, 5).wait()?, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_add(&self, offset: u64, add: u64) -> Operation<u64> {
         self.atomic("fetch-add", offset, |address, key| SendOperation::FetchAdd { address, key, add })
     }
@@ -52,127 +40,36 @@ impl RemoteRegion {
 
     /// Sets the word of 8 bytes at `offset`, and gives what it was. It is a compare-swap that comes again until nobody came between, as RDMA
     /// has no swap: of several that are started to one word, each may be overtaken by a later one.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.swap(8, 7).wait()?, 0);
-    /// assert_eq!(remote.swap(8, 9).wait()?, 7);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn swap(&self, offset: u64, swap: u64) -> Operation<u64> {
         self.change("swap", offset, WordFunction::Set, swap)
     }
 
     /// Keeps the bits of the word of 8 bytes at `offset` that are in `bits`, and gives what it was. It repeats as [`swap`](Self::swap).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.set(1, 0b110)?;
-    /// assert_eq!(remote.fetch_and(8, 0b011).wait()?, 0b110);
-    /// assert_eq!(table.get(1)?, 0b010);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_and(&self, offset: u64, bits: u64) -> Operation<u64> {
         self.change("fetch-and", offset, WordFunction::And, bits)
     }
 
     /// Sets the bits of the word of 8 bytes at `offset` that are in `bits`, and gives what it was. It repeats as [`swap`](Self::swap).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_or(8, 0b100).wait()?, 0);
-    /// assert_eq!(remote.fetch_or(8, 0b001).wait()?, 0b100);
-    /// assert_eq!(table.get(1)?, 0b101);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_or(&self, offset: u64, bits: u64) -> Operation<u64> {
         self.change("fetch-or", offset, WordFunction::Or, bits)
     }
 
     /// Inverts the bits of the word of 8 bytes at `offset` that are in `bits`, and gives what it was. It repeats as [`swap`](Self::swap).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.set(1, 0b110)?;
-    /// assert_eq!(remote.fetch_xor(8, 0b011).wait()?, 0b110);
-    /// assert_eq!(table.get(1)?, 0b101);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_xor(&self, offset: u64, bits: u64) -> Operation<u64> {
         self.change("fetch-xor", offset, WordFunction::Xor, bits)
     }
 
     /// Sets the word of 8 bytes at `offset` to `value` if that is less, and gives what it was. It repeats as [`swap`](Self::swap).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.set(1, 5)?;
-    /// assert_eq!(remote.fetch_min(8, 3).wait()?, 5);
-    /// assert_eq!(remote.fetch_min(8, 4).wait()?, 3);
-    /// assert_eq!(table.get(1)?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_min(&self, offset: u64, value: u64) -> Operation<u64> {
         self.change("fetch-min", offset, WordFunction::Min, value)
     }
 
     /// Sets the word of 8 bytes at `offset` to `value` if that is more, and gives what it was. It repeats as [`swap`](Self::swap).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.set(1, 5)?;
-    /// assert_eq!(remote.fetch_max(8, 7).wait()?, 5);
-    /// assert_eq!(remote.fetch_max(8, 6).wait()?, 7);
-    /// assert_eq!(table.get(1)?, 7);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_max(&self, offset: u64, value: u64) -> Operation<u64> {
         self.change("fetch-max", offset, WordFunction::Max, value)
     }
 
     /// [`fetch_min`](Self::fetch_min) of a signed word.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_min_signed(8, -3).wait()?, 0);
-    /// assert_eq!(remote.fetch_min_signed(8, 4).wait()?, -3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_min_signed(&self, offset: u64, value: i64) -> Operation<i64> {
         let change = WordChange {
             operand: value.cast_unsigned(),
@@ -183,19 +80,6 @@ impl RemoteRegion {
     }
 
     /// [`fetch_max`](Self::fetch_max) of a signed word.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.put_value(8, -5i64).wait()?;
-    /// assert_eq!(remote.fetch_max_signed(8, -3).wait()?, -5);
-    /// assert_eq!(remote.fetch_max_signed(8, -4).wait()?, -3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_max_signed(&self, offset: u64, value: i64) -> Operation<i64> {
         let change = WordChange {
             operand: value.cast_unsigned(),
@@ -228,159 +112,47 @@ impl RemoteRegion {
     }
 
     /// Sets the 4 bytes at `offset` to `swap` if they are `compare`, and gives what they were. See [`fetch_add_32`](Self::fetch_add_32).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.compare_swap_32(12, 0, 7).wait()?, 0);
-    /// assert_eq!(remote.compare_swap_32(12, 0, 9).wait()?, 7);
-    /// assert_eq!(table.get(1)?, 7 << 32);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn compare_swap_32(&self, offset: u64, compare: u32, swap: u32) -> Operation<u32> {
         self.change_half("compare-swap of 4 bytes", offset, WordFunction::SetIf(compare), swap)
     }
 
     /// Sets the 4 bytes at `offset`, and gives what they were. See [`fetch_add_32`](Self::fetch_add_32).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.swap_32(8, 7).wait()?, 0);
-    /// assert_eq!(remote.swap_32(8, 9).wait()?, 7);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn swap_32(&self, offset: u64, swap: u32) -> Operation<u32> {
         self.change_half("swap of 4 bytes", offset, WordFunction::Set, swap)
     }
 
     /// Keeps the bits of the 4 bytes at `offset` that are in `bits`, and gives what they were. See [`fetch_add_32`](Self::fetch_add_32).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.swap_32(12, 0b110).wait()?;
-    /// assert_eq!(remote.fetch_and_32(12, 0b011).wait()?, 0b110);
-    /// assert_eq!(table.get(1)?, 0b010 << 32);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_and_32(&self, offset: u64, bits: u32) -> Operation<u32> {
         self.change_half("fetch-and of 4 bytes", offset, WordFunction::And, bits)
     }
 
     /// Sets the bits of the 4 bytes at `offset` that are in `bits`, and gives what they were. See [`fetch_add_32`](Self::fetch_add_32).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_or_32(8, 0b100).wait()?, 0);
-    /// assert_eq!(remote.fetch_or_32(8, 0b001).wait()?, 0b100);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_or_32(&self, offset: u64, bits: u32) -> Operation<u32> {
         self.change_half("fetch-or of 4 bytes", offset, WordFunction::Or, bits)
     }
 
     /// Inverts the bits of the 4 bytes at `offset` that are in `bits`, and gives what they were. See [`fetch_add_32`](Self::fetch_add_32).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_xor_32(8, 0b110).wait()?, 0);
-    /// assert_eq!(remote.fetch_xor_32(8, 0b011).wait()?, 0b110);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_xor_32(&self, offset: u64, bits: u32) -> Operation<u32> {
         self.change_half("fetch-xor of 4 bytes", offset, WordFunction::Xor, bits)
     }
 
     /// Sets the 4 bytes at `offset` to `value` if that is less, and gives what they were. See [`fetch_add_32`](Self::fetch_add_32).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.swap_32(8, 5).wait()?;
-    /// assert_eq!(remote.fetch_min_32(8, 3).wait()?, 5);
-    /// assert_eq!(remote.fetch_min_32(8, 4).wait()?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_min_32(&self, offset: u64, value: u32) -> Operation<u32> {
         self.change_half("fetch-min of 4 bytes", offset, WordFunction::Min, value)
     }
 
     /// Sets the 4 bytes at `offset` to `value` if that is more, and gives what they were. See [`fetch_add_32`](Self::fetch_add_32).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_max_32(8, 3).wait()?, 0);
-    /// assert_eq!(remote.fetch_max_32(8, 2).wait()?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_max_32(&self, offset: u64, value: u32) -> Operation<u32> {
         self.change_half("fetch-max of 4 bytes", offset, WordFunction::Max, value)
     }
 
     /// [`fetch_min_32`](Self::fetch_min_32) of signed numbers.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.fetch_min_signed_32(8, -3).wait()?, 0);
-    /// assert_eq!(remote.fetch_min_signed_32(8, 4).wait()?, -3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_min_signed_32(&self, offset: u64, value: i32) -> Operation<i32> {
         let operand = value.cast_unsigned();
         self.change_half("signed fetch-min of 4 bytes", offset, WordFunction::MinSigned, operand)
     }
 
     /// [`fetch_max_32`](Self::fetch_max_32) of signed numbers.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.put_value(8, -5i32).wait()?;
-    /// assert_eq!(remote.fetch_max_signed_32(8, -3).wait()?, -5);
-    /// assert_eq!(remote.fetch_max_signed_32(8, -4).wait()?, -3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn fetch_max_signed_32(&self, offset: u64, value: i32) -> Operation<i32> {
         let operand = value.cast_unsigned();
         self.change_half("signed fetch-max of 4 bytes", offset, WordFunction::MaxSigned, operand)

@@ -38,28 +38,12 @@ pub fn heap() -> Result<&'static HeapRef> {
 }
 
 /// The registered heap of this process, if it was made: by [`heap`], or because it is the program's malloc(3).
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// let heap = pagewire::raw::heap()?;
-/// assert_eq!(pagewire::raw::made_heap().map(|heap| heap.range()), Some(heap.range()));
-/// # Ok(())
-/// # }
-/// ```
 pub fn made_heap() -> Option<&'static HeapRef> {
     engine::made_heap()
 }
 
 /// [`heap`] for a process whose malloc(3) it is to be: without an engine, and a forked child gets a copy. What is exported of it by
 /// [`Node::export_raw`](crate::Node::export_raw) ends with its free all the same.
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// let heap = pagewire::raw::heap_for_malloc()?; // no node, and no engine
-/// assert!(!heap.contains(std::ptr::from_ref(&heap).cast::<u8>()));
-/// # Ok(())
-/// # }
-/// ```
 ///
 /// # Errors
 /// `Heap` and `Environment`: it could not be made.
@@ -135,24 +119,6 @@ fn own_exports(heap: &HeapRef) -> Result<()> {
 }
 
 /// Whether a part of an object of the heap was ever exported.
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{Node, Rights};
-/// # let node = Node::alone()?;
-/// # use pagewire::raw;
-/// let heap = raw::heap()?;
-/// let layout = std::alloc::Layout::new::<u64>();
-/// let object = heap.allocate_zeroed(layout)?;
-/// // SAFETY: nobody but peers uses the object until it is unexported.
-/// unsafe { node.export_raw(object, 8, Rights::READ) }?;
-/// assert!(raw::has_exports_in_heap());
-/// raw::unexport_within(object.as_ptr() as usize, 8)?;
-/// // SAFETY: it was allocated so, and nobody uses it.
-/// unsafe { heap.deallocate(object, layout) };
-/// # Ok(())
-/// # }
-/// ```
 pub fn has_exports_in_heap() -> bool {
     HAS_EXPORTS.load(Ordering::Acquire)
 }

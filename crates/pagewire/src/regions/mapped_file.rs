@@ -84,56 +84,16 @@ impl MappedFile {
     }
 
     /// Bytes in it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("file");
-    /// # std::fs::write(&path, b"contents").unwrap();
-    /// assert_eq!(node.map_file(&path)?.bytes(), 8);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn bytes(&self) -> u64 {
         self.exported.memory().length
     }
 
     /// Whether peers may be given the right to write.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("file");
-    /// # std::fs::write(&path, b"contents").unwrap();
-    /// assert!(!node.map_file(&path)?.is_writable());
-    /// assert!(node.map_file_writable(&path, None)?.is_writable());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_writable(&self) -> bool {
         self.exported.memory().writable
     }
 
     /// Makes a token of all of it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("file");
-    /// # std::fs::write(&path, b"contents").unwrap();
-    /// let file = node.map_file(&path)?;
-    /// let remote = node.open(&file.export(Rights::READ)?)?;
-    /// assert_eq!(remote.get::<u8>(0, 8)?.wait()?, b"contents");
-    /// assert!(file.export(Rights::WRITE).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As those of [`export_part`](Self::export_part).
@@ -142,20 +102,6 @@ impl MappedFile {
     }
 
     /// Makes a token of some of its bytes, with a key of its own, in constant time.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("file");
-    /// # std::fs::write(&path, b"contents").unwrap();
-    /// let file = node.map_file(&path)?;
-    /// let remote = node.open(&file.export_part(3..7, Rights::READ)?)?;
-    /// assert_eq!(remote.get::<u8>(0, 4)?.wait()?, b"tent");
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Range`: the bytes are not in it; `Engine`: the file was not mapped for writing, or there are too many exports.
@@ -170,21 +116,6 @@ impl MappedFile {
     }
 
     /// Waits until what peers have written is in the file on its device.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("file");
-    /// # std::fs::write(&path, b"contents").unwrap();
-    /// let file = node.map_file_writable(&path, None)?;
-    /// node.open(&file.export(Rights::WRITE)?)?.put(3, b"_".to_vec()).wait()?;
-    /// file.sync()?;
-    /// assert_eq!(std::fs::read(&path).unwrap(), b"con_ents");
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `System`: the device refuses.

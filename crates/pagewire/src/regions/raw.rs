@@ -63,23 +63,6 @@ unsafe impl BufferMut for RawBuffer {}
 impl RawBuffer {
     /// A buffer of `length` bytes at `address`.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # use pagewire::raw;
-    /// # use std::ptr::NonNull;
-    /// # let table = node.publish(&[7u64, 8])?;
-    /// # let remote = node.open(&table.export(Rights::READ)?)?;
-    /// let mut words = [0u64; 2];
-    /// // SAFETY: the words live until the get has ended, for which this waits, and nobody uses them meanwhile.
-    /// let buffer = unsafe { raw::RawBuffer::new(NonNull::from(&mut words).cast(), 16) };
-    /// remote.get_into(0, buffer).wait().unwrap();
-    /// assert_eq!(words, [7, 8]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Safety
     /// From the start of an operation that gets this value until its end, whether somebody waits for it or not: the bytes stay
     /// allocated, any thread may read them, and nobody writes them. For a get, the bytes may be written, and nobody reads them either.
@@ -122,20 +105,6 @@ impl Node {
 
     /// [`unexport`](Self::unexport) of a token of [`export_raw`](Self::export_raw).
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # use std::ptr::NonNull;
-    /// static WORD: u64 = 7;
-    /// // SAFETY: nobody ever changes the word, and it lives as long as the process.
-    /// let token = unsafe { node.export_raw(NonNull::from(&WORD).cast(), 8, Rights::READ) }?;
-    /// node.unexport_raw(&token)?;
-    /// assert!(node.unexport_raw(&token).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// As those of `unexport`.
     pub fn unexport_raw(&self, token: &Token) -> Result<()> {
@@ -147,23 +116,6 @@ impl Node {
     /// Sets the attributes of the pages that `bytes` are, for accesses by a token of [`export_raw`](Self::export_raw). Pages have 4,096 bytes,
     /// and the first one begins where the token's bytes do. When this returns, later accesses by the token obey, on all paths (PAPERS AA-2).
     /// Other tokens of the same memory are as they were.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use std::ptr::NonNull;
-    /// # use std::sync::atomic::AtomicU64;
-    /// use pagewire::access_log::{PageAttributes, PageFlags};
-    /// use pagewire::{Node, Rights};
-    /// let node = Node::alone()?;
-    /// static WORD: AtomicU64 = AtomicU64::new(7);
-    /// // SAFETY: the word lives as long as the process, and is an atomic.
-    /// let token = unsafe { node.export_raw(NonNull::from(&WORD).cast(), 8, Rights::READ | Rights::WRITE) }?;
-    /// let remote = node.open(&token)?;
-    /// node.set_attributes_raw(&token, .., PageAttributes { flags: PageFlags::READ, user_domain: 0 })?;
-    /// assert!(remote.put_value(0, 1u64).wait().is_err(), "the page refuses puts");
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Engine`: the token is of another node, was unexported before, or is of a region, which has [attributes](crate::Region::set_attributes)

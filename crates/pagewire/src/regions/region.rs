@@ -35,10 +35,13 @@ pub struct ReadOnly;
 ///
 /// ```
 /// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::Node;
+/// # use pagewire::{Node, Rights};
 /// # let node = Node::alone()?;
-/// let words = node.words(2)?;
-/// assert_eq!(words.words()[0].load(std::sync::atomic::Ordering::Relaxed), 0);
+/// use std::sync::atomic::Ordering;
+/// let counters = node.words(4)?;
+/// let remote = node.open(&counters.export(Rights::ATOMIC)?)?;
+/// counters.words()[1].fetch_add(1, Ordering::Relaxed);
+/// assert_eq!(remote.fetch_add(8, 1).wait()?, 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -247,61 +250,21 @@ impl<T, K: Kind> Region<T, K> {
     }
 
     /// Elements in it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// assert_eq!((table.len(), table.bytes()), (16, 128));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn len(&self) -> usize {
         self.block().length() / size_of::<T>().max(1)
     }
 
     /// Whether it has no elements.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// assert!(node.zeroed::<u64>(0)?.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes in it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// assert_eq!(table.bytes(), 8 * table.len() as u64);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn bytes(&self) -> u64 {
         self.block().length() as u64
     }
 
     /// Makes a token of all of it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let token = table.export(Rights::READ | Rights::WRITE)?;
-    /// assert_eq!(token.length(), table.bytes());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As those of [`export_part`](Self::export_part).
@@ -365,14 +328,6 @@ impl<T, K: Kind> Region<T, K> {
     }
 
     /// The address of its first byte in this process, to which records of accesses refer.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// let table = pagewire::Node::alone()?.zeroed::<u64>(8)?;
-    /// assert_eq!(table.address() % 64, 0);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn address(&self) -> u64 {
         self.block().address()
     }
@@ -395,19 +350,6 @@ impl<T, K> Region<T, K> {
 impl<T, K: Kind> Region<T, K> {
     /// Copies bytes from `offset` on out, whatever the elements are. What is written meanwhile is there in part.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let table = node.zeroed::<u64>(16)?;
-    /// table.set(1, 7)?;
-    /// let mut bytes = [0; 8];
-    /// table.read_bytes(8, &mut bytes)?;
-    /// assert_eq!(u64::from_ne_bytes(bytes), 7);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Range`.
     pub fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
@@ -428,17 +370,6 @@ impl<T, K: Kind> Region<T, K> {
 impl<T: FromBytes> Region<T, Shared> {
     /// Copies bytes in, from `offset` on, whatever the elements are.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let table = node.zeroed::<u64>(16)?;
-    /// table.write_bytes(8, &7u64.to_ne_bytes())?;
-    /// assert_eq!(table.get(1)?, 7);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Range`.
     pub fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -451,18 +382,6 @@ impl<T: FromBytes> Region<T, Shared> {
 impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// The element at `index`. One of 8 bytes or less that does not cross a word is read at once; a longer one may be half written.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// table.set(3, 7)?;
-    /// assert_eq!(table.get(3)?, 7);
-    /// assert!(table.get(16).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Range`.
     pub fn get(&self, index: usize) -> Result<T> {
@@ -473,17 +392,6 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
 
     /// Sets the element at `index`.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// table.set(3, 7)?;
-    /// assert!(table.set(16, 7).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Range`.
     pub fn set(&self, index: usize, element: T) -> Result<()> {
@@ -491,18 +399,6 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     }
 
     /// Copies elements from `index` on out.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let mut some = [1; 3];
-    /// table.read(13, &mut some)?;
-    /// assert_eq!(some, [0; 3]);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Range`.
@@ -514,17 +410,6 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
 
     /// Copies elements in, from `index` on.
     ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// table.write(13, &[1, 2, 3])?;
-    /// assert!(table.write(14, &[1, 2, 3]).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Range`.
     pub fn write(&self, index: usize, elements: &[T]) -> Result<()> {
@@ -534,20 +419,6 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     }
 
     /// The word of 8 bytes at `offset` as a signal, which peers set or add to behind their puts.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let signal = table.signal(8)?;
-    /// remote.put_signal(16, vec![5u64], remote.signal(8).set(1)).wait()?;
-    /// assert_eq!((signal.value(), table.get(2)?), (1, 5));
-    /// assert!(table.signal(4).is_err() && table.signal(128).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Range` and `Alignment`.
@@ -560,15 +431,6 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
 
 impl<T: FromBytes + Immutable> Region<T, ReadOnly> {
     /// Its elements. A forked child finds none: it does not have the memory.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// assert_eq!(node.publish(&[1u16, 2])?.as_slice(), [1, 2]);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn as_slice(&self) -> &[T] {
         if self.exported.owner.is_this_process() { self.block().read_only() } else { &[] }
     }
@@ -576,34 +438,11 @@ impl<T: FromBytes + Immutable> Region<T, ReadOnly> {
 
 impl Region<u64, Atomic> {
     /// Its words. A forked child finds none: it does not have the memory.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// use std::sync::atomic::Ordering;
-    /// let counters = node.words(2)?;
-    /// assert_eq!(counters.words()[1].fetch_add(3, Ordering::Relaxed), 0);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn words(&self) -> &[AtomicU64] {
         if self.exported.owner.is_this_process() { &self.block().words()[..self.len()] } else { &[] }
     }
 
     /// Copies bytes in, from `offset` on. The other bytes of the first and the last word stay what they are, whoever writes them.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # use std::sync::atomic::Ordering;
-    /// # let node = Node::alone()?;
-    /// let words = node.words(2)?;
-    /// words.write_bytes(9, &[1])?;
-    /// assert_eq!(words.words()[1].load(Ordering::Relaxed), 1 << 8);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Range`.

@@ -89,37 +89,11 @@ enum Change {
 
 impl RemoteSignal {
     /// Sets it to a value.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.put_signal(16, vec![5u64], remote.signal(8).set(9)).wait()?;
-    /// assert_eq!(table.get(1)?, 9);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn set(self, value: u64) -> SignalUpdate {
         SignalUpdate { offset: self.offset, change: Change::Set(value) }
     }
 
     /// Adds to it, as an atomic.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// for _ in 0..3 {
-    ///     remote.put_signal(16, vec![5u64], remote.signal(8).add(1)).wait()?;
-    /// }
-    /// assert_eq!(table.get(1)?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
     #[allow(clippy::should_implement_trait)] // It says what the signal does; nothing is summed here.
     pub fn add(self, count: u64) -> SignalUpdate {
         SignalUpdate { offset: self.offset, change: Change::Add(count) }
@@ -138,33 +112,11 @@ impl RemoteRegion {
     }
 
     /// Bytes of it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(remote.length(), 128);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn length(&self) -> u64 {
         self.token.length
     }
 
     /// What may be done with it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert!(remote.rights().contains(Rights::ATOMIC));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn rights(&self) -> Rights {
         self.token.rights
     }
@@ -190,18 +142,6 @@ impl RemoteRegion {
     }
 
     /// Puts one value at `offset`, which comes back in a vector.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.put_value(8, 7u64).wait()?;
-    /// assert_eq!(table.get(1)?, 7);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn put_value<T: IntoBytes + Immutable + Send + Sync + 'static>(
         &self,
         offset: u64,
@@ -257,18 +197,6 @@ impl RemoteRegion {
     }
 
     /// Gets pieces from several offsets into `buffer`, one behind the other. Else as [`put_scattered`](Self::put_scattered).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.write(0, &[10, 11, 12, 13])?;
-    /// assert_eq!(remote.get_scattered(&[(24, 8), (0, 16)], vec![0u64; 3]).wait()?, [13, 10, 11]);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn get_scattered<B: BufferMut>(&self, pieces: &[(u64, usize)], buffer: B) -> Operation<B> {
         let local = buffer.bytes();
         self.start("scattered get", buffer, |_, buffer| buffer, |_| self.pieces(pieces, local, Self::read))
@@ -294,18 +222,6 @@ impl RemoteRegion {
     }
 
     /// Gets pieces of `piece` bytes into `buffer`. Else as [`put_strided`](Self::put_strided).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.write(0, &Vec::from_iter(0..16))?;
-    /// assert_eq!(remote.get_strided(8, 32, 8, vec![0u64; 4]).wait()?, [1, 5, 9, 13]);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn get_strided<B: BufferMut>(
         &self,
         offset: u64,
@@ -338,20 +254,6 @@ impl RemoteRegion {
     }
 
     /// Starts several gets at once, in this order. Else as [`put_batch`](Self::put_batch).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.write(0, &Vec::from_iter(0..16))?;
-    /// let gets = remote.get_batch([3, 7].map(|index| (8 * index, vec![0u64])));
-    /// let found: Vec<u64> = gets.into_iter().map(|get| get.wait().unwrap()[0]).collect();
-    /// assert_eq!(found, [3, 7]);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn get_batch<B: BufferMut>(&self, gets: impl IntoIterator<Item = (u64, B)>) -> Vec<Operation<B>> {
         self.batch("get", Self::read, gets)
     }
@@ -377,18 +279,6 @@ impl RemoteRegion {
     }
 
     /// Whether there is a connection to the owner, as far as this process knows. Without one the next operation makes it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// use pagewire::{Node, Rights};
-    /// let node = Node::alone()?;
-    /// let table = node.zeroed::<u64>(8)?;
-    /// let remote = node.open(&table.export(Rights::WRITE)?)?;
-    /// remote.put_value(0, 1u64).wait()?;
-    /// assert!(remote.is_connected());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_connected(&self) -> bool {
         self.connection.is_up()
     }
@@ -430,35 +320,11 @@ impl RemoteRegion {
     }
 
     /// Changes a signal.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.signal_only(remote.signal(8).add(5)).wait()?;
-    /// assert_eq!(table.get(1)?, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn signal_only(&self, update: SignalUpdate) -> Operation<()> {
         self.start("signal", (), |_, ()| (), |word| Ok(smallvec![self.update(update, word)?]))
     }
 
     /// The word of 8 bytes at `offset`, for [`put_signal`](Self::put_signal).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.put_signal(0, vec![5u64], remote.signal(8).set(1)).wait()?;
-    /// assert_eq!(table.signal(8)?.value(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn signal(&self, offset: u64) -> RemoteSignal {
         RemoteSignal { offset }
     }
@@ -488,19 +354,6 @@ impl RemoteRegion {
     }
 
     /// Gets as many bytes from `offset` on as `buffer` has.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// table.write(1, &[7, 8])?;
-    /// let buffer = remote.get_into(8, vec![0u64; 2]).wait()?;
-    /// assert_eq!(buffer, [7, 8]);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn get_into<B: BufferMut>(&self, offset: u64, buffer: B) -> Operation<B> {
         let local = buffer.bytes();
         self.start("get", buffer, |_, buffer| buffer, |_| Ok(smallvec![self.read(offset, local)?]))
@@ -508,18 +361,6 @@ impl RemoteRegion {
 
     /// Whether this process has the region mapped, so that [`with_words`](Self::with_words) works. Before the first operation to a peer has ended it
     /// does not.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// remote.get::<u64>(0, 1)?.wait()?;
-    /// println!("{}", if remote.is_mapped() { "loads and stores" } else { "operations" });
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn is_mapped(&self) -> bool {
         let Token { base, length, rights, .. } = self.token;
         rights.contains(Rights::all()) && self.connection.maps(base, length)
@@ -580,22 +421,6 @@ impl RemoteRegion {
     }
 
     /// Starts a [`flush`](Self::flush), which may be waited for, polled or awaited.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// drop(remote.put(0, vec![5u64]));
-    /// let mut flush = remote.start_flush();
-    /// while !flush.is_done() {
-    ///     // Something else.
-    /// }
-    /// assert_eq!(table.get(0)?, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn start_flush(&self) -> Flush {
         Flush::new(self.connection.clone().with_flushes())
     }

@@ -57,17 +57,6 @@ impl<'r> Signal<'r> {
     }
 
     /// Its value. What was put before the signal was set to it is visible behind this call. In a forked child of the owner it is 0.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// assert_eq!(table.signal(8)?.value(), 0);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn value(&self) -> u64 {
         if self.completions.is_forked() {
             // The child may not have the page.
@@ -77,19 +66,6 @@ impl<'r> Signal<'r> {
     }
 
     /// Sets it, for instance before it is used again. A forked child of the owner sets nothing.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let signal = table.signal(8)?;
-    /// signal.set(3);
-    /// assert_eq!(remote.fetch_add(8, 1).wait()?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn set(&self, value: u64) {
         if !self.completions.is_forked() {
             self.word.store(value, Ordering::Release);
@@ -97,19 +73,6 @@ impl<'r> Signal<'r> {
     }
 
     /// Waits until the value is as wished, and gives it. There is no bound: see [`wait_until_within`](Self::wait_until_within).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let put = remote.put_signal(0, vec![5u64], remote.signal(8).add(1));
-    /// assert_eq!(table.signal(8)?.wait_until(|count| count >= 1)?, 1);
-    /// put.wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Forked`.
@@ -124,19 +87,6 @@ impl<'r> Signal<'r> {
     }
 
     /// Waits until the value is as wished, and gives it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// # let remote = node.open(&table.export(Rights::all())?)?;
-    /// let patience = std::time::Duration::from_millis(1);
-    /// let late = table.signal(8)?.wait_until_within(patience, |count| count >= 1);
-    /// assert!(matches!(late, Err(pagewire::Error::Timeout { .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Timeout`; `Forked`.
@@ -186,18 +136,6 @@ impl<'r> Signal<'r> {
     }
 
     /// [`wait_until_within`](Self::wait_until_within) for tasks, as [`reaches`](Self::reaches).
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let signal = table.signal(8)?;
-    /// let late = async_io::block_on(signal.reaches_within(std::time::Duration::from_millis(1), |count| count >= 1));
-    /// assert!(matches!(late, Err(pagewire::Error::Timeout { .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Timeout`; `Forked`.

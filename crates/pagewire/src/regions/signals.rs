@@ -42,21 +42,6 @@ pub fn signal_wait_any(
 
 /// Waits until each of the signals is as wished at once, for `patience` at most. False: they were not in time.
 ///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{FOREVER, Node, Rights};
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// # let remote = node.open(&table.export(Rights::all())?)?;
-/// let puts = [8, 16].map(|at| remote.signal_only(remote.signal(at).add(1)));
-/// assert!(pagewire::signal_wait_all(&[table.signal(8)?, table.signal(16)?], FOREVER, |_, count| count == 1)?);
-/// for put in puts {
-///     put.wait()?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
-///
 /// # Errors
 /// `Forked`.
 pub fn signal_wait_all(
@@ -70,18 +55,6 @@ pub fn signal_wait_all(
 
 /// Waits until at least one of the signals is as wished, for `patience` at most, and gives the places and values of all that are. Empty: none was in
 /// time.
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{FOREVER, Node};
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// table.signal(16)?.set(7);
-/// let signals = [table.signal(8)?, table.signal(16)?];
-/// assert_eq!(pagewire::signal_wait_some(&signals, FOREVER, |_, value| value != 0)?, [(1, 7)]);
-/// # Ok(())
-/// # }
-/// ```
 ///
 /// # Errors
 /// `Forked`.
@@ -102,19 +75,6 @@ pub fn signal_wait_some(
 
 /// [`signal_wait_any`] for tasks of any executor, without a bound: see [`Signal::reaches`].
 ///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{Node, Rights};
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// table.signal(16)?.set(7);
-/// let signals = [table.signal(8)?, table.signal(16)?];
-/// let found = async_io::block_on(pagewire::signal_reaches_any(&signals, |_, value| value != 0))?;
-/// assert_eq!(found, Some((1, 7)));
-/// # Ok(())
-/// # }
-/// ```
-///
 /// # Errors
 /// `Forked`.
 pub async fn signal_reaches_any(
@@ -133,17 +93,6 @@ pub async fn signal_reaches_any(
 }
 
 /// [`signal_wait_all`] for tasks of any executor, without a bound: see [`Signal::reaches`].
-///
-/// ```
-/// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::{Node, Rights};
-/// # let node = Node::alone()?;
-/// # let table = node.zeroed::<u64>(16)?;
-/// let signals = [table.signal(8)?, table.signal(16)?];
-/// async_io::block_on(pagewire::signal_reaches_all(&signals, |_, value| value == 0))?;
-/// # Ok(())
-/// # }
-/// ```
 ///
 /// # Errors
 /// `Forked`.

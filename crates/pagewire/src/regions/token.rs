@@ -52,10 +52,11 @@ impl NodeAddress {
 ///
 /// ```
 /// # fn main() -> pagewire::Result<()> {
-/// # use pagewire::Node;
+/// # use pagewire::{Node, Peer};
 /// # let node = Node::alone()?;
 /// let peer = node.identity();
 /// println!("{peer}"); // its address and port
+/// assert_eq!(Peer::from_bytes(&peer.to_bytes())?, peer);
 /// # Ok(())
 /// # }
 /// ```
@@ -67,32 +68,11 @@ impl Peer {
     pub const LEN: usize = Token::LEN;
 
     /// The peer as bytes, to be sent by any means.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let bytes: [u8; pagewire::Peer::LEN] = node.identity().to_bytes();
-    /// assert_eq!(pagewire::Peer::from_bytes(&bytes)?, node.identity());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn to_bytes(&self) -> [u8; Peer::LEN] {
         Token::of_node(self.0).to_bytes()
     }
 
     /// The peer that these bytes are.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::Node;
-    /// # let node = Node::alone()?;
-    /// let bytes = node.identity().to_bytes();
-    /// assert_eq!(pagewire::Peer::from_bytes(&bytes)?, node.identity());
-    /// assert!(pagewire::Peer::from_bytes(&bytes[1..]).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// What is wrong with them.
@@ -179,18 +159,6 @@ impl Token {
     }
 
     /// The token as bytes.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let bytes = table.export(Rights::READ)?.to_bytes();
-    /// // By a socket, a file, or the memory of a peer.
-    /// assert_eq!(bytes.len(), pagewire::Token::LEN);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn to_bytes(&self) -> [u8; Token::LEN] {
         let mut bytes = [0; Token::LEN];
         let address = match self.node.address {
@@ -212,19 +180,6 @@ impl Token {
     }
 
     /// The token that these bytes are.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// let mut bytes = table.export(Rights::READ)?.to_bytes();
-    /// assert!(pagewire::Token::from_bytes(&bytes).is_ok());
-    /// bytes[20] ^= 1;
-    /// assert_eq!(pagewire::Token::from_bytes(&bytes), Err(pagewire::TokenError::Checksum));
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// What is wrong with them. That a token is well formed does not say that its memory is still exported: who uses it learns that.
@@ -260,46 +215,16 @@ impl Token {
     }
 
     /// The node that made it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// assert_eq!(table.export(Rights::READ)?.owner(), node.identity());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn owner(&self) -> Peer {
         Peer(self.node)
     }
 
     /// Bytes of the memory that it names.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// assert_eq!(table.export_part(8..24, Rights::READ)?.length(), 16);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn length(&self) -> u64 {
         self.length
     }
 
     /// What may be done with it.
-    ///
-    /// ```
-    /// # fn main() -> pagewire::Result<()> {
-    /// # use pagewire::{Node, Rights};
-    /// # let node = Node::alone()?;
-    /// # let table = node.zeroed::<u64>(16)?;
-    /// assert_eq!(table.export(Rights::READ)?.rights(), Rights::READ);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn rights(&self) -> Rights {
         self.rights
     }
