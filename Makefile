@@ -4,7 +4,7 @@
 # make docs    the documents as a book in build/book (mdBook)
 # make bench   measure beside peers and print the table; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
 # make instructions   count the instructions of the hot paths anew and record them (tests/instructions.tsv)
-# make walks   list the files of nic, transport and paging that run in three walks through the code, with their bounds
+# make walks   list the files below the interfaces that run in four walks through the code, with their bounds
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
 # make miri    the buffers of operations under Miri
 # make fuzz SECONDS=600   fuzzing for so long; SEED=... repeats one

@@ -1,5 +1,6 @@
 /*
- * Counts the instructions of a put, and of a put with its handler, by the native interface on one host. One thread does all of it.
+ * Counts the instructions of a put, and of a put with its handler, by the native interface on one host. One thread does all but the flush, which the owner's
+ * NIC thread answers.
  *
  * Runs under `valgrind --tool=callgrind --collect-atstart=no --separate-threads=yes`, with PAGEWIRE_HEAP_RANGE at 4 GiB: valgrind refuses the
  * address space of the usual one. Makes a dump for each operation, which names it, and prints of how many it is. `make instructions` records

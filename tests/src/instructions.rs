@@ -5,8 +5,8 @@
 //! library and valgrind, so each record is of one toolchain; with another, the test prints the counts, judges nothing and says
 //! so. `make instructions` records anew, and prints the spread of [`RECORDED_RUNS`] runs.
 //!
-//! Records creep. `instructions-base.tsv` has the counts of an earlier state, which no record replaces: the geometric mean of all operations
-//! is at most [`ALLOWED_MEAN`] times theirs.
+//! Records creep. `instructions-base.tsv` has the counts of an earlier state, which no record replaces: the geometric mean of the operations
+//! that both files have is at most [`ALLOWED_MEAN`] times theirs.
 
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
@@ -288,7 +288,7 @@ fn count(ground: &Ground, program: &Path, setting: Setting) -> Result<Counts> {
         let Some(operation) = field("desc: Trigger: Client Request: ").filter(|name| *name != "-") else {
             continue;
         };
-        // The first thread calls the verbs.
+        // The first thread makes the calls.
         if field("thread: ").context("a dump of no thread")?.trim() != "1" {
             continue;
         }

@@ -10,6 +10,7 @@ pub mod checkpoint;
 pub mod combinations;
 pub mod command;
 pub mod compile;
+pub mod connection_manager;
 pub mod crowd;
 pub mod death;
 pub mod device_files;

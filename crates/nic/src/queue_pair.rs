@@ -1,10 +1,15 @@
 //! The state of a queue pair.
 //!
-//! What the program does with it is in [`api`](crate::api), what it does by itself in [`progress`](crate::progress). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
-//! hands over its packets; nobody who has a QP context waits for one), `qpc` (held by whoever drives the queue pair; a thread
-//! that cannot have it leaves a note in `pending` instead of waiting), then one of `attributes`, `inbox`, `send`,
-//! `receive`, `shown_path` (`receive` also behind `send`), then those of a completion queue. Only the first two are held
-//! while the application's memory is touched.
+//! What the program does with it is in [`api`](crate::api), what it does by itself in [`progress`](crate::progress).
+//!
+//! Locks, in the order in which a thread takes them:
+//! 1. `poll_hint.hinted` of a completion queue. Nobody waits for it.
+//! 2. The reading end of a ring. A thread that holds a QP context never waits for it.
+//! 3. `qpc`. A thread that drives and finds it taken sets `notes.pending`.
+//! 4. One of `shown.attributes`, `shown.path`, `inbox`, `send`, `receives.own`. A thread that holds `send` may take `receives.own`.
+//! 5. The writing end of a ring, or the locks of a completion queue.
+//!
+//! A thread touches application memory under 1 to 3, and under `send` while a short SEND gathers resident bytes.
 
 pub mod hello;
 pub mod inbox;

@@ -75,7 +75,7 @@ protocol_counters! {
         responses_sent,
         /// Packets given to `receive`.
         packets_received,
-        /// Works executed by [`TransportOps::initiator_copy`](crate::TransportOps::initiator_copy).
+        /// Works executed by [`MemoryAccess::initiator_copy`](crate::MemoryAccess::initiator_copy).
         initiator_copies,
     }
 }

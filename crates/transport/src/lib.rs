@@ -34,9 +34,9 @@ pub struct Link {
     pub request_mtu: u32,
     /// Payload bytes a READ response packet carries at most.
     pub response_mtu: u32,
-    /// Nothing is lost or reordered; an overdue acknowledgement asks [`TransportOps::link`] before it counts.
+    /// Nothing is lost or reordered; an overdue acknowledgement asks [`PacketSink::link`] before it counts.
     pub lossless: bool,
-    /// WRITEs and READs may be executed by [`TransportOps::initiator_copy`].
+    /// WRITEs, READs and atomics may be executed by [`MemoryAccess::initiator_copy`].
     pub initiator_copy: bool,
 }
 

@@ -403,7 +403,7 @@ impl RcConnection {
     }
 
     /// Sends what may go (at most [`PROGRESS_PACKETS`](limits::PROGRESS_PACKETS) packets, or what
-    /// [leaves together](TransportOps::is_full)), answers what arrived, and handles what is due at `now`.
+    /// [leaves together](PacketSink::is_full)), answers what arrived, and handles what is due at `now`.
     pub fn progress<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> RcProgress {
         self.progress_as(now, false, ops)
     }
@@ -583,7 +583,7 @@ impl RcConnection {
     }
 
     /// Whether a request that is posted now would be the only one, and could be executed by
-    /// [`TransportOps::initiator_copy`]: the caller may do so by itself instead of posting it.
+    /// [`MemoryAccess::initiator_copy`](crate::MemoryAccess::initiator_copy): the caller may do so by itself instead of posting it.
     pub fn is_quiet(&self) -> bool {
         self.shared.state == RcState::Alive && self.shared.link.initiator_copy && self.requester.is_quiet()
     }

@@ -366,7 +366,7 @@ pub enum QpEvent {
     AccessError,
 }
 
-/// How a link that loses nothing stands with what was handed to it ([`TransportOps::link`]).
+/// How a link that loses nothing stands with what was handed to it ([`PacketSink::link`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
     /// The peer has not yet taken everything, or holds it while a page comes in: silence means nothing.
@@ -377,14 +377,14 @@ pub enum LinkState {
     Dead,
 }
 
-/// How the direct execution of a work request went ([`TransportOps::initiator_copy`]).
+/// How the direct execution of a work request went ([`MemoryAccess::initiator_copy`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitiatorCopy {
     /// Done; the work request is complete.
     Done,
     /// Not now; repeat.
     Wait,
-    /// Not by this way (no right, no mapping, peer not ready ...): send it as packets; the responder
+    /// Not in the peer's memory (no right, no mapping, peer not ready ...): send it as packets; the responder
     /// then says what became of it.
     Unavailable,
 }

@@ -1,7 +1,7 @@
 //! Messages of communication management (InfiniBand specification, volume 1, chapter 12), as the connection managers of two hosts send them
 //! to each other's queue pair 1.
 //!
-//! [`CmDatagram::parse`] and [`CmDatagram::emit`] are the way in. Formats alone: which message answers which stands in `pagewire-cm`.
+//! [`CmDatagram::parse`] and [`CmDatagram::emit`] are the entry points. Formats alone: which message answers which stands in `pagewire-cm`.
 
 mod connection;
 mod fields;

@@ -19,7 +19,7 @@ use pagewire_memory::{
     Absence, ApplicationMemory, AtomicOperation, CopySource, LastSeen, MemoryError, RemoteMemory, Segment,
     Unreached,
 };
-use pagewire_transport::{AtomicRequest, Reason, RemoteAddress, WorkOperation, WorkRequest};
+use pagewire_transport::{AtomicRequest, Reason, RemoteAddress, WorkOperation};
 use pagewire_wire::{Bth, Opcode, PacketHeader, bth};
 use std::sync::atomic::AtomicU64;
 
@@ -31,11 +31,6 @@ pub struct InitiatorTransfer {
 }
 
 impl InitiatorTransfer {
-    /// `None`: this is no plain WRITE or READ.
-    pub fn of(work: &WorkRequest) -> Option<InitiatorTransfer> {
-        InitiatorTransfer::new(&work.operation, work.length)
-    }
-
     /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ.
     pub fn new(operation: &WorkOperation, length: u32) -> Option<InitiatorTransfer> {
         match *operation {
@@ -332,13 +327,12 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             channel.peer_regions.still_open(plan.hint.mr_entry.window())
                 && channel.receptive_at(plan.hint.place, self.peer, self.by.number).is_some()
         };
-        // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
-        // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
-        // nobody. What turns out to be late may be one of those.
-        // Where the kernel denies access, no page of the peer can be seen or brought in.
+        // Where the kernel denies access, this process can neither see nor bring in pages of the peer.
         if self.services.fabric.memory().is_denied(&channel.channel.process) {
             channel.set_denied();
         }
+        // This thread waits for a page only if it learns of the peer's end meanwhile. The peer itself brings in pages that a pager in user
+        // space provides, and late ones: nobody can interrupt a system call that waits for them.
         let absence = match unreached {
             Unreached::Absent(absence)
                 if !channel.is_denied()

@@ -230,14 +230,13 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
 
     /// A packet of Pagewire's own.
     fn take_vendor_packet(&mut self, own: &VendorPacket) {
-        let now = Time(self.queue_pair.services.fabric.now());
+        let now = self.now;
         let answer = match own {
             VendorPacket::Hello(greeting) => self.qpc.take_hello(self.queue_pair, greeting),
             _ => None,
         };
         let mut connection = std::mem::replace(&mut self.qpc.connection, QpConnection::None);
-        let mut session = AccessSession::new(&self.queue_pair.services);
-        let mut ops = QpTransportOps::new(self.queue_pair, self.qpc, None, &mut session);
+        let mut ops = QpTransportOps::new(self.queue_pair, self.qpc, None, self.session);
         if let Some(answer) = answer {
             ops.transmit_hello(&answer);
         }

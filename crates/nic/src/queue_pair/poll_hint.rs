@@ -59,9 +59,9 @@ const NONE: u32 = u32::MAX;
 /// Where a completion queue's next completion is looked for first.
 pub(crate) struct PollHint<F: Fabric> {
     pub(crate) hinted: Lock<Option<HintedSource<F>>>,
-    /// The number of its queue pair.
+    /// The number of the hinted queue pair; [`NONE`]: there is no hint.
     known: AtomicU32,
-    /// Its channel; [`NONE`] where no poll hint is known.
+    /// The channel of the last hint. It has a meaning only while there is a hint.
     channel: AtomicU32,
     /// Completions of that queue pair have come by another one: two processes that connect to each other at the same time have two.
     elsewhere: AtomicBool,

@@ -17,8 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Holds a write; `announces`: and sends its opening to the peer.
-/// Holds a write of `buffer`; `announces`: and sends its opening to the peer.
+/// Holds a write of `buffer`. `announces`: it also sends the opening to the peer.
 pub(crate) fn hold<B: Buffer>(
     conditional: &Arc<ConditionalWrites>,
     peer: Peer,

@@ -95,7 +95,8 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
     }
 
     fn initiator_copy(&mut self, work: &WorkRequest) -> InitiatorCopy {
-        let (transfer, atomic) = (InitiatorTransfer::of(work), AtomicTransfer::new(&work.operation));
+        let (transfer, atomic) =
+            (InitiatorTransfer::new(&work.operation, work.length), AtomicTransfer::new(&work.operation));
         let is_possible =
             transfer.is_some() || atomic.is_some() && Initiator::new(self.queue_pair, self.qpc).maps_memory();
         let pieces = if is_possible { self.pieces(work.id, 0, work.length) } else { None };

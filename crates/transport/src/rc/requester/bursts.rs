@@ -48,7 +48,7 @@ impl Requester {
         })
     }
 
-    /// How many packets from `offset` on differ in what [`transmit`](crate::TransportOps::transmit) says, fit what may be under way, and need
+    /// How many packets from `offset` on differ in what [`transmit`](crate::PacketSink::transmit) says, fit what may be under way, and need
     /// not ask for an acknowledgement: so many may leave as a burst.
     pub(super) fn burst(&self, entry: &RequestEntry, offset: u32, shared: &RcShared) -> u32 {
         let cut = matches!(entry.work.operation, WorkOperation::Send { .. } | WorkOperation::Write { .. });
