@@ -120,7 +120,6 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             command::papers_are_reproduced_on_this_machine,
         ),
         trial(pool, "connection_manager::programs_connect", connection_manager::programs_connect),
-        trial(pool, "connection_manager::perftest_connects", connection_manager::perftest_connects),
         trial(pool, "connection_manager::refusals_are_announced", connection_manager::refusals_are_announced),
         trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
         trial(pool, "watch::top_shows_hot_pages", watch::top_shows_hot_pages),

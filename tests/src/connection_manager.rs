@@ -3,14 +3,16 @@
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
 use crate::not_checked;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// No TCP port tells that a server listens: it has this time to begin.
-const SERVER_BEGINS: Duration = Duration::from_secs(1);
+/// The port of programs that are not told one.
+const USUAL_PORT: u16 = 7174;
+/// Between two looks whether a server listens.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A program with the words of its server and of its client; ADDRESS is the server's, PORT one that no other run has.
 struct Program {
@@ -36,8 +38,9 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "udaddy",
-        server: "-p PORT -c 2 -C 5",
-        client: "-s ADDRESS -p PORT -c 2 -C 5",
+        // Its -p is a port space.
+        server: "-c 2 -C 5",
+        client: "-s ADDRESS -c 2 -C 5",
         proof: "return status 0",
     },
     Program {
@@ -83,12 +86,16 @@ fn connect(ground: &Ground, setting: Setting, program: &Program, server_name: &s
     let path = setting.path().name();
     let mut end = server.command(&ground.stage.command);
     end.args(["run", "--path", path, "--", server_name]).args(words(program.server, address, port));
-    let serving = Running::start(end)?;
-    std::thread::sleep(SERVER_BEGINS);
+    let mut serving = Running::start(end)?;
+    await_port(&serving, if program.server.contains("PORT") { port } else { USUAL_PORT })?;
+    let deadline = Instant::now() + RUN;
     let mut end = client.command(&ground.stage.command);
     end.args(["run", "--path", path, "--", program.name]).args(words(program.client, address, port));
-    let asked = Running::start(end)?.wait_until(Instant::now() + RUN);
-    let served = serving.wait_until(Instant::now() + RUN);
+    let asked = Running::start(end)?.wait_until(deadline);
+    if !asked.success() {
+        serving.kill();
+    }
+    let served = serving.wait_until(deadline);
     for (side, finished) in [("client", &asked), ("server", &served)] {
         ensure!(
             finished.success(),
@@ -104,24 +111,25 @@ fn connect(ground: &Ground, setting: Setting, program: &Program, server_name: &s
     Ok(())
 }
 
+/// Waits until somebody in the server's network namespace owns a port of the connection manager.
+fn await_port(server: &Running, port: u16) -> Result<()> {
+    let end = Instant::now() + RUN;
+    let names = format!("/proc/{}/net/unix", server.pid());
+    while Instant::now() < end {
+        let owned = std::fs::read_to_string(&names).unwrap_or_default();
+        if owned.lines().any(|line| line.contains("@pagewire-cm-") && line.ends_with(&format!("-{port}"))) {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    bail!("nobody owns port {port}")
+}
+
 fn words(pattern: &str, address: Ipv4Addr, port: u16) -> Vec<String> {
     pattern
         .split_whitespace()
         .map(|word| word.replace("ADDRESS", &address.to_string()).replace("PORT", &port.to_string()))
         .collect()
-}
-
-/// perftest exchanges addresses by the connection manager (`-R`).
-///
-/// # Errors
-/// If it fails, or bytes take another path.
-pub fn perftest_connects(ground: &Ground) -> Result<()> {
-    for setting in [Setting::Local, Setting::Udp, Setting::Hosts] {
-        for program in ["ib_write_bw", "ib_read_lat", "ib_send_bw"] {
-            ground.must_run(setting, program, &["-R", "-n", "100"])?;
-        }
-    }
-    Ok(())
 }
 
 /// Where nobody listens a client learns it at once.
@@ -145,8 +153,9 @@ pub fn refusals_are_announced(ground: &Ground) -> Result<()> {
         if matches!(setting, Setting::Hosts) {
             let mut other = server.command(&ground.stage.command);
             other.args(["run", "--", "rping", "-s", "-a", &address, "-p", "18691"]);
-            listener = Some(Running::start(other)?);
-            std::thread::sleep(SERVER_BEGINS);
+            let other = Running::start(other)?;
+            await_port(&other, 18_691)?;
+            listener = Some(other);
         }
         let refused = Running::start(end)?.wait_until(Instant::now() + RUN);
         ensure!(!refused.success(), "{path}: {}", refused.output);
