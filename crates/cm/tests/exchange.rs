@@ -93,7 +93,7 @@ fn lost_rtu_is_repaired_by_the_queue_pair_or_by_a_repeated_rep() {
 }
 
 #[test]
-fn nobody_listens_or_the_program_refuses() {
+fn rejections_have_their_reasons() {
     let mut network = Network::new(6, 0.2);
     let active = network.resolved(PortSpace::Tcp);
     connect(&mut network, active);

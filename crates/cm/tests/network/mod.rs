@@ -44,7 +44,7 @@ pub struct Network {
     successors: u16,
     events: [VecDeque<CmEvent>; 2],
     /// When each arrives.
-    under_way: Vec<(Duration, OutgoingDatagram)>,
+    in_flight: Vec<(Duration, OutgoingDatagram)>,
     random: fastrand::Rng,
 }
 
@@ -59,7 +59,7 @@ impl Network {
             managers: [CLIENT, SERVER].map(|host| manager(host, host as u16 + 1, seed)),
             successors: 2,
             events: Default::default(),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
         }
     }
@@ -127,13 +127,13 @@ impl Network {
     /// Does what happens next, until `end`; false: nothing does.
     fn advance(&mut self, end: Duration) -> bool {
         self.collect();
-        let arrivals = self.under_way.iter().map(|(at, _)| *at);
+        let arrivals = self.in_flight.iter().map(|(at, _)| *at);
         let due = self.managers.iter().filter_map(ConnectionManager::deadline);
         let Some(next) = arrivals.chain(due).min().filter(|next| *next <= end) else { return false };
         self.now = self.now.max(next);
         let now = self.now;
-        let (arrived, later): (Vec<_>, Vec<_>) = self.under_way.drain(..).partition(|(at, _)| *at <= now);
-        self.under_way = later;
+        let (arrived, later): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(|(at, _)| *at <= now);
+        self.in_flight = later;
         for (_, datagram) in arrived {
             let Some(host) =
                 [CLIENT, SERVER].into_iter().find(|host| address(*host).ip() == datagram.destination)
@@ -162,7 +162,7 @@ impl Network {
                     self.drop_next = self.drop_next.saturating_sub(1);
                     if !is_lost {
                         let delay = Duration::from_micros(self.random.u64(10..2_000));
-                        self.under_way.push((self.now + delay, datagram.clone()));
+                        self.in_flight.push((self.now + delay, datagram.clone()));
                     }
                 }
             }
