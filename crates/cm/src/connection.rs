@@ -3,7 +3,8 @@
 //! | state | message or call | what the side does | next state |
 //! |---|---|---|---|
 //! | `ReqSent` | REP | `ConnectResponse` | `RepReceived` |
-//! | `ReqSent` | REJ | `Rejected` | over |
+//! | `ReqSent` | REJ, as nobody listens | REQ again after a pause, a few times | the same |
+//! | `ReqSent` | another REJ | `Rejected` | over |
 //! | `RepReceived` | `establish` | RTU | `Established` |
 //! | `ReqReceived` | `accept` | REP | `RepSent` |
 //! | `ReqReceived` | REQ again | MRA | the same |
@@ -118,6 +119,8 @@ pub struct Connection {
     starting_psn: u32,
     remote: RemoteParameters,
     repetition: Option<Repetition>,
+    /// How often the peer has answered that nobody listens.
+    refusals: u8,
     /// The REJ of a connection that is refused.
     refusal: Option<CmDatagram>,
     /// The end of `Timewait` or `Refused`.
@@ -181,6 +184,7 @@ impl Connection {
             starting_psn,
             remote: RemoteParameters { retry_count: parameters.retry_count, ..RemoteParameters::default() },
             repetition: None,
+            refusals: 0,
             refusal: None,
             timewait_end: Duration::ZERO,
         };
@@ -205,6 +209,7 @@ impl Connection {
             starting_psn,
             remote: RemoteParameters::of_req(req),
             repetition: None,
+            refusals: 0,
             refusal: None,
             timewait_end: Duration::ZERO,
         }
@@ -403,7 +408,7 @@ impl Connection {
         match &datagram.message {
             CmMessage::Req(_) => self.repeat_answer(effects),
             CmMessage::Mra(mra) => self.receive_mra(mra, now),
-            CmMessage::Rej(rej) => self.receive_rej(rej, effects),
+            CmMessage::Rej(rej) => self.receive_rej(rej, now, effects),
             CmMessage::Rep(rep) => self.receive_rep(rep, effects),
             CmMessage::Rtu(_) => {
                 if self.state == ConnectionState::RepSent {
@@ -495,7 +500,23 @@ impl Connection {
         }
     }
 
-    fn receive_rej(&mut self, rej: &Rej, effects: &mut Effects) {
+    /// Whether the REQ is sent once more to a peer where nobody listens now.
+    fn asks_again(&mut self, rej: &Rej, now: Duration) -> bool {
+        let is_unheard = self.state == ConnectionState::ReqSent && rej.reason == reject::INVALID_SERVICE_ID;
+        let Some(repetition) = self.repetition.as_mut().filter(|_| is_unheard) else { return false };
+        if self.refusals == limits::REFUSALS {
+            return false;
+        }
+        self.refusals += 1;
+        repetition.next = now + limits::REFUSAL_PAUSE;
+        repetition.interval = limits::FIRST_INTERVAL / 2;
+        true
+    }
+
+    fn receive_rej(&mut self, rej: &Rej, now: Duration, effects: &mut Effects) {
+        if self.asks_again(rej, now) {
+            return;
+        }
         match self.state {
             ConnectionState::ReqSent
             | ConnectionState::ReqReceived

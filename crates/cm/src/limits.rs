@@ -15,6 +15,13 @@ pub const PACKET_LIFETIME: u8 = 18;
 /// any round trip and than a busy thread takes, shorter than a user notices.
 pub const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Times that a REQ is sent again to a peer where nobody listens. Chosen with [`REFUSAL_PAUSE`]: a server that closes its listener and opens
+/// the next one, as perftest does, takes some milliseconds for that. Its client connects as soon.
+pub const REFUSALS: u8 = 5;
+
+/// The pause before each of these.
+pub const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
+
 /// Service timeout of an MRA, in the form of [`RESPONSE_TIMEOUT`].
 pub const SERVICE_TIMEOUT: u8 = 24;
 

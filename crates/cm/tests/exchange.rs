@@ -116,6 +116,23 @@ fn rejections_have_their_reasons() {
 }
 
 #[test]
+fn listener_that_comes_a_little_later_is_found() {
+    let mut network = Network::new(25, 0.0);
+    let active = network.resolved(PortSpace::Tcp);
+    connect(&mut network, active);
+    network.run_until(Duration::from_millis(50));
+    network.listen(PortSpace::Tcp, SERVICE_PORT, 0);
+    accept_next(&mut network);
+    assert!(matches!(network.expect_event(CLIENT).kind, EventKind::ConnectResponse { .. }));
+    // One that does not come is not waited for.
+    let mut network = Network::new(26, 0.0);
+    let active = network.resolved(PortSpace::Tcp);
+    connect(&mut network, active);
+    assert!(matches!(network.expect_event(CLIENT).kind, EventKind::Rejected { .. }));
+    assert!(network.now < Duration::from_millis(200), "{:?}", network.now);
+}
+
+#[test]
 fn active_side_may_refuse_a_rep() {
     let mut network = Network::new(7, 0.0);
     let (_, active) = pair(&mut network, PortSpace::Tcp);
