@@ -3,6 +3,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
+use pagewire_wire::cm::{self, CmDatagram};
 use pagewire_wire::datagram::{Datagram, parse_ipv4};
 use pagewire_wire::etherparse::{Ipv6Header, UdpHeader};
 use pagewire_wire::{Echo, Icrc, Opcode, Packet, PacketHeader, VendorPacket, bth, cnp, grh, packet};
@@ -36,6 +37,8 @@ pub fn run(bytes: &[u8]) {
         let _ = datagram.packet();
         reemit_datagram(&datagram, bytes);
     }
+    let _ = CmDatagram::parse(bytes);
+    reemit_cm(bytes);
     let _ = parse_ipv4(bytes).map(|header| (header.to_header(), header.options().len()));
     let _ = (Ipv6Header::from_slice(bytes), UdpHeader::from_slice(bytes));
     let _ = grh::parse(bytes);
@@ -46,6 +49,19 @@ pub fn run(bytes: &[u8]) {
     }
     let v6 = Icrc::ipv6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, 50_000, packet::PORT);
     assert_eq!(v6.verify_unknown_identification(bytes), v6.verify(0, bytes));
+}
+
+/// The input as each message of communication management that its first byte chooses.
+fn reemit_cm(bytes: &[u8]) {
+    let Some((choice, rest)) = bytes.split_first() else { return };
+    let mut datagram = [0; cm::DATAGRAM_LEN];
+    let length = rest.len().min(cm::DATAGRAM_LEN - 24);
+    datagram[24..24 + length].copy_from_slice(&rest[..length]);
+    datagram[..4].copy_from_slice(&[1, 7, 2, 3]);
+    datagram[17] = 0x10 + choice % 9;
+    let parsed = CmDatagram::parse(&datagram).expect("a known message");
+    assert_eq!(CmDatagram::parse(&parsed.emit()), Some(parsed.clone()));
+    let _ = (parsed.refusal(), parsed.receiver_comm_id(), parsed.service_id());
 }
 
 fn reemit(parsed: &Packet<'_>, bytes: &[u8]) {
