@@ -6,9 +6,9 @@
 //! Start at [`RawBuffer`], [`Node::export_raw`], [`heap`] and [`Deferred`].
 
 pub use crate::conditional::{Deferred, Posted};
-pub use crate::regions::heap::{
-    has_exports_in_heap, heap, heap_for_malloc, made_heap, publish_heap, unexport_within,
-};
+#[doc(hidden)] // For the C ABIs.
+pub use crate::regions::heap::publish_heap;
+pub use crate::regions::heap::{has_exports_in_heap, heap, heap_for_malloc, made_heap, unexport_within};
 
 use crate::error::{Result, refused};
 use crate::nodes::node::Node;
