@@ -57,6 +57,8 @@ fn target_of(message: &CmDatagram) -> Option<ManagementTarget> {
 
 impl<F: Fabric> Nic<F> {
     /// Takes a datagram that came to queue pair 1.
+    #[cold]
+    #[inline(never)] // What other packets are not to carry, on the program's stack.
     pub(crate) fn receive_management(
         &self,
         header: &PacketHeader,
