@@ -13,7 +13,7 @@
 #                  (DEATH="--path udp --operation send": only that; DEATH=--stop: stop instead)
 # make swarm PACKETS=10000000 JOBS=4   simulated worlds of all kinds; SEED=... is the first
 # make build   the install tree in build/
-# make product   the same without the lab (bench, reproduce): half of the time
+# make product   the same without the lab (bench, reproduce)
 # make install PREFIX=/usr/local
 #
 # `demo`, `test` and `bench` install what else they need (scripts/install-dependencies says what).

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::limits;
 use crate::parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};
+use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::cm::{
     CmDatagram, CmMessage, Drep, Dreq, IP_SERVICE_LEN, IpService, Mra, Rej, Rep, Req, Rtu, reject,
 };
@@ -37,8 +38,6 @@ mod about {
     pub const REP: u8 = 1;
 }
 
-/// Partition of all paths: the default one.
-const PARTITION: u16 = 0xFFFF;
 /// LID of a path that has routers, as each of RoCE has.
 const PERMISSIVE_LID: u16 = 0xFFFF;
 
@@ -84,7 +83,7 @@ pub struct SideName {
 
 /// A message that is sent again until it is answered.
 #[derive(Debug)]
-struct Repetition {
+pub(crate) struct Repetition {
     datagram: CmDatagram,
     next: Duration,
     interval: Duration,
@@ -93,9 +92,28 @@ struct Repetition {
 }
 
 impl Repetition {
-    fn new(datagram: CmDatagram, now: Duration) -> Self {
+    /// Sends it first.
+    pub(crate) fn begin(datagram: CmDatagram, now: Duration, effects: &mut Effects) -> Self {
+        effects.datagrams.push(datagram.clone());
         let interval = limits::FIRST_INTERVAL;
         Repetition { datagram, next: now + interval, interval, end: now + limits::patience() }
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        self.next.min(self.end)
+    }
+
+    /// Sends it again if it is time. False: this side gives up.
+    pub(crate) fn expire(&mut self, now: Duration, effects: &mut Effects) -> bool {
+        if self.end <= now {
+            return false;
+        }
+        if self.next <= now {
+            self.interval = (2 * self.interval).min(limits::longest_interval());
+            self.next = now + self.interval;
+            effects.datagrams.push(self.datagram.clone());
+        }
+        true
     }
 
     /// The peer has the message and answers later.
@@ -156,7 +174,7 @@ impl Connection {
             starting_psn,
             local_response_timeout: limits::RESPONSE_TIMEOUT,
             retry_count: parameters.retry_count,
-            partition: PARTITION,
+            partition: DEFAULT_PARTITION,
             mtu: route.mtu,
             rnr_retry_count: parameters.rnr_retry_count,
             max_cm_retries: limits::MAX_RETRIES,
@@ -254,7 +272,7 @@ impl Connection {
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
             ConnectionState::Timewait | ConnectionState::Refused => Some(self.timewait_end),
-            _ => self.repetition.as_ref().map(|repetition| repetition.next.min(repetition.end)),
+            _ => self.repetition.as_ref().map(Repetition::deadline),
         }
     }
 
@@ -437,13 +455,8 @@ impl Connection {
             return self.end();
         }
         let Some(repetition) = &mut self.repetition else { return };
-        if repetition.end <= now {
-            return self.give_up(now, effects);
-        }
-        if repetition.next <= now {
-            repetition.interval = (2 * repetition.interval).min(limits::longest_interval());
-            repetition.next = now + repetition.interval;
-            effects.datagrams.push(repetition.datagram.clone());
+        if !repetition.expire(now, effects) {
+            self.give_up(now, effects);
         }
     }
 
@@ -581,9 +594,7 @@ impl Connection {
     }
 
     fn send_repeated(&mut self, message: impl Into<CmMessage>, now: Duration, effects: &mut Effects) {
-        let datagram = CmDatagram::new(self.transaction, message);
-        effects.datagrams.push(datagram.clone());
-        self.repetition = Some(Repetition::new(datagram, now));
+        self.repetition = Some(Repetition::begin(CmDatagram::new(self.transaction, message), now, effects));
     }
 
     fn send_rtu(&self, effects: &mut Effects) {

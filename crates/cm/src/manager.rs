@@ -193,12 +193,6 @@ impl ConnectionManager {
         self.endpoints.get(&id).map(|endpoint| endpoint.state)
     }
 
-    /// The address that an endpoint is bound to, or has as the way to its peer demands.
-    pub fn source(&self, id: EndpointId) -> Option<SocketAddr> {
-        let endpoint = self.endpoints.get(&id)?;
-        endpoint.route.map(|route| route.source).or(endpoint.source)
-    }
-
     /// The way to an endpoint's peer.
     pub fn route(&self, id: EndpointId) -> Option<&Route> {
         self.endpoints.get(&id)?.route.as_ref()

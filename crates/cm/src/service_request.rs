@@ -1,22 +1,19 @@
 //! One request for the queue pair of a UD service (InfiniBand specification, volume 1, section 12.11): `SIDR_REQ`, and `SIDR_REP`, which
 //! answers it.
 
-use crate::connection::{Effects, fill, ip_service};
+use crate::connection::{Effects, Repetition, fill, ip_service};
 use crate::endpoint::Route;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::limits;
+use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, SidrRep, SidrReq, sidr_status};
 use std::time::Duration;
-
-/// Partition of all paths: the default one.
-const PARTITION: u16 = 0xFFFF;
 
 /// What has become of the request.
 #[derive(Debug)]
 enum Progress {
     /// Sent by this side, again and again.
-    Asked { request: CmDatagram, next: Duration, interval: Duration, end: Duration },
+    Asked(Repetition),
     /// Come from the peer; the program has not answered.
     Received,
     /// Answered by this side: a repeated request gets the same answer.
@@ -52,12 +49,9 @@ impl ServiceRequest {
         private_data[..IP_SERVICE_LEN].copy_from_slice(&ip_service(&route).emit());
         fill(&mut private_data[IP_SERVICE_LEN..], data)?;
         let transaction = u64::from(request_id);
-        let message = SidrReq { request_id, partition: PARTITION, service_id, private_data };
-        let request = CmDatagram::new(transaction, message);
-        effects.datagrams.push(request.clone());
-        let interval = limits::FIRST_INTERVAL;
+        let message = SidrReq { request_id, partition: DEFAULT_PARTITION, service_id, private_data };
         let progress =
-            Progress::Asked { request, next: now + interval, interval, end: now + limits::patience() };
+            Progress::Asked(Repetition::begin(CmDatagram::new(transaction, message), now, effects));
         Ok(ServiceRequest { request_id, service_id, transaction, route, progress })
     }
 
@@ -65,11 +59,6 @@ impl ServiceRequest {
     pub fn received(route: Route, transaction: u64, request: &SidrReq) -> ServiceRequest {
         let (request_id, service_id) = (request.request_id, request.service_id);
         ServiceRequest { request_id, service_id, transaction, route, progress: Progress::Received }
-    }
-
-    /// `RequestID`, of who asks.
-    pub fn request_id(&self) -> u32 {
-        self.request_id
     }
 
     /// The way to the peer.
@@ -84,8 +73,8 @@ impl ServiceRequest {
 
     /// When [`expire`](Self::expire) has something to do.
     pub fn deadline(&self) -> Option<Duration> {
-        match self.progress {
-            Progress::Asked { next, end, .. } => Some(next.min(end)),
+        match &self.progress {
+            Progress::Asked(request) => Some(request.deadline()),
             _ => None,
         }
     }
@@ -139,7 +128,7 @@ impl ServiceRequest {
     /// A message for this request has come.
     pub fn receive(&mut self, message: &CmMessage, effects: &mut Effects) {
         match (&self.progress, message) {
-            (Progress::Asked { .. }, CmMessage::SidrRep(answer)) => {
+            (Progress::Asked(_), CmMessage::SidrRep(answer)) => {
                 self.progress = Progress::Over;
                 let private_data = answer.private_data.to_vec();
                 effects.events.push(match answer.status {
@@ -158,14 +147,10 @@ impl ServiceRequest {
 
     /// Does what is due.
     pub fn expire(&mut self, now: Duration, effects: &mut Effects) {
-        let Progress::Asked { request, next, interval, end } = &mut self.progress else { return };
-        if *end <= now {
+        let Progress::Asked(request) = &mut self.progress else { return };
+        if !request.expire(now, effects) {
             self.progress = Progress::Over;
             effects.events.push(EventKind::Unreachable);
-        } else if *next <= now {
-            *interval = (2 * *interval).min(limits::longest_interval());
-            *next = now + *interval;
-            effects.datagrams.push(request.clone());
         }
     }
 }

@@ -360,8 +360,8 @@ pub trait Fabric: Send + Sync + 'static {
     /// Hands a datagram to queue pair 1 to the process of this host that it is for.
     ///
     /// # Errors
-    /// The kernel's: `WouldBlock` where that process has not taken earlier ones, another where nobody is meant; `Unsupported`, by a fabric
-    /// without such processes.
+    /// `ConnectionRefused`: nobody is meant; `Unsupported`: this fabric has no such processes; else the kernel's, as `WouldBlock` where that
+    /// process has not taken earlier ones.
     fn deliver_management(
         &self,
         _target: ManagementTarget,

@@ -52,7 +52,8 @@ pub fn parse(message: &[u8]) -> Option<(MessageInfo, &[u8])> {
     Some((arrival, payload))
 }
 
-fn octets(address: IpAddr) -> [u8; 16] {
+/// An address as 16 bytes; IPv4 is mapped into IPv6.
+pub fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => Ipv4Addr::to_ipv6_mapped(&address).octets(),
         IpAddr::V6(address) => address.octets(),

@@ -9,15 +9,15 @@
 //! are as untrusted as any datagram.
 
 use crate::descriptors::Descriptor;
+use crate::forward::octets;
 use crate::{names, sockets};
+use pagewire_wire::cm::DATAGRAM_LEN;
 use rustix::net::SocketAddrUnix;
 use rustix::process::{Uid, geteuid};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bytes of a management datagram (InfiniBand specification, volume 1, section 13.4.2).
-const PAYLOAD: usize = 256;
-const MESSAGE: usize = 16 + 16 + PAYLOAD;
+const MESSAGE: usize = 16 + 16 + DATAGRAM_LEN;
 
 /// Who a datagram to queue pair 1 is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ pub struct ManagementDatagram {
     /// The address of this host that it was sent to.
     pub destination: IpAddr,
     /// What it says.
-    pub payload: [u8; PAYLOAD],
+    pub payload: [u8; DATAGRAM_LEN],
 }
 
 /// Takes datagrams of a target, as long as it lives.
@@ -105,11 +105,7 @@ impl ManagementDatagram {
     fn addresses(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for (at, address) in [(0, self.source), (16, self.destination)] {
-            let octets = match address {
-                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-                IpAddr::V6(address) => address.octets(),
-            };
-            bytes[at..at + 16].copy_from_slice(&octets);
+            bytes[at..at + 16].copy_from_slice(&octets(address));
         }
         bytes
     }

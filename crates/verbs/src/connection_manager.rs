@@ -37,7 +37,7 @@ const NOT_OURS: ssize_t = -2;
 #[unsafe(no_mangle)]
 pub static PAGEWIRE_CM_OPENED: AtomicBool = AtomicBool::new(false);
 
-/// All channels that this process, or one that it was forked from, has opened. A forked child knows them, but has no connection manager.
+/// All channels that this process, or one that it was forked from, has opened and not closed. A forked child knows them, but has no connection manager.
 static KNOWN: Mutex<BTreeSet<ChannelKey>> = Mutex::new(BTreeSet::new());
 
 /// open(2) of the device file.
@@ -54,6 +54,11 @@ pub fn open_channel(flags: c_int) -> Result<RawFd> {
     KNOWN.lock().insert(key);
     PAGEWIRE_CM_OPENED.store(true, Ordering::Release);
     Ok(theirs.into_raw_fd())
+}
+
+/// The last descriptor of a channel is closed: its inode may become another socket's.
+fn forget_channel(key: ChannelKey) {
+    KNOWN.lock().remove(&key);
 }
 
 /// The channel that a descriptor is of; `None`: it is of none.

@@ -102,8 +102,8 @@ impl<F: Fabric> Nic<F> {
         let datagram = ManagementDatagram { source, destination, payload: message.emit() };
         match self.fabric().deliver_management(target, &datagram) {
             Ok(()) => true,
-            // As if it were lost: whoever sent it does so again.
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
+            // Any other is as if it were lost: whoever sent it does so again.
+            Err(error) => !matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Unsupported),
         }
     }
 

@@ -82,12 +82,12 @@ fn first_address(is_ipv4: bool) -> Result<IpAddr> {
     addresses.map(|gid| gid.address).find(|address| address.is_ipv4() == is_ipv4).ok_or(Errno(ENODEV))
 }
 
-/// The addresses of both sides of a connection to `destination`: `source`, if it is given, or the one that the kernel would send from. A
+/// The device and the addresses of both sides of a connection to `destination`: `source`, if it is given, or the one that the kernel would send from. A
 /// loopback address stands for this host, and becomes the first address of a device.
 ///
 /// # Errors
 /// EINVAL: the families differ; ENODEV: no device has the source; ENETUNREACH or another one of the kernel: there is no route.
-pub fn resolve(source: Option<IpAddr>, destination: IpAddr) -> Result<(IpAddr, IpAddr)> {
+pub fn resolve(source: Option<IpAddr>, destination: IpAddr) -> Result<(LocalDevice, IpAddr, IpAddr)> {
     let source = source.filter(|source| !source.is_unspecified());
     if source.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
         return Err(Errno(EINVAL));
@@ -115,15 +115,17 @@ pub fn resolve(source: Option<IpAddr>, destination: IpAddr) -> Result<(IpAddr, I
             socket.local_addr()?.ip()
         }
     };
-    device_of(source)?;
-    Ok((source, destination))
+    Ok((device_of(source)?, source, destination))
 }
 
-/// Whether an endpoint may be bound to an address: it is a device's, or one for all.
+/// The device of an address that an endpoint may be bound to; `None`: the address is one for all.
 ///
 /// # Errors
 /// EADDRNOTAVAIL: it is none of this host.
-pub fn check_own(address: IpAddr) -> Result<()> {
-    let is_for_all = address.is_unspecified() || address.is_loopback();
-    if is_for_all || device_of(address).is_ok() { Ok(()) } else { Err(Errno(EADDRNOTAVAIL)) }
+pub fn own_device(address: IpAddr) -> Result<Option<LocalDevice>> {
+    match device_of(address) {
+        Ok(found) => Ok(Some(found)),
+        Err(_) if address.is_unspecified() || address.is_loopback() => Ok(None),
+        Err(_) => Err(Errno(EADDRNOTAVAIL)),
+    }
 }

@@ -7,8 +7,8 @@
 use super::abi::EventAnswer;
 use crate::boundary::Result;
 use rustix::fs::fstat;
-use rustix::io::{read, write};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::io::write;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -101,9 +101,9 @@ impl Channel {
     /// The program's end is readable only while events wait.
     pub fn unmark(&mut self, theirs: BorrowedFd<'_>) {
         if self.is_marked && self.events.is_empty() {
-            let mut byte = [0];
-            // The mark is there: this does not wait.
-            self.is_marked = read(theirs, &mut byte).is_err();
+            // A copy of the descriptor may have read it: nobody waits for it then.
+            let _was_there = recv(theirs, &mut [0; 1], RecvFlags::DONTWAIT);
+            self.is_marked = false;
         }
     }
 }

@@ -5,7 +5,7 @@ use super::abi::{
     IdAnswer, InitQpAttr, Listen, MigrateId, Notify, PathRecord, Reject, ResolveIp, ResolveRoute,
     RouteAnswer, SetOption, command, event, option,
 };
-use super::addresses::{self, LocalDevice, device_of};
+use super::addresses::{self, LocalDevice};
 use super::channel::{ChannelKey, QueuedEvent};
 use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
 use super::service::{CmId, CmService, IdOptions, with_service};
@@ -14,6 +14,7 @@ use crate::boundary::{Errno, Result};
 use libc::{EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSYS};
 use pagewire_cm::connection::Connection;
 use pagewire_cm::{ConnectionParameters, Error, LocalQueuePair, PortSpace, Route, gid, limits};
+use pagewire_wire::bth::DEFAULT_PARTITION;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,7 +32,6 @@ const ACK_TIMEOUT: u8 = 19;
 const HOP_LIMIT: u8 = 64;
 /// A path has an exact MTU, rate and lifetime (`IB_SA_EQ`).
 const EXACTLY: u8 = 2;
-const DEFAULT_PARTITION: u16 = 0xFFFF;
 
 /// A command, and who writes it.
 pub struct Written<'a> {
@@ -79,7 +79,7 @@ fn get_event(written: &Written<'_>) -> Result<()> {
     let command: GetEvent = written.read()?;
     loop {
         let taken = with_service(|service| service.take_event(written.channel, written.descriptor));
-        if let Some(event) = taken.flatten() {
+        if let Some(event) = taken.ok_or(Errno(EBADF))? {
             return written.answer(command.response, event.answer.as_bytes());
         }
         if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {
@@ -186,7 +186,7 @@ impl Call<'_> {
             return Err(Errno(EINVAL));
         }
         let (space, is_shared, endpoint) = (id.space.number(), id.options.is_address_shared, id.endpoint);
-        addresses::check_own(address.ip())?;
+        let local = addresses::own_device(address.ip())?;
         let port = self.service.ports.bind(number, (space, address.port()), address.ip(), is_shared)?;
         let address = SocketAddr::new(address.ip(), port.port);
         let is_bound = self.service.manager.bind(endpoint, address).map_err(errno);
@@ -195,8 +195,7 @@ impl Call<'_> {
             return Err(error);
         }
         let id = self.id(number)?;
-        id.local = device_of(address.ip()).ok();
-        (id.source, id.port) = (Some(address), Some(port));
+        (id.source, id.port, id.local) = (Some(address), Some(port), local);
         Ok(())
     }
 
@@ -210,7 +209,7 @@ impl Call<'_> {
         }
         let bound = id.source;
         let source = bound.or(given);
-        let (own, peer) = addresses::resolve(source.map(|source| source.ip()), destination.ip())?;
+        let (local, own, peer) = addresses::resolve(source.map(|source| source.ip()), destination.ip())?;
         if bound.is_none() {
             self.bind(command.id, SocketAddr::new(own, given.map_or(0, |given| given.port())))?;
         }
@@ -218,7 +217,7 @@ impl Call<'_> {
         let port = id.port.as_ref().map_or(0, |port| port.port);
         id.source = Some(SocketAddr::new(own, port));
         id.destination = Some(SocketAddr::new(peer, destination.port()));
-        id.local = Some(device_of(own)?);
+        id.local = Some(local);
         self.announce(command.id, event::ADDR_RESOLVED)
     }
 

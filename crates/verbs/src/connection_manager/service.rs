@@ -310,6 +310,7 @@ impl CmService {
             self.destroy_id(number);
         }
         self.channels.remove(&key);
+        super::forget_channel(key);
     }
 
     /// Queues an event at the channel of its ID. One of a request that the program has not accepted is dropped, but for the request itself.

@@ -173,10 +173,3 @@ messages! {
         private_data: [u8; 224] = 8:0 / 1792,
     }
 }
-
-impl Rep {
-    /// Vendor of the enhanced connection establishment that is accepted; 0: none.
-    pub fn ece_vendor(&self) -> u32 {
-        u32::from_be_bytes([0, self.ece_vendor_high, self.ece_vendor_middle, self.ece_vendor_low])
-    }
-}
