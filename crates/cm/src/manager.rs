@@ -1,19 +1,21 @@
 //! All endpoints of a process, and which of them a datagram is for.
 
-use crate::connection::{Connection, ConnectionState, Effects, SideName};
+use crate::connection::{Connection, Effects, SideName};
 use crate::endpoint::{EndpointId, EndpointState, PortSpace, Route};
 use crate::error::{Error, Result};
 use crate::event::{CmEvent, EventKind};
+use crate::exchange::{Exchange, OwnedExchange, PeerKey};
 use crate::limits;
 use crate::parameters::{ConnectionParameters, LocalQueuePair};
 use crate::service_request::ServiceRequest;
-use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, IpService, Rej, Req, SidrReq, reject};
+use pagewire_wire::cm::CmDatagram;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Hop limit of answers to peers of whom nothing else is known.
-const HOP_LIMIT: u8 = 64;
+pub(crate) const HOP_LIMIT: u8 = 64;
 
 /// What a manager is made with.
 #[derive(Debug, Clone, Copy)]
@@ -43,79 +45,43 @@ pub struct OutgoingDatagram {
 
 /// Takes requests for a service.
 #[derive(Debug)]
-struct Listener {
-    backlog: usize,
-    /// Of these the program has not heard yet.
-    waiting: usize,
-    takes_ipv4: bool,
+pub(crate) struct Listener {
+    pub(crate) backlog: usize,
+    /// Requests of which the program has not heard yet.
+    pub(crate) waiting: BTreeSet<EndpointId>,
+    pub(crate) takes_ipv4: bool,
 }
 
 #[derive(Debug)]
-struct Endpoint {
-    state: EndpointState,
-    space: PortSpace,
-    source: Option<SocketAddr>,
-    route: Option<Route>,
-    listener: Option<Listener>,
+pub(crate) struct Endpoint {
+    pub(crate) state: EndpointState,
+    pub(crate) space: PortSpace,
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) route: Option<Route>,
+    pub(crate) listener: Option<Listener>,
     /// The listener whose program has not heard of this request yet.
-    undelivered_to: Option<EndpointId>,
+    pub(crate) undelivered_to: Option<EndpointId>,
     /// Lower half of the communication ID of its exchange.
-    exchange: Option<u16>,
-}
-
-/// What an endpoint and a peer send messages about.
-#[expect(clippy::large_enum_variant, reason = "most are connections")]
-#[derive(Debug)]
-enum Exchange {
-    Connection(Connection),
-    Service(ServiceRequest),
-}
-
-impl Exchange {
-    fn deadline(&self) -> Option<Duration> {
-        match self {
-            Exchange::Connection(connection) => connection.deadline(),
-            Exchange::Service(service) => service.deadline(),
-        }
-    }
-
-    fn route(&self) -> &Route {
-        match self {
-            Exchange::Connection(connection) => connection.route(),
-            Exchange::Service(service) => service.route(),
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        match self {
-            Exchange::Connection(connection) => connection.state() == ConnectionState::Over,
-            Exchange::Service(service) => service.is_over(),
-        }
-    }
-}
-
-/// An exchange, with the endpoint whose it is as long as there is one.
-#[derive(Debug)]
-struct OwnedExchange {
-    owner: Option<EndpointId>,
-    exchange: Exchange,
-    /// As it is noted in the manager's list.
-    deadline: Option<Duration>,
+    pub(crate) exchange: Option<u16>,
 }
 
 /// The endpoints of a process, and the peers that they exchange messages with.
 #[derive(Debug)]
 pub struct ConnectionManager {
     settings: ManagerSettings,
-    random: fastrand::Rng,
-    endpoints: BTreeMap<EndpointId, Endpoint>,
+    pub(crate) random: fastrand::Rng,
+    pub(crate) endpoints: BTreeMap<EndpointId, Endpoint>,
     next_endpoint: u32,
-    exchanges: BTreeMap<u16, OwnedExchange>,
+    /// Listeners by their port.
+    pub(crate) listeners: HashMap<(PortSpace, u16), Vec<EndpointId>>,
+    pub(crate) exchanges: BTreeMap<u16, OwnedExchange>,
     next_comm_id: u16,
-    /// Exchanges that a peer began, by the address and the ID that it gave them: repeated requests are theirs.
-    begun_by_peers: HashMap<(IpAddr, u64, u32), u16>,
+    /// Exchanges that a peer began: repeated requests are theirs.
+    pub(crate) begun_by_peers: HashMap<PeerKey, u16>,
+    /// Live connections by the peer's address, GUID and queue pair: a new REQ of that queue pair says that the peer has forgotten it.
+    pub(crate) by_peer_queue_pair: HashMap<PeerKey, u16>,
     deadlines: BTreeSet<(Duration, u16)>,
-    datagrams: VecDeque<OutgoingDatagram>,
+    pub(crate) datagrams: VecDeque<OutgoingDatagram>,
     events: VecDeque<CmEvent>,
 }
 
@@ -127,9 +93,11 @@ impl ConnectionManager {
             settings,
             endpoints: BTreeMap::new(),
             next_endpoint: 0,
+            listeners: HashMap::new(),
             exchanges: BTreeMap::new(),
             next_comm_id: random.u16(..),
             begun_by_peers: HashMap::new(),
+            by_peer_queue_pair: HashMap::new(),
             deadlines: BTreeSet::new(),
             datagrams: VecDeque::new(),
             events: VecDeque::new(),
@@ -158,10 +126,7 @@ impl ConnectionManager {
             if at > now {
                 break;
             }
-            self.step(comm_id, |exchange, effects| match exchange {
-                Exchange::Connection(connection) => connection.expire(now, effects),
-                Exchange::Service(service) => service.expire(now, effects),
-            });
+            self.step(comm_id, |exchange, effects| exchange.expire(now, effects));
         }
     }
 
@@ -239,16 +204,22 @@ impl ConnectionManager {
         let endpoint = self.endpoint_in(id, &[EndpointState::AddressBound])?;
         let backlog = if backlog == 0 { limits::MAX_BACKLOG } else { backlog.min(limits::MAX_BACKLOG) };
         endpoint.state = EndpointState::Listen;
-        endpoint.listener = Some(Listener { backlog, waiting: 0, takes_ipv4 });
+        endpoint.listener = Some(Listener { backlog, waiting: BTreeSet::new(), takes_ipv4 });
+        let port = (endpoint.space, endpoint.source.map_or(0, |source| source.port()));
+        self.listeners.entry(port).or_default().push(id);
         Ok(())
     }
 
     /// The program has heard of a request: its listener has room for another one.
     pub fn request_delivered(&mut self, request: EndpointId) {
         let listener = self.endpoints.get_mut(&request).and_then(|endpoint| endpoint.undelivered_to.take());
+        self.forget_waiting(listener, request);
+    }
+
+    fn forget_waiting(&mut self, listener: Option<EndpointId>, request: EndpointId) {
         let listener = listener.and_then(|listener| self.endpoints.get_mut(&listener)?.listener.as_mut());
         if let Some(listener) = listener {
-            listener.waiting -= 1;
+            listener.waiting.remove(&request);
         }
     }
 
@@ -271,7 +242,7 @@ impl ConnectionManager {
         let settings = (self.side_name(comm_id), route, psn);
         let connection =
             Connection::connect(settings, service_id, queue_pair, parameters, now, &mut effects)?;
-        self.begin(id, comm_id, Exchange::Connection(connection), effects);
+        self.begin(id, comm_id, Exchange::Connection(connection), None, effects);
         Ok(())
     }
 
@@ -285,7 +256,7 @@ impl ConnectionManager {
         let mut effects = Effects::default();
         let request_id = self.side_name(comm_id).comm_id;
         let request = ServiceRequest::ask(request_id, route, service_id, data, now, &mut effects)?;
-        self.begin(id, comm_id, Exchange::Service(request), effects);
+        self.begin(id, comm_id, Exchange::Service(request), None, effects);
         Ok(())
     }
 
@@ -358,214 +329,28 @@ impl ConnectionManager {
     pub fn destroy(&mut self, id: EndpointId, now: Duration) -> Result<()> {
         let endpoint = self.endpoints.remove(&id).ok_or(Error::Invalid)?;
         self.events.retain(|event| event.endpoint != id);
-        let undelivered = |(child, endpoint): (&EndpointId, &Endpoint)| {
-            (endpoint.undelivered_to == Some(id)).then_some(*child)
-        };
-        for child in self.endpoints.iter().filter_map(undelivered).collect::<Vec<_>>() {
-            self.destroy(child, now)?;
+        if let Some(listener) = endpoint.listener {
+            self.forget_listener(id, (endpoint.space, endpoint.source.map_or(0, |source| source.port())));
+            for child in listener.waiting {
+                self.destroy(child, now)?;
+            }
         }
-        let listener =
-            endpoint.undelivered_to.and_then(|listener| self.endpoints.get_mut(&listener)?.listener.as_mut());
-        if let Some(listener) = listener {
-            listener.waiting -= 1;
-        }
+        self.forget_waiting(endpoint.undelivered_to, id);
         if let Some(comm_id) = endpoint.exchange {
             if let Some(owned) = self.exchanges.get_mut(&comm_id) {
                 owned.owner = None;
             }
-            self.step(comm_id, |exchange, effects| match exchange {
-                Exchange::Connection(connection) => connection.close(now, effects),
-                Exchange::Service(service) => service.close(effects),
-            });
+            self.step(comm_id, |exchange, effects| exchange.close(now, effects));
         }
         Ok(())
     }
 
-    /// Takes a datagram that came to queue pair 1, from the address `source` to `destination`.
-    pub fn receive(&mut self, now: Duration, source: IpAddr, destination: IpAddr, datagram: &CmDatagram) {
-        match &datagram.message {
-            CmMessage::Req(req) => self.receive_req(now, source, destination, datagram, req),
-            CmMessage::SidrReq(request) => self.receive_sidr_req(source, destination, datagram, request),
-            message => match self.addressee(source, datagram) {
-                Some(comm_id) => self.step(comm_id, |exchange, effects| match exchange {
-                    Exchange::Connection(connection) => connection.receive(datagram, now, effects),
-                    Exchange::Service(service) => service.receive(message, effects),
-                }),
-                // A connection that is not there any more.
-                None => self.refuse(source, destination, datagram),
-            },
+    fn forget_listener(&mut self, id: EndpointId, port: (PortSpace, u16)) {
+        let Entry::Occupied(mut listeners) = self.listeners.entry(port) else { return };
+        listeners.get_mut().retain(|listener| *listener != id);
+        if listeners.get().is_empty() {
+            listeners.remove();
         }
-    }
-
-    /// Whose a message is that begins nothing. What another address sends is nobody's.
-    fn addressee(&self, source: IpAddr, datagram: &CmDatagram) -> Option<u16> {
-        let Some(own) = datagram.receiver_comm_id() else {
-            return self.given_up(source, datagram);
-        };
-        let comm_id = own as u16;
-        let exchange = &self.exchanges.get(&comm_id)?.exchange;
-        let is_own = own == self.side_name(comm_id).comm_id;
-        (is_own && exchange.route().destination.ip() == source).then_some(comm_id)
-    }
-
-    /// The active side gives up a REQ whose answer it has not seen: it names itself alone (section 12.6.7.2).
-    fn given_up(&self, source: IpAddr, datagram: &CmDatagram) -> Option<u16> {
-        let CmMessage::Rej(rej) = &datagram.message else { return None };
-        let guid = u64::from_be_bytes(*rej.information.first_chunk()?);
-        let is_named = rej.reason == reject::TIMEOUT && rej.information_length >= 8;
-        is_named.then(|| self.begun_by_peers.get(&(source, guid, rej.local_comm_id)).copied())?
-    }
-
-    fn receive_req(
-        &mut self,
-        now: Duration,
-        source: IpAddr,
-        destination: IpAddr,
-        datagram: &CmDatagram,
-        req: &Req,
-    ) {
-        let key = (source, req.ca_guid, req.local_comm_id);
-        if let Some(&comm_id) = self.begun_by_peers.get(&key) {
-            return self.step(comm_id, |exchange, effects| {
-                if let Exchange::Connection(connection) = exchange {
-                    connection.receive(datagram, now, effects);
-                }
-            });
-        }
-        if self.end_stale(now, source, req) {
-            return self.refuse_req(source, destination, datagram, req, reject::STALE_CONNECTION);
-        }
-        let head = &req.private_data[..IP_SERVICE_LEN];
-        let (listener, route) = match self.listener_for(req.service_id, head, source, destination) {
-            Ok(found) => found,
-            Err(reason) => return self.refuse_req(source, destination, datagram, req, reason),
-        };
-        let route = Route {
-            mtu: req.mtu,
-            traffic_class: req.traffic_class,
-            hop_limit: req.hop_limit.max(1),
-            ack_timeout: req.ack_timeout,
-            ..route
-        };
-        let Some((child, comm_id)) = self.make_child(listener, route) else { return };
-        let psn = self.random.u32(..1 << 24);
-        let connection =
-            Connection::requested((self.side_name(comm_id), route, psn), datagram.transaction, req);
-        let remote = *connection.remote();
-        let private_data = req.private_data[IP_SERVICE_LEN..].to_vec();
-        let mut effects = Effects::default();
-        effects.events.push(EventKind::ConnectRequest { listener, remote, private_data });
-        self.begun_by_peers.insert(key, comm_id);
-        self.begin(child, comm_id, Exchange::Connection(connection), effects);
-    }
-
-    fn receive_sidr_req(
-        &mut self,
-        source: IpAddr,
-        destination: IpAddr,
-        datagram: &CmDatagram,
-        request: &SidrReq,
-    ) {
-        let key = (source, request.service_id, request.request_id);
-        if let Some(&comm_id) = self.begun_by_peers.get(&key) {
-            return self.step(comm_id, |exchange, effects| {
-                if let Exchange::Service(service) = exchange {
-                    service.receive(&datagram.message, effects);
-                }
-            });
-        }
-        let head = &request.private_data[..IP_SERVICE_LEN];
-        let (listener, route) = match self.listener_for(request.service_id, head, source, destination) {
-            Ok(found) => found,
-            Err(_) => {
-                // SIDR_REP has one status for all of these.
-                return self.refuse(source, destination, datagram);
-            }
-        };
-        let Some((child, comm_id)) = self.make_child(listener, route) else { return };
-        let service = ServiceRequest::received(route, datagram.transaction, request);
-        let private_data = request.private_data[IP_SERVICE_LEN..].to_vec();
-        let mut effects = Effects::default();
-        effects.events.push(EventKind::ServiceRequest { listener, private_data });
-        self.begun_by_peers.insert(key, comm_id);
-        self.begin(child, comm_id, Exchange::Service(service), effects);
-    }
-
-    /// Ends a connection with the queue pair of a new REQ: its peer has forgotten it (section 12.4.1). True: there was one.
-    fn end_stale(&mut self, now: Duration, source: IpAddr, req: &Req) -> bool {
-        let is_stale = |owned: &OwnedExchange| match &owned.exchange {
-            Exchange::Connection(connection) => {
-                connection.is_live()
-                    && connection.peer().ca_guid == req.ca_guid
-                    && connection.remote().queue_pair == req.queue_pair
-                    && connection.route().destination.ip() == source
-                    && connection.state() != ConnectionState::ReqSent
-            }
-            Exchange::Service(_) => false,
-        };
-        let Some(comm_id) = self.exchanges.iter().find(|(_, owned)| is_stale(owned)).map(|(id, _)| *id)
-        else {
-            return false;
-        };
-        self.step(comm_id, |exchange, effects| {
-            if let Exchange::Connection(connection) = exchange {
-                // One that is not established yet gets its REJ or its REP's end by itself.
-                let _is_established = connection.disconnect(now, effects);
-            }
-        });
-        true
-    }
-
-    /// The endpoint that takes requests for a service, and the way back; else the reason of a REJ.
-    fn listener_for(
-        &self,
-        service_id: u64,
-        head: &[u8],
-        source: IpAddr,
-        destination: IpAddr,
-    ) -> std::result::Result<(EndpointId, Route), u16> {
-        let (space, port) = PortSpace::of_service_id(service_id).ok_or(reject::INVALID_SERVICE_ID)?;
-        let service = IpService::parse(head).ok_or(reject::INVALID_SERVICE_ID)?;
-        if (service.source, service.destination) != (source, destination) {
-            return Err(reject::INVALID_GID);
-        }
-        let of_port = self.endpoints.iter().filter(|(_, endpoint)| {
-            endpoint.listener.is_some()
-                && endpoint.space == space
-                && endpoint.source.is_some_and(|source| source.port() == port)
-        });
-        let mut has_port = false;
-        for (id, endpoint) in of_port {
-            has_port = true;
-            if endpoint.listens_at(destination) {
-                let route = Route {
-                    source: SocketAddr::new(destination, port),
-                    destination: SocketAddr::new(source, service.source_port),
-                    mtu: 0,
-                    traffic_class: 0,
-                    hop_limit: HOP_LIMIT,
-                    ack_timeout: 0,
-                };
-                return Ok((*id, route));
-            }
-        }
-        Err(if has_port { reject::CONSUMER_DEFINED } else { reject::INVALID_SERVICE_ID })
-    }
-
-    /// An endpoint for a request, and a communication ID. `None`: the backlog is full, or nothing is free; the peer asks again.
-    fn make_child(&mut self, listener: EndpointId, route: Route) -> Option<(EndpointId, u16)> {
-        let parent = self.endpoints.get_mut(&listener)?;
-        let (space, state) = (parent.space, parent.listener.as_mut()?);
-        if state.waiting >= state.backlog {
-            return None;
-        }
-        let comm_id = self.free_comm_id().ok()?;
-        let child = self.create(space).ok()?;
-        let endpoint = self.endpoints.get_mut(&child)?;
-        (endpoint.source, endpoint.route) = (Some(route.source), Some(route));
-        endpoint.undelivered_to = Some(listener);
-        self.endpoints.get_mut(&listener)?.listener.as_mut()?.waiting += 1;
-        Some((child, comm_id))
     }
 
     /// The way of an endpoint to its peer, and the service that it asks for there.
@@ -580,7 +365,7 @@ impl ConnectionManager {
         self.endpoints.get_mut(&id).filter(|endpoint| states.contains(&endpoint.state)).ok_or(Error::Invalid)
     }
 
-    fn side_name(&self, comm_id: u16) -> SideName {
+    pub(crate) fn side_name(&self, comm_id: u16) -> SideName {
         SideName {
             comm_id: u32::from(self.settings.comm_id_block) << 16 | u32::from(comm_id),
             ca_guid: self.settings.ca_guid,
@@ -588,7 +373,7 @@ impl ConnectionManager {
     }
 
     /// The next communication ID that no exchange has; those of the past come back as late as can be.
-    fn free_comm_id(&mut self) -> Result<u16> {
+    pub(crate) fn free_comm_id(&mut self) -> Result<u16> {
         if self.exchanges.len() > usize::from(u16::MAX) {
             return Err(Error::TooManyEndpoints);
         }
@@ -602,11 +387,21 @@ impl ConnectionManager {
         Ok(found)
     }
 
-    fn begin(&mut self, id: EndpointId, comm_id: u16, exchange: Exchange, effects: Effects) {
+    pub(crate) fn begin(
+        &mut self,
+        id: EndpointId,
+        comm_id: u16,
+        exchange: Exchange,
+        begun_by: Option<PeerKey>,
+        effects: Effects,
+    ) {
         if let Some(endpoint) = self.endpoints.get_mut(&id) {
             (endpoint.state, endpoint.exchange) = (EndpointState::Connect, Some(comm_id));
         }
-        self.exchanges.insert(comm_id, OwnedExchange { owner: Some(id), exchange, deadline: None });
+        self.begun_by_peers.extend(begun_by.map(|key| (key, comm_id)));
+        let owned =
+            OwnedExchange { owner: Some(id), exchange, deadline: None, begun_by, peer_queue_pair: None };
+        self.exchanges.insert(comm_id, owned);
         self.apply(comm_id, effects);
     }
 
@@ -632,7 +427,7 @@ impl ConnectionManager {
         result
     }
 
-    fn step(&mut self, comm_id: u16, step: impl FnOnce(&mut Exchange, &mut Effects)) {
+    pub(crate) fn step(&mut self, comm_id: u16, step: impl FnOnce(&mut Exchange, &mut Effects)) {
         let Some(owned) = self.exchanges.get_mut(&comm_id) else { return };
         let mut effects = Effects::default();
         step(&mut owned.exchange, &mut effects);
@@ -661,50 +456,37 @@ impl ConnectionManager {
             }
             self.events.extend(effects.events.into_iter().map(|kind| CmEvent { endpoint, kind }));
         }
-        let deadline = owned.exchange.deadline();
+        self.note(comm_id);
+    }
+
+    /// Has the manager's lists say what an exchange is now. One that is over, and nobody's, goes.
+    fn note(&mut self, comm_id: u16) {
+        let Some(owned) = self.exchanges.get_mut(&comm_id) else { return };
+        let is_past = owned.exchange.is_over() && owned.owner.is_none();
+        let deadline = owned.exchange.deadline().filter(|_| !is_past);
         if let Some(before) = std::mem::replace(&mut owned.deadline, deadline) {
             self.deadlines.remove(&(before, comm_id));
         }
         self.deadlines.extend(deadline.map(|at| (at, comm_id)));
-        if owned.exchange.is_over() && owned.owner.is_none() {
+        let peer = owned.exchange.peer_queue_pair().filter(|_| !is_past);
+        let before = std::mem::replace(&mut owned.peer_queue_pair, peer);
+        if before != peer {
+            // Of two connections of one queue pair the later one is noted.
+            before
+                .filter(|before| self.by_peer_queue_pair.get(before) == Some(&comm_id))
+                .map(|before| self.by_peer_queue_pair.remove(&before));
+            self.by_peer_queue_pair.extend(peer.map(|peer| (peer, comm_id)));
+        }
+        if is_past {
+            owned.begun_by.map(|key| self.begun_by_peers.remove(&key));
             self.exchanges.remove(&comm_id);
-            self.begun_by_peers.retain(|_, begun| *begun != comm_id);
         }
-    }
-
-    fn refuse_req(
-        &mut self,
-        source: IpAddr,
-        destination: IpAddr,
-        datagram: &CmDatagram,
-        req: &Req,
-        reason: u16,
-    ) {
-        let rej = Rej { remote_comm_id: req.local_comm_id, reason, ..Rej::default() };
-        self.send_answer(source, destination, CmDatagram::new(datagram.transaction, rej));
-    }
-
-    fn refuse(&mut self, source: IpAddr, destination: IpAddr, datagram: &CmDatagram) {
-        if let Some(refusal) = datagram.refusal() {
-            self.send_answer(source, destination, refusal);
-        }
-    }
-
-    /// Sends an answer to who has sent a datagram from `source` to `destination`.
-    fn send_answer(&mut self, source: IpAddr, destination: IpAddr, datagram: CmDatagram) {
-        self.datagrams.push_back(OutgoingDatagram {
-            source: destination,
-            destination: source,
-            traffic_class: 0,
-            hop_limit: HOP_LIMIT,
-            datagram,
-        });
     }
 }
 
 impl Endpoint {
     /// Whether a listener's address takes requests to one: loopback addresses are those of no device, and take all, as with the kernel.
-    fn listens_at(&self, destination: IpAddr) -> bool {
+    pub(crate) fn listens_at(&self, destination: IpAddr) -> bool {
         let Some(source) = self.source else { return false };
         let takes_ipv4 = self.listener.as_ref().is_some_and(|listener| listener.takes_ipv4);
         let takes_all = source.ip().is_unspecified() || source.ip().is_loopback();

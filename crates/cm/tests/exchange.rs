@@ -3,7 +3,9 @@
 mod network;
 
 use network::{CLIENT, Network, SERVER, SERVICE_PORT, parameters, queue_pair, route};
-use pagewire_cm::{ConnectionParameters, EndpointId, EndpointState, Error, EventKind, PortSpace, limits};
+use pagewire_cm::{
+    ConnectionParameters, EndpointId, EndpointState, Error, EventKind, IncomingDatagram, PortSpace, limits,
+};
 use pagewire_wire::cm::{CmMessage, reject, sidr_status};
 use std::time::Duration;
 
@@ -340,7 +342,9 @@ fn strangers_change_no_connection() {
     for sent in network.sent.clone() {
         let now = network.now;
         let host = if sent.destination == network::address(SERVER).ip() { SERVER } else { CLIENT };
-        network.manager(host).receive(now, stranger, sent.destination, &sent.datagram);
+        let incoming =
+            IncomingDatagram { source: stranger, destination: sent.destination, datagram: &sent.datagram };
+        network.manager(host).receive(now, &incoming);
         if let CmMessage::Req(_) = sent.datagram.message {
             let answer = network.manager(SERVER).next_datagram().expect("a REJ");
             assert!(

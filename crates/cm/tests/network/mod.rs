@@ -1,8 +1,8 @@
 //! Two hosts, each with a manager, and the network between them.
 
 use pagewire_cm::{
-    CmEvent, ConnectionManager, ConnectionParameters, EndpointId, LocalQueuePair, ManagerSettings,
-    OutgoingDatagram, PortSpace, Route, connection::Connection,
+    CmEvent, ConnectionManager, ConnectionParameters, EndpointId, IncomingDatagram, LocalQueuePair,
+    ManagerSettings, OutgoingDatagram, PortSpace, Route, connection::Connection,
 };
 use pagewire_wire::cm::CmDatagram;
 use std::collections::VecDeque;
@@ -142,7 +142,12 @@ impl Network {
             };
             // As bytes, as over a real network.
             let parsed = CmDatagram::parse(&datagram.datagram.emit()).expect("it was emitted");
-            self.managers[host].receive(now, datagram.source, datagram.destination, &parsed);
+            let incoming = IncomingDatagram {
+                source: datagram.source,
+                destination: datagram.destination,
+                datagram: &parsed,
+            };
+            self.managers[host].receive(now, &incoming);
         }
         for manager in &mut self.managers {
             manager.expire(now);

@@ -12,7 +12,7 @@ use crate::runtime::engine::Host;
 use crate::runtime::process::engine;
 use libc::ETIMEDOUT;
 use pagewire_cm::{
-    CmEvent, ConnectionManager, EndpointId, EventKind, ManagerSettings, PortSpace, RemoteParameters,
+    CmEvent, ConnectionManager, EndpointId, EventKind, IncomingDatagram, ManagerSettings, PortSpace, RemoteParameters,
 };
 use pagewire_fabric::{Fabric, ManagementDatagram, ManagementSocket, ManagementTarget};
 use pagewire_memory::fork::PerProcess;
@@ -236,7 +236,12 @@ impl CmService {
                 };
                 if let Some(refusal) = self.nic.send_management(&route, &outgoing.datagram) {
                     let now = self.now();
-                    self.manager.receive(now, outgoing.destination, outgoing.source, &refusal);
+                    let incoming = IncomingDatagram {
+                        source: outgoing.destination,
+                        destination: outgoing.source,
+                        datagram: &refusal,
+                    };
+                    self.manager.receive(now, &incoming);
                 }
             }
             while let Some(event) = self.manager.next_event() {
@@ -297,7 +302,12 @@ impl CmService {
         for datagram in received {
             if let Some(message) = CmDatagram::parse(&datagram.payload) {
                 let now = self.now();
-                self.manager.receive(now, datagram.source, datagram.destination, &message);
+                let incoming = IncomingDatagram {
+                    source: datagram.source,
+                    destination: datagram.destination,
+                    datagram: &message,
+                };
+                self.manager.receive(now, &incoming);
             }
         }
     }

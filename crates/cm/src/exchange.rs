@@ -1,0 +1,87 @@
+//! What an endpoint and a peer send messages about, and how the manager finds it.
+
+use crate::connection::{Connection, ConnectionState, Effects};
+use crate::endpoint::{EndpointId, Route};
+use crate::service_request::ServiceRequest;
+use pagewire_wire::cm::CmDatagram;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What an endpoint and a peer send messages about.
+#[expect(clippy::large_enum_variant, reason = "most are connections")]
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    Connection(Connection),
+    Service(ServiceRequest),
+}
+
+impl Exchange {
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        match self {
+            Exchange::Connection(connection) => connection.deadline(),
+            Exchange::Service(service) => service.deadline(),
+        }
+    }
+
+    /// A message of the peer has come.
+    pub(crate) fn receive(&mut self, datagram: &CmDatagram, now: Duration, effects: &mut Effects) {
+        match self {
+            Exchange::Connection(connection) => connection.receive(datagram, now, effects),
+            Exchange::Service(service) => service.receive(&datagram.message, effects),
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn expire(&mut self, now: Duration, effects: &mut Effects) {
+        match self {
+            Exchange::Connection(connection) => connection.expire(now, effects),
+            Exchange::Service(service) => service.expire(now, effects),
+        }
+    }
+
+    /// The program destroys the endpoint.
+    pub(crate) fn close(&mut self, now: Duration, effects: &mut Effects) {
+        match self {
+            Exchange::Connection(connection) => connection.close(now, effects),
+            Exchange::Service(service) => service.close(effects),
+        }
+    }
+
+    pub(crate) fn route(&self) -> &Route {
+        match self {
+            Exchange::Connection(connection) => connection.route(),
+            Exchange::Service(service) => service.route(),
+        }
+    }
+
+    /// The peer's queue pair, as long as it is that of this connection.
+    pub(crate) fn peer_queue_pair(&self) -> Option<PeerKey> {
+        let Exchange::Connection(connection) = self else { return None };
+        let peer =
+            (connection.route().destination.ip(), connection.peer().ca_guid, connection.remote().queue_pair);
+        (connection.is_live() && connection.state() != ConnectionState::ReqSent).then_some(peer)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Exchange::Connection(connection) => connection.state() == ConnectionState::Over,
+            Exchange::Service(service) => service.is_over(),
+        }
+    }
+}
+
+/// Names what a peer begins: its address, its GUID (for UD the service ID), and the ID that it gave.
+pub(crate) type PeerKey = (IpAddr, u64, u32);
+
+/// An exchange, with the endpoint whose it is as long as there is one.
+#[derive(Debug)]
+pub(crate) struct OwnedExchange {
+    pub(crate) owner: Option<EndpointId>,
+    pub(crate) exchange: Exchange,
+    /// As it is noted in the manager's list.
+    pub(crate) deadline: Option<Duration>,
+    /// As it is noted in `begun_by_peers`.
+    pub(crate) begun_by: Option<PeerKey>,
+    /// As it is noted in `by_peer_queue_pair`.
+    pub(crate) peer_queue_pair: Option<PeerKey>,
+}

@@ -1,0 +1,198 @@
+//! Datagrams that came to queue pair 1: which exchange of the manager one is for, what a peer begins, and what is refused.
+
+use crate::connection::{Connection, Effects};
+use crate::endpoint::{EndpointId, PortSpace, Route};
+use crate::event::EventKind;
+use crate::exchange::{Exchange, PeerKey};
+use crate::manager::{ConnectionManager, HOP_LIMIT, OutgoingDatagram};
+use crate::service_request::ServiceRequest;
+use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, IpService, Rej, Req, SidrReq, reject};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// A datagram that came to queue pair 1.
+#[derive(Debug, Clone, Copy)]
+pub struct IncomingDatagram<'a> {
+    /// Who sent it.
+    pub source: IpAddr,
+    /// The address of this host that it was sent to.
+    pub destination: IpAddr,
+    /// What it says.
+    pub datagram: &'a CmDatagram,
+}
+
+impl ConnectionManager {
+    /// Takes a datagram that came to queue pair 1.
+    pub fn receive(&mut self, now: Duration, incoming: &IncomingDatagram<'_>) {
+        match self.addressee(incoming) {
+            Some(comm_id) => {
+                self.step(comm_id, |exchange, effects| exchange.receive(incoming.datagram, now, effects));
+            }
+            None => match &incoming.datagram.message {
+                CmMessage::Req(req) => self.begin_connection(now, incoming, req),
+                CmMessage::SidrReq(request) => self.begin_service(incoming, request),
+                // A connection that is not there any more.
+                _ => self.refuse(incoming),
+            },
+        }
+    }
+
+    /// The exchange that a message is for; `None`: it is for none yet, or for none any more. What another address sends is nobody's.
+    fn addressee(&self, incoming: &IncomingDatagram<'_>) -> Option<u16> {
+        let source = incoming.source;
+        if let Some(key) = key_of_beginning(incoming) {
+            return self.begun_by_peers.get(&key).copied();
+        }
+        let own = incoming.datagram.receiver_comm_id()?;
+        let comm_id = own as u16;
+        let exchange = &self.exchanges.get(&comm_id)?.exchange;
+        let is_own = own == self.side_name(comm_id).comm_id;
+        (is_own && exchange.route().destination.ip() == source).then_some(comm_id)
+    }
+
+    fn begin_connection(&mut self, now: Duration, incoming: &IncomingDatagram<'_>, req: &Req) {
+        if self.end_stale(now, incoming.source, req) {
+            return self.refuse_req(incoming, req, reject::STALE_CONNECTION);
+        }
+        let (head, data) = req.private_data.split_at(IP_SERVICE_LEN);
+        let (listener, route) = match self.listener_for(req.service_id, head, incoming) {
+            Ok(found) => found,
+            Err(reason) => return self.refuse_req(incoming, req, reason),
+        };
+        let route = Route {
+            mtu: req.mtu,
+            traffic_class: req.traffic_class,
+            hop_limit: req.hop_limit.max(1),
+            ack_timeout: req.ack_timeout,
+            ..route
+        };
+        let Some((child, comm_id)) = self.make_child(listener, route) else { return };
+        let psn = self.random.u32(..1 << 24);
+        let own = self.side_name(comm_id);
+        let connection = Connection::requested((own, route, psn), incoming.datagram.transaction, req);
+        let (remote, private_data) = (*connection.remote(), data.to_vec());
+        let event = EventKind::ConnectRequest { listener, remote, private_data };
+        self.begin_of_peer(child, comm_id, Exchange::Connection(connection), incoming, event);
+    }
+
+    fn begin_service(&mut self, incoming: &IncomingDatagram<'_>, request: &SidrReq) {
+        let (head, data) = request.private_data.split_at(IP_SERVICE_LEN);
+        // SIDR_REP has one status for all reasons.
+        let Ok((listener, route)) = self.listener_for(request.service_id, head, incoming) else {
+            return self.refuse(incoming);
+        };
+        let Some((child, comm_id)) = self.make_child(listener, route) else { return };
+        let service = ServiceRequest::received(route, incoming.datagram.transaction, request);
+        let event = EventKind::ServiceRequest { listener, private_data: data.to_vec() };
+        self.begin_of_peer(child, comm_id, Exchange::Service(service), incoming, event);
+    }
+
+    fn begin_of_peer(
+        &mut self,
+        child: EndpointId,
+        comm_id: u16,
+        exchange: Exchange,
+        incoming: &IncomingDatagram<'_>,
+        event: EventKind,
+    ) {
+        let mut effects = Effects::default();
+        effects.events.push(event);
+        self.begin(child, comm_id, exchange, key_of_beginning(incoming), effects);
+    }
+
+    /// Ends a connection with the queue pair of a new REQ: its peer has forgotten it (section 12.4.1). True: there was one.
+    fn end_stale(&mut self, now: Duration, source: IpAddr, req: &Req) -> bool {
+        let named = (source, req.ca_guid, req.queue_pair);
+        let Some(&comm_id) = self.by_peer_queue_pair.get(&named) else { return false };
+        self.step(comm_id, |exchange, effects| {
+            if let Exchange::Connection(connection) = exchange {
+                // One that is not established yet gets its REJ or its REP's end by itself.
+                let _is_established = connection.disconnect(now, effects);
+            }
+        });
+        true
+    }
+
+    /// The endpoint that takes requests for a service, and the way back; else the reason of a REJ.
+    fn listener_for(
+        &self,
+        service_id: u64,
+        head: &[u8],
+        incoming: &IncomingDatagram<'_>,
+    ) -> Result<(EndpointId, Route), u16> {
+        let (space, port) = PortSpace::of_service_id(service_id).ok_or(reject::INVALID_SERVICE_ID)?;
+        let service = IpService::parse(head).ok_or(reject::INVALID_SERVICE_ID)?;
+        let (source, destination) = (incoming.source, incoming.destination);
+        if (service.source, service.destination) != (source, destination) {
+            return Err(reject::INVALID_GID);
+        }
+        let of_port = self.listeners.get(&(space, port)).ok_or(reject::INVALID_SERVICE_ID)?;
+        let takes = |id: &&EndpointId| {
+            self.endpoints.get(id).is_some_and(|listener| listener.listens_at(destination))
+        };
+        let listener = of_port.iter().find(takes).ok_or(reject::CONSUMER_DEFINED)?;
+        let route = Route {
+            source: SocketAddr::new(destination, port),
+            destination: SocketAddr::new(source, service.source_port),
+            mtu: 0,
+            traffic_class: 0,
+            hop_limit: HOP_LIMIT,
+            ack_timeout: 0,
+        };
+        Ok((*listener, route))
+    }
+
+    /// An endpoint for a request, and a communication ID. `None`: the backlog is full, or nothing is free; the peer asks again.
+    fn make_child(&mut self, listener: EndpointId, route: Route) -> Option<(EndpointId, u16)> {
+        let parent = self.endpoints.get_mut(&listener)?;
+        let (space, state) = (parent.space, parent.listener.as_mut()?);
+        if state.waiting.len() >= state.backlog {
+            return None;
+        }
+        let comm_id = self.free_comm_id().ok()?;
+        let child = self.create(space).ok()?;
+        let endpoint = self.endpoints.get_mut(&child)?;
+        (endpoint.source, endpoint.route) = (Some(route.source), Some(route));
+        endpoint.undelivered_to = Some(listener);
+        self.endpoints.get_mut(&listener)?.listener.as_mut()?.waiting.insert(child);
+        Some((child, comm_id))
+    }
+
+    fn refuse_req(&mut self, incoming: &IncomingDatagram<'_>, req: &Req, reason: u16) {
+        let rej = Rej { remote_comm_id: req.local_comm_id, reason, ..Rej::default() };
+        self.send_answer(incoming, CmDatagram::new(incoming.datagram.transaction, rej));
+    }
+
+    fn refuse(&mut self, incoming: &IncomingDatagram<'_>) {
+        if let Some(refusal) = incoming.datagram.refusal() {
+            self.send_answer(incoming, refusal);
+        }
+    }
+
+    /// Sends an answer to who has sent a datagram.
+    fn send_answer(&mut self, incoming: &IncomingDatagram<'_>, datagram: CmDatagram) {
+        self.datagrams.push_back(OutgoingDatagram {
+            source: incoming.destination,
+            destination: incoming.source,
+            traffic_class: 0,
+            hop_limit: HOP_LIMIT,
+            datagram,
+        });
+    }
+}
+
+/// What names an exchange in a message of the peer that began it, and does not name this side: a request, or its end before an answer was
+/// seen, where the active side names itself alone (section 12.6.7.2).
+fn key_of_beginning(incoming: &IncomingDatagram<'_>) -> Option<PeerKey> {
+    let source = incoming.source;
+    match &incoming.datagram.message {
+        CmMessage::Req(req) => Some((source, req.ca_guid, req.local_comm_id)),
+        CmMessage::SidrReq(request) => Some((source, request.service_id, request.request_id)),
+        CmMessage::Rej(rej) if rej.remote_comm_id == 0 => {
+            let guid = u64::from_be_bytes(*rej.information.first_chunk()?);
+            let is_named = rej.reason == reject::TIMEOUT && rej.information_length >= 8;
+            is_named.then_some((source, guid, rej.local_comm_id))
+        }
+        _ => None,
+    }
+}
