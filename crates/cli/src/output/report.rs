@@ -4,6 +4,7 @@
 //! of `PAGEWIRE_STATS` each process is one line, its connections stand in the field `connections`.
 
 use crate::limits::STATISTICS_BYTES;
+use crate::output::connections::ConnectionManager;
 use crate::output::table::{Table, heading};
 use crate::output::watched::Watch;
 use anyhow::{Context, Result};
@@ -169,6 +170,11 @@ pub fn write_report(out: &mut impl io::Write, report: &ProcessReport) -> Result<
             ("watch", Value::Object(_)) => {
                 if let Some(watch) = Watch::of(&report.process) {
                     watch.write(out)?;
+                }
+            }
+            ("connection_manager", Value::Object(_)) => {
+                if let Some(manager) = ConnectionManager::of(&report.process) {
+                    manager.write(out)?;
                 }
             }
             ("absent_pages", Value::Object(counted)) => write_absent_pages(out, counted)?,

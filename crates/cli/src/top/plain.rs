@@ -3,6 +3,7 @@
 use super::board::{Board, Watched};
 use super::measures::{Measure, fault_latency, short, short_time};
 use super::rates::Group;
+use crate::output::connections::ConnectionManager;
 use crate::output::table::{Table, bad};
 use crate::output::watched::Watch;
 use serde_json::{Map, Value, json};
@@ -49,6 +50,10 @@ pub fn write_tables(out: &mut impl Write, board: &Board) -> io::Result<()> {
         table.write(out, "  ")?;
     }
     for (_, watched) in &rows {
+        if let Some(manager) = ConnectionManager::of(&watched.report.process) {
+            writeln!(out, "\n{} (PID {}), connections by rdma_cm", watched.program(), watched.pid)?;
+            manager.write(out)?;
+        }
         if let Some(watch) = Watch::of(&watched.report.process) {
             writeln!(out, "\n{} (PID {}), accesses to its memory", watched.program(), watched.pid)?;
             watch.write(out)?;
@@ -113,7 +118,7 @@ pub fn object(board: &Board, interval: Duration, now: SystemTime) -> Value {
 fn process(watched: &Watched) -> Value {
     let mut object = Map::new();
     object.insert("pid".to_owned(), watched.pid.into());
-    for name in ["program", "path_choice", "page_faults", "fault_latency", "watch"] {
+    for name in ["program", "path_choice", "page_faults", "fault_latency", "watch", "connection_manager"] {
         if let Some(value) = watched.report.process.get(name) {
             object.insert(name.to_owned(), value.clone());
         }
@@ -199,6 +204,28 @@ ib_write_bw (PID 7)
   0x0011  RC    RTS    10.0.0.2 QPN 0x0012  local  2     -        25    -           -          -        -          -
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn connections_are_told_and_their_numbers_are_no_rates() {
+        let start = Instant::now();
+        let mut board = Board::new(Filter::default(), start);
+        for (seconds, ids, refused) in [(0.0, 2, 1), (2.0, 6, 9)] {
+            let line = format!(
+                "{{\"pid\":7,\"program\":\"a\",\"connection_manager\":{{\"event_channels\":{ids},\"lingering\":{ids},\
+                 \"ids_left_out\":{ids},\"ids\":[{{\"id\":{ids},\"queue_pair\":{ids}}}],\"refusals_sent\":{refused}}}}}\n"
+            );
+            board.take(answer(start, 7, &line, seconds));
+        }
+        let told = object(&board, Duration::from_secs(2), UNIX_EPOCH);
+        let process = &told["processes"][0];
+        assert_eq!(process["connection_manager"]["ids"][0]["queue_pair"], json!(6));
+        assert_eq!(process["counters"], json!({"connection_manager/refusals_sent": 4.0}));
+        let mut out = Vec::new();
+        write_tables(&mut out, &board).expect("memory");
+        let text = anstream::adapter::strip_str(&String::from_utf8(out).expect("UTF-8")).to_string();
+        let expected = "\na (PID 7), connections by rdma_cm\n  connection manager: 6 event channels, 7 IDs, 6 in timewait";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

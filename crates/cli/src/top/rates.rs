@@ -9,7 +9,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Numbers that name something, or say how much there is at the moment.
-const NO_COUNTERS: [&str; 7] = ["pid", "port", "qpn", "peer_qpn", "send_requests", "receive_requests", "key"];
+const NO_COUNTERS: [&str; 10] = [
+    "pid",
+    "port",
+    "qpn",
+    "peer_qpn",
+    "send_requests",
+    "receive_requests",
+    "key",
+    "event_channels",
+    "lingering",
+    "ids_left_out",
+];
 
 /// What counters belong to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,7 @@ use super::board::{Board, Key, Order, Past, Watched};
 use super::measures::{Measure, fault_latency, short, short_time};
 use super::plain::queue_pair_cells;
 use crate::limits::TOP_HISTORY;
+use crate::output::connections::{self, ConnectionManager};
 use crate::output::watched::{COLUMNS, SHOWN_PAGES, Watch};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -11,7 +12,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What the keys do, as the help shows it.
 const KEYS: [(&str, &str); 9] = [
@@ -237,13 +238,19 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched: &Wa
     // A title, a heading and pages, where the queue pairs keep most of the display.
     let pages =
         watch.map_or(0, |watch| (watch.pages().len().min(SHOWN_PAGES) as u16 + 2).min(inner.height / 3));
-    let [notes, charts, queue_pairs, pages] = Layout::vertical([
+    let manager = ConnectionManager::of(&watched.report.process);
+    let connections = manager.map_or(0, |manager| connection_lines(manager).min(inner.height / 3));
+    let [notes, charts, queue_pairs, connections, pages] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(charts),
         Constraint::Fill(1),
+        Constraint::Length(connections),
         Constraint::Length(pages),
     ])
     .areas(inner);
+    if let Some(manager) = manager {
+        draw_connections(frame, connections, view, manager);
+    }
     if let Some(watch) = watch {
         draw_pages(frame, pages, watch);
     }
@@ -263,6 +270,30 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched: &Wa
     chart(Measure::Bytes, |past| past.bytes).draw(frame, bytes, watched, view.coloured(Color::Green));
     draw_latency(frame, latency, &buckets, view.coloured(Color::Cyan));
     draw_queue_pairs(frame, queue_pairs, view, watched);
+}
+
+/// Refusals that the display shows.
+const SHOWN_REFUSALS: usize = 3;
+
+/// Lines that the connection manager would have: a title, refusals, a heading and IDs.
+fn connection_lines(manager: ConnectionManager<'_>) -> u16 {
+    let refusals = manager.refusals(Duration::ZERO).take(SHOWN_REFUSALS).count();
+    u16::try_from(manager.ids().count() + refusals + 2).unwrap_or(u16::MAX)
+}
+
+/// What was refused last, and the IDs of the connection manager.
+fn draw_connections(frame: &mut Frame<'_>, area: Rect, view: &View, manager: ConnectionManager<'_>) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let refusals =
+        manager.refusals(now).take(SHOWN_REFUSALS).map(|refusal| Line::styled(refusal, view.bad()));
+    let lines: Vec<Line<'_>> = std::iter::once(Line::raw(manager.sentence())).chain(refusals).collect();
+    let height = Constraint::Length(lines.len() as u16);
+    let [title, table] = Layout::vertical([height, Constraint::Fill(1)]).areas(area);
+    frame.render_widget(Paragraph::new(lines), title);
+    let widths = [5, 5, 22, 21, 21, 8, 8].map(Constraint::Length);
+    let head = Row::new(connections::COLUMNS).style(heading());
+    let rows = manager.ids().take(usize::from(table.height)).map(Row::new);
+    frame.render_widget(Table::new(rows, widths).header(head), table);
 }
 
 /// The pages with the most accesses of peers.
@@ -546,6 +577,35 @@ mod tests {
         assert_eq!(view.first_queue_pair, 100 - view.room);
         line_with(&shown, "0x0074");
         assert!(!shown.iter().any(|line| line.contains("0x0011")));
+    }
+
+    #[test]
+    fn connections_and_refusals_of_the_chosen_process_are_shown() {
+        let mut board = Board::new(Filter::default(), Instant::now());
+        let ids: Vec<String> = (0..40)
+            .map(|id| {
+                format!(
+                    "{{\"id\":{id},\"space\":\"TCP\",\"state\":\"established\",\"source\":\"10.0.0.1:7174\",\
+                     \"destination\":\"10.0.0.2:40001\",\"queue_pair\":17,\"peer_queue_pair\":18}}"
+                )
+            })
+            .collect();
+        let line = format!(
+            "{{\"pid\":7,\"program\":\"a\",\"connection_manager\":{{\"event_channels\":1,\"ids\":[{}],\"refusals\":[\
+             {{\"time\":5.0,\"direction\":\"sent\",\"peer\":\"10.0.0.3\",\"count\":2,\"reason\":\"nobody listens\"}}]}}}}\n",
+            ids.join(",")
+        );
+        board.take(answer(Instant::now(), 7, &line, 0.0));
+        let shown = lines(&drawn(&board, &mut View::default(), (126, 40)));
+        line_with(&shown, "connection manager: 1 event channel, 40 IDs");
+        line_with(&shown, "refused a request of 10.0.0.3, 2 times: nobody listens");
+        let id = words(line_with(&shown, "established"));
+        assert_eq!(id, ["0", "TCP", "established", "10.0.0.1:7174", "10.0.0.2:40001", "0x0011", "0x0012"]);
+        let third = shown.iter().filter(|line| line.contains("established")).count();
+        assert!((2..14).contains(&third), "the queue pairs keep most of the display: {third}");
+        for size in [(1, 1), (7, 9), (60, 24), (300, 100)] {
+            drawn(&board, &mut View::default(), size);
+        }
     }
 
     #[test]
