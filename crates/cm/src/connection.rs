@@ -87,16 +87,18 @@ pub(crate) struct Repetition {
     datagram: CmDatagram,
     next: Duration,
     interval: Duration,
+    longest: Duration,
     /// When this side gives up.
     end: Duration,
 }
 
 impl Repetition {
     /// Sends it first.
-    pub(crate) fn begin(datagram: CmDatagram, now: Duration, effects: &mut Effects) -> Self {
+    pub(crate) fn begin(datagram: CmDatagram, route: &Route, now: Duration, effects: &mut Effects) -> Self {
         effects.datagrams.push(datagram.clone());
         let interval = limits::FIRST_INTERVAL;
-        Repetition { datagram, next: now + interval, interval, end: now + limits::patience() }
+        let longest = if route.is_on_this_host { limits::LONGEST_HERE } else { limits::longest_interval() };
+        Repetition { datagram, next: now + interval, interval, longest, end: now + limits::patience() }
     }
 
     pub(crate) fn deadline(&self) -> Duration {
@@ -109,7 +111,7 @@ impl Repetition {
             return false;
         }
         if self.next <= now {
-            self.interval = (2 * self.interval).min(limits::longest_interval());
+            self.interval = (2 * self.interval).min(self.longest);
             self.next = now + self.interval;
             effects.datagrams.push(self.datagram.clone());
         }
@@ -351,7 +353,10 @@ impl Connection {
         let mut bytes = [0; 148];
         fill(&mut bytes, private_data)?;
         match self.state {
-            ConnectionState::ReqReceived | ConnectionState::RepSent => self.refuse(bytes, now, effects),
+            ConnectionState::ReqReceived | ConnectionState::RepSent => {
+                self.keep_refusing(bytes, now);
+                effects.datagrams.extend(self.refusal.clone());
+            }
             ConnectionState::RepReceived => {
                 effects.datagrams.push(self.rej(about::REP, reject::CONSUMER_DEFINED, bytes));
                 self.end();
@@ -361,11 +366,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Refuses a REQ, and keeps the REJ for the repetitions of it.
-    fn refuse(&mut self, private_data: [u8; 148], now: Duration, effects: &mut Effects) {
-        let refusal = self.rej(about::REQ, reject::CONSUMER_DEFINED, private_data);
-        effects.datagrams.push(refusal.clone());
-        (self.state, self.repetition, self.refusal) = (ConnectionState::Refused, None, Some(refusal));
+    /// Keeps the REJ of a REQ for the repetitions of that.
+    fn keep_refusing(&mut self, private_data: [u8; 148], now: Duration) {
+        self.refusal = Some(self.rej(about::REQ, reject::CONSUMER_DEFINED, private_data));
+        (self.state, self.repetition) = (ConnectionState::Refused, None);
         self.timewait_end = now + 2 * limits::longest_interval();
     }
 
@@ -394,29 +398,34 @@ impl Connection {
         }
     }
 
+    /// The one message by which the peer hears that the endpoint is destroyed, or its process killed; `None`: it need not hear of it.
+    pub fn last_words(&self) -> Option<CmDatagram> {
+        match self.state {
+            ConnectionState::ReqSent => Some(self.rej(about::REQ, reject::TIMEOUT, [0; 148])),
+            ConnectionState::ReqReceived | ConnectionState::RepSent => {
+                Some(self.rej(about::REQ, reject::CONSUMER_DEFINED, [0; 148]))
+            }
+            ConnectionState::RepReceived => Some(self.rej(about::REP, reject::CONSUMER_DEFINED, [0; 148])),
+            ConnectionState::Established | ConnectionState::DreqSent => {
+                Some(CmDatagram::new(self.transaction, self.dreq()))
+            }
+            ConnectionState::DreqReceived => Some(CmDatagram::new(self.transaction, self.drep())),
+            ConnectionState::Timewait | ConnectionState::Refused | ConnectionState::Over => None,
+        }
+    }
+
     /// The program destroys the endpoint: the peer hears of it by one message, which is not sent again. What remains is `Timewait`, without
     /// events.
     pub fn close(&mut self, now: Duration, effects: &mut Effects) {
+        // A DREQ that is on its way says it already.
+        let last_words = self.last_words().filter(|_| self.state != ConnectionState::DreqSent);
+        effects.datagrams.extend(last_words);
         match self.state {
-            ConnectionState::ReqSent => {
-                effects.datagrams.push(self.rej(about::REQ, reject::TIMEOUT, [0; 148]));
-                self.end();
-            }
-            ConnectionState::ReqReceived | ConnectionState::RepSent => self.refuse([0; 148], now, effects),
-            ConnectionState::RepReceived => {
-                effects.datagrams.push(self.rej(about::REP, reject::CONSUMER_DEFINED, [0; 148]));
-                self.end();
-            }
-            ConnectionState::Established => {
-                let dreq = self.dreq();
-                effects.send(self.transaction, dreq);
+            ConnectionState::ReqSent | ConnectionState::RepReceived => self.end(),
+            ConnectionState::ReqReceived | ConnectionState::RepSent => self.keep_refusing([0; 148], now),
+            ConnectionState::Established | ConnectionState::DreqSent | ConnectionState::DreqReceived => {
                 self.enter_timewait(now);
             }
-            ConnectionState::DreqReceived => {
-                self.send_drep(effects);
-                self.enter_timewait(now);
-            }
-            ConnectionState::DreqSent => self.enter_timewait(now),
             ConnectionState::Timewait | ConnectionState::Refused | ConnectionState::Over => {}
         }
     }
@@ -594,7 +603,8 @@ impl Connection {
     }
 
     fn send_repeated(&mut self, message: impl Into<CmMessage>, now: Duration, effects: &mut Effects) {
-        self.repetition = Some(Repetition::begin(CmDatagram::new(self.transaction, message), now, effects));
+        let datagram = CmDatagram::new(self.transaction, message);
+        self.repetition = Some(Repetition::begin(datagram, &self.route, now, effects));
     }
 
     fn send_rtu(&self, effects: &mut Effects) {
@@ -612,8 +622,12 @@ impl Connection {
     }
 
     fn send_drep(&self, effects: &mut Effects) {
+        effects.send(self.transaction, self.drep());
+    }
+
+    fn drep(&self) -> Drep {
         let (local_comm_id, remote_comm_id) = (self.own.comm_id, self.peer.comm_id);
-        effects.send(self.transaction, Drep { local_comm_id, remote_comm_id, ..Drep::default() });
+        Drep { local_comm_id, remote_comm_id, ..Drep::default() }
     }
 
     /// A REJ for a timeout carries the GUID: the peer may not know the communication ID (section 12.6.7.2).

@@ -80,6 +80,8 @@ pub struct Route {
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
+    /// The peer is a process of this host.
+    pub is_on_this_host: bool,
     /// Local ACK timeout of this side's queue pair: 4.096 us times two to this power.
     pub ack_timeout: u8,
 }

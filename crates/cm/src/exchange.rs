@@ -39,6 +39,14 @@ impl Exchange {
         }
     }
 
+    /// What the peer is told if the endpoint is destroyed, or the process killed.
+    pub(crate) fn last_words(&self) -> Option<CmDatagram> {
+        match self {
+            Exchange::Connection(connection) => connection.last_words(),
+            Exchange::Service(service) => service.last_words(),
+        }
+    }
+
     /// The program destroys the endpoint.
     pub(crate) fn close(&mut self, now: Duration, effects: &mut Effects) {
         match self {
@@ -80,6 +88,8 @@ pub(crate) struct OwnedExchange {
     pub(crate) exchange: Exchange,
     /// As it is noted in the manager's list.
     pub(crate) deadline: Option<Duration>,
+    /// As it was given out last.
+    pub(crate) last_words: Option<CmDatagram>,
     /// As it is noted in `begun_by_peers`.
     pub(crate) begun_by: Option<PeerKey>,
     /// As it is noted in `by_peer_queue_pair`.

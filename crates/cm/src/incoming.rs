@@ -17,6 +17,8 @@ pub struct IncomingDatagram<'a> {
     pub source: IpAddr,
     /// The address of this host that it was sent to.
     pub destination: IpAddr,
+    /// The sender is a process of this host.
+    pub is_of_this_host: bool,
     /// What it says.
     pub datagram: &'a CmDatagram,
 }
@@ -137,6 +139,7 @@ impl ConnectionManager {
             mtu: 0,
             traffic_class: 0,
             hop_limit: HOP_LIMIT,
+            is_on_this_host: incoming.is_of_this_host,
             ack_timeout: 0,
         };
         Ok((*listener, route))

@@ -22,5 +22,5 @@ pub use endpoint::{EndpointId, EndpointState, PortSpace, Route, gid};
 pub use error::{Error, Result};
 pub use event::{CmEvent, EventKind, PrivateData};
 pub use incoming::IncomingDatagram;
-pub use manager::{ConnectionManager, ManagerSettings, OutgoingDatagram};
+pub use manager::{ConnectionManager, LastWords, ManagerSettings, OutgoingDatagram};
 pub use parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};

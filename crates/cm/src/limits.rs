@@ -15,6 +15,10 @@ pub const PACKET_LIFETIME: u8 = 18;
 /// any round trip and than a busy thread takes, shorter than a user notices.
 pub const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The longest time between two repetitions to a peer of this host: its process may have been killed before it took the message, and the
+/// next one is refused then.
+pub const LONGEST_HERE: Duration = Duration::from_millis(500);
+
 /// Times that a REQ is sent again to a peer where nobody listens. Chosen with [`REFUSAL_PAUSE`]: a server that closes its listener and opens
 /// the next one, as perftest does, takes some milliseconds for that. Its client connects as soon.
 pub const REFUSALS: u8 = 5;

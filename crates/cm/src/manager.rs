@@ -43,6 +43,15 @@ pub struct OutgoingDatagram {
     pub datagram: CmDatagram,
 }
 
+/// What a peer is to be told if this process is killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastWords {
+    /// Lower half of the communication ID that it is about.
+    pub comm_id: u16,
+    /// The message; `None`: nothing any more.
+    pub datagram: Option<OutgoingDatagram>,
+}
+
 /// Takes requests for a service.
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -83,6 +92,7 @@ pub struct ConnectionManager {
     deadlines: BTreeSet<(Duration, u16)>,
     pub(crate) datagrams: VecDeque<OutgoingDatagram>,
     events: VecDeque<CmEvent>,
+    last_words: VecDeque<LastWords>,
 }
 
 impl ConnectionManager {
@@ -101,6 +111,7 @@ impl ConnectionManager {
             deadlines: BTreeSet::new(),
             datagrams: VecDeque::new(),
             events: VecDeque::new(),
+            last_words: VecDeque::new(),
             random,
         }
     }
@@ -113,6 +124,11 @@ impl ConnectionManager {
     /// The next event.
     pub fn next_event(&mut self) -> Option<CmEvent> {
         self.events.pop_front()
+    }
+
+    /// The next change of what peers are to be told if this process is killed.
+    pub fn next_last_words(&mut self) -> Option<LastWords> {
+        self.last_words.pop_front()
     }
 
     /// When [`expire`](Self::expire) has something to do.
@@ -399,8 +415,14 @@ impl ConnectionManager {
             (endpoint.state, endpoint.exchange) = (EndpointState::Connect, Some(comm_id));
         }
         self.begun_by_peers.extend(begun_by.map(|key| (key, comm_id)));
-        let owned =
-            OwnedExchange { owner: Some(id), exchange, deadline: None, begun_by, peer_queue_pair: None };
+        let owned = OwnedExchange {
+            owner: Some(id),
+            exchange,
+            deadline: None,
+            last_words: None,
+            begun_by,
+            peer_queue_pair: None,
+        };
         self.exchanges.insert(comm_id, owned);
         self.apply(comm_id, effects);
     }
@@ -438,15 +460,7 @@ impl ConnectionManager {
     fn apply(&mut self, comm_id: u16, effects: Effects) {
         let Some(owned) = self.exchanges.get_mut(&comm_id) else { return };
         let route = *owned.exchange.route();
-        for datagram in effects.datagrams {
-            self.datagrams.push_back(OutgoingDatagram {
-                source: route.source.ip(),
-                destination: route.destination.ip(),
-                traffic_class: route.traffic_class,
-                hop_limit: route.hop_limit,
-                datagram,
-            });
-        }
+        self.datagrams.extend(effects.datagrams.into_iter().map(|datagram| route.outgoing(datagram)));
         if let Some(endpoint) = owned.owner {
             let has_ended = |kind: &EventKind| matches!(kind, EventKind::Disconnected { .. });
             if effects.events.iter().any(has_ended) {
@@ -477,9 +491,29 @@ impl ConnectionManager {
                 .map(|before| self.by_peer_queue_pair.remove(&before));
             self.by_peer_queue_pair.extend(peer.map(|peer| (peer, comm_id)));
         }
+        let last_words = owned.exchange.last_words().filter(|_| !is_past);
+        if owned.last_words != last_words {
+            let route = *owned.exchange.route();
+            owned.last_words.clone_from(&last_words);
+            let datagram = last_words.map(|datagram| route.outgoing(datagram));
+            self.last_words.push_back(LastWords { comm_id, datagram });
+        }
         if is_past {
             owned.begun_by.map(|key| self.begun_by_peers.remove(&key));
             self.exchanges.remove(&comm_id);
+        }
+    }
+}
+
+impl Route {
+    /// A message to the peer.
+    fn outgoing(&self, datagram: CmDatagram) -> OutgoingDatagram {
+        OutgoingDatagram {
+            source: self.source.ip(),
+            destination: self.destination.ip(),
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            datagram,
         }
     }
 }

@@ -51,7 +51,7 @@ impl ServiceRequest {
         let transaction = u64::from(request_id);
         let message = SidrReq { request_id, partition: DEFAULT_PARTITION, service_id, private_data };
         let progress =
-            Progress::Asked(Repetition::begin(CmDatagram::new(transaction, message), now, effects));
+            Progress::Asked(Repetition::begin(CmDatagram::new(transaction, message), &route, now, effects));
         Ok(ServiceRequest { request_id, service_id, transaction, route, progress })
     }
 
@@ -109,19 +109,26 @@ impl ServiceRequest {
             return Err(Error::Invalid);
         }
         fill(&mut answer.private_data, data)?;
-        (answer.request_id, answer.service_id) = (self.request_id, self.service_id);
-        let answer = CmDatagram::new(self.transaction, answer);
+        let answer = self.addressed(answer);
         effects.datagrams.push(answer.clone());
         self.progress = Progress::Answered { answer };
         Ok(())
     }
 
-    /// The program destroys the endpoint: who waits for an answer is refused.
+    fn addressed(&self, answer: SidrRep) -> CmDatagram {
+        let (request_id, service_id) = (self.request_id, self.service_id);
+        CmDatagram::new(self.transaction, SidrRep { request_id, service_id, ..answer })
+    }
+
+    /// The refusal of who waits for an answer, when the endpoint is destroyed, or its process killed.
+    pub fn last_words(&self) -> Option<CmDatagram> {
+        let refusal = SidrRep { status: sidr_status::REJECTED, ..SidrRep::default() };
+        matches!(self.progress, Progress::Received).then(|| self.addressed(refusal))
+    }
+
+    /// The program destroys the endpoint.
     pub fn close(&mut self, effects: &mut Effects) {
-        if matches!(self.progress, Progress::Received) {
-            // No data: they fit.
-            let _fits = self.reject(&[], effects);
-        }
+        effects.datagrams.extend(self.last_words());
         self.progress = Progress::Over;
     }
 

@@ -297,6 +297,83 @@ fn destroying_an_endpoint_tells_the_peer() {
     assert!(matches!(event, EventKind::Rejected { reason: reject::CONSUMER_DEFINED, .. }), "{event:?}");
 }
 
+/// What a connection has come to when a process of it is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Stage {
+    Requested,
+    Accepted,
+    Responded,
+    Established,
+    PassiveLeaves,
+}
+
+/// Brings a connection so far, and forgets the events of that.
+fn bring_to(network: &mut Network, stage: Stage) {
+    let (_, active) = pair(network, PortSpace::Tcp);
+    connect(network, active);
+    if stage == Stage::Requested {
+        assert!(matches!(network.expect_event(SERVER).kind, EventKind::ConnectRequest { .. }));
+        return;
+    }
+    let passive = accept_next(network);
+    if stage == Stage::Accepted {
+        return;
+    }
+    assert!(matches!(network.expect_event(CLIENT).kind, EventKind::ConnectResponse { .. }));
+    if stage == Stage::Responded {
+        return;
+    }
+    network.manager(CLIENT).establish(active).unwrap();
+    assert_eq!(network.expect_event(SERVER).kind, EventKind::Established);
+    if stage == Stage::PassiveLeaves {
+        let now = network.now;
+        network.manager(SERVER).disconnect(passive, now).unwrap();
+        assert_eq!(network.expect_event(CLIENT).kind, EventKind::Disconnected { is_timeout: false });
+    }
+}
+
+#[test]
+fn peers_of_a_killed_process_hear_of_it() {
+    let stages =
+        [Stage::Requested, Stage::Accepted, Stage::Responded, Stage::Established, Stage::PassiveLeaves];
+    for stage in stages {
+        for killed in [CLIENT, SERVER] {
+            let mut network = Network::new(27, 0.0);
+            bring_to(&mut network, stage);
+            let before = network.now;
+            network.kill(killed);
+            let survivor = 1 - killed;
+            if (stage, survivor) == (Stage::PassiveLeaves, CLIENT) {
+                // It has heard of the end already.
+                network.run_until(before + Duration::from_secs(1));
+                assert_eq!(network.take_events(CLIENT), []);
+                continue;
+            }
+            let event = loop {
+                let event = network.expect_event(survivor).kind;
+                if !matches!(event, EventKind::ConnectResponse { .. }) {
+                    break event;
+                }
+            };
+            let is_told = match event {
+                EventKind::Disconnected { is_timeout: false } => {
+                    matches!(stage, Stage::Established | Stage::PassiveLeaves)
+                }
+                EventKind::Rejected { reason, .. } => {
+                    let expected = match (killed, stage) {
+                        (CLIENT, Stage::Requested | Stage::Accepted) => reject::TIMEOUT,
+                        _ => reject::CONSUMER_DEFINED,
+                    };
+                    stage < Stage::Established && reason == expected
+                }
+                _ => false,
+            };
+            assert!(is_told, "{stage:?}, host {killed} is killed: {event:?}");
+            assert!(network.now - before < Duration::from_millis(10), "{stage:?}: {:?}", network.now);
+        }
+    }
+}
+
 #[test]
 fn ud_service_is_found_at_any_loss_and_refused() {
     for (seed, loss) in [(20, 0.0), (21, 0.4)] {
@@ -342,8 +419,12 @@ fn strangers_change_no_connection() {
     for sent in network.sent.clone() {
         let now = network.now;
         let host = if sent.destination == network::address(SERVER).ip() { SERVER } else { CLIENT };
-        let incoming =
-            IncomingDatagram { source: stranger, destination: sent.destination, datagram: &sent.datagram };
+        let incoming = IncomingDatagram {
+            source: stranger,
+            destination: sent.destination,
+            is_of_this_host: false,
+            datagram: &sent.datagram,
+        };
         network.manager(host).receive(now, &incoming);
         if let CmMessage::Req(_) = sent.datagram.message {
             let answer = network.manager(SERVER).next_datagram().expect("a REJ");

@@ -14,6 +14,7 @@ mod forward;
 mod handshake;
 mod host;
 mod interfaces;
+mod last_words;
 pub mod limits;
 mod link_changes;
 mod liveness;
@@ -41,6 +42,7 @@ pub use devices::{NetworkDevice, all_network_devices, network_devices, usable_ne
 pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, RecordedBatch};
 pub use host::HostFabric;
+pub use last_words::{Inheritance, LastMessage, LastWordsFile, Sibling};
 pub use management::{ManagementDatagram, ManagementSocket, ManagementTarget};
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use shortage::{Explained, shortage};

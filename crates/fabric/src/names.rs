@@ -8,6 +8,8 @@ use std::io;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
+const SIBLING: &str = "pagewire-sibling-";
+
 /// The claim on a block. The process that leases it listens here for peers, unless it takes the network only.
 pub fn of_block(block: u32) -> io::Result<SocketAddrUnix> {
     abstract_address(&format!("pagewire-qpn-{block}"))
@@ -43,6 +45,26 @@ pub fn of_cm_port(space: u16, port: u16) -> io::Result<SocketAddrUnix> {
 /// Where the process whose communication IDs begin so takes messages of its connections.
 pub fn of_comm_ids(block: u16) -> io::Result<SocketAddrUnix> {
     abstract_address(&format!("pagewire-comm-{block}"))
+}
+
+/// Where that process learns of siblings.
+pub fn of_sibling(block: u16) -> io::Result<SocketAddrUnix> {
+    abstract_address(&format!("{SIBLING}{block}"))
+}
+
+/// Held by the one sibling that says the last words of a process.
+pub fn of_heir(block: u16) -> io::Result<SocketAddrUnix> {
+    abstract_address(&format!("pagewire-heir-{block}"))
+}
+
+/// The blocks of all siblings of this network namespace.
+///
+/// # Errors
+/// The kernel's, where /proc cannot be read.
+pub fn siblings() -> io::Result<Vec<u16>> {
+    let sockets = std::fs::read_to_string("/proc/self/net/unix")?;
+    let block = |line: &str| line.rsplit_once(&format!(" @{SIBLING}"))?.1.parse().ok();
+    Ok(sockets.lines().filter_map(block).collect())
 }
 
 fn abstract_address(name: &str) -> io::Result<SocketAddrUnix> {

@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Sends one message, with files. Does not wait.
 pub fn send_message(socket: &Descriptor, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -59,10 +59,32 @@ pub fn send_datagram(
     first: &[u8],
     rest: &[u8],
 ) -> io::Result<()> {
+    send_datagram_with_files(socket, name, &[first, rest], &[])
+}
+
+/// Sends a datagram of two parts, with files, to a name. Does not wait.
+pub fn send_datagram_with_files(
+    socket: &Descriptor,
+    name: &SocketAddrUnix,
+    [first, rest]: &[&[u8]; 2],
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let parts = [IoSlice::new(first), IoSlice::new(rest)];
-    let mut none = SendAncillaryBuffer::default();
-    sendmsg_addr(socket, name, &parts, &mut none, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(READY_FILES))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg_addr(socket, name, &parts, &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// A datagram that was received.
+pub struct ReceivedMessage {
+    pub length: usize,
+    /// The number of the user who sent it.
+    pub sender: u32,
+    pub files: Vec<OwnedFd>,
 }
 
 /// Receives a datagram: its bytes, and the number of the user who sent it. Datagrams that are too long or of nobody are dropped, a few
@@ -71,26 +93,50 @@ pub fn send_datagram(
 /// # Errors
 /// The kernel's.
 pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Option<(usize, u32)>> {
+    // No room for files: should somebody send some, the kernel cuts them off.
+    let received = receive_into(socket, buffer, &mut nix::cmsg_space!(UnixCredentials))?;
+    Ok(received.map(|received| (received.length, received.sender)))
+}
+
+/// As [`receive_datagram`], with the files that came along; those that have no room are missing.
+///
+/// # Errors
+/// The kernel's.
+pub fn receive_datagram_with_files(
+    socket: &Descriptor,
+    buffer: &mut [u8],
+) -> io::Result<Option<ReceivedMessage>> {
+    receive_into(socket, buffer, &mut nix::cmsg_space!(UnixCredentials, [RawFd; READY_FILES]))
+}
+
+fn receive_into(
+    socket: &Descriptor,
+    buffer: &mut [u8],
+    space: &mut Vec<u8>,
+) -> io::Result<Option<ReceivedMessage>> {
     let _uncancelled = Uncancelled::begin();
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    // SAFETY: the kernel has just made the descriptor for this process, and nobody else knows it.
+    let own = |number| unsafe { OwnedFd::from_raw_fd(number) };
     for _ in 0..MESSAGES_IN_A_ROW {
-        // No room for files: should somebody send some, the kernel cuts them off.
-        let mut space = nix::cmsg_space!(UnixCredentials);
         let mut parts = [IoSliceMut::new(buffer)];
         let number = socket.as_fd().as_raw_fd();
-        let received = match socket::recvmsg::<()>(number, &mut parts, Some(&mut space), flags) {
+        let received = match socket::recvmsg::<()>(number, &mut parts, Some(&mut *space), flags) {
             Ok(received) => received,
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // Not by rustix, for which no process has the number 0, as those have that this one does not see.
-        let user_of = |message| match message {
-            ControlMessageOwned::ScmCredentials(sender) => Some(sender.uid()),
-            _ => None,
-        };
-        let sender = received.cmsgs().ok().and_then(|mut messages| messages.find_map(user_of));
+        let (mut sender, mut files) = (None, Vec::new());
+        for message in received.cmsgs().into_iter().flatten() {
+            match message {
+                // Not by rustix, for which no process has the number 0, as those have that this one does not see.
+                ControlMessageOwned::ScmCredentials(credentials) => sender = Some(credentials.uid()),
+                ControlMessageOwned::ScmRights(numbers) => files.extend(numbers.into_iter().map(own)),
+                _ => {}
+            }
+        }
         if let Some(sender) = sender.filter(|_| !received.flags.contains(MsgFlags::MSG_TRUNC)) {
-            return Ok(Some((received.bytes, sender)));
+            return Ok(Some(ReceivedMessage { length: received.bytes, sender, files }));
         }
     }
     // Somebody floods the socket: others have their turn.

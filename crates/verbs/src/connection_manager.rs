@@ -9,6 +9,7 @@ mod abi;
 mod addresses;
 mod channel;
 mod commands;
+mod outbox;
 mod ports;
 mod qp_attributes;
 mod service;

@@ -5,7 +5,7 @@ use pagewire_cm::{
     ManagerSettings, OutgoingDatagram, PortSpace, Route, connection::Connection,
 };
 use pagewire_wire::cm::CmDatagram;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -31,7 +31,15 @@ pub fn parameters(data: &[u8]) -> ConnectionParameters {
 /// From a host to a port of the other one.
 pub fn route(host: usize, port: u16) -> Route {
     let destination = SocketAddr::new(address(1 - host).ip(), port);
-    Route { source: address(host), destination, mtu: 3, traffic_class: 0, hop_limit: 64, ack_timeout: 19 }
+    Route {
+        source: address(host),
+        destination,
+        mtu: 3,
+        traffic_class: 0,
+        hop_limit: 64,
+        is_on_this_host: false,
+        ack_timeout: 19,
+    }
 }
 
 pub struct Network {
@@ -43,6 +51,8 @@ pub struct Network {
     managers: [ConnectionManager; 2],
     successors: u16,
     events: [VecDeque<CmEvent>; 2],
+    /// What siblings would say for each host's process, by the communication ID.
+    last_words: [BTreeMap<u16, OutgoingDatagram>; 2],
     /// When each arrives.
     in_flight: Vec<(Duration, OutgoingDatagram)>,
     random: fastrand::Rng,
@@ -59,6 +69,7 @@ impl Network {
             managers: [CLIENT, SERVER].map(|host| manager(host, host as u16 + 1, seed)),
             successors: 2,
             events: Default::default(),
+            last_words: Default::default(),
             in_flight: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
         }
@@ -76,6 +87,16 @@ impl Network {
     pub fn replace(&mut self, host: usize) {
         self.successors += 1;
         self.managers[host] = manager(host, self.successors, u64::from(self.successors));
+    }
+
+    /// The process of a host is killed, and a sibling says its last words.
+    pub fn kill(&mut self, host: usize) {
+        self.collect();
+        self.in_flight.retain(|(_, datagram)| datagram.source != address(host).ip());
+        self.replace(host);
+        self.events[host].clear();
+        let said = std::mem::take(&mut self.last_words[host]).into_values();
+        self.in_flight.extend(said.map(|datagram| (self.now, datagram)));
     }
 
     pub fn listen(&mut self, space: PortSpace, port: u16, backlog: usize) -> EndpointId {
@@ -145,6 +166,7 @@ impl Network {
             let incoming = IncomingDatagram {
                 source: datagram.source,
                 destination: datagram.destination,
+                is_of_this_host: false,
                 datagram: &parsed,
             };
             self.managers[host].receive(now, &incoming);
@@ -159,6 +181,12 @@ impl Network {
     fn collect(&mut self) {
         for (host, manager) in self.managers.iter_mut().enumerate() {
             self.events[host].extend(std::iter::from_fn(|| manager.next_event()));
+            while let Some(changed) = manager.next_last_words() {
+                match changed.datagram {
+                    Some(datagram) => self.last_words[host].insert(changed.comm_id, datagram),
+                    None => self.last_words[host].remove(&changed.comm_id),
+                };
+            }
             while let Some(datagram) = manager.next_datagram() {
                 self.sent.push(datagram.clone());
                 let copies = 1 + usize::from(self.random.f64() < self.loss);

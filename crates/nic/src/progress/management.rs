@@ -39,6 +39,18 @@ pub struct ManagementRoute {
     pub hop_limit: u8,
 }
 
+/// What became of a message.
+#[expect(clippy::large_enum_variant, reason = "it is looked at once, where it was made")]
+#[derive(Debug, PartialEq, Eq)]
+pub enum ManagementSent {
+    /// It is on its way.
+    Sent,
+    /// It is nobody's of this host: the refusal in the name of that.
+    Refused(Option<CmDatagram>),
+    /// The process of this host that it is for has not taken earlier ones: to be sent again soon.
+    Busy,
+}
+
 /// The message of a datagram to queue pair 1; `None`: it is not to be taken.
 fn message_of(header: &PacketHeader, payload: &[u8]) -> Option<CmDatagram> {
     ud::accept(&SETTINGS, header, payload.len() as u64).ok()?;
@@ -67,10 +79,11 @@ impl<F: Fabric> Nic<F> {
     ) {
         let Some(message) = message_of(header, payload) else { return };
         let (source, destination) = (datagram.source, datagram.destination);
-        if self.deliver_management(source, destination, &message) {
+        // To a process that is busy it is as if it were lost: whoever sent it does so again.
+        let ManagementSent::Refused(refusal) = self.deliver_management(source, destination, &message) else {
             return;
-        }
-        if let Some(refusal) = message.refusal() {
+        };
+        if let Some(refusal) = refusal {
             let route = ManagementRoute {
                 source: destination,
                 destination: source,
@@ -82,28 +95,34 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Sends a message from queue pair 1 to that of a peer. One of this host gets it without the network; nobody's message is refused in the
-    /// name of that host: the refusal is returned.
-    pub fn send_management(&self, route: &ManagementRoute, message: &CmDatagram) -> Option<CmDatagram> {
+    /// Sends a message from queue pair 1 to that of a peer. One of this host gets it without the network.
+    pub fn send_management(&self, route: &ManagementRoute, message: &CmDatagram) -> ManagementSent {
         if self.fabric().is_local(route.destination) != Ok(true) {
             self.transmit_management(route, Psn::default(), message);
-            return None;
+            return ManagementSent::Sent;
         }
-        if self.deliver_management(route.source, route.destination, message) {
-            None
-        } else {
-            message.refusal()
-        }
+        self.deliver_management(route.source, route.destination, message)
     }
 
-    /// Hands a message to the process of this host that it is for. False: there is none.
-    fn deliver_management(&self, source: IpAddr, destination: IpAddr, message: &CmDatagram) -> bool {
-        let Some(target) = target_of(message) else { return false };
+    /// Hands a message to the process of this host that it is for.
+    fn deliver_management(
+        &self,
+        source: IpAddr,
+        destination: IpAddr,
+        message: &CmDatagram,
+    ) -> ManagementSent {
+        let Some(target) = target_of(message) else { return ManagementSent::Refused(message.refusal()) };
         let datagram = ManagementDatagram { source, destination, payload: message.emit() };
         match self.fabric().deliver_management(target, &datagram) {
-            Ok(()) => true,
-            // Any other is as if it were lost: whoever sent it does so again.
-            Err(error) => !matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Unsupported),
+            Ok(()) => ManagementSent::Sent,
+            Err(error) => match error.kind() {
+                ErrorKind::ConnectionRefused | ErrorKind::Unsupported => {
+                    ManagementSent::Refused(message.refusal())
+                }
+                ErrorKind::WouldBlock => ManagementSent::Busy,
+                // As if it were lost.
+                _ => ManagementSent::Sent,
+            },
         }
     }
 

@@ -223,8 +223,11 @@ impl Call<'_> {
 
     fn resolve_route(&mut self) -> Result<()> {
         let command: ResolveRoute = self.written.read()?;
+        let destination = self.id(command.id)?.destination;
+        let is_on_this_host =
+            destination.is_some_and(|destination| self.service.is_of_this_host(destination.ip()));
         let id = self.id(command.id)?;
-        let (Some(source), Some(destination), Some(local)) = (id.source, id.destination, &id.local) else {
+        let (Some(source), Some(destination), Some(local)) = (id.source, destination, &id.local) else {
             return Err(Errno(EINVAL));
         };
         if id.is_route_resolved || command.timeout == 0 {
@@ -236,6 +239,7 @@ impl Call<'_> {
             mtu: local.device.mtu as u8,
             traffic_class: id.options.traffic_class,
             hop_limit: HOP_LIMIT,
+            is_on_this_host,
             ack_timeout: id.options.ack_timeout.unwrap_or(ACK_TIMEOUT),
         };
         let endpoint = id.endpoint;

@@ -5,6 +5,7 @@
 use super::abi::{AddressVector, ConnectionParam, DatagramParam, EventAnswer, event};
 use super::addresses::{LocalDevice, device_of};
 use super::channel::{Channel, ChannelKey, QueuedEvent};
+use super::outbox::{Outbox, Outgoing};
 use super::ports::{OwnedPort, PortTable};
 use super::qp_attributes::address_vector;
 use crate::boundary::Result;
@@ -12,18 +13,24 @@ use crate::runtime::engine::Host;
 use crate::runtime::process::engine;
 use libc::ETIMEDOUT;
 use pagewire_cm::{
-    CmEvent, ConnectionManager, EndpointId, EventKind, IncomingDatagram, ManagerSettings, PortSpace, RemoteParameters,
+    CmEvent, ConnectionManager, EndpointId, EventKind, IncomingDatagram, LastWords, ManagerSettings,
+    OutgoingDatagram, PortSpace, RemoteParameters,
 };
-use pagewire_fabric::{Fabric, ManagementDatagram, ManagementSocket, ManagementTarget};
+use pagewire_fabric::{
+    Fabric, LastMessage, LastWordsFile, ManagementDatagram, ManagementSocket, ManagementTarget, Sibling,
+};
+use pagewire_memory::Uncancelled;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::{ManagementRoute, Nic};
-use pagewire_wire::cm::CmDatagram;
+use pagewire_wire::cm::{CmDatagram, CmMessage};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use slab::Slab;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -75,6 +82,9 @@ enum Watched {
     CommIds,
     Port(Weak<OwnedPort>),
     Channel(ChannelKey),
+    /// Where siblings make themselves known.
+    Introductions,
+    Sibling(Sibling),
 }
 
 /// See the module.
@@ -86,6 +96,9 @@ pub struct CmService {
     pub channels: HashMap<ChannelKey, Channel>,
     pub ports: PortTable,
     comm_ids: ManagementSocket,
+    outbox: Outbox,
+    /// `None`: RLIMIT_FSIZE forbids the file, and peers learn of the death of this process by their timeouts.
+    last_words: Option<LastWordsFile>,
     ready: Arc<OwnedFd>,
     kick: OwnedFd,
     watched: Slab<Watched>,
@@ -120,7 +133,32 @@ pub fn start() -> Result<()> {
     let ready = started.ready.clone();
     pagewire_fabric::spawn("pagewire-cm", move || run(&ready))?;
     *service = Some(started);
+    // Children inherit what is registered. The engine's, which was registered before, runs later.
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(|| {
+        // SAFETY: `at_exit` is an `extern "C"` function of no arguments that unwinds nowhere.
+        if unsafe { libc::atexit(at_exit) } != 0 {
+            log::warn!("peers may learn late that this process ends: the C library takes no more functions for the exit");
+        }
+    });
     Ok(())
+}
+
+/// Ends all IDs of a process that ends: their peers hear of it. Where another thread is at it siblings tell them, as if it were killed.
+extern "C" fn at_exit() {
+    let _uncancelled = Uncancelled::begin();
+    let end = || {
+        let Some(mut guard) = SERVICE.try_lock() else { return };
+        let Some(service) = guard.as_mut() else { return };
+        let numbers: Vec<u32> = service.ids.iter().map(|(number, _)| number as u32).collect();
+        for number in numbers {
+            service.destroy_id(number);
+        }
+        service.flush();
+    };
+    if catch_unwind(AssertUnwindSafe(end)).is_err() {
+        log::warn!("the connection manager could not tell its peers that the process ends");
+    }
 }
 
 /// The thread: it ends with the process.
@@ -145,6 +183,11 @@ impl CmService {
         // The numbers of its queue pairs are nobody else's in this network namespace: so are communication IDs with that number.
         let block = nic.fabric().lease_block()? as u16;
         let comm_ids = ManagementSocket::claim(ManagementTarget::CommIds(block))?;
+        let last_words = match LastWordsFile::new(block) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => None,
+            Err(error) => return Err(error.into()),
+        };
         let guid = crate::devices::device_list::devices()?.first().map_or(1, |device| device.guid);
         let settings = ManagerSettings { ca_guid: guid, comm_id_block: block, seed: nic.fabric().random() };
         let mut service = CmService {
@@ -155,6 +198,8 @@ impl CmService {
             channels: HashMap::new(),
             ports: PortTable::default(),
             comm_ids,
+            outbox: Outbox::default(),
+            last_words,
             ready: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             watched: Slab::new(),
@@ -164,6 +209,11 @@ impl CmService {
         watch(&service.ready, &service.kick, kick, epoll::EventFlags::IN)?;
         let comm_ids = service.watched.insert(Watched::CommIds);
         watch(&service.ready, &service.comm_ids, comm_ids, epoll::EventFlags::IN)?;
+        if let Some(last_words) = &service.last_words {
+            let introductions = service.watched.insert(Watched::Introductions);
+            watch(&service.ready, last_words, introductions, epoll::EventFlags::IN)?;
+            last_words.introduce_to_all()?;
+        }
         Ok(service)
     }
 
@@ -227,22 +277,13 @@ impl CmService {
         loop {
             let mut is_done = true;
             while let Some(outgoing) = self.manager.next_datagram() {
+                self.outbox.push(outgoing_of(outgoing));
+            }
+            let now = self.now();
+            for refused in self.outbox.send(&self.nic, now) {
                 is_done = false;
-                let route = ManagementRoute {
-                    source: outgoing.source,
-                    destination: outgoing.destination,
-                    traffic_class: outgoing.traffic_class,
-                    hop_limit: outgoing.hop_limit,
-                };
-                if let Some(refusal) = self.nic.send_management(&route, &outgoing.datagram) {
-                    let now = self.now();
-                    let incoming = IncomingDatagram {
-                        source: outgoing.destination,
-                        destination: outgoing.source,
-                        datagram: &refusal,
-                    };
-                    self.manager.receive(now, &incoming);
-                }
+                // In the name of the peer.
+                self.receive(refused.route.destination, refused.route.source, &refused.datagram);
             }
             while let Some(event) = self.manager.next_event() {
                 is_done = false;
@@ -252,12 +293,33 @@ impl CmService {
                 break;
             }
         }
-        let next = self.manager.deadline();
-        if next.is_some_and(|next| self.sleeps_until.is_none_or(|until| next < until)) {
-            self.sleeps_until = next;
+        while let Some(changed) = self.manager.next_last_words() {
+            self.note_last_words(changed);
+        }
+        if self.deadline().is_some_and(|next| self.sleeps_until.is_none_or(|until| next < until)) {
+            self.sleeps_until = self.deadline();
             // A full counter wakes, too.
             let _is_awake = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
         }
+    }
+
+    fn note_last_words(&mut self, changed: LastWords) {
+        let Some(file) = &mut self.last_words else { return };
+        let message = changed.datagram.map(|outgoing| LastMessage {
+            traffic_class: outgoing.traffic_class,
+            hop_limit: outgoing.hop_limit,
+            datagram: ManagementDatagram {
+                source: outgoing.source,
+                destination: outgoing.destination,
+                payload: outgoing.datagram.emit(),
+            },
+        });
+        file.set(changed.comm_id, message.as_ref());
+    }
+
+    /// When the thread has something to do.
+    fn deadline(&self) -> Option<Duration> {
+        [self.manager.deadline(), self.outbox.deadline()].into_iter().flatten().min()
     }
 
     fn expire(&mut self) {
@@ -267,7 +329,7 @@ impl CmService {
 
     /// How long the thread may sleep.
     fn sleep(&mut self) -> Option<rustix::time::Timespec> {
-        self.sleeps_until = self.manager.deadline();
+        self.sleeps_until = self.deadline();
         let left = self.sleeps_until?.saturating_sub(self.now());
         rustix::time::Timespec::try_from(left).ok()
     }
@@ -281,12 +343,12 @@ impl CmService {
             }
             Some(Watched::CommIds) => {
                 let received = receive_all(&self.comm_ids);
-                self.receive(&received);
+                self.receive_all(&received);
             }
             Some(Watched::Port(port)) => {
                 if let Some(port) = port.upgrade() {
                     let received = receive_all(&port.socket);
-                    self.receive(&received);
+                    self.receive_all(&received);
                 }
             }
             Some(Watched::Channel(key)) => {
@@ -294,20 +356,70 @@ impl CmService {
                 self.watched.remove(token);
                 self.close_channel(key);
             }
+            Some(Watched::Introductions) => self.meet(),
+            Some(Watched::Sibling(_)) => {
+                if let Watched::Sibling(sibling) = self.watched.remove(token) {
+                    self.bury(&sibling);
+                }
+            }
             None => {}
         }
     }
 
-    fn receive(&mut self, received: &[ManagementDatagram]) {
+    fn receive_all(&mut self, received: &[ManagementDatagram]) {
         for datagram in received {
             if let Some(message) = CmDatagram::parse(&datagram.payload) {
-                let now = self.now();
-                let incoming = IncomingDatagram {
-                    source: datagram.source,
-                    destination: datagram.destination,
-                    datagram: &message,
-                };
-                self.manager.receive(now, &incoming);
+                self.receive(datagram.source, datagram.destination, &message);
+            }
+        }
+    }
+
+    fn receive(&mut self, source: IpAddr, destination: IpAddr, datagram: &CmDatagram) {
+        let is_of_this_host = self.is_of_this_host(source);
+        let now = self.now();
+        self.manager.receive(now, &IncomingDatagram { source, destination, is_of_this_host, datagram });
+    }
+
+    /// Whether an address is one of this host.
+    pub fn is_of_this_host(&self, address: IpAddr) -> bool {
+        self.nic.fabric().is_local(address) == Ok(true)
+    }
+
+    /// Siblings have made themselves known.
+    fn meet(&mut self) {
+        loop {
+            // An error is that of the next look, too.
+            let met = self.last_words.as_ref().and_then(|file| file.next_sibling().ok().flatten());
+            let Some((sibling, asks)) = met else { return };
+            if let Some(file) = self.last_words.as_ref().filter(|_| asks) {
+                file.introduce(sibling.block, false);
+            }
+            let token = self.watched.insert(Watched::Sibling(sibling));
+            let Some(Watched::Sibling(sibling)) = self.watched.get(token) else { return };
+            if watch(&self.ready, sibling, token, epoll::EventFlags::RDHUP).is_err() {
+                // Another one has to be its heir.
+                self.watched.remove(token);
+            }
+        }
+    }
+
+    /// A sibling has ended: its peers hear of it, from one of those who know it.
+    fn bury(&mut self, sibling: &Sibling) {
+        // Another sibling may be the heir; a file that is none says nothing.
+        let Ok(Some(heir)) = sibling.inherit() else { return };
+        for message in heir.messages() {
+            let route = ManagementRoute {
+                source: message.datagram.source,
+                destination: message.datagram.destination,
+                traffic_class: message.traffic_class,
+                hop_limit: message.hop_limit,
+            };
+            let datagram = CmDatagram::parse(&message.datagram.payload);
+            let is_farewell = |datagram: &CmDatagram| ends_connection_of(datagram, sibling.block);
+            if let Some(datagram) =
+                datagram.filter(is_farewell).filter(|_| self.is_of_this_host(route.source))
+            {
+                self.outbox.push(Outgoing { route, datagram });
             }
         }
     }
@@ -380,6 +492,29 @@ impl CmService {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.push(QueuedEvent { counted_for: listening, request: Some(number), answer });
         }
+    }
+}
+
+fn outgoing_of(outgoing: OutgoingDatagram) -> Outgoing {
+    let route = ManagementRoute {
+        source: outgoing.source,
+        destination: outgoing.destination,
+        traffic_class: outgoing.traffic_class,
+        hop_limit: outgoing.hop_limit,
+    };
+    Outgoing { route, datagram: outgoing.datagram }
+}
+
+/// Whether a message ends a connection, or a request, of the process whose communication IDs begin with `block`.
+fn ends_connection_of(datagram: &CmDatagram, block: u16) -> bool {
+    let is_own = |comm_id: u32| comm_id >> 16 == u32::from(block);
+    match &datagram.message {
+        CmMessage::Rej(rej) => is_own(rej.local_comm_id),
+        CmMessage::Dreq(dreq) => is_own(dreq.local_comm_id),
+        CmMessage::Drep(drep) => is_own(drep.local_comm_id),
+        // It names the peer's alone.
+        CmMessage::SidrRep(_) => true,
+        _ => false,
     }
 }
 
