@@ -12,9 +12,9 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
-    basics, checkpoint, combinations, command, connection_manager, crowd, death, device_files, faults, heap,
-    instructions, killed, motion, not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack,
-    tools, trust, ucx, watch, wire,
+    basics, checkpoint, combinations, command, connection_manager, connection_manager_calls, crowd, death,
+    device_files, faults, heap, instructions, killed, motion, not_checked, perftest, pingpong, queue_pairs,
+    serve, shortage, stack, tools, trust, ucx, watch, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -152,6 +152,12 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
     }
     for run in faults::runs().into_iter().filter(|run| all || faults::is_quick(run)) {
         trials.push(trial(pool, &faults::title(&run), move |ground| faults::check(ground, &run)));
+    }
+    for setting in [Setting::Local, Setting::Udp] {
+        let title = format!("connection_manager::{}::answers_are_the_kernels", setting.name());
+        trials.push(trial(pool, &title, move |ground| {
+            connection_manager_calls::answers_are_the_kernels(ground, setting)
+        }));
     }
     for setting in [Setting::Local, Setting::Udp] {
         trials.push(trial(pool, &format!("stack::{}", setting.name()), move |ground| {

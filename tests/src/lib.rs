@@ -11,6 +11,7 @@ pub mod combinations;
 pub mod command;
 pub mod compile;
 pub mod connection_manager;
+pub mod connection_manager_calls;
 pub mod crowd;
 pub mod death;
 pub mod device_files;

@@ -1,0 +1,107 @@
+//! Calls of librdmacm against each state of an ID: `tests/rdmacm/calls.c`, and the answers that a kernel gives, `tests/rdmacm/calls.tsv`.
+
+use crate::compile;
+use crate::ground::{Ground, Setting};
+use crate::limits::RUN;
+use anyhow::{Context, Result, bail, ensure};
+use pagewire_cli::pair::{Finished, Running};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Instant;
+
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rdmacm");
+/// What a kernel answers.
+const ANSWERS: &str = include_str!("../rdmacm/calls.tsv");
+/// What Pagewire answers instead, and why.
+const DEVIATIONS: &str = include_str!("../rdmacm/deviations.tsv");
+/// In the place of an answer: nothing is tried.
+const UNTRIED: &str = "-";
+/// In the place of a state: all of them.
+const ANY: &str = "*";
+
+/// Port space, state and call.
+type Cell<'a> = (&'a str, &'a str, &'a str);
+
+/// Compiles one of the programs and runs it with the address of the first host and further words.
+///
+/// # Errors
+/// If it does not compile or start.
+pub fn run(ground: &Ground, setting: Setting, name: &str, words: &[&str]) -> Result<Finished> {
+    let program = ground.stage.file(&format!("rdmacm-{name}"));
+    let source = Path::new(DIRECTORY).join(format!("{name}.c"));
+    compile::once(&program, || compile::c([&source], &program, &["-lrdmacm", "-libverbs"]))?;
+    let host = ground.ends(setting).0;
+    let mut command = host.command(&ground.stage.command);
+    command.args(["run", "--path", setting.path().name(), "--"]).arg(&program);
+    command.arg(host.address.to_string()).args(words);
+    Ok(Running::start(command)?.wait_until(Instant::now() + RUN))
+}
+
+/// Each call answers in each state what the table says.
+///
+/// # Errors
+/// With the calls that answer something else.
+pub fn answers_are_the_kernels(ground: &Ground, setting: Setting) -> Result<()> {
+    let finished = run(ground, setting, "calls", &[])?;
+    ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+    let wanted = expected()?;
+    let mut found = BTreeMap::new();
+    for line in finished.output.lines() {
+        let words: Vec<&str> = line.split('\t').collect();
+        let [space, state, call, answer] = words[..] else { bail!("no answer: {line}") };
+        found.insert((space, state, call), answer);
+    }
+    let all: BTreeSet<_> = wanted.keys().chain(found.keys()).copied().collect();
+    let differences: Vec<String> = all
+        .into_iter()
+        .filter(|cell| wanted.get(cell) != found.get(cell))
+        .map(|cell| format!("{cell:?}: {:?}, not {:?}", found.get(&cell), wanted.get(&cell)))
+        .collect();
+    ensure!(differences.is_empty(), "{} of {}:\n{}", differences.len(), wanted.len(), differences.join("\n"));
+    Ok(())
+}
+
+/// The kernel's answers, with those that Pagewire gives instead.
+fn expected() -> Result<BTreeMap<Cell<'static>, &'static str>> {
+    let mut answers = answers()?;
+    for line in lines(DEVIATIONS) {
+        let words: Vec<&str> = line.split('\t').collect();
+        let [space, states, call, answer, _reason] = words[..] else { bail!("no deviation: {line}") };
+        let is_meant = |state: &str| states == ANY || states.split(' ').any(|one| one == state);
+        let mut count = 0;
+        for ((_, state, _), expected) in
+            answers.iter_mut().filter(|(cell, _)| (cell.0, cell.2) == (space, call))
+        {
+            if is_meant(state) && ![answer, UNTRIED].contains(expected) {
+                *expected = answer;
+                count += 1;
+            }
+        }
+        let least = if states == ANY { 1 } else { states.split(' ').count() };
+        ensure!(count >= least, "it deviates from nothing: {line}");
+    }
+    Ok(answers)
+}
+
+fn answers() -> Result<BTreeMap<Cell<'static>, &'static str>> {
+    let mut answers = BTreeMap::new();
+    let mut columns: Option<(&str, Vec<&str>)> = None;
+    for line in lines(ANSWERS) {
+        let (first, rest) = line.split_once('\t').with_context(|| line.to_owned())?;
+        let rest: Vec<&str> = rest.split('\t').collect();
+        if ["TCP", "UDP"].contains(&first) {
+            columns = Some((first, rest));
+            continue;
+        }
+        let (space, states) = columns.as_ref().context("a line before the states")?;
+        ensure!(states.len() == rest.len(), "{} answers for {} states: {line}", rest.len(), states.len());
+        for (state, answer) in states.iter().zip(rest) {
+            ensure!(answers.insert((*space, *state, first), answer).is_none(), "twice: {line}");
+        }
+    }
+    Ok(answers)
+}
+
+fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
+    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
