@@ -3,6 +3,7 @@
 //! Whatever can be tried is tried; a version number or a setting is read only where a try would need more than this
 //! command may have, and then the finding says so.
 
+mod connections;
 mod kernel;
 mod limits;
 mod memory;
@@ -101,6 +102,7 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(kernel::findings());
     findings.extend(memory::findings());
     findings.extend(network::findings());
+    findings.extend(connections::findings());
     findings
 }
 

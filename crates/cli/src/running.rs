@@ -1,5 +1,6 @@
 //! Programs that commands start, alone and in pairs, and where.
 
+pub mod connection_probe;
 pub mod directory;
 pub mod hosts;
 pub mod install;

@@ -1,12 +1,16 @@
 //! Real tries that need a second process: this command starts itself once more, as `pagewire probe KIND`.
 
 use crate::limits::PROBE_PATIENCE;
+use crate::running::connection_probe;
+use crate::running::install::Installation;
+use crate::running::launch::Launch;
 use crate::running::pair::Running;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nix::sched::CloneFlags;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
+use pagewire_nic::PathChoice;
 use std::io::IoSliceMut;
 use std::process::Command;
 use std::time::Instant;
@@ -18,6 +22,8 @@ pub enum Kind {
     Reader,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
+    /// Connects to itself by rdma_cm
+    Connection,
 }
 
 impl Kind {
@@ -25,6 +31,7 @@ impl Kind {
         match self {
             Kind::Reader => "reader",
             Kind::Namespaces => "namespaces",
+            Kind::Connection => "connection",
         }
     }
 }
@@ -52,6 +59,7 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
                 nix::sched::unshare(with_user)?;
             }
         }
+        Kind::Connection => connection_probe::connect_to_self()?,
     }
     Ok(())
 }
@@ -67,8 +75,11 @@ pub fn command(kind: &str, operands: &[String]) -> Result<Command> {
 }
 
 fn ask(kind: Kind, operands: &[String]) -> Result<String> {
-    let finished =
-        Running::start(command(kind.name(), operands)?)?.wait_until(Instant::now() + PROBE_PATIENCE);
+    answer(command(kind.name(), operands)?)
+}
+
+fn answer(command: Command) -> Result<String> {
+    let finished = Running::start(command)?.wait_until(Instant::now() + PROBE_PATIENCE);
     let output = finished.output.trim().trim_start_matches("pagewire: ");
     if !finished.success() {
         bail!("{}", if output.is_empty() { finished.verdict() } else { output.to_owned() });
@@ -98,4 +109,14 @@ pub fn cross_memory_read() -> Result<()> {
 /// With the kernel's refusal.
 pub fn namespaces() -> Result<()> {
     ask(Kind::Namespaces, &[]).map(drop)
+}
+
+/// Whether a program on the engine of `installation` connects to itself by rdma_cm.
+///
+/// # Errors
+/// With what was refused.
+pub fn connection(installation: &Installation) -> Result<()> {
+    let mut command = command(Kind::Connection.name(), &[])?;
+    Launch::new(installation, PathChoice::Auto).apply(&mut command);
+    answer(command).map(drop)
 }
