@@ -255,6 +255,11 @@ impl Connection {
         &self.route
     }
 
+    /// Number of this side's queue pair; 0: the program has not named it.
+    pub(crate) fn queue_pair(&self) -> u32 {
+        self.queue_pair
+    }
+
     /// What the peer has said of its side.
     pub fn remote(&self) -> &RemoteParameters {
         &self.remote

@@ -70,6 +70,14 @@ impl Exchange {
         (connection.is_live() && connection.state() != ConnectionState::ReqSent).then_some(peer)
     }
 
+    /// Whether this side has begun it.
+    pub(crate) fn is_active(&self) -> bool {
+        match self {
+            Exchange::Connection(connection) => connection.is_active(),
+            Exchange::Service(service) => service.is_active(),
+        }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         match self {
             Exchange::Connection(connection) => connection.state() == ConnectionState::Over,

@@ -26,6 +26,7 @@ pub struct IncomingDatagram<'a> {
 impl ConnectionManager {
     /// Takes a datagram that came to queue pair 1.
     pub fn receive(&mut self, now: Duration, incoming: &IncomingDatagram<'_>) {
+        self.refusals.set_time(now);
         match self.addressee(incoming) {
             Some(comm_id) => {
                 self.step(comm_id, |exchange, effects| exchange.receive(incoming.datagram, now, effects));
@@ -54,12 +55,16 @@ impl ConnectionManager {
 
     fn begin_connection(&mut self, now: Duration, incoming: &IncomingDatagram<'_>, req: &Req) {
         if self.end_stale(now, incoming.source, req) {
+            self.refusals.add_stale(incoming, req.service_id);
             return self.refuse_req(incoming, req, reject::STALE_CONNECTION);
         }
         let (head, data) = req.private_data.split_at(IP_SERVICE_LEN);
         let (listener, route) = match self.listener_for(req.service_id, head, incoming) {
             Ok(found) => found,
-            Err(reason) => return self.refuse_req(incoming, req, reason),
+            Err(reason) => {
+                self.refusals.add_unheard(incoming, req.service_id, reason);
+                return self.refuse_req(incoming, req, reason);
+            }
         };
         let route = Route {
             mtu: req.mtu,
@@ -68,7 +73,9 @@ impl ConnectionManager {
             ack_timeout: req.ack_timeout,
             ..route
         };
-        let Some((child, comm_id)) = self.make_child(listener, route) else { return };
+        let Some((child, comm_id)) = self.make_child(listener, route) else {
+            return self.note_dropped(incoming, req.service_id, listener);
+        };
         let psn = self.random.u32(..1 << 24);
         let own = self.side_name(comm_id);
         let connection = Connection::requested((own, route, psn), incoming.datagram.transaction, req);
@@ -79,11 +86,17 @@ impl ConnectionManager {
 
     fn begin_service(&mut self, incoming: &IncomingDatagram<'_>, request: &SidrReq) {
         let (head, data) = request.private_data.split_at(IP_SERVICE_LEN);
-        // SIDR_REP has one status for all reasons.
-        let Ok((listener, route)) = self.listener_for(request.service_id, head, incoming) else {
-            return self.refuse(incoming);
+        let (listener, route) = match self.listener_for(request.service_id, head, incoming) {
+            Ok(found) => found,
+            Err(reason) => {
+                self.refusals.add_unheard(incoming, request.service_id, reason);
+                // SIDR_REP has one status for all reasons.
+                return self.refuse(incoming);
+            }
         };
-        let Some((child, comm_id)) = self.make_child(listener, route) else { return };
+        let Some((child, comm_id)) = self.make_child(listener, route) else {
+            return self.note_dropped(incoming, request.service_id, listener);
+        };
         let service = ServiceRequest::received(route, incoming.datagram.transaction, request);
         let event = EventKind::ServiceRequest { listener, private_data: data.to_vec() };
         self.begin_of_peer(child, comm_id, Exchange::Service(service), incoming, event);

@@ -16,6 +16,8 @@ mod incoming;
 pub mod limits;
 mod manager;
 mod parameters;
+mod refusals;
+mod report;
 pub mod service_request;
 
 pub use endpoint::{EndpointId, EndpointState, PortSpace, Route, gid};
@@ -24,3 +26,5 @@ pub use event::{CmEvent, EventKind, PrivateData};
 pub use incoming::IncomingDatagram;
 pub use manager::{ConnectionManager, LastWords, ManagerSettings, OutgoingDatagram};
 pub use parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};
+pub use refusals::{KeptRefusal, Refusal, RefusalCause, RefusalDirection, RefusalLog};
+pub use report::{EndpointReport, ListenerReport};

@@ -32,6 +32,9 @@ pub const SERVICE_TIMEOUT: u8 = 24;
 /// Requests that a listener keeps until the program takes them, at most, and where it asks for none or for more.
 pub const MAX_BACKLOG: usize = 1024;
 
+/// Refusals that are kept for people who look at the process. Those that are alike count as one.
+pub const KEPT_REFUSALS: usize = 16;
+
 /// Endpoints of a manager. Each takes a communication ID, whose lower half names it.
 pub const MAX_ENDPOINTS: usize = 1 << 16;
 

@@ -7,6 +7,7 @@ use crate::event::{CmEvent, EventKind};
 use crate::exchange::{Exchange, OwnedExchange, PeerKey};
 use crate::limits;
 use crate::parameters::{ConnectionParameters, LocalQueuePair};
+use crate::refusals::RefusalLog;
 use crate::service_request::ServiceRequest;
 use pagewire_wire::cm::CmDatagram;
 use std::collections::hash_map::Entry;
@@ -93,6 +94,7 @@ pub struct ConnectionManager {
     pub(crate) datagrams: VecDeque<OutgoingDatagram>,
     events: VecDeque<CmEvent>,
     last_words: VecDeque<LastWords>,
+    pub(crate) refusals: RefusalLog,
 }
 
 impl ConnectionManager {
@@ -112,6 +114,7 @@ impl ConnectionManager {
             datagrams: VecDeque::new(),
             events: VecDeque::new(),
             last_words: VecDeque::new(),
+            refusals: RefusalLog::default(),
             random,
         }
     }
@@ -138,6 +141,7 @@ impl ConnectionManager {
 
     /// Does what is due.
     pub fn expire(&mut self, now: Duration) {
+        self.refusals.set_time(now);
         while let Some(&(at, comm_id)) = self.deadlines.first() {
             if at > now {
                 break;
@@ -324,6 +328,7 @@ impl ConnectionManager {
     /// # Errors
     /// `Invalid`: nothing waits, or the private data are longer than 148 bytes (136 for a UD service).
     pub fn reject(&mut self, id: EndpointId, data: &[u8], now: Duration) -> Result<()> {
+        self.refusals.set_time(now);
         self.step_own(id, |exchange, effects| match exchange {
             Exchange::Connection(connection) => connection.reject(data, now, effects),
             Exchange::Service(service) => service.reject(data, effects),
@@ -344,6 +349,7 @@ impl ConnectionManager {
     /// `Invalid`: there is none.
     pub fn destroy(&mut self, id: EndpointId, now: Duration) -> Result<()> {
         let endpoint = self.endpoints.remove(&id).ok_or(Error::Invalid)?;
+        self.refusals.set_time(now);
         self.events.retain(|event| event.endpoint != id);
         if let Some(listener) = endpoint.listener {
             self.forget_listener(id, (endpoint.space, endpoint.source.map_or(0, |source| source.port())));
@@ -459,6 +465,7 @@ impl ConnectionManager {
     /// Sends, tells the owner, and notes when the exchange is due again.
     fn apply(&mut self, comm_id: u16, effects: Effects) {
         let Some(owned) = self.exchanges.get_mut(&comm_id) else { return };
+        self.refusals.add_effects(&owned.exchange, &effects);
         let route = *owned.exchange.route();
         self.datagrams.extend(effects.datagrams.into_iter().map(|datagram| route.outgoing(datagram)));
         if let Some(endpoint) = owned.owner {

@@ -29,6 +29,9 @@ pub struct ServiceRequest {
     service_id: u64,
     transaction: u64,
     route: Route,
+    is_active: bool,
+    /// The service's queue pair; 0: it is not known.
+    queue_pair: u32,
     progress: Progress,
 }
 
@@ -52,18 +55,56 @@ impl ServiceRequest {
         let message = SidrReq { request_id, partition: DEFAULT_PARTITION, service_id, private_data };
         let progress =
             Progress::Asked(Repetition::begin(CmDatagram::new(transaction, message), &route, now, effects));
-        Ok(ServiceRequest { request_id, service_id, transaction, route, progress })
+        Ok(ServiceRequest {
+            request_id,
+            service_id,
+            transaction,
+            route,
+            is_active: true,
+            queue_pair: 0,
+            progress,
+        })
     }
 
     /// A request of the peer has come.
     pub fn received(route: Route, transaction: u64, request: &SidrReq) -> ServiceRequest {
         let (request_id, service_id) = (request.request_id, request.service_id);
-        ServiceRequest { request_id, service_id, transaction, route, progress: Progress::Received }
+        ServiceRequest {
+            request_id,
+            service_id,
+            transaction,
+            route,
+            is_active: false,
+            queue_pair: 0,
+            progress: Progress::Received,
+        }
     }
 
     /// The way to the peer.
     pub fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// Whether this side asks.
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// The service's queue pair; 0: it is not known.
+    pub(crate) fn queue_pair(&self) -> u32 {
+        self.queue_pair
+    }
+
+    /// Its state in words.
+    pub(crate) fn state_name(&self) -> &'static str {
+        match self.progress {
+            Progress::Asked(_) => "SIDR_REQ sent",
+            Progress::Received => "SIDR_REQ received",
+            Progress::Answered { .. } if self.queue_pair == 0 => "refused",
+            Progress::Answered { .. } => "service answered",
+            Progress::Over if self.queue_pair == 0 => "over",
+            Progress::Over => "service found",
+        }
     }
 
     /// Whether nothing is to be done for it any more.
@@ -109,6 +150,7 @@ impl ServiceRequest {
             return Err(Error::Invalid);
         }
         fill(&mut answer.private_data, data)?;
+        self.queue_pair = answer.queue_pair;
         let answer = self.addressed(answer);
         effects.datagrams.push(answer.clone());
         self.progress = Progress::Answered { answer };
@@ -136,7 +178,7 @@ impl ServiceRequest {
     pub fn receive(&mut self, message: &CmMessage, effects: &mut Effects) {
         match (&self.progress, message) {
             (Progress::Asked(_), CmMessage::SidrRep(answer)) => {
-                self.progress = Progress::Over;
+                (self.progress, self.queue_pair) = (Progress::Over, answer.queue_pair);
                 let private_data = answer.private_data.to_vec();
                 effects.events.push(match answer.status {
                     sidr_status::VALID => EventKind::ServiceFound {

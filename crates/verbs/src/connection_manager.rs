@@ -12,6 +12,7 @@ mod commands;
 mod outbox;
 mod ports;
 mod qp_attributes;
+pub mod report;
 mod service;
 mod user_memory;
 

@@ -20,3 +20,5 @@ pub const MAX_SMALL_FILE: usize = 1 << 16;
 pub const MAX_ENDED_CONNECTIONS: usize = 1024;
 /// Milliseconds that the end of a process waits for a thread that starts the engine, or just looks at it.
 pub const EXIT_PATIENCE_MILLISECONDS: u64 = 100;
+/// IDs of the connection manager that a process tells of.
+pub const MAX_REPORTED_IDS: usize = 1024;

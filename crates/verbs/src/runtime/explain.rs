@@ -16,6 +16,9 @@
 //!
 //! `watch` is there if accesses to regions are watched (`PAGEWIRE_WATCH`): how many there were, and the pages with the most ([`WatchReport`]).
 //!
+//! `connection_manager` is there if the program has opened `/dev/infiniband/rdma_cm`: its IDs, and the last requests for connections that
+//! were refused ([`ConnectionManagerReport`]).
+//!
 //! `port` is the UDP port, with `port_reason` where it is not 4791; `send_reason` says why the kernel last refused to send.
 //! `counters` are those of `pagewire_fabric::Counters`, `faults` what was done on purpose (`PAGEWIRE_FAULTS`).
 //!
@@ -40,6 +43,7 @@
 //! pairs, living and ended ones, in `connections`. If more than 1024 have ended, it has the last of these, and the
 //! number of the others in `connections_left_out`.
 
+use crate::connection_manager::report::{self, ConnectionManagerReport};
 use crate::devices::device_list::devices;
 use crate::limits::{EXPLAIN_BACKLOG, MAX_ENDED_CONNECTIONS};
 use crate::runtime::engine::Engine;
@@ -79,6 +83,8 @@ struct ProcessLine {
     fault_latency: Vec<(u64, u64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     watch: Option<WatchReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection_manager: Option<ConnectionManagerReport>,
 }
 
 /// Accesses that met absent pages.
@@ -230,6 +236,7 @@ fn process(engine: &Engine) -> io::Result<ProcessLine> {
         fault_latency: report.latency.clone(),
         absent_pages: AbsentPages::of(engine, report),
         watch: watch::report(),
+        connection_manager: report::report(),
     })
 }
 
