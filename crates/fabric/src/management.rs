@@ -31,6 +31,13 @@ pub enum ManagementTarget {
     },
     /// The process whose communication IDs begin so.
     CommIds(u16),
+    /// The process that owns a block of ports, on which nobody listens.
+    PortBlock {
+        /// The number of the port space.
+        space: u16,
+        /// The first port.
+        first: u16,
+    },
 }
 
 /// A datagram to queue pair 1.
@@ -98,6 +105,7 @@ fn name(target: ManagementTarget) -> io::Result<SocketAddrUnix> {
     match target {
         ManagementTarget::Port { space, port } => names::of_cm_port(space, port),
         ManagementTarget::CommIds(block) => names::of_comm_ids(block),
+        ManagementTarget::PortBlock { space, first } => names::of_cm_port_block(space, first),
     }
 }
 

@@ -42,6 +42,11 @@ pub fn of_cm_port(space: u16, port: u16) -> io::Result<SocketAddrUnix> {
     abstract_address(&format!("pagewire-cm-{space:04x}-{port}"))
 }
 
+/// The claim on a block of ports that begins with this one.
+pub fn of_cm_port_block(space: u16, first: u16) -> io::Result<SocketAddrUnix> {
+    abstract_address(&format!("pagewire-cm-block-{space:04x}-{first}"))
+}
+
 /// Where the process whose communication IDs begin so takes messages of its connections.
 pub fn of_comm_ids(block: u16) -> io::Result<SocketAddrUnix> {
     abstract_address(&format!("pagewire-comm-{block}"))

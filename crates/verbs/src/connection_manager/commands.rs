@@ -190,7 +190,8 @@ impl Call<'_> {
         let port = self.service.ports.bind(number, (space, address.port()), address.ip(), is_shared)?;
         let address = SocketAddr::new(address.ip(), port.port);
         let is_bound = self.service.manager.bind(endpoint, address).map_err(errno);
-        if let Err(error) = is_bound.and_then(|()| self.service.watch_port(&port)) {
+        if let Err(error) = is_bound.and_then(|()| self.service.watch_port(space, &port)) {
+            drop(port);
             self.service.ports.release(number);
             return Err(error);
         }
@@ -299,6 +300,13 @@ impl Call<'_> {
         let command: Listen = self.written.read()?;
         if self.id(command.id)?.source.is_none() {
             self.bind(command.id, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))?;
+        }
+        let id = self.id(command.id)?;
+        if let Some(port) = id.port.clone() {
+            let space = id.space.number();
+            let opened = self.service.ports.open(space, &port)?;
+            self.service.watch_port(space, &opened)?;
+            self.id(command.id)?.port = Some(opened);
         }
         let id = self.id(command.id)?;
         let (endpoint, takes_ipv4) = (id.endpoint, !id.options.is_family_only);

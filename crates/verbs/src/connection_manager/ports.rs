@@ -1,5 +1,10 @@
 //! Ports: each belongs to one process of a network namespace ([`ManagementSocket`]), and inside that to one endpoint, or to several at
 //! different addresses.
+//!
+//! A socket takes a descriptor. A program with thousands of connections has as many ephemeral ports, on which nobody listens: after the first
+//! ones they come from blocks of [`BLOCK`] ports, which belong to the process as a whole. Who binds one port looks at both names: first it
+//! takes the port's, then it asks whether somebody has the block. Who has the block asks for the port's name before it gives the port
+//! out. So one of two sees the other.
 
 use crate::boundary::{Errno, Result};
 use libc::{EADDRINUSE, EADDRNOTAVAIL};
@@ -13,26 +18,45 @@ use std::sync::{Arc, Weak};
 const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// That range where the file cannot be read.
 const USUAL_RANGE: (u16, u16) = (32_768, 60_999);
+/// Ports of a block.
+const BLOCK: u16 = 64;
+/// Ephemeral ports that have a socket each. A process that has few should keep nobody from the ports beside them.
+const SINGLE: usize = 64;
+
+/// A port of a space of ports.
+type SpacePort = (u16, u16);
 
 /// A port that this process owns, as long as an endpoint holds it.
 #[derive(Debug)]
 pub struct OwnedPort {
     pub port: u16,
-    pub socket: ManagementSocket,
+    /// Requests come here; `None`: to a port of a block come none.
+    pub socket: Option<ManagementSocket>,
+    /// What the port is of, if it is of one.
+    _block: Option<Arc<OwnedBlock>>,
+}
+
+/// Ports from `first` on that nobody else has.
+#[derive(Debug)]
+struct OwnedBlock {
+    first: u16,
+    _socket: ManagementSocket,
 }
 
 /// The ports that endpoints of this process hold.
 #[derive(Debug, Default)]
 pub struct PortTable {
-    owned: HashMap<(u16, u16), Weak<OwnedPort>>,
-    /// Which endpoint is at which address of a port.
-    bound: HashMap<u32, BoundAddress>,
+    owned: HashMap<SpacePort, Weak<OwnedPort>>,
+    /// The block that ports of a space come from now.
+    blocks: HashMap<u16, Weak<OwnedBlock>>,
+    /// Which endpoint is at which address.
+    bound: HashMap<u32, SpacePort>,
+    addresses: HashMap<SpacePort, Vec<BoundAddress>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct BoundAddress {
-    space: u16,
-    port: u16,
+    id: u32,
     address: IpAddr,
     is_shared: bool,
 }
@@ -46,72 +70,157 @@ impl PortTable {
     pub fn bind(
         &mut self,
         id: u32,
-        (space, port): (u16, u16),
+        (space, port): SpacePort,
         address: IpAddr,
         is_shared: bool,
     ) -> Result<Arc<OwnedPort>> {
         let owned = if port == 0 { self.claim_any(space)? } else { self.claim(space, port)? };
-        let wanted = BoundAddress { space, port: owned.port, address, is_shared };
-        self.check(id, &wanted)?;
-        self.bound.insert(id, wanted);
+        let wanted = BoundAddress { id, address, is_shared };
+        let bound = self.addresses.entry((space, owned.port)).or_default();
+        if let Some(refusal) = bound.iter().find_map(|other| wanted.refusal(other)) {
+            return Err(Errno(refusal));
+        }
+        bound.push(wanted);
+        self.bound.insert(id, (space, owned.port));
         Ok(owned)
     }
 
-    /// An endpoint has no port any more.
+    /// An endpoint has no port any more, and has given its [`OwnedPort`] back.
     pub fn release(&mut self, id: u32) {
-        self.bound.remove(&id);
-        self.owned.retain(|_, owned| owned.strong_count() > 0);
-    }
-
-    fn check(&self, id: u32, wanted: &BoundAddress) -> Result<()> {
-        for (other, bound) in &self.bound {
-            let is_same_port = (bound.space, bound.port) == (wanted.space, wanted.port);
-            if *other == id || !is_same_port || bound.is_shared && wanted.is_shared {
-                continue;
-            }
-            let is_for_all = |address: IpAddr| address.is_unspecified() || address.is_loopback();
-            if bound.address == wanted.address {
-                return Err(Errno(EADDRINUSE));
-            }
-            if is_for_all(bound.address) || is_for_all(wanted.address) {
-                return Err(Errno(EADDRNOTAVAIL));
+        let Some(port) = self.bound.remove(&id) else { return };
+        if let Some(bound) = self.addresses.get_mut(&port) {
+            bound.retain(|bound| bound.id != id);
+            if bound.is_empty() {
+                self.addresses.remove(&port);
             }
         }
-        Ok(())
+        if self.owned.get(&port).is_some_and(|owned| owned.strong_count() == 0) {
+            self.owned.remove(&port);
+        }
+    }
+
+    /// The port of a space, if this process owns it.
+    pub fn owned(&self, port: SpacePort) -> Option<Arc<OwnedPort>> {
+        self.owned.get(&port)?.upgrade()
+    }
+
+    /// Has requests for a port of a block come to this process. Another port is given back as it is.
+    ///
+    /// # Errors
+    /// EADDRINUSE: another process tries to have it at this moment; else the kernel's.
+    pub fn open(&mut self, space: u16, port: &Arc<OwnedPort>) -> Result<Arc<OwnedPort>> {
+        if port.socket.is_some() {
+            return Ok(port.clone());
+        }
+        let socket = ManagementSocket::claim(ManagementTarget::Port { space, port: port.port })?;
+        Ok(self.own(space, OwnedPort { port: port.port, socket: Some(socket), _block: port._block.clone() }))
+    }
+
+    fn own(&mut self, space: u16, port: OwnedPort) -> Arc<OwnedPort> {
+        let owned = Arc::new(port);
+        self.owned.insert((space, owned.port), Arc::downgrade(&owned));
+        owned
     }
 
     fn claim(&mut self, space: u16, port: u16) -> Result<Arc<OwnedPort>> {
-        if let Some(owned) = self.owned.get(&(space, port)).and_then(Weak::upgrade) {
+        if let Some(owned) = self.owned((space, port)) {
             return Ok(owned);
         }
         let socket = ManagementSocket::claim(ManagementTarget::Port { space, port })?;
-        let owned = Arc::new(OwnedPort { port, socket });
-        self.owned.insert((space, port), Arc::downgrade(&owned));
-        Ok(owned)
+        let first = block_of(port);
+        let is_own =
+            self.blocks.get(&space).and_then(Weak::upgrade).is_some_and(|block| block.first == first);
+        if !is_own {
+            // Given back at once: it only tells that nobody has it.
+            drop(ManagementSocket::claim(ManagementTarget::PortBlock { space, first })?);
+        }
+        Ok(self.own(space, OwnedPort { port, socket: Some(socket), _block: None }))
     }
 
-    /// One of the system's ephemeral ports, from a random one on.
+    /// An ephemeral port: one of the system's range that nobody has.
     fn claim_any(&mut self, space: u16) -> Result<Arc<OwnedPort>> {
+        if self.owned.len() >= SINGLE {
+            return self.claim_of_block(space);
+        }
         let (first, last) = ephemeral_range();
-        let count = u32::from(last - first) + 1;
-        let start = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32 % count;
-        for step in 0..count {
-            let port = first + ((start + step) % count) as u16;
+        for port in from_anywhere(first, last) {
+            if self.owned.contains_key(&(space, port)) {
+                continue;
+            }
+            match self.claim(space, port) {
+                Err(Errno(EADDRINUSE)) => {}
+                claimed => return claimed,
+            }
+        }
+        Err(Errno(EADDRNOTAVAIL))
+    }
+
+    fn claim_of_block(&mut self, space: u16) -> Result<Arc<OwnedPort>> {
+        if let Some(block) = self.blocks.get(&space).and_then(Weak::upgrade) {
+            if let Some(port) = self.claim_in(space, &block)? {
+                return Ok(port);
+            }
+        }
+        let (first, last) = ephemeral_range();
+        for number in from_anywhere(first.div_ceil(BLOCK), last / BLOCK - 1) {
+            let first = number * BLOCK;
+            let socket = match ManagementSocket::claim(ManagementTarget::PortBlock { space, first }) {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == ErrorKind::AddrInUse => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let block = Arc::new(OwnedBlock { first, _socket: socket });
+            if let Some(port) = self.claim_in(space, &block)? {
+                self.blocks.insert(space, Arc::downgrade(&block));
+                return Ok(port);
+            }
+        }
+        Err(Errno(EADDRNOTAVAIL))
+    }
+
+    /// A free port of a block.
+    fn claim_in(&mut self, space: u16, block: &Arc<OwnedBlock>) -> Result<Option<Arc<OwnedPort>>> {
+        for port in block.first..block.first + BLOCK {
             if self.owned.contains_key(&(space, port)) {
                 continue;
             }
             match ManagementSocket::claim(ManagementTarget::Port { space, port }) {
-                Ok(socket) => {
-                    let owned = Arc::new(OwnedPort { port, socket });
-                    self.owned.insert((space, port), Arc::downgrade(&owned));
-                    return Ok(owned);
+                // Given back at once: nobody listens on it, and the block is this process's.
+                Ok(_) => {
+                    let owned = OwnedPort { port, socket: None, _block: Some(block.clone()) };
+                    return Ok(Some(self.own(space, owned)));
                 }
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Errno(EADDRNOTAVAIL))
+        Ok(None)
     }
+}
+
+impl BoundAddress {
+    /// Why one endpoint cannot be at an address beside another one of the same port.
+    fn refusal(&self, other: &BoundAddress) -> Option<i32> {
+        let is_for_all = |address: IpAddr| address.is_unspecified() || address.is_loopback();
+        if other.is_shared && self.is_shared {
+            None
+        } else if other.address == self.address {
+            Some(EADDRINUSE)
+        } else {
+            (is_for_all(other.address) || is_for_all(self.address)).then_some(EADDRNOTAVAIL)
+        }
+    }
+}
+
+fn block_of(port: u16) -> u16 {
+    port / BLOCK * BLOCK
+}
+
+/// The numbers from `first` to `last`, from a random one on.
+fn from_anywhere(first: u16, last: u16) -> impl Iterator<Item = u16> {
+    let count = u32::from(last.saturating_sub(first)) + 1;
+    let start = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32 % count;
+    (0..count).map(move |step| first + ((start + step) % count) as u16)
 }
 
 fn ephemeral_range() -> (u16, u16) {
@@ -128,25 +237,67 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
+    // Spaces that no program has: the names are those of the whole network namespace.
+    const SPACE: u16 = 0xFFFE;
+    const OTHER_SPACE: u16 = 0xFFFD;
+    const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
     #[test]
     fn addresses_of_a_port_exclude_each_other() {
         let mut table = PortTable::default();
         let here = |last| IpAddr::from([192, 0, 2, last]);
-        let any = IpAddr::from(Ipv4Addr::UNSPECIFIED);
-        // A space that no program has: the names are those of the whole network namespace.
-        let first = table.bind(1, (0xFFFE, 0), here(1), false).unwrap();
+        let first = table.bind(1, (SPACE, 0), here(1), false).unwrap();
         let port = first.port;
         let refused = |result: Result<Arc<OwnedPort>>| result.unwrap_err();
-        assert_eq!(refused(table.bind(2, (0xFFFE, port), here(1), false)), Errno(EADDRINUSE));
-        assert_eq!(refused(table.bind(2, (0xFFFE, port), any, false)), Errno(EADDRNOTAVAIL));
-        let second = table.bind(2, (0xFFFE, port), here(2), false).unwrap();
+        assert_eq!(refused(table.bind(2, (SPACE, port), here(1), false)), Errno(EADDRINUSE));
+        assert_eq!(refused(table.bind(2, (SPACE, port), ANY, false)), Errno(EADDRNOTAVAIL));
+        let second = table.bind(2, (SPACE, port), here(2), false).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
-        let target = ManagementTarget::Port { space: 0xFFFE, port };
+        let target = ManagementTarget::Port { space: SPACE, port };
         assert_eq!(ManagementSocket::claim(target).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop((first, second));
         table.release(1);
         table.release(2);
-        drop((first, second));
-        let all = table.bind(3, (0xFFFE, port), any, true).unwrap();
-        assert!(Arc::ptr_eq(&all, &table.bind(4, (0xFFFE, port), any, true).unwrap()));
+        let all = table.bind(3, (SPACE, port), ANY, true).unwrap();
+        assert!(Arc::ptr_eq(&all, &table.bind(4, (SPACE, port), ANY, true).unwrap()));
+    }
+
+    #[test]
+    fn many_ephemeral_ports_take_few_descriptors_and_are_nobody_elses() {
+        let (mut table, mut other) = (PortTable::default(), PortTable::default());
+        let ports: Vec<Arc<OwnedPort>> =
+            (0..1_000).map(|id| table.bind(id, (OTHER_SPACE, 0), ANY, false).unwrap()).collect();
+        assert_eq!(ports.iter().filter(|port| port.socket.is_some()).count(), SINGLE);
+        let mut numbers: Vec<u16> = ports.iter().map(|port| port.port).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 1_000);
+        for port in [&ports[3], &ports[700]] {
+            // Of another process, as far as names go.
+            assert!(
+                other
+                    .bind(1, (OTHER_SPACE, port.port), ANY, false)
+                    .is_err_and(|error| error == Errno(EADDRINUSE))
+            );
+        }
+        // Who listens on one takes requests there.
+        let opened = table.open(OTHER_SPACE, &ports[700]).unwrap();
+        assert!(opened.socket.is_some() && opened.port == ports[700].port);
+        // All at once, with what it is known by.
+        let last = ports[900].port;
+        drop((ports, opened));
+        (0..1_000).for_each(|id| table.release(id));
+        assert!(table.owned.is_empty() && table.addresses.is_empty());
+        let _held = other.bind(1, (OTHER_SPACE, last), ANY, false).unwrap();
+        // And a port that somebody has bound is given to nobody from a block.
+        let block = block_of(last);
+        let socket =
+            ManagementSocket::claim(ManagementTarget::PortBlock { space: OTHER_SPACE, first: block })
+                .unwrap();
+        let block = Arc::new(OwnedBlock { first: block, _socket: socket });
+        let given: Vec<Arc<OwnedPort>> =
+            std::iter::from_fn(|| table.claim_in(OTHER_SPACE, &block).unwrap()).collect();
+        assert_eq!(given.len(), usize::from(BLOCK) - 1);
+        assert!(given.iter().all(|port| port.port != last));
     }
 }

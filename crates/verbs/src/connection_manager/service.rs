@@ -30,7 +30,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -38,6 +38,9 @@ use zerocopy::{FromZeros, IntoBytes};
 const ROUND: usize = 64;
 /// Sockets that are looked at in one step.
 const READY: usize = 32;
+
+/// Marks what epoll(7) says of a port, with space and number below; other numbers are of [`Watched`].
+const PORTS: u64 = 1 << 63;
 
 /// What a program made by `CREATE_ID`, or got with a request.
 pub struct CmId {
@@ -80,7 +83,6 @@ impl CmId {
 enum Watched {
     Kick,
     CommIds,
-    Port(Weak<OwnedPort>),
     Channel(ChannelKey),
     /// Where siblings make themselves known.
     Introductions,
@@ -173,7 +175,7 @@ fn run(ready: &OwnedFd) {
         // Where a signal has ended it there is nothing, and the next look comes at once.
         let _ended = epoll::wait(ready, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         for event in &events {
-            with_service(|service| service.take(event.data.u64() as usize));
+            with_service(|service| service.take(event.data.u64()));
         }
     }
 }
@@ -233,18 +235,17 @@ impl CmService {
         Ok(())
     }
 
-    /// Has requests for a port come here.
+    /// Has requests for a port of a space come here, if it is not so yet.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn watch_port(&mut self, port: &Arc<OwnedPort>) -> Result<()> {
-        let is_watched = |watched: &Watched| matches!(watched, Watched::Port(known) if known.upgrade().is_some_and(|known| Arc::ptr_eq(&known, port)));
-        if self.watched.iter().any(|(_, watched)| is_watched(watched)) {
-            return Ok(());
+    pub fn watch_port(&mut self, space: u16, port: &OwnedPort) -> Result<()> {
+        let Some(socket) = &port.socket else { return Ok(()) };
+        let data = epoll::EventData::new_u64(PORTS | u64::from(space) << 16 | u64::from(port.port));
+        match epoll::add(&self.ready, socket, data, epoll::EventFlags::IN) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        self.watched.retain(|_, watched| !matches!(watched, Watched::Port(port) if port.strong_count() == 0));
-        let token = self.watched.insert(Watched::Port(Arc::downgrade(port)));
-        watch(&self.ready, &port.socket, token, epoll::EventFlags::IN)
     }
 
     /// Adds an ID.
@@ -259,6 +260,7 @@ impl CmService {
     pub fn destroy_id(&mut self, number: u32) -> u32 {
         let Some(id) = self.ids.try_remove(number as usize) else { return 0 };
         self.by_endpoint.remove(&id.endpoint);
+        drop(id.port);
         self.ports.release(number);
         let now = self.now();
         // Who removes it here is the only one who knows it.
@@ -335,7 +337,11 @@ impl CmService {
     }
 
     /// Takes what has come at something that is watched.
-    fn take(&mut self, token: usize) {
+    fn take(&mut self, data: u64) {
+        if data & PORTS != 0 {
+            return self.take_requests(((data >> 16) as u16, data as u16));
+        }
+        let token = data as usize;
         match self.watched.get(token) {
             Some(Watched::Kick) => {
                 let mut count = [0; 8];
@@ -344,12 +350,6 @@ impl CmService {
             Some(Watched::CommIds) => {
                 let received = receive_all(&self.comm_ids);
                 self.receive_all(&received);
-            }
-            Some(Watched::Port(port)) => {
-                if let Some(port) = port.upgrade() {
-                    let received = receive_all(&port.socket);
-                    self.receive_all(&received);
-                }
             }
             Some(Watched::Channel(key)) => {
                 let key = *key;
@@ -363,6 +363,14 @@ impl CmService {
                 }
             }
             None => {}
+        }
+    }
+
+    fn take_requests(&mut self, port: (u16, u16)) {
+        let Some(port) = self.ports.owned(port) else { return };
+        if let Some(socket) = &port.socket {
+            let received = receive_all(socket);
+            self.receive_all(&received);
         }
     }
 
