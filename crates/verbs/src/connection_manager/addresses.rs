@@ -4,8 +4,11 @@ use super::abi::Address;
 use crate::boundary::{Errno, Result};
 use crate::devices::device_list::devices;
 use libc::{AF_INET, AF_INET6, EADDRNOTAVAIL, EINVAL, ENETUNREACH, ENODEV};
+use pagewire_memory::fork::PerProcess;
 use pagewire_nic::device::Device;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What the route to an address is looked up with; nothing is sent there.
 const ANY_PORT: u16 = 4791;
@@ -58,18 +61,39 @@ pub fn write(address: Option<SocketAddr>) -> Address {
     Address { family: family as u16, port: address.port().to_be_bytes(), rest }
 }
 
+/// The devices as they were a moment ago: the kernel takes longer to list its network devices than a connection takes.
+static LISTED: PerProcess<Option<(Instant, Arc<[Device]>)>> = PerProcess::new();
+/// For so long the list is taken for true. An address that it lacks is looked for in a new one.
+const LIST_AGE: Duration = Duration::from_millis(100);
+
+fn list(is_new: bool) -> Result<Arc<[Device]>> {
+    let mut listed = LISTED.lock();
+    let now = Instant::now();
+    let young = listed.as_ref().filter(|(at, _)| !is_new && now.duration_since(*at) < LIST_AGE);
+    if let Some((_, devices)) = young {
+        return Ok(devices.clone());
+    }
+    let devices: Arc<[Device]> = devices()?.into();
+    *listed = Some((now, devices.clone()));
+    Ok(devices)
+}
+
 /// The device that has an address.
 ///
 /// # Errors
 /// ENODEV: none has; else the kernel's, where it does not tell its network devices.
 pub fn device_of(address: IpAddr) -> Result<LocalDevice> {
-    for device in devices()? {
-        let index = device.gids.iter().position(|gid| !gid.is_empty() && gid.address == address);
-        if let Some(gid_index) = index.and_then(|index| u8::try_from(index).ok()) {
-            return Ok(LocalDevice { device, gid_index });
-        }
+    if let Some(found) = device_among(&list(false)?, address) {
+        return Ok(found);
     }
-    Err(Errno(ENODEV))
+    device_among(&list(true)?, address).ok_or(Errno(ENODEV))
+}
+
+fn device_among(devices: &[Device], address: IpAddr) -> Option<LocalDevice> {
+    devices.iter().find_map(|device| {
+        let index = device.gids.iter().position(|gid| !gid.is_empty() && gid.address == address)?;
+        Some(LocalDevice { device: device.clone(), gid_index: u8::try_from(index).ok()? })
+    })
 }
 
 /// The first address of a device in a family, for a peer at a loopback address, which no device has.
@@ -77,7 +101,7 @@ pub fn device_of(address: IpAddr) -> Result<LocalDevice> {
 /// # Errors
 /// ENODEV: there is none.
 fn first_address(is_ipv4: bool) -> Result<IpAddr> {
-    let all = devices()?;
+    let all = list(false)?;
     let addresses = all.iter().flat_map(|device| &device.gids).filter(|gid| !gid.is_empty());
     addresses.map(|gid| gid.address).find(|address| address.is_ipv4() == is_ipv4).ok_or(Errno(ENODEV))
 }
