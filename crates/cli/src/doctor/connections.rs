@@ -85,12 +85,17 @@ fn connection() -> Finding {
 }
 
 fn kernel_device() -> Finding {
-    let found = if Path::new(DEVICE_FILE).exists() {
-        format!("the kernel has {DEVICE_FILE}; programs on Pagewire do not see it")
+    const CHECK: &str = "kernel's rdma_cm";
+    if Path::new(DEVICE_FILE).exists() {
+        Finding::costs(
+            CHECK,
+            format!("the kernel has {DEVICE_FILE}"),
+            "programs on Pagewire open that one: they connect by the kernel's devices, or not at all",
+            "modprobe -r rdma_ucm (as root), or run them in a container without that file",
+        )
     } else {
-        format!("the kernel has no {DEVICE_FILE}")
-    };
-    Finding::unused("kernel's rdma_cm", found)
+        Finding::ok(CHECK, format!("no {DEVICE_FILE}"), "programs on Pagewire open Pagewire's")
+    }
 }
 
 fn ports() -> Finding {
