@@ -12,9 +12,9 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
-    basics, checkpoint, combinations, command, connection_manager, connection_manager_calls, crowd, death,
-    device_files, faults, heap, instructions, killed, motion, not_checked, perftest, pingpong, queue_pairs,
-    serve, shortage, stack, tools, trust, ucx, watch, wire,
+    basics, checkpoint, combinations, command, connection_manager, connection_manager_calls,
+    connection_tools, crowd, death, device_files, faults, heap, instructions, killed, motion, not_checked,
+    perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx, watch, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -120,6 +120,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             command::papers_are_reproduced_on_this_machine,
         ),
         trial(pool, "connection_manager::programs_connect", connection_manager::programs_connect),
+        trial(pool, "connection_tools::connections_are_shown", connection_tools::connections_are_shown),
         trial(pool, "connection_manager::refusals_are_announced", connection_manager::refusals_are_announced),
         trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
         trial(pool, "watch::top_shows_hot_pages", watch::top_shows_hot_pages),

@@ -112,7 +112,10 @@ fn connect(ground: &Ground, setting: Setting, program: &Program, server_name: &s
 }
 
 /// Waits until somebody in the server's network namespace owns a port of the connection manager.
-fn await_port(server: &Running, port: u16) -> Result<()> {
+///
+/// # Errors
+/// If nobody does in time.
+pub(crate) fn await_port(server: &Running, port: u16) -> Result<()> {
     let end = Instant::now() + RUN;
     let names = format!("/proc/{}/net/unix", server.pid());
     while Instant::now() < end {
