@@ -4,6 +4,7 @@
 //! UNIX and UDP sockets and asks the kernel's clock; the simulator has one of its own.
 
 use crate::management::{ManagementDatagram, ManagementTarget};
+use crate::network::groups::GroupMembership;
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
@@ -367,6 +368,13 @@ pub trait Fabric: Send + Sync + 'static {
         _target: ManagementTarget,
         _datagram: &ManagementDatagram,
     ) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+    /// Joins a multicast group at the interface with this index, as long as the membership lives: what is sent to it comes in.
+    ///
+    /// # Errors
+    /// The kernel's; `AddrNotAvailable`: this process does not get what is sent to port 4791; `Unsupported`: this fabric has no groups.
+    fn join_group(&self, _group: IpAddr, _interface: u32) -> std::io::Result<GroupMembership> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
     /// The UDP port that takes packets for all queue pairs of this process: 4791, or a direct port where that could not be

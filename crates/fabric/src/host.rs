@@ -15,6 +15,7 @@ use crate::lock::prepare_barrier;
 use crate::management::{ManagementDatagram, ManagementTarget};
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, PublishedFiles};
+use crate::network::groups::GroupMembership;
 use crate::network::{Network, STUCK};
 use crate::nonce::random;
 use crate::pcap::Capture;
@@ -535,6 +536,10 @@ impl Fabric for HostFabric {
 
     fn rx_watermark(&self) -> u64 {
         self.network.rx_watermark()
+    }
+
+    fn join_group(&self, group: IpAddr, interface: u32) -> io::Result<GroupMembership> {
+        self.network.join_group(group, interface)
     }
 
     fn deliver_management(&self, target: ManagementTarget, datagram: &ManagementDatagram) -> io::Result<()> {

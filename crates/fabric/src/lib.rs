@@ -44,6 +44,7 @@ pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, Recorded
 pub use host::HostFabric;
 pub use last_words::{Inheritance, LastMessage, LastWordsFile, Sibling};
 pub use management::{ManagementDatagram, ManagementSocket, ManagementTarget};
+pub use network::groups::GroupMembership;
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use shortage::{Explained, shortage};
 pub use threads::{TimerSlack, spawn};

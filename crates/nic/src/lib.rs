@@ -32,6 +32,7 @@ pub use pagewire_iommu::access_log::{
 };
 pub use pagewire_iommu::{AttributeError, PageAttributes, PageFlags, Rights};
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
+pub use pagewire_transport::ud::GROUP as GROUP_QUEUE_PAIR;
 pub use pagewire_transport::{FaultHandling, ProtocolCounters, RefusalScope, UnknownFaultHandling};
 pub use progress::engine::Nic;
 pub use progress::management::{ManagementRoute, ManagementSent};

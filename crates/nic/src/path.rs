@@ -14,7 +14,9 @@ pub use crate::services::wake_request;
 use crate::types::path_choice::PathChoice;
 use derive_where::derive_where;
 use local::{LocalChannel, RxPosition};
-use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
+use pagewire_fabric::{
+    Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route, port_of,
+};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -255,6 +257,10 @@ impl<F: Fabric> Paths<F> {
             PathChoice::Local => Path::Dead { reason },
             PathChoice::Auto | PathChoice::Udp => udp(reason),
         };
+        if route.destination.is_multicast() {
+            let reason = "the destination is a multicast group".into();
+            return Path::Udp { route: Route { port: ROCE_PORT, ..*route }, reason };
+        }
         if self.services.options.path == PathChoice::Udp {
             return udp("asked for".into());
         }

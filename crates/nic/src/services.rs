@@ -10,6 +10,7 @@ pub mod device;
 pub mod event;
 pub mod fabric_event_queue;
 pub mod fault_counts;
+pub mod groups;
 pub mod interception;
 pub mod protection;
 pub mod queue_pairs;
@@ -26,6 +27,7 @@ use crate::services::context::Contexts;
 use crate::services::counters::ObjectCount;
 use crate::services::fabric_event_queue::FabricEventQueue;
 use crate::services::fault_counts::PageFaults;
+use crate::services::groups::Groups;
 use crate::services::interception::Interception;
 use crate::services::ready::{Again, Ready};
 use crate::services::send_budget::SendBudget;
@@ -83,6 +85,7 @@ pub struct Services<F: Fabric> {
     pub interception: Interception<F>,
     pub contexts: Contexts<F>,
     pub tombstones: Tombstones,
+    pub groups: Groups,
 }
 
 impl<F: Fabric> Services<F> {
@@ -99,6 +102,7 @@ impl<F: Fabric> Services<F> {
             own_hazards: Hazards::new(ProcessWords::new(limits::OWN_HAZARDS), 0, limits::OWN_HAZARDS),
             fabric_events: FabricEventQueue::default(),
             tombstones: Tombstones::default(),
+            groups: Groups::default(),
             ready: Ready::default(),
             timers: Timers::default(),
             arming: Arming::default(),

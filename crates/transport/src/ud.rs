@@ -8,6 +8,9 @@ use crate::{DropCause, Psn, partitions_match, plain_bth};
 /// Bit of a work request's Q_Key that stands for the queue pair's own (section 10.2.5).
 const OWN_QUEUE_KEY: u32 = 1 << 31;
 
+/// Number of the queue pair that stands for all of a multicast group (section 3.5.11).
+pub const GROUP: u32 = 0xFF_FFFF;
+
 /// What a UD queue pair is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdSettings {

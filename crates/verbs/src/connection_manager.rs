@@ -9,6 +9,7 @@ mod abi;
 mod addresses;
 mod channel;
 mod commands;
+mod groups;
 mod outbox;
 mod ports;
 mod qp_attributes;

@@ -4,6 +4,7 @@ pub mod address_handle;
 pub mod advise;
 pub mod context;
 pub mod extended_registration;
+pub mod groups;
 pub mod held;
 pub mod object;
 pub mod parent_domain;

@@ -120,9 +120,6 @@ unsupported! {
         function { ibv_close_xrcd }
         request { IBV_QPT_XRC_SEND IBV_QPT_XRC_RECV IBV_QP_INIT_ATTR_XRCD }
     }
-    "multicast groups" {
-        status { ibv_attach_mcast ibv_detach_mcast }
-    }
     "the extended posting interface (`ibv_wr_*`)" {
         request { IBV_QP_INIT_ATTR_SEND_OPS_FLAGS }
     }

@@ -291,6 +291,13 @@ fn what_is_not_supported_is_refused() {
 }
 
 #[test]
+fn datagrams_of_a_group_reach_its_queue_pairs() {
+    for path in ["local", "udp"] {
+        run_on(path, "groups");
+    }
+}
+
+#[test]
 fn functions_of_newer_releases_are_there_in_every_version_node() {
     for path in ["local", "udp"] {
         run_on(path, "newer");

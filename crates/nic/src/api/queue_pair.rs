@@ -10,11 +10,13 @@ use crate::services::event::Acknowledgements;
 use crate::services::protection::ProtectionDomain;
 use crate::types::attributes::{Attributes, QpCapabilities, QpState, QueuePairChange, QueuePairType, check};
 use crate::types::error::{Error, Result, invalid_if};
+use crate::types::gid::address_of_gid;
 use crate::types::limits::{
     MAX_INLINE, MAX_QUEUE_PAIR_NUMBER, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS,
 };
 use pagewire_fabric::Fabric;
 use pagewire_transport::RefusalScope;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -227,6 +229,9 @@ impl<F: Fabric> QueuePair<F> {
     /// Ends the queue pair. When this returns none of its accesses is under way, and its events are acknowledged
     /// (`ibv_destroy_qp(3)`).
     pub fn destroy(&self) -> Result<()> {
+        if self.kind() == QueuePairType::Ud && self.state.services.groups.has(self.number()) {
+            return Err(Error::Busy("the queue pair is attached to a multicast group"));
+        }
         let mut qpc = self.state.lock_qpc()?;
         Turn::new(&self.state, &mut qpc).progress_last();
         self.state.reset(&mut qpc);
@@ -244,6 +249,37 @@ impl<F: Fabric> QueuePair<F> {
             srq.users.fetch_sub(1, Ordering::AcqRel);
         }
         Ok(())
+    }
+}
+
+impl<F: Fabric> QueuePair<F> {
+    /// `ibv_attach_mcast(3)`: datagrams to the group come here, too.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the GID is no group's, or the queue pair is not UD; `NoMemory`; the kernel's.
+    pub fn attach_group(&self, gid: [u8; 16]) -> Result<()> {
+        let group = self.group(gid)?;
+        let interface = self.state.domain.context().device().interface_index;
+        let services = &self.state.services;
+        services.groups.attach(&services.fabric, group, self.number(), interface)
+    }
+
+    /// `ibv_detach_mcast(3)`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: as for [`attach_group`](Self::attach_group), or the queue pair is not attached to the group.
+    pub fn detach_group(&self, gid: [u8; 16]) -> Result<()> {
+        self.state.services.groups.detach(self.group(gid)?, self.number())
+    }
+
+    fn group(&self, gid: [u8; 16]) -> Result<IpAddr> {
+        invalid_if(
+            self.kind() != QueuePairType::Ud,
+            "only queue pairs of datagrams are in multicast groups",
+        )?;
+        let group = address_of_gid(gid);
+        invalid_if(!group.is_multicast(), "the GID is not that of a multicast group")?;
+        Ok(group)
     }
 }
 

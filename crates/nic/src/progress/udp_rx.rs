@@ -15,7 +15,7 @@ use crate::types::gid::address_of_gid;
 use crate::types::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Fabric, ReceivedDatagram};
-use pagewire_transport::{Disposition, DropCause, Payload};
+use pagewire_transport::{Disposition, DropCause, Payload, ud};
 use pagewire_wire::{Error, Opcode, PacketHeader, PacketOperation, Transport, bth, cm, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
@@ -129,16 +129,34 @@ impl<F: Fabric> UdpRx<'_, F> {
 
     /// Takes a packet of another queue pair than the one before, or from somewhere else.
     fn take_first(&mut self, packet: &Incoming<'_, F>, payload: &[u8], datagram: &ReceivedDatagram<'_>) {
-        self.current = None;
-        let source = datagram.source;
-        let destination = packet.header.bth.destination;
-        let Some((queue_pair, needs_progress)) = self.touched.get(&self.nic.queue_pairs, destination) else {
-            if destination == cm::QUEUE_PAIR {
-                self.nic.receive_management(&packet.header, payload, datagram);
-            } else {
+        let (source, destination) = (datagram.source, packet.header.bth.destination);
+        if self.take_for(destination, packet, source) {
+            return;
+        }
+        match destination {
+            cm::QUEUE_PAIR => self.nic.receive_management(&packet.header, payload, datagram),
+            ud::GROUP => self.take_for_group(packet, datagram),
+            _ => {
                 self.nic.answer_for_ended(&packet.header, source);
             }
-            return;
+        }
+    }
+
+    /// Takes a datagram to a multicast group: each queue pair that is attached gets a copy.
+    #[cold]
+    #[inline(never)] // What other packets are not to carry, on the program's stack.
+    fn take_for_group(&mut self, packet: &Incoming<'_, F>, datagram: &ReceivedDatagram<'_>) {
+        for member in self.nic.services.groups.members(datagram.destination) {
+            // One that has ended meanwhile gets none.
+            let _is_there = self.take_for(member, packet, datagram.source);
+        }
+    }
+
+    /// Takes a packet for the queue pair with this number. False: there is none.
+    fn take_for(&mut self, number: u32, packet: &Incoming<'_, F>, source: IpAddr) -> bool {
+        self.current = None;
+        let Some((queue_pair, needs_progress)) = self.touched.get(&self.nic.queue_pairs, number) else {
+            return false;
         };
         if let Err(cause) = packet.check_for(queue_pair.properties.kind, queue_pair.state()) {
             let repeated = repeat_refusal(queue_pair, &packet.header, source)
@@ -146,7 +164,7 @@ impl<F: Fabric> UdpRx<'_, F> {
             if !repeated {
                 queue_pair.counters.drop_packet(cause);
             }
-            return;
+            return true;
         }
         let queue_pair = queue_pair.clone();
         let locked = Lock::try_lock_arc(&queue_pair.qpc);
@@ -158,7 +176,7 @@ impl<F: Fabric> UdpRx<'_, F> {
             queue_pair.counters.drop_packet(DropCause::WrongSource);
             drop(locked);
             *needs_progress |= queue_pair.is_wanted();
-            return;
+            return true;
         }
         *needs_progress = true;
         let Some(qpc) = locked else {
@@ -168,11 +186,12 @@ impl<F: Fabric> UdpRx<'_, F> {
             } else {
                 queue_pair.keep(packet.keep());
             }
-            return;
+            return true;
         };
         let access = BurstAccess::begin(&self.nic.services);
         let current = self.current.insert(Current { access, qpc, queue_pair, source });
         current.take(self.nic, packet);
+        true
     }
 }
 

@@ -88,7 +88,8 @@ impl Device {
         )?;
         Ok(Route {
             source: source.address,
-            interface: source.interface,
+            // A group has no route of its own.
+            interface: if destination.is_multicast() { self.interface_index } else { source.interface },
             source_port: ROCE_PORT,
             destination,
             port: ROCE_PORT,

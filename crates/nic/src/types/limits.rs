@@ -34,6 +34,12 @@ pub const MAX_THREAD_DOMAINS: u32 = 65_536;
 pub const MAX_PROTECTION_DOMAINS: u32 = 65_536;
 /// Shared receive queues of one process.
 pub const MAX_SHARED_RECEIVE_QUEUES: u32 = 65_536;
+/// Multicast groups to which queue pairs of a process can be attached. Each takes a descriptor.
+pub const MAX_GROUPS: usize = 1024;
+
+/// Queue pairs that can be attached to one group.
+pub const MAX_GROUP_MEMBERS: usize = 1024;
+
 /// Address handles of one process.
 pub const MAX_ADDRESS_HANDLES: u32 = 1 << 20;
 /// Outstanding READs and atomics of one queue pair, each way.

@@ -20,7 +20,10 @@ pub mod command {
     pub const GET_EVENT: u32 = 12;
     pub const SET_OPTION: u32 = 14;
     pub const NOTIFY: u32 = 15;
+    pub const JOIN_IP_MCAST: u32 = 16;
+    pub const LEAVE_MCAST: u32 = 17;
     pub const MIGRATE_ID: u32 = 18;
+    pub const JOIN_MCAST: u32 = 22;
 }
 
 /// Numbers of the events (`enum rdma_cm_event_type`).
@@ -33,6 +36,7 @@ pub mod event {
     pub const REJECTED: u32 = 8;
     pub const ESTABLISHED: u32 = 9;
     pub const DISCONNECTED: u32 = 10;
+    pub const MULTICAST_JOIN: u32 = 12;
     pub const TIMEWAIT_EXIT: u32 = 15;
 }
 
@@ -43,6 +47,12 @@ pub mod option {
     pub const REUSEADDR: u32 = 1;
     pub const AFONLY: u32 = 2;
     pub const ACK_TIMEOUT: u32 = 3;
+}
+
+/// As what a member joins a group (`RDMA_MC_JOIN_FLAG_*`).
+pub mod join {
+    pub const FULL_MEMBER: u16 = 0;
+    pub const SEND_ONLY: u16 = 1;
 }
 
 /// In front of each command.
@@ -117,6 +127,10 @@ structures! {
     GetEvent = 8 { response: u64, }
     SetOption = 24 { value: u64, id: u32, level: u32, name: u32, length: u32, }
     MigrateId = 16 { response: u64, id: u32, descriptor: i32, }
+    JoinIpMcast = 48 { response: u64, uid: u64, address: Address, id: u32, }
+    JoinMcast = 152 {
+        response: u64, uid: u64, id: u32, address_length: u16, flags: u16, address: Address, rest: [u8; 100],
+    }
     EventAnswer = 336 {
         uid: u64, id: u32, event: u32, status: i32, param: [u8; 304], reserved: u32, ece_vendor: u32,
         ece_options: u32,

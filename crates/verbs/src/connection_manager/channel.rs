@@ -36,6 +36,8 @@ impl ChannelKey {
 pub struct QueuedEvent {
     /// Who destroys this ID waits until the event is acknowledged.
     pub counted_for: u32,
+    /// The membership in a group that the event is about.
+    pub group: Option<u32>,
     /// The request that the event announces.
     pub request: Option<u32>,
     pub answer: EventAnswer,

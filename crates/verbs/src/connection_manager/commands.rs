@@ -29,7 +29,7 @@ const COMMUNICATION_ESTABLISHED: u32 = 4;
 const NO_QKEY: u32 = 0;
 /// Local ACK timeout of a queue pair where the program asks for none: 2.1 s.
 const ACK_TIMEOUT: u8 = 19;
-const HOP_LIMIT: u8 = 64;
+pub const HOP_LIMIT: u8 = 64;
 /// A path has an exact MTU, rate and lifetime (`IB_SA_EQ`).
 const EXACTLY: u8 = 2;
 
@@ -66,6 +66,9 @@ pub fn execute(written: &Written<'_>) -> Result<()> {
             command::INIT_QP_ATTR => call.init_qp_attr(),
             command::SET_OPTION => call.set_option(),
             command::NOTIFY => call.notify(),
+            command::JOIN_IP_MCAST => call.join_ip_mcast(),
+            command::JOIN_MCAST => call.join_mcast(),
+            command::LEAVE_MCAST => call.leave_mcast(),
             command::MIGRATE_ID => call.migrate_id(),
             // librdmacm asks for addresses of InfiniBand first, and takes the commands for IP where there are none.
             _ => Err(Errno(ENOSYS)),
@@ -91,7 +94,7 @@ fn get_event(written: &Written<'_>) -> Result<()> {
 
 impl Written<'_> {
     /// The command's body; a shorter one is of an older library, or wrong.
-    fn read<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<T> {
+    pub fn read<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<T> {
         T::read_from_prefix(self.body).map(|(body, _)| body).map_err(|_| Errno(EINVAL))
     }
 
@@ -108,7 +111,7 @@ impl Written<'_> {
     }
 
     /// Writes an answer, as much of it as the program has room for.
-    fn answer(&self, address: u64, bytes: &[u8]) -> Result<()> {
+    pub fn answer(&self, address: u64, bytes: &[u8]) -> Result<()> {
         let length = bytes.len().min(usize::from(self.header.output));
         user_memory::write(address, &bytes[..length])
     }
@@ -118,8 +121,13 @@ impl CmService {
     /// The next event of a channel.
     fn take_event(&mut self, channel: ChannelKey, descriptor: BorrowedFd<'_>) -> Option<QueuedEvent> {
         let event = self.channels.get_mut(&channel)?.pop(descriptor)?;
-        if let Some(id) = self.ids.get_mut(event.counted_for as usize) {
-            id.reported += 1;
+        let id = self.ids.get_mut(event.counted_for as usize).map(|id| &mut id.reported);
+        let reported = match event.group {
+            Some(group) => self.groups.get_mut(group as usize).map(|joined| &mut joined.reported),
+            None => id,
+        };
+        if let Some(reported) = reported {
+            *reported += 1;
         }
         if let Some(request) = event.request.and_then(|request| self.ids.get(request as usize)) {
             self.manager.request_delivered(request.endpoint);
@@ -129,14 +137,14 @@ impl CmService {
 }
 
 /// A command that is being executed.
-struct Call<'a> {
-    service: &'a mut CmService,
-    written: &'a Written<'a>,
+pub struct Call<'a> {
+    pub service: &'a mut CmService,
+    pub written: &'a Written<'a>,
 }
 
 impl Call<'_> {
     /// An ID of the program, on this channel.
-    fn id(&mut self, number: u32) -> Result<&mut CmId> {
+    pub fn id(&mut self, number: u32) -> Result<&mut CmId> {
         let channel = self.written.channel;
         let id = self.service.ids.get_mut(number as usize).ok_or(Errno(ENOENT))?;
         if id.channel == channel { Ok(id) } else { Err(Errno(EINVAL)) }
@@ -256,7 +264,7 @@ impl Call<'_> {
         let mut answer = super::abi::EventAnswer::new_zeroed();
         (answer.uid, answer.id, answer.event) = (uid, number, event);
         let channel = self.service.channels.get_mut(&key).ok_or(Errno(EBADF))?;
-        channel.push(QueuedEvent { counted_for: number, request: None, answer });
+        channel.push(QueuedEvent { counted_for: number, group: None, request: None, answer });
         Ok(())
     }
 

@@ -43,7 +43,7 @@ pub mod state {
 /// The Q_Key of UD services (`RDMA_UDP_QKEY`).
 pub const UDP_QKEY: u32 = 0x0123_4567;
 /// The port of each device.
-const PORT: u8 = 1;
+pub const PORT: u8 = 1;
 
 /// What an ID knows of its connection.
 pub struct QpSituation<'a> {

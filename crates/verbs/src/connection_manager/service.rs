@@ -5,6 +5,7 @@
 use super::abi::{AddressVector, ConnectionParam, DatagramParam, EventAnswer, event};
 use super::addresses::{LocalDevice, device_of};
 use super::channel::{Channel, ChannelKey, QueuedEvent};
+use super::groups::JoinedGroup;
 use super::outbox::{Outbox, Outgoing};
 use super::ports::{OwnedPort, PortTable};
 use super::qp_attributes::address_vector;
@@ -95,6 +96,8 @@ pub struct CmService {
     pub manager: ConnectionManager,
     pub ids: Slab<CmId>,
     by_endpoint: HashMap<EndpointId, u32>,
+    /// Memberships of IDs in multicast groups.
+    pub groups: Slab<JoinedGroup>,
     pub channels: HashMap<ChannelKey, Channel>,
     pub ports: PortTable,
     comm_ids: ManagementSocket,
@@ -197,6 +200,7 @@ impl CmService {
             manager: ConnectionManager::new(settings),
             ids: Slab::new(),
             by_endpoint: HashMap::new(),
+            groups: Slab::new(),
             channels: HashMap::new(),
             ports: PortTable::default(),
             comm_ids,
@@ -262,6 +266,7 @@ impl CmService {
         self.by_endpoint.remove(&id.endpoint);
         drop(id.port);
         self.ports.release(number);
+        self.groups.retain(|_, joined| joined.id != number);
         let now = self.now();
         // Who removes it here is the only one who knows it.
         let _destroyed = self.manager.destroy(id.endpoint, now);
@@ -466,7 +471,7 @@ impl CmService {
         (answer.uid, answer.id) = (id.uid, number);
         let channel = id.channel;
         if let Some(channel) = self.channels.get_mut(&channel) {
-            channel.push(QueuedEvent { counted_for: number, request: None, answer });
+            channel.push(QueuedEvent { counted_for: number, group: None, request: None, answer });
         }
     }
 
@@ -498,7 +503,7 @@ impl CmService {
         let mut answer = answer_of(&happened.kind);
         (answer.uid, answer.id) = (uid, number);
         if let Some(channel) = self.channels.get_mut(&channel) {
-            channel.push(QueuedEvent { counted_for: listening, request: Some(number), answer });
+            channel.push(QueuedEvent { counted_for: listening, group: None, request: Some(number), answer });
         }
     }
 }

@@ -57,6 +57,9 @@ pub fn device_attributes(device: &Device) -> ibv_device_attr {
     attributes.max_qp_init_rd_atom = c_int::from(limits::MAX_READ_ATOMIC);
     // Atomics are the CPU's own: atomic with everything on the host.
     attributes.atomic_cap = IBV_ATOMIC_GLOB;
+    attributes.max_mcast_grp = limits::MAX_GROUPS as c_int;
+    attributes.max_mcast_qp_attach = limits::MAX_GROUP_MEMBERS as c_int;
+    attributes.max_total_mcast_qp_attach = (limits::MAX_GROUPS * limits::MAX_GROUP_MEMBERS) as c_int;
     attributes.max_ah = int(limits::MAX_ADDRESS_HANDLES);
     attributes.max_srq = int(limits::MAX_SHARED_RECEIVE_QUEUES);
     attributes.max_srq_wr = int(limits::MAX_WORK_REQUESTS);

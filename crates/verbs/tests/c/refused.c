@@ -16,7 +16,6 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	struct ibv_ece ece = { .vendor_id = 1 };
 	struct ibv_ops_wr ops = { 0 };
 	struct ibv_ops_wr *bad_ops = NULL;
-	union ibv_gid group = { .raw = { 0xff } };
 	uint32_t number;
 
 	REFUSED(ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP);
@@ -42,8 +41,6 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == EOPNOTSUPP);
 	CHECK(ibv_get_srq_num(srq, &number) == EOPNOTSUPP);
 	CHECK(ibv_post_srq_ops(srq, &ops, &bad_ops) == EOPNOTSUPP && bad_ops == &ops);
-	CHECK(ibv_attach_mcast(qp, &group, 0) == EOPNOTSUPP);
-	CHECK(ibv_detach_mcast(qp, &group, 0) == EOPNOTSUPP);
 }
 
 static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, struct ibv_cq *cq)
