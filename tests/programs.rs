@@ -121,6 +121,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         ),
         trial(pool, "connection_manager::programs_connect", connection_manager::programs_connect),
         trial(pool, "connection_tools::connections_are_shown", connection_tools::connections_are_shown),
+        trial(pool, "connection_tools::messages_are_captured", connection_tools::messages_are_captured),
         trial(pool, "connection_manager::refusals_are_announced", connection_manager::refusals_are_announced),
         trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
         trial(pool, "watch::top_shows_hot_pages", watch::top_shows_hot_pages),

@@ -1,19 +1,23 @@
-//! What the tools show of connections by librdmacm: `pagewire explain`, `top` and `doctor`.
+//! What the tools show of connections by librdmacm: `pagewire explain`, `top`, `doctor` and captures.
 
 use crate::connection_manager::await_port;
-use crate::ground::Ground;
+use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
+use crate::wire::{judge, tshark};
 use crate::{compile, not_checked};
 use anyhow::{Context, Result, ensure};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;
 use serde_json::Value;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The server listens here, and nobody at the next port.
 const PORT: u16 = 18_750;
 const NOBODYS_PORT: u16 = 18_751;
+const CAPTURED_PORT: u16 = 18_752;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -119,4 +123,67 @@ fn tables(ground: &Ground) -> Result<()> {
         ensure!(text.contains(wanted), "{wanted} is missing in:\n{text}");
     }
     Ok(())
+}
+
+/// Captures of both ends have all messages of a connection, also inside a host, and tshark reads them.
+///
+/// # Errors
+/// If one is missing, or a judge finds fault.
+pub fn messages_are_captured(ground: &Ground) -> Result<()> {
+    for program in ["rping", "tshark"] {
+        if find_program(program).is_none() {
+            not_checked::tell(format_args!(
+                "connection_tools::messages_are_captured: {program} is not installed"
+            ));
+            return Ok(());
+        }
+    }
+    for setting in [Setting::Local, Setting::Hosts] {
+        let directory = tempfile::Builder::new().prefix("pagewire-messages-").tempdir()?;
+        // The programs run as another user.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
+        let (server, client) = ground.ends(setting);
+        let address = server.address.to_string();
+        let start = |host: &pagewire_cli::hosts::Host, file: &str, side: &str| {
+            let mut command = host.command(&ground.stage.command);
+            command.args(["run", "--path", setting.path().name(), "--pcap"]).arg(directory.path().join(file));
+            command.args(["--", "rping", side, "-C", "3", "-a", &address, "-p", &CAPTURED_PORT.to_string()]);
+            Running::start(command)
+        };
+        let serving = start(server, "server.pcap", "-s")?;
+        await_port(&serving, CAPTURED_PORT)?;
+        let asked = start(client, "client.pcap", "-c")?.wait_until(Instant::now() + RUN);
+        let served = serving.wait_until(Instant::now() + RUN);
+        ensure!(asked.success() && served.success(), "{setting:?}: {}\n{}", asked.output, served.output);
+        for entry in fs::read_dir(directory.path())? {
+            messages_make_sense(&entry?.path()).with_context(|| format!("{setting:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn messages_make_sense(file: &Path) -> Result<()> {
+    judge(file).with_context(|| file.display().to_string())?;
+    let filter = ["-Y", "infiniband.bth.destqp == 1", "-T", "fields", "-e", "_ws.col.Info"];
+    let messages = tshark(file, &filter)?;
+    let wanted = ["CM: ConnectRequest", "CM: ConnectReply", "CM: ReadyToUse", "CM: DisconnectRequest"];
+    for wanted in wanted {
+        ensure!(
+            messages.iter().any(|message| message == wanted),
+            "{}: no {wanted}: {messages:?}",
+            file.display()
+        );
+    }
+    let arguments = ["-Y", "infiniband.cm.req", "-T", "fields", "-e", "infiniband.cm.req.serviceid.dport"];
+    let ports = tshark(file, &arguments)?;
+    ensure!(ports.first().is_some_and(|port| read_port(port) == Some(CAPTURED_PORT)), "{ports:?}");
+    Ok(())
+}
+
+/// A number as one version of tshark or the other prints it.
+fn read_port(text: &str) -> Option<u16> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }

@@ -205,7 +205,11 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn judge(file: &Path) -> Result<()> {
+/// Nothing in a capture is malformed, and every ICRC is right.
+///
+/// # Errors
+/// With what the judges say.
+pub(crate) fn judge(file: &Path) -> Result<()> {
     // A packet that tshark takes for something else would never be called malformed.
     let protocols = tshark(file, &["-T", "fields", "-e", "frame.protocols"])?;
     ensure!(!protocols.is_empty(), "no packet was captured");
@@ -242,7 +246,10 @@ const GUESSED: [&str; 9] = [
 ];
 
 /// What tshark prints about the packets of `file`, without its remark on running as root.
-fn tshark(file: &Path, arguments: &[&str]) -> Result<Vec<String>> {
+///
+/// # Errors
+/// If it fails.
+pub(crate) fn tshark(file: &Path, arguments: &[&str]) -> Result<Vec<String>> {
     let mut command = Command::new("tshark");
     for protocol in GUESSED {
         command.args(["--disable-protocol", protocol]);

@@ -377,6 +377,8 @@ pub trait Fabric: Send + Sync + 'static {
     fn join_group(&self, _group: IpAddr, _interface: u32) -> std::io::Result<GroupMembership> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
+    /// Has the capture of packets, if there is one, show a datagram to queue pair 1 that takes no network.
+    fn capture_management(&self, _datagram: &ManagementDatagram) {}
     /// The UDP port that takes packets for all queue pairs of this process: 4791, or a direct port where that could not be
     /// had (0 before the first block is leased).
     fn direct_port(&self) -> u16;

@@ -546,6 +546,10 @@ impl Fabric for HostFabric {
         self.network.deliver_management(target, datagram)
     }
 
+    fn capture_management(&self, datagram: &ManagementDatagram) {
+        self.network.capture_management(datagram);
+    }
+
     fn direct_port(&self) -> u16 {
         self.network.port()
     }

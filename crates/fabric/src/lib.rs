@@ -20,6 +20,7 @@ mod link_changes;
 mod liveness;
 pub mod lock;
 mod management;
+mod management_packet;
 mod names;
 mod neighbours;
 mod network;

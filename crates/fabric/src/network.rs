@@ -20,6 +20,7 @@ use crate::fabric::{FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, port_o
 use crate::limits::{BLOCKS, RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME};
 use crate::lock::Lock;
 use crate::management::{self, ManagementDatagram, ManagementTarget};
+use crate::management_packet;
 use crate::names;
 use crate::pcap::Capture;
 use crate::steering::Steering;
@@ -262,6 +263,13 @@ impl Network {
         datagram: &ManagementDatagram,
     ) -> io::Result<()> {
         management::deliver(&self.hand_on, target, datagram)
+    }
+
+    /// See [`Fabric`](crate::Fabric::capture_management).
+    pub fn capture_management(&self, datagram: &ManagementDatagram) {
+        if let Some(capture) = &self.capture {
+            management_packet::capture(capture, datagram);
+        }
     }
 
     fn serves(&self, block: u32) -> bool {

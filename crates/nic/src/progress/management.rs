@@ -101,7 +101,26 @@ impl<F: Fabric> Nic<F> {
             self.transmit_management(route, Psn::default(), message);
             return ManagementSent::Sent;
         }
-        self.deliver_management(route.source, route.destination, message)
+        let sent = self.deliver_management(route.source, route.destination, message);
+        self.capture_local(route, message, &sent);
+        sent
+    }
+
+    /// Has a capture show what takes no network: a message, and its refusal.
+    fn capture_local(&self, route: &ManagementRoute, message: &CmDatagram, sent: &ManagementSent) {
+        let capture = |source, destination, message: &CmDatagram| {
+            self.fabric().capture_management(&ManagementDatagram {
+                source,
+                destination,
+                payload: message.emit(),
+            });
+        };
+        if !matches!(sent, ManagementSent::Busy) {
+            capture(route.source, route.destination, message);
+        }
+        if let ManagementSent::Refused(Some(refusal)) = sent {
+            capture(route.destination, route.source, refusal);
+        }
     }
 
     /// Hands a message to the process of this host that it is for.

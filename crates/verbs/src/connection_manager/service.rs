@@ -381,6 +381,9 @@ impl CmService {
 
     fn receive_all(&mut self, received: &[ManagementDatagram]) {
         for datagram in received {
+            if self.is_of_this_host(datagram.source) {
+                self.nic.fabric().capture_management(datagram);
+            }
             if let Some(message) = CmDatagram::parse(&datagram.payload) {
                 self.receive(datagram.source, datagram.destination, &message);
             }
