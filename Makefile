@@ -31,6 +31,7 @@ STRIDE ?= 1
 DEATH ?=
 PACKETS ?= 10000000
 JOBS ?= 1
+WORLDS ?= 20000
 
 # Crates whose unit tests take seconds.
 SMALL_CRATES := wire iommu paging memory checkpoint transport fabric
@@ -38,7 +39,7 @@ SMALL_CRATES := wire iommu paging memory checkpoint transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build product check docs demo test test-binaries test-active test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe test-kernel rxe-mutants soak swarm \
+.PHONY: build product check docs demo test test-binaries test-active test-connections test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe test-kernel rxe-mutants soak swarm \
 	fuzz miri kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
@@ -103,6 +104,10 @@ test-crowd: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_CROWD_ROUNDS=$(ROUNDS) PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- crowd::
+
+# WORLDS of programs that connect, answer, leave and are killed at random (SEED= is the first).
+test-connections:
+	PAGEWIRE_CM_WORLDS=$(WORLDS) $(if $(SEED),PAGEWIRE_CM_SEED=$(SEED)) $(CARGO) test --release -p pagewire-cm --test worlds -- --nocapture
 
 # Other people's programs that take longer, or need more, than `make test` has (PROGRAMS="gloo mooncake": only those).
 test-programs: dependencies-programs
