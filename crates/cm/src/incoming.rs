@@ -10,6 +10,17 @@ use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, IpService, Rej, R
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+/// By what way a datagram came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From a process of this host.
+    ThisHost,
+    /// From the network.
+    Network,
+    /// From the network, by the hands of another user, who has UDP port 4791: it may have been read, or made up.
+    OtherUser,
+}
+
 /// A datagram that came to queue pair 1.
 #[derive(Debug, Clone, Copy)]
 pub struct IncomingDatagram<'a> {
@@ -17,8 +28,8 @@ pub struct IncomingDatagram<'a> {
     pub source: IpAddr,
     /// The address of this host that it was sent to.
     pub destination: IpAddr,
-    /// The sender is a process of this host.
-    pub is_of_this_host: bool,
+    /// By what way.
+    pub origin: Origin,
     /// What it says.
     pub datagram: &'a CmDatagram,
 }
@@ -27,6 +38,9 @@ impl ConnectionManager {
     /// Takes a datagram that came to queue pair 1.
     pub fn receive(&mut self, now: Duration, incoming: &IncomingDatagram<'_>) {
         self.refusals.set_time(now);
+        if incoming.origin == Origin::OtherUser {
+            return self.refuse_of_other_user(incoming);
+        }
         match self.addressee(incoming) {
             Some(comm_id) => {
                 self.step(comm_id, |exchange, effects| exchange.receive(incoming.datagram, now, effects));
@@ -152,7 +166,7 @@ impl ConnectionManager {
             mtu: 0,
             traffic_class: 0,
             hop_limit: HOP_LIMIT,
-            is_on_this_host: incoming.is_of_this_host,
+            is_on_this_host: incoming.origin == Origin::ThisHost,
             ack_timeout: 0,
         };
         Ok((*listener, route))
@@ -172,6 +186,16 @@ impl ConnectionManager {
         endpoint.undelivered_to = Some(listener);
         self.endpoints.get_mut(&listener)?.listener.as_mut()?.waiting.insert(child);
         Some((child, comm_id))
+    }
+
+    /// What came through another user's hands is not believed. Who asks for a connection need not wait in vain.
+    fn refuse_of_other_user(&mut self, incoming: &IncomingDatagram<'_>) {
+        if let (CmMessage::Req(_) | CmMessage::SidrReq(_), Some(service_id)) =
+            (&incoming.datagram.message, incoming.datagram.service_id())
+        {
+            self.refusals.add_of_other_user(incoming, service_id);
+            self.refuse(incoming);
+        }
     }
 
     fn refuse_req(&mut self, incoming: &IncomingDatagram<'_>, req: &Req, reason: u16) {

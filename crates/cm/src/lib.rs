@@ -23,7 +23,7 @@ pub mod service_request;
 pub use endpoint::{EndpointId, EndpointState, PortSpace, Route, gid};
 pub use error::{Error, Result};
 pub use event::{CmEvent, EventKind, PrivateData};
-pub use incoming::IncomingDatagram;
+pub use incoming::{IncomingDatagram, Origin};
 pub use manager::{ConnectionManager, LastWords, ManagerSettings, OutgoingDatagram};
 pub use parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};
 pub use refusals::{KeptRefusal, Refusal, RefusalCause, RefusalDirection, RefusalLog};

@@ -48,6 +48,8 @@ pub enum RefusalCause {
     Service(u8),
     /// The process owns the port, and listens at other addresses of it. The REJ has reason 28.
     OtherAddress,
+    /// The request came through the hands of another user, who has UDP port 4791. The REJ has reason 8.
+    OtherUser,
     /// As many requests wait as the listener's backlog allows.
     BacklogFull,
     /// Endpoints or communication IDs are used up.
@@ -78,6 +80,7 @@ impl Refusal {
             RefusalCause::Reject(reason) => Some(reason),
             RefusalCause::Service(status) => Some(status.into()),
             RefusalCause::OtherAddress => Some(reject::CONSUMER_DEFINED),
+            RefusalCause::OtherUser => Some(reject::INVALID_SERVICE_ID),
             RefusalCause::BacklogFull | RefusalCause::NothingFree | RefusalCause::Silence => None,
         }
     }
@@ -118,6 +121,9 @@ impl Refusal {
             RefusalCause::Reject(reject::INVALID_GID) => {
                 "the request names other addresses than its datagram has".to_owned()
             }
+            RefusalCause::OtherUser => format!(
+                "another user has UDP port 4791 of {listener}: requests of other hosts cannot reach port {port} of this one"
+            ),
             RefusalCause::BacklogFull => format!(
                 "the backlog of the listener at port {port} is full: the program does not take its events"
             ),
@@ -199,6 +205,11 @@ impl RefusalLog {
             reason => RefusalCause::Reject(reason),
         };
         self.add_incoming(incoming, service_id, RefusalDirection::Sent, cause);
+    }
+
+    /// A request of a peer came through the hands of another user.
+    pub(crate) fn add_of_other_user(&mut self, incoming: &IncomingDatagram<'_>, service_id: u64) {
+        self.add_incoming(incoming, service_id, RefusalDirection::Sent, RefusalCause::OtherUser);
     }
 
     fn add_incoming(

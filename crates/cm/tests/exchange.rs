@@ -4,7 +4,8 @@ mod network;
 
 use network::{CLIENT, Network, SERVER, SERVICE_PORT, parameters, queue_pair, route};
 use pagewire_cm::{
-    ConnectionParameters, EndpointId, EndpointState, Error, EventKind, IncomingDatagram, PortSpace, limits,
+    ConnectionParameters, EndpointId, EndpointState, Error, EventKind, IncomingDatagram, Origin, PortSpace,
+    limits,
 };
 use pagewire_wire::cm::{CmMessage, reject, sidr_status};
 use std::time::Duration;
@@ -422,7 +423,7 @@ fn strangers_change_no_connection() {
         let incoming = IncomingDatagram {
             source: stranger,
             destination: sent.destination,
-            is_of_this_host: false,
+            origin: Origin::Network,
             datagram: &sent.datagram,
         };
         network.manager(host).receive(now, &incoming);

@@ -5,8 +5,9 @@
 //! it takes communication IDs. A name belongs to one process at a time, for a network namespace, and is free again when that process ends:
 //! so names are what makes a port somebody's, too.
 //!
-//! A message is taken from processes of the same user and from root's alone, because any process can write to an abstract name. Its contents
-//! are as untrusted as any datagram.
+//! Any process can write to an abstract name. So of another user only those messages are taken which it could have sent by itself, with an
+//! address of this host. The others are told apart: they came from the network to a process of a user who is not trusted with them. What a
+//! message says is as untrusted as any datagram.
 
 use crate::descriptors::Descriptor;
 use crate::forward::octets;
@@ -51,6 +52,15 @@ pub struct ManagementDatagram {
     pub payload: [u8; DATAGRAM_LEN],
 }
 
+/// Through whose hands a datagram came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handover {
+    /// Those of this user or root, or its sender is of this host.
+    Trusted,
+    /// Those of another user, who has UDP port 4791: it may have read the datagram, or made it up.
+    Foreign,
+}
+
 /// Takes datagrams of a target, as long as it lives.
 #[derive(Debug)]
 pub struct ManagementSocket(Descriptor);
@@ -66,18 +76,21 @@ impl ManagementSocket {
         Ok(ManagementSocket(socket))
     }
 
-    /// The next datagram; `None`: there is none now. What other users send is dropped.
+    /// The next datagram, and whether it is to be believed; `None`: there is none now. `is_local` tells whether an address is one of this host.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn receive(&self) -> io::Result<Option<ManagementDatagram>> {
+    pub fn receive(
+        &self,
+        is_local: impl Fn(IpAddr) -> bool,
+    ) -> io::Result<Option<(ManagementDatagram, Handover)>> {
         let mut buffer = [0; MESSAGE + 1];
         while let Some((length, sender)) = sockets::receive_datagram(&self.0, &mut buffer)? {
+            let Some(datagram) = ManagementDatagram::parse(&buffer[..length]) else { continue };
             let is_trusted = sender == geteuid().as_raw() || Uid::from_raw(sender).is_root();
-            if let Some(datagram) = is_trusted.then(|| ManagementDatagram::parse(&buffer[..length])).flatten()
-            {
-                return Ok(Some(datagram));
-            }
+            let handover =
+                if is_trusted || is_local(datagram.source) { Handover::Trusted } else { Handover::Foreign };
+            return Ok(Some((datagram, handover)));
         }
         Ok(None)
     }
@@ -152,8 +165,8 @@ mod tests {
         for bytes in [&[7; 20][..], &[7; 400]] {
             sockets::send_datagram(&sender, &name(target).unwrap(), bytes, &[]).unwrap();
         }
-        assert_eq!(owner.receive().unwrap(), Some(datagram));
-        assert_eq!(owner.receive().unwrap(), None);
+        assert_eq!(owner.receive(|_| false).unwrap(), Some((datagram, Handover::Trusted)));
+        assert_eq!(owner.receive(|_| false).unwrap(), None);
         drop(owner);
         ManagementSocket::claim(target).unwrap();
     }

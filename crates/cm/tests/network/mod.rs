@@ -2,7 +2,7 @@
 
 use pagewire_cm::{
     CmEvent, ConnectionManager, ConnectionParameters, EndpointId, IncomingDatagram, LocalQueuePair,
-    ManagerSettings, OutgoingDatagram, PortSpace, Route, connection::Connection,
+    ManagerSettings, Origin, OutgoingDatagram, PortSpace, Route, connection::Connection,
 };
 use pagewire_wire::cm::CmDatagram;
 use std::collections::{BTreeMap, VecDeque};
@@ -166,7 +166,7 @@ impl Network {
             let incoming = IncomingDatagram {
                 source: datagram.source,
                 destination: datagram.destination,
-                is_of_this_host: false,
+                origin: Origin::Network,
                 datagram: &parsed,
             };
             self.managers[host].receive(now, &incoming);

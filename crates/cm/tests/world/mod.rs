@@ -2,7 +2,7 @@
 
 use pagewire_cm::{
     CmEvent, ConnectionManager, ConnectionParameters, EndpointId, EventKind, IncomingDatagram,
-    LocalQueuePair, ManagerSettings, OutgoingDatagram, PortSpace, Route,
+    LocalQueuePair, ManagerSettings, Origin, OutgoingDatagram, PortSpace, Route,
 };
 use pagewire_wire::cm::CmDatagram;
 use std::collections::{BTreeMap, HashMap};
@@ -287,7 +287,7 @@ impl World {
         let incoming = IncomingDatagram {
             source: datagram.source,
             destination: datagram.destination,
-            is_of_this_host: datagram.source == datagram.destination,
+            origin: if datagram.source == datagram.destination { Origin::ThisHost } else { Origin::Network },
             datagram: &parsed,
         };
         self.hosts[host].manager.receive(self.now, &incoming);

@@ -106,6 +106,25 @@ fn first_address(is_ipv4: bool) -> Result<IpAddr> {
     addresses.map(|gid| gid.address).find(|address| address.is_ipv4() == is_ipv4).ok_or(Errno(ENODEV))
 }
 
+/// The numbers of the users who have sockets at a UDP port; `None`: the kernel does not tell, or there are none.
+pub fn users_of_udp_port(port: u16) -> Option<Vec<u32>> {
+    let mut users = Vec::new();
+    for file in ["/proc/self/net/udp", "/proc/self/net/udp6"] {
+        // A host without IPv6 lacks one.
+        let table = std::fs::read_to_string(file).unwrap_or_default();
+        users.extend(table.lines().skip(1).filter_map(|line| user_of(line, port)));
+    }
+    (!users.is_empty()).then_some(users)
+}
+
+/// The user of a line of that table (proc_net_udp(5)), if it is of the port.
+fn user_of(line: &str, port: u16) -> Option<u32> {
+    let mut fields = line.split_whitespace();
+    let (_, own) = fields.nth(1)?.rsplit_once(':')?;
+    let is_port = u16::from_str_radix(own, 16) == Ok(port);
+    is_port.then(|| fields.nth(5)?.parse().ok())?
+}
+
 /// The device and the addresses of both sides of a connection to `destination`: `source`, if it is given, or the one that the kernel would send from. A
 /// loopback address stands for this host, and becomes the first address of a device.
 ///
@@ -151,5 +170,20 @@ pub fn own_device(address: IpAddr) -> Result<Option<LocalDevice>> {
         Ok(found) => Ok(Some(found)),
         Err(_) if address.is_unspecified() || address.is_loopback() => Ok(None),
         Err(_) => Err(Errno(EADDRNOTAVAIL)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_a_port_are_told() {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert_eq!(users_of_udp_port(port), Some(vec![rustix::process::geteuid().as_raw()]));
+        drop(socket);
+        let line = "  42: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 99 2 0000 0";
+        assert_eq!((user_of(line, 4791), user_of(line, 4792), user_of("sl", 1)), (Some(1000), None, None));
     }
 }

@@ -11,7 +11,7 @@ use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
 use super::service::{CmId, CmService, IdOptions, with_service};
 use super::user_memory;
 use crate::boundary::{Errno, Result};
-use libc::{EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSYS};
+use libc::{EADDRNOTAVAIL, EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSYS};
 use pagewire_cm::connection::Connection;
 use pagewire_cm::{ConnectionParameters, Error, LocalQueuePair, PortSpace, Route, gid, limits};
 use pagewire_wire::bth::DEFAULT_PARTITION;
@@ -235,12 +235,16 @@ impl Call<'_> {
         let destination = self.id(command.id)?.destination;
         let is_on_this_host =
             destination.is_some_and(|destination| self.service.is_of_this_host(destination.ip()));
+        let is_deaf = !is_on_this_host && self.service.is_deaf_to_network();
         let id = self.id(command.id)?;
         let (Some(source), Some(destination), Some(local)) = (id.source, destination, &id.local) else {
             return Err(Errno(EINVAL));
         };
         if id.is_route_resolved || command.timeout == 0 {
             return Err(Errno(EINVAL));
+        }
+        if is_deaf {
+            return Err(Errno(EADDRNOTAVAIL));
         }
         let route = Route {
             source,

@@ -3,7 +3,7 @@
 //! One lock holds all of it. A call of the program changes the state, and sends and announces at once what follows ([`CmService::flush`]).
 
 use super::abi::{AddressVector, ConnectionParam, DatagramParam, EventAnswer, event};
-use super::addresses::{LocalDevice, device_of};
+use super::addresses::{self, LocalDevice, device_of};
 use super::channel::{Channel, ChannelKey, QueuedEvent};
 use super::groups::JoinedGroup;
 use super::outbox::{Outbox, Outgoing};
@@ -14,11 +14,12 @@ use crate::runtime::engine::Host;
 use crate::runtime::process::engine;
 use libc::ETIMEDOUT;
 use pagewire_cm::{
-    CmEvent, ConnectionManager, EndpointId, EventKind, IncomingDatagram, LastWords, ManagerSettings,
+    CmEvent, ConnectionManager, EndpointId, EventKind, IncomingDatagram, LastWords, ManagerSettings, Origin,
     OutgoingDatagram, PortSpace, RemoteParameters,
 };
 use pagewire_fabric::{
-    Fabric, LastMessage, LastWordsFile, ManagementDatagram, ManagementSocket, ManagementTarget, Sibling,
+    Fabric, Handover, LastMessage, LastWordsFile, ManagementDatagram, ManagementSocket, ManagementTarget,
+    ROCE_PORT, Sibling,
 };
 use pagewire_memory::Uncancelled;
 use pagewire_memory::fork::PerProcess;
@@ -290,7 +291,8 @@ impl CmService {
             for refused in self.outbox.send(&self.nic, now) {
                 is_done = false;
                 // In the name of the peer.
-                self.receive(refused.route.destination, refused.route.source, &refused.datagram);
+                let ManagementRoute { source, destination, .. } = refused.route;
+                self.receive(destination, source, Origin::ThisHost, &refused.datagram);
             }
             while let Some(event) = self.manager.next_event() {
                 is_done = false;
@@ -353,7 +355,7 @@ impl CmService {
                 let _was_kicked = rustix::io::read(&self.kick, &mut count);
             }
             Some(Watched::CommIds) => {
-                let received = receive_all(&self.comm_ids);
+                let received = receive_all(&self.comm_ids, self.nic.fabric());
                 self.receive_all(&received);
             }
             Some(Watched::Channel(key)) => {
@@ -374,31 +376,43 @@ impl CmService {
     fn take_requests(&mut self, port: (u16, u16)) {
         let Some(port) = self.ports.owned(port) else { return };
         if let Some(socket) = &port.socket {
-            let received = receive_all(socket);
+            let received = receive_all(socket, self.nic.fabric());
             self.receive_all(&received);
         }
     }
 
-    fn receive_all(&mut self, received: &[ManagementDatagram]) {
-        for datagram in received {
-            if self.is_of_this_host(datagram.source) {
+    fn receive_all(&mut self, received: &[(ManagementDatagram, Handover)]) {
+        for (datagram, handover) in received {
+            let origin = match handover {
+                Handover::Foreign => Origin::OtherUser,
+                Handover::Trusted if self.is_of_this_host(datagram.source) => Origin::ThisHost,
+                Handover::Trusted => Origin::Network,
+            };
+            if origin == Origin::ThisHost {
                 self.nic.fabric().capture_management(datagram);
             }
             if let Some(message) = CmDatagram::parse(&datagram.payload) {
-                self.receive(datagram.source, datagram.destination, &message);
+                self.receive(datagram.source, datagram.destination, origin, &message);
             }
         }
     }
 
-    fn receive(&mut self, source: IpAddr, destination: IpAddr, datagram: &CmDatagram) {
-        let is_of_this_host = self.is_of_this_host(source);
+    fn receive(&mut self, source: IpAddr, destination: IpAddr, origin: Origin, datagram: &CmDatagram) {
         let now = self.now();
-        self.manager.receive(now, &IncomingDatagram { source, destination, is_of_this_host, datagram });
+        self.manager.receive(now, &IncomingDatagram { source, destination, origin, datagram });
     }
 
     /// Whether an address is one of this host.
     pub fn is_of_this_host(&self, address: IpAddr) -> bool {
         self.nic.fabric().is_local(address) == Ok(true)
+    }
+
+    /// Whether answers from the network come to a user who is not trusted with them, as that has UDP port 4791.
+    pub fn is_deaf_to_network(&self) -> bool {
+        let is_untrusted = |user: u32| user != 0 && user != rustix::process::geteuid().as_raw();
+        self.nic.fabric().direct_port() != ROCE_PORT
+            && addresses::users_of_udp_port(ROCE_PORT)
+                .is_some_and(|users| users.into_iter().all(is_untrusted))
     }
 
     /// Siblings have made themselves known.
@@ -538,9 +552,10 @@ fn watch(ready: &OwnedFd, what: &impl AsFd, token: usize, flags: epoll::EventFla
     Ok(epoll::add(ready, what, epoll::EventData::new_u64(token as u64), flags)?)
 }
 
-fn receive_all(socket: &ManagementSocket) -> Vec<ManagementDatagram> {
+fn receive_all(socket: &ManagementSocket, fabric: &Host) -> Vec<(ManagementDatagram, Handover)> {
+    let is_local = |address| fabric.is_local(address) == Ok(true);
     // An error is that of the next look, too.
-    std::iter::from_fn(|| socket.receive().ok().flatten()).take(ROUND).collect()
+    std::iter::from_fn(|| socket.receive(is_local).ok().flatten()).take(ROUND).collect()
 }
 
 /// The event as the program reads it, without names.
