@@ -5,6 +5,7 @@
 //! | `ReqSent` | REP | `ConnectResponse` | `RepReceived` |
 //! | `ReqSent` | REJ, as nobody listens | REQ again after a pause, a few times | the same |
 //! | `ReqSent` | another REJ | `Rejected` | over |
+//! | `ReqSent` | `reject` | REJ, which takes the REQ back | over |
 //! | `RepReceived` | `establish` | RTU | `Established` |
 //! | `ReqReceived` | `accept` | REP | `RepSent` |
 //! | `ReqReceived` | REQ again | MRA | the same |
@@ -353,7 +354,7 @@ impl Connection {
     /// The program refuses what the peer has asked for.
     ///
     /// # Errors
-    /// `Invalid`: neither a REQ nor a REP waits for an answer, or the private data are longer than 148 bytes.
+    /// `Invalid`: neither a REQ nor a REP waits for an answer, of this side or of the peer; or the private data are longer than 148 bytes.
     pub fn reject(&mut self, private_data: &[u8], now: Duration, effects: &mut Effects) -> Result<()> {
         let mut bytes = [0; 148];
         fill(&mut bytes, private_data)?;
@@ -366,6 +367,8 @@ impl Connection {
                 effects.datagrams.push(self.rej(about::REP, reject::CONSUMER_DEFINED, bytes));
                 self.end();
             }
+            // The caller takes its REQ back.
+            ConnectionState::ReqSent => self.close(now, effects),
             _ => return Err(Error::Invalid),
         }
         Ok(())

@@ -24,6 +24,8 @@ pub mod command {
     pub const LEAVE_MCAST: u32 = 17;
     pub const MIGRATE_ID: u32 = 18;
     pub const JOIN_MCAST: u32 = 22;
+    /// Numbers after it are none.
+    pub const LAST: u32 = JOIN_MCAST;
 }
 
 /// Numbers of the events (`enum rdma_cm_event_type`).
@@ -47,6 +49,8 @@ pub mod option {
     pub const REUSEADDR: u32 = 1;
     pub const AFONLY: u32 = 2;
     pub const ACK_TIMEOUT: u32 = 3;
+    pub const LEVEL_IB: u32 = 1;
+    pub const IB_PATH: u32 = 1;
 }
 
 /// As what a member joins a group (`RDMA_MC_JOIN_FLAG_*`).

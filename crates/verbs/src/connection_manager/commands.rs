@@ -8,12 +8,13 @@ use super::abi::{
 use super::addresses::{self, LocalDevice};
 use super::channel::{ChannelKey, QueuedEvent};
 use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
-use super::service::{CmId, CmService, IdOptions, with_service};
+use super::service::{CmId, CmService, IdOptions, queue_pair_type, with_service};
 use super::user_memory;
 use crate::boundary::{Errno, Result};
 use libc::{EADDRNOTAVAIL, EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSYS};
-use pagewire_cm::connection::Connection;
-use pagewire_cm::{ConnectionParameters, Error, LocalQueuePair, PortSpace, Route, gid, limits};
+use pagewire_cm::{
+    ConnectionParameters, EndpointState, Error, LocalQueuePair, PortSpace, Route, gid, limits,
+};
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -21,8 +22,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// `IBV_QPT_UC`.
-const UNRELIABLE: u8 = 3;
+/// The longest of all: five bits.
+const LONGEST_ACK_TIMEOUT: u8 = 31;
 /// `IBV_EVENT_COMM_EST`.
 const COMMUNICATION_ESTABLISHED: u32 = 4;
 /// Q_Key, where the program has given none.
@@ -71,6 +72,7 @@ pub fn execute(written: &Written<'_>) -> Result<()> {
             command::LEAVE_MCAST => call.leave_mcast(),
             command::MIGRATE_ID => call.migrate_id(),
             // librdmacm asks for addresses of InfiniBand first, and takes the commands for IP where there are none.
+            number if number > command::LAST => Err(Errno(EINVAL)),
             _ => Err(Errno(ENOSYS)),
         }
     })
@@ -159,7 +161,7 @@ impl Call<'_> {
             channel: self.written.channel,
             endpoint,
             space,
-            queue_pair_type: command.queue_pair_type,
+            queue_pair_type: queue_pair_type::of_space(space, command.queue_pair_type),
             source: None,
             destination: None,
             local: None,
@@ -213,10 +215,11 @@ impl Call<'_> {
         let destination = addresses::read(&command.destination)?.ok_or(Errno(EINVAL))?;
         let given = addresses::read(&command.source)?;
         let id = self.id(command.id)?;
-        if id.destination.is_some() {
+        let (endpoint, has_peer, bound) = (id.endpoint, id.destination.is_some(), id.source);
+        let state = self.service.manager.state(endpoint);
+        if has_peer || !matches!(state, Some(EndpointState::Idle | EndpointState::AddressBound)) {
             return Err(Errno(EINVAL));
         }
-        let bound = id.source;
         let source = bound.or(given);
         let (local, own, peer) = addresses::resolve(source.map(|source| source.ip()), destination.ip())?;
         if bound.is_none() {
@@ -314,6 +317,13 @@ impl Call<'_> {
             self.bind(command.id, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))?;
         }
         let id = self.id(command.id)?;
+        let endpoint = id.endpoint;
+        if id.destination.is_some()
+            || self.service.manager.state(endpoint) != Some(EndpointState::AddressBound)
+        {
+            return Err(Errno(EINVAL));
+        }
+        let id = self.id(command.id)?;
         if let Some(port) = id.port.clone() {
             let space = id.space.number();
             let opened = self.service.ports.open(space, &port)?;
@@ -332,24 +342,25 @@ impl Call<'_> {
         let id = self.id(command.id)?;
         let (endpoint, is_datagram) = (id.endpoint, id.is_datagram());
         let queue_pair = queue_pair_of(id, &command.param);
-        let is_accepting_reply = command.param.valid == 0
-            && self.service.manager.connection(endpoint).is_some_and(Connection::is_active);
+        // Without parameters it is the active side's `rdma_establish`.
+        let is_accepting_reply = command.param.valid == 0 && !is_datagram;
         let done = if is_accepting_reply {
-            return self.service.manager.establish(endpoint).map_err(errno);
+            self.service.manager.establish(endpoint)
         } else if is_datagram {
             let key = command.param.queue_key;
             let answer = (command.param.queue_pair, if key == NO_QKEY { UDP_QKEY } else { key });
             self.service.manager.accept_service(endpoint, answer, private_data(&command.param))
         } else {
-            let given = if command.param.valid == 0 {
-                ConnectionParameters::default()
-            } else {
-                parameters(&command.param)
-            };
-            self.service.manager.accept(endpoint, queue_pair, &given, now)
+            self.service.manager.accept(endpoint, queue_pair, &parameters(&command.param), now)
         };
-        done.map_err(errno)?;
-        self.id(command.id)?.uid = command.uid;
+        if let Err(error) = done {
+            // As with the kernel the peer learns of it, unless it is too late for a REJ.
+            let _is_refused = self.service.manager.reject(endpoint, &[], now);
+            return Err(errno(error));
+        }
+        if command.param.valid != 0 {
+            self.id(command.id)?.uid = command.uid;
+        }
         Ok(())
     }
 
@@ -364,8 +375,19 @@ impl Call<'_> {
     fn disconnect(&mut self) -> Result<()> {
         let command: Id = self.written.read()?;
         let now = self.service.now();
-        let endpoint = self.id(command.id)?.endpoint;
-        self.service.manager.disconnect(endpoint, now).map_err(errno)
+        let id = self.id(command.id)?;
+        let (endpoint, has_device) = (id.endpoint, id.local.is_some());
+        let has_begun = match self.service.manager.state(endpoint) {
+            Some(EndpointState::Connect | EndpointState::Disconnect) => true,
+            Some(EndpointState::Listen) => has_device,
+            _ => false,
+        };
+        if !has_begun {
+            return Err(Errno(EINVAL));
+        }
+        // Where nothing is established there is nothing to end, and the kernel says nothing of it.
+        let _is_sent = self.service.manager.disconnect(endpoint, now);
+        Ok(())
     }
 
     fn init_qp_attr(&mut self) -> Result<()> {
@@ -374,8 +396,9 @@ impl Call<'_> {
         let id = self.service.ids.get(command.id as usize).ok_or(Errno(ENOENT))?;
         let situation = QpSituation {
             device: id.local.as_ref().ok_or(Errno(EINVAL))?,
+            endpoint: self.service.manager.state(id.endpoint).ok_or(Errno(ENOENT))?,
             connection: self.service.manager.connection(id.endpoint),
-            is_unreliable: id.queue_pair_type == UNRELIABLE,
+            is_unreliable: id.queue_pair_type == queue_pair_type::UC,
             is_datagram: id.is_datagram(),
         };
         let found = attributes(&situation, command.state).ok_or(Errno(EINVAL))?;
@@ -384,32 +407,33 @@ impl Call<'_> {
 
     fn set_option(&mut self) -> Result<()> {
         let command: SetOption = self.written.read()?;
-        let is_listening = {
-            let endpoint = self.id(command.id)?.endpoint;
-            self.service.manager.state(endpoint) == Some(pagewire_cm::EndpointState::Listen)
-        };
-        if command.level != option::LEVEL_ID {
-            return Err(Errno(ENOSYS));
-        }
-        let mut value = [0; 4];
-        let length = match command.name {
-            option::TOS | option::ACK_TIMEOUT => 1,
-            option::REUSEADDR | option::AFONLY => 4,
+        let endpoint = self.id(command.id)?.endpoint;
+        let state = self.service.manager.state(endpoint).ok_or(Errno(ENOENT))?;
+        let length = match (command.level, command.name) {
+            (option::LEVEL_ID, option::TOS | option::ACK_TIMEOUT) => 1,
+            (option::LEVEL_ID, option::REUSEADDR | option::AFONLY) => 4,
+            // A path of InfiniBand; none of RoCE is set by this.
+            (option::LEVEL_IB, option::IB_PATH) => return Err(Errno(EINVAL)),
             _ => return Err(Errno(ENOSYS)),
         };
         if command.length != length {
             return Err(Errno(EINVAL));
         }
+        let mut value = [0; 4];
         user_memory::read(command.value, &mut value[..length as usize])?;
         let id = self.id(command.id)?;
         let is_on = value != [0; 4];
+        let is_unresolved = id.destination.is_none() && state != EndpointState::Listen;
         match command.name {
             option::TOS => id.options.traffic_class = value[0],
-            option::ACK_TIMEOUT if value[0] > 31 => return Err(Errno(EINVAL)),
+            option::ACK_TIMEOUT if !id.is_reliable() || value[0] > LONGEST_ACK_TIMEOUT => {
+                return Err(Errno(EINVAL));
+            }
             option::ACK_TIMEOUT => id.options.ack_timeout = Some(value[0]),
-            option::REUSEADDR if is_on && is_listening => return Err(Errno(EINVAL)),
+            option::REUSEADDR if is_on && state == EndpointState::Listen => return Err(Errno(EINVAL)),
+            option::REUSEADDR if !is_on && state != EndpointState::Idle => return Err(Errno(EINVAL)),
             option::REUSEADDR => id.options.is_address_shared = is_on,
-            _ if id.destination.is_some() => return Err(Errno(EINVAL)),
+            _ if !is_unresolved => return Err(Errno(EINVAL)),
             _ => id.options.is_family_only = is_on,
         }
         Ok(())
@@ -428,15 +452,19 @@ impl Call<'_> {
     fn migrate_id(&mut self) -> Result<()> {
         let command: MigrateId = self.written.read()?;
         if command.descriptor < 0 {
-            return Err(Errno(EBADF));
+            return Err(Errno(ENOENT));
         }
         // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
         let former = unsafe { BorrowedFd::borrow_raw(command.descriptor) };
-        let from = ChannelKey::of(former).ok_or(Errno(EINVAL))?;
+        fcntl_getfl(former).map_err(|_| Errno(ENOENT))?;
+        let from = ChannelKey::of(former).filter(|key| self.service.channels.contains_key(key));
+        let from = from.ok_or(Errno(EINVAL))?;
         let to = self.written.channel;
         let number = command.id;
-        let id = self.service.ids.get_mut(number as usize).filter(|id| id.channel == from);
-        let id = id.ok_or(Errno(ENOENT))?;
+        let id = self.service.ids.get_mut(number as usize).ok_or(Errno(ENOENT))?;
+        if id.channel != from {
+            return Err(Errno(EINVAL));
+        }
         id.channel = to;
         let count = id.reported;
         let own = |event: &QueuedEvent| event.counted_for == number;
@@ -473,7 +501,7 @@ fn queue_pair_of(id: &CmId, param: &ConnectionParam) -> LocalQueuePair {
     LocalQueuePair {
         number: param.queue_pair,
         has_srq: param.srq != 0,
-        is_unreliable: id.queue_pair_type == UNRELIABLE,
+        is_unreliable: id.queue_pair_type == queue_pair_type::UC,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::abi::{AddressVector, QpAttributes};
 use super::addresses::LocalDevice;
-use pagewire_cm::connection::Connection;
-use pagewire_cm::{Route, gid};
+use pagewire_cm::connection::{Connection, ConnectionState};
+use pagewire_cm::{EndpointState, Route, gid};
 use zerocopy::FromZeros;
 
 /// Attributes of `ibv_modify_qp(3)` (`enum ibv_qp_attr_mask`).
@@ -38,6 +38,7 @@ pub mod state {
     pub const INIT: u32 = 1;
     pub const RTR: u32 = 2;
     pub const RTS: u32 = 3;
+    pub const ERR: u32 = 6;
 }
 
 /// The Q_Key of UD services (`RDMA_UDP_QKEY`).
@@ -48,25 +49,55 @@ pub const PORT: u8 = 1;
 /// What an ID knows of its connection.
 pub struct QpSituation<'a> {
     pub device: &'a LocalDevice,
+    pub endpoint: EndpointState,
     pub connection: Option<&'a Connection>,
     pub is_unreliable: bool,
     /// A queue pair of datagrams.
     pub is_datagram: bool,
 }
 
-/// The attributes for a state; `None`: the connection is not as far.
+/// The attributes for a state; `None`: the connection is not as far, or has ended. Where no message has been exchanged all states have what
+/// the first one needs, as with the kernel.
 pub fn attributes(situation: &QpSituation<'_>, wanted: u32) -> Option<QpAttributes> {
+    if wanted > state::ERR {
+        return None;
+    }
     let mut attributes = QpAttributes::new_zeroed();
     (attributes.state, attributes.mask) = (wanted, mask::STATE);
+    let is_early = !matches!(
+        situation.endpoint,
+        EndpointState::Listen | EndpointState::Connect | EndpointState::Disconnect
+    );
     match wanted {
-        state::INIT => init(situation, &mut attributes),
         state::RTR if situation.is_datagram => {}
         state::RTS if situation.is_datagram => attributes.mask |= mask::SQ_PSN,
-        state::RTR => ready_to_receive(situation, &mut attributes)?,
-        state::RTS => ready_to_send(situation, &mut attributes)?,
-        _ => return None,
+        _ if is_early || situation.is_datagram => init(situation, &mut attributes),
+        _ => connected(situation.connection?, situation, &mut attributes)?,
     }
     Some(attributes)
+}
+
+/// What a state needs of a connection.
+fn connected(
+    connection: &Connection,
+    situation: &QpSituation<'_>,
+    attributes: &mut QpAttributes,
+) -> Option<()> {
+    let has_peer = match connection.state() {
+        ConnectionState::ReqSent => false,
+        ConnectionState::RepReceived
+        | ConnectionState::ReqReceived
+        | ConnectionState::RepSent
+        | ConnectionState::Established => true,
+        _ => return None,
+    };
+    match attributes.state {
+        state::INIT => init(situation, attributes),
+        state::RTR if has_peer => ready_to_receive(connection, situation, attributes),
+        state::RTS if has_peer => ready_to_send(connection, situation, attributes),
+        _ => return None,
+    }
+    Some(())
 }
 
 fn init(situation: &QpSituation<'_>, attributes: &mut QpAttributes) {
@@ -86,8 +117,7 @@ fn init(situation: &QpSituation<'_>, attributes: &mut QpAttributes) {
     }
 }
 
-fn ready_to_receive(situation: &QpSituation<'_>, attributes: &mut QpAttributes) -> Option<()> {
-    let connection = situation.connection?;
+fn ready_to_receive(connection: &Connection, situation: &QpSituation<'_>, attributes: &mut QpAttributes) {
     let remote = connection.remote();
     attributes.mask |= mask::AV | mask::PATH_MTU | mask::DEST_QPN | mask::RQ_PSN;
     attributes.address = address_vector(situation.device, connection.route());
@@ -98,11 +128,9 @@ fn ready_to_receive(situation: &QpSituation<'_>, attributes: &mut QpAttributes) 
         attributes.mask |= mask::MAX_DEST_RD_ATOMIC | mask::MIN_RNR_TIMER;
         attributes.max_dest_rd_atomic = remote.responder_resources;
     }
-    Some(())
 }
 
-fn ready_to_send(situation: &QpSituation<'_>, attributes: &mut QpAttributes) -> Option<()> {
-    let connection = situation.connection?;
+fn ready_to_send(connection: &Connection, situation: &QpSituation<'_>, attributes: &mut QpAttributes) {
     let remote = connection.remote();
     attributes.mask |= mask::SQ_PSN;
     attributes.send_psn = remote.starting_psn;
@@ -113,7 +141,6 @@ fn ready_to_send(situation: &QpSituation<'_>, attributes: &mut QpAttributes) -> 
         attributes.rnr_retry = remote.rnr_retry_count;
         attributes.max_rd_atomic = remote.initiator_depth;
     }
-    Some(())
 }
 
 /// The way to the peer, as an address vector.

@@ -77,7 +77,31 @@ pub struct IdOptions {
 impl CmId {
     /// Whether its queue pairs are of datagrams.
     pub fn is_datagram(&self) -> bool {
-        matches!(self.space, PortSpace::Udp | PortSpace::IpoIb)
+        self.queue_pair_type == queue_pair_type::UD
+    }
+
+    /// Whether its queue pairs repeat what is lost.
+    pub fn is_reliable(&self) -> bool {
+        [queue_pair_type::RC, queue_pair_type::XRC_SEND].contains(&self.queue_pair_type)
+    }
+}
+
+/// `enum ibv_qp_type`.
+pub mod queue_pair_type {
+    use pagewire_cm::PortSpace;
+
+    pub const RC: u8 = 2;
+    pub const UC: u8 = 3;
+    pub const UD: u8 = 4;
+    pub const XRC_SEND: u8 = 9;
+
+    /// The type of a port space; that of the program, where the space has several.
+    pub fn of_space(space: PortSpace, given: u8) -> u8 {
+        match space {
+            PortSpace::Tcp => RC,
+            PortSpace::Udp | PortSpace::IpoIb => UD,
+            PortSpace::Ib => given,
+        }
     }
 }
 
