@@ -155,12 +155,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
     for run in faults::runs().into_iter().filter(|run| all || faults::is_quick(run)) {
         trials.push(trial(pool, &faults::title(&run), move |ground| faults::check(ground, &run)));
     }
-    for setting in [Setting::Local, Setting::Udp] {
-        let title = format!("connection_manager::{}::answers_are_the_kernels", setting.name());
-        trials.push(trial(pool, &title, move |ground| {
-            connection_manager_calls::answers_are_the_kernels(ground, setting)
-        }));
-    }
+    trials.extend(connection_manager_trials(pool)?);
     for setting in [Setting::Local, Setting::Udp] {
         trials.push(trial(pool, &format!("stack::{}", setting.name()), move |ground| {
             stack::little_is_enough(ground, setting)
@@ -237,10 +232,44 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
+/// Calls, traps and channels of the connection manager. Its random choices are others each day.
+fn connection_manager_trials(pool: &SharedPool) -> Result<Vec<Trial>> {
+    let mut trials = Vec::new();
+    let seed = day();
+    for setting in [Setting::Local, Setting::Udp] {
+        let name = setting.name();
+        let title = format!("connection_manager::{name}::answers_are_the_kernels");
+        trials.push(trial(pool, &title, move |ground| {
+            connection_manager_calls::answers_are_the_kernels(ground, setting)
+        }));
+        for number in connection_manager_calls::traps()? {
+            trials.push(trial(
+                pool,
+                &format!("connection_manager::{name}::trap {number:02}"),
+                move |ground| connection_manager_calls::trap_is_avoided(ground, setting, number, seed),
+            ));
+        }
+        trials.push(trial(pool, &format!("connection_manager::{name}::hostile commands"), move |ground| {
+            connection_manager_calls::hostile_commands_end(ground, setting, seed)
+        }));
+        for test in connection_manager_calls::CHANNELS {
+            trials.push(trial(pool, &format!("connection_manager::{name}::channel {test}"), move |ground| {
+                connection_manager_calls::channels_behave(ground, setting, test)
+            }));
+        }
+    }
+    Ok(trials)
+}
+
+/// The number of the day, for random choices that are others each day.
+fn day() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400)
+}
+
 /// Short runs of the death harness. The instants are others each day; the program prints which they were.
 fn deaths(pool: &SharedPool, path: PathChoice) -> Vec<Trial> {
     let name = path.name();
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+    let seed = day();
     let mut trials = vec![trial(pool, &format!("death::kill::{name}"), move |ground| {
         death::Program::compile(ground)?.kill(path, KILLS, seed, 0)?.finish(DEATH).map(drop)
     })];

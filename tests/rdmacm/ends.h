@@ -37,8 +37,8 @@ __attribute__((noreturn, format(printf, 3, 4))) static inline void fail_at(const
 	exit(1);
 }
 
-/* The address of this host, from the command line. */
-static struct sockaddr_in host;
+/* The address of this host, from the command line. All files of a program have one. */
+__attribute__((weak)) struct sockaddr_in host;
 
 static inline void set_host(const char *address)
 {

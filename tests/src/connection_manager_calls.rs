@@ -1,4 +1,6 @@
-//! Calls of librdmacm against each state of an ID: `tests/rdmacm/calls.c`, and the answers that a kernel gives, `tests/rdmacm/calls.tsv`.
+//! The connection manager as programs see it, by C programs of `tests/rdmacm`: each call of librdmacm in each state of an ID (`calls.c`, with
+//! the answers of a kernel in `calls.tsv`), traps in which programs were caught (`traps.c`, `traps.tsv`), descriptors (`channels.c`), commands that no
+//! library writes (`hostile.c`).
 
 use crate::compile;
 use crate::ground::{Ground, Setting};
@@ -7,13 +9,22 @@ use anyhow::{Context, Result, bail, ensure};
 use pagewire_cli::pair::{Finished, Running};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rdmacm");
 /// What a kernel answers.
 const ANSWERS: &str = include_str!("../rdmacm/calls.tsv");
 /// What Pagewire answers instead, and why.
 const DEVIATIONS: &str = include_str!("../rdmacm/deviations.tsv");
+/// Which traps are checked, and how.
+const TRAPS: &str = include_str!("../rdmacm/traps.tsv");
+/// Traps are numbered from 1 to this.
+const LAST_TRAP: u8 = 25;
+/// Commands of `hostile.c`.
+const HOSTILE_COMMANDS: u32 = 100_000;
+/// Tests of `channels.c`.
+pub const CHANNELS: [&str; 7] =
+    ["duplicated", "forked", "executed", "sent", "closed", "reused", "wrong-bytes"];
 /// In the place of an answer: nothing is tried.
 const UNTRIED: &str = "-";
 /// In the place of a state: all of them.
@@ -22,19 +33,27 @@ const ANY: &str = "*";
 /// Port space, state and call.
 type Cell<'a> = (&'a str, &'a str, &'a str);
 
-/// Compiles one of the programs and runs it with the address of the first host and further words.
+/// Compiles one of the programs and runs it with the address of the first host and further words; after `limit` it counts as hanging.
 ///
 /// # Errors
 /// If it does not compile or start.
-pub fn run(ground: &Ground, setting: Setting, name: &str, words: &[&str]) -> Result<Finished> {
+pub fn run(
+    ground: &Ground,
+    setting: Setting,
+    name: &str,
+    words: &[&str],
+    limit: Duration,
+) -> Result<Finished> {
     let program = ground.stage.file(&format!("rdmacm-{name}"));
-    let source = Path::new(DIRECTORY).join(format!("{name}.c"));
-    compile::once(&program, || compile::c([&source], &program, &["-lrdmacm", "-libverbs"]))?;
+    let further = (name == "traps").then_some("traps_with_data");
+    let sources = [Some(name), further].into_iter().flatten();
+    let sources = sources.map(|source| Path::new(DIRECTORY).join(source).with_extension("c"));
+    compile::once(&program, || compile::c(sources, &program, &["-lrdmacm", "-libverbs"]))?;
     let host = ground.ends(setting).0;
     let mut command = host.command(&ground.stage.command);
     command.args(["run", "--path", setting.path().name(), "--"]).arg(&program);
     command.arg(host.address.to_string()).args(words);
-    Ok(Running::start(command)?.wait_until(Instant::now() + RUN))
+    Ok(Running::start(command)?.wait_until(Instant::now() + limit))
 }
 
 /// Each call answers in each state what the table says.
@@ -42,7 +61,7 @@ pub fn run(ground: &Ground, setting: Setting, name: &str, words: &[&str]) -> Res
 /// # Errors
 /// With the calls that answer something else.
 pub fn answers_are_the_kernels(ground: &Ground, setting: Setting) -> Result<()> {
-    let finished = run(ground, setting, "calls", &[])?;
+    let finished = run(ground, setting, "calls", &[], RUN)?;
     ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
     let wanted = expected()?;
     let mut found = BTreeMap::new();
@@ -58,6 +77,57 @@ pub fn answers_are_the_kernels(ground: &Ground, setting: Setting) -> Result<()> 
         .map(|cell| format!("{cell:?}: {:?}, not {:?}", found.get(&cell), wanted.get(&cell)))
         .collect();
     ensure!(differences.is_empty(), "{} of {}:\n{}", differences.len(), wanted.len(), differences.join("\n"));
+    Ok(())
+}
+
+/// The numbers of the traps that `traps.c` checks.
+///
+/// # Errors
+/// If the table does not name each trap once.
+pub fn traps() -> Result<Vec<u8>> {
+    let mut known = BTreeMap::new();
+    for line in lines(TRAPS) {
+        let words: Vec<&str> = line.split('\t').collect();
+        let [number, how, _what] = words[..] else { bail!("no trap: {line}") };
+        ensure!(["traps", "elsewhere", "none"].contains(&how), "{line}");
+        ensure!(known.insert(number.parse::<u8>()?, how).is_none(), "twice: {line}");
+    }
+    ensure!(known.keys().copied().eq(1..=LAST_TRAP), "traps are missing: {:?}", known.keys());
+    Ok(known.into_iter().filter(|(_, how)| *how == "traps").map(|(number, _)| number).collect())
+}
+
+/// A program is not caught in a trap. Random choices begin with `seed`.
+///
+/// # Errors
+/// With what the program says.
+pub fn trap_is_avoided(ground: &Ground, setting: Setting, number: u8, seed: u64) -> Result<()> {
+    let finished = run(ground, setting, "traps", &[&number.to_string(), &seed.to_string()], RUN)?;
+    ensure!(finished.success(), "trap {number}, seed {seed}: {}\n{}", finished.verdict(), finished.output);
+    Ok(())
+}
+
+/// A test of descriptors of channels.
+///
+/// # Errors
+/// With what the program says.
+pub fn channels_behave(ground: &Ground, setting: Setting, name: &str) -> Result<()> {
+    let finished = run(ground, setting, "channels", &[name], RUN)?;
+    ensure!(finished.success(), "{name}: {}\n{}", finished.verdict(), finished.output);
+    Ok(())
+}
+
+/// Hostile commands do no harm. `PAGEWIRE_CM_COMMANDS` says how many.
+///
+/// # Errors
+/// With what the program says, and the seed.
+pub fn hostile_commands_end(ground: &Ground, setting: Setting, seed: u64) -> Result<()> {
+    let count: u32 = match std::env::var("PAGEWIRE_CM_COMMANDS") {
+        Ok(count) => count.parse().with_context(|| count)?,
+        Err(_) => HOSTILE_COMMANDS,
+    };
+    let words = [&*seed.to_string(), &*count.to_string()];
+    let finished = run(ground, setting, "hostile", &words, RUN * (1 + count / HOSTILE_COMMANDS / 10))?;
+    ensure!(finished.success(), "seed {seed}: {}\n{}", finished.verdict(), finished.output);
     Ok(())
 }
 

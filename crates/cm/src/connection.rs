@@ -651,6 +651,12 @@ impl Connection {
         if reason == reject::TIMEOUT {
             rej.information[..8].copy_from_slice(&self.own.ca_guid.to_be_bytes());
             rej.information_length = 8;
+            // Which process of its host the REQ went to. A kernel does not look at it.
+            if let Some(service) = self.repetition.as_ref().and_then(|request| request.datagram.service_id())
+            {
+                rej.information[8..16].copy_from_slice(&service.to_be_bytes());
+                rej.information_length = 16;
+            }
         }
         CmDatagram::new(self.transaction, rej)
     }

@@ -31,8 +31,9 @@ use zerocopy::FromBytes;
 
 /// Its path.
 pub const DEVICE_FILE: &str = "/dev/infiniband/rdma_cm";
-/// The longest command, with its header.
-const LONGEST_COMMAND: usize = 8 + 296;
+const HEADER_LEN: usize = size_of::<Header>();
+/// The longest command, without its header.
+const LONGEST_BODY: usize = 296;
 /// [`pagewire_cm_write`] answers this for what is no channel.
 const NOT_OURS: ssize_t = -2;
 
@@ -102,10 +103,18 @@ pub unsafe extern "C" fn pagewire_cm_write(
 }
 
 fn write_command(channel: ChannelKey, descriptor: BorrowedFd<'_>, address: u64, length: usize) -> Result<()> {
-    let mut bytes = [0; LONGEST_COMMAND];
-    let bytes = &mut bytes[..length.min(LONGEST_COMMAND)];
-    user_memory::read(address, bytes)?;
-    let (header, body) = Header::read_from_prefix(bytes).map_err(|_| Errno(EINVAL))?;
-    let body = body.get(..usize::from(header.input)).ok_or(Errno(EINVAL))?;
+    let mut header = [0; HEADER_LEN];
+    if length < HEADER_LEN {
+        return Err(Errno(EINVAL));
+    }
+    user_memory::read(address, &mut header)?;
+    let header = Header::read_from_bytes(&header).map_err(|_| Errno(EINVAL))?;
+    if HEADER_LEN + usize::from(header.input) > length {
+        return Err(Errno(EINVAL));
+    }
+    // What a later version has after a command is not looked at.
+    let mut body = [0; LONGEST_BODY];
+    let body = &mut body[..LONGEST_BODY.min(header.input.into())];
+    user_memory::read(address.wrapping_add(HEADER_LEN as u64), body)?;
     commands::execute(&Written { channel, descriptor, header, body })
 }

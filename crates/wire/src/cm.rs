@@ -200,11 +200,15 @@ impl CmDatagram {
         }
     }
 
-    /// The service that the message asks for.
+    /// The service that the message asks for, or no longer asks for: a REJ that gives up a REQ names no ID of its receiver (section
+    /// 12.6.7.2), and Pagewire's tell the service behind the GUID.
     pub fn service_id(&self) -> Option<u64> {
         match &self.message {
             CmMessage::Req(req) => Some(req.service_id),
             CmMessage::SidrReq(req) => Some(req.service_id),
+            CmMessage::Rej(rej) if rej.reason == reject::TIMEOUT && rej.information_length >= 16 => {
+                rej.information[8..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+            }
             _ => None,
         }
     }

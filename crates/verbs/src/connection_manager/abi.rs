@@ -26,6 +26,18 @@ pub mod command {
     pub const JOIN_MCAST: u32 = 22;
     /// Numbers after it are none.
     pub const LAST: u32 = JOIN_MCAST;
+
+    /// Bytes that a program must have room for at the address of the answer.
+    pub fn least_answer(number: u32) -> u16 {
+        match number {
+            CREATE_ID | DESTROY_ID | JOIN_IP_MCAST | JOIN_MCAST | LEAVE_MCAST => 4,
+            // Without what has been added since.
+            QUERY_ROUTE => 200,
+            GET_EVENT => 324,
+            INIT_QP_ATTR => 144,
+            _ => 0,
+        }
+    }
 }
 
 /// Numbers of the events (`enum rdma_cm_event_type`).

@@ -8,7 +8,7 @@ use super::abi::EventAnswer;
 use crate::boundary::Result;
 use rustix::fs::fstat;
 use rustix::io::write;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -59,6 +59,8 @@ impl Channel {
     pub fn new(flags: SocketFlags) -> Result<(Channel, ChannelKey, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         rustix::io::ioctl_fionbio(&ours, true)?;
+        // Another process that has got the program's end cannot write commands: EPIPE, as nobody reads.
+        shutdown(&ours, Shutdown::Read)?;
         rustix::io::ioctl_fionbio(&theirs, flags.contains(SocketFlags::NONBLOCK))?;
         if !flags.contains(SocketFlags::CLOEXEC) {
             rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;

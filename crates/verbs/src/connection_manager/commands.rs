@@ -11,13 +11,14 @@ use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
 use super::service::{CmId, CmService, IdOptions, queue_pair_type, with_service};
 use super::user_memory;
 use crate::boundary::{Errno, Result};
-use libc::{EADDRNOTAVAIL, EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSYS};
+use libc::{EADDRNOTAVAIL, EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSPC, ENOSYS};
 use pagewire_cm::{
     ConnectionParameters, EndpointState, Error, LocalQueuePair, PortSpace, Route, gid, limits,
 };
 use pagewire_wire::bth::DEFAULT_PARTITION;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno as Io;
+use rustix::net::{RecvFlags, recv};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -47,6 +48,9 @@ pub struct Written<'a> {
 /// # Errors
 /// As the kernel's: EINVAL, ENOENT (there is no such ID on this channel), and those of each command.
 pub fn execute(written: &Written<'_>) -> Result<()> {
+    if written.header.output < command::least_answer(written.header.command) {
+        return Err(Errno(ENOSPC));
+    }
     if written.header.command == command::GET_EVENT {
         return get_event(written);
     }
@@ -90,7 +94,11 @@ fn get_event(written: &Written<'_>) -> Result<()> {
         if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {
             return Err(Errno(EAGAIN));
         }
-        poll(&mut [PollFd::new(&written.descriptor, PollFlags::IN)], None)?;
+        // Unlike poll(2) it goes on after a signal whose handler says so (SA_RESTART), as the kernel's command does.
+        match recv(written.descriptor, &mut [0; 1], RecvFlags::PEEK) {
+            Ok(_) | Err(Io::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -181,6 +189,9 @@ impl Call<'_> {
         let command: AskId = self.written.read()?;
         self.id(command.id)?;
         let count = self.service.destroy_id(command.id);
+        if let Some(channel) = self.service.channels.get_mut(&self.written.channel) {
+            channel.unmark(self.written.descriptor);
+        }
         self.written.answer(command.response, EventsReported { count }.as_bytes())
     }
 
@@ -332,6 +343,7 @@ impl Call<'_> {
         }
         let id = self.id(command.id)?;
         let (endpoint, takes_ipv4) = (id.endpoint, !id.options.is_family_only);
+        self.service.ports.end_sharing(command.id)?;
         let backlog = usize::try_from(command.backlog).unwrap_or(0);
         self.service.manager.listen(endpoint, backlog, takes_ipv4).map_err(errno)
     }
@@ -401,7 +413,10 @@ impl Call<'_> {
             is_unreliable: id.queue_pair_type == queue_pair_type::UC,
             is_datagram: id.is_datagram(),
         };
-        let found = attributes(&situation, command.state).ok_or(Errno(EINVAL))?;
+        let mut found = attributes(&situation, command.state).ok_or(Errno(EINVAL))?;
+        if let (true, Some(timeout)) = (found.has_timeout(), id.options.ack_timeout) {
+            found.timeout = timeout;
+        }
         self.written.answer(command.response, found.as_bytes())
     }
 

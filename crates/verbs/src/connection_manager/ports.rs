@@ -65,8 +65,8 @@ impl PortTable {
     /// Gives an endpoint a port at an address; 0: one that nobody has. `is_shared`: it and another one that says so may have the same.
     ///
     /// # Errors
-    /// EADDRINUSE: another process owns the port, or another endpoint has it at this address; EADDRNOTAVAIL: another has it at all addresses,
-    /// or no port is free.
+    /// EADDRINUSE: another process owns the port, or another endpoint has it at this address; EADDRNOTAVAIL: one of the two wants all
+    /// addresses, or no port is free.
     pub fn bind(
         &mut self,
         id: u32,
@@ -83,6 +83,25 @@ impl PortTable {
         bound.push(wanted);
         self.bound.insert(id, (space, owned.port));
         Ok(owned)
+    }
+
+    /// An endpoint is about to listen: it shares its address no more.
+    ///
+    /// # Errors
+    /// As those of [`bind`](Self::bind), if it does.
+    pub fn end_sharing(&mut self, id: u32) -> Result<()> {
+        let bound = self.bound.get(&id).and_then(|port| self.addresses.get_mut(port));
+        let Some(bound) = bound else { return Ok(()) };
+        let Some(place) = bound.iter().position(|own| own.id == id) else { return Ok(()) };
+        let alone = BoundAddress { is_shared: false, ..bound[place] };
+        if alone.is_shared != bound[place].is_shared {
+            let mut others = bound.iter().filter(|other| other.id != id);
+            if let Some(refusal) = others.find_map(|other| alone.refusal(other)) {
+                return Err(Errno(refusal));
+            }
+            bound[place] = alone;
+        }
+        Ok(())
     }
 
     /// An endpoint has no port any more, and has given its [`OwnedPort`] back.
@@ -204,10 +223,10 @@ impl BoundAddress {
         let is_for_all = |address: IpAddr| address.is_unspecified() || address.is_loopback();
         if other.is_shared && self.is_shared {
             None
-        } else if other.address == self.address {
-            Some(EADDRINUSE)
+        } else if is_for_all(other.address) || is_for_all(self.address) {
+            Some(EADDRNOTAVAIL)
         } else {
-            (is_for_all(other.address) || is_for_all(self.address)).then_some(EADDRNOTAVAIL)
+            (other.address == self.address).then_some(EADDRINUSE)
         }
     }
 }

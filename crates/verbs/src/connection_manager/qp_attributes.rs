@@ -46,6 +46,13 @@ pub const UDP_QKEY: u32 = 0x0123_4567;
 /// The port of each device.
 pub const PORT: u8 = 1;
 
+impl QpAttributes {
+    /// Whether they set the local ACK timeout.
+    pub fn has_timeout(&self) -> bool {
+        self.mask & mask::TIMEOUT != 0
+    }
+}
+
 /// What an ID knows of its connection.
 pub struct QpSituation<'a> {
     pub device: &'a LocalDevice,

@@ -259,7 +259,8 @@ impl CmService {
     /// The kernel's.
     pub fn add_channel(&mut self, key: ChannelKey, channel: Channel) -> Result<()> {
         let token = self.watched.insert(Watched::Channel(key));
-        watch(&self.ready, &channel.ours(), token, epoll::EventFlags::RDHUP)?;
+        // Only the hang-up, of which epoll(7) always tells.
+        watch(&self.ready, &channel.ours(), token, epoll::EventFlags::empty())?;
         self.channels.insert(key, channel);
         Ok(())
     }
@@ -537,7 +538,8 @@ impl CmService {
             is_route_resolved: true,
             reported: 0,
             port: parent.port.clone(),
-            options: parent.options,
+            // An ACK timeout is of one connection.
+            options: IdOptions { ack_timeout: None, ..parent.options },
         };
         let (uid, channel) = (parent.uid, parent.channel);
         let number = self.add_id(id);
