@@ -85,7 +85,7 @@ pub struct SideName {
 /// A message that is sent again until it is answered.
 #[derive(Debug)]
 pub(crate) struct Repetition {
-    datagram: CmDatagram,
+    pub(crate) datagram: CmDatagram,
     next: Duration,
     interval: Duration,
     longest: Duration,
@@ -477,8 +477,14 @@ impl Connection {
         }
     }
 
+    /// The REQ that waits for its first answer.
+    pub fn unanswered(&self) -> Option<&CmDatagram> {
+        let repetition = self.repetition.as_ref().filter(|_| self.state == ConnectionState::ReqSent);
+        repetition.map(|repetition| &repetition.datagram)
+    }
+
     /// The peer has not answered in time.
-    fn give_up(&mut self, now: Duration, effects: &mut Effects) {
+    pub(crate) fn give_up(&mut self, now: Duration, effects: &mut Effects) {
         match self.state {
             ConnectionState::ReqSent => {
                 effects.datagrams.push(self.rej(about::REQ, reject::TIMEOUT, [0; 148]));
@@ -528,6 +534,11 @@ impl Connection {
         if let Some(repetition) = self.repetition.as_mut().filter(|_| is_about_sent) {
             repetition.postpone(now, mra.service_timeout);
         }
+    }
+
+    /// Who refuses next is the last one to be asked.
+    pub(crate) fn ask_no_more(&mut self) {
+        self.refusals = limits::REFUSALS;
     }
 
     /// Whether the REQ is sent once more to a peer where nobody listens now.

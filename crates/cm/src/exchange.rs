@@ -39,6 +39,32 @@ impl Exchange {
         }
     }
 
+    /// The request that waits for its first answer.
+    pub(crate) fn unanswered(&self) -> Option<&CmDatagram> {
+        match self {
+            Exchange::Connection(connection) => connection.unanswered(),
+            Exchange::Service(service) => service.unanswered(),
+        }
+    }
+
+    /// The request that waits for its answer is refused in the name of its host.
+    pub(crate) fn refuse(&mut self, now: Duration, effects: &mut Effects) {
+        if let Exchange::Connection(connection) = self {
+            connection.ask_no_more();
+        }
+        if let Some(refusal) = self.unanswered().and_then(CmDatagram::refusal) {
+            self.receive(&refusal, now, effects);
+        }
+    }
+
+    /// The peer does not answer.
+    pub(crate) fn give_up(&mut self, now: Duration, effects: &mut Effects) {
+        match self {
+            Exchange::Connection(connection) => connection.give_up(now, effects),
+            Exchange::Service(service) => service.give_up(effects),
+        }
+    }
+
     /// What the peer is told if the endpoint is destroyed, or the process killed.
     pub(crate) fn last_words(&self) -> Option<CmDatagram> {
         match self {

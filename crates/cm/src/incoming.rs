@@ -54,6 +54,31 @@ impl ConnectionManager {
         }
     }
 
+    /// A host has no connection manager: what was asked of it is refused in its name, as if nobody listened.
+    pub fn refuse_unanswered(&mut self, now: Duration, source: IpAddr, destination: IpAddr) {
+        for comm_id in self.unanswered(source, destination) {
+            self.step(comm_id, |exchange, effects| exchange.refuse(now, effects));
+        }
+    }
+
+    /// A host cannot be reached: nobody waits for its answers any more.
+    pub fn give_up_unanswered(&mut self, now: Duration, source: IpAddr, destination: IpAddr) {
+        for comm_id in self.unanswered(source, destination) {
+            self.step(comm_id, |exchange, effects| exchange.give_up(now, effects));
+        }
+    }
+
+    /// Exchanges of which a host has not answered the request.
+    fn unanswered(&self, source: IpAddr, destination: IpAddr) -> Vec<u16> {
+        let is_asked = |exchange: &Exchange| {
+            let route = exchange.route();
+            (route.source.ip(), route.destination.ip()) == (source, destination)
+                && exchange.unanswered().is_some()
+        };
+        let asked = self.exchanges.iter().filter(|(_, owned)| is_asked(&owned.exchange));
+        asked.map(|(comm_id, _)| *comm_id).collect()
+    }
+
     /// The exchange that a message is for; `None`: it is for none yet, or for none any more. What another address sends is nobody's.
     fn addressee(&self, incoming: &IncomingDatagram<'_>) -> Option<u16> {
         let source = incoming.source;

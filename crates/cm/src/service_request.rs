@@ -194,12 +194,25 @@ impl ServiceRequest {
         }
     }
 
+    /// The request that waits for its answer.
+    pub fn unanswered(&self) -> Option<&CmDatagram> {
+        match &self.progress {
+            Progress::Asked(request) => Some(&request.datagram),
+            _ => None,
+        }
+    }
+
     /// Does what is due.
     pub fn expire(&mut self, now: Duration, effects: &mut Effects) {
         let Progress::Asked(request) = &mut self.progress else { return };
         if !request.expire(now, effects) {
-            self.progress = Progress::Over;
-            effects.events.push(EventKind::Unreachable);
+            self.give_up(effects);
         }
+    }
+
+    /// The peer does not answer.
+    pub(crate) fn give_up(&mut self, effects: &mut Effects) {
+        self.progress = Progress::Over;
+        effects.events.push(EventKind::Unreachable);
     }
 }

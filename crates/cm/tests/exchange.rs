@@ -136,6 +136,34 @@ fn listener_that_comes_a_little_later_is_found() {
 }
 
 #[test]
+fn host_without_a_connection_manager_refuses_and_one_that_is_not_there_is_unreachable() {
+    let [source, destination] = [CLIENT, SERVER].map(|host| network::address(host).ip());
+    let mut network = Network::new(28, 1.0);
+    let active = network.resolved(PortSpace::Tcp);
+    connect(&mut network, active);
+    let service = network.resolved(PortSpace::Udp);
+    let now = network.now;
+    network.manager(CLIENT).ask_for_service(service, b"", now).unwrap();
+    // Of another pair of addresses.
+    network.manager(CLIENT).refuse_unanswered(now, destination, source);
+    assert_eq!(network.take_events(CLIENT), []);
+    network.manager(CLIENT).refuse_unanswered(now, source, destination);
+    let events = network.take_events(CLIENT);
+    let refused = |kind: &EventKind| match kind {
+        EventKind::Rejected { reason, .. } => *reason == reject::INVALID_SERVICE_ID,
+        EventKind::ServiceRefused { status, .. } => *status == sidr_status::NOT_SUPPORTED,
+        _ => false,
+    };
+    assert!(events.len() == 2 && events.iter().all(|event| refused(&event.kind)), "{events:?}");
+    let other = network.resolved(PortSpace::Tcp);
+    connect(&mut network, other);
+    let now = network.now;
+    network.manager(CLIENT).give_up_unanswered(now, source, destination);
+    assert_eq!(network.expect_event(CLIENT).kind, EventKind::Unreachable);
+    network.expect_silence();
+}
+
+#[test]
 fn active_side_may_refuse_a_rep() {
     let mut network = Network::new(7, 0.0);
     let (_, active) = pair(&mut network, PortSpace::Tcp);

@@ -49,4 +49,5 @@ pub use network::groups::GroupMembership;
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use shortage::{Explained, shortage};
 pub use threads::{TimerSlack, spawn};
+pub use udp::probe;
 pub use words::MappedWords;

@@ -3,7 +3,7 @@
 //! else.
 
 use crate::descriptors::Descriptor;
-use crate::fabric::Route;
+use crate::fabric::{ROCE_PORT, Route};
 use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, TX_PEER_SOCKET_RECEIVE_BUFFER};
 use pagewire_memory::Arena;
 use pagewire_wire::datagram::parse_ipv4;
@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Room for all control messages of one packet.
@@ -169,6 +169,20 @@ fn sent_identification(socket: &Descriptor, to: SocketAddrV4) -> io::Result<u16>
         .and_then(|bytes| bytes.last_chunk::<{ Ipv4Header::MIN_LEN + UdpHeader::LEN }>());
     let header = packet.and_then(|packet| parse_ipv4(packet).ok());
     header.map(|header| header.identification()).ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// A socket connected to port 4791 of a host, which the kernel gives all errors of ICMP, also that there is no such host (IP_RECVERR).
+///
+/// # Errors
+/// The kernel's: there is no route.
+pub fn probe(source: IpAddr, destination: IpAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((source, 0))?;
+    match Family::of(source) {
+        Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?,
+        Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?,
+    }
+    socket.connect((destination, ROCE_PORT))?;
+    Ok(socket)
 }
 
 /// The hops that a packet is given.

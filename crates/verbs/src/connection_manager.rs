@@ -13,6 +13,7 @@ mod groups;
 mod outbox;
 mod ports;
 mod qp_attributes;
+mod reachability;
 pub mod report;
 mod service;
 mod user_memory;

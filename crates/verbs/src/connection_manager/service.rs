@@ -9,6 +9,7 @@ use super::groups::JoinedGroup;
 use super::outbox::{Outbox, Outgoing};
 use super::ports::{OwnedPort, PortTable};
 use super::qp_attributes::address_vector;
+use super::reachability::{Pair, Probes, Unreachability};
 use crate::boundary::Result;
 use crate::runtime::engine::Host;
 use crate::runtime::process::engine;
@@ -113,6 +114,8 @@ enum Watched {
     /// Where siblings make themselves known.
     Introductions,
     Sibling(Sibling),
+    /// Errors of what was sent from one address to another.
+    Probe(Pair),
 }
 
 /// See the module.
@@ -127,6 +130,7 @@ pub struct CmService {
     pub ports: PortTable,
     comm_ids: ManagementSocket,
     outbox: Outbox,
+    probes: Probes,
     /// `None`: RLIMIT_FSIZE forbids the file, and peers learn of the death of this process by their timeouts.
     last_words: Option<LastWordsFile>,
     ready: Arc<OwnedFd>,
@@ -230,6 +234,7 @@ impl CmService {
             ports: PortTable::default(),
             comm_ids,
             outbox: Outbox::default(),
+            probes: Probes::default(),
             last_words,
             ready: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -310,6 +315,7 @@ impl CmService {
         loop {
             let mut is_done = true;
             while let Some(outgoing) = self.manager.next_datagram() {
+                self.probe(&outgoing);
                 self.outbox.push(outgoing_of(outgoing));
             }
             let now = self.now();
@@ -337,6 +343,38 @@ impl CmService {
         }
     }
 
+    /// Asks whether the host of a request can be reached.
+    fn probe(&mut self, outgoing: &OutgoingDatagram) {
+        let is_request = matches!(outgoing.datagram.message, CmMessage::Req(_) | CmMessage::SidrReq(_));
+        if !is_request || self.is_of_this_host(outgoing.destination) {
+            return;
+        }
+        let pair = (outgoing.source, outgoing.destination);
+        let now = self.now();
+        let Some(socket) = self.probes.ask(pair, now) else { return };
+        let token = self.watched.insert(Watched::Probe(pair));
+        if watch(&self.ready, &socket, token, epoll::EventFlags::ERR | epoll::EventFlags::ET).is_err() {
+            // The peer is waited for.
+            self.watched.remove(token);
+            self.probes.end(pair);
+        }
+    }
+
+    /// ICMP has told something of a host.
+    fn take_error(&mut self, token: usize, (source, destination): Pair) {
+        let now = self.now();
+        match self.probes.error((source, destination)) {
+            // It may be asked once more.
+            Some(Unreachability::PortClosed) => self.manager.refuse_unanswered(now, source, destination),
+            Some(Unreachability::HostUnreachable) => {
+                self.manager.give_up_unanswered(now, source, destination);
+                self.probes.end((source, destination));
+                self.watched.remove(token);
+            }
+            None => {}
+        }
+    }
+
     fn note_last_words(&mut self, changed: LastWords) {
         let Some(file) = &mut self.last_words else { return };
         let message = changed.datagram.map(|outgoing| LastMessage {
@@ -359,6 +397,10 @@ impl CmService {
     fn expire(&mut self) {
         let now = self.now();
         self.manager.expire(now);
+        for pair in self.probes.expire(now) {
+            let is_over = |watched: &Watched| matches!(watched, Watched::Probe(other) if *other == pair);
+            self.watched.retain(|_, watched| !is_over(watched));
+        }
     }
 
     /// How long the thread may sleep.
@@ -387,6 +429,10 @@ impl CmService {
                 let key = *key;
                 self.watched.remove(token);
                 self.close_channel(key);
+            }
+            Some(Watched::Probe(pair)) => {
+                let pair = *pair;
+                self.take_error(token, pair);
             }
             Some(Watched::Introductions) => self.meet(),
             Some(Watched::Sibling(_)) => {
