@@ -14,6 +14,7 @@
 //! | `RepSent` | RTU, or the queue pair has received a packet | `Established` | `Established` |
 //! | `RepSent` | REQ again | REP again | the same |
 //! | `Established` | REP again | RTU again | the same |
+//! | `Established` | REJ | `Rejected` | `Timewait` |
 //! | `Established` | `disconnect` | DREQ | `DreqSent` |
 //! | `Established`, `RepSent` | DREQ | `Disconnected` | `DreqReceived` |
 //! | `DreqReceived` | `disconnect` | DREP | `Timewait` |
@@ -37,6 +38,7 @@ use std::time::Duration;
 mod about {
     pub const REQ: u8 = 0;
     pub const REP: u8 = 1;
+    pub const OTHER: u8 = 2;
 }
 
 /// LID of a path that has routers, as each of RoCE has.
@@ -91,6 +93,8 @@ pub(crate) struct Repetition {
     longest: Duration,
     /// When this side gives up.
     end: Duration,
+    /// How often the peer has answered that nobody listens.
+    refusals: u8,
 }
 
 impl Repetition {
@@ -99,7 +103,8 @@ impl Repetition {
         effects.datagrams.push(datagram.clone());
         let interval = limits::FIRST_INTERVAL;
         let longest = if route.is_on_this_host { limits::LONGEST_HERE } else { limits::longest_interval() };
-        Repetition { datagram, next: now + interval, interval, longest, end: now + limits::patience() }
+        let (next, end) = (now + interval, now + limits::patience());
+        Repetition { datagram, next, interval, longest, end, refusals: 0 }
     }
 
     pub(crate) fn deadline(&self) -> Duration {
@@ -116,6 +121,17 @@ impl Repetition {
             self.next = now + self.interval;
             effects.datagrams.push(self.datagram.clone());
         }
+        true
+    }
+
+    /// Nobody listens at the peer. Whether the message is sent once more after a pause.
+    pub(crate) fn repeats_refused(&mut self, now: Duration) -> bool {
+        if self.refusals == limits::REFUSALS {
+            return false;
+        }
+        self.refusals += 1;
+        self.next = now + limits::REFUSAL_PAUSE;
+        self.interval = limits::FIRST_INTERVAL / 2;
         true
     }
 
@@ -140,8 +156,6 @@ pub struct Connection {
     starting_psn: u32,
     remote: RemoteParameters,
     repetition: Option<Repetition>,
-    /// How often the peer has answered that nobody listens.
-    refusals: u8,
     /// The REJ of a connection that is refused.
     refusal: Option<CmDatagram>,
     /// The end of `Timewait` or `Refused`.
@@ -205,7 +219,6 @@ impl Connection {
             starting_psn,
             remote: RemoteParameters { retry_count: parameters.retry_count, ..RemoteParameters::default() },
             repetition: None,
-            refusals: 0,
             refusal: None,
             timewait_end: Duration::ZERO,
         };
@@ -230,7 +243,6 @@ impl Connection {
             starting_psn,
             remote: RemoteParameters::of_req(req),
             repetition: None,
-            refusals: 0,
             refusal: None,
             timewait_end: Duration::ZERO,
         }
@@ -360,8 +372,8 @@ impl Connection {
         fill(&mut bytes, private_data)?;
         match self.state {
             ConnectionState::ReqReceived | ConnectionState::RepSent => {
+                effects.datagrams.push(self.refusal_by_passive_side(bytes));
                 self.keep_refusing(bytes, now);
-                effects.datagrams.extend(self.refusal.clone());
             }
             ConnectionState::RepReceived => {
                 effects.datagrams.push(self.rej(about::REP, reject::CONSUMER_DEFINED, bytes));
@@ -372,6 +384,12 @@ impl Connection {
             _ => return Err(Error::Invalid),
         }
         Ok(())
+    }
+
+    /// The REJ of the passive side. Who has its REP takes a REJ of the REQ for an old one: that names no REP yet (section 12.6.7.1).
+    fn refusal_by_passive_side(&self, private_data: [u8; 148]) -> CmDatagram {
+        let message = if self.state == ConnectionState::RepSent { about::OTHER } else { about::REQ };
+        self.rej(message, reject::CONSUMER_DEFINED, private_data)
     }
 
     /// Keeps the REJ of a REQ for the repetitions of that.
@@ -411,7 +429,7 @@ impl Connection {
         match self.state {
             ConnectionState::ReqSent => Some(self.rej(about::REQ, reject::TIMEOUT, [0; 148])),
             ConnectionState::ReqReceived | ConnectionState::RepSent => {
-                Some(self.rej(about::REQ, reject::CONSUMER_DEFINED, [0; 148]))
+                Some(self.refusal_by_passive_side([0; 148]))
             }
             ConnectionState::RepReceived => Some(self.rej(about::REP, reject::CONSUMER_DEFINED, [0; 148])),
             ConnectionState::Established | ConnectionState::DreqSent => {
@@ -544,28 +562,28 @@ impl Connection {
     /// Whether the REQ is sent once more to a peer where nobody listens now.
     fn asks_again(&mut self, rej: &Rej, now: Duration) -> bool {
         let is_unheard = self.state == ConnectionState::ReqSent && rej.reason == reject::INVALID_SERVICE_ID;
-        let Some(repetition) = self.repetition.as_mut().filter(|_| is_unheard) else { return false };
-        if self.refusals == limits::REFUSALS {
-            return false;
-        }
-        self.refusals += 1;
-        repetition.next = now + limits::REFUSAL_PAUSE;
-        repetition.interval = limits::FIRST_INTERVAL / 2;
-        true
+        is_unheard && self.repetition.as_mut().is_some_and(|req| req.repeats_refused(now))
     }
 
     fn receive_rej(&mut self, rej: &Rej, now: Duration, effects: &mut Effects) {
-        if self.asks_again(rej, now) {
+        // The peer has answered otherwise since: a REJ of the REQ does not know its communication ID.
+        let is_old = self.peer.comm_id != 0 && rej.local_comm_id != self.peer.comm_id;
+        if is_old || self.asks_again(rej, now) {
             return;
         }
+        let event = EventKind::Rejected { reason: rej.reason, private_data: rej.private_data.to_vec() };
         match self.state {
             ConnectionState::ReqSent
             | ConnectionState::ReqReceived
             | ConnectionState::RepSent
             | ConnectionState::RepReceived => {
                 self.end();
-                let private_data = rej.private_data.to_vec();
-                effects.events.push(EventKind::Rejected { reason: rej.reason, private_data });
+                effects.events.push(event);
+            }
+            // The passive side has ended before it took the RTU.
+            ConnectionState::Established => {
+                self.enter_timewait(now);
+                effects.events.push(event);
             }
             _ => {}
         }

@@ -27,7 +27,7 @@ impl Exchange {
     pub(crate) fn receive(&mut self, datagram: &CmDatagram, now: Duration, effects: &mut Effects) {
         match self {
             Exchange::Connection(connection) => connection.receive(datagram, now, effects),
-            Exchange::Service(service) => service.receive(&datagram.message, effects),
+            Exchange::Service(service) => service.receive(&datagram.message, now, effects),
         }
     }
 

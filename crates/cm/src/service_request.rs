@@ -175,9 +175,12 @@ impl ServiceRequest {
     }
 
     /// A message for this request has come.
-    pub fn receive(&mut self, message: &CmMessage, effects: &mut Effects) {
-        match (&self.progress, message) {
-            (Progress::Asked(_), CmMessage::SidrRep(answer)) => {
+    pub fn receive(&mut self, message: &CmMessage, now: Duration, effects: &mut Effects) {
+        match (&mut self.progress, message) {
+            (Progress::Asked(request), CmMessage::SidrRep(answer)) => {
+                if answer.status == sidr_status::NOT_SUPPORTED && request.repeats_refused(now) {
+                    return;
+                }
                 (self.progress, self.queue_pair) = (Progress::Over, answer.queue_pair);
                 let private_data = answer.private_data.to_vec();
                 effects.events.push(match answer.status {

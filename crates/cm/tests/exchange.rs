@@ -7,7 +7,7 @@ use pagewire_cm::{
     ConnectionParameters, EndpointId, EndpointState, Error, EventKind, IncomingDatagram, Origin, PortSpace,
     limits,
 };
-use pagewire_wire::cm::{CmMessage, reject, sidr_status};
+use pagewire_wire::cm::{CmMessage, Rej, reject, sidr_status};
 use std::time::Duration;
 
 /// A listener at the server, and an endpoint of the client that knows the way there.
@@ -466,6 +466,88 @@ fn strangers_change_no_connection() {
     for (host, endpoint) in [(CLIENT, active), (SERVER, passive)] {
         assert_eq!(network.manager(host).state(endpoint), Some(EndpointState::Connect));
     }
+}
+
+/// The last message that was sent, if it is a REJ.
+fn last_rej(network: &Network) -> Option<Rej> {
+    match &network.sent.last()?.datagram.message {
+        CmMessage::Rej(rej) => Some(rej.clone()),
+        _ => None,
+    }
+}
+
+#[test]
+fn rej_after_rep_names_neither_message() {
+    // A kernel that has the REP takes a REJ of the REQ for an old one.
+    let mut network = Network::new(28, 0.0);
+    let (_, active) = pair(&mut network, PortSpace::Tcp);
+    connect(&mut network, active);
+    let passive = accept_next(&mut network);
+    network.drop_next = 1;
+    let now = network.now;
+    network.manager(SERVER).reject(passive, b"", now).unwrap();
+    network.run_until(now);
+    assert_eq!(last_rej(&network).expect("a REJ").message, 2);
+    // One that has not is refused its REQ.
+    let mut network = Network::new(29, 0.0);
+    let (_, active) = pair(&mut network, PortSpace::Tcp);
+    connect(&mut network, active);
+    let request = network.expect_event(SERVER).endpoint;
+    network.drop_next = 2;
+    let now = network.now;
+    network.manager(SERVER).accept(request, queue_pair(1), &parameters(b""), now).unwrap();
+    network.manager(SERVER).reject(request, b"", now).unwrap();
+    assert!(matches!(network.expect_event(CLIENT).kind, EventKind::Rejected { .. }));
+    assert_eq!(last_rej(&network).expect("a REJ").message, 0);
+}
+
+#[test]
+fn active_side_hears_of_a_passive_side_that_is_killed_before_the_rtu() {
+    let mut network = Network::new(30, 0.0);
+    let (_, active) = pair(&mut network, PortSpace::Tcp);
+    connect(&mut network, active);
+    accept_next(&mut network);
+    assert!(matches!(network.expect_event(CLIENT).kind, EventKind::ConnectResponse { .. }));
+    network.drop_next = 1;
+    network.manager(CLIENT).establish(active).unwrap();
+    network.kill(SERVER);
+    let event = network.expect_event(CLIENT).kind;
+    assert!(matches!(event, EventKind::Rejected { reason: reject::CONSUMER_DEFINED, .. }), "{event:?}");
+    assert_eq!(network.expect_event(CLIENT).kind, EventKind::TimewaitExit);
+}
+
+#[test]
+fn late_rej_of_a_req_ends_no_connection() {
+    let mut network = Network::new(31, 0.0);
+    let (active, passive) = established(&mut network);
+    let req = network.sent[0].datagram.clone();
+    // A copy from before the listener was there.
+    let late = req.refusal().expect("a REJ");
+    let now = network.now;
+    let incoming = IncomingDatagram {
+        source: network::address(SERVER).ip(),
+        destination: network::address(CLIENT).ip(),
+        origin: Origin::Network,
+        datagram: &late,
+    };
+    network.manager(CLIENT).receive(now, &incoming);
+    network.expect_silence();
+    for (host, endpoint) in [(CLIENT, active), (SERVER, passive)] {
+        assert_eq!(network.manager(host).state(endpoint), Some(EndpointState::Connect));
+    }
+}
+
+#[test]
+fn ud_listener_that_comes_a_little_later_is_found() {
+    let mut network = Network::new(32, 0.0);
+    let active = network.resolved(PortSpace::Udp);
+    let now = network.now;
+    network.manager(CLIENT).ask_for_service(active, b"", now).unwrap();
+    network.run_until(Duration::from_millis(50));
+    network.listen(PortSpace::Udp, SERVICE_PORT, 0);
+    let request = network.expect_event(SERVER).endpoint;
+    network.manager(SERVER).accept_service(request, (7, 8), b"").unwrap();
+    assert!(matches!(network.expect_event(CLIENT).kind, EventKind::ServiceFound { queue_pair: 7, .. }));
 }
 
 #[test]

@@ -372,7 +372,9 @@ impl World {
             EventKind::Rejected { private_data, .. } => {
                 self.totals.count("rejected");
                 assert_eq!(private_data.len(), 148);
-                self.advance_any(host, id, &[Heard::Asked, Heard::Answered], Heard::Ended);
+                // The last of them: the passive side has refused before it took the RTU.
+                let before = [Heard::Asked, Heard::Answered, Heard::Established];
+                self.advance_any(host, id, &before, Heard::Ended);
             }
             EventKind::Unreachable => {
                 self.totals.count("unreachable");
