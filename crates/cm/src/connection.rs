@@ -135,6 +135,11 @@ impl Repetition {
         true
     }
 
+    /// The next refusal is the last one.
+    pub(crate) fn ask_no_more(&mut self) {
+        self.refusals = limits::REFUSALS;
+    }
+
     /// The peer has the message and answers later.
     fn postpone(&mut self, now: Duration, service_timeout: u8) {
         let later = now + limits::timeout(service_timeout) + limits::longest_interval();
@@ -554,9 +559,11 @@ impl Connection {
         }
     }
 
-    /// Who refuses next is the last one to be asked.
+    /// The next refusal is the last one.
     pub(crate) fn ask_no_more(&mut self) {
-        self.refusals = limits::REFUSALS;
+        if let Some(repetition) = &mut self.repetition {
+            repetition.ask_no_more();
+        }
     }
 
     /// Whether the REQ is sent once more to a peer where nobody listens now.

@@ -49,8 +49,9 @@ impl Exchange {
 
     /// The request that waits for its answer is refused in the name of its host.
     pub(crate) fn refuse(&mut self, now: Duration, effects: &mut Effects) {
-        if let Exchange::Connection(connection) = self {
-            connection.ask_no_more();
+        match self {
+            Exchange::Connection(connection) => connection.ask_no_more(),
+            Exchange::Service(service) => service.ask_no_more(),
         }
         if let Some(refusal) = self.unanswered().and_then(CmDatagram::refusal) {
             self.receive(&refusal, now, effects);

@@ -213,6 +213,13 @@ impl ServiceRequest {
         }
     }
 
+    /// The next refusal is the last one.
+    pub(crate) fn ask_no_more(&mut self) {
+        if let Progress::Asked(request) = &mut self.progress {
+            request.ask_no_more();
+        }
+    }
+
     /// The peer does not answer.
     pub(crate) fn give_up(&mut self, effects: &mut Effects) {
         self.progress = Progress::Over;

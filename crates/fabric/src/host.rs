@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -134,17 +134,17 @@ impl HostFabric {
         let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?);
         let addresses = Arc::new(Addresses::default());
         let network = Network::new(shown.instance, counters.clone(), capture, addresses.clone())?;
-        let watch = |source: &Descriptor, token: u64, flags: epoll::EventFlags| {
+        let watch = |source: BorrowedFd<'_>, token: u64, flags: epoll::EventFlags| {
             epoll::add(&sleep, source, epoll::EventData::new_u64(token), flags)
         };
-        watch(&control, CONTROL, epoll::EventFlags::IN)?;
-        watch(&kick, KICK, epoll::EventFlags::IN)?;
+        watch(control.as_fd(), CONTROL, epoll::EventFlags::IN)?;
+        watch(kick.as_fd(), KICK, epoll::EventFlags::IN)?;
         let link_changes = LinkChanges::subscribe();
         if let Some(socket) = link_changes.socket() {
             watch(socket, LINKS, epoll::EventFlags::IN)?;
         }
         // Datagrams may come while nobody wants them: told once, then not before they have been looked at.
-        watch(network.ready(), NETWORK, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
+        watch(network.ready().as_fd(), NETWORK, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
         let bells = Arc::new(Bells::default());
         let pending_events = Arc::new(PendingEvents::default());
         let neighbours = Neighbours::new(control.clone(), shown.clone(), bells.clone(), counters.clone());

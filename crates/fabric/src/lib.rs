@@ -44,6 +44,7 @@ pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, RecordedBatch};
 pub use host::HostFabric;
 pub use last_words::{Inheritance, LastMessage, LastWordsFile, Sibling};
+pub use link_changes::LinkChanges;
 pub use management::{Handover, ManagementDatagram, ManagementSocket, ManagementTarget};
 pub use network::groups::GroupMembership;
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};

@@ -8,7 +8,7 @@ use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockT
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Groups of rtnetlink(7): links, addresses of IPv4 and of IPv6.
@@ -19,6 +19,7 @@ const ANNOUNCEMENTS: usize = 64;
 const LOOK_INTERVAL: u64 = 10_000_000;
 
 /// The socket on which the kernel announces changes. Without one (AF_NETLINK is forbidden) nothing is announced.
+#[derive(Debug)]
 pub struct LinkChanges {
     socket: Option<Descriptor>,
     looked: AtomicU64,
@@ -37,8 +38,8 @@ impl LinkChanges {
     }
 
     /// The socket, which is readable when there are announcements.
-    pub fn socket(&self) -> Option<&Descriptor> {
-        self.socket.as_ref()
+    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
     }
 
     /// Whether anything was announced since the last call. A thread that was not woken for it looks once in [`LOOK_INTERVAL`].

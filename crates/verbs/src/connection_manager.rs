@@ -9,13 +9,16 @@ mod abi;
 mod addresses;
 mod channel;
 mod commands;
+mod events;
 mod groups;
 mod outbox;
 mod ports;
 mod qp_attributes;
 mod reachability;
+mod removal;
 pub mod report;
 mod service;
+mod siblings;
 mod user_memory;
 
 use crate::boundary::{Errno, Result, set_errno};

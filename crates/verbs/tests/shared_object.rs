@@ -101,10 +101,16 @@ fn all_names_are_one_file() {
 
 /// Compiles a program of `tests/c` against the installed headers; gives how to run it on the library.
 fn program(name: &str, as_name: &str) -> Command {
+    program_with(name, as_name, &[])
+}
+
+/// The same, with further libraries.
+fn program_with(name: &str, as_name: &str, libraries: &[&str]) -> Command {
     let program = library().parent().unwrap().join(as_name);
     let source = crate_folder().join("tests/c").join(name).with_extension("c");
     let status = compile::command([source], &program)
         .arg("-O1")
+        .args(libraries)
         .arg(library().join("libibverbs.so.1"))
         .status()
         .unwrap();
@@ -398,6 +404,19 @@ fn a_device_knows_its_ethernet_address_in_any_network_namespace() {
     );
     let mut command = program("neighbour", "neighbour");
     let Some(output) = in_network_namespace(&prepare, command.arg(ADDRESS)) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn an_id_hears_that_its_device_is_removed() {
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return not_checked::tell("device_removal: rdma/rdma_cma.h is missing (librdmacm-dev)");
+    }
+    let prepare = "ip link set lo up && ip link add pw0 type veth peer name pw1 && ip link add pw2 type veth peer name pw3 \
+                   && ip address add 10.80.0.1/24 dev pw0 && ip address add 10.81.0.1/24 dev pw2 \
+                   && ip link set pw0 up && ip link set pw1 up && ip link set pw2 up && ip link set pw3 up";
+    let command = program_with("device_removal", "device_removal", &["-lrdmacm"]);
+    let Some(output) = in_network_namespace(prepare, &command) else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -6,6 +6,7 @@ use crate::devices::device_list::devices;
 use libc::{AF_INET, AF_INET6, EADDRNOTAVAIL, EINVAL, ENETUNREACH, ENODEV};
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::device::Device;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,6 +77,14 @@ fn list(is_new: bool) -> Result<Arc<[Device]>> {
     let devices: Arc<[Device]> = devices()?.into();
     *listed = Some((now, devices.clone()));
     Ok(devices)
+}
+
+/// The network interfaces that have devices now.
+///
+/// # Errors
+/// The kernel's, where it does not tell its network devices.
+pub fn interfaces() -> Result<BTreeSet<u32>> {
+    Ok(list(true)?.iter().map(|device| device.interface_index).collect())
 }
 
 /// The device that has an address.

@@ -11,7 +11,7 @@ use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
 use super::service::{CmId, CmService, IdOptions, queue_pair_type, with_service};
 use super::user_memory;
 use crate::boundary::{Errno, Result};
-use libc::{EADDRNOTAVAIL, EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSPC, ENOSYS};
+use libc::{EADDRNOTAVAIL, EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENXIO};
 use pagewire_cm::{
     ConnectionParameters, EndpointState, Error, LocalQueuePair, PortSpace, Route, gid, limits,
 };
@@ -153,8 +153,14 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// An ID of the program, on this channel.
+    /// An ID of the program, on this channel, whose device is there (else ENXIO).
     pub fn id(&mut self, number: u32) -> Result<&mut CmId> {
+        let id = self.any_id(number)?;
+        if id.is_removed { Err(Errno(ENXIO)) } else { Ok(id) }
+    }
+
+    /// An ID of the program, on this channel.
+    fn any_id(&mut self, number: u32) -> Result<&mut CmId> {
         let channel = self.written.channel;
         let id = self.service.ids.get_mut(number as usize).ok_or(Errno(ENOENT))?;
         if id.channel == channel { Ok(id) } else { Err(Errno(EINVAL)) }
@@ -174,6 +180,7 @@ impl Call<'_> {
             destination: None,
             local: None,
             is_route_resolved: false,
+            is_removed: false,
             reported: 0,
             port: None,
             options: IdOptions::default(),
@@ -187,7 +194,7 @@ impl Call<'_> {
 
     fn destroy_id(&mut self) -> Result<()> {
         let command: AskId = self.written.read()?;
-        self.id(command.id)?;
+        self.any_id(command.id)?;
         let count = self.service.destroy_id(command.id);
         if let Some(channel) = self.service.channels.get_mut(&self.written.channel) {
             channel.unmark(self.written.descriptor);

@@ -2,24 +2,20 @@
 //!
 //! One lock holds all of it. A call of the program changes the state, and sends and announces at once what follows ([`CmService::flush`]).
 
-use super::abi::{AddressVector, ConnectionParam, DatagramParam, EventAnswer, event};
-use super::addresses::{self, LocalDevice, device_of};
+use super::addresses::{self, LocalDevice};
 use super::channel::{Channel, ChannelKey, QueuedEvent};
 use super::groups::JoinedGroup;
 use super::outbox::{Outbox, Outgoing};
 use super::ports::{OwnedPort, PortTable};
-use super::qp_attributes::address_vector;
 use super::reachability::{Pair, Probes, Unreachability};
 use crate::boundary::Result;
 use crate::runtime::engine::Host;
 use crate::runtime::process::engine;
-use libc::ETIMEDOUT;
 use pagewire_cm::{
-    CmEvent, ConnectionManager, EndpointId, EventKind, IncomingDatagram, LastWords, ManagerSettings, Origin,
-    OutgoingDatagram, PortSpace, RemoteParameters,
+    ConnectionManager, EndpointId, IncomingDatagram, ManagerSettings, Origin, OutgoingDatagram, PortSpace,
 };
 use pagewire_fabric::{
-    Fabric, Handover, LastMessage, LastWordsFile, ManagementDatagram, ManagementSocket, ManagementTarget,
+    Fabric, Handover, LastWordsFile, LinkChanges, ManagementDatagram, ManagementSocket, ManagementTarget,
     ROCE_PORT, Sibling,
 };
 use pagewire_memory::Uncancelled;
@@ -35,7 +31,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 use std::time::Duration;
-use zerocopy::{FromZeros, IntoBytes};
 
 /// Datagrams that are taken from one socket at a time.
 const ROUND: usize = 64;
@@ -59,6 +54,8 @@ pub struct CmId {
     /// The device of `source`, unless that is an address of all.
     pub local: Option<LocalDevice>,
     pub is_route_resolved: bool,
+    /// Its device is gone.
+    pub is_removed: bool,
     /// Events that the program has taken.
     pub reported: u32,
     pub port: Option<Arc<OwnedPort>>,
@@ -107,12 +104,14 @@ pub mod queue_pair_type {
 }
 
 /// What the thread waits for.
-enum Watched {
+pub enum Watched {
     Kick,
     CommIds,
     Channel(ChannelKey),
     /// Where siblings make themselves known.
     Introductions,
+    /// What the kernel announces of network devices.
+    Links,
     Sibling(Sibling),
     /// Errors of what was sent from one address to another.
     Probe(Pair),
@@ -120,24 +119,25 @@ enum Watched {
 
 /// See the module.
 pub struct CmService {
-    nic: Arc<Nic<Host>>,
+    pub nic: Arc<Nic<Host>>,
     pub manager: ConnectionManager,
     pub ids: Slab<CmId>,
-    by_endpoint: HashMap<EndpointId, u32>,
+    pub by_endpoint: HashMap<EndpointId, u32>,
     /// Memberships of IDs in multicast groups.
     pub groups: Slab<JoinedGroup>,
     pub channels: HashMap<ChannelKey, Channel>,
     pub ports: PortTable,
-    comm_ids: ManagementSocket,
-    outbox: Outbox,
-    probes: Probes,
+    pub comm_ids: ManagementSocket,
+    pub outbox: Outbox,
+    pub probes: Probes,
+    pub links: LinkChanges,
     /// `None`: RLIMIT_FSIZE forbids the file, and peers learn of the death of this process by their timeouts.
-    last_words: Option<LastWordsFile>,
-    ready: Arc<OwnedFd>,
-    kick: OwnedFd,
-    watched: Slab<Watched>,
+    pub last_words: Option<LastWordsFile>,
+    pub ready: Arc<OwnedFd>,
+    pub kick: OwnedFd,
+    pub watched: Slab<Watched>,
     /// When the thread wakes up by itself.
-    sleeps_until: Option<Duration>,
+    pub sleeps_until: Option<Duration>,
 }
 
 /// The connection manager, once the program has opened a channel. Forked children begin without one.
@@ -235,6 +235,7 @@ impl CmService {
             comm_ids,
             outbox: Outbox::default(),
             probes: Probes::default(),
+            links: LinkChanges::subscribe(),
             last_words,
             ready: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -245,6 +246,10 @@ impl CmService {
         watch(&service.ready, &service.kick, kick, epoll::EventFlags::IN)?;
         let comm_ids = service.watched.insert(Watched::CommIds);
         watch(&service.ready, &service.comm_ids, comm_ids, epoll::EventFlags::IN)?;
+        if let Some(links) = service.links.socket() {
+            let token = service.watched.insert(Watched::Links);
+            watch(&service.ready, &links, token, epoll::EventFlags::IN)?;
+        }
         if let Some(last_words) = &service.last_words {
             let introductions = service.watched.insert(Watched::Introductions);
             watch(&service.ready, last_words, introductions, epoll::EventFlags::IN)?;
@@ -375,20 +380,6 @@ impl CmService {
         }
     }
 
-    fn note_last_words(&mut self, changed: LastWords) {
-        let Some(file) = &mut self.last_words else { return };
-        let message = changed.datagram.map(|outgoing| LastMessage {
-            traffic_class: outgoing.traffic_class,
-            hop_limit: outgoing.hop_limit,
-            datagram: ManagementDatagram {
-                source: outgoing.source,
-                destination: outgoing.destination,
-                payload: outgoing.datagram.emit(),
-            },
-        });
-        file.set(changed.comm_id, message.as_ref());
-    }
-
     /// When the thread has something to do.
     fn deadline(&self) -> Option<Duration> {
         [self.manager.deadline(), self.outbox.deadline()].into_iter().flatten().min()
@@ -434,6 +425,7 @@ impl CmService {
                 let pair = *pair;
                 self.take_error(token, pair);
             }
+            Some(Watched::Links) => self.look_for_removed_devices(),
             Some(Watched::Introductions) => self.meet(),
             Some(Watched::Sibling(_)) => {
                 if let Watched::Sibling(sibling) = self.watched.remove(token) {
@@ -486,45 +478,6 @@ impl CmService {
                 .is_some_and(|users| users.into_iter().all(is_untrusted))
     }
 
-    /// Siblings have made themselves known.
-    fn meet(&mut self) {
-        loop {
-            // An error is that of the next look, too.
-            let met = self.last_words.as_ref().and_then(|file| file.next_sibling().ok().flatten());
-            let Some((sibling, asks)) = met else { return };
-            if let Some(file) = self.last_words.as_ref().filter(|_| asks) {
-                file.introduce(sibling.block, false);
-            }
-            let token = self.watched.insert(Watched::Sibling(sibling));
-            let Some(Watched::Sibling(sibling)) = self.watched.get(token) else { return };
-            if watch(&self.ready, sibling, token, epoll::EventFlags::RDHUP).is_err() {
-                // Another one has to be its heir.
-                self.watched.remove(token);
-            }
-        }
-    }
-
-    /// A sibling has ended: its peers hear of it, from one of those who know it.
-    fn bury(&mut self, sibling: &Sibling) {
-        // Another sibling may be the heir; a file that is none says nothing.
-        let Ok(Some(heir)) = sibling.inherit() else { return };
-        for message in heir.messages() {
-            let route = ManagementRoute {
-                source: message.datagram.source,
-                destination: message.datagram.destination,
-                traffic_class: message.traffic_class,
-                hop_limit: message.hop_limit,
-            };
-            let datagram = CmDatagram::parse(&message.datagram.payload);
-            let is_farewell = |datagram: &CmDatagram| ends_connection_of(datagram, sibling.block);
-            if let Some(datagram) =
-                datagram.filter(is_farewell).filter(|_| self.is_of_this_host(route.source))
-            {
-                self.outbox.push(Outgoing { route, datagram });
-            }
-        }
-    }
-
     /// The program has closed the last descriptor of a channel: its IDs end.
     fn close_channel(&mut self, key: ChannelKey) {
         let numbers: Vec<u32> =
@@ -534,66 +487,6 @@ impl CmService {
         }
         self.channels.remove(&key);
         super::forget_channel(key);
-    }
-
-    /// Queues an event at the channel of its ID. One of a request that the program has not accepted is dropped, but for the request itself.
-    fn announce(&mut self, happened: CmEvent) {
-        if let EventKind::ConnectRequest { listener, .. } | EventKind::ServiceRequest { listener, .. } =
-            happened.kind
-        {
-            return self.announce_request(listener, &happened);
-        }
-        let Some(&number) = self.by_endpoint.get(&happened.endpoint) else { return };
-        let id = &self.ids[number as usize];
-        if id.uid == 0 {
-            return;
-        }
-        let mut answer = answer_of(&happened.kind);
-        if let (EventKind::ServiceFound { queue_pair, queue_key, private_data }, Some(local)) =
-            (&happened.kind, &id.local)
-        {
-            let vector = self.manager.route(happened.endpoint).map(|route| address_vector(local, route));
-            let vector = vector.unwrap_or_else(AddressVector::new_zeroed);
-            put(&mut answer, datagram_param((*queue_pair, *queue_key), vector, private_data).as_bytes());
-        }
-        (answer.uid, answer.id) = (id.uid, number);
-        let channel = id.channel;
-        if let Some(channel) = self.channels.get_mut(&channel) {
-            channel.push(QueuedEvent { counted_for: number, group: None, request: None, answer });
-        }
-    }
-
-    fn announce_request(&mut self, listener: EndpointId, happened: &CmEvent) {
-        let listening = self.by_endpoint.get(&listener).copied();
-        let Some((listening, parent)) =
-            listening.and_then(|number| Some((number, self.ids.get(number as usize)?)))
-        else {
-            return;
-        };
-        let route = self.manager.route(happened.endpoint).copied();
-        let source = route.map(|route| route.source);
-        let id = CmId {
-            uid: 0,
-            channel: parent.channel,
-            endpoint: happened.endpoint,
-            space: parent.space,
-            queue_pair_type: parent.queue_pair_type,
-            source,
-            destination: route.map(|route| route.destination),
-            local: source.and_then(|source| device_of(source.ip()).ok()),
-            is_route_resolved: true,
-            reported: 0,
-            port: parent.port.clone(),
-            // An ACK timeout is of one connection.
-            options: IdOptions { ack_timeout: None, ..parent.options },
-        };
-        let (uid, channel) = (parent.uid, parent.channel);
-        let number = self.add_id(id);
-        let mut answer = answer_of(&happened.kind);
-        (answer.uid, answer.id) = (uid, number);
-        if let Some(channel) = self.channels.get_mut(&channel) {
-            channel.push(QueuedEvent { counted_for: listening, group: None, request: Some(number), answer });
-        }
     }
 }
 
@@ -607,20 +500,7 @@ fn outgoing_of(outgoing: OutgoingDatagram) -> Outgoing {
     Outgoing { route, datagram: outgoing.datagram }
 }
 
-/// Whether a message ends a connection, or a request, of the process whose communication IDs begin with `block`.
-fn ends_connection_of(datagram: &CmDatagram, block: u16) -> bool {
-    let is_own = |comm_id: u32| comm_id >> 16 == u32::from(block);
-    match &datagram.message {
-        CmMessage::Rej(rej) => is_own(rej.local_comm_id),
-        CmMessage::Dreq(dreq) => is_own(dreq.local_comm_id),
-        CmMessage::Drep(drep) => is_own(drep.local_comm_id),
-        // It names the peer's alone.
-        CmMessage::SidrRep(_) => true,
-        _ => false,
-    }
-}
-
-fn watch(ready: &OwnedFd, what: &impl AsFd, token: usize, flags: epoll::EventFlags) -> Result<()> {
+pub fn watch(ready: &OwnedFd, what: &impl AsFd, token: usize, flags: epoll::EventFlags) -> Result<()> {
     Ok(epoll::add(ready, what, epoll::EventData::new_u64(token as u64), flags)?)
 }
 
@@ -628,71 +508,4 @@ fn receive_all(socket: &ManagementSocket, fabric: &Host) -> Vec<(ManagementDatag
     let is_local = |address| fabric.is_local(address) == Ok(true);
     // An error is that of the next look, too.
     std::iter::from_fn(|| socket.receive(is_local).ok().flatten()).take(ROUND).collect()
-}
-
-/// The event as the program reads it, without names.
-fn answer_of(kind: &EventKind) -> EventAnswer {
-    let mut answer = EventAnswer::new_zeroed();
-    let (number, status) = match kind {
-        EventKind::ConnectRequest { remote, private_data, .. } => {
-            put(&mut answer, connection_param(remote, private_data).as_bytes());
-            (event::CONNECT_REQUEST, 0)
-        }
-        EventKind::ServiceRequest { private_data, .. } => {
-            put(&mut answer, datagram_param((0, 0), AddressVector::new_zeroed(), private_data).as_bytes());
-            (event::CONNECT_REQUEST, 0)
-        }
-        EventKind::ConnectResponse { remote, private_data } => {
-            put(&mut answer, connection_param(remote, private_data).as_bytes());
-            (event::CONNECT_RESPONSE, 0)
-        }
-        EventKind::Established | EventKind::ServiceFound { .. } => (event::ESTABLISHED, 0),
-        EventKind::Rejected { reason, private_data } => {
-            put(&mut answer, connection_param(&RemoteParameters::default(), private_data).as_bytes());
-            (event::REJECTED, i32::from(*reason))
-        }
-        EventKind::Unreachable => (event::UNREACHABLE, -ETIMEDOUT),
-        EventKind::ServiceRefused { status, private_data } => {
-            put(&mut answer, datagram_param((0, 0), AddressVector::new_zeroed(), private_data).as_bytes());
-            (event::UNREACHABLE, i32::from(*status))
-        }
-        EventKind::Disconnected { is_timeout } => {
-            (event::DISCONNECTED, if *is_timeout { -ETIMEDOUT } else { 0 })
-        }
-        EventKind::TimewaitExit => (event::TIMEWAIT_EXIT, 0),
-    };
-    (answer.event, answer.status) = (number, status);
-    answer
-}
-
-fn put(answer: &mut EventAnswer, param: &[u8]) {
-    answer.param[..param.len()].copy_from_slice(param);
-}
-
-fn private_data_of(data: &[u8]) -> ([u8; 256], u8) {
-    let mut bytes = [0; 256];
-    bytes[..data.len()].copy_from_slice(data);
-    (bytes, data.len() as u8)
-}
-
-fn connection_param(remote: &RemoteParameters, data: &[u8]) -> ConnectionParam {
-    let (private_data, private_data_length) = private_data_of(data);
-    ConnectionParam {
-        queue_pair: remote.queue_pair,
-        queue_key: 0,
-        private_data,
-        private_data_length,
-        srq: u8::from(remote.has_srq),
-        responder_resources: remote.responder_resources,
-        initiator_depth: remote.initiator_depth,
-        flow_control: u8::from(remote.flow_control),
-        retry_count: remote.retry_count,
-        rnr_retry_count: remote.rnr_retry_count,
-        valid: 0,
-    }
-}
-
-fn datagram_param((queue_pair, queue_key): (u32, u32), address: AddressVector, data: &[u8]) -> DatagramParam {
-    let (private_data, private_data_length) = private_data_of(data);
-    DatagramParam { queue_pair, queue_key, address, private_data, private_data_length, reserved: [0; 7] }
 }

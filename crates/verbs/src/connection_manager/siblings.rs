@@ -1,0 +1,77 @@
+//! Siblings: other processes of this user, each of which tells the peers of the others when those are killed (`fabric/src/last_words.rs`).
+
+use super::outbox::Outgoing;
+use super::service::{CmService, Watched, watch};
+use pagewire_cm::LastWords;
+use pagewire_fabric::{LastMessage, ManagementDatagram, Sibling};
+use pagewire_nic::ManagementRoute;
+use pagewire_wire::cm::{CmDatagram, CmMessage};
+use rustix::event::epoll;
+
+impl CmService {
+    pub fn note_last_words(&mut self, changed: LastWords) {
+        let Some(file) = &mut self.last_words else { return };
+        let message = changed.datagram.map(|outgoing| LastMessage {
+            traffic_class: outgoing.traffic_class,
+            hop_limit: outgoing.hop_limit,
+            datagram: ManagementDatagram {
+                source: outgoing.source,
+                destination: outgoing.destination,
+                payload: outgoing.datagram.emit(),
+            },
+        });
+        file.set(changed.comm_id, message.as_ref());
+    }
+
+    /// Siblings have made themselves known.
+    pub fn meet(&mut self) {
+        loop {
+            // An error is that of the next look, too.
+            let met = self.last_words.as_ref().and_then(|file| file.next_sibling().ok().flatten());
+            let Some((sibling, asks)) = met else { return };
+            if let Some(file) = self.last_words.as_ref().filter(|_| asks) {
+                file.introduce(sibling.block, false);
+            }
+            let token = self.watched.insert(Watched::Sibling(sibling));
+            let Some(Watched::Sibling(sibling)) = self.watched.get(token) else { return };
+            if watch(&self.ready, sibling, token, epoll::EventFlags::RDHUP).is_err() {
+                // Another one has to be its heir.
+                self.watched.remove(token);
+            }
+        }
+    }
+
+    /// A sibling has ended: its peers hear of it, from one of those who know it.
+    pub fn bury(&mut self, sibling: &Sibling) {
+        // Another sibling may be the heir; a file that is none says nothing.
+        let Ok(Some(heir)) = sibling.inherit() else { return };
+        for message in heir.messages() {
+            let route = ManagementRoute {
+                source: message.datagram.source,
+                destination: message.datagram.destination,
+                traffic_class: message.traffic_class,
+                hop_limit: message.hop_limit,
+            };
+            let datagram = CmDatagram::parse(&message.datagram.payload);
+            let is_farewell = |datagram: &CmDatagram| ends_connection_of(datagram, sibling.block);
+            if let Some(datagram) =
+                datagram.filter(is_farewell).filter(|_| self.is_of_this_host(route.source))
+            {
+                self.outbox.push(Outgoing { route, datagram });
+            }
+        }
+    }
+}
+
+/// Whether a message ends a connection, or a request, of the process whose communication IDs begin with `block`.
+fn ends_connection_of(datagram: &CmDatagram, block: u16) -> bool {
+    let is_own = |comm_id: u32| comm_id >> 16 == u32::from(block);
+    match &datagram.message {
+        CmMessage::Rej(rej) => is_own(rej.local_comm_id),
+        CmMessage::Dreq(dreq) => is_own(dreq.local_comm_id),
+        CmMessage::Drep(drep) => is_own(drep.local_comm_id),
+        // It names the peer's alone.
+        CmMessage::SidrRep(_) => true,
+        _ => false,
+    }
+}
