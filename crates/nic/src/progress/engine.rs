@@ -5,6 +5,7 @@
 use crate::access::fault_state::waiter_of;
 use crate::path::local::LocalChannel;
 use crate::path::{Followups, Paths};
+use crate::progress::management::Arrivals;
 use crate::progress::qp_progress::Driver;
 use crate::progress::workers::Workers;
 use crate::queue_pair::QueuePair;
@@ -48,13 +49,15 @@ pub struct Nic<F: Fabric> {
     /// Peers were told something, and may have gone to sleep without having seen it.
     pub(crate) unsure: AtomicBool,
     pub(crate) workers: Workers,
+    pub(crate) arrivals: Arrivals<F>,
 }
 
 impl<F: Fabric> Nic<F> {
     /// An engine on a fabric.
     pub fn new(fabric: F, options: Options) -> Arc<Self> {
         let services = Services::new(fabric, options);
-        Arc::new(Nic {
+        Arc::new_cyclic(|nic| Nic {
+            arrivals: Arrivals::new(nic.clone()),
             paths: Paths::new(services.clone()),
             services,
             queue_pairs: Numbered::default(),

@@ -2,10 +2,15 @@
 //!
 //! What comes there goes on to the process of this host that owns the port of the connection manager, or the connection
 //! ([`deliver_management`](Fabric::deliver_management)): that may be this one. Where nobody does the NIC refuses at once, because silence
-//! would keep a peer asking for a minute. Nothing is remembered, and refusals are never answered.
+//! would keep a peer asking for a minute. Refusals are never answered. [`arrivals`] has what is remembered.
+
+mod arrivals;
+
+pub(crate) use arrivals::Arrivals;
 
 use crate::progress::engine::Nic;
 use crate::progress::transport_ops::append_packet;
+use arrivals::Arrival;
 use pagewire_fabric::{Fabric, ManagementDatagram, ManagementTarget, ROCE_PORT, ReceivedDatagram, Route};
 use pagewire_transport::ud::{self, UdSettings};
 use pagewire_transport::{Psn, ud::OutgoingDatagram as UdDatagram};
@@ -78,21 +83,43 @@ impl<F: Fabric> Nic<F> {
         datagram: &ReceivedDatagram<'_>,
     ) {
         let Some(message) = message_of(header, payload) else { return };
-        let (source, destination) = (datagram.source, datagram.destination);
-        // To a process that is busy it is as if it were lost: whoever sent it does so again.
-        let ManagementSent::Refused(refusal) = self.deliver_management(source, destination, &message) else {
-            return;
-        };
-        if let Some(refusal) = refusal {
-            let route = ManagementRoute {
-                source: destination,
-                destination: source,
-                traffic_class: 0,
-                hop_limit: HOP_LIMIT,
-            };
-            // Receivers do not look at the PSN; that of the request tells which one is answered.
-            self.transmit_management(&route, Psn::new(header.bth.psn), &refusal);
+        let psn = Psn::new(header.bth.psn);
+        let arrival = Arrival { source: datagram.source, destination: datagram.destination, psn, message };
+        self.receive_arrival(arrival);
+    }
+
+    fn receive_arrival(&self, arrival: Arrival) {
+        if !self.take_arrival(&arrival) {
+            self.hold(arrival);
         }
+    }
+
+    /// Hands a message from the network over, or refuses it. False: the process that it is for has not taken earlier ones.
+    fn take_arrival(&self, arrival: &Arrival) -> bool {
+        let (source, destination) = (arrival.source, arrival.destination);
+        let target =
+            target_of(&arrival.message).or_else(|| self.arrivals.requests.lock().taken_back_by(arrival));
+        match self.deliver_management((source, destination), target, &arrival.message) {
+            ManagementSent::Busy => return false,
+            ManagementSent::Sent => {
+                if let Some(target) = target {
+                    self.arrivals.requests.lock().note(arrival, target);
+                }
+            }
+            ManagementSent::Refused(refusal) => {
+                let route = ManagementRoute {
+                    source: destination,
+                    destination: source,
+                    traffic_class: 0,
+                    hop_limit: HOP_LIMIT,
+                };
+                // Receivers do not look at the PSN; that of the request tells which one is answered.
+                if let Some(refusal) = refusal {
+                    self.transmit_management(&route, arrival.psn, &refusal);
+                }
+            }
+        }
+        true
     }
 
     /// Sends a message from queue pair 1 to that of a peer. One of this host gets it without the network.
@@ -101,7 +128,8 @@ impl<F: Fabric> Nic<F> {
             self.transmit_management(route, Psn::default(), message);
             return ManagementSent::Sent;
         }
-        let sent = self.deliver_management(route.source, route.destination, message);
+        let addresses = (route.source, route.destination);
+        let sent = self.deliver_management(addresses, target_of(message), message);
         self.capture_local(route, message, &sent);
         sent
     }
@@ -126,11 +154,11 @@ impl<F: Fabric> Nic<F> {
     /// Hands a message to the process of this host that it is for.
     fn deliver_management(
         &self,
-        source: IpAddr,
-        destination: IpAddr,
+        (source, destination): (IpAddr, IpAddr),
+        target: Option<ManagementTarget>,
         message: &CmDatagram,
     ) -> ManagementSent {
-        let Some(target) = target_of(message) else { return ManagementSent::Refused(message.refusal()) };
+        let Some(target) = target else { return ManagementSent::Refused(message.refusal()) };
         let datagram = ManagementDatagram { source, destination, payload: message.emit() };
         match self.fabric().deliver_management(target, &datagram) {
             Ok(()) => ManagementSent::Sent,
@@ -177,7 +205,12 @@ impl<F: Fabric> Nic<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_wire::cm::{Rej, Req, Rtu};
+    use crate::types::options::Options;
+    use crate::types::path_choice::PathChoice;
+    use pagewire_fabric::{HostFabric, ManagementSocket};
+    use pagewire_wire::cm::{CmMessage, Rej, Req, Rtu};
+    use std::collections::BTreeSet;
+    use std::time::{Duration, Instant};
 
     /// A REQ from queue pair 1 of a peer.
     fn request() -> (PacketHeader, [u8; cm::DATAGRAM_LEN]) {
@@ -202,6 +235,34 @@ mod tests {
         let req = Req { service_id: 0x1_0106_1C06, ..Req::default() };
         assert_eq!(target_of(&CmDatagram::new(1, req)), None);
         assert_eq!(target_of(&CmDatagram::new(1, Rej::default())), None);
+    }
+
+    #[test]
+    fn messages_from_the_network_wait_for_a_busy_process() {
+        let options = Options { path: PathChoice::Local, ..Options::default() };
+        let nic = Nic::new(HostFabric::new().unwrap(), options);
+        // A port that no other test has. A UNIX socket queues fewer messages than come.
+        let (space, port) = (0xFFFE, std::process::id() as u16);
+        let owner = ManagementSocket::claim(ManagementTarget::Port { space, port }).unwrap();
+        let service_id = u64::from(space) << 16 | u64::from(port);
+        let limit = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
+        let count = limit.trim().parse::<u32>().unwrap() + 30;
+        let [source, destination] = [1, 2].map(|host| IpAddr::from([192, 0, 2, host]));
+        for local_comm_id in 0..count {
+            let message = CmDatagram::new(1, Req { service_id, local_comm_id, ..Req::default() });
+            nic.receive_arrival(Arrival { source, destination, psn: Psn::new(0), message });
+        }
+        let mut received = BTreeSet::new();
+        let end = Instant::now() + Duration::from_secs(10);
+        while received.len() < count as usize {
+            assert!(Instant::now() < end, "{received:?}");
+            nic.progress();
+            while let Some((datagram, _)) = owner.receive(|_| false).unwrap() {
+                let message = CmDatagram::parse(&datagram.payload).unwrap().message;
+                let CmMessage::Req(req) = message else { panic!("{message:?}") };
+                assert!(received.insert(req.local_comm_id), "{} came twice", req.local_comm_id);
+            }
+        }
     }
 
     #[test]
