@@ -3,8 +3,8 @@
 //! [`Fabric`] is the seam between the NIC and the machine. The real one maps memory files, speaks through
 //! UNIX and UDP sockets and asks the kernel's clock; the simulator has one of its own.
 
+use crate::groups::GroupMembership;
 use crate::management::{ManagementDatagram, ManagementTarget};
-use crate::network::groups::GroupMembership;
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};

@@ -4,8 +4,9 @@ use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Fabric, FabricEvent, ReceivedDatagram, WordsFile};
+use crate::fabric::{ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, WordsFile};
 use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan};
+use crate::groups;
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
 };
@@ -15,7 +16,6 @@ use crate::lock::prepare_barrier;
 use crate::management::{ManagementDatagram, ManagementTarget};
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, PublishedFiles};
-use crate::network::groups::GroupMembership;
 use crate::network::{Network, STUCK};
 use crate::nonce::random;
 use crate::pcap::Capture;
@@ -538,8 +538,15 @@ impl Fabric for HostFabric {
         self.network.rx_watermark()
     }
 
-    fn join_group(&self, group: IpAddr, interface: u32) -> io::Result<GroupMembership> {
-        self.network.join_group(group, interface)
+    fn join_group(&self, group: IpAddr, interface: u32) -> io::Result<groups::GroupMembership> {
+        if self.network.port() == ROCE_PORT {
+            groups::join(group, interface)
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                "groups are at UDP port 4791, which this process has not",
+            ))
+        }
     }
 
     fn deliver_management(&self, target: ManagementTarget, datagram: &ManagementDatagram) -> io::Result<()> {

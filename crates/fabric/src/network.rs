@@ -5,7 +5,6 @@ mod crc;
 mod echo;
 mod flow;
 mod forwarding;
-pub mod groups;
 mod handing;
 pub(crate) mod peer_sockets;
 pub(crate) mod port;

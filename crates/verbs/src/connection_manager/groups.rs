@@ -9,6 +9,7 @@ use super::addresses;
 use super::channel::QueuedEvent;
 use super::commands::{Call, HOP_LIMIT};
 use super::qp_attributes::{PORT, UDP_QKEY};
+use super::service::JoinedGroup;
 use crate::boundary::{Errno, Result};
 use libc::{EINVAL, ENOENT};
 use pagewire_cm::{EndpointState, gid};
@@ -18,14 +19,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// `IBV_QPT_UD`.
 const DATAGRAMS: u8 = 4;
-
-/// An ID's membership in a group.
-pub struct JoinedGroup {
-    /// The ID.
-    pub id: u32,
-    /// Its events that the program has taken.
-    pub reported: u32,
-}
 
 impl Call<'_> {
     pub fn join_ip_mcast(&mut self) -> Result<()> {

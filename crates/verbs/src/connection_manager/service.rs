@@ -4,7 +4,6 @@
 
 use super::addresses::{self, LocalDevice};
 use super::channel::{Channel, ChannelKey, QueuedEvent};
-use super::groups::JoinedGroup;
 use super::outbox::{Outbox, Outgoing};
 use super::ports::{OwnedPort, PortTable};
 use super::reachability::{Pair, Probes, Unreachability};
@@ -60,6 +59,14 @@ pub struct CmId {
     pub reported: u32,
     pub port: Option<Arc<OwnedPort>>,
     pub options: IdOptions,
+}
+
+/// An ID's membership in a group.
+pub struct JoinedGroup {
+    /// The ID.
+    pub id: u32,
+    /// Its events that the program has taken.
+    pub reported: u32,
 }
 
 /// Options of an ID (`rdma_set_option(3)`).
