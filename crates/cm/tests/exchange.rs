@@ -362,7 +362,7 @@ fn bring_to(network: &mut Network, stage: Stage) {
 }
 
 #[test]
-fn peers_of_a_killed_process_hear_of_it() {
+fn last_words_end_connections_of_a_killed_process() {
     let stages =
         [Stage::Requested, Stage::Accepted, Stage::Responded, Stage::Established, Stage::PassiveLeaves];
     for stage in stages {

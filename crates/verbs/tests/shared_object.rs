@@ -104,7 +104,7 @@ fn program(name: &str, as_name: &str) -> Command {
     program_with(name, as_name, &[])
 }
 
-/// The same, with further libraries.
+/// Compiles a program of `tests/c` with further libraries.
 fn program_with(name: &str, as_name: &str, libraries: &[&str]) -> Command {
     let program = library().parent().unwrap().join(as_name);
     let source = crate_folder().join("tests/c").join(name).with_extension("c");

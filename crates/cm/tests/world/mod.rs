@@ -61,9 +61,9 @@ impl Totals {
     }
 }
 
-/// How far an endpoint has come, as its program has heard.
+/// How far an endpoint has come, as its program has progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Heard {
+enum Progress {
     Listening,
     /// Asked, or was asked; nothing else yet.
     Asked,
@@ -76,7 +76,7 @@ enum Heard {
 
 #[derive(Debug)]
 struct Known {
-    heard: Heard,
+    progress: Progress,
     is_active: bool,
     is_service: bool,
 }
@@ -101,7 +101,7 @@ pub struct World {
     loss: f64,
     queue_pairs: u32,
     /// Private data of a REQ or SIDR_REQ, with the queue pair that it named: each is somebody's.
-    asked: HashMap<[u8; 8], u32>,
+    requests: HashMap<[u8; 8], u32>,
 }
 
 fn address(host: usize) -> IpAddr {
@@ -123,7 +123,7 @@ impl World {
             random,
             loss,
             queue_pairs: 0,
-            asked: HashMap::new(),
+            requests: HashMap::new(),
         };
         for host in 0..HOSTS {
             let new = world.new_host(host);
@@ -145,8 +145,11 @@ impl World {
             let listener = manager.create(space).unwrap();
             manager.bind(listener, SocketAddr::from(([0, 0, 0, 0], PORT))).unwrap();
             manager.listen(listener, self.random.usize(1..4), true).unwrap();
-            let known =
-                Known { heard: Heard::Listening, is_active: false, is_service: space == PortSpace::Udp };
+            let known = Known {
+                progress: Progress::Listening,
+                is_active: false,
+                is_service: space == PortSpace::Udp,
+            };
             endpoints.insert(listener, known);
         }
         Host { manager, endpoints, last_words: BTreeMap::new() }
@@ -174,7 +177,7 @@ impl World {
         self.is_ending = true;
         // Whom a program lets wait would wait as long as that program lives.
         for host in &mut self.hosts {
-            let is_undecided = |known: &Known| !known.is_active && known.heard == Heard::Asked;
+            let is_undecided = |known: &Known| !known.is_active && known.progress == Progress::Asked;
             let undecided = host.endpoints.extract_if(|_, known| is_undecided(known));
             for (id, _) in undecided {
                 host.manager.destroy(id, self.now).unwrap();
@@ -183,8 +186,8 @@ impl World {
         self.run_until(self.now + PATIENCE);
         for host in &self.hosts {
             for (id, known) in &host.endpoints {
-                let is_done = !(known.is_active && known.heard == Heard::Asked);
-                assert!(is_done, "seed {}: {id:?} has heard nothing: {known:?}", self.seed);
+                let is_done = !(known.is_active && known.progress == Progress::Asked);
+                assert!(is_done, "seed {}: {id:?} has progress nothing: {known:?}", self.seed);
             }
         }
         for host in 0..HOSTS {
@@ -230,8 +233,8 @@ impl World {
             manager.connect(id, local(queue_pair), &parameters(&token), now).unwrap();
             self.totals.count("connect");
         }
-        self.asked.insert(token, queue_pair);
-        let known = Known { heard: Heard::Asked, is_active: true, is_service };
+        self.requests.insert(token, queue_pair);
+        let known = Known { progress: Progress::Asked, is_active: true, is_service };
         self.hosts[host].endpoints.insert(id, known);
     }
 
@@ -241,7 +244,7 @@ impl World {
         ids.sort_unstable();
         let Some(id) = (!ids.is_empty()).then(|| ids[self.random.usize(..ids.len())]) else { return };
         let entry = &mut self.hosts[host];
-        if destroys && entry.endpoints[&id].heard != Heard::Listening {
+        if destroys && entry.endpoints[&id].progress != Progress::Listening {
             entry.manager.destroy(id, self.now).unwrap();
             entry.endpoints.remove(&id);
             self.totals.count("destroy");
@@ -310,7 +313,7 @@ impl World {
                 }
                 while let Some(event) = self.hosts[host].manager.next_event() {
                     is_done = false;
-                    self.hear(host, event);
+                    self.take_event(host, event);
                 }
             }
             if is_done {
@@ -334,70 +337,70 @@ impl World {
         }
     }
 
-    fn hear(&mut self, host: usize, event: CmEvent) {
+    fn take_event(&mut self, host: usize, event: CmEvent) {
         let id = event.endpoint;
         match event.kind {
             EventKind::ConnectRequest { remote, private_data, .. } => {
                 self.totals.count("request");
                 assert_eq!(
-                    (private_data.len(), self.asked_queue_pair(&private_data)),
+                    (private_data.len(), self.requested_queue_pair(&private_data)),
                     (56, remote.queue_pair)
                 );
                 self.answer(host, id, false);
             }
             EventKind::ServiceRequest { private_data, .. } => {
                 self.totals.count("service request");
-                let _somebody = self.asked_queue_pair(&private_data);
+                let _somebody = self.requested_queue_pair(&private_data);
                 self.answer(host, id, true);
             }
             EventKind::ConnectResponse { private_data, .. } => {
                 self.totals.count("response");
                 assert_eq!((private_data.len(), &private_data[..2]), (196, &b"ok"[..]));
-                self.advance(host, id, &[Heard::Asked], Heard::Answered, true);
+                self.advance(host, id, &[Progress::Asked], Progress::Answered, true);
                 self.conclude(host, id);
             }
             EventKind::Established => {
                 self.totals.count("established");
-                self.advance(host, id, &[Heard::Answered], Heard::Established, false);
+                self.advance(host, id, &[Progress::Answered], Progress::Established, false);
             }
             EventKind::ServiceFound { private_data, .. } => {
                 self.totals.count("found");
                 assert_eq!((private_data.len(), &private_data[..2]), (136, &b"ok"[..]));
-                self.advance(host, id, &[Heard::Asked], Heard::Ended, true);
+                self.advance(host, id, &[Progress::Asked], Progress::Ended, true);
             }
             EventKind::ServiceRefused { .. } => {
                 self.totals.count("refused service");
-                self.advance(host, id, &[Heard::Asked], Heard::Ended, true);
+                self.advance(host, id, &[Progress::Asked], Progress::Ended, true);
             }
             EventKind::Rejected { private_data, .. } => {
                 self.totals.count("rejected");
                 assert_eq!(private_data.len(), 148);
                 // The last of them: the passive side has refused before it took the RTU.
-                let before = [Heard::Asked, Heard::Answered, Heard::Established];
-                self.advance_any(host, id, &before, Heard::Ended);
+                let before = [Progress::Asked, Progress::Answered, Progress::Established];
+                self.advance_any(host, id, &before, Progress::Ended);
             }
             EventKind::Unreachable => {
                 self.totals.count("unreachable");
-                self.advance_any(host, id, &[Heard::Asked, Heard::Answered], Heard::Ended);
+                self.advance_any(host, id, &[Progress::Asked, Progress::Answered], Progress::Ended);
             }
             EventKind::Disconnected { .. } => {
                 self.totals.count("disconnected");
-                self.advance_any(host, id, &[Heard::Answered, Heard::Established], Heard::Ended);
+                self.advance_any(host, id, &[Progress::Answered, Progress::Established], Progress::Ended);
                 if self.random.bool() {
                     self.hosts[host].manager.disconnect(id, self.now).unwrap();
                 }
             }
             EventKind::TimewaitExit => {
                 self.totals.count("timewait exit");
-                self.advance_any(host, id, &[Heard::Ended], Heard::Forgotten);
+                self.advance_any(host, id, &[Progress::Ended], Progress::Forgotten);
             }
         }
     }
 
     /// The queue pair that a request with these private data named.
-    fn asked_queue_pair(&self, private_data: &[u8]) -> u32 {
+    fn requested_queue_pair(&self, private_data: &[u8]) -> u32 {
         let token: [u8; 8] = private_data[..8].try_into().expect("8 bytes");
-        *self.asked.get(&token).expect("somebody has asked so")
+        *self.requests.get(&token).expect("somebody has asked so")
     }
 
     /// A program is asked: it accepts, refuses, or has not decided when this world ends.
@@ -407,21 +410,21 @@ impl World {
         let (queue_pair, now) = (self.queue_pairs, self.now);
         let entry = &mut self.hosts[host];
         entry.manager.request_delivered(id);
-        let mut known = Known { heard: Heard::Asked, is_active: false, is_service };
+        let mut known = Known { progress: Progress::Asked, is_active: false, is_service };
         let (result, what) = match (choice, is_service) {
             (0, false) => (entry.manager.reject(id, b"no", now), "reject"),
             (0, true) => (entry.manager.reject(id, b"no", now), "reject service"),
             (1, _) if !self.is_ending => (Ok(()), "undecided"),
             (_, false) => {
                 let accepted = entry.manager.accept(id, local(queue_pair), &parameters(b"ok"), now);
-                known.heard = Heard::Answered;
+                known.progress = Progress::Answered;
                 (accepted, "accept")
             }
             (_, true) => (entry.manager.accept_service(id, (queue_pair, 7), b"ok"), "accept service"),
         };
         // What a peer has given up meanwhile cannot be answered, and the program is about to hear so.
         if result.is_err() {
-            known.heard = Heard::Asked;
+            known.progress = Progress::Asked;
         }
         self.totals.count(what);
         self.hosts[host].endpoints.insert(id, known);
@@ -434,29 +437,36 @@ impl World {
         if refuses {
             if manager.reject(id, b"changed my mind", self.now).is_ok() {
                 self.totals.count("refuse a REP");
-                self.hosts[host].endpoints.get_mut(&id).expect("it is known").heard = Heard::Forgotten;
+                self.hosts[host].endpoints.get_mut(&id).expect("it is known").progress = Progress::Forgotten;
             }
         } else if manager.establish(id).is_ok() {
             self.totals.count("establish");
-            self.hosts[host].endpoints.get_mut(&id).expect("it is known").heard = Heard::Established;
+            self.hosts[host].endpoints.get_mut(&id).expect("it is known").progress = Progress::Established;
         }
     }
 
-    fn advance(&mut self, host: usize, id: EndpointId, before: &[Heard], after: Heard, is_active: bool) {
+    fn advance(
+        &mut self,
+        host: usize,
+        id: EndpointId,
+        before: &[Progress],
+        after: Progress,
+        is_active: bool,
+    ) {
         let known = &self.hosts[host].endpoints[&id];
         assert_eq!(known.is_active, is_active, "seed {}: {id:?} of host {host}, {known:?}", self.seed);
         self.advance_any(host, id, before, after);
     }
 
-    fn advance_any(&mut self, host: usize, id: EndpointId, before: &[Heard], after: Heard) {
+    fn advance_any(&mut self, host: usize, id: EndpointId, before: &[Progress], after: Progress) {
         let seed = self.seed;
         let known = self.hosts[host].endpoints.get_mut(&id).expect("events are of endpoints that there are");
         assert!(
-            before.contains(&known.heard),
+            before.contains(&known.progress),
             "seed {seed}: {id:?} of host {host} hears {after:?}, {known:?}"
         );
-        assert!(!known.is_service || after == Heard::Ended, "seed {seed}: {known:?}");
-        known.heard = after;
+        assert!(!known.is_service || after == Progress::Ended, "seed {seed}: {known:?}");
+        known.progress = after;
     }
 }
 

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_a_port_are_told() {
+    fn users_of_a_port_are_found() {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = socket.local_addr().unwrap().port();
         assert_eq!(users_of_udp_port(port), Some(vec![rustix::process::geteuid().as_raw()]));

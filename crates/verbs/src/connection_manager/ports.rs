@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ephemeral_ports_take_few_descriptors_and_are_nobody_elses() {
+    fn ephemeral_ports_take_few_descriptors() {
         let (mut table, mut other) = (PortTable::default(), PortTable::default());
         let ports: Vec<Arc<OwnedPort>> =
             (0..1_000).map(|id| table.bind(id, (OTHER_SPACE, 0), ANY, false).unwrap()).collect();

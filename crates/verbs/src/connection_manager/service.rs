@@ -36,7 +36,7 @@ const ROUND: usize = 64;
 /// Sockets that are looked at in one step.
 const READY: usize = 32;
 
-/// Marks what epoll(7) says of a port, with space and number below; other numbers are of [`Watched`].
+/// Marks what epoll(7) says of a port, with space and number below; other numbers are of [`EventSource`].
 const PORTS: u64 = 1 << 63;
 
 /// What a program made by `CREATE_ID`, or got with a request.
@@ -111,7 +111,7 @@ pub mod queue_pair_type {
 }
 
 /// What the thread waits for.
-pub enum Watched {
+pub enum EventSource {
     Kick,
     CommIds,
     Channel(ChannelKey),
@@ -142,7 +142,7 @@ pub struct CmService {
     pub last_words: Option<LastWordsFile>,
     pub ready: Arc<OwnedFd>,
     pub kick: OwnedFd,
-    pub watched: Slab<Watched>,
+    pub watched: Slab<EventSource>,
     /// When the thread wakes up by itself.
     pub sleeps_until: Option<Duration>,
 }
@@ -249,16 +249,16 @@ impl CmService {
             watched: Slab::new(),
             sleeps_until: None,
         };
-        let kick = service.watched.insert(Watched::Kick);
+        let kick = service.watched.insert(EventSource::Kick);
         watch(&service.ready, &service.kick, kick, epoll::EventFlags::IN)?;
-        let comm_ids = service.watched.insert(Watched::CommIds);
+        let comm_ids = service.watched.insert(EventSource::CommIds);
         watch(&service.ready, &service.comm_ids, comm_ids, epoll::EventFlags::IN)?;
         if let Some(links) = service.links.socket() {
-            let token = service.watched.insert(Watched::Links);
+            let token = service.watched.insert(EventSource::Links);
             watch(&service.ready, &links, token, epoll::EventFlags::IN)?;
         }
         if let Some(last_words) = &service.last_words {
-            let introductions = service.watched.insert(Watched::Introductions);
+            let introductions = service.watched.insert(EventSource::Introductions);
             watch(&service.ready, last_words, introductions, epoll::EventFlags::IN)?;
             last_words.introduce_to_all()?;
         }
@@ -275,7 +275,7 @@ impl CmService {
     /// # Errors
     /// The kernel's.
     pub fn add_channel(&mut self, key: ChannelKey, channel: Channel) -> Result<()> {
-        let token = self.watched.insert(Watched::Channel(key));
+        let token = self.watched.insert(EventSource::Channel(key));
         // Only the hang-up, of which epoll(7) always tells.
         watch(&self.ready, &channel.ours(), token, epoll::EventFlags::empty())?;
         self.channels.insert(key, channel);
@@ -364,7 +364,7 @@ impl CmService {
         let pair = (outgoing.source, outgoing.destination);
         let now = self.now();
         let Some(socket) = self.probes.ask(pair, now) else { return };
-        let token = self.watched.insert(Watched::Probe(pair));
+        let token = self.watched.insert(EventSource::Probe(pair));
         if watch(&self.ready, &socket, token, epoll::EventFlags::ERR | epoll::EventFlags::ET).is_err() {
             // The peer is waited for.
             self.watched.remove(token);
@@ -396,7 +396,8 @@ impl CmService {
         let now = self.now();
         self.manager.expire(now);
         for pair in self.probes.expire(now) {
-            let is_over = |watched: &Watched| matches!(watched, Watched::Probe(other) if *other == pair);
+            let is_over =
+                |watched: &EventSource| matches!(watched, EventSource::Probe(other) if *other == pair);
             self.watched.retain(|_, watched| !is_over(watched));
         }
     }
@@ -415,28 +416,28 @@ impl CmService {
         }
         let token = data as usize;
         match self.watched.get(token) {
-            Some(Watched::Kick) => {
+            Some(EventSource::Kick) => {
                 let mut count = [0; 8];
                 let _was_kicked = rustix::io::read(&self.kick, &mut count);
             }
-            Some(Watched::CommIds) => {
+            Some(EventSource::CommIds) => {
                 let received = receive_all(&self.comm_ids, self.nic.fabric());
                 self.receive_all(&received);
             }
-            Some(Watched::Channel(key)) => {
+            Some(EventSource::Channel(key)) => {
                 let key = *key;
                 self.watched.remove(token);
                 self.close_channel(key);
             }
-            Some(Watched::Probe(pair)) => {
+            Some(EventSource::Probe(pair)) => {
                 let pair = *pair;
                 self.take_error(token, pair);
             }
-            Some(Watched::Links) => self.look_for_removed_devices(),
-            Some(Watched::Introductions) => self.meet(),
-            Some(Watched::Sibling(_)) => {
-                if let Watched::Sibling(sibling) = self.watched.remove(token) {
-                    self.bury(&sibling);
+            Some(EventSource::Links) => self.look_for_removed_devices(),
+            Some(EventSource::Introductions) => self.add_siblings(),
+            Some(EventSource::Sibling(_)) => {
+                if let EventSource::Sibling(sibling) = self.watched.remove(token) {
+                    self.send_last_words(&sibling);
                 }
             }
             None => {}

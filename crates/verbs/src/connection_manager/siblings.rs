@@ -1,7 +1,7 @@
 //! Siblings: other processes of this user, each of which tells the peers of the others when those are killed (`fabric/src/last_words.rs`).
 
 use super::outbox::Outgoing;
-use super::service::{CmService, Watched, watch};
+use super::service::{CmService, EventSource, watch};
 use pagewire_cm::LastWords;
 use pagewire_fabric::{LastMessage, ManagementDatagram, Sibling};
 use pagewire_nic::ManagementRoute;
@@ -24,7 +24,7 @@ impl CmService {
     }
 
     /// Siblings have made themselves known.
-    pub fn meet(&mut self) {
+    pub fn add_siblings(&mut self) {
         loop {
             // An error is that of the next look, too.
             let met = self.last_words.as_ref().and_then(|file| file.next_sibling().ok().flatten());
@@ -32,8 +32,8 @@ impl CmService {
             if let Some(file) = self.last_words.as_ref().filter(|_| asks) {
                 file.introduce(sibling.block, false);
             }
-            let token = self.watched.insert(Watched::Sibling(sibling));
-            let Some(Watched::Sibling(sibling)) = self.watched.get(token) else { return };
+            let token = self.watched.insert(EventSource::Sibling(sibling));
+            let Some(EventSource::Sibling(sibling)) = self.watched.get(token) else { return };
             if watch(&self.ready, sibling, token, epoll::EventFlags::RDHUP).is_err() {
                 // Another one has to be its heir.
                 self.watched.remove(token);
@@ -42,7 +42,7 @@ impl CmService {
     }
 
     /// A sibling has ended: its peers hear of it, from one of those who know it.
-    pub fn bury(&mut self, sibling: &Sibling) {
+    pub fn send_last_words(&mut self, sibling: &Sibling) {
         // Another sibling may be the heir; a file that is none says nothing.
         let Ok(Some(heir)) = sibling.inherit() else { return };
         for message in heir.messages() {
