@@ -44,6 +44,9 @@ impl<F: Fabric> QueuePair<F> {
             (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
         }
         check_capabilities(&capabilities)?;
+        // As adapters do, whose work requests have inline data in the place of segments. Some programs rely on it (rdma_xclient).
+        capabilities.max_inline_data =
+            capabilities.max_inline_data.max(capabilities.max_send_sge * SEGMENT_SIZE);
         let context = domain.context();
         let belongs = |other: &Arc<Context<F>>| Arc::ptr_eq(other, context);
         invalid_if(
@@ -282,6 +285,9 @@ impl<F: Fabric> QueuePair<F> {
         Ok(group)
     }
 }
+
+/// Bytes of an `ibv_sge`.
+const SEGMENT_SIZE: u32 = 16;
 
 /// Refuses more than a queue pair can have.
 fn check_capabilities(wanted: &QpCapabilities) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer, status};
+use crate::connection_manager::PAGEWIRE_CM_OPENED;
 use crate::objects::context::ContextObject;
 use crate::objects::held::epoch;
 use crate::objects::object::{Object, not_null};
@@ -11,10 +12,11 @@ use crate::runtime::leftovers::{Leftover, Membership};
 use libc::{ENOENT, c_int};
 use pagewire_nic::AddressHandle;
 use pagewire_nic::attributes::AddressVector;
-use pagewire_nic::device::Device;
+use pagewire_nic::device::{Device, Gid};
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// An address handle as programs see it.
 #[repr(C)]
@@ -76,12 +78,31 @@ pub fn attributes_of(vector: &AddressVector) -> ibv_ah_attr {
     }
 }
 
+/// Without a GRH an address vector names a LID. That of a port of RoCE is 0, so only the port itself can be meant: datagram sockets of
+/// librdmacm (rsocket(7)) make such a handle for what a program sends to its own address. A program without a connection manager has
+/// forgotten the GRH; it is refused later, with a hint.
+fn to_own_port(vector: AddressVector, gids: &[Gid], has_connection_manager: bool) -> AddressVector {
+    let own = gids.iter().enumerate().find(|(_, gid)| !gid.is_empty());
+    match own.and_then(|(index, gid)| Some((u8::try_from(index).ok()?, gid.raw()))) {
+        Some((source_gid_index, destination_gid))
+            if has_connection_manager && !vector.is_global && vector.destination_lid == 0 =>
+        {
+            AddressVector { is_global: true, source_gid_index, destination_gid, ..vector }
+        }
+        _ => vector,
+    }
+}
+
 /// # Safety
 /// `pd` is NULL or allocated.
 unsafe fn create(pd: *mut ibv_pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_ah> {
     // SAFETY: the caller promises that `pd` is NULL or allocated.
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
-    let handle = domain.domain().create_ah(&vector_from(attributes))?;
+    // SAFETY: the context of an allocated protection domain is open.
+    let device = unsafe { ContextObject::of(domain.context()) }?.context().port();
+    let vector =
+        to_own_port(vector_from(attributes), &device.gids, PAGEWIRE_CM_OPENED.load(Ordering::Acquire));
+    let handle = domain.domain().create_ah(&vector)?;
     let public = ibv_ah { context: domain.context(), pd, handle: 0 };
     let object = AddressHandleObject {
         public: UnsafeCell::new(public),
@@ -289,6 +310,41 @@ mod tests {
         let mut header = [0; 40];
         header[20] = 0x45;
         assert_eq!(origin_of(&header), None, "the checksum is wrong");
+    }
+
+    #[test]
+    fn without_grh_own_port_is_meant_where_connection_manager_is() {
+        let own = Gid { address: [192, 0, 2, 7].into(), interface: 0 };
+        let gids = [Gid::EMPTY, own];
+        let plain = vector_from(&attributes_with_lid(0));
+        let made = to_own_port(plain, &gids, true);
+        assert!(made.is_global);
+        assert_eq!((made.source_gid_index, made.destination_gid), (1, own.raw()));
+        // A forgotten GRH, another port's LID, a port without an address: left as they are, to be refused.
+        let elsewhere = vector_from(&attributes_with_lid(5));
+        for (vector, gids, has) in
+            [(plain, &gids[..], false), (elsewhere, &gids, true), (plain, &gids[..1], true)]
+        {
+            assert_eq!(to_own_port(vector, gids, has), vector);
+        }
+        let global = AddressVector { is_global: true, source_gid_index: 0, ..plain };
+        assert_eq!(to_own_port(global, &gids, true), global);
+    }
+
+    fn attributes_with_lid(dlid: u16) -> ibv_ah_attr {
+        attributes_of(&AddressVector {
+            destination_gid: [0; 16],
+            flow_label: 0,
+            source_gid_index: 0,
+            hop_limit: 0,
+            traffic_class: 0,
+            destination_lid: dlid,
+            service_level: 0,
+            source_path_bits: 0,
+            static_rate: 0,
+            is_global: false,
+            port: 1,
+        })
     }
 
     #[test]

@@ -230,6 +230,19 @@ static void inline_data(struct ibv_context *context)
 	destroy(&e);
 }
 
+/* A queue pair that was to have none takes as much inline data as its scatter-gather elements have bytes, as adapters do. */
+static void inline_data_unasked(struct ibv_context *context)
+{
+	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = 1, .max_send_sge = 2, .max_recv_wr = 1, .max_recv_sge = 1 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+	CHECK(qp && init.cap.max_inline_data == 32);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_destroy_cq(cq) == 0);
+}
+
 /* Unsignaled requests make no completion, hold their place until a later one completes, and tell when they fail. */
 static void signaling(struct ibv_context *context)
 {
@@ -713,6 +726,7 @@ int main(void)
 	fields(context, IBV_QPT_UC);
 	peculiar(context);
 	inline_data(context);
+	inline_data_unasked(context);
 	signaling(context);
 	full_queues(context);
 	bad_in_the_middle(context);
