@@ -487,6 +487,8 @@ fn memory_limit_is_reported() {
     let refused = run("8000000", None);
     assert!(errors(&refused).contains("PAGEWIRE_HEAP_RANGE to fewer bytes"), "{}", errors(&refused));
     said(&run("8000000", Some("268435456")));
+    // An empty variable is none.
+    said(&run("unlimited", Some("")));
     for range in ["67108864", "268435457"] {
         let text = errors(&run("unlimited", Some(range)));
         let named = ["PAGEWIRE_HEAP_RANGE", range, "268435456 at least"];

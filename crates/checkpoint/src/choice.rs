@@ -1,5 +1,6 @@
 //! What `pagewire run --checkpoint` and `PAGEWIRE_CHECKPOINT` ask for.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -32,7 +33,14 @@ impl CheckpointChoice {
         let (bytes, word) = (value.as_bytes(), b",every=");
         let at = bytes.windows(word.len()).rposition(|part| part == word);
         let (folder, every) = match at {
-            None => (bytes, Some(EVERY)),
+            None => match unknown_word(bytes) {
+                Some(word) => {
+                    return Err(wrong(&format!(
+                        "'{word}' may not follow a comma, and a folder of this name ends in '/'"
+                    )));
+                }
+                None => (bytes, Some(EVERY)),
+            },
             Some(at) => {
                 let text = str::from_utf8(&bytes[at + word.len()..]).unwrap_or_default();
                 let seconds = text.parse().ok().filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
@@ -58,6 +66,13 @@ impl CheckpointChoice {
     }
 }
 
+/// The word after the last comma, if it sets something: `evry=1` is no part of the name of a folder.
+fn unknown_word(value: &[u8]) -> Option<Cow<'_, str>> {
+    let at = value.iter().rposition(|byte| *byte == b',')?;
+    let word = &value[at + 1..];
+    (word.contains(&b'=') && !word.contains(&b'/')).then(|| String::from_utf8_lossy(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +89,9 @@ mod tests {
             ("/tmp/a,b,every=0.5", choice("/tmp/a,b", Some(0.5))),
             ("/tmp/x,every=1,every=2", choice("/tmp/x,every=1", Some(2.0))),
             ("/tmp,every=0", choice("/tmp", None)),
+            ("/tmp/x,evry=1/", choice("/tmp/x,evry=1/", Some(10.0))),
+            ("/tmp/x,y=1/z", choice("/tmp/x,y=1/z", Some(10.0))),
+            ("/tmp/x=1", choice("/tmp/x=1", Some(10.0))),
         ];
         for (word, expected) in good {
             assert_eq!(parse(word), Ok(expected.clone()));
@@ -88,6 +106,8 @@ mod tests {
             "/tmp,every=1s",
             "/tmp,every=1e9",
             "/tmp,every=nan",
+            "/tmp,evry=1",
+            "/tmp,a=b,=",
         ];
         for wrong in wrong {
             assert!(parse(wrong).unwrap_err().contains("FOLDER,every=SECONDS"), "{wrong}");

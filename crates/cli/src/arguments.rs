@@ -96,6 +96,12 @@ impl Arguments {
                 Ok(Arguments { command: Command::Run(arguments) })
             }
             Some(word) if external::is_own(word) && word != "help" => Arguments::try_parse_from(line),
+            // For clap a word after `help` is the name of a command.
+            Some(word)
+                if word == "help" && line.get(2).is_some_and(|next| next == "--help" || next == "-h") =>
+            {
+                Arguments::of_all(&[line[0].clone(), "--help".into()])
+            }
             _ => Arguments::of_all(line),
         }
     }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::Path;
 
-/// Does what the command line asks for; gives the exit status: 1 if a file is no such file or its last checkpoint is of no use, or a process has
-/// not saved.
+/// Does what the command line asks for; gives the exit status: 1 if a file is no such file, its last checkpoint is of no use, it has none that
+/// `--verify` could find, or a process has not saved.
 ///
 /// # Errors
 /// If it cannot be printed.
@@ -144,7 +144,7 @@ impl<'p> Looked<'p> {
         Ok(())
     }
 
-    /// Says what is damaged; whether the last checkpoint is.
+    /// Says what is damaged; whether the last checkpoint is, or, with `--verify`, there is none.
     fn tell_damage(&self) -> bool {
         let checkpoints = self.inspection.checkpoints();
         let damaged = |(info, verdict): (&CheckpointInfo, Option<Verified>)| match verdict {
@@ -153,7 +153,14 @@ impl<'p> Looked<'p> {
         };
         let verdicts = checkpoints.iter().enumerate().map(|(index, info)| (info, self.verdict(index)));
         let found: Vec<(u64, u64)> = verdicts.filter_map(damaged).collect();
-        let (Some((first, at)), Some(last)) = (found.first(), checkpoints.last()) else { return false };
+        let Some(last) = checkpoints.last() else {
+            // Only --verify says whether something can be restored.
+            if self.verified.is_some() {
+                crate::tell!("pagewire: {} has no checkpoint: nothing can be restored", self.path.display());
+            }
+            return self.verified.is_some();
+        };
+        let Some((first, at)) = found.first() else { return false };
         let is_last = found.last().is_some_and(|(number, _)| *number == last.number);
         let other = match is_last {
             false => format!("checkpoint {}, the last one, is whole", last.number),

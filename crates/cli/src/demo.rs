@@ -149,13 +149,24 @@ impl Ends {
     }
 }
 
+/// The programs of the steps that are not there, each once.
+fn missing_programs(is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut missing = Vec::new();
+    for program in STEPS.iter().map(|step| step.program) {
+        if !is_there(program) && !missing.contains(&program) {
+            missing.push(program);
+        }
+    }
+    missing
+}
+
 /// Runs the demonstration; gives the exit status.
 ///
 /// # Errors
 /// If the programs or the engine are not installed.
 pub fn demo(arguments: &DemoArguments) -> Result<u8> {
     let installation = Installation::find()?;
-    let missing: Vec<&str> = STEPS.iter().map(|s| s.program).filter(|p| find_program(p).is_none()).collect();
+    let missing = missing_programs(|program| find_program(program).is_some());
     if !missing.is_empty() {
         bail!("not installed: {} (Debian packages ibverbs-utils and perftest)", missing.join(", "));
     }
@@ -352,6 +363,12 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_program_is_named_once() {
+        let missing = missing_programs(|program| program != "ib_write_bw" && program != "ib_send_lat");
+        assert_eq!(missing, ["ib_write_bw", "ib_send_lat"]);
+    }
 
     fn shown(rounds: &[f64], complaint: Option<&str>) -> Shown {
         Shown {

@@ -1,7 +1,7 @@
 //! Commands that are programs of their own: `pagewire NAME ...` runs `libexec/pagewire/pagewire-NAME NAME ...`, as cargo(1) and git(1) run
 //! theirs.
 //!
-//! This command has no list of them. It looks into the folder, and asks a program there for its command line ([`describe`]), for the help
+//! This command runs whatever is there: only what it says of a name that has no program depends on a list. It looks into the folder, and asks a program there for its command line ([`describe`]), for the help
 //! and the completions. Its own commands are never looked for there.
 
 mod description;
@@ -106,13 +106,18 @@ fn ask(program: &Path) -> anyhow::Result<Vec<clap::Command>> {
     described(&finished.output).context(finished.verdict())
 }
 
-/// What helps where a command line has a name that no program has.
+/// Commands that `make install` brings as programs of their own.
+const INSTALLED: [&str; 2] = ["bench", "reproduce"];
+
+/// What helps where a command line has the name of a command that an installation should have as a program, and has not.
 pub(crate) fn missing(name: &str) -> Option<String> {
     let folder = helper_folder().ok()?;
-    Some(format!(
-        "{} has no program {PREFIX}{name}: where the name is right, install Pagewire anew (make build, make install)",
-        folder.display()
-    ))
+    INSTALLED.contains(&name).then(|| {
+        format!(
+            "{} has no program {PREFIX}{name}: install Pagewire anew (make build, make install)",
+            folder.display()
+        )
+    })
 }
 
 #[cfg(test)]

@@ -88,7 +88,10 @@ pub fn serve(arguments: &ServeArguments) -> Result<u8> {
         silent: Silent::default(),
     });
     let asked = SocketAddr::new(arguments.address, arguments.port);
-    let listener = TcpListener::bind(asked).with_context(|| cannot_listen(asked))?;
+    let listener = TcpListener::bind(asked).map_err(|error| {
+        let hint = cannot_listen(asked, error.kind());
+        anyhow::Error::new(error).context(hint)
+    })?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     if !address.ip().is_unspecified() {
@@ -114,8 +117,14 @@ pub fn serve(arguments: &ServeArguments) -> Result<u8> {
     Ok(0)
 }
 
-fn cannot_listen(at: SocketAddr) -> String {
-    format!("cannot listen at {at} (--port 0 takes a port that is free; --address is to be one of this host)")
+fn cannot_listen(at: SocketAddr, why: ErrorKind) -> String {
+    let hint = match why {
+        ErrorKind::PermissionDenied => {
+            "ports below 1024 are for root: --port takes one above, and 0 a port that is free"
+        }
+        _ => "--port 0 takes a port that is free; --address is to be one of this host",
+    };
+    format!("cannot listen at {at} ({hint})")
 }
 
 /// Says how each file can be had.
@@ -293,4 +302,17 @@ fn send(mut stream: &TcpStream, reply: &Reply) -> Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     Ok(stream.write_all(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_port_is_explained() {
+        let at = SocketAddr::from(([127, 0, 0, 1], 22));
+        assert!(cannot_listen(at, ErrorKind::PermissionDenied).contains("ports below 1024 are for root"));
+        let taken = cannot_listen(at, ErrorKind::AddrInUse);
+        assert!(taken.contains("--port 0") && !taken.contains("1024"), "{taken}");
+    }
 }

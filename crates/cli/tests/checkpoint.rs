@@ -121,8 +121,10 @@ fn what_is_no_file_of_checkpoints_is_refused() {
     let node = Node::alone().unwrap();
     let new = directory.path().join("new");
     let _checkpoint = Checkpoint::open(&node, &new).unwrap();
-    let output = pagewire(&["--verify"], &new);
-    assert!(output.status.success() && String::from_utf8(output.stdout).unwrap().contains("no checkpoint"));
+    let (listed, verified) = (pagewire(&[], &new), pagewire(&["--verify"], &new));
+    assert!(listed.status.success() && String::from_utf8(listed.stdout).unwrap().contains("no checkpoint"));
+    let told = String::from_utf8(verified.stderr).unwrap();
+    assert!(verified.status.code() == Some(1) && told.contains("nothing can be restored"), "{told}");
     let refused = pagewire(&["--now", &std::process::id().to_string()], Path::new("--json"));
     let told = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(1) && told.contains("pagewire run --checkpoint"), "{told}");

@@ -92,6 +92,27 @@ fn missing_program_is_an_error_that_says_where_and_what_to_do() {
 }
 
 #[test]
+fn only_name_of_command_that_pagewire_has_is_to_be_installed() {
+    let prefix = installation();
+    for words in [&["explan"][..], &[""], &["../x"], &["help", "explan"]] {
+        let refused = pagewire(&prefix, words);
+        let message = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{message}");
+        assert!(message.contains("unrecognized subcommand") && !message.contains("install"), "{message}");
+    }
+}
+
+#[test]
+fn help_has_help() {
+    let prefix = installation();
+    for words in [["help", "--help"], ["help", "-h"]] {
+        let shown = pagewire(&prefix, &words);
+        let message = text(&shown.stdout);
+        assert!(shown.status.success() && message.contains("\n  doctor "), "{words:?}: {shown:?}");
+    }
+}
+
+#[test]
 fn program_that_cannot_be_executed_is_an_error_that_names_it() {
     let prefix = installation();
     install(prefix.path(), "pagewire-broken", "#!/no/such/interpreter\n");

@@ -381,7 +381,9 @@ fn refusals_say_what_and_how_to_mend_it() {
     let server = Server::start("auto", directory, &["a.bin"]);
     let place = server.place();
     let port = server.port().to_string();
-    fails("auto", directory, &["get", &server.named("none"), "-o", "x"], "no file 'none' is served");
+    let told =
+        fails("auto", directory, &["get", &server.named("none"), "-o", "x"], "no file 'none' is served");
+    assert_eq!(told.matches(&port).count(), 1, "the place is named once: {told}");
     fails("auto", directory, &["get", place], "--force");
     fails("auto", directory, &["get", place, "-o", "no/such/x"], "no/such/x");
     fails("auto", directory, &["get", place, place, "-o", "x"], "--output");
@@ -390,6 +392,12 @@ fn refusals_say_what_and_how_to_mend_it() {
     fails("auto", directory, &["put", "none.bin", place], "none.bin");
     nix::unistd::mkfifo(&directory.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fails("auto", directory, &["put", "pipe", place], "no regular file");
+    fails("auto", directory, &["get", "--force", place, "-o", "pipe"], "pipe is no regular file");
+    fails("auto", directory, &["get", place, "-o", "-"], "standard output");
+    std::os::unix::fs::symlink("absent", directory.join("dangling")).unwrap();
+    fails("auto", directory, &["get", place, "-o", "dangling"], "dangling is there already");
+    let left = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name());
+    assert_eq!(left.filter(|name| name.to_string_lossy().ends_with(".part")).count(), 0);
     fails("auto", directory, &["put", "a.bin", "b.bin", place], "leave it out");
     fails("auto", directory, &["get", "127.0.0.1:1:a"], "is 'pagewire serve' running there");
     fails("auto", directory, &["get", "no-such-host.invalid:a"], "no-such-host.invalid");

@@ -98,7 +98,7 @@ impl MappedWords {
     pub fn create(name: &str, length: usize, peers: FileAccess) -> io::Result<(Self, Descriptor)> {
         let bytes = bytes_of(length)?;
         if pagewire_memory::file_size_limit().is_some_and(|limit| limit < bytes) {
-            let reason = format!("RLIMIT_FSIZE (ulimit -f) is below {bytes} bytes");
+            let reason = format!("RLIMIT_FSIZE is below {bytes} bytes: raise that (ulimit -f unlimited)");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
         let file = Descriptor::new(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)?;

@@ -72,7 +72,7 @@ impl Arena {
         if crate::file_size_limit().is_some_and(|limit| limit < ARENA_BYTES as u64) {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
-                "RLIMIT_FSIZE (ulimit -f) is below 1 MiB",
+                "RLIMIT_FSIZE is below 1 MiB: raise that (ulimit -f unlimited)",
             ));
         }
         let generation = fork::generation();

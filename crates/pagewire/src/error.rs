@@ -70,7 +70,7 @@ pub enum Error {
     #[error("{what}: {why}")]
     Argument { what: &'static str, why: String },
     /// The engine refused.
-    #[error("{what}: {why}")]
+    #[error("{what}: {}", engine_refusal(why))]
     Engine { what: &'static str, why: pagewire_nic::Error },
     /// The operating system refused.
     #[error("{what}: {}", Explained(why))]
@@ -79,7 +79,7 @@ pub enum Error {
     #[error("{FORKED}")]
     Forked,
     /// There is no memory for a region or a buffer.
-    #[error("there is no memory for {0} bytes{limit}", limit = memory_limit())]
+    #[error("there is no memory for {}{}", wanted_bytes(*_0), memory_limit())]
     NoMemory(u64),
     /// The registered heap refused.
     #[error("{0}{hint}", hint = heap_hint(_0))]
@@ -128,10 +128,28 @@ fn heap_hint(error: &HeapError) -> String {
     }
 }
 
+/// How many bytes were wanted; `u64::MAX` stands for a count that no address space has.
+fn wanted_bytes(bytes: u64) -> String {
+    match bytes {
+        u64::MAX => "more bytes than an address space has".to_owned(),
+        bytes => format!("{bytes} bytes"),
+    }
+}
+
 /// Which limit keeps this process from memory, if one does.
 fn memory_limit() -> String {
     let refused = std::io::Error::from_raw_os_error(libc::ENOMEM);
     shortage(&refused).map_or_else(String::new, |limit| format!(": {limit}"))
+}
+
+/// Why the engine refused, with the words of the operating system and the limit in the way if that is what refused.
+fn engine_refusal(why: &pagewire_nic::Error) -> String {
+    match why {
+        pagewire_nic::Error::OperatingSystem(number) => {
+            Explained(&std::io::Error::from_raw_os_error(*number)).to_string()
+        }
+        why => why.to_string(),
+    }
 }
 
 /// Says what the engine was asked for when it refused.
@@ -345,5 +363,27 @@ impl<B> std::error::Error for OperationError<B> {}
 impl<B> From<OperationError<B>> for Error {
     fn from(error: OperationError<B>) -> Self {
         Error::Failed(error.failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engine_refusal_names_limit() {
+        let said = refused("a queue pair")(pagewire_nic::Error::OperatingSystem(libc::EMFILE)).to_string();
+        for part in ["a queue pair: ", "Too many open files", " files open: raise that (ulimit -n 1024"] {
+            assert!(said.contains(part), "{part} is missing in: {said}");
+        }
+        let said = refused("a queue pair")(pagewire_nic::Error::Busy("in use")).to_string();
+        assert_eq!(said, "a queue pair: busy: in use");
+    }
+
+    #[test]
+    fn memory_that_no_process_can_have_is_no_number() {
+        let said = Error::NoMemory(u64::MAX).to_string();
+        assert!(said.starts_with("there is no memory for more bytes than an address space has"), "{said}");
+        assert!(Error::NoMemory(7).to_string().starts_with("there is no memory for 7 bytes"));
     }
 }

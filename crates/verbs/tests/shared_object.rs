@@ -173,6 +173,18 @@ fn seccomp_filter_is_reported() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// The limit of a file's size holds for memory files, too: what is said of it has the remedy.
+#[test]
+fn limit_of_file_size_is_reported() {
+    let compiled = program("seccomp", "file_size");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 0; exec \"$0\""]).arg(compiled.get_program());
+    let output = command.env("LD_LIBRARY_PATH", library()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("RLIMIT_FSIZE") && said.contains("raise that (ulimit -f unlimited)"), "{said}");
+}
+
 #[test]
 fn states_change_as_the_table_says() {
     for path in ["local", "udp"] {

@@ -73,6 +73,8 @@ struct CheckpointState {
 #[derive(Default)]
 struct Rounds {
     made: u64,
+    /// Why a save failed, the first that did.
+    failure: Option<String>,
 }
 
 static STATE: PerProcess<CheckpointState> = PerProcess::new();
@@ -308,6 +310,9 @@ fn save_round(rounds: &mut Rounds) -> Option<Round> {
         let outcome = region.save(Some(round));
         // One that was deregistered meanwhile is none of those that are to be saved.
         if outcome.is_ok() || !region.is_gone() {
+            if let Err(error) = &outcome {
+                rounds.failure.get_or_insert_with(|| error.to_string());
+            }
             lines.push(line(&region, outcome));
         }
     }
@@ -456,10 +461,32 @@ pub fn at_exit() {
     // A thread that has it locked is registering a region, of which nobody expects a checkpoint.
     if let Some(state) = STATE.try_lock().filter(|state| !state.has_checkpoint()) {
         say(format_args!(
-            "no region was saved: the program deregistered all {} before the first save. --checkpoint FOLDER,every=SECONDS saves \
-             more often, and pagewire checkpoint --now {} while it runs",
-            state.registered,
-            std::process::id()
+            "no region was saved: {}",
+            reason_for_none(state.registered, rounds.failure.as_deref())
         ));
+    }
+}
+
+/// Why a process that ends has saved none of the regions that it has registered.
+fn reason_for_none(registered: u64, failure: Option<&str>) -> String {
+    match failure {
+        Some(failure) => format!("each save failed, the first one with: {failure}"),
+        None => format!(
+            "the program deregistered all {registered} before the first save. --checkpoint FOLDER,every=SECONDS saves more often, and \
+             pagewire checkpoint --now {} while it runs",
+            std::process::id()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_says_that_saves_failed() {
+        let failed = reason_for_none(1, Some("No space left on device"));
+        assert_eq!(failed, "each save failed, the first one with: No space left on device");
+        assert!(reason_for_none(1, None).contains("deregistered all 1 before the first save"));
     }
 }

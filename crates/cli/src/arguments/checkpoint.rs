@@ -10,8 +10,8 @@ use std::path::PathBuf;
     pagewire checkpoint --verify *.checkpoint       read all data, too\n  \
     pagewire checkpoint --extract bytes region-0.checkpoint\n  \
     pagewire checkpoint --now 4711                  of a program under pagewire run --checkpoint\n\n\
-    Exit status: 0, 1 if a file is none of checkpoints, or its last one cannot be restored,\n\
-    or a process does not save; 2 for a wrong command line.")]
+    Exit status: 0, 1 if a file is none of checkpoints, or, with --verify or --extract, has none\n\
+    or its last one cannot be restored, or a process does not save; 2 for a wrong command line.")]
 pub struct CheckpointArguments {
     /// Files of checkpoints, which a process may be saving to
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "now")]

@@ -43,11 +43,14 @@ pub fn extract(from: &Path, number: Option<u64>, to: &Path) -> Result<u8> {
             return Ok(1);
         }
     };
-    // Zero is none: the error says which there are.
-    let last = inspection.checkpoints().last().map_or(0, |last| last.number);
+    let last = inspection.checkpoints().last().map(|last| last.number);
+    let Some(number) = number.or(last) else {
+        crate::tell!("pagewire: {} has no checkpoint: nothing can be restored", from.display());
+        return Ok(1);
+    };
     let with_path = || format!("--extract {}", to.display());
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(to).with_context(with_path)?;
-    let written = write(&inspection, number.unwrap_or(last), &file);
+    let written = write(&inspection, number, &file);
     if written.is_err() {
         std::fs::remove_file(to).with_context(with_path)?;
     }

@@ -290,7 +290,7 @@ impl Client {
             .with_context(|| format!("the server at {} does not answer", self.server))?;
         match serde_json::from_slice(&line) {
             Ok(Reply::Refused { why }) => {
-                bail!(ServerRefusal(format!("{}: {}", self.server, crate::output::report::printable(&why))))
+                bail!(ServerRefusal(crate::output::report::printable(&why)))
             }
             Ok(reply) => Ok(reply),
             Err(_) => bail!("what answers at {} is no 'pagewire serve' of this version", self.server),

@@ -46,7 +46,10 @@ impl Stage {
     pub fn prepare(installation: &Installation) -> Result<Stage> {
         let temporary = std::env::temp_dir();
         remove_left_behind(&temporary);
-        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&temporary)?;
+        let directory =
+            tempfile::Builder::new().prefix(PREFIX).tempdir_in(&temporary).with_context(|| {
+                format!("no folder can be made in {} (TMPDIR names another place)", temporary.display())
+            })?;
         let lock = File::create_new(directory.path().join(LOCK))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
         // Another user's programs pass through it to the copy and to their counters.

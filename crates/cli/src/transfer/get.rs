@@ -31,6 +31,10 @@ pub(super) fn jobs(places: &[&ServedPlace], arguments: &GetArguments) -> Result<
         places.len() < 2 || arguments.output.is_none() || directory.is_some(),
         "--output: several files need a directory that is there"
     );
+    ensure!(
+        arguments.output.as_deref() != Some(Path::new("-")),
+        "--output -: a file is not written to standard output: name a file (./- for one of this name)"
+    );
     let mut jobs: Vec<Job> = Vec::new();
     for &place in places {
         let name = place.name.as_deref().unwrap_or_default();
@@ -49,17 +53,33 @@ pub(super) fn jobs(places: &[&ServedPlace], arguments: &GetArguments) -> Result<
     Ok(jobs)
 }
 
+/// Why a file is not replaced.
+fn is_there(output: &Path) -> String {
+    format!(
+        "{} is there already: give --force to replace it, or another name with --output",
+        output.display()
+    )
+}
+
+/// Refuses an output that a transfer cannot become: a directory, what is no regular file, and, without `force`, whatever has its name.
+fn check_output(output: &Path, force: bool) -> Result<()> {
+    if let Ok(metadata) = output.metadata() {
+        ensure!(!metadata.is_dir(), "{} is a directory", output.display());
+        ensure!(
+            metadata.is_file(),
+            "{} is no regular file: 'pagewire get' replaces no device and no pipe. Give another name with --output",
+            output.display()
+        );
+    }
+    // A symbolic link has its name wherever it leads.
+    ensure!(force || output.symlink_metadata().is_err(), is_there(output));
+    Ok(())
+}
+
 /// Gets a file.
 pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done> {
     let Job { place, output } = job;
-    let exists = || {
-        format!(
-            "{} is there already: give --force to replace it, or another name with --output",
-            output.display()
-        )
-    };
-    ensure!(!output.is_dir(), "{} is a directory", output.display());
-    ensure!(force || !output.exists(), exists());
+    check_output(output, force)?;
     let begun = Instant::now();
     let remote = transfers.open(place, None)?;
     let length = remote.opened.entry.length;
@@ -98,7 +118,7 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
         bail!("{differ}: the file was changed meanwhile. Run the command again");
     }
     if !partial.rename(output, force)? {
-        bail!(exists());
+        bail!(is_there(output));
     }
     Ok(Done {
         name: place.name.clone().unwrap_or_default(),
@@ -219,6 +239,37 @@ impl Partial {
                 std::fs::rename(&self.path, output).map(|()| true).map_err(Into::into)
             }
             Err(errno) => Err(errno).with_context(|| format!("{} cannot be made", output.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn output_that_no_file_can_become_is_refused() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), b"x").expect("a file");
+        mkfifo(&at("pipe"), Mode::S_IRWXU).expect("a pipe");
+        symlink("/dev/null", at("null")).expect("a link");
+        symlink("absent", at("dangling")).expect("a link");
+        let refusal = |name: &str, force| check_output(&at(name), force).err().map(|error| error.to_string());
+        for force in [false, true] {
+            assert_eq!(refusal("new", force), None);
+            for special in ["pipe", "null"] {
+                let said = refusal(special, force).expect("no regular file");
+                assert!(said.contains(&format!("{special} is no regular file: ")), "{said}");
+            }
+            assert!(refusal(".", force).is_some_and(|said| said.contains("is a directory")));
+        }
+        for there in ["file", "dangling"] {
+            assert!(refusal(there, false).is_some_and(|said| said.contains("is there already")), "{there}");
+            assert_eq!(refusal(there, true), None, "{there}");
         }
     }
 }

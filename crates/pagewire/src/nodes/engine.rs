@@ -7,6 +7,7 @@ use pagewire_heap::{HeapError, HeapOptions, HeapRef};
 use pagewire_memory::fork::{OncePerProcess, PerProcess};
 use pagewire_memory::guard;
 use pagewire_nic::{Nic, Options, PathChoice};
+use std::ffi::OsString;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -135,9 +136,14 @@ fn make_heap(fork_copies: bool) -> Result<&'static HeapRef> {
     Ok(Box::leak(Box::new(made)))
 }
 
+/// What the variable says; an empty one is none.
+fn range_variable() -> Option<OsString> {
+    std::env::var_os(RANGE).filter(|value| !value.is_empty())
+}
+
 /// Bytes of addresses of the heap.
 fn range() -> Result<usize> {
-    let Some(value) = std::env::var_os(RANGE) else { return Ok(HeapOptions::default().range) };
+    let Some(value) = range_variable() else { return Ok(HeapOptions::default().range) };
     match value.to_string_lossy().parse::<usize>() {
         Ok(range) if range >= LEAST_RANGE => Ok(range),
         Ok(range) => Err(wrong_range(&range.to_string())),
@@ -150,7 +156,7 @@ fn range() -> Result<usize> {
 
 /// A limit of the process is in the way of the range.
 fn too_large(range: usize, limit: &str) -> Error {
-    let value = if std::env::var_os(RANGE).is_some() { "too large" } else { "not set, so too large" };
+    let value = if range_variable().is_some() { "too large" } else { "not set, so too large" };
     let smaller = if range > LEAST_RANGE {
         format!(", or set {RANGE} to fewer bytes, a multiple of {CHUNK} and {LEAST_RANGE} at least")
     } else {

@@ -85,7 +85,10 @@ fn check_devices(page_faults: &PageFaultChoice) -> Result<()> {
     let Some(unknown) = page_faults.devices().find(|name| !names.iter().any(|known| known == name)) else {
         return Ok(());
     };
-    tell(&format!("PAGEWIRE_PAGE_FAULTS names '{unknown}', which is no device here: {}", names.join(", ")));
+    let names = names.join(", ");
+    tell(&format!(
+        "--page-faults or PAGEWIRE_PAGE_FAULTS names '{unknown}', which is no device here: {names}"
+    ));
     Err(Errno(EINVAL))
 }
 
