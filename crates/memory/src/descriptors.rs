@@ -8,6 +8,25 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 /// The first that is none of the three.
 const FIRST: RawFd = 3;
 
+/// The engine's own descriptors begin here, where there are so many. The numbers below are the program's: netcat takes none above 16, and
+/// select(2) none above 1,023.
+const FIRST_OF_ENGINE: RawFd = 256;
+
+/// Moves a descriptor that the program does not know to a number that is in no program's way.
+///
+/// # Errors
+/// As those of [`above_standard`].
+pub fn out_of_the_way(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    if descriptor.as_raw_fd() >= FIRST_OF_ENGINE {
+        return Ok(descriptor);
+    }
+    match fcntl_dupfd_cloexec(&descriptor, FIRST_OF_ENGINE) {
+        Ok(moved) => Ok(moved),
+        // RLIMIT_NOFILE is lower, or nothing is free above.
+        Err(_) => above_standard(descriptor),
+    }
+}
+
 /// Duplicates a descriptor to a number above the three standard ones, close-on-exec.
 ///
 /// # Errors
@@ -17,4 +36,23 @@ pub fn above_standard(descriptor: OwnedFd) -> io::Result<OwnedFd> {
         return Ok(descriptor);
     }
     Ok(fcntl_dupfd_cloexec(&descriptor, FIRST)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    #[test]
+    fn engine_leaves_low_numbers_to_the_program() {
+        let open = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let moved = out_of_the_way(open()).unwrap();
+        assert!(moved.as_raw_fd() >= FIRST_OF_ENGINE);
+        // Where there are no such numbers it stays.
+        let limits = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(FIRST_OF_ENGINE as u64), ..limits }).unwrap();
+        let kept = out_of_the_way(open());
+        setrlimit(Resource::Nofile, limits).unwrap();
+        assert!((FIRST..FIRST_OF_ENGINE).contains(&kept.unwrap().as_raw_fd()));
+    }
 }

@@ -6,6 +6,7 @@
 
 use super::abi::EventAnswer;
 use crate::boundary::Result;
+use pagewire_memory::out_of_the_way;
 use rustix::fs::fstat;
 use rustix::io::write;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair};
@@ -67,6 +68,7 @@ impl Channel {
         }
         let status = fstat(&theirs)?;
         let key = ChannelKey { device: status.st_dev, inode: status.st_ino };
+        let ours = out_of_the_way(ours)?;
         Ok((Channel { ours, events: VecDeque::new(), is_marked: false }, key, theirs))
     }
 

@@ -17,8 +17,8 @@ use pagewire_fabric::{
     Fabric, Handover, LastWordsFile, LinkChanges, ManagementDatagram, ManagementSocket, ManagementTarget,
     ROCE_PORT, Sibling,
 };
-use pagewire_memory::Uncancelled;
 use pagewire_memory::fork::PerProcess;
+use pagewire_memory::{Uncancelled, out_of_the_way};
 use pagewire_nic::{ManagementRoute, Nic};
 use pagewire_wire::cm::{CmDatagram, CmMessage};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -244,8 +244,8 @@ impl CmService {
             probes: Probes::default(),
             links: LinkChanges::subscribe(),
             last_words,
-            ready: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
-            kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            ready: Arc::new(out_of_the_way(epoll::create(epoll::CreateFlags::CLOEXEC)?)?),
+            kick: out_of_the_way(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
             watched: Slab::new(),
             sleeps_until: None,
         };
