@@ -46,10 +46,7 @@ impl Stage {
     pub fn prepare(installation: &Installation) -> Result<Stage> {
         let temporary = std::env::temp_dir();
         remove_left_behind(&temporary);
-        let directory =
-            tempfile::Builder::new().prefix(PREFIX).tempdir_in(&temporary).with_context(|| {
-                format!("no folder can be made in {} (TMPDIR names another place)", temporary.display())
-            })?;
+        let directory = new_folder(&temporary)?;
         let lock = File::create_new(directory.path().join(LOCK))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
         // Another user's programs pass through it to the copy and to their counters.
@@ -120,6 +117,14 @@ impl Stage {
     }
 }
 
+/// A folder in `temporary`, for a place.
+fn new_folder(temporary: &Path) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(temporary);
+    made.with_context(|| {
+        format!("no folder can be made in {} (TMPDIR names another place)", temporary.display())
+    })
+}
+
 /// Removes the places in `temporary` whose processes were killed: nobody holds their locks. What cannot be removed, as another
 /// user's, stays.
 fn remove_left_behind(temporary: &Path) {
@@ -169,6 +174,12 @@ mod tests {
     use super::*;
 
     /// Of a process that was killed nobody holds the lock; that of one that lives stays.
+    #[test]
+    fn place_that_cannot_be_made_names_variable() {
+        let said = format!("{:#}", new_folder(Path::new("/no/such/folder")).expect_err("no folder"));
+        assert!(said.contains("in /no/such/folder (TMPDIR names another place)"), "{said}");
+    }
+
     #[test]
     fn what_was_left_behind_is_removed() {
         let temporary = tempfile::tempdir().expect("a directory");
