@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::limits;
 use crate::parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};
+use crate::repetition::Repetition;
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::cm::{
     CmDatagram, CmMessage, Drep, Dreq, IP_SERVICE_LEN, IpService, Mra, Rej, Rep, Req, Rtu, reject,
@@ -82,69 +83,6 @@ pub struct SideName {
     pub comm_id: u32,
     /// GUID of the channel adapter.
     pub ca_guid: u64,
-}
-
-/// A message that is sent again until it is answered.
-#[derive(Debug)]
-pub(crate) struct Repetition {
-    pub(crate) datagram: CmDatagram,
-    next: Duration,
-    interval: Duration,
-    longest: Duration,
-    /// When this side gives up.
-    end: Duration,
-    /// How often the peer has answered that nobody listens.
-    refusals: u8,
-}
-
-impl Repetition {
-    /// Sends it first.
-    pub(crate) fn begin(datagram: CmDatagram, route: &Route, now: Duration, effects: &mut Effects) -> Self {
-        effects.datagrams.push(datagram.clone());
-        let interval = limits::FIRST_INTERVAL;
-        let longest = if route.is_on_this_host { limits::LONGEST_HERE } else { limits::longest_interval() };
-        let (next, end) = (now + interval, now + limits::patience());
-        Repetition { datagram, next, interval, longest, end, refusals: 0 }
-    }
-
-    pub(crate) fn deadline(&self) -> Duration {
-        self.next.min(self.end)
-    }
-
-    /// Sends it again if it is time. False: this side gives up.
-    pub(crate) fn expire(&mut self, now: Duration, effects: &mut Effects) -> bool {
-        if self.end <= now {
-            return false;
-        }
-        if self.next <= now {
-            self.interval = (2 * self.interval).min(self.longest);
-            self.next = now + self.interval;
-            effects.datagrams.push(self.datagram.clone());
-        }
-        true
-    }
-
-    /// Nobody listens at the peer. Whether the message is sent once more after a pause.
-    pub(crate) fn repeats_refused(&mut self, now: Duration) -> bool {
-        if self.refusals == limits::REFUSALS {
-            return false;
-        }
-        self.refusals += 1;
-        self.next = now + limits::REFUSAL_PAUSE;
-        self.interval = limits::FIRST_INTERVAL / 2;
-        true
-    }
-
-    /// The next refusal is the last one.
-    pub(crate) fn ask_no_more(&mut self) {
-        self.refusals = limits::REFUSALS;
-    }
-
-    /// The peer has the message and answers later.
-    fn postpone(&mut self, now: Duration, service_timeout: u8) {
-        let later = now + limits::timeout(service_timeout) + limits::longest_interval();
-        (self.next, self.end) = (later, self.end.max(later + limits::patience()));
-    }
 }
 
 /// One side of a connection.

@@ -17,6 +17,7 @@ pub mod limits;
 mod manager;
 mod parameters;
 mod refusals;
+mod repetition;
 mod report;
 pub mod service_request;
 

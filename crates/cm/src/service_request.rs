@@ -1,10 +1,11 @@
 //! One request for the queue pair of a UD service (InfiniBand specification, volume 1, section 12.11): `SIDR_REQ`, and `SIDR_REP`, which
 //! answers it.
 
-use crate::connection::{Effects, Repetition, fill, ip_service};
+use crate::connection::{Effects, fill, ip_service};
 use crate::endpoint::Route;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
+use crate::repetition::Repetition;
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, SidrRep, SidrReq, sidr_status};
 use std::time::Duration;
