@@ -6,6 +6,7 @@ use crate::descriptors::Descriptor;
 use crate::fabric::{ROCE_PORT, Route};
 use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, TX_PEER_SOCKET_RECEIVE_BUFFER};
 use pagewire_memory::Arena;
+use pagewire_wire::bth;
 use pagewire_wire::datagram::parse_ipv4;
 use pagewire_wire::etherparse::{Ipv4Header, UdpHeader};
 use rustix::net::{
@@ -170,6 +171,10 @@ fn sent_identification(socket: &Descriptor, to: SocketAddrV4) -> io::Result<u16>
     let header = packet.and_then(|packet| parse_ipv4(packet).ok());
     header.map(|header| header.identification()).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
+
+/// Asks whether a host has port 4791: the header of a packet to queue pair 0, which RoCE does not have, so nobody takes or answers it. A
+/// shorter datagram crashes a Linux 6.1 with soft-RoCE, whose `rxe_rcv` then drops a reference that it has not taken.
+pub const PORT_PROBE: [u8; bth::LEN] = [0; bth::LEN];
 
 /// A socket connected to port 4791 of a host, which the kernel gives all errors of ICMP, also that there is no such host (IP_RECVERR).
 ///

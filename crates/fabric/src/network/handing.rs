@@ -8,7 +8,7 @@ use super::receiving::{DatagramSink, ReceiveCursor};
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, ReceivedDatagram};
 use crate::limits::PACKET_BYTES;
 use crate::steering;
-use crate::udp::MessageInfo;
+use crate::udp::{MessageInfo, PORT_PROBE};
 use pagewire_wire::bth;
 use pagewire_wire::packet::ICRC_LEN;
 use smallvec::SmallVec;
@@ -201,8 +201,7 @@ impl Network {
         mut flow: Option<&mut Flow>,
     ) -> Option<ReceivedDatagram<'a>> {
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
-            // Without a byte it asks whether this port is there (verbs/src/connection_manager/reachability.rs).
-            self.counters.bad_length.add(u64::from(!bytes.is_empty()));
+            self.counters.bad_length.add(u64::from(bytes != PORT_PROBE));
             return None;
         }
         if self.steering.as_ref().is_some_and(|steering| steering.take_check(arrival, bytes)) {

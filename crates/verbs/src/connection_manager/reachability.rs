@@ -1,7 +1,8 @@
 //! Whether a host can be reached, and has port 4791, while a peer is asked for a connection: a host without a connection manager sends no
-//! REJ. An empty datagram from a connected socket tells, as the kernel gives that socket the errors of ICMP (udp(7)).
+//! REJ. A datagram that nobody takes ([`PORT_PROBE`]) from a connected socket tells, as the kernel gives that socket the errors of ICMP
+//! (udp(7)).
 
-use pagewire_fabric::probe;
+use pagewire_fabric::{PORT_PROBE, probe};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
@@ -50,7 +51,7 @@ impl Probes {
         let probe = self.0.get_mut(&pair)?;
         probe.until = now + PATIENCE;
         // An error of before is read by `error`.
-        let _is_sent = probe.socket.send(&[]);
+        let _is_sent = probe.socket.send(&PORT_PROBE);
         is_new.then(|| probe.socket.as_fd())
     }
 
