@@ -3,7 +3,7 @@
  * does. It never changes a packet.
  *
  * CONTROL is a FIFO with one line for each test: rules by sender, such as `rxe:drop=0.01,duplicate=0.01,delay=0.01,seed=3` or
- * `pagewire:lose_middle=20`, with `;` between the senders, or `none`. The answer in the FIFO REPLY is one line with what was counted
+ * `pagewire:lose_middle=20` or `rxe:lose_first=1` (of each kind of message to queue pair 1), with `;` between the senders, or `none`. The answer in the FIFO REPLY is one line with what was counted
  * under the rules before, as `rxe.drop=4 ... pagewire.sequence_naks=2`. */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +22,7 @@
 
 #define FRAME 9000
 #define HELD 64
+#define RECENT 4096
 #define ROCE_PORT 4791
 /* Microseconds that a delayed packet is held: others overtake it. */
 #define LEAST_DELAY 2000
@@ -47,15 +48,31 @@ static int is_acknowledgement(uint8_t opcode)
     return opcode == 0x11;
 }
 
-enum count { PACKETS, DROP, DUPLICATE, DELAY, LOSE_MIDDLE, SEQUENCE_NAKS, RNR_NAKS, COUNTS };
-static const char *const count_names[COUNTS] = { "packets", "drop", "duplicate", "delay", "lose_middle", "sequence_naks",
-                                                 "rnr_naks" };
+/* Behind the headers of BTH and DETH: the datagram, its `TransactionID` and `AttributeID` (section 13.4.2). */
+enum { DATAGRAM = 12 + 8, TRANSACTION = DATAGRAM + 8, KIND = DATAGRAM + 16, DATAGRAM_LENGTH = 256 };
+
+/* The kind of a message to queue pair 1 (`AttributeID` of the datagram, section 12.6.2), or -1. Those of the connection manager
+ * begin with 0x10. */
+static int management_kind(const uint8_t *bth, size_t length)
+{
+    int is_general = bth[0] == 0x64 && bth[5] == 0 && bth[6] == 0 && bth[7] == 1;
+    return is_general && length >= DATAGRAM + DATAGRAM_LENGTH && bth[KIND] == 0 ? bth[KIND + 1] : -1;
+}
+
+enum count { PACKETS, DROP, DUPLICATE, DELAY, LOSE_MIDDLE, LOSE_FIRST, REPEATED, SEQUENCE_NAKS, RNR_NAKS, COUNTS };
+static const char *const count_names[COUNTS] = { "packets", "drop", "duplicate", "delay", "lose_middle", "lose_first",
+                                                 "repeated", "sequence_naks", "rnr_naks" };
 
 /* Of what one side sends. */
 struct sender {
     const char *name;
     double drop, duplicate, delay;
     unsigned lose_middle, middles;
+    /* Of each kind of message to queue pair 1 so many are lost first. */
+    unsigned lose_first, messages[256];
+    /* The last REQs and DREQs, by transaction and kind. */
+    uint64_t recent[RECENT];
+    unsigned next_recent;
     uint64_t random;
     unsigned counts[COUNTS];
 };
@@ -140,6 +157,43 @@ static int hold(int from, const uint8_t *frame, size_t length)
     return 0;
 }
 
+/* A REQ or DREQ that the sender has sent before: it was lost, or its answer. Other messages answer repeated ones. */
+static void count_repeated(struct sender *sender, const uint8_t *bth, int kind)
+{
+    enum { REQ = 0x10, DREQ = 0x15 };
+    uint64_t name = (uint64_t)kind;
+    if (kind != REQ && kind != DREQ)
+        return;
+    for (int i = 0; i < 8; i++)
+        name = name * 1099511628211u + bth[TRANSACTION + i];
+    for (unsigned i = 0; i < RECENT; i++)
+        if (sender->recent[i] == name) {
+            sender->counts[REPEATED]++;
+            return;
+        }
+    sender->recent[sender->next_recent++ % RECENT] = name;
+}
+
+/* Whether a packet is one of those that a rule names. */
+static int is_to_be_lost(struct sender *sender, const uint8_t *bth, size_t length)
+{
+    int kind = management_kind(bth, length);
+    count_repeated(sender, bth, kind);
+    if (kind >= 0 && sender->messages[kind]++ < sender->lose_first) {
+        sender->counts[LOSE_FIRST]++;
+        return 1;
+    }
+    if (sender->lose_middle && is_middle(bth[0]) && ++sender->middles % sender->lose_middle == 0) {
+        sender->counts[LOSE_MIDDLE]++;
+        return 1;
+    }
+    if (drawn(sender) < sender->drop) {
+        sender->counts[DROP]++;
+        return 1;
+    }
+    return 0;
+}
+
 static void carry(int from, const uint8_t *frame, size_t length)
 {
     struct sender *sender = &senders[from];
@@ -150,14 +204,8 @@ static void carry(int from, const uint8_t *frame, size_t length)
     }
     sender->counts[PACKETS]++;
     count_naks(sender, bth);
-    if (sender->lose_middle && is_middle(bth[0]) && ++sender->middles % sender->lose_middle == 0) {
-        sender->counts[LOSE_MIDDLE]++;
+    if (is_to_be_lost(sender, bth, length - (size_t)(bth - frame)))
         return;
-    }
-    if (drawn(sender) < sender->drop) {
-        sender->counts[DROP]++;
-        return;
-    }
     if (drawn(sender) < sender->duplicate) {
         sender->counts[DUPLICATE]++;
         deliver(from, frame, length);
@@ -194,6 +242,8 @@ static void set_rule(struct sender *sender, const char *name, const char *value)
         sender->delay = atof(value);
     else if (!strcmp(name, "lose_middle"))
         sender->lose_middle = (unsigned)atoi(value);
+    else if (!strcmp(name, "lose_first"))
+        sender->lose_first = (unsigned)atoi(value);
     else if (!strcmp(name, "seed"))
         sender->random = (uint64_t)atoll(value);
     else {
