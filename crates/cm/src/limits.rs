@@ -52,8 +52,9 @@ pub fn longest_interval() -> Duration {
 }
 
 /// How long a connection that has ended keeps its communication ID: as long as a packet of it may be under way.
+/// A peer's program chooses that time: beyond 2.1 s it would only use up IDs.
 pub fn timewait(ack_timeout: u8) -> Duration {
-    timeout(ack_timeout)
+    timeout(ack_timeout.min(19))
 }
 
 /// How long a message is repeated: what [`MAX_RETRIES`] repetitions at the longest interval take.

@@ -1,7 +1,7 @@
 //! Descriptors of the engine. A forked child closes its copies at once, so that the parent's claims (names,
 //! ports, connections) end with the parent, and steering counts each socket once.
 
-use pagewire_memory::{Uncancelled, out_of_the_way, fork};
+use pagewire_memory::{Uncancelled, above_low_numbers, fork};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -24,9 +24,9 @@ impl Descriptor {
     /// Takes a descriptor over.
     ///
     /// # Errors
-    /// Those of [`out_of_the_way`].
+    /// Those of [`above_low_numbers`].
     pub fn new(inner: OwnedFd) -> io::Result<Self> {
-        let inner = out_of_the_way(inner)?;
+        let inner = above_low_numbers(inner)?;
         // The generation's own handler runs first, so that the child knows itself to be one.
         let generation = fork::generation();
         REGISTERED.call_once(|| {

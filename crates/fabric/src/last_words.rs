@@ -1,19 +1,23 @@
 //! Last words: the messages that peers of the connection manager get when this process is killed.
 //!
 //! A killed process sends nothing. So it keeps, for each of its connections, the message that would end it, in a memory file. Siblings (the
-//! other processes of this user in this network namespace that have a connection manager) have that file, too, and one end of a pair of
-//! sockets whose other end this process alone holds. When that end hangs up, one sibling, the heir, sends the messages.
+//! other processes of this user in this network namespace that have a connection manager) have that file, too, and the end for reading of a
+//! pipe whose other end this process alone holds. When that hangs up, one sibling, the heir, sends the messages.
+//!
+//! A process that starts greets whoever has a sibling's name, without files. Who is greeted by a process of the same user, or root's, answers
+//! with its files, and gets those of the other one.
 //!
 //! Files come from processes of the same user and of root's alone, and what is in them is as untrusted as any datagram.
 
 use crate::descriptors::Descriptor;
 use crate::forward::octets;
+use crate::limits::MESSAGES_IN_A_ROW;
 use crate::management::ManagementDatagram;
 use crate::words::{FileAccess, MappedWords};
 use crate::{names, sockets};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_wire::cm::DATAGRAM_LEN;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Uid, geteuid};
 use std::collections::HashMap;
 use std::io;
@@ -56,7 +60,7 @@ pub struct LastWordsFile {
     introductions: Descriptor,
     /// This end hangs up when the process ends, or becomes another program.
     _alive: Descriptor,
-    /// What siblings have of that pair.
+    /// The end for reading, which siblings have.
     theirs: Descriptor,
 }
 
@@ -69,8 +73,7 @@ impl LastWordsFile {
         let introductions = names::datagrams(Some(&names::of_sibling(block)?))?;
         rustix::net::sockopt::set_socket_passcred(&introductions, true)?;
         let (words, file) = MappedWords::create("pagewire-last-words", FILE_WORDS, FileAccess::Read)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (alive, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (theirs, alive) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(LastWordsFile {
             words,
             file,
@@ -116,49 +119,76 @@ impl LastWordsFile {
         slot
     }
 
-    /// Makes this process known to all siblings.
+    /// Greets all siblings.
     ///
     /// # Errors
     /// Where /proc does not tell who there is.
-    pub fn introduce_to_all(&self) -> io::Result<()> {
+    pub fn greet_all(&self) -> io::Result<()> {
         for block in names::siblings()? {
             if block != self.block {
-                self.introduce(block, true);
+                self.send(block, Greeting::Hello, &[]);
             }
         }
         Ok(())
     }
 
-    /// Makes this process known to a sibling. `asks`: that is to answer with its own introduction.
-    pub fn introduce(&self, sibling: u16, asks: bool) {
+    fn send(&self, sibling: u16, greeting: Greeting, files: &[BorrowedFd<'_>]) {
         let [high, low] = self.block.to_be_bytes();
-        let files = [self.file.as_fd(), self.theirs.as_fd()];
         let sent = names::of_sibling(sibling).and_then(|name| {
-            let message = [&[high, low, u8::from(asks)][..], &[]];
-            sockets::send_datagram_with_files(&self.introductions, &name, &message, &files)
+            let message = [&[high, low, greeting as u8][..], &[]];
+            sockets::send_datagram_with_files(&self.introductions, &name, &message, files)
         });
         // One that has ended, or is too busy to learn of new siblings: another will be the heir.
         let _is_known = sent.is_ok();
     }
 
-    /// The next sibling that has made itself known, and whether it wants to know this process; `None`: there is none now.
+    /// Answers greetings, and gives the next sibling whose files have come; `None`: there is none now.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn next_sibling(&self) -> io::Result<Option<(Sibling, bool)>> {
+    pub fn next_sibling(&self) -> io::Result<Option<Sibling>> {
         let mut buffer = [0; 4];
-        while let Some(received) = sockets::receive_datagram_with_files(&self.introductions, &mut buffer)? {
+        for _ in 0..MESSAGES_IN_A_ROW {
+            let received = sockets::receive_datagram_with_files(&self.introductions, &mut buffer)?;
+            let Some(received) = received else { return Ok(None) };
             let is_trusted =
                 received.sender == geteuid().as_raw() || Uid::from_raw(received.sender).is_root();
-            let files: Result<[OwnedFd; 2], _> = received.files.try_into();
-            if let (true, Ok([file, end]), [high, low, asks]) =
-                (is_trusted, files, &buffer[..received.length])
-            {
-                let sibling = Sibling { block: u16::from_be_bytes([*high, *low]), file, end };
-                return Ok(Some((sibling, *asks != 0)));
+            let (true, [high, low, greeting]) = (is_trusted, &buffer[..received.length]) else { continue };
+            let block = u16::from_be_bytes([*high, *low]);
+            let own = [self.file.as_fd(), self.theirs.as_fd()];
+            match Greeting::of(*greeting) {
+                Some(Greeting::Hello) => self.send(block, Greeting::Answer, &own),
+                Some(greeting) => {
+                    let Ok([file, end]) = <[OwnedFd; 2]>::try_from(received.files) else { continue };
+                    if greeting == Greeting::Answer {
+                        self.send(block, Greeting::Known, &own);
+                    }
+                    let (file, end) = (Descriptor::new(file)?, Descriptor::new(end)?);
+                    return Ok(Some(Sibling { block, file, end }));
+                }
+                None => {}
             }
         }
         Ok(None)
+    }
+}
+
+/// What processes say to each other; all but the first come with files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    /// Here is a new process.
+    Hello = 1,
+    /// Here are the files of one that was greeted; it wants those of the other.
+    Answer = 2,
+    /// Here are those.
+    Known = 3,
+}
+
+impl Greeting {
+    fn of(number: u8) -> Option<Self> {
+        [Greeting::Hello, Greeting::Answer, Greeting::Known]
+            .into_iter()
+            .find(|greeting| *greeting as u8 == number)
     }
 }
 
@@ -174,8 +204,8 @@ impl AsFd for LastWordsFile {
 pub struct Sibling {
     /// Its communication IDs begin so.
     pub block: u16,
-    file: OwnedFd,
-    end: OwnedFd,
+    file: Descriptor,
+    end: Descriptor,
 }
 
 /// Hangs up when the process has ended.
@@ -254,12 +284,14 @@ mod tests {
         // Numbers that no process of this machine's other tests has.
         let blocks = [0xFFF0, 0xFFF1].map(|block| LastWordsFile::new(block).unwrap());
         let [mut first, second] = blocks;
-        first.introduce_to_all().unwrap();
-        let (sibling, asks) = second.next_sibling().unwrap().expect("it has made itself known");
-        assert_eq!((sibling.block, asks), (0xFFF0, true));
-        second.introduce(sibling.block, false);
-        let (other, asks) = first.next_sibling().unwrap().expect("the answer");
-        assert_eq!((other.block, asks), (0xFFF1, false));
+        // Anybody may have a name of any bytes.
+        let raw = rustix::net::SocketAddrUnix::new_abstract_name(b"pagewire-test-\xff\xfe").unwrap();
+        let _stranger = names::datagrams(Some(&raw)).unwrap();
+        first.greet_all().unwrap();
+        assert!(second.next_sibling().unwrap().is_none(), "it was greeted, without files");
+        let other = first.next_sibling().unwrap().expect("the answer");
+        let sibling = second.next_sibling().unwrap().expect("the files of who greeted");
+        assert_eq!((other.block, sibling.block), (0xFFF1, 0xFFF0));
         for comm_id in 1..=4 {
             first.set(comm_id, Some(&message(comm_id as u8)));
         }
@@ -268,7 +300,7 @@ mod tests {
         first.set(9, Some(&message(9)));
         let hangs_up = |wait: i64| {
             let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: wait };
-            let mut ends = [rustix::event::PollFd::new(&sibling, rustix::event::PollFlags::RDHUP)];
+            let mut ends = [rustix::event::PollFd::new(&sibling, rustix::event::PollFlags::empty())];
             rustix::event::poll(&mut ends, Some(&timeout)).unwrap() == 1
         };
         assert!(!hangs_up(0));

@@ -67,9 +67,13 @@ pub fn of_heir(block: u16) -> io::Result<SocketAddrUnix> {
 /// # Errors
 /// The kernel's, where /proc cannot be read.
 pub fn siblings() -> io::Result<Vec<u16>> {
-    let sockets = std::fs::read_to_string("/proc/self/net/unix")?;
-    let block = |line: &str| line.rsplit_once(&format!(" @{SIBLING}"))?.1.parse().ok();
-    Ok(sockets.lines().filter_map(block).collect())
+    // Names are bytes of anybody's choice.
+    let sockets = std::fs::read("/proc/self/net/unix")?;
+    let block = |line: &[u8]| {
+        let line = std::str::from_utf8(line).ok()?;
+        line.rsplit_once(&format!(" @{SIBLING}"))?.1.parse().ok()
+    };
+    Ok(sockets.split(|byte| *byte == b'\n').filter_map(block).collect())
 }
 
 fn abstract_address(name: &str) -> io::Result<SocketAddrUnix> {

@@ -8,7 +8,7 @@ use crate::counters::Counters;
 use crate::fabric::Route;
 use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
 use crate::udp::MessageInfo;
-use pagewire_memory::out_of_the_way;
+use pagewire_memory::above_low_numbers;
 use pagewire_memory::fork::PerProcess;
 use pagewire_wire::Icrc;
 use pagewire_wire::datagram::NetworkHeader;
@@ -78,7 +78,7 @@ impl Capture {
     /// # Errors
     /// The file cannot be made, or there is no thread.
     pub fn create(path: &Path, counters: Arc<Counters>) -> io::Result<Arc<Self>> {
-        let mut file = BufWriter::new(File::from(out_of_the_way(File::create(path)?.into())?));
+        let mut file = BufWriter::new(File::from(above_low_numbers(File::create(path)?.into())?));
         file.write_all(&MAGIC.to_ne_bytes())?;
         file.write_all(&2u16.to_ne_bytes())?;
         file.write_all(&4u16.to_ne_bytes())?;

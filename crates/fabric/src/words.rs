@@ -9,7 +9,7 @@ use rustix::fs::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::thread::futex;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -125,7 +125,7 @@ impl MappedWords {
     ///
     /// # Errors
     /// `InvalidData` for any other file, and the kernel's.
-    pub fn open(file: &OwnedFd, length: usize, access: FileAccess) -> io::Result<Self> {
+    pub fn open(file: &impl AsFd, length: usize, access: FileAccess) -> io::Result<Self> {
         let wrong = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
         let seals = fcntl_get_seals(file).map_err(|_| wrong("not a memory file"))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -321,6 +321,8 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, words: usize) {
 mod tests {
     use super::*;
 
+    use std::os::fd::OwnedFd;
+
     const TEST: Site = Site("test");
 
     fn reopen(file: &Descriptor, length: usize, access: FileAccess) -> io::Result<MappedWords> {
@@ -396,7 +398,7 @@ mod tests {
         let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, 4096).unwrap();
         assert!(MappedWords::open(&unsealed, 512, FileAccess::ReadWrite).is_err());
-        let plain = std::fs::File::open("/proc/self/exe").unwrap().into();
+        let plain = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
         assert!(MappedWords::open(&plain, 512, FileAccess::Read).is_err());
     }
 }

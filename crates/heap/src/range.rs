@@ -2,7 +2,7 @@
 
 use crate::error::{HeapError, Result};
 use crate::limits::{CHUNK, LEAST_RANGE, MOST_ALIGNMENT, MOST_RANGE};
-use pagewire_memory::{HEAP_FILE, out_of_the_way};
+use pagewire_memory::{HEAP_FILE, above_low_numbers};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -40,7 +40,7 @@ impl Range {
         let system = |call| move |error: rustix::io::Errno| HeapError::System { call, error: error.into() };
         let file = memfd_create(HEAP_FILE, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(system("memfd_create(2)"))?;
-        let file = out_of_the_way(file).map_err(|error| HeapError::System { call: "fcntl(2)", error })?;
+        let file = above_low_numbers(file).map_err(|error| HeapError::System { call: "fcntl(2)", error })?;
         ftruncate(&file, self.length as u64).map_err(system("ftruncate(2)"))?;
         // Peers map it: what is cut off under a mapping is SIGBUS for whoever touches it. And none of them may add other seals.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)

@@ -9,7 +9,7 @@
 
 use crate::fork::PerProcess;
 use crate::limits::{ARENA_BYTES, ARENAS};
-use crate::{fork, out_of_the_way};
+use crate::{above_low_numbers, fork};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io;
 use std::os::fd::IntoRawFd;
@@ -82,7 +82,7 @@ impl Arena {
             .position(|taken| !taken)
             .ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "all arenas are in use"))?;
         let start = (reserve()? + slot * ARENA_BYTES) as *mut u8;
-        let file = out_of_the_way(memfd_create("pagewire-arena", MemfdFlags::CLOEXEC)?)?;
+        let file = above_low_numbers(memfd_create("pagewire-arena", MemfdFlags::CLOEXEC)?)?;
         ftruncate(&file, length as u64)?;
         let file = file.into_raw_fd();
         // SAFETY: the range is ours: part of the reservation, and the slot is free (TAKEN is locked). MAP_FIXED

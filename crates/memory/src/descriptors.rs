@@ -16,7 +16,7 @@ const FIRST_OF_ENGINE: RawFd = 256;
 ///
 /// # Errors
 /// As those of [`above_standard`].
-pub fn out_of_the_way(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+pub fn above_low_numbers(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     if descriptor.as_raw_fd() >= FIRST_OF_ENGINE {
         return Ok(descriptor);
     }
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn engine_leaves_low_numbers_to_the_program() {
         let open = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        let moved = out_of_the_way(open()).unwrap();
+        let moved = above_low_numbers(open()).unwrap();
         assert!(moved.as_raw_fd() >= FIRST_OF_ENGINE);
         // Where there are no such numbers it stays.
         let limits = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(FIRST_OF_ENGINE as u64), ..limits }).unwrap();
-        let kept = out_of_the_way(open());
+        let kept = above_low_numbers(open());
         setrlimit(Resource::Nofile, limits).unwrap();
         assert!((FIRST..FIRST_OF_ENGINE).contains(&kept.unwrap().as_raw_fd()));
     }

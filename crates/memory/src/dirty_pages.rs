@@ -9,7 +9,7 @@
 //!
 //! Only writes through this process's page tables are seen: neither those of a peer that maps the same memory file, nor those to a file.
 
-use crate::{fork, out_of_the_way};
+use crate::{above_low_numbers, fork};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ftruncate, memfd_create, openat};
 use rustix::io::{pread, write};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -139,7 +139,7 @@ impl DirtyPages {
 }
 
 fn open_own(name: &str, flags: OFlags) -> io::Result<OwnedFd> {
-    out_of_the_way(openat(CWD, format!("/proc/self/{name}"), flags | OFlags::CLOEXEC, Mode::empty())?)
+    above_low_numbers(openat(CWD, format!("/proc/self/{name}"), flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Whether a method sees a write to a page of shared memory, and only that.
@@ -198,7 +198,7 @@ fn write_protect(pages: &Range<u64>) -> io::Result<Protector> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new, and nobody else has it.
-    let protector = out_of_the_way(unsafe { OwnedFd::from_raw_fd(descriptor) })?;
+    let protector = above_low_numbers(unsafe { OwnedFd::from_raw_fd(descriptor) })?;
     let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
     // struct uffdio_api
     control(protector.as_fd(), UFFDIO_API, &mut [UFFD_API, features, 0])?;

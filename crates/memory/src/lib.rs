@@ -40,7 +40,7 @@ pub use application::*;
 pub use arena::Arena;
 pub use cancellation::Uncancelled;
 pub use cgroup::swaps_at_a_limit;
-pub use descriptors::{above_standard, out_of_the_way};
+pub use descriptors::{above_low_numbers, above_standard};
 pub use dirty_pages::{DirtyMethod, DirtyPages};
 pub use file_words::FileWords;
 pub use host::HostMemory;

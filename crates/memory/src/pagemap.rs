@@ -2,7 +2,7 @@
 //! were swapped out.
 
 use crate::limits::{PAGEMAP_ENTRIES, PAGEMAPS_KEPT};
-use crate::{Segment, Uncancelled, out_of_the_way};
+use crate::{Segment, Uncancelled, above_low_numbers};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
 use std::mem::MaybeUninit;
@@ -81,7 +81,7 @@ fn open(pid: i32) -> Option<OwnedFd> {
     let _uncancelled = Uncancelled::begin();
     let path = format!("/proc/{pid}/pagemap");
     let opened = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    out_of_the_way(opened).ok()
+    above_low_numbers(opened).ok()
 }
 
 #[inline(never)] // Its callers are deep on the program's stack, and seldom come here.

@@ -35,7 +35,7 @@ pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::ud::GROUP as GROUP_QUEUE_PAIR;
 pub use pagewire_transport::{FaultHandling, ProtocolCounters, RefusalScope, UnknownFaultHandling};
 pub use progress::engine::Nic;
-pub use progress::management::{ManagementRoute, ManagementSent};
+pub use progress::management::{ManagementRoute, ManagementSent, management_target};
 pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 pub use services::address_handle::AddressHandle;

@@ -11,6 +11,7 @@ mod channel;
 mod commands;
 mod events;
 mod groups;
+mod known_channels;
 mod outbox;
 mod ports;
 mod qp_attributes;
@@ -25,10 +26,8 @@ use crate::boundary::{Errno, Result, set_errno};
 use abi::Header;
 use channel::{Channel, ChannelKey};
 use commands::Written;
-use libc::{EINVAL, O_CLOEXEC, O_NONBLOCK, c_int, c_void, ssize_t};
-use parking_lot::Mutex;
+use libc::{EINVAL, EMFILE, O_CLOEXEC, O_NONBLOCK, c_int, c_void, ssize_t};
 use rustix::net::SocketFlags;
-use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::FromBytes;
@@ -45,9 +44,6 @@ const NOT_OURS: ssize_t = -2;
 #[unsafe(no_mangle)]
 pub static PAGEWIRE_CM_OPENED: AtomicBool = AtomicBool::new(false);
 
-/// All channels that this process, or one that it was forked from, has opened and not closed. A forked child knows them, but has no connection manager.
-static KNOWN: Mutex<BTreeSet<ChannelKey>> = Mutex::new(BTreeSet::new());
-
 /// open(2) of the device file.
 ///
 /// # Errors
@@ -59,14 +55,16 @@ pub fn open_channel(flags: c_int) -> Result<RawFd> {
     socket_flags.set(SocketFlags::NONBLOCK, flags & O_NONBLOCK != 0);
     let (channel, key, theirs) = Channel::new(socket_flags)?;
     service::with_service(|service| service.add_channel(key, channel)).unwrap_or(Err(Errno(EINVAL)))?;
-    KNOWN.lock().insert(key);
+    if !known_channels::add(key.inode()) {
+        return Err(Errno(EMFILE));
+    }
     PAGEWIRE_CM_OPENED.store(true, Ordering::Release);
     Ok(theirs.into_raw_fd())
 }
 
 /// The last descriptor of a channel is closed: its inode may become another socket's.
 fn forget_channel(key: ChannelKey) {
-    KNOWN.lock().remove(&key);
+    known_channels::remove(key.inode());
 }
 
 /// The channel that a descriptor is of; `None`: it is of none.
@@ -76,7 +74,7 @@ fn channel_of(descriptor: RawFd) -> Option<ChannelKey> {
     }
     // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
     let key = ChannelKey::of(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
-    KNOWN.lock().contains(&key).then_some(key)
+    known_channels::has(key.inode()).then_some(key)
 }
 
 /// Whether a descriptor is a channel.

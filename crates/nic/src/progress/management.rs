@@ -63,7 +63,7 @@ fn message_of(header: &PacketHeader, payload: &[u8]) -> Option<CmDatagram> {
 }
 
 /// Which process a message is for; `None`: no process can be meant.
-fn target_of(message: &CmDatagram) -> Option<ManagementTarget> {
+pub fn management_target(message: &CmDatagram) -> Option<ManagementTarget> {
     if let Some(comm_id) = message.receiver_comm_id() {
         return Some(ManagementTarget::CommIds((comm_id >> 16) as u16));
     }
@@ -97,8 +97,8 @@ impl<F: Fabric> Nic<F> {
     /// Hands a message from the network over, or refuses it. False: the process that it is for has not taken earlier ones.
     fn take_arrival(&self, arrival: &Arrival) -> bool {
         let (source, destination) = (arrival.source, arrival.destination);
-        let target =
-            target_of(&arrival.message).or_else(|| self.arrivals.requests.lock().taken_back_by(arrival));
+        let target = management_target(&arrival.message)
+            .or_else(|| self.arrivals.requests.lock().taken_back_by(arrival));
         match self.deliver_management((source, destination), target, &arrival.message) {
             ManagementSent::Busy => return false,
             ManagementSent::Sent => {
@@ -129,7 +129,7 @@ impl<F: Fabric> Nic<F> {
             return ManagementSent::Sent;
         }
         let addresses = (route.source, route.destination);
-        let sent = self.deliver_management(addresses, target_of(message), message);
+        let sent = self.deliver_management(addresses, management_target(message), message);
         self.capture_local(route, message, &sent);
         sent
     }
@@ -228,13 +228,13 @@ mod tests {
     fn messages_go_to_who_owns_port_or_connection() {
         let (header, bytes) = request();
         let message = message_of(&header, &bytes).expect("a REQ");
-        assert_eq!(target_of(&message), Some(ManagementTarget::Port { space: 0x0106, port: 7174 }));
+        assert_eq!(management_target(&message), Some(ManagementTarget::Port { space: 0x0106, port: 7174 }));
         let rtu = Rtu { remote_comm_id: 0x0012_3456, ..Rtu::default() };
-        assert_eq!(target_of(&CmDatagram::new(1, rtu)), Some(ManagementTarget::CommIds(0x12)));
+        assert_eq!(management_target(&CmDatagram::new(1, rtu)), Some(ManagementTarget::CommIds(0x12)));
         // Of no IP service, and of nothing that is known.
         let req = Req { service_id: 0x1_0106_1C06, ..Req::default() };
-        assert_eq!(target_of(&CmDatagram::new(1, req)), None);
-        assert_eq!(target_of(&CmDatagram::new(1, Rej::default())), None);
+        assert_eq!(management_target(&CmDatagram::new(1, req)), None);
+        assert_eq!(management_target(&CmDatagram::new(1, Rej::default())), None);
     }
 
     #[test]

@@ -6,10 +6,11 @@
 
 use super::abi::EventAnswer;
 use crate::boundary::Result;
-use pagewire_memory::out_of_the_way;
+use pagewire_memory::above_low_numbers;
 use rustix::fs::fstat;
-use rustix::io::write;
-use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown, socketpair,
+};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -24,6 +25,11 @@ pub struct ChannelKey {
 }
 
 impl ChannelKey {
+    /// The number of the socket, which no other has at the same time.
+    pub fn inode(self) -> u64 {
+        self.inode
+    }
+
     /// What names the channel of a descriptor, if it is one of a channel; `None`: it is no socket.
     pub fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
         let status = fstat(descriptor).ok()?;
@@ -68,7 +74,7 @@ impl Channel {
         }
         let status = fstat(&theirs)?;
         let key = ChannelKey { device: status.st_dev, inode: status.st_ino };
-        let ours = out_of_the_way(ours)?;
+        let ours = above_low_numbers(ours)?;
         Ok((Channel { ours, events: VecDeque::new(), is_marked: false }, key, theirs))
     }
 
@@ -100,7 +106,7 @@ impl Channel {
     fn mark(&mut self) {
         if !self.is_marked {
             // The socket is empty: one byte has room. A program that has closed its end takes no event.
-            self.is_marked = write(&self.ours, MARK).is_ok();
+            self.is_marked = send(&self.ours, MARK, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok();
         }
     }
 

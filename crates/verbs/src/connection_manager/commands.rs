@@ -55,6 +55,10 @@ pub fn execute(written: &Written<'_>) -> Result<()> {
         return get_event(written);
     }
     with_service(|service| {
+        // A forked child has a connection manager of its own, once it has opened a channel.
+        if !service.channels.contains_key(&written.channel) {
+            return Err(Errno(EBADF));
+        }
         let mut call = Call { service, written };
         match written.header.command {
             command::CREATE_ID => call.create_id(),
@@ -87,8 +91,11 @@ pub fn execute(written: &Written<'_>) -> Result<()> {
 fn get_event(written: &Written<'_>) -> Result<()> {
     let command: GetEvent = written.read()?;
     loop {
-        let taken = with_service(|service| service.take_event(written.channel, written.descriptor));
-        if let Some(event) = taken.ok_or(Errno(EBADF))? {
+        let taken = with_service(|service| {
+            let is_own = service.channels.contains_key(&written.channel);
+            is_own.then(|| service.take_event(written.channel, written.descriptor))
+        });
+        if let Some(event) = taken.flatten().ok_or(Errno(EBADF))? {
             return written.answer(command.response, event.answer.as_bytes());
         }
         if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {

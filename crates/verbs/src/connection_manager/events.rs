@@ -58,7 +58,7 @@ impl CmService {
             is_route_resolved: true,
             is_removed: false,
             reported: 0,
-            port: parent.port.clone(),
+            port: None,
             // An ACK timeout is of one connection.
             options: IdOptions { ack_timeout: None, ..parent.options },
         };

@@ -1,18 +1,19 @@
-//! Messages on their way out. A UNIX socket queues few messages (`net.unix.max_dgram_qlen`, 10): one for a process of this host that has not
-//! taken so many stays here for a moment.
+//! Messages on their way out. A UNIX socket queues few messages (`net.unix.max_dgram_qlen`, 10): those for a process of this host that has not
+//! taken so many stay here for a moment, in their order.
 
-use pagewire_fabric::Fabric;
-use pagewire_nic::{ManagementRoute, ManagementSent, Nic};
+use pagewire_fabric::{Fabric, ManagementTarget};
+use pagewire_nic::{ManagementRoute, ManagementSent, Nic, management_target};
 use pagewire_wire::cm::CmDatagram;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 /// Until a busy process is tried again.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Messages that are tried in vain before the next pause.
-const TRIES: usize = 16;
-/// Messages that wait at most. Further ones are lost, as on a network.
-const BOUND: usize = 1 << 16;
+/// A process that takes nothing for so long gets nothing: whoever waits for an answer asks again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Messages that wait for one process, and processes that are waited for, at most. Further ones are lost, as on a network.
+const BOUND: usize = 1 << 14;
+const TARGETS: usize = 256;
 
 /// A message, and where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +22,19 @@ pub struct Outgoing {
     pub datagram: CmDatagram,
 }
 
+#[derive(Debug)]
+struct Backlog {
+    messages: VecDeque<Outgoing>,
+    /// When the process has last taken one.
+    since: Duration,
+}
+
 /// Messages that have not left yet.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    waiting: VecDeque<Outgoing>,
-    /// When they are tried again.
+    new: VecDeque<Outgoing>,
+    backlogs: HashMap<ManagementTarget, Backlog>,
+    /// When those are tried again.
     next: Option<Duration>,
 }
 
@@ -37,31 +46,61 @@ impl Outbox {
 
     /// Adds a message behind the others.
     pub fn push(&mut self, outgoing: Outgoing) {
-        if self.waiting.len() < BOUND {
-            self.waiting.push_back(outgoing);
-        }
+        self.new.push_back(outgoing);
     }
 
     /// Sends what can be sent. Gives the refusals of messages that are nobody's, with the route of each message.
     pub fn send<F: Fabric>(&mut self, nic: &Nic<F>, now: Duration) -> Vec<Outgoing> {
         let mut refused = Vec::new();
-        if self.next.is_some_and(|next| now < next) {
-            return refused;
-        }
-        let mut busy = VecDeque::new();
-        while busy.len() < TRIES {
-            let Some(outgoing) = self.waiting.pop_front() else { break };
-            match nic.send_management(&outgoing.route, &outgoing.datagram) {
-                ManagementSent::Sent | ManagementSent::Refused(None) => {}
-                ManagementSent::Refused(Some(datagram)) => {
-                    refused.push(Outgoing { route: outgoing.route, datagram });
+        if self.next.is_some_and(|next| next <= now) {
+            for backlog in self.backlogs.values_mut() {
+                while let Some(first) = backlog.messages.pop_front() {
+                    match send_one(nic, first, &mut refused) {
+                        Some(busy) => {
+                            backlog.messages.push_front(busy);
+                            break;
+                        }
+                        None => backlog.since = now,
+                    }
                 }
-                ManagementSent::Busy => busy.push_back(outgoing),
+            }
+            self.backlogs.retain(|_, backlog| !backlog.messages.is_empty() && now < backlog.since + PATIENCE);
+            self.next = None;
+        }
+        while let Some(outgoing) = self.new.pop_front() {
+            let target = management_target(&outgoing.datagram);
+            let waits = target.is_some_and(|target| self.backlogs.contains_key(&target));
+            let busy = if waits { Some(outgoing) } else { send_one(nic, outgoing, &mut refused) };
+            if let (Some(target), Some(busy)) = (target, busy) {
+                self.keep(target, busy, now);
             }
         }
-        // Behind those that were not tried: another process's are not held up.
-        self.waiting.append(&mut busy);
-        self.next = (!self.waiting.is_empty()).then_some(now + PAUSE);
+        if !self.backlogs.is_empty() {
+            self.next.get_or_insert(now + PAUSE);
+        }
         refused
+    }
+
+    fn keep(&mut self, target: ManagementTarget, busy: Outgoing, now: Duration) {
+        if !self.backlogs.contains_key(&target) && self.backlogs.len() >= TARGETS {
+            return;
+        }
+        let backlog =
+            self.backlogs.entry(target).or_insert_with(|| Backlog { messages: VecDeque::new(), since: now });
+        if backlog.messages.len() < BOUND {
+            backlog.messages.push_back(busy);
+        }
+    }
+}
+
+/// Sends a message; gives it back if its process is busy.
+fn send_one<F: Fabric>(nic: &Nic<F>, outgoing: Outgoing, refused: &mut Vec<Outgoing>) -> Option<Outgoing> {
+    match nic.send_management(&outgoing.route, &outgoing.datagram) {
+        ManagementSent::Sent | ManagementSent::Refused(None) => None,
+        ManagementSent::Refused(Some(datagram)) => {
+            refused.push(Outgoing { route: outgoing.route, datagram });
+            None
+        }
+        ManagementSent::Busy => Some(outgoing),
     }
 }

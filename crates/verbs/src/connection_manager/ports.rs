@@ -150,8 +150,9 @@ impl PortTable {
         let is_own =
             self.blocks.get(&space).and_then(Weak::upgrade).is_some_and(|block| block.first == first);
         if !is_own {
-            // Given back at once: it only tells that nobody has it.
-            drop(ManagementSocket::claim(ManagementTarget::PortBlock { space, first })?);
+            if ManagementSocket::is_owned(ManagementTarget::PortBlock { space, first }) {
+                return Err(Errno(EADDRINUSE));
+            }
         }
         Ok(self.own(space, OwnedPort { port, socket: Some(socket), _block: None }))
     }
@@ -181,7 +182,14 @@ impl PortTable {
             }
         }
         let (first, last) = ephemeral_range();
-        for number in from_anywhere(first.div_ceil(BLOCK), last / BLOCK - 1) {
+        let (first, end) = (first.div_ceil(BLOCK), (u32::from(last) + 1) / u32::from(BLOCK));
+        // Only whole blocks of the range.
+        let Some(last) =
+            u16::try_from(end).ok().and_then(|end| end.checked_sub(1)).filter(|last| first <= *last)
+        else {
+            return Err(Errno(EADDRNOTAVAIL));
+        };
+        for number in from_anywhere(first, last) {
             let first = number * BLOCK;
             let socket = match ManagementSocket::claim(ManagementTarget::PortBlock { space, first }) {
                 Ok(socket) => socket,
@@ -203,14 +211,10 @@ impl PortTable {
             if self.owned.contains_key(&(space, port)) {
                 continue;
             }
-            match ManagementSocket::claim(ManagementTarget::Port { space, port }) {
-                // Given back at once: nobody listens on it, and the block is this process's.
-                Ok(_) => {
-                    let owned = OwnedPort { port, socket: None, _block: Some(block.clone()) };
-                    return Ok(Some(self.own(space, owned)));
-                }
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
-                Err(error) => return Err(error.into()),
+            // Nobody listens on it: who has the name of the block needs none of the port.
+            if !ManagementSocket::is_owned(ManagementTarget::Port { space, port }) {
+                let owned = OwnedPort { port, socket: None, _block: Some(block.clone()) };
+                return Ok(Some(self.own(space, owned)));
             }
         }
         Ok(None)

@@ -4,7 +4,7 @@
 
 use pagewire_fabric::{PORT_PROBE, probe};
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub enum Unreachability {
 #[derive(Debug)]
 struct Probe {
     socket: UdpSocket,
+    /// What a send has told of earlier ones.
+    error: Option<io::Error>,
     until: Duration,
 }
 
@@ -46,18 +48,21 @@ impl Probes {
             }
             // Where no socket can be had the peer is waited for.
             let socket = probe(pair.0, pair.1).ok()?;
-            self.0.insert(pair, Probe { socket, until: now });
+            self.0.insert(pair, Probe { socket, error: None, until: now });
         }
         let probe = self.0.get_mut(&pair)?;
         probe.until = now + PATIENCE;
-        // An error of before is read by `error`.
-        let _is_sent = probe.socket.send(&PORT_PROBE);
+        // An error of before ends a call, and is read by it.
+        if let Err(before) = probe.socket.send(&PORT_PROBE) {
+            probe.error = Some(before);
+        }
         is_new.then(|| probe.socket.as_fd())
     }
 
     /// What is known of a host now.
     pub fn error(&mut self, pair: Pair) -> Option<Unreachability> {
-        let error = self.0.get(&pair)?.socket.take_error().ok().flatten()?;
+        let probe = self.0.get_mut(&pair)?;
+        let error = probe.socket.take_error().ok().flatten().or_else(|| probe.error.take())?;
         match error.kind() {
             ErrorKind::ConnectionRefused => Some(Unreachability::PortClosed),
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
@@ -67,13 +72,18 @@ impl Probes {
         }
     }
 
-    /// Forgets a host.
-    pub fn end(&mut self, pair: Pair) {
-        self.0.remove(&pair);
+    /// Forgets a host. Gives its socket, which is watched no more.
+    pub fn end(&mut self, pair: Pair) -> Option<UdpSocket> {
+        Some(self.0.remove(&pair)?.socket)
     }
 
-    /// Forgets hosts of which nothing came, and gives them.
-    pub fn expire(&mut self, now: Duration) -> Vec<Pair> {
-        self.0.extract_if(|_, probe| probe.until <= now).map(|(pair, _)| pair).collect()
+    /// Forgets hosts of which nothing came, and gives them with their sockets.
+    pub fn expire(&mut self, now: Duration) -> Vec<(Pair, UdpSocket)> {
+        self.0.extract_if(|_, probe| probe.until <= now).map(|(pair, probe)| (pair, probe.socket)).collect()
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.0.values().map(|probe| probe.until).min()
     }
 }

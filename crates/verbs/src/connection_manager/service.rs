@@ -18,12 +18,12 @@ use pagewire_fabric::{
     ROCE_PORT, Sibling,
 };
 use pagewire_memory::fork::PerProcess;
-use pagewire_memory::{Uncancelled, out_of_the_way};
+use pagewire_memory::{Uncancelled, above_low_numbers};
 use pagewire_nic::{ManagementRoute, Nic};
 use pagewire_wire::cm::{CmDatagram, CmMessage};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use slab::Slab;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +32,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// Datagrams that are taken from one socket at a time.
-const ROUND: usize = 64;
+pub const ROUND: usize = 64;
 /// Sockets that are looked at in one step.
 const READY: usize = 32;
 
@@ -124,6 +124,33 @@ pub enum EventSource {
     Probe(Pair),
 }
 
+/// What the thread waits for, by numbers that are never used again: epoll(7) may have told of one that is gone.
+#[derive(Default)]
+pub struct EventSources {
+    sources: BTreeMap<u64, EventSource>,
+    next: u64,
+}
+
+impl EventSources {
+    pub fn insert(&mut self, source: EventSource) -> u64 {
+        self.next += 1;
+        self.sources.insert(self.next, source);
+        self.next
+    }
+
+    pub fn get(&self, token: u64) -> Option<&EventSource> {
+        self.sources.get(&token)
+    }
+
+    pub fn remove(&mut self, token: u64) -> Option<EventSource> {
+        self.sources.remove(&token)
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&EventSource) -> bool) {
+        self.sources.retain(|_, source| is_kept(source));
+    }
+}
+
 /// See the module.
 pub struct CmService {
     pub nic: Arc<Nic<Host>>,
@@ -138,11 +165,13 @@ pub struct CmService {
     pub outbox: Outbox,
     pub probes: Probes,
     pub links: LinkChanges,
-    /// `None`: RLIMIT_FSIZE forbids the file, and peers learn of the death of this process by their timeouts.
+    /// `None`: RLIMIT_FSIZE forbids the file, or somebody has its name, and peers learn of the death of this process by their timeouts.
     pub last_words: Option<LastWordsFile>,
     pub ready: Arc<OwnedFd>,
     pub kick: OwnedFd,
-    pub watched: Slab<EventSource>,
+    pub watched: EventSources,
+    /// The process ends: its last words stay as they are.
+    pub is_ending: bool,
     /// When the thread wakes up by itself.
     pub sleeps_until: Option<Duration>,
 }
@@ -191,6 +220,8 @@ extern "C" fn at_exit() {
     let end = || {
         let Some(mut guard) = SERVICE.try_lock() else { return };
         let Some(service) = guard.as_mut() else { return };
+        // Siblings say what does not leave now: a peer may be busy.
+        service.is_ending = true;
         let numbers: Vec<u32> = service.ids.iter().map(|(number, _)| number as u32).collect();
         for number in numbers {
             service.destroy_id(number);
@@ -226,7 +257,7 @@ impl CmService {
         let comm_ids = ManagementSocket::claim(ManagementTarget::CommIds(block))?;
         let last_words = match LastWordsFile::new(block) {
             Ok(file) => Some(file),
-            Err(error) if error.kind() == ErrorKind::FileTooLarge => None,
+            Err(error) if matches!(error.kind(), ErrorKind::FileTooLarge | ErrorKind::AddrInUse) => None,
             Err(error) => return Err(error.into()),
         };
         let guid = crate::devices::device_list::devices()?.first().map_or(1, |device| device.guid);
@@ -244,9 +275,10 @@ impl CmService {
             probes: Probes::default(),
             links: LinkChanges::subscribe(),
             last_words,
-            ready: Arc::new(out_of_the_way(epoll::create(epoll::CreateFlags::CLOEXEC)?)?),
-            kick: out_of_the_way(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
-            watched: Slab::new(),
+            ready: Arc::new(above_low_numbers(epoll::create(epoll::CreateFlags::CLOEXEC)?)?),
+            kick: above_low_numbers(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
+            watched: EventSources::default(),
+            is_ending: false,
             sleeps_until: None,
         };
         let kick = service.watched.insert(EventSource::Kick);
@@ -260,7 +292,10 @@ impl CmService {
         if let Some(last_words) = &service.last_words {
             let introductions = service.watched.insert(EventSource::Introductions);
             watch(&service.ready, last_words, introductions, epoll::EventFlags::IN)?;
-            last_words.introduce_to_all()?;
+            // Without /proc no sibling is greeted; later ones greet this process.
+            if let Err(error) = last_words.greet_all() {
+                log::debug!("no sibling is known: {error}");
+            }
         }
         Ok(service)
     }
@@ -268,6 +303,12 @@ impl CmService {
     /// The time of the connection manager.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.nic.fabric().now())
+    }
+
+    /// Has epoll(7) watch a file no more: a forked child may have a copy, and the kernel would go on to tell of it.
+    fn forget(&self, file: &impl AsFd) {
+        // It is watched.
+        let _was_watched = epoll::delete(&self.ready, file);
     }
 
     /// Takes over a channel that the program is about to have.
@@ -345,7 +386,7 @@ impl CmService {
                 break;
             }
         }
-        while let Some(changed) = self.manager.next_last_words() {
+        while let Some(changed) = self.manager.next_last_words().filter(|_| !self.is_ending) {
             self.note_last_words(changed);
         }
         if self.deadline().is_some_and(|next| self.sleeps_until.is_none_or(|until| next < until)) {
@@ -373,14 +414,16 @@ impl CmService {
     }
 
     /// ICMP has told something of a host.
-    fn take_error(&mut self, token: usize, (source, destination): Pair) {
+    fn take_error(&mut self, token: u64, (source, destination): Pair) {
         let now = self.now();
         match self.probes.error((source, destination)) {
             // It may be asked once more.
             Some(Unreachability::PortClosed) => self.manager.refuse_unanswered(now, source, destination),
             Some(Unreachability::HostUnreachable) => {
                 self.manager.give_up_unanswered(now, source, destination);
-                self.probes.end((source, destination));
+                if let Some(socket) = self.probes.end((source, destination)) {
+                    self.forget(&socket);
+                }
                 self.watched.remove(token);
             }
             None => {}
@@ -389,16 +432,17 @@ impl CmService {
 
     /// When the thread has something to do.
     fn deadline(&self) -> Option<Duration> {
-        [self.manager.deadline(), self.outbox.deadline()].into_iter().flatten().min()
+        [self.manager.deadline(), self.outbox.deadline(), self.probes.deadline()].into_iter().flatten().min()
     }
 
     fn expire(&mut self) {
         let now = self.now();
         self.manager.expire(now);
-        for pair in self.probes.expire(now) {
+        for (pair, socket) in self.probes.expire(now) {
+            self.forget(&socket);
             let is_over =
                 |watched: &EventSource| matches!(watched, EventSource::Probe(other) if *other == pair);
-            self.watched.retain(|_, watched| !is_over(watched));
+            self.watched.retain(|watched| !is_over(watched));
         }
     }
 
@@ -414,7 +458,7 @@ impl CmService {
         if data & PORTS != 0 {
             return self.take_requests(((data >> 16) as u16, data as u16));
         }
-        let token = data as usize;
+        let token = data;
         match self.watched.get(token) {
             Some(EventSource::Kick) => {
                 let mut count = [0; 8];
@@ -436,7 +480,8 @@ impl CmService {
             Some(EventSource::Links) => self.look_for_removed_devices(),
             Some(EventSource::Introductions) => self.add_siblings(),
             Some(EventSource::Sibling(_)) => {
-                if let EventSource::Sibling(sibling) = self.watched.remove(token) {
+                if let Some(EventSource::Sibling(sibling)) = self.watched.remove(token) {
+                    self.forget(&sibling);
                     self.send_last_words(&sibling);
                 }
             }
@@ -493,7 +538,9 @@ impl CmService {
         for number in numbers {
             self.destroy_id(number);
         }
-        self.channels.remove(&key);
+        if let Some(channel) = self.channels.remove(&key) {
+            self.forget(&channel.ours());
+        }
         super::forget_channel(key);
     }
 }
@@ -508,8 +555,8 @@ fn outgoing_of(outgoing: OutgoingDatagram) -> Outgoing {
     Outgoing { route, datagram: outgoing.datagram }
 }
 
-pub fn watch(ready: &OwnedFd, what: &impl AsFd, token: usize, flags: epoll::EventFlags) -> Result<()> {
-    Ok(epoll::add(ready, what, epoll::EventData::new_u64(token as u64), flags)?)
+pub fn watch(ready: &OwnedFd, what: &impl AsFd, token: u64, flags: epoll::EventFlags) -> Result<()> {
+    Ok(epoll::add(ready, what, epoll::EventData::new_u64(token), flags)?)
 }
 
 fn receive_all(socket: &ManagementSocket, fabric: &Host) -> Vec<(ManagementDatagram, Handover)> {

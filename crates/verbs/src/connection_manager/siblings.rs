@@ -1,7 +1,7 @@
 //! Siblings: other processes of this user, each of which tells the peers of the others when those are killed (`fabric/src/last_words.rs`).
 
 use super::outbox::Outgoing;
-use super::service::{CmService, EventSource, watch};
+use super::service::{CmService, EventSource, ROUND, watch};
 use pagewire_cm::LastWords;
 use pagewire_fabric::{LastMessage, ManagementDatagram, Sibling};
 use pagewire_nic::ManagementRoute;
@@ -25,16 +25,13 @@ impl CmService {
 
     /// Siblings have made themselves known.
     pub fn add_siblings(&mut self) {
-        loop {
+        for _ in 0..ROUND {
             // An error is that of the next look, too.
-            let met = self.last_words.as_ref().and_then(|file| file.next_sibling().ok().flatten());
-            let Some((sibling, asks)) = met else { return };
-            if let Some(file) = self.last_words.as_ref().filter(|_| asks) {
-                file.introduce(sibling.block, false);
-            }
+            let found = self.last_words.as_ref().and_then(|file| file.next_sibling().ok().flatten());
+            let Some(sibling) = found else { return };
             let token = self.watched.insert(EventSource::Sibling(sibling));
             let Some(EventSource::Sibling(sibling)) = self.watched.get(token) else { return };
-            if watch(&self.ready, sibling, token, epoll::EventFlags::RDHUP).is_err() {
+            if watch(&self.ready, sibling, token, epoll::EventFlags::empty()).is_err() {
                 // Another one has to be its heir.
                 self.watched.remove(token);
             }

@@ -48,8 +48,8 @@ use crate::devices::device_list::devices;
 use crate::limits::{EXPLAIN_BACKLOG, MAX_ENDED_CONNECTIONS};
 use crate::runtime::engine::Engine;
 use pagewire_fabric::Fabric;
+use pagewire_memory::above_low_numbers;
 use pagewire_memory::fork::PerProcess;
-use pagewire_memory::out_of_the_way;
 use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
 use pagewire_watching::limits::ANSWER_TIMEOUT_SECONDS;
@@ -242,7 +242,7 @@ fn process(engine: &Engine) -> io::Result<ProcessLine> {
 
 /// Starts the thread that answers; gives the listener, which is also the thread's.
 pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
-    let listener = Arc::new(UnixListener::from(out_of_the_way(bind(NAME)?.into())?));
+    let listener = Arc::new(UnixListener::from(above_low_numbers(bind(NAME)?.into())?));
     // SAFETY: listen(2) on our own descriptor; it only shortens the queue that `bind_addr` chose.
     unsafe { libc::listen(listener.as_raw_fd(), EXPLAIN_BACKLOG) };
     let (engine, accepting) = (engine.clone(), listener.clone());

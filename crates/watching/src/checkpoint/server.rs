@@ -6,7 +6,7 @@
 use crate::hooks::close_in_child;
 use crate::limits::ANSWER_TIMEOUT_SECONDS;
 use crate::process_socket::{bind, may_read};
-use pagewire_memory::out_of_the_way;
+use pagewire_memory::above_low_numbers;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -21,7 +21,7 @@ const NAME: &str = "pagewire-checkpoint-";
 /// # Errors
 /// The kernel's.
 pub fn start(every: Option<Duration>) -> io::Result<()> {
-    let listener = UnixListener::from(out_of_the_way(bind(NAME)?.into())?);
+    let listener = UnixListener::from(above_low_numbers(bind(NAME)?.into())?);
     close_in_child(listener.as_raw_fd());
     pagewire_fabric::spawn("pagewire-checkpoint", move || serve(&listener, every))?;
     Ok(())
