@@ -146,6 +146,12 @@ impl EventSources {
         self.sources.remove(&token)
     }
 
+    /// The numbers of those that are siblings.
+    pub fn siblings(&self) -> Vec<u64> {
+        let is_sibling = |source: &EventSource| matches!(source, EventSource::Sibling(_));
+        self.sources.iter().filter(|(_, source)| is_sibling(source)).map(|(token, _)| *token).collect()
+    }
+
     fn retain(&mut self, is_kept: impl Fn(&EventSource) -> bool) {
         self.sources.retain(|_, source| is_kept(source));
     }
@@ -306,7 +312,7 @@ impl CmService {
     }
 
     /// Has epoll(7) watch a file no more: a forked child may have a copy, and the kernel would go on to tell of it.
-    fn forget(&self, file: &impl AsFd) {
+    pub fn forget(&self, file: &impl AsFd) {
         // It is watched.
         let _was_watched = epoll::delete(&self.ready, file);
     }

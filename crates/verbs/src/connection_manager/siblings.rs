@@ -3,10 +3,13 @@
 use super::outbox::Outgoing;
 use super::service::{CmService, EventSource, ROUND, watch};
 use pagewire_cm::LastWords;
-use pagewire_fabric::{LastMessage, ManagementDatagram, Sibling};
+use pagewire_fabric::{Fabric, LastMessage, ManagementDatagram, Sibling};
 use pagewire_nic::ManagementRoute;
 use pagewire_wire::cm::{CmDatagram, CmMessage};
 use rustix::event::epoll;
+
+/// Siblings that a process knows. Each takes two descriptors.
+const MAX_SIBLINGS: usize = 32;
 
 impl CmService {
     pub fn note_last_words(&mut self, changed: LastWords) {
@@ -29,11 +32,23 @@ impl CmService {
             // An error is that of the next look, too.
             let found = self.last_words.as_ref().and_then(|file| file.next_sibling().ok().flatten());
             let Some(sibling) = found else { return };
+            self.make_room_for_sibling();
             let token = self.watched.insert(EventSource::Sibling(sibling));
             let Some(EventSource::Sibling(sibling)) = self.watched.get(token) else { return };
             if watch(&self.ready, sibling, token, epoll::EventFlags::empty()).is_err() {
                 // Another one has to be its heir.
                 self.watched.remove(token);
+            }
+        }
+    }
+
+    /// Forgets one at random where there are as many as there can be: so each process is known to some, however many there are.
+    fn make_room_for_sibling(&mut self) {
+        let known = self.watched.siblings();
+        if known.len() >= MAX_SIBLINGS {
+            let token = known[(self.nic.fabric().random() % known.len() as u64) as usize];
+            if let Some(EventSource::Sibling(sibling)) = self.watched.remove(token) {
+                self.forget(&sibling);
             }
         }
     }
