@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include "ends.h"
 
+#include <pthread.h>
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -336,12 +338,40 @@ static void wrong_bytes(void)
 	rdma_destroy_event_channel(other);
 }
 
+static void *take_events(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	for (;;)
+		MUST(!rdma_get_cm_event(channel, &event) && !rdma_ack_cm_event(event));
+}
+
+/* A thread that waits for events is cancelled, as rping does it; the channel goes on. */
+static void cancelled(void)
+{
+	struct rdma_event_channel *channel = new_channel();
+	struct rdma_cm_id *id = new_id(channel, RDMA_PS_TCP);
+	struct sockaddr_in peer = address_of(host.sin_addr.s_addr, htons(9));
+	pthread_t thread;
+	void *result;
+
+	MUST(!pthread_create(&thread, NULL, take_events, channel));
+	usleep(100000);
+	MUST(!pthread_cancel(thread));
+	MUST(!pthread_join(thread, &result) && result == PTHREAD_CANCELED);
+	MUST(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&peer, RESOLVE_MS));
+	MUST(!rdma_ack_cm_event(take(channel, RDMA_CM_EVENT_ADDR_RESOLVED)));
+	MUST(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
 	{ "duplicated", duplicated }, { "forked", forked }, { "executed", executed }, { "sent", sent },
 	{ "closed", closed_last_copy }, { "reused", reused }, { "wrong-bytes", wrong_bytes },
+	{ "cancelled", cancelled },
 };
 
 int main(int argc, char **argv)

@@ -119,17 +119,13 @@ impl LastWordsFile {
         slot
     }
 
-    /// Greets all siblings.
+    /// Greets all siblings, and gives how many.
     ///
     /// # Errors
     /// Where /proc does not tell who there is.
-    pub fn greet_all(&self) -> io::Result<()> {
-        for block in names::siblings()? {
-            if block != self.block {
-                self.send(block, Greeting::Hello, &[]);
-            }
-        }
-        Ok(())
+    pub fn greet_all(&self) -> io::Result<usize> {
+        let others = names::siblings()?.into_iter().filter(|block| *block != self.block);
+        Ok(others.inspect(|block| self.send(*block, Greeting::Hello, &[])).count())
     }
 
     fn send(&self, sibling: u16, greeting: Greeting, files: &[BorrowedFd<'_>]) {

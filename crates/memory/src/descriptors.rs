@@ -1,6 +1,7 @@
 //! Descriptors that the engine keeps are not standard input, output or error, even where the program has closed these: it would
 //! write into them by mistake, or put others in their place.
 
+use crate::Uncancelled;
 use rustix::io::fcntl_dupfd_cloexec;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -20,6 +21,8 @@ pub fn above_low_numbers(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     if descriptor.as_raw_fd() >= FIRST_OF_ENGINE {
         return Ok(descriptor);
     }
+    // close(2) is a cancellation point.
+    let _uncancelled = Uncancelled::begin();
     match fcntl_dupfd_cloexec(&descriptor, FIRST_OF_ENGINE) {
         Ok(moved) => Ok(moved),
         // RLIMIT_NOFILE is lower, or nothing is free above.

@@ -3,7 +3,9 @@
  * costs one look at a word.
  */
 #include "interpose.h"
+#include <errno.h>
 #include <stddef.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -14,6 +16,8 @@ ssize_t pagewire_cm_write(int descriptor, const void *bytes, size_t length);
 
 /* What pagewire_cm_write answers for other descriptors. */
 #define NOT_OURS (-2)
+/* And where the command waits for an event. */
+#define WAITS (-3)
 
 REAL(write, write);
 
@@ -22,8 +26,15 @@ ssize_t pagewire_write(int descriptor, const void *bytes, size_t length)
 	ssize_t (*real)(int, const void *, size_t) = __atomic_load_n(&real_write, __ATOMIC_ACQUIRE);
 
 	if (__builtin_expect(__atomic_load_n(&PAGEWIRE_CM_OPENED, __ATOMIC_ACQUIRE), 0)) {
-		ssize_t written = pagewire_cm_write(descriptor, bytes, length);
+		ssize_t written;
+		char mark;
 
+		/* No frame of Rust is below a cancellation. Unlike poll(2), recv(2) goes on after a signal whose handler says so (SA_RESTART), as
+		 * the kernel's command does. */
+		while ((written = pagewire_cm_write(descriptor, bytes, length)) == WAITS) {
+			if (recv(descriptor, &mark, 1, MSG_PEEK) < 0 && errno != EAGAIN)
+				return -1;
+		}
 		if (written != NOT_OURS)
 			return written;
 	}

@@ -25,8 +25,9 @@ mod user_memory;
 use crate::boundary::{Errno, Result, set_errno};
 use abi::Header;
 use channel::{Channel, ChannelKey};
-use commands::Written;
+use commands::{Execution, Written};
 use libc::{EINVAL, EMFILE, O_CLOEXEC, O_NONBLOCK, c_int, c_void, ssize_t};
+use pagewire_memory::Uncancelled;
 use rustix::net::SocketFlags;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,8 @@ const HEADER_LEN: usize = size_of::<Header>();
 const LONGEST_BODY: usize = 296;
 /// [`pagewire_cm_write`] answers this for what is no channel.
 const NOT_OURS: ssize_t = -2;
+/// And this, where the command is to be written again as soon as the descriptor is readable.
+const WAITS: ssize_t = -3;
 
 /// Whether this process, or one that it was forked from, has opened a channel: before that no descriptor is one. Read by the wrapper in C.
 #[unsafe(no_mangle)]
@@ -95,8 +98,11 @@ pub unsafe extern "C" fn pagewire_cm_write(
     let Some(channel) = channel_of(descriptor) else { return NOT_OURS };
     // SAFETY: the program's descriptor, which is open during the call as for write(2).
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    // The wrapper is the cancellation point.
+    let _uncancelled = Uncancelled::begin();
     match write_command(channel, descriptor, bytes as u64, length) {
-        Ok(()) => length as ssize_t,
+        Ok(Execution::Complete) => length as ssize_t,
+        Ok(Execution::WaitsForEvent) => WAITS,
         Err(Errno(error)) => {
             set_errno(error);
             -1
@@ -104,7 +110,12 @@ pub unsafe extern "C" fn pagewire_cm_write(
     }
 }
 
-fn write_command(channel: ChannelKey, descriptor: BorrowedFd<'_>, address: u64, length: usize) -> Result<()> {
+fn write_command(
+    channel: ChannelKey,
+    descriptor: BorrowedFd<'_>,
+    address: u64,
+    length: usize,
+) -> Result<Execution> {
     let mut header = [0; HEADER_LEN];
     if length < HEADER_LEN {
         return Err(Errno(EINVAL));

@@ -257,7 +257,7 @@ mod tests {
         while received.len() < count as usize {
             assert!(Instant::now() < end, "{received:?}");
             nic.progress();
-            while let Some((datagram, _)) = owner.receive(|_| false).unwrap() {
+            while let Some((datagram, _)) = owner.receive(|_| true).unwrap() {
                 let message = CmDatagram::parse(&datagram.payload).unwrap().message;
                 let CmMessage::Req(req) = message else { panic!("{message:?}") };
                 assert!(received.insert(req.local_comm_id), "{} came twice", req.local_comm_id);

@@ -17,8 +17,6 @@ use pagewire_cm::{
 };
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::io::Errno as Io;
-use rustix::net::{RecvFlags, recv};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -43,11 +41,19 @@ pub struct Written<'a> {
     pub body: &'a [u8],
 }
 
+/// How far a command has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Execution {
+    Complete,
+    /// It is to be executed again as soon as the descriptor is readable.
+    WaitsForEvent,
+}
+
 /// Does what a command says.
 ///
 /// # Errors
 /// As the kernel's: EINVAL, ENOENT (there is no such ID on this channel), and those of each command.
-pub fn execute(written: &Written<'_>) -> Result<()> {
+pub fn execute(written: &Written<'_>) -> Result<Execution> {
     if written.header.output < command::least_answer(written.header.command) {
         return Err(Errno(ENOSPC));
     }
@@ -85,28 +91,24 @@ pub fn execute(written: &Written<'_>) -> Result<()> {
         }
     })
     .unwrap_or(Err(Errno(EBADF)))
+    .map(|()| Execution::Complete)
 }
 
-/// Waits for an event, unless the descriptor says not to.
-fn get_event(written: &Written<'_>) -> Result<()> {
+/// Takes an event, if there is one. Else the caller waits, unless the descriptor says not to.
+fn get_event(written: &Written<'_>) -> Result<Execution> {
     let command: GetEvent = written.read()?;
-    loop {
-        let taken = with_service(|service| {
-            let is_own = service.channels.contains_key(&written.channel);
-            is_own.then(|| service.take_event(written.channel, written.descriptor))
-        });
-        if let Some(event) = taken.flatten().ok_or(Errno(EBADF))? {
-            return written.answer(command.response, event.answer.as_bytes());
-        }
-        if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {
-            return Err(Errno(EAGAIN));
-        }
-        // Unlike poll(2) it goes on after a signal whose handler says so (SA_RESTART), as the kernel's command does.
-        match recv(written.descriptor, &mut [0; 1], RecvFlags::PEEK) {
-            Ok(_) | Err(Io::AGAIN) => {}
-            Err(error) => return Err(error.into()),
-        }
+    let taken = with_service(|service| {
+        let is_own = service.channels.contains_key(&written.channel);
+        is_own.then(|| service.take_event(written.channel, written.descriptor))
+    });
+    if let Some(event) = taken.flatten().ok_or(Errno(EBADF))? {
+        written.answer(command.response, event.answer.as_bytes())?;
+        return Ok(Execution::Complete);
     }
+    if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {
+        return Err(Errno(EAGAIN));
+    }
+    Ok(Execution::WaitsForEvent)
 }
 
 impl Written<'_> {

@@ -299,9 +299,11 @@ impl CmService {
             let introductions = service.watched.insert(EventSource::Introductions);
             watch(&service.ready, last_words, introductions, epoll::EventFlags::IN)?;
             // Without /proc no sibling is greeted; later ones greet this process.
-            if let Err(error) = last_words.greet_all() {
+            let greeted = last_words.greet_all().unwrap_or_else(|error| {
                 log::debug!("no sibling is known: {error}");
-            }
+                0
+            });
+            service.await_siblings(greeted);
         }
         Ok(service)
     }

@@ -6,10 +6,14 @@ use pagewire_cm::LastWords;
 use pagewire_fabric::{Fabric, LastMessage, ManagementDatagram, Sibling};
 use pagewire_nic::ManagementRoute;
 use pagewire_wire::cm::{CmDatagram, CmMessage};
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::time::Timespec;
+use std::time::{Duration, Instant};
 
 /// Siblings that a process knows. Each takes two descriptors.
 const MAX_SIBLINGS: usize = 32;
+/// For so long a process that starts waits for the answers of its siblings.
+const GREETING: Duration = Duration::from_millis(50);
 
 impl CmService {
     pub fn note_last_words(&mut self, changed: LastWords) {
@@ -39,6 +43,20 @@ impl CmService {
                 // Another one has to be its heir.
                 self.watched.remove(token);
             }
+        }
+    }
+
+    /// Waits a moment for the answers of siblings: they know this process then, before it has a connection.
+    pub fn await_siblings(&mut self, greeted: usize) {
+        let end = Instant::now() + GREETING;
+        while self.watched.siblings().len() < greeted.min(MAX_SIBLINGS) {
+            let left = end.saturating_duration_since(Instant::now());
+            let (Some(file), Ok(left)) = (&self.last_words, Timespec::try_from(left)) else { return };
+            // One that is stopped, or is another user's, does not answer.
+            if !matches!(poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&left)), Ok(1..)) {
+                return;
+            }
+            self.add_siblings();
         }
     }
 
