@@ -21,8 +21,9 @@ pub fn above_low_numbers(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     if descriptor.as_raw_fd() >= FIRST_OF_ENGINE {
         return Ok(descriptor);
     }
-    // close(2) is a cancellation point.
+    // close(2) is a cancellation point. Closed before that ends: locals are dropped before arguments, and the latest first.
     let _uncancelled = Uncancelled::begin();
+    let descriptor = descriptor;
     match fcntl_dupfd_cloexec(&descriptor, FIRST_OF_ENGINE) {
         Ok(moved) => Ok(moved),
         // RLIMIT_NOFILE is lower, or nothing is free above.
