@@ -145,7 +145,7 @@ pub fn users_connect(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
-/// The same command, of another user.
+/// A command, run by another user than nobody.
 fn as_other_user(command: &Command) -> Command {
     let mut other = Command::new(command.get_program());
     other.args(

@@ -257,7 +257,8 @@ impl Call<'_> {
         id.source = Some(SocketAddr::new(own, port));
         id.destination = Some(SocketAddr::new(peer, destination.port()));
         id.local = Some(local);
-        self.announce(command.id, event::ADDR_RESOLVED)
+        self.service.announce_plain(command.id, event::ADDR_RESOLVED);
+        Ok(())
     }
 
     fn resolve_route(&mut self) -> Result<()> {
@@ -288,17 +289,7 @@ impl Call<'_> {
         let endpoint = id.endpoint;
         self.service.manager.resolve(endpoint, route).map_err(errno)?;
         self.id(command.id)?.is_route_resolved = true;
-        self.announce(command.id, event::ROUTE_RESOLVED)
-    }
-
-    /// Queues an event that the command itself has brought about.
-    fn announce(&mut self, number: u32, event: u32) -> Result<()> {
-        let id = self.id(number)?;
-        let (uid, key) = (id.uid, id.channel);
-        let mut answer = super::abi::EventAnswer::new_zeroed();
-        (answer.uid, answer.id, answer.event) = (uid, number, event);
-        let channel = self.service.channels.get_mut(&key).ok_or(Errno(EBADF))?;
-        channel.push(QueuedEvent { counted_for: number, group: None, request: None, answer });
+        self.service.announce_plain(command.id, event::ROUTE_RESOLVED);
         Ok(())
     }
 

@@ -37,6 +37,17 @@ impl CmService {
         }
     }
 
+    /// Queues an event that has no more to say than its number.
+    pub fn announce_plain(&mut self, number: u32, event: u32) {
+        let Some(id) = self.ids.get(number as usize) else { return };
+        let (uid, channel) = (id.uid, id.channel);
+        let mut answer = EventAnswer::new_zeroed();
+        (answer.uid, answer.id, answer.event) = (uid, number, event);
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.push(QueuedEvent { counted_for: number, group: None, request: None, answer });
+        }
+    }
+
     fn announce_request(&mut self, listener: EndpointId, happened: &CmEvent) {
         let listening = self.by_endpoint.get(&listener).copied();
         let Some((listening, parent)) =

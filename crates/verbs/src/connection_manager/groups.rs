@@ -17,9 +17,6 @@ use pagewire_nic::GROUP_QUEUE_PAIR;
 use std::net::{IpAddr, SocketAddr};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// `IBV_QPT_UD`.
-const DATAGRAMS: u8 = 4;
-
 impl Call<'_> {
     pub fn join_ip_mcast(&mut self) -> Result<()> {
         let command: JoinIpMcast = self.written.read()?;
@@ -42,7 +39,7 @@ impl Call<'_> {
         let is_bound = self.service.manager.state(endpoint) == Some(EndpointState::AddressBound);
         let id = self.id(number)?;
         let (Some(source), Some(local)) = (id.source, &id.local) else { return Err(Errno(EINVAL)) };
-        if !is_bound || id.queue_pair_type != DATAGRAMS || source.is_ipv4() != group.is_ipv4() {
+        if !is_bound || !id.is_datagram() || source.is_ipv4() != group.is_ipv4() {
             return Err(Errno(EINVAL));
         }
         let address = AddressVector {

@@ -1,11 +1,9 @@
 //! Devices that go while IDs use them.
 
-use super::abi::{EventAnswer, event};
+use super::abi::event;
 use super::addresses;
-use super::channel::QueuedEvent;
 use super::service::{CmId, CmService};
 use pagewire_fabric::Fabric;
-use zerocopy::FromZeros;
 
 impl CmService {
     /// IDs of devices that are gone end. Their programs hear of it, and can only destroy them.
@@ -24,7 +22,7 @@ impl CmService {
         for number in gone {
             let id = &mut self.ids[number];
             id.is_removed = true;
-            let (uid, endpoint, channel) = (id.uid, id.endpoint, id.channel);
+            let (uid, endpoint) = (id.uid, id.endpoint);
             self.by_endpoint.remove(&endpoint);
             let now = self.now();
             // It is destroyed once: `is_removed` says so.
@@ -33,11 +31,7 @@ impl CmService {
             if uid == 0 {
                 continue;
             }
-            let mut answer = EventAnswer::new_zeroed();
-            (answer.uid, answer.id, answer.event) = (uid, number as u32, event::DEVICE_REMOVAL);
-            if let Some(channel) = self.channels.get_mut(&channel) {
-                channel.push(QueuedEvent { counted_for: number as u32, group: None, request: None, answer });
-            }
+            self.announce_plain(number as u32, event::DEVICE_REMOVAL);
         }
     }
 }
