@@ -203,7 +203,7 @@ fn gives_capabilities(attribute: &[u8]) -> bool {
 }
 
 /// Whether a program names no loader (elf(5), PT_INTERP). False where it is no 64-bit ELF file: the kernel will say more.
-fn is_static(file: &Path) -> bool {
+pub(crate) fn is_static(file: &Path) -> bool {
     let Ok(file) = File::open(file) else { return false };
     let file = ReadCache::new(file);
     let names_loader = || -> object::Result<bool> {

@@ -1,6 +1,7 @@
 //! Connections by librdmacm (rdma_cm): the library, the device file, a real connection, and who owns ports.
 
 use super::Finding;
+use crate::run::is_static;
 use crate::running::connection_probe::DEVICE_FILE;
 use crate::running::install::Installation;
 use crate::running::probe;
@@ -69,7 +70,7 @@ fn connection() -> Finding {
             );
         }
     };
-    if cfg!(target_feature = "crt-static") {
+    if std::env::current_exe().is_ok_and(|command| is_static(&command)) {
         let found = "not tried: this command has the C library inside, and takes no library before it";
         return Finding::ok(CHECK, found, "`pagewire run -- rping -s` and `rping -c` try it");
     }
