@@ -365,13 +365,34 @@ static void cancelled(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* An event that cannot be written where the command says stays the next one. */
+static void untold(void)
+{
+	struct rdma_event_channel *channel = new_channel();
+	struct rdma_cm_id *id = new_id(channel, RDMA_PS_TCP);
+	struct sockaddr_in peer = address_of(host.sin_addr.s_addr, htons(9));
+	struct ucma_abi_get_event command = new_get_event();
+	struct pollfd waiting = { .fd = channel->fd, .events = POLLIN };
+
+	MUST(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&peer, RESOLVE_MS));
+	command.response = 0;
+	for (int i = 0; i < 2; i++) {
+		MUST(poll(&waiting, 1, RESOLVE_MS) == 1);
+		must_be("an event to nowhere", write_bytes(channel->fd, &command, sizeof(command)), EFAULT);
+	}
+	MUST(!rdma_ack_cm_event(take(channel, RDMA_CM_EVENT_ADDR_RESOLVED)));
+	MUST(!poll(&waiting, 1, 0));
+	MUST(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
 	{ "duplicated", duplicated }, { "forked", forked }, { "executed", executed }, { "sent", sent },
 	{ "closed", closed_last_copy }, { "reused", reused }, { "wrong-bytes", wrong_bytes },
-	{ "cancelled", cancelled },
+	{ "cancelled", cancelled }, { "untold", untold },
 };
 
 int main(int argc, char **argv)

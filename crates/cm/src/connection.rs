@@ -401,6 +401,11 @@ impl Connection {
 
     /// A message for this connection has come.
     pub fn receive(&mut self, datagram: &CmDatagram, now: Duration, effects: &mut Effects) {
+        // Until its answer comes the peer is not known by its ID.
+        let is_known = self.state != ConnectionState::ReqSent;
+        if is_known && datagram.sender_comm_id().is_some_and(|id| id != self.peer.comm_id) {
+            return;
+        }
         match &datagram.message {
             CmMessage::Req(_) => self.repeat_answer(effects),
             CmMessage::Mra(mra) => self.receive_mra(mra, now),
@@ -543,7 +548,7 @@ impl Connection {
                 let (remote, private_data) = (self.remote, rep.private_data.to_vec());
                 effects.events.push(EventKind::ConnectResponse { remote, private_data });
             }
-            ConnectionState::Established if rep.local_comm_id == self.peer.comm_id => self.send_rtu(effects),
+            ConnectionState::Established => self.send_rtu(effects),
             _ => {}
         }
     }

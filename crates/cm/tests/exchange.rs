@@ -7,7 +7,7 @@ use pagewire_cm::{
     ConnectionParameters, EndpointId, EndpointState, Error, EventKind, IncomingDatagram, Origin, PortSpace,
     limits,
 };
-use pagewire_wire::cm::{CmMessage, Rej, reject, sidr_status};
+use pagewire_wire::cm::{CmDatagram, CmMessage, Dreq, Rej, reject, sidr_status};
 use std::time::Duration;
 
 /// A listener at the server, and an endpoint of the client that knows the way there.
@@ -466,6 +466,34 @@ fn strangers_change_no_connection() {
     for (host, endpoint) in [(CLIENT, active), (SERVER, passive)] {
         assert_eq!(network.manager(host).state(endpoint), Some(EndpointState::Connect));
     }
+}
+
+/// A peer may have many connections with a process: what one of them sends ends no other (as the kernel's `cm_acquire_id`).
+#[test]
+fn messages_of_another_connection_of_the_peer_change_nothing() {
+    let mut network = Network::new(24, 0.0);
+    let (active, passive) = established(&mut network);
+    let ids = [(SERVER, passive), (CLIENT, active)].map(|(host, endpoint)| {
+        // The peer knows the ID of the other end.
+        network.manager(host).connection(endpoint).expect("a connection").peer().comm_id
+    });
+    let ends = [(CLIENT, SERVER, active, 0x0c_0001), (SERVER, CLIENT, passive, 0x0d_0001)];
+    for (host, peer, endpoint, remote_queue_pair) in ends {
+        let (remote_comm_id, of_peer) = (ids[host], ids[peer]);
+        for local_comm_id in [of_peer ^ 1, 0] {
+            let dreq = Dreq { local_comm_id, remote_comm_id, remote_queue_pair, ..Dreq::default() };
+            let incoming = IncomingDatagram {
+                source: network::address(peer).ip(),
+                destination: network::address(host).ip(),
+                origin: Origin::Network,
+                datagram: &CmDatagram::new(1, dreq),
+            };
+            let now = network.now;
+            network.manager(host).receive(now, &incoming);
+        }
+        assert_eq!(network.manager(host).state(endpoint), Some(EndpointState::Connect));
+    }
+    network.expect_silence();
 }
 
 /// The last message that was sent, if it is a REJ.

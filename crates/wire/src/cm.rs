@@ -200,6 +200,18 @@ impl CmDatagram {
         }
     }
 
+    /// The communication ID that its sender gave to the connection. `None`: the message has none, or its sender need not know the connection.
+    pub fn sender_comm_id(&self) -> Option<u32> {
+        match &self.message {
+            CmMessage::Mra(mra) => Some(mra.local_comm_id),
+            CmMessage::Rep(rep) => Some(rep.local_comm_id),
+            CmMessage::Rtu(rtu) => Some(rtu.local_comm_id),
+            CmMessage::Dreq(dreq) => Some(dreq.local_comm_id),
+            CmMessage::Drep(drep) => Some(drep.local_comm_id),
+            CmMessage::Req(_) | CmMessage::Rej(_) | CmMessage::SidrReq(_) | CmMessage::SidrRep(_) => None,
+        }
+    }
+
     /// The service that the message asks for, or no longer asks for: a REJ that gives up a REQ names no ID of its receiver (section
     /// 12.6.7.2), and Pagewire's tell the service behind the GUID.
     pub fn service_id(&self) -> Option<u64> {

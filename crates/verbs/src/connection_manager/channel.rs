@@ -89,6 +89,12 @@ impl Channel {
         self.mark();
     }
 
+    /// Has the program find an event that it was not told before all others.
+    pub fn put_back(&mut self, event: QueuedEvent) {
+        self.events.push_front(event);
+        self.mark();
+    }
+
     /// Takes the oldest event. `theirs` is the program's end.
     pub fn pop(&mut self, theirs: BorrowedFd<'_>) -> Option<QueuedEvent> {
         let event = self.events.pop_front();

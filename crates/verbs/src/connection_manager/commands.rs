@@ -7,6 +7,7 @@ use super::abi::{
 };
 use super::addresses::{self, LocalDevice};
 use super::channel::{ChannelKey, QueuedEvent};
+use super::ports::PortAddress;
 use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
 use super::service::{CmId, CmService, IdOptions, queue_pair_type, with_service};
 use super::user_memory;
@@ -102,8 +103,11 @@ fn get_event(written: &Written<'_>) -> Result<Execution> {
         is_own.then(|| service.take_event(written.channel, written.descriptor))
     });
     if let Some(event) = taken.flatten().ok_or(Errno(EBADF))? {
-        written.answer(command.response, event.answer.as_bytes())?;
-        return Ok(Execution::Complete);
+        let answered = written.answer(command.response, event.answer.as_bytes());
+        if answered.is_err() {
+            with_service(|service| service.put_back(written.channel, event));
+        }
+        return answered.map(|()| Execution::Complete);
     }
     if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {
         return Err(Errno(EAGAIN));
@@ -140,18 +144,31 @@ impl CmService {
     /// The next event of a channel.
     fn take_event(&mut self, channel: ChannelKey, descriptor: BorrowedFd<'_>) -> Option<QueuedEvent> {
         let event = self.channels.get_mut(&channel)?.pop(descriptor)?;
-        let id = self.ids.get_mut(event.counted_for as usize).map(|id| &mut id.reported);
-        let reported = match event.group {
-            Some(group) => self.groups.get_mut(group as usize).map(|joined| &mut joined.reported),
-            None => id,
-        };
-        if let Some(reported) = reported {
+        if let Some(reported) = self.reported(&event) {
             *reported += 1;
         }
         if let Some(request) = event.request.and_then(|request| self.ids.get(request as usize)) {
             self.manager.request_delivered(request.endpoint);
         }
         Some(event)
+    }
+
+    /// An event that could not be told stays the next one.
+    fn put_back(&mut self, channel: ChannelKey, event: QueuedEvent) {
+        if let Some(reported) = self.reported(&event) {
+            *reported -= 1;
+        }
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.put_back(event);
+        }
+    }
+
+    /// How many events the program has heard of the ID, or the membership, that an event is about.
+    fn reported(&mut self, event: &QueuedEvent) -> Option<&mut u32> {
+        match event.group {
+            Some(group) => self.groups.get_mut(group as usize).map(|joined| &mut joined.reported),
+            None => self.ids.get_mut(event.counted_for as usize).map(|id| &mut id.reported),
+        }
     }
 }
 
@@ -222,9 +239,14 @@ impl Call<'_> {
         if id.source.is_some() {
             return Err(Errno(EINVAL));
         }
-        let (space, is_shared, endpoint) = (id.space.number(), id.options.is_address_shared, id.endpoint);
+        let (space, endpoint) = (id.space.number(), id.endpoint);
+        let at = PortAddress {
+            address: address.ip(),
+            is_shared: id.options.is_address_shared,
+            is_family_only: id.options.is_family_only || address.is_ipv4(),
+        };
         let local = addresses::own_device(address.ip())?;
-        let port = self.service.ports.bind(number, (space, address.port()), address.ip(), is_shared)?;
+        let port = self.service.ports.bind(number, (space, address.port()), at)?;
         let address = SocketAddr::new(address.ip(), port.port);
         let is_bound = self.service.manager.bind(endpoint, address).map_err(errno);
         if let Err(error) = is_bound.and_then(|()| self.service.watch_port(space, &port)) {

@@ -54,30 +54,33 @@ pub struct PortTable {
     addresses: HashMap<SpacePort, Vec<BoundAddress>>,
 }
 
+/// An address that an endpoint is to have a port at.
+#[derive(Debug, Clone, Copy)]
+pub struct PortAddress {
+    pub address: IpAddr,
+    /// Another endpoint that says so, too, may have the same.
+    pub is_shared: bool,
+    /// The unspecified address stands for those of its own family alone.
+    pub is_family_only: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct BoundAddress {
     id: u32,
-    address: IpAddr,
-    is_shared: bool,
+    at: PortAddress,
 }
 
 impl PortTable {
-    /// Gives an endpoint a port at an address; 0: one that nobody has. `is_shared`: it and another one that says so may have the same.
+    /// Gives an endpoint a port at an address; 0: one that nobody has.
     ///
     /// # Errors
     /// EADDRINUSE: another process owns the port, or another endpoint has it at this address; EADDRNOTAVAIL: one of the two wants all
     /// addresses, or no port is free.
-    pub fn bind(
-        &mut self,
-        id: u32,
-        (space, port): SpacePort,
-        address: IpAddr,
-        is_shared: bool,
-    ) -> Result<Arc<OwnedPort>> {
+    pub fn bind(&mut self, id: u32, (space, port): SpacePort, at: PortAddress) -> Result<Arc<OwnedPort>> {
         let owned = if port == 0 { self.claim_any(space)? } else { self.claim(space, port)? };
-        let wanted = BoundAddress { id, address, is_shared };
+        let wanted = BoundAddress { id, at };
         let bound = self.addresses.entry((space, owned.port)).or_default();
-        if let Some(refusal) = bound.iter().find_map(|other| wanted.refusal(other)) {
+        if let Some(refusal) = bound.iter().find_map(|other| wanted.at.refusal(&other.at)) {
             return Err(Errno(refusal));
         }
         bound.push(wanted);
@@ -93,13 +96,13 @@ impl PortTable {
         let bound = self.bound.get(&id).and_then(|port| self.addresses.get_mut(port));
         let Some(bound) = bound else { return Ok(()) };
         let Some(place) = bound.iter().position(|own| own.id == id) else { return Ok(()) };
-        let alone = BoundAddress { is_shared: false, ..bound[place] };
-        if alone.is_shared != bound[place].is_shared {
+        if bound[place].at.is_shared {
+            let alone = PortAddress { is_shared: false, ..bound[place].at };
             let mut others = bound.iter().filter(|other| other.id != id);
-            if let Some(refusal) = others.find_map(|other| alone.refusal(other)) {
+            if let Some(refusal) = others.find_map(|other| alone.refusal(&other.at)) {
                 return Err(Errno(refusal));
             }
-            bound[place] = alone;
+            bound[place].at = alone;
         }
         Ok(())
     }
@@ -221,11 +224,13 @@ impl PortTable {
     }
 }
 
-impl BoundAddress {
-    /// Why one endpoint cannot be at an address beside another one of the same port.
-    fn refusal(&self, other: &BoundAddress) -> Option<i32> {
+impl PortAddress {
+    /// Why one endpoint cannot be at an address beside another one of the same port (`cma_check_port` of the kernel).
+    fn refusal(&self, other: &PortAddress) -> Option<i32> {
         let is_for_all = |address: IpAddr| address.is_unspecified() || address.is_loopback();
-        if other.is_shared && self.is_shared {
+        let is_apart =
+            self.is_family_only && other.is_family_only && self.address.is_ipv4() != other.address.is_ipv4();
+        if is_apart || other.is_shared && self.is_shared {
             None
         } else if is_for_all(other.address) || is_for_all(self.address) {
             Some(EADDRNOTAVAIL)
@@ -258,38 +263,54 @@ fn ephemeral_range() -> (u16, u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     // Spaces that no program has: the names are those of the whole network namespace.
     const SPACE: u16 = 0xFFFE;
     const OTHER_SPACE: u16 = 0xFFFD;
-    const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    const ANY: PortAddress = alone(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+
+    const fn alone(address: IpAddr) -> PortAddress {
+        PortAddress { address, is_shared: false, is_family_only: address.is_ipv4() }
+    }
 
     #[test]
     fn addresses_of_a_port_exclude_each_other() {
         let mut table = PortTable::default();
-        let here = |last| IpAddr::from([192, 0, 2, last]);
-        let first = table.bind(1, (SPACE, 0), here(1), false).unwrap();
+        let here = |last| alone(IpAddr::from([192, 0, 2, last]));
+        let first = table.bind(1, (SPACE, 0), here(1)).unwrap();
         let port = first.port;
         let refused = |result: Result<Arc<OwnedPort>>| result.unwrap_err();
-        assert_eq!(refused(table.bind(2, (SPACE, port), here(1), false)), Errno(EADDRINUSE));
-        assert_eq!(refused(table.bind(2, (SPACE, port), ANY, false)), Errno(EADDRNOTAVAIL));
-        let second = table.bind(2, (SPACE, port), here(2), false).unwrap();
+        assert_eq!(refused(table.bind(2, (SPACE, port), here(1))), Errno(EADDRINUSE));
+        assert_eq!(refused(table.bind(2, (SPACE, port), ANY)), Errno(EADDRNOTAVAIL));
+        let second = table.bind(2, (SPACE, port), here(2)).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
         let target = ManagementTarget::Port { space: SPACE, port };
         assert_eq!(ManagementSocket::claim(target).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop((first, second));
         table.release(1);
         table.release(2);
-        let all = table.bind(3, (SPACE, port), ANY, true).unwrap();
-        assert!(Arc::ptr_eq(&all, &table.bind(4, (SPACE, port), ANY, true).unwrap()));
+        let shared = PortAddress { is_shared: true, ..ANY };
+        let all = table.bind(3, (SPACE, port), shared).unwrap();
+        assert!(Arc::ptr_eq(&all, &table.bind(4, (SPACE, port), shared).unwrap()));
+    }
+
+    #[test]
+    fn families_that_keep_to_themselves_may_both_have_all_addresses() {
+        let mut table = PortTable::default();
+        let port = table.bind(1, (SPACE, 0), ANY).unwrap().port;
+        let all_ipv6 = alone(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        assert_eq!(table.bind(2, (SPACE, port), all_ipv6).unwrap_err(), Errno(EADDRNOTAVAIL));
+        let ipv6_only = PortAddress { is_family_only: true, ..all_ipv6 };
+        let _both = table.bind(2, (SPACE, port), ipv6_only).unwrap();
+        assert_eq!(table.bind(3, (SPACE, port), ipv6_only).unwrap_err(), Errno(EADDRNOTAVAIL));
     }
 
     #[test]
     fn ephemeral_ports_take_few_descriptors() {
         let (mut table, mut other) = (PortTable::default(), PortTable::default());
         let ports: Vec<Arc<OwnedPort>> =
-            (0..1_000).map(|id| table.bind(id, (OTHER_SPACE, 0), ANY, false).unwrap()).collect();
+            (0..1_000).map(|id| table.bind(id, (OTHER_SPACE, 0), ANY).unwrap()).collect();
         assert_eq!(ports.iter().filter(|port| port.socket.is_some()).count(), SINGLE);
         let mut numbers: Vec<u16> = ports.iter().map(|port| port.port).collect();
         numbers.sort_unstable();
@@ -298,9 +319,7 @@ mod tests {
         for port in [&ports[3], &ports[700]] {
             // Of another process, as far as names go.
             assert!(
-                other
-                    .bind(1, (OTHER_SPACE, port.port), ANY, false)
-                    .is_err_and(|error| error == Errno(EADDRINUSE))
+                other.bind(1, (OTHER_SPACE, port.port), ANY).is_err_and(|error| error == Errno(EADDRINUSE))
             );
         }
         // Who listens on one takes requests there.
@@ -311,7 +330,7 @@ mod tests {
         drop((ports, opened));
         (0..1_000).for_each(|id| table.release(id));
         assert!(table.owned.is_empty() && table.addresses.is_empty());
-        let _held = other.bind(1, (OTHER_SPACE, last), ANY, false).unwrap();
+        let _held = other.bind(1, (OTHER_SPACE, last), ANY).unwrap();
         // And a port that somebody has bound is given to nobody from a block.
         let block = block_of(last);
         let socket =
