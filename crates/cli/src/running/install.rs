@@ -12,8 +12,8 @@ pub const LIBRARY: &str = "libpagewire.so.1";
 /// The file that gives programs the registered heap for malloc(3).
 pub const MALLOC_LIBRARY: &str = "libpagewire-malloc.so.1";
 
-/// The directory beside the engine that has its other name, `libibverbs.so`.
-pub const OTHER_NAMES: &str = "pagewire";
+/// The directory beside the engine in which it has the names of libibverbs.
+pub const VERBS_NAMES: &str = "pagewire";
 
 /// The folder of the programs that the command starts, in the folder of an installation.
 pub const HELPERS: &str = "libexec/pagewire";

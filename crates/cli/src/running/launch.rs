@@ -1,6 +1,6 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::running::install::{Installation, LIBRARY, MALLOC_LIBRARY, OTHER_NAMES};
+use crate::running::install::{Installation, LIBRARY, MALLOC_LIBRARY, VERBS_NAMES};
 use crate::running::preload;
 use pagewire_checkpoint::CheckpointChoice;
 use pagewire_nic::{PageIn, PathChoice};
@@ -69,10 +69,9 @@ impl Launch {
     /// Both LD_LIBRARY_PATH and LD_PRELOAD are set: the first answers the names libibverbs.so.1 and libibverbs.so, the second wins over
     /// a renamed libibverbs that a program carries along. The loader knows by inode that all are one file.
     pub fn apply(&self, command: &mut Command) {
-        let mut folders = self.library.clone().into_os_string();
-        folders.push(":");
-        folders.push(self.library.join(OTHER_NAMES));
-        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &folders));
+        // One folder: the loader looks for each library of the program in all subfolders that a processor may have.
+        let names = self.library.join(VERBS_NAMES);
+        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", names.as_os_str()));
         let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         let mut engine = self.library.join(LIBRARY).into_os_string();
         if self.heap {
