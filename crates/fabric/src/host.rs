@@ -38,12 +38,10 @@ const NETWORK: u64 = 1;
 const KICK: u64 = 2;
 const LINKS: u64 = 3;
 
-/// A NIC that in so many rounds has not asked for datagrams wants none.
+/// A NIC that in so many rounds has not asked for datagrams asks for them seldom.
 const UNUSED_ROUNDS: u32 = 64;
 /// Rounds between two looks at the clock, which costs as much as a round of which nothing comes.
 const ROUNDS_PER_LOOK: u32 = 16;
-/// Datagrams looked at on its behalf in one round.
-const NETWORK_ROUND: usize = 64;
 
 /// Sleep where the kernel answers a wait with an error that should not be, so that nobody spins on it.
 const AFTER_ERROR: Duration = Duration::from_millis(10);
@@ -260,7 +258,7 @@ impl HostFabric {
         let nonce = || random().unwrap_or(now);
         let used = self.rounds.load(Ordering::Relaxed) < UNUSED_ROUNDS;
         self.network_due.store(self.network.keep_up(now, nonce, used), Ordering::Relaxed);
-        // The NIC may have no use for the network; other processes that share the port still want what came here.
+        // The NIC may have little use for the network; other processes that share the port still want what came here.
         if !used {
             self.hand_on_only(now);
         }
@@ -319,11 +317,11 @@ impl HostFabric {
         over
     }
 
-    /// Hands on what belongs to other processes. What belongs to this one is lost: its NIC does not ask for it.
+    /// Hands on what belongs to other processes. What belongs to this one waits: a NIC whose program polls asks for datagrams, though seldom.
     fn hand_on_only(&self, now: u64) {
-        if self.network.receive(NETWORK_ROUND, now, true, &mut |_| ()).is_some() {
-            self.watch_network();
-        }
+        self.network.serve_others(now);
+        self.watch_network();
+        self.tell_of_left();
     }
 
     /// Has sleepers told of datagrams again.

@@ -110,6 +110,31 @@ fn what_came_together_is_handed_over_together() {
 }
 
 #[test]
+fn datagrams_wait_for_a_nic_that_seldom_asks() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let route = route("127.0.0.1", "127.0.0.1", &a);
+    // Rounds without a look at the network, as of a program that polls and has no queue pair on it.
+    let rounds = || {
+        let start = Instant::now();
+        let mut count = 0;
+        while count < 1_000 || start.elapsed() < SHORT / 10 {
+            assert!(!a.has_events());
+            count += 1;
+        }
+    };
+    rounds();
+    // Queue pair 1 is everybody's.
+    let packets = [packet(1, 0, 256), packet(queue_pair, 1, 64)];
+    send(&a, &route, &packets);
+    rounds();
+    let got = receive(&[&a], 2, LONG);
+    let bytes: Vec<&[u8]> = got[0].iter().map(|got| &got.bytes[..]).collect();
+    assert!(bytes == packets.each_ref().map(|packet| &packet[..]), "{} of 2", bytes.len());
+}
+
+#[test]
 fn messages_that_do_not_fit_as_a_whole_wait_for_the_next_round() {
     let Some(_alone) = alone_in_own_network() else { return };
     let a = HostFabric::new().unwrap();
