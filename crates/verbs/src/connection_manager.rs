@@ -116,18 +116,25 @@ fn write_command(
     address: u64,
     length: usize,
 ) -> Result<Execution> {
-    let mut header = [0; HEADER_LEN];
     if length < HEADER_LEN {
         return Err(Errno(EINVAL));
     }
-    user_memory::read(address, &mut header)?;
-    let header = Header::read_from_bytes(&header).map_err(|_| Errno(EINVAL))?;
+    let mut bytes = [0; HEADER_LEN + LONGEST_BODY];
+    // librdmacm writes a command alone: it is read at once. Else only what the header says is there.
+    let first = length.min(bytes.len());
+    let is_whole = user_memory::read(address, &mut bytes[..first]).is_ok();
+    if !is_whole {
+        user_memory::read(address, &mut bytes[..HEADER_LEN])?;
+    }
+    let (header, body) = bytes.split_at_mut(HEADER_LEN);
+    let header = Header::read_from_bytes(header).map_err(|_| Errno(EINVAL))?;
     if HEADER_LEN + usize::from(header.input) > length {
         return Err(Errno(EINVAL));
     }
     // What a later version has after a command is not looked at.
-    let mut body = [0; LONGEST_BODY];
     let body = &mut body[..LONGEST_BODY.min(header.input.into())];
-    user_memory::read(address.wrapping_add(HEADER_LEN as u64), body)?;
+    if !is_whole {
+        user_memory::read(address.wrapping_add(HEADER_LEN as u64), body)?;
+    }
     commands::execute(&Written { channel, descriptor, header, body })
 }

@@ -3,12 +3,14 @@
 
 use pagewire_fabric::{Fabric, ManagementTarget};
 use pagewire_nic::{ManagementRoute, ManagementSent, Nic, management_target};
-use pagewire_wire::cm::CmDatagram;
-use std::collections::{HashMap, VecDeque};
+use pagewire_wire::cm::{CmDatagram, DATAGRAM_LEN};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// Until a busy process is tried again.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Until a busy process is tried again: at first about as long as it needs for the messages that its socket holds, then longer, as it may be
+/// stopped.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 /// A process that takes nothing for so long gets nothing: whoever waits for an answer asks again.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Messages that wait for one process, and processes that are waited for, at most. Further ones are lost, as on a network.
@@ -25,17 +27,27 @@ pub struct Outgoing {
 #[derive(Debug)]
 struct Backlog {
     messages: VecDeque<Outgoing>,
+    /// The bytes of each.
+    contents: HashSet<[u8; DATAGRAM_LEN]>,
     /// When the process has last taken one.
     since: Duration,
 }
 
 /// Messages that have not left yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbox {
     new: VecDeque<Outgoing>,
     backlogs: HashMap<ManagementTarget, Backlog>,
     /// When those are tried again.
     next: Option<Duration>,
+    /// The time until then.
+    pause: Duration,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Outbox { new: VecDeque::new(), backlogs: HashMap::new(), next: None, pause: SHORTEST_PAUSE }
+    }
 }
 
 impl Outbox {
@@ -53,15 +65,16 @@ impl Outbox {
     pub fn send<F: Fabric>(&mut self, nic: &Nic<F>, now: Duration) -> Vec<Outgoing> {
         let mut refused = Vec::new();
         if self.next.is_some_and(|next| next <= now) {
+            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
             for backlog in self.backlogs.values_mut() {
                 while let Some(first) = backlog.messages.pop_front() {
-                    match send_one(nic, first, &mut refused) {
-                        Some(busy) => {
-                            backlog.messages.push_front(busy);
-                            break;
-                        }
-                        None => backlog.since = now,
+                    let content = first.datagram.emit();
+                    if let Some(busy) = send_one(nic, first, &mut refused) {
+                        backlog.messages.push_front(busy);
+                        break;
                     }
+                    backlog.contents.remove(&content);
+                    (backlog.since, self.pause) = (now, SHORTEST_PAUSE);
                 }
             }
             self.backlogs.retain(|_, backlog| !backlog.messages.is_empty() && now < backlog.since + PATIENCE);
@@ -76,7 +89,7 @@ impl Outbox {
             }
         }
         if !self.backlogs.is_empty() {
-            self.next.get_or_insert(now + PAUSE);
+            self.next.get_or_insert(now + self.pause);
         }
         refused
     }
@@ -85,9 +98,13 @@ impl Outbox {
         if !self.backlogs.contains_key(&target) && self.backlogs.len() >= TARGETS {
             return;
         }
-        let backlog =
-            self.backlogs.entry(target).or_insert_with(|| Backlog { messages: VecDeque::new(), since: now });
-        if backlog.messages.len() < BOUND {
+        let backlog = self.backlogs.entry(target).or_insert_with(|| Backlog {
+            messages: VecDeque::new(),
+            contents: HashSet::new(),
+            since: now,
+        });
+        // A message is sent again by who does not know that it is still here. It would only keep the process busy.
+        if backlog.messages.len() < BOUND && backlog.contents.insert(busy.datagram.emit()) {
             backlog.messages.push_back(busy);
         }
     }
