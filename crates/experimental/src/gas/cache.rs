@@ -64,7 +64,9 @@ struct CachedPage {
 /// The copies of a process, of all pages.
 #[derive(Debug)]
 pub struct Cache<D> {
-    entries: Vec<CachedPage>,
+    pages: Page,
+    /// Of pages that were used.
+    entries: BTreeMap<Page, CachedPage>,
     /// Pages that are to be given back when their window ends, and whether they are kept for loads.
     recalled: BTreeMap<Page, bool>,
     /// Pages whose home is gone.
@@ -74,8 +76,14 @@ pub struct Cache<D> {
 
 impl<D> Cache<D> {
     pub fn new(pages: usize) -> Self {
-        let entries = vec![CachedPage::default(); pages];
-        Cache { entries, recalled: BTreeMap::new(), lost: Vec::new(), effects: Vec::new() }
+        let pages = pages as Page;
+        Cache {
+            pages,
+            entries: BTreeMap::new(),
+            recalled: BTreeMap::new(),
+            lost: Vec::new(),
+            effects: Vec::new(),
+        }
     }
 
     pub fn take_effects(&mut self) -> Vec<CacheEffect<D>> {
@@ -85,12 +93,15 @@ impl<D> Cache<D> {
     /// What the process has of a page.
     #[cfg(test)]
     pub fn copy(&self, page: Page) -> Copy {
-        self.entries[page as usize].copy
+        self.entries.get(&page).map_or(Copy::default(), |entry| entry.copy)
     }
 
     /// A thread waits for a page.
     pub fn on_fault(&mut self, page: Page, for_stores: bool) {
-        let Some(entry) = self.entries.get_mut(page as usize) else { return };
+        if page >= self.pages {
+            return;
+        }
+        let entry = self.entries.entry(page).or_default();
         let is_there = match entry.copy {
             Copy::Absent => false,
             Copy::Shared => !for_stores,
@@ -108,7 +119,7 @@ impl<D> Cache<D> {
     }
 
     fn poison(&mut self, page: Page) {
-        let entry = &mut self.entries[page as usize];
+        let entry = self.entries.entry(page).or_default();
         if !std::mem::replace(&mut entry.is_poisoned, true) {
             (entry.copy, entry.wanted) = (Copy::Absent, None);
             self.effects.push(CacheEffect::Poison { page });
@@ -119,7 +130,7 @@ impl<D> Cache<D> {
     pub fn on_message(&mut self, message: Message<D>, now: Duration) {
         match message {
             Message::Grant { page, for_stores, content } => {
-                let Some(entry) = self.entries.get_mut(page as usize) else { return };
+                let Some(entry) = self.entries.get_mut(&page) else { return };
                 let had = entry.copy;
                 // Nobody asked, or the content that it should have it has not.
                 if entry.wanted.take().is_none() || (had == Copy::Absent) != content.is_some() {
@@ -134,7 +145,10 @@ impl<D> Cache<D> {
                 });
             }
             Message::Recall { page, keep } => {
-                let Some(entry) = self.entries.get(page as usize) else { return };
+                if page >= self.pages {
+                    return;
+                }
+                let entry = self.entries.entry(page).or_default();
                 if entry.copy != Copy::Absent && now < entry.until {
                     self.recalled.insert(page, keep);
                 } else {
@@ -146,7 +160,7 @@ impl<D> Cache<D> {
     }
 
     fn give_back(&mut self, page: Page, keep: bool) {
-        let entry = &mut self.entries[page as usize];
+        let entry = self.entries.entry(page).or_default();
         let (with_content, has_copy) = (entry.copy == Copy::Exclusive, entry.copy != Copy::Absent);
         entry.copy = if keep && has_copy { Copy::Shared } else { Copy::Absent };
         self.effects.push(CacheEffect::Return { page, with_content, keep: keep || !has_copy });
@@ -157,7 +171,7 @@ impl<D> Cache<D> {
         let due: Vec<(Page, bool)> = self
             .recalled
             .iter()
-            .filter(|(page, _)| self.entries[**page as usize].until <= now)
+            .filter(|(page, _)| self.entries[*page].until <= now)
             .map(|(page, keep)| (*page, *keep))
             .collect();
         for (page, keep) in due {
@@ -168,17 +182,16 @@ impl<D> Cache<D> {
 
     /// When [`on_time`](Self::on_time) has something to do.
     pub fn next_time(&self) -> Option<Duration> {
-        self.recalled.keys().map(|page| self.entries[*page as usize].until).min()
+        self.recalled.keys().map(|page| self.entries[page].until).min()
     }
 
     /// The home of pages is gone. Copies that are here stay; who waits for others gets a signal.
     pub fn on_lost(&mut self, first: Page, end: Page) {
         self.lost.push((first, end));
         self.recalled.retain(|page, _| !(first..end).contains(page));
-        for page in first..end {
-            if self.entries[page as usize].wanted.is_some() {
-                self.poison(page);
-            }
+        let wanted = self.entries.range(first..end).filter(|(_, entry)| entry.wanted.is_some());
+        for page in wanted.map(|(page, _)| *page).collect::<Vec<_>>() {
+            self.poison(page);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! others have given the page back, and said so.
 
 use super::words::{Message, Page, Rank};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What the transport is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,11 @@ struct DirectoryEntry<D> {
 #[derive(Debug)]
 pub struct Directory<D> {
     first: Page,
-    entries: Vec<DirectoryEntry<D>>,
+    pages: Page,
+    /// What a page has at first.
+    initial: D,
+    /// Of pages that were used: a page that nobody has touched costs nothing.
+    entries: BTreeMap<Page, DirectoryEntry<D>>,
     lost: BTreeSet<Rank>,
     effects: Vec<HomeEffect>,
     /// A mistake that the tests must find: stores are granted before the others have given the page back.
@@ -64,18 +68,11 @@ pub struct Directory<D> {
 impl<D: Clone> Directory<D> {
     /// The home of so many pages from `first` on.
     pub fn new(first: Page, pages: usize, content: &D) -> Self {
-        let entry = |_| DirectoryEntry {
-            content: content.clone(),
-            writer: None,
-            readers: BTreeSet::new(),
-            pending: None,
-            queue: VecDeque::new(),
-            is_dirty: false,
-            had_copies: false,
-        };
         Directory {
             first,
-            entries: (0..pages).map(entry).collect(),
+            pages: pages as Page,
+            initial: content.clone(),
+            entries: BTreeMap::new(),
             lost: BTreeSet::new(),
             effects: Vec::new(),
             #[cfg(test)]
@@ -88,7 +85,17 @@ impl<D: Clone> Directory<D> {
     }
 
     fn entry(&mut self, page: Page) -> Option<&mut DirectoryEntry<D>> {
-        self.entries.get_mut(page.checked_sub(self.first)? as usize)
+        let is_own = page.checked_sub(self.first)? < self.pages;
+        let unused = || DirectoryEntry {
+            content: self.initial.clone(),
+            writer: None,
+            readers: BTreeSet::new(),
+            pending: None,
+            queue: VecDeque::new(),
+            is_dirty: false,
+            had_copies: false,
+        };
+        is_own.then(|| self.entries.entry(page).or_insert_with(unused))
     }
 
     /// The content of a page, to be changed where nobody else has a copy. Valid while a grant is carried out.
@@ -104,9 +111,9 @@ impl<D: Clone> Directory<D> {
     /// The pages that were granted for stores since they were asked for last. One that a process still may store to stays dirty.
     pub fn take_dirty(&mut self) -> Vec<Page> {
         let mut dirty = Vec::new();
-        for (index, entry) in self.entries.iter_mut().enumerate() {
+        for (page, entry) in &mut self.entries {
             if entry.is_dirty {
-                dirty.push(self.first + index as Page);
+                dirty.push(*page);
                 entry.is_dirty = entry.writer.is_some();
             }
         }
@@ -192,9 +199,8 @@ impl<D: Clone> Directory<D> {
     /// A process is gone, with the copies that it had.
     pub fn on_lost(&mut self, rank: Rank) {
         self.lost.insert(rank);
-        for index in 0..self.entries.len() {
-            let page = self.first + index as Page;
-            let entry = &mut self.entries[index];
+        for page in self.entries.keys().copied().collect::<Vec<_>>() {
+            let Some(entry) = self.entries.get_mut(&page) else { continue };
             entry.readers.remove(&rank);
             entry.queue.retain(|(by, _)| *by != rank);
             if entry.writer == Some(rank) {

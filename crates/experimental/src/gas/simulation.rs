@@ -321,6 +321,20 @@ fn a_grant_that_does_not_wait_is_found() {
     assert!((1..100).any(|seed| World::new(seed, false, true).run().is_err()));
 }
 
+/// A program may ask for more pages than the machine has memory for: those that nobody touches cost nothing.
+#[test]
+fn pages_cost_memory_only_when_they_are_used() {
+    let pages = 1 << 28;
+    let mut directory = Directory::new(0, pages, &Box::new([0_u64; 512]));
+    let mut cache = Cache::<Box<[u64; 512]>>::new(pages);
+    let last = pages as Page - 1;
+    cache.on_fault(last, true);
+    let [CacheEffect::Want { page, for_stores }] = cache.take_effects()[..] else { panic!("not asked for") };
+    directory.on_message(0, Message::Want { page, for_stores });
+    assert_eq!(directory.take_effects().len(), 1);
+    assert!(directory.content(last).is_some() && directory.content(last + 1).is_none());
+}
+
 /// What no honest process says changes nothing.
 #[test]
 fn messages_that_do_not_fit_are_ignored() {
