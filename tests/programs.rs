@@ -13,9 +13,9 @@ use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NET
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
     basics, checkpoint, combinations, command, connection_manager, connection_manager_calls,
-    connection_manager_ends, connection_tools, crowd, death, device_files, faults, heap, instructions,
-    killed, motion, not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx,
-    watch, wire,
+    connection_manager_ends, connection_manager_users, connection_tools, crowd, death, device_files, faults,
+    heap, instructions, killed, motion, not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack,
+    tools, trust, ucx, watch, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -123,6 +123,11 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trial(pool, "connection_manager::programs_connect", connection_manager::programs_connect),
         trial(pool, "connection_manager_ends::death_is_told", connection_manager_ends::death_is_told),
         trial(pool, "connection_manager_ends::users_connect", connection_manager_ends::users_connect),
+        trial(
+            pool,
+            "connection_manager_users::users_connect_between_hosts",
+            connection_manager_users::users_connect_between_hosts,
+        ),
         trial(pool, "connection_tools::connections_are_shown", connection_tools::connections_are_shown),
         trial(pool, "connection_tools::messages_are_captured", connection_tools::messages_are_captured),
         trial(pool, "connection_manager::refusals_are_announced", connection_manager::refusals_are_announced),

@@ -146,7 +146,7 @@ pub fn users_connect(ground: &Ground) -> Result<()> {
 }
 
 /// A command, run by another user than nobody.
-fn as_other_user(command: &Command) -> Command {
+pub(crate) fn as_other_user(command: &Command) -> Command {
     let mut other = Command::new(command.get_program());
     other.args(
         command.get_args().map(|word| if word == "--reuid=65534" { OTHER_USER.as_ref() } else { word }),

@@ -13,6 +13,7 @@ pub mod compile;
 pub mod connection_manager;
 pub mod connection_manager_calls;
 pub mod connection_manager_ends;
+pub mod connection_manager_users;
 pub mod connection_tools;
 pub mod crowd;
 pub mod death;

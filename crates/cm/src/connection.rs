@@ -2,8 +2,9 @@
 //!
 //! | state | message or call | what the side does | next state |
 //! |---|---|---|---|
+//! | `ReqSent` | answer to the query for the port (`asking.rs`) | REQ | the same |
 //! | `ReqSent` | REP | `ConnectResponse` | `RepReceived` |
-//! | `ReqSent` | REJ, as nobody listens | REQ again after a pause, a few times | the same |
+//! | `ReqSent` | REJ, as nobody listens | query and REQ again after a pause, a few times | the same |
 //! | `ReqSent` | another REJ | `Rejected` | over |
 //! | `ReqSent` | `reject` | REJ, which takes the REQ back | over |
 //! | `RepReceived` | `establish` | RTU | `Established` |
@@ -23,9 +24,12 @@
 //!
 //! REQ, REP and DREQ are sent again until they are answered. An MRA postpones that by the time that it names.
 
+use crate::asking::{Asking, AskingStep};
+pub use crate::effects::Effects;
 use crate::endpoint::{Route, gid};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
+use crate::inquiry::ServiceQuery;
 use crate::limits;
 use crate::parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};
 use crate::repetition::Repetition;
@@ -61,21 +65,6 @@ pub enum ConnectionState {
     Over,
 }
 
-/// What a step asks of who made it.
-#[derive(Debug, Default)]
-pub struct Effects {
-    /// To be sent to the peer's queue pair 1.
-    pub datagrams: Vec<CmDatagram>,
-    /// For the program.
-    pub events: Vec<EventKind>,
-}
-
-impl Effects {
-    fn send(&mut self, transaction: u64, message: impl Into<CmMessage>) {
-        self.datagrams.push(CmDatagram::new(transaction, message));
-    }
-}
-
 /// Names a side of a connection in the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SideName {
@@ -98,6 +87,8 @@ pub struct Connection {
     queue_pair: u32,
     starting_psn: u32,
     remote: RemoteParameters,
+    /// The REQ of this side, until it is answered.
+    asking: Option<Asking>,
     repetition: Option<Repetition>,
     /// The REJ of a connection that is refused.
     refusal: Option<CmDatagram>,
@@ -112,7 +103,7 @@ impl Connection {
     /// `Invalid`: the private data are longer than 56 bytes.
     pub fn connect(
         (own, route, starting_psn): (SideName, Route, u32),
-        service_id: u64,
+        service: ServiceQuery,
         queue_pair: LocalQueuePair,
         parameters: &ConnectionParameters,
         now: Duration,
@@ -123,7 +114,7 @@ impl Connection {
         fill(&mut private_data[IP_SERVICE_LEN..], &parameters.private_data)?;
         let req = Req {
             local_comm_id: own.comm_id,
-            service_id,
+            service_id: service.service_id,
             ca_guid: own.ca_guid,
             queue_pair: queue_pair.number,
             responder_resources: parameters.responder_resources,
@@ -151,7 +142,8 @@ impl Connection {
         };
         // Of its own, it need not differ from those of other managers.
         let transaction = u64::from(own.comm_id);
-        let mut connection = Connection {
+        let req = CmDatagram::new(transaction, req);
+        Ok(Connection {
             state: ConnectionState::ReqSent,
             is_active: true,
             own,
@@ -161,12 +153,11 @@ impl Connection {
             queue_pair: queue_pair.number,
             starting_psn,
             remote: RemoteParameters { retry_count: parameters.retry_count, ..RemoteParameters::default() },
+            asking: Some(Asking::begin(req, (service, own.comm_id), &route, now, effects)),
             repetition: None,
             refusal: None,
             timewait_end: Duration::ZERO,
-        };
-        connection.send_repeated(req, now, effects);
-        Ok(connection)
+        })
     }
 
     /// The passive side has received a REQ, of which the program is to hear.
@@ -185,6 +176,7 @@ impl Connection {
             queue_pair: 0,
             starting_psn,
             remote: RemoteParameters::of_req(req),
+            asking: None,
             repetition: None,
             refusal: None,
             timewait_end: Duration::ZERO,
@@ -235,6 +227,7 @@ impl Connection {
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
             ConnectionState::Timewait | ConnectionState::Refused => Some(self.timewait_end),
+            ConnectionState::ReqSent => self.asking.as_ref().map(Asking::deadline),
             _ => self.repetition.as_ref().map(Repetition::deadline),
         }
     }
@@ -370,7 +363,10 @@ impl Connection {
     /// The one message by which the peer hears that the endpoint is destroyed, or its process killed; `None`: it need not hear of it.
     pub fn last_words(&self) -> Option<CmDatagram> {
         match self.state {
-            ConnectionState::ReqSent => Some(self.rej(about::REQ, reject::TIMEOUT, [0; 148])),
+            // A REQ that has not left need not be taken back.
+            ConnectionState::ReqSent => {
+                self.request_port().map(|_| self.rej(about::REQ, reject::TIMEOUT, [0; 148]))
+            }
             ConnectionState::ReqReceived | ConnectionState::RepSent => {
                 Some(self.refusal_by_passive_side([0; 148]))
             }
@@ -423,7 +419,8 @@ impl Connection {
                     effects.events.push(EventKind::Disconnected { is_timeout: false });
                 }
             }
-            CmMessage::SidrReq(_) | CmMessage::SidrRep(_) => {}
+            CmMessage::PortAnswer(_) => self.receive_port_answer(datagram, now, effects),
+            CmMessage::SidrReq(_) | CmMessage::SidrRep(_) | CmMessage::PortQuery(_) => {}
         }
     }
 
@@ -437,23 +434,59 @@ impl Connection {
         if self.state == ConnectionState::Refused && self.timewait_end <= now {
             return self.end();
         }
-        let Some(repetition) = &mut self.repetition else { return };
-        if !repetition.expire(now, effects) {
+        let goes_on = match (&mut self.asking, &mut self.repetition) {
+            (Some(asking), _) => asking.expire(now, effects),
+            (None, Some(repetition)) => repetition.expire(now, effects),
+            (None, None) => return,
+        };
+        if !goes_on {
             self.give_up(now, effects);
         }
     }
 
     /// The REQ that waits for its first answer.
     pub fn unanswered(&self) -> Option<&CmDatagram> {
-        let repetition = self.repetition.as_ref().filter(|_| self.state == ConnectionState::ReqSent);
-        repetition.map(|repetition| &repetition.datagram)
+        self.asking().map(Asking::datagram)
+    }
+
+    /// The request of this side as long as it is not answered.
+    pub(crate) fn asking(&self) -> Option<&Asking> {
+        self.asking.as_ref().filter(|_| self.state == ConnectionState::ReqSent)
+    }
+
+    /// Whether this side gave up because no answer of a standard peer could come.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.asking.as_ref().is_some_and(Asking::is_cut_off)
+    }
+
+    /// UDP port that the REQ goes to; `None`: it has not left.
+    pub(crate) fn request_port(&self) -> Option<u16> {
+        self.asking.as_ref().and_then(Asking::udp_port)
+    }
+
+    /// The peer's host says where the owner of the port takes messages.
+    fn receive_port_answer(&mut self, answer: &CmDatagram, now: Duration, effects: &mut Effects) {
+        if self.state != ConnectionState::ReqSent {
+            return;
+        }
+        let Some(asking) = &mut self.asking else { return };
+        let step = asking.receive(answer, now, effects);
+        self.transaction = asking.datagram().transaction;
+        match step {
+            AskingStep::GoesOn => {}
+            AskingStep::Refused => {
+                let reason = reject::INVALID_SERVICE_ID;
+                self.receive_rej(&Rej { reason, ..Rej::default() }, now, effects);
+            }
+            AskingStep::GivesUp => self.give_up(now, effects),
+        }
     }
 
     /// The peer has not answered in time.
     pub(crate) fn give_up(&mut self, now: Duration, effects: &mut Effects) {
         match self.state {
             ConnectionState::ReqSent => {
-                effects.datagrams.push(self.rej(about::REQ, reject::TIMEOUT, [0; 148]));
+                effects.datagrams.extend(self.last_words());
                 self.end();
                 effects.events.push(EventKind::Unreachable);
             }
@@ -484,7 +517,7 @@ impl Connection {
                 },
             ),
             ConnectionState::RepSent => {
-                effects.datagrams.extend(self.repetition.as_ref().map(|rep| rep.datagram.clone()));
+                effects.datagrams.extend(self.repetition.as_ref().map(|rep| rep.datagram().clone()));
             }
             ConnectionState::Refused => effects.datagrams.extend(self.refusal.clone()),
             _ => {}
@@ -492,27 +525,24 @@ impl Connection {
     }
 
     fn receive_mra(&mut self, mra: &Mra, now: Duration) {
-        let is_about_sent = match self.state {
-            ConnectionState::ReqSent => mra.message == about::REQ,
-            ConnectionState::RepSent => mra.message == about::REP,
-            _ => false,
-        };
-        if let Some(repetition) = self.repetition.as_mut().filter(|_| is_about_sent) {
-            repetition.postpone(now, mra.service_timeout);
+        match (self.state, mra.message, &mut self.asking, &mut self.repetition) {
+            (ConnectionState::ReqSent, about::REQ, Some(req), _) => req.postpone(now, mra.service_timeout),
+            (ConnectionState::RepSent, about::REP, _, Some(rep)) => rep.postpone(now, mra.service_timeout),
+            _ => {}
         }
     }
 
     /// The next refusal is the last one.
     pub(crate) fn ask_no_more(&mut self) {
-        if let Some(repetition) = &mut self.repetition {
-            repetition.ask_no_more();
+        if let Some(asking) = &mut self.asking {
+            asking.ask_no_more();
         }
     }
 
     /// Whether the REQ is sent once more to a peer where nobody listens now.
     fn asks_again(&mut self, rej: &Rej, now: Duration) -> bool {
         let is_unheard = self.state == ConnectionState::ReqSent && rej.reason == reject::INVALID_SERVICE_ID;
-        is_unheard && self.repetition.as_mut().is_some_and(|req| req.repeats_refused(now))
+        is_unheard && self.asking.as_mut().is_some_and(|req| req.repeats_refused(now))
     }
 
     fn receive_rej(&mut self, rej: &Rej, now: Duration, effects: &mut Effects) {
@@ -544,7 +574,7 @@ impl Connection {
             ConnectionState::ReqSent => {
                 self.peer = SideName { comm_id: rep.local_comm_id, ca_guid: rep.ca_guid };
                 self.remote = RemoteParameters::of_rep(rep, self.remote.retry_count);
-                (self.state, self.repetition) = (ConnectionState::RepReceived, None);
+                (self.state, self.asking) = (ConnectionState::RepReceived, None);
                 let (remote, private_data) = (self.remote, rep.private_data.to_vec());
                 effects.events.push(EventKind::ConnectResponse { remote, private_data });
             }
@@ -631,8 +661,7 @@ impl Connection {
             rej.information[..8].copy_from_slice(&self.own.ca_guid.to_be_bytes());
             rej.information_length = 8;
             // Which process of its host the REQ went to. A kernel does not look at it.
-            if let Some(service) = self.repetition.as_ref().and_then(|request| request.datagram.service_id())
-            {
+            if let Some(service) = self.unanswered().and_then(CmDatagram::service_id) {
                 rej.information[8..16].copy_from_slice(&service.to_be_bytes());
                 rej.information_length = 16;
             }

@@ -82,6 +82,8 @@ pub struct Route {
     pub hop_limit: u8,
     /// The peer is a process of this host.
     pub is_on_this_host: bool,
+    /// What comes to UDP port 4791 of this host comes to this process. Else only Pagewires can answer, at its direct port.
+    pub takes_standard_answers: bool,
     /// Local ACK timeout of this side's queue pair: 4.096 us times two to this power.
     pub ack_timeout: u8,
 }

@@ -1,9 +1,12 @@
 //! What an endpoint and a peer send messages about, and how the manager finds it.
 
-use crate::connection::{Connection, ConnectionState, Effects};
+use crate::asking::Asking;
+use crate::connection::{Connection, ConnectionState};
+use crate::effects::Effects;
 use crate::endpoint::{EndpointId, Route};
 use crate::service_request::ServiceRequest;
 use pagewire_wire::cm::CmDatagram;
+use pagewire_wire::packet::PORT;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -27,7 +30,7 @@ impl Exchange {
     pub(crate) fn receive(&mut self, datagram: &CmDatagram, now: Duration, effects: &mut Effects) {
         match self {
             Exchange::Connection(connection) => connection.receive(datagram, now, effects),
-            Exchange::Service(service) => service.receive(&datagram.message, now, effects),
+            Exchange::Service(service) => service.receive(datagram, now, effects),
         }
     }
 
@@ -47,9 +50,35 @@ impl Exchange {
         }
     }
 
-    /// The request that waits for its answer is refused in the name of its host.
-    pub(crate) fn refuse(&mut self, now: Duration, effects: &mut Effects) {
+    /// The request of this side as long as it is not answered.
+    pub(crate) fn asking(&self) -> Option<&Asking> {
         match self {
+            Exchange::Connection(connection) => connection.asking(),
+            Exchange::Service(service) => service.asking(),
+        }
+    }
+
+    /// Whether this side gave up because no answer of a standard peer could come.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        match self {
+            Exchange::Connection(connection) => connection.is_cut_off(),
+            Exchange::Service(service) => service.is_cut_off(),
+        }
+    }
+
+    /// UDP port for messages that name no communication ID of the peer; `None`: the request has not left.
+    pub(crate) fn request_port(&self) -> Option<u16> {
+        match self {
+            // It is kept after the end, for the last message.
+            Exchange::Connection(connection) => connection.request_port(),
+            Exchange::Service(service) => service.asking().and_then(Asking::udp_port),
+        }
+    }
+
+    /// The request that waits for its answer is refused in the name of its host. Where its process has ended another one may own the port.
+    pub(crate) fn refuse(&mut self, udp_port: u16, now: Duration, effects: &mut Effects) {
+        match self {
+            _ if udp_port != PORT => {}
             Exchange::Connection(connection) => connection.ask_no_more(),
             Exchange::Service(service) => service.ask_no_more(),
         }

@@ -1,12 +1,15 @@
 //! Datagrams that came to queue pair 1: which exchange of the manager one is for, what a peer begins, and what is refused.
 
-use crate::connection::{Connection, Effects};
+use crate::connection::Connection;
+use crate::effects::Effects;
 use crate::endpoint::{EndpointId, PortSpace, Route};
 use crate::event::EventKind;
 use crate::exchange::{Exchange, PeerKey};
 use crate::manager::{ConnectionManager, HOP_LIMIT, OutgoingDatagram};
 use crate::service_request::ServiceRequest;
-use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, IpService, Rej, Req, SidrReq, reject};
+use pagewire_wire::cm::{
+    CmDatagram, CmMessage, IP_SERVICE_LEN, IpService, PortQuery, Rej, Req, SidrReq, reject,
+};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -38,6 +41,9 @@ impl ConnectionManager {
     /// Takes a datagram that came to queue pair 1.
     pub fn receive(&mut self, now: Duration, incoming: &IncomingDatagram<'_>) {
         self.refusals.set_time(now);
+        if let CmMessage::PortQuery(query) = &incoming.datagram.message {
+            return self.answer_port_query(incoming, query);
+        }
         if incoming.origin == Origin::OtherUser {
             return self.refuse_of_other_user(incoming);
         }
@@ -54,10 +60,15 @@ impl ConnectionManager {
         }
     }
 
-    /// A host has no connection manager: what was asked of it is refused in its name, as if nobody listened.
-    pub fn refuse_unanswered(&mut self, now: Duration, source: IpAddr, destination: IpAddr) {
-        for comm_id in self.unanswered(source, destination) {
-            self.step(comm_id, |exchange, effects| exchange.refuse(now, effects));
+    /// Nobody has a UDP port of a host: what was asked there is refused in its name, as if nobody listened.
+    pub fn refuse_unanswered(&mut self, now: Duration, source: IpAddr, destination: SocketAddr) {
+        let udp_port = destination.port();
+        for comm_id in self.unanswered(source, destination.ip()) {
+            self.step(comm_id, |exchange, effects| {
+                if exchange.asking().is_some_and(|asking| asking.awaited_port() == udp_port) {
+                    exchange.refuse(udp_port, now, effects);
+                }
+            });
         }
     }
 
@@ -192,6 +203,7 @@ impl ConnectionManager {
             traffic_class: 0,
             hop_limit: HOP_LIMIT,
             is_on_this_host: incoming.origin == Origin::ThisHost,
+            takes_standard_answers: true,
             ack_timeout: 0,
         };
         Ok((*listener, route))
@@ -211,6 +223,12 @@ impl ConnectionManager {
         endpoint.undelivered_to = Some(listener);
         self.endpoints.get_mut(&listener)?.listener.as_mut()?.waiting.insert(child);
         Some((child, comm_id))
+    }
+
+    /// The query came to the owner of the port. It says nothing of the request, and may come through anybody's hands.
+    fn answer_port_query(&mut self, incoming: &IncomingDatagram<'_>, query: &PortQuery) {
+        let answer = query.answer(self.udp_port());
+        self.send_answer(incoming, CmDatagram::new(incoming.datagram.transaction, answer));
     }
 
     /// What came through another user's hands is not believed. Who asks for a connection need not wait in vain.
@@ -239,6 +257,7 @@ impl ConnectionManager {
         self.datagrams.push_back(OutgoingDatagram {
             source: incoming.destination,
             destination: incoming.source,
+            udp_port: datagram.udp_port(),
             traffic_class: 0,
             hop_limit: HOP_LIMIT,
             datagram,

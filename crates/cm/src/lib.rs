@@ -7,12 +7,15 @@
 //! [`service_request`] that of one request for the queue pair of a UD service.
 #![forbid(unsafe_code)]
 
+mod asking;
 pub mod connection;
+mod effects;
 mod endpoint;
 mod error;
 mod event;
 mod exchange;
 mod incoming;
+mod inquiry;
 pub mod limits;
 mod manager;
 mod parameters;
@@ -25,6 +28,7 @@ pub use endpoint::{EndpointId, EndpointState, PortSpace, Route, gid};
 pub use error::{Error, Result};
 pub use event::{CmEvent, EventKind, PrivateData};
 pub use incoming::{IncomingDatagram, Origin};
+pub use inquiry::ServiceQuery;
 pub use manager::{ConnectionManager, LastWords, ManagerSettings, OutgoingDatagram};
 pub use parameters::{ConnectionParameters, LocalQueuePair, RemoteParameters};
 pub use refusals::{KeptRefusal, Refusal, RefusalCause, RefusalDirection, RefusalLog};

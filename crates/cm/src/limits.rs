@@ -26,6 +26,13 @@ pub const REFUSALS: u8 = 5;
 /// The pause before each of these.
 pub const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
 
+/// Queries for the port at which a peer takes messages, before its silence says that it is no Pagewire. Six tolerate a loss of a third.
+pub const QUERIES: u8 = 6;
+
+/// Time between the first two of these. It doubles with each: the last one waits for 1.6 s, which is longer than a round trip around the world. A
+/// kernel answers the first one, so only hosts with neither Pagewire nor Linux keep a request waiting.
+pub const QUERY_INTERVAL: Duration = Duration::from_millis(50);
+
 /// Service timeout of an MRA, in the form of [`RESPONSE_TIMEOUT`].
 pub const SERVICE_TIMEOUT: u8 = 24;
 
@@ -44,6 +51,11 @@ pub const MAX_DEPTH: u8 = 255;
 /// A time as the messages say it: 4.096 us times two to the power of `exponent`.
 pub fn timeout(exponent: u8) -> Duration {
     Duration::from_nanos(4096 << exponent.min(31))
+}
+
+/// How long a peer may be silent before a request goes to UDP port 4791: 3.15 s.
+pub fn query_patience() -> Duration {
+    QUERY_INTERVAL * ((1 << QUERIES) - 1)
 }
 
 /// The longest time between two repetitions: an answer takes twice the lifetime of a packet, and what the peer needs.

@@ -1,17 +1,21 @@
 //! All endpoints of a process, and which of them a datagram is for.
 
-use crate::connection::{Connection, Effects, SideName};
+use crate::connection::{Connection, SideName};
+use crate::effects::Effects;
 use crate::endpoint::{EndpointId, EndpointState, PortSpace, Route};
 use crate::error::{Error, Result};
 use crate::event::{CmEvent, EventKind};
 use crate::exchange::{Exchange, OwnedExchange, PeerKey};
+use crate::inquiry::ServiceQuery;
 use crate::limits;
 use crate::parameters::{ConnectionParameters, LocalQueuePair};
 use crate::refusals::RefusalLog;
 use crate::service_request::ServiceRequest;
-use pagewire_wire::cm::CmDatagram;
+use pagewire_wire::cm::{CmDatagram, CmMessage};
+use pagewire_wire::packet::{DIRECT_PORTS, PORT};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -36,6 +40,8 @@ pub struct OutgoingDatagram {
     pub source: IpAddr,
     /// Address of the peer.
     pub destination: IpAddr,
+    /// UDP port of the peer.
+    pub udp_port: u16,
     /// Traffic class.
     pub traffic_class: u8,
     /// Hop limit.
@@ -80,6 +86,9 @@ pub(crate) struct Endpoint {
 pub struct ConnectionManager {
     settings: ManagerSettings,
     pub(crate) random: fastrand::Rng,
+    /// Its keys are random, and known to nobody else.
+    transactions: RandomState,
+    next_transaction: u64,
     pub(crate) endpoints: BTreeMap<EndpointId, Endpoint>,
     next_endpoint: u32,
     /// Listeners by their port.
@@ -115,6 +124,8 @@ impl ConnectionManager {
             events: VecDeque::new(),
             last_words: VecDeque::new(),
             refusals: RefusalLog::default(),
+            transactions: RandomState::new(),
+            next_transaction: 0,
             random,
         }
     }
@@ -255,13 +266,12 @@ impl ConnectionManager {
         parameters: &ConnectionParameters,
         now: Duration,
     ) -> Result<()> {
-        let (route, service_id) = self.service_of_peer(id)?;
+        let (route, service) = self.service_of_peer(id)?;
         let comm_id = self.free_comm_id()?;
         let psn = self.random.u32(..1 << 24);
         let mut effects = Effects::default();
         let settings = (self.side_name(comm_id), route, psn);
-        let connection =
-            Connection::connect(settings, service_id, queue_pair, parameters, now, &mut effects)?;
+        let connection = Connection::connect(settings, service, queue_pair, parameters, now, &mut effects)?;
         self.begin(id, comm_id, Exchange::Connection(connection), None, effects);
         Ok(())
     }
@@ -271,11 +281,11 @@ impl ConnectionManager {
     /// # Errors
     /// As those of [`connect`](Self::connect), with 180 bytes.
     pub fn ask_for_service(&mut self, id: EndpointId, data: &[u8], now: Duration) -> Result<()> {
-        let (route, service_id) = self.service_of_peer(id)?;
+        let (route, service) = self.service_of_peer(id)?;
         let comm_id = self.free_comm_id()?;
         let mut effects = Effects::default();
         let request_id = self.side_name(comm_id).comm_id;
-        let request = ServiceRequest::ask(request_id, route, service_id, data, now, &mut effects)?;
+        let request = ServiceRequest::ask(request_id, route, service, data, now, &mut effects)?;
         self.begin(id, comm_id, Exchange::Service(request), None, effects);
         Ok(())
     }
@@ -376,10 +386,19 @@ impl ConnectionManager {
     }
 
     /// The way of an endpoint to its peer, and the service that it asks for there.
-    fn service_of_peer(&mut self, id: EndpointId) -> Result<(Route, u64)> {
+    fn service_of_peer(&mut self, id: EndpointId) -> Result<(Route, ServiceQuery)> {
         let endpoint = self.endpoint_in(id, &[EndpointState::RouteResolved])?;
         let route = endpoint.route.ok_or(Error::Invalid)?;
-        Ok((route, endpoint.space.service_id(route.destination.port())))
+        let service_id = endpoint.space.service_id(route.destination.port());
+        self.next_transaction += 1;
+        let transaction = self.transactions.hash_one(self.next_transaction);
+        Ok((route, ServiceQuery { service_id, transaction }))
+    }
+
+    /// UDP port at which this process takes messages, by the block of its communication IDs.
+    pub(crate) fn udp_port(&self) -> u16 {
+        let block = self.settings.comm_id_block;
+        if DIRECT_PORTS.contains(&block) { block } else { PORT }
     }
 
     /// The endpoint, if it is in one of these states.
@@ -466,8 +485,8 @@ impl ConnectionManager {
     fn apply(&mut self, comm_id: u16, effects: Effects) {
         let Some(owned) = self.exchanges.get_mut(&comm_id) else { return };
         self.refusals.add_effects(&owned.exchange, &effects);
-        let route = *owned.exchange.route();
-        self.datagrams.extend(effects.datagrams.into_iter().map(|datagram| route.outgoing(datagram)));
+        let exchange = &owned.exchange;
+        self.datagrams.extend(effects.datagrams.into_iter().map(|datagram| exchange.outgoing(datagram)));
         if let Some(endpoint) = owned.owner {
             let has_ended = |kind: &EventKind| matches!(kind, EventKind::Disconnected { .. });
             if effects.events.iter().any(has_ended) {
@@ -500,9 +519,8 @@ impl ConnectionManager {
         }
         let last_words = owned.exchange.last_words().filter(|_| !is_past);
         if owned.last_words != last_words {
-            let route = *owned.exchange.route();
             owned.last_words.clone_from(&last_words);
-            let datagram = last_words.map(|datagram| route.outgoing(datagram));
+            let datagram = last_words.map(|datagram| owned.exchange.outgoing(datagram));
             self.last_words.push_back(LastWords { comm_id, datagram });
         }
         if is_past {
@@ -512,14 +530,20 @@ impl ConnectionManager {
     }
 }
 
-impl Route {
+impl Exchange {
     /// A message to the peer.
     fn outgoing(&self, datagram: CmDatagram) -> OutgoingDatagram {
+        let route = self.route();
+        let is_beginning = datagram.receiver_comm_id().is_none();
+        // A query goes to whoever has port 4791.
+        let is_request = is_beginning && !matches!(datagram.message, CmMessage::PortQuery(_));
+        let request_port = self.request_port().filter(|_| is_request);
         OutgoingDatagram {
-            source: self.source.ip(),
-            destination: self.destination.ip(),
-            traffic_class: self.traffic_class,
-            hop_limit: self.hop_limit,
+            source: route.source.ip(),
+            destination: route.destination.ip(),
+            udp_port: request_port.unwrap_or_else(|| datagram.udp_port()),
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
             datagram,
         }
     }

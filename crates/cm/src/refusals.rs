@@ -2,7 +2,7 @@
 //!
 //! Only the latest are kept ([`KEPT_REFUSALS`]). A peer that repeats its request counts up one of them.
 
-use crate::connection::Effects;
+use crate::effects::Effects;
 use crate::endpoint::EndpointId;
 use crate::event::EventKind;
 use crate::exchange::Exchange;
@@ -56,6 +56,8 @@ pub enum RefusalCause {
     NothingFree,
     /// No answer came in time.
     Silence,
+    /// The peer is no Pagewire, and another user has UDP port 4791 of this host, where its answers would come.
+    StandardPeer,
 }
 
 /// A refusal.
@@ -81,7 +83,10 @@ impl Refusal {
             RefusalCause::Service(status) => Some(status.into()),
             RefusalCause::OtherAddress => Some(reject::CONSUMER_DEFINED),
             RefusalCause::OtherUser => Some(reject::INVALID_SERVICE_ID),
-            RefusalCause::BacklogFull | RefusalCause::NothingFree | RefusalCause::Silence => None,
+            RefusalCause::BacklogFull
+            | RefusalCause::NothingFree
+            | RefusalCause::Silence
+            | RefusalCause::StandardPeer => None,
         }
     }
 
@@ -122,7 +127,10 @@ impl Refusal {
                 "the request names other addresses than its datagram has".to_owned()
             }
             RefusalCause::OtherUser => format!(
-                "another user has UDP port 4791 of {listener}: requests of other hosts cannot reach port {port} of this one"
+                "another user has UDP port 4791 of {listener}: only hosts with Pagewire reach port {port} of this process, at its direct port"
+            ),
+            RefusalCause::StandardPeer => format!(
+                "{peer} did not answer as a Pagewire does, and others cannot answer: another user has UDP port 4791 of this host"
             ),
             RefusalCause::BacklogFull => format!(
                 "the backlog of the listener at port {port} is full: the program does not take its events"
@@ -251,7 +259,14 @@ impl RefusalLog {
                 EventKind::ServiceRefused { status, .. } => {
                     add(RefusalDirection::Received, RefusalCause::Service(*status));
                 }
-                EventKind::Unreachable => add(RefusalDirection::Unanswered, RefusalCause::Silence),
+                EventKind::Unreachable => {
+                    let cause = if exchange.is_cut_off() {
+                        RefusalCause::StandardPeer
+                    } else {
+                        RefusalCause::Silence
+                    };
+                    add(RefusalDirection::Unanswered, cause);
+                }
                 _ => {}
             }
         }

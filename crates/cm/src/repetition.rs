@@ -1,6 +1,6 @@
 //! A message that is sent again until it is answered: REQ, REP, DREQ and SIDR_REQ.
 
-use crate::connection::Effects;
+use crate::effects::Effects;
 use crate::endpoint::Route;
 use crate::limits;
 use pagewire_wire::cm::CmDatagram;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A message that is sent again until it is answered.
 #[derive(Debug)]
 pub(crate) struct Repetition {
-    pub(crate) datagram: CmDatagram,
+    datagram: CmDatagram,
     next: Duration,
     interval: Duration,
     longest: Duration,
@@ -22,11 +22,36 @@ pub(crate) struct Repetition {
 impl Repetition {
     /// Sends it first.
     pub(crate) fn begin(datagram: CmDatagram, route: &Route, now: Duration, effects: &mut Effects) -> Self {
-        effects.datagrams.push(datagram.clone());
-        let interval = limits::FIRST_INTERVAL;
+        let mut repetition = Self::new(datagram, route, now);
+        repetition.send(now, effects);
+        repetition
+    }
+
+    /// It is to be sent.
+    pub(crate) fn new(datagram: CmDatagram, route: &Route, now: Duration) -> Self {
         let longest = if route.is_on_this_host { limits::LONGEST_HERE } else { limits::longest_interval() };
-        let (next, end) = (now + interval, now + limits::patience());
-        Repetition { datagram, next, interval, longest, end, refusals: 0 }
+        let (interval, end) = (limits::FIRST_INTERVAL, now + limits::patience());
+        Repetition { datagram, next: now, interval, longest, end, refusals: 0 }
+    }
+
+    /// Sends it, and again after the interval of now.
+    pub(crate) fn send(&mut self, now: Duration, effects: &mut Effects) {
+        self.next = now + self.interval;
+        effects.datagrams.push(self.datagram.clone());
+    }
+
+    /// The message.
+    pub(crate) fn datagram(&self) -> &CmDatagram {
+        &self.datagram
+    }
+
+    pub(crate) fn set_transaction(&mut self, transaction: u64) {
+        self.datagram.transaction = transaction;
+    }
+
+    /// When this side gives up.
+    pub(crate) fn end(&self) -> Duration {
+        self.end
     }
 
     pub(crate) fn deadline(&self) -> Duration {
@@ -40,8 +65,7 @@ impl Repetition {
         }
         if self.next <= now {
             self.interval = (2 * self.interval).min(self.longest);
-            self.next = now + self.interval;
-            effects.datagrams.push(self.datagram.clone());
+            self.send(now, effects);
         }
         true
     }

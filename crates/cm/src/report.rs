@@ -84,6 +84,7 @@ fn name_of(state: EndpointState) -> &'static str {
 
 fn state_of(connection: &Connection) -> &'static str {
     match connection.state() {
+        ConnectionState::ReqSent if connection.request_port().is_none() => "port query sent",
         ConnectionState::ReqSent => "REQ sent",
         ConnectionState::RepReceived => "REP received",
         ConnectionState::ReqReceived => "REQ received",

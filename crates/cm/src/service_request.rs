@@ -1,11 +1,13 @@
 //! One request for the queue pair of a UD service (InfiniBand specification, volume 1, section 12.11): `SIDR_REQ`, and `SIDR_REP`, which
 //! answers it.
 
-use crate::connection::{Effects, fill, ip_service};
+use crate::asking::{Asking, AskingStep};
+use crate::connection::{fill, ip_service};
+use crate::effects::Effects;
 use crate::endpoint::Route;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::repetition::Repetition;
+use crate::inquiry::ServiceQuery;
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::cm::{CmDatagram, CmMessage, IP_SERVICE_LEN, SidrRep, SidrReq, sidr_status};
 use std::time::Duration;
@@ -14,11 +16,11 @@ use std::time::Duration;
 #[derive(Debug)]
 enum Progress {
     /// Sent by this side, again and again.
-    Asked(Repetition),
+    Asked(Box<Asking>),
     /// Come from the peer; the program has not answered.
     Received,
     /// Answered by this side: a repeated request gets the same answer.
-    Answered { answer: CmDatagram },
+    Answered { answer: Box<CmDatagram> },
     /// Answered by the peer, or given up.
     Over,
 }
@@ -33,6 +35,8 @@ pub struct ServiceRequest {
     is_active: bool,
     /// The service's queue pair; 0: it is not known.
     queue_pair: u32,
+    /// No answer of a standard peer could come.
+    is_cut_off: bool,
     progress: Progress,
 }
 
@@ -44,7 +48,7 @@ impl ServiceRequest {
     pub fn ask(
         request_id: u32,
         route: Route,
-        service_id: u64,
+        service: ServiceQuery,
         data: &[u8],
         now: Duration,
         effects: &mut Effects,
@@ -52,10 +56,10 @@ impl ServiceRequest {
         let mut private_data = [0; 216];
         private_data[..IP_SERVICE_LEN].copy_from_slice(&ip_service(&route).emit());
         fill(&mut private_data[IP_SERVICE_LEN..], data)?;
-        let transaction = u64::from(request_id);
+        let (service_id, transaction) = (service.service_id, u64::from(request_id));
         let message = SidrReq { request_id, partition: DEFAULT_PARTITION, service_id, private_data };
-        let progress =
-            Progress::Asked(Repetition::begin(CmDatagram::new(transaction, message), &route, now, effects));
+        let message = CmDatagram::new(transaction, message);
+        let asking = Asking::begin(message, (service, request_id), &route, now, effects);
         Ok(ServiceRequest {
             request_id,
             service_id,
@@ -63,7 +67,8 @@ impl ServiceRequest {
             route,
             is_active: true,
             queue_pair: 0,
-            progress,
+            is_cut_off: false,
+            progress: Progress::Asked(Box::new(asking)),
         })
     }
 
@@ -77,6 +82,7 @@ impl ServiceRequest {
             route,
             is_active: false,
             queue_pair: 0,
+            is_cut_off: false,
             progress: Progress::Received,
         }
     }
@@ -99,6 +105,7 @@ impl ServiceRequest {
     /// Its state in words.
     pub(crate) fn state_name(&self) -> &'static str {
         match self.progress {
+            Progress::Asked(ref asking) if asking.udp_port().is_none() => "port query sent",
             Progress::Asked(_) => "SIDR_REQ sent",
             Progress::Received => "SIDR_REQ received",
             Progress::Answered { .. } if self.queue_pair == 0 => "refused",
@@ -154,7 +161,7 @@ impl ServiceRequest {
         self.queue_pair = answer.queue_pair;
         let answer = self.addressed(answer);
         effects.datagrams.push(answer.clone());
-        self.progress = Progress::Answered { answer };
+        self.progress = Progress::Answered { answer: Box::new(answer) };
         Ok(())
     }
 
@@ -176,8 +183,8 @@ impl ServiceRequest {
     }
 
     /// A message for this request has come.
-    pub fn receive(&mut self, message: &CmMessage, now: Duration, effects: &mut Effects) {
-        match (&mut self.progress, message) {
+    pub fn receive(&mut self, datagram: &CmDatagram, now: Duration, effects: &mut Effects) {
+        match (&mut self.progress, &datagram.message) {
             (Progress::Asked(request), CmMessage::SidrRep(answer)) => {
                 if answer.status == sidr_status::NOT_SUPPORTED && request.repeats_refused(now) {
                     return;
@@ -193,15 +200,38 @@ impl ServiceRequest {
                     status => EventKind::ServiceRefused { status, private_data },
                 });
             }
-            (Progress::Answered { answer }, CmMessage::SidrReq(_)) => effects.datagrams.push(answer.clone()),
+            (Progress::Asked(request), CmMessage::PortAnswer(_)) => {
+                match request.receive(datagram, now, effects) {
+                    AskingStep::GoesOn => {}
+                    AskingStep::Refused => {
+                        if let Some(refusal) = request.datagram().refusal() {
+                            self.receive(&refusal, now, effects);
+                        }
+                    }
+                    AskingStep::GivesUp => self.give_up(effects),
+                }
+            }
+            (Progress::Answered { answer }, CmMessage::SidrReq(_)) => {
+                effects.datagrams.push(CmDatagram::clone(answer))
+            }
             _ => {}
         }
     }
 
     /// The request that waits for its answer.
     pub fn unanswered(&self) -> Option<&CmDatagram> {
+        self.asking().map(Asking::datagram)
+    }
+
+    /// Whether this side gave up because no answer of a standard peer could come.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
+    /// The request of this side as long as it is not answered.
+    pub(crate) fn asking(&self) -> Option<&Asking> {
         match &self.progress {
-            Progress::Asked(request) => Some(&request.datagram),
+            Progress::Asked(asking) => Some(asking),
             _ => None,
         }
     }
@@ -223,6 +253,7 @@ impl ServiceRequest {
 
     /// The peer does not answer.
     pub(crate) fn give_up(&mut self, effects: &mut Effects) {
+        self.is_cut_off = self.asking().is_some_and(Asking::is_cut_off);
         self.progress = Progress::Over;
         effects.events.push(EventKind::Unreachable);
     }

@@ -1,5 +1,6 @@
-//! Worlds of a few hosts, whose programs connect, answer, leave and are killed at random, over a network that loses, doubles and reorders: what
-//! programs hear makes sense, everything ends, and nothing is left.
+//! Worlds of a few hosts with two users each, and a kernel, whose programs connect, answer, leave and are killed at random, over a network that
+//! loses, doubles and reorders: what programs hear makes sense, everything ends, and nothing is left. Where nothing is lost no user sees a request
+//! of a Pagewire for another user.
 //!
 //! `PAGEWIRE_CM_WORLDS` is how many worlds (300), `PAGEWIRE_CM_SEED` the first one.
 

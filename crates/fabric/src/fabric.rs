@@ -9,6 +9,7 @@ use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_paging::{PageIn, Stretch, Tenant};
+use pagewire_wire::packet::DIRECT_PORTS;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub const QUEUE_PAIRS_PER_BLOCK: u32 = 256;
 /// kernel holds it. A block from here on is the number of a UDP port, which only its leaseholder binds. A peer, on whatever
 /// host, therefore knows the port by the queue pair number alone; adapters and rxe number their queue pairs from below, and do
 /// not come this far.
-pub const FIRST_DIRECT_BLOCK: u32 = 0xF000;
+pub const FIRST_DIRECT_BLOCK: u32 = DIRECT_PORTS.start as u32;
 
 /// The UDP port at which a queue pair is reached.
 pub fn port_of(queue_pair: u32) -> u16 {

@@ -34,14 +34,17 @@ const SLOT_WORDS: usize = 1 + 2 + 2 + DATAGRAM_LEN / 8;
 const USED: usize = 0;
 const HEAD_WORDS: usize = 1;
 const FILE_WORDS: usize = HEAD_WORDS + SLOTS * SLOT_WORDS;
-/// Set in a slot that has a message; the traffic class and the hop limit are below.
+/// Set in a slot that has a message; the traffic class and the hop limit are below, and the UDP port is above.
 const IS_SAID: u64 = 1 << 16;
+const PORT_SHIFT: u32 = 32;
 
 /// A message that a killed process would have sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastMessage {
     /// Between which addresses it goes, and what it says.
     pub datagram: ManagementDatagram,
+    /// UDP port of the peer.
+    pub udp_port: u16,
     /// Traffic class.
     pub traffic_class: u8,
     /// Hop limit.
@@ -106,7 +109,8 @@ impl LastWordsFile {
         self.words.write_bytes(WRITE, first + 1, &octets(datagram.source));
         self.words.write_bytes(WRITE, first + 3, &octets(datagram.destination));
         self.words.write_bytes(WRITE, first + 5, &datagram.payload);
-        let head = IS_SAID | u64::from(message.traffic_class) << 8 | u64::from(message.hop_limit);
+        let class_and_hops = u64::from(message.traffic_class) << 8 | u64::from(message.hop_limit);
+        let head = u64::from(message.udp_port) << PORT_SHIFT | IS_SAID | class_and_hops;
         self.words.store(WRITE, first, head);
     }
 
@@ -253,7 +257,8 @@ impl Inheritance {
         self.words.read_bytes(first + 5, &mut payload);
         let datagram =
             ManagementDatagram { source: address(first + 1), destination: address(first + 3), payload };
-        let message = LastMessage { datagram, traffic_class: (head >> 8) as u8, hop_limit: head as u8 };
+        let (udp_port, traffic_class) = ((head >> PORT_SHIFT) as u16, (head >> 8) as u8);
+        let message = LastMessage { datagram, udp_port, traffic_class, hop_limit: head as u8 };
         (head & IS_SAID != 0).then_some(message)
     }
 }
@@ -272,7 +277,7 @@ mod tests {
             destination: "2001:db8::1".parse().unwrap(),
             payload: std::array::from_fn(|at| at as u8 ^ number),
         };
-        LastMessage { datagram, traffic_class: 3, hop_limit: number }
+        LastMessage { datagram, udp_port: 0xF000 | u16::from(number), traffic_class: 3, hop_limit: number }
     }
 
     #[test]

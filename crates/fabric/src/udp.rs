@@ -3,7 +3,7 @@
 //! else.
 
 use crate::descriptors::Descriptor;
-use crate::fabric::{ROCE_PORT, Route};
+use crate::fabric::Route;
 use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, TX_PEER_SOCKET_RECEIVE_BUFFER};
 use pagewire_memory::Arena;
 use pagewire_wire::bth;
@@ -172,21 +172,21 @@ fn sent_identification(socket: &Descriptor, to: SocketAddrV4) -> io::Result<u16>
     header.map(|header| header.identification()).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
-/// Asks whether a host has port 4791: the header of a packet to queue pair 0, which RoCE does not have, so nobody takes or answers it. A
+/// Asks whether a host has a UDP port: the header of a packet to queue pair 0, which RoCE does not have, so nobody takes or answers it. A
 /// shorter datagram crashes a Linux 6.1 with soft-RoCE, whose `rxe_rcv` then drops a reference that it has not taken.
 pub const PORT_PROBE: [u8; bth::LEN] = [0; bth::LEN];
 
-/// A socket connected to port 4791 of a host, which the kernel gives all errors of ICMP, also that there is no such host (IP_RECVERR).
+/// A socket connected to a UDP port of a host, which the kernel gives all errors of ICMP, also that there is no such host (IP_RECVERR).
 ///
 /// # Errors
 /// The kernel's: there is no route.
-pub fn probe(source: IpAddr, destination: IpAddr) -> io::Result<UdpSocket> {
+pub fn probe(source: IpAddr, destination: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((source, 0))?;
     match Family::of(source) {
         Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?,
         Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?,
     }
-    socket.connect((destination, ROCE_PORT))?;
+    socket.connect(destination)?;
     Ok(socket)
 }
 

@@ -57,11 +57,20 @@ fn reemit_cm(bytes: &[u8]) {
     let mut datagram = [0; cm::DATAGRAM_LEN];
     let length = rest.len().min(cm::DATAGRAM_LEN - 24);
     datagram[24..24 + length].copy_from_slice(&rest[..length]);
-    datagram[..4].copy_from_slice(&[1, 7, 2, 3]);
-    datagram[17] = 0x10 + choice % 9;
+    // The last two are Get and GetResp of ClassPortInfo, if they are marked.
+    let (method, attribute) = match choice % 11 {
+        9 => (0x01, 0x01),
+        10 => (0x81, 0x01),
+        sent => (0x03, 0x10 + sent),
+    };
+    datagram[..4].copy_from_slice(&[1, 7, 2, method]);
+    datagram[17] = attribute;
+    if attribute == 0x01 {
+        datagram[96..100].copy_from_slice(&cm::PORT_QUERY_MARK.to_be_bytes());
+    }
     let parsed = CmDatagram::parse(&datagram).expect("a known message");
     assert_eq!(CmDatagram::parse(&parsed.emit()), Some(parsed.clone()));
-    let _ = (parsed.refusal(), parsed.receiver_comm_id(), parsed.service_id());
+    let _ = (parsed.refusal(), parsed.receiver_comm_id(), parsed.service_id(), parsed.udp_port());
 }
 
 fn reemit(parsed: &Packet<'_>, bytes: &[u8]) {

@@ -6,12 +6,15 @@
 mod connection;
 mod fields;
 mod ip_service;
+mod port_query;
 mod service;
 
 pub use connection::{Drep, Dreq, Mra, Rej, Rep, Req, Rtu};
 pub use ip_service::{IP_SERVICE_LEN, IpService};
+pub use port_query::{PORT_QUERY_MARK, PortAnswer, PortQuery};
 pub use service::{SidrRep, SidrReq};
 
+use crate::packet::{DIRECT_PORTS, PORT};
 use crate::view::{array, get_u16, get_u32};
 
 /// Bytes of a management datagram (section 13.4.2).
@@ -23,10 +26,23 @@ pub const QUEUE_PAIR: u32 = 1;
 /// The Q_Key of queue pair 1 (section 10.2.5).
 pub const QUEUE_KEY: u32 = 0x8001_0000;
 
-/// `BaseVersion`, `MgmtClass` of communication management, its version, and the method Send (sections 13.4.4 and 12.6).
-const CLASS: [u8; 4] = [1, 0x07, 2, 0x03];
+/// `BaseVersion`, `MgmtClass` of communication management, and its version (sections 13.4.4 and 12.6).
+const CLASS: [u8; 3] = [1, 0x07, 2];
+
+/// What a datagram is (section 13.4.5).
+mod method {
+    pub const GET: u8 = 0x01;
+    pub const SEND: u8 = 0x03;
+    pub const GET_RESP: u8 = 0x81;
+}
+
+/// The upper half of the transaction of messages between two Pagewires: "PWCM". A kernel's is the number of its client, less than 2^24. The
+/// communication IDs of both sides begin with blocks of queue pair numbers then.
+const PAGEWIRES: u64 = 0x5057_434D;
 
 mod field {
+    pub const METHOD: usize = 3;
+    pub const STATUS: usize = 4;
     pub const TRANSACTION: usize = 8;
     pub const ATTRIBUTE: usize = 16;
     pub const MODIFIER: usize = 20;
@@ -67,6 +83,8 @@ pub struct CmDatagram {
     pub transaction: u64,
     /// `AttributeModifier`: options of enhanced connection establishment; 0: none.
     pub modifier: u32,
+    /// Why a Get was not carried out (section 13.4.7); 0: it was, or the datagram is none that answers one.
+    pub status: u16,
     /// What it says.
     pub message: CmMessage,
 }
@@ -87,18 +105,18 @@ macro_rules! all_messages {
         })*
 
         impl CmMessage {
-            fn read(attribute: u16, message: &[u8; MESSAGE_LEN]) -> Option<CmMessage> {
-                match attribute {
-                    $($name::ATTRIBUTE => Some($name::read(message).into()),)*
+            fn read(kind: (u8, u16), message: &[u8; MESSAGE_LEN]) -> Option<CmMessage> {
+                match kind {
+                    $(($name::METHOD, $name::ATTRIBUTE) => Some($name::read(message).into()),)*
                     _ => None,
                 }
             }
 
-            fn write(&self, message: &mut [u8; MESSAGE_LEN]) -> u16 {
+            fn write(&self, message: &mut [u8; MESSAGE_LEN]) -> (u8, u16) {
                 match self {
                     $(CmMessage::$name(this) => {
                         this.write(message);
-                        $name::ATTRIBUTE
+                        ($name::METHOD, $name::ATTRIBUTE)
                     })*
                 }
             }
@@ -113,12 +131,12 @@ macro_rules! all_messages {
     };
 }
 
-all_messages! { Req Mra Rej Rep Rtu Dreq Drep SidrReq SidrRep }
+all_messages! { Req Mra Rej Rep Rtu Dreq Drep SidrReq SidrRep PortQuery PortAnswer }
 
 impl CmDatagram {
     /// A datagram without options.
     pub fn new(transaction: u64, message: impl Into<CmMessage>) -> CmDatagram {
-        CmDatagram { transaction, modifier: 0, message: message.into() }
+        CmDatagram { transaction, modifier: 0, status: 0, message: message.into() }
     }
 
     /// Reads the payload of a datagram to queue pair 1; `None`: it is not of communication management, or of a message that is not known
@@ -128,20 +146,26 @@ impl CmDatagram {
         if bytes[..CLASS.len()] != CLASS {
             return None;
         }
-        let message = bytes.last_chunk::<MESSAGE_LEN>()?;
-        Some(CmDatagram {
-            transaction: u64::from_be_bytes(array(bytes, field::TRANSACTION)),
-            modifier: get_u32(bytes, field::MODIFIER),
-            message: CmMessage::read(get_u16(bytes, field::ATTRIBUTE), message)?,
-        })
+        let kind = (bytes[field::METHOD], get_u16(bytes, field::ATTRIBUTE));
+        let message = CmMessage::read(kind, bytes.last_chunk()?)?;
+        let (mark, status) = match &message {
+            CmMessage::PortQuery(query) => (query.mark, 0),
+            CmMessage::PortAnswer(answer) => (answer.mark, get_u16(bytes, field::STATUS)),
+            _ => (PORT_QUERY_MARK, 0),
+        };
+        let transaction = u64::from_be_bytes(array(bytes, field::TRANSACTION));
+        let modifier = get_u32(bytes, field::MODIFIER);
+        (mark == PORT_QUERY_MARK).then_some(CmDatagram { transaction, modifier, status, message })
     }
 
     /// The payload of the datagram.
     pub fn emit(&self) -> [u8; DATAGRAM_LEN] {
         let mut message = [0; MESSAGE_LEN];
-        let attribute = self.message.write(&mut message);
+        let (method, attribute) = self.message.write(&mut message);
         let mut bytes = [0; DATAGRAM_LEN];
         bytes[..CLASS.len()].copy_from_slice(&CLASS);
+        bytes[field::METHOD] = method;
+        bytes[field::STATUS..][..2].copy_from_slice(&self.status.to_be_bytes());
         bytes[field::TRANSACTION..][..8].copy_from_slice(&self.transaction.to_be_bytes());
         bytes[field::ATTRIBUTE..][..2].copy_from_slice(&attribute.to_be_bytes());
         bytes[field::MODIFIER..][..4].copy_from_slice(&self.modifier.to_be_bytes());
@@ -180,6 +204,7 @@ impl CmDatagram {
                 ..Drep::default()
             }
             .into(),
+            CmMessage::PortQuery(query) => query.answer(0).into(),
             _ => return None,
         };
         Some(CmDatagram::new(self.transaction, answer))
@@ -189,7 +214,7 @@ impl CmDatagram {
     /// begins something, or its sender does not know the ID.
     pub fn receiver_comm_id(&self) -> Option<u32> {
         match &self.message {
-            CmMessage::Req(_) | CmMessage::SidrReq(_) => None,
+            CmMessage::Req(_) | CmMessage::SidrReq(_) | CmMessage::PortQuery(_) => None,
             CmMessage::Mra(mra) => Some(mra.remote_comm_id),
             CmMessage::Rej(rej) => Some(rej.remote_comm_id).filter(|id| *id != 0),
             CmMessage::Rep(rep) => Some(rep.remote_comm_id),
@@ -197,6 +222,7 @@ impl CmDatagram {
             CmMessage::Dreq(dreq) => Some(dreq.remote_comm_id),
             CmMessage::Drep(drep) => Some(drep.remote_comm_id),
             CmMessage::SidrRep(answer) => Some(answer.request_id),
+            CmMessage::PortAnswer(answer) => Some(answer.remote_comm_id),
         }
     }
 
@@ -208,8 +234,27 @@ impl CmDatagram {
             CmMessage::Rtu(rtu) => Some(rtu.local_comm_id),
             CmMessage::Dreq(dreq) => Some(dreq.local_comm_id),
             CmMessage::Drep(drep) => Some(drep.local_comm_id),
-            CmMessage::Req(_) | CmMessage::Rej(_) | CmMessage::SidrReq(_) | CmMessage::SidrRep(_) => None,
+            CmMessage::Req(_)
+            | CmMessage::Rej(_)
+            | CmMessage::SidrReq(_)
+            | CmMessage::SidrRep(_)
+            | CmMessage::PortQuery(_)
+            | CmMessage::PortAnswer(_) => None,
         }
+    }
+
+    /// The transaction of messages between two Pagewires that is this side's own.
+    pub fn transaction_of_pagewires(comm_id: u32) -> u64 {
+        PAGEWIRES << 32 | u64::from(comm_id)
+    }
+
+    /// UDP port at which the receiver takes the message: that which its communication ID begins with, if it is a Pagewire with direct ports, and
+    /// else 4791. Who begins something knows where to by a [`PortAnswer`].
+    pub fn udp_port(&self) -> u16 {
+        let is_to_pagewire =
+            self.transaction >> 32 == PAGEWIRES || matches!(self.message, CmMessage::PortAnswer(_));
+        let block = self.receiver_comm_id().filter(|_| is_to_pagewire).map(|comm_id| (comm_id >> 16) as u16);
+        block.filter(|block| DIRECT_PORTS.contains(block)).unwrap_or(PORT)
     }
 
     /// The service that the message asks for, or no longer asks for: a REJ that gives up a REQ names no ID of its receiver (section
@@ -218,6 +263,7 @@ impl CmDatagram {
         match &self.message {
             CmMessage::Req(req) => Some(req.service_id),
             CmMessage::SidrReq(req) => Some(req.service_id),
+            CmMessage::PortQuery(query) => Some(query.service_id),
             CmMessage::Rej(rej) if rej.reason == reject::TIMEOUT && rej.information_length >= 16 => {
                 rej.information[8..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
             }
@@ -232,10 +278,10 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv6Addr};
 
-    /// A datagram with this attribute, each byte of whose message is another.
+    /// A sent datagram with this attribute, each byte of whose message is another.
     fn datagram(attribute: u16) -> [u8; DATAGRAM_LEN] {
         let mut bytes: [u8; DATAGRAM_LEN] = std::array::from_fn(|at| at as u8);
-        bytes[..4].copy_from_slice(&CLASS);
+        bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
         bytes[4..8].fill(0);
         bytes[16..18].copy_from_slice(&attribute.to_be_bytes());
         bytes[18..20].fill(0);
@@ -267,7 +313,10 @@ mod tests {
     fn refusals_name_the_request_and_are_not_refused() {
         let refused = CmDatagram::parse(&datagram(0x10)).and_then(|read| read.refusal()).expect("a REJ");
         let bytes = refused.emit();
-        assert_eq!(bytes[..24], [&CLASS[..], &[0; 4], &datagram(0x10)[8..16], &[0, 0x12], &[0; 6]].concat());
+        assert_eq!(
+            bytes[..24],
+            [&[1, 7, 2, 3][..], &[0; 4], &datagram(0x10)[8..16], &[0, 0x12], &[0; 6]].concat()
+        );
         // No Local Communication ID, the requester's as the Remote one; REQ; reason 8.
         assert_eq!(bytes[24..36], [0, 0, 0, 0, 0x18, 0x19, 0x1a, 0x1b, 0, 0, 0, 8]);
         assert!(bytes[36..].iter().all(|byte| *byte == 0));
@@ -278,6 +327,50 @@ mod tests {
         assert_eq!(bytes[24..29], [0x18, 0x19, 0x1a, 0x1b, 1]);
         assert_eq!(bytes[36..44], datagram(0x17)[32..40]);
         assert_eq!(refused.refusal(), None);
+    }
+
+    #[test]
+    fn port_query_is_a_get_that_a_kernel_answers() {
+        let query = PortQuery { mark: PORT_QUERY_MARK, local_comm_id: 0xF012_3456, service_id: 0x0106_1C06 };
+        let sent = CmDatagram::new(0x1122_3344_5566_7788, query.clone());
+        let bytes = sent.emit();
+        // Get of ClassPortInfo.
+        assert_eq!((&bytes[..8], &bytes[16..18]), (&[1, 7, 2, 1, 0, 0, 0, 0][..], &[0, 1][..]));
+        // Behind the 72 bytes of the attribute.
+        assert!(bytes[20..96].iter().all(|byte| *byte == 0));
+        assert_eq!(bytes[96..112], *b"PWPQ\xF0\x12\x34\x56\0\0\0\0\x01\x06\x1C\x06");
+        assert_eq!((sent.receiver_comm_id(), sent.service_id()), (None, Some(0x0106_1C06)));
+        assert_eq!((CmDatagram::parse(&bytes), sent.udp_port()), (Some(sent.clone()), PORT));
+        // A kernel makes the request a GetResp, with the status of what it does not support.
+        let mut bytes = bytes;
+        (bytes[3], bytes[5]) = (0x81, 0x0C);
+        let answer = CmDatagram::parse(&bytes).expect("an answer");
+        assert_eq!((answer.transaction, answer.status), (sent.transaction, 0x0C));
+        assert_eq!((answer.receiver_comm_id(), answer.service_id()), (Some(0xF012_3456), None));
+        assert_eq!((answer.emit(), answer.refusal()), (bytes, None));
+        // Nobody owns the port.
+        let nobody = CmDatagram::new(sent.transaction, query.answer(0));
+        assert_eq!((sent.refusal(), nobody.udp_port()), (Some(nobody), 0xF012));
+        // What somebody else asks for.
+        bytes[96] = 0;
+        assert_eq!(CmDatagram::parse(&bytes), None);
+    }
+
+    #[test]
+    fn messages_between_pagewires_go_to_direct_ports() {
+        let rtu = |transaction, remote_comm_id| {
+            CmDatagram::new(transaction, Rtu { remote_comm_id, ..Rtu::default() }).udp_port()
+        };
+        let own = CmDatagram::transaction_of_pagewires(9);
+        assert_eq!(
+            (rtu(own, 0xF012_3456), rtu(own, 0xEFFF_3456), rtu(own, 0xFFFF_3456)),
+            (0xF012, PORT, PORT)
+        );
+        // A kernel's number of the client, and communication ID.
+        assert_eq!(rtu(7 << 32 | 0xF012_3456, 0xF012_3456), PORT);
+        let req = Req { local_comm_id: 0xF012_3456, ..Req::default() };
+        let refusal = CmDatagram::new(CmDatagram::transaction_of_pagewires(9), req).refusal();
+        assert_eq!(refusal.expect("a REJ").udp_port(), 0xF012);
     }
 
     #[test]

@@ -12,6 +12,10 @@ use crate::{Error, Icrc, PacketHeader};
 
 /// UDP destination port of RoCEv2 (InfiniBand specification, volume 1, annex A17).
 pub const PORT: u16 = 4791;
+
+/// Direct ports: UDP ports at which a Pagewire without port 4791 takes packets. Each equals the upper 16 bits of the queue pair numbers that are
+/// reached there, and of the communication IDs. The multicast number is none of them.
+pub const DIRECT_PORTS: core::ops::Range<u16> = 0xF000..0xFFFF;
 /// Bytes of the ICRC behind the pad.
 pub const ICRC_LEN: usize = 4;
 

@@ -38,6 +38,7 @@ pub fn route(host: usize, port: u16) -> Route {
         traffic_class: 0,
         hop_limit: 64,
         is_on_this_host: false,
+        takes_standard_answers: true,
         ack_timeout: 19,
     }
 }

@@ -1,16 +1,19 @@
-//! The hosts, their programs, and the network between them.
+//! Processes of two users on each host, their programs, and the network between them.
+//!
+//! A process is a number; its host is half of it. On each host one user has UDP port 4791, and the other one's process has a direct port. One host is a
+//! kernel's, whose one process knows nothing of Pagewire.
 
+mod hosts;
+
+use hosts::{KERNEL, PROCESSES, address, host_of, port_of};
 use pagewire_cm::{
-    CmEvent, ConnectionManager, ConnectionParameters, EndpointId, EventKind, IncomingDatagram,
-    LocalQueuePair, ManagerSettings, Origin, OutgoingDatagram, PortSpace, Route,
+    CmEvent, ConnectionManager, ConnectionParameters, EndpointId, EventKind, LocalQueuePair, ManagerSettings,
+    OutgoingDatagram, PortSpace, Route,
 };
-use pagewire_wire::cm::CmDatagram;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-const HOSTS: usize = 3;
-const PORT: u16 = 7174;
 /// Every message is answered or given up within this.
 const PATIENCE: Duration = Duration::from_secs(400);
 
@@ -54,6 +57,11 @@ impl Totals {
             "unreachable",
             "disconnected",
             "timewait exit",
+            "port answered across users",
+            "nobody owns the port",
+            "kernel answers",
+            "closed port",
+            "request seen by another user",
         ];
         for what in all {
             assert!(self.0.contains_key(what), "no world had: {what}");
@@ -81,9 +89,11 @@ struct Known {
     is_service: bool,
 }
 
-struct Host {
+struct Process {
     manager: ConnectionManager,
     endpoints: HashMap<EndpointId, Known>,
+    /// Its communication IDs begin so.
+    block: u16,
     /// What a sibling would say.
     last_words: BTreeMap<u16, OutgoingDatagram>,
 }
@@ -94,18 +104,18 @@ pub struct World {
     /// Programs answer whatever they are asked.
     is_ending: bool,
     now: Duration,
-    hosts: Vec<Host>,
+    processes: Vec<Process>,
     blocks: u16,
+    /// The process of each host that has UDP port 4791.
+    holders: [usize; 3],
+    /// The kernel tells that it does not know the query. Other systems are silent.
+    kernel_answers: bool,
     in_flight: Vec<(Duration, OutgoingDatagram)>,
     random: fastrand::Rng,
     loss: f64,
     queue_pairs: u32,
     /// Private data of a REQ or SIDR_REQ, with the queue pair that it named: each is somebody's.
     requests: HashMap<[u8; 8], u32>,
-}
-
-fn address(host: usize) -> IpAddr {
-    IpAddr::from([192, 0, 2, 1 + host as u8])
 }
 
 impl World {
@@ -117,33 +127,37 @@ impl World {
             seed,
             is_ending: false,
             now: Duration::ZERO,
-            hosts: Vec::new(),
+            processes: Vec::new(),
             blocks: 0,
+            holders: [random.usize(..2), 2 + random.usize(..2), KERNEL],
+            kernel_answers: random.bool(),
             in_flight: Vec::new(),
             random,
             loss,
             queue_pairs: 0,
             requests: HashMap::new(),
         };
-        for host in 0..HOSTS {
-            let new = world.new_host(host);
-            world.hosts.push(new);
+        for process in 0..PROCESSES {
+            let new = world.new_process(process);
+            world.processes.push(new);
         }
         world
     }
 
-    fn new_host(&mut self, host: usize) -> Host {
+    fn new_process(&mut self, process: usize) -> Process {
         self.blocks += 1;
+        // A kernel's communication IDs may look like those of a process with a direct port.
+        let block = if self.is_holder(process) && process != KERNEL { 0 } else { 0xF000 } + self.blocks;
         let settings = ManagerSettings {
-            ca_guid: 0xca00 + host as u64,
-            comm_id_block: self.blocks,
+            ca_guid: 0xca00 + host_of(process) as u64,
+            comm_id_block: block,
             seed: self.random.u64(..),
         };
         let mut manager = ConnectionManager::new(settings);
         let mut endpoints = HashMap::new();
         for space in [PortSpace::Tcp, PortSpace::Udp] {
             let listener = manager.create(space).unwrap();
-            manager.bind(listener, SocketAddr::from(([0, 0, 0, 0], PORT))).unwrap();
+            manager.bind(listener, SocketAddr::from(([0, 0, 0, 0], port_of(process)))).unwrap();
             manager.listen(listener, self.random.usize(1..4), true).unwrap();
             let known = Known {
                 progress: Progress::Listening,
@@ -152,17 +166,17 @@ impl World {
             };
             endpoints.insert(listener, known);
         }
-        Host { manager, endpoints, last_words: BTreeMap::new() }
+        Process { manager, endpoints, block, last_words: BTreeMap::new() }
     }
 
     /// Does something at random.
     pub fn step(&mut self) {
-        let host = self.random.usize(..HOSTS);
+        let process = self.random.usize(..PROCESSES);
         match self.random.usize(..100) {
-            0..20 => self.begin(host),
-            20..30 => self.leave(host, false),
-            30..36 => self.leave(host, true),
-            36..37 => self.kill(host),
+            0..20 => self.begin(process),
+            20..30 => self.leave(process, false),
+            30..36 => self.leave(process, true),
+            36..37 => self.kill(process),
             _ => {
                 let time = Duration::from_micros(1 << self.random.u32(5..24));
                 self.run_until(self.now + time);
@@ -176,54 +190,56 @@ impl World {
         self.exchange();
         self.is_ending = true;
         // Whom a program lets wait would wait as long as that program lives.
-        for host in &mut self.hosts {
+        for process in &mut self.processes {
             let is_undecided = |known: &Known| !known.is_active && known.progress == Progress::Asked;
-            let undecided = host.endpoints.extract_if(|_, known| is_undecided(known));
+            let undecided = process.endpoints.extract_if(|_, known| is_undecided(known));
             for (id, _) in undecided {
-                host.manager.destroy(id, self.now).unwrap();
+                process.manager.destroy(id, self.now).unwrap();
             }
         }
         self.run_until(self.now + PATIENCE);
-        for host in &self.hosts {
-            for (id, known) in &host.endpoints {
+        for process in &self.processes {
+            for (id, known) in &process.endpoints {
                 let is_done = !(known.is_active && known.progress == Progress::Asked);
                 assert!(is_done, "seed {}: {id:?} has progress nothing: {known:?}", self.seed);
             }
         }
-        for host in 0..HOSTS {
-            for id in self.hosts[host].endpoints.keys().copied().collect::<Vec<_>>() {
-                self.hosts[host].manager.destroy(id, self.now).unwrap();
+        for process in 0..PROCESSES {
+            for id in self.processes[process].endpoints.keys().copied().collect::<Vec<_>>() {
+                self.processes[process].manager.destroy(id, self.now).unwrap();
             }
-            self.hosts[host].endpoints.clear();
+            self.processes[process].endpoints.clear();
         }
         self.run_until(self.now + PATIENCE);
-        for host in &mut self.hosts {
-            assert_eq!(host.manager.lingering(), 0, "seed {}", self.seed);
-            assert_eq!(host.manager.deadline(), None, "seed {}", self.seed);
-            assert!(host.last_words.is_empty(), "seed {}: {:?}", self.seed, host.last_words);
+        for process in &mut self.processes {
+            assert_eq!(process.manager.lingering(), 0, "seed {}", self.seed);
+            assert_eq!(process.manager.deadline(), None, "seed {}", self.seed);
+            assert!(process.last_words.is_empty(), "seed {}: {:?}", self.seed, process.last_words);
         }
     }
 
-    /// An endpoint of a host asks another one, or itself.
-    fn begin(&mut self, host: usize) {
+    /// An endpoint of a process asks another one, or itself.
+    fn begin(&mut self, process: usize) {
         let space = if self.random.bool() { PortSpace::Tcp } else { PortSpace::Udp };
         let is_service = space == PortSpace::Udp;
-        let peer = self.random.usize(..HOSTS);
+        let peer = self.random.usize(..PROCESSES);
         // One in some asks where nobody listens.
-        let port = if self.random.usize(..8) == 0 { 9 } else { PORT };
+        let port = if self.random.usize(..8) == 0 { 9 } else { port_of(peer) };
         let route = Route {
-            source: SocketAddr::new(address(host), 40_000),
+            source: SocketAddr::new(address(process), 40_000),
             destination: SocketAddr::new(address(peer), port),
             mtu: 3,
             traffic_class: 0,
             hop_limit: 64,
-            is_on_this_host: host == peer,
+            // A kernel asks nobody for the port.
+            is_on_this_host: host_of(process) == host_of(peer) || process == KERNEL,
+            takes_standard_answers: self.is_holder(process),
             ack_timeout: 10,
         };
         self.queue_pairs += 1;
         let (queue_pair, token) = (self.queue_pairs, self.random.u64(..).to_be_bytes());
         let now = self.now;
-        let manager = &mut self.hosts[host].manager;
+        let manager = &mut self.processes[process].manager;
         let id = manager.create(space).unwrap();
         manager.resolve(id, route).unwrap();
         if is_service {
@@ -235,15 +251,15 @@ impl World {
         }
         self.requests.insert(token, queue_pair);
         let known = Known { progress: Progress::Asked, is_active: true, is_service };
-        self.hosts[host].endpoints.insert(id, known);
+        self.processes[process].endpoints.insert(id, known);
     }
 
     /// A program ends one of its connections, in whatever state that is.
-    fn leave(&mut self, host: usize, destroys: bool) {
-        let mut ids: Vec<EndpointId> = self.hosts[host].endpoints.keys().copied().collect();
+    fn leave(&mut self, process: usize, destroys: bool) {
+        let mut ids: Vec<EndpointId> = self.processes[process].endpoints.keys().copied().collect();
         ids.sort_unstable();
         let Some(id) = (!ids.is_empty()).then(|| ids[self.random.usize(..ids.len())]) else { return };
-        let entry = &mut self.hosts[host];
+        let entry = &mut self.processes[process];
         if destroys && entry.endpoints[&id].progress != Progress::Listening {
             entry.manager.destroy(id, self.now).unwrap();
             entry.endpoints.remove(&id);
@@ -254,10 +270,10 @@ impl World {
     }
 
     /// A process is killed: a sibling says its last words, and another process listens at once.
-    fn kill(&mut self, host: usize) {
+    fn kill(&mut self, process: usize) {
         self.exchange();
-        let new = self.new_host(host);
-        let killed = std::mem::replace(&mut self.hosts[host], new);
+        let new = self.new_process(process);
+        let killed = std::mem::replace(&mut self.processes[process], new);
         for datagram in killed.last_words.into_values() {
             self.send(datagram);
         }
@@ -268,52 +284,40 @@ impl World {
         loop {
             self.exchange();
             let arrivals = self.in_flight.iter().map(|(at, _)| *at);
-            let due = self.hosts.iter().filter_map(|host| host.manager.deadline());
+            let due = self.processes.iter().filter_map(|process| process.manager.deadline());
             let Some(next) = arrivals.chain(due).min().filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
             let now = self.now;
             let (arrived, later): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(|(at, _)| *at <= now);
             self.in_flight = later;
             for (_, datagram) in arrived {
-                self.deliver(&datagram);
+                self.arrive(&datagram);
             }
-            for host in &mut self.hosts {
-                host.manager.expire(now);
+            for process in &mut self.processes {
+                process.manager.expire(now);
             }
         }
         self.now = self.now.max(end);
-    }
-
-    fn deliver(&mut self, datagram: &OutgoingDatagram) {
-        let parsed = CmDatagram::parse(&datagram.datagram.emit()).expect("it was emitted");
-        let host = (0..HOSTS).find(|host| address(*host) == datagram.destination).expect("a host");
-        let incoming = IncomingDatagram {
-            source: datagram.source,
-            destination: datagram.destination,
-            origin: if datagram.source == datagram.destination { Origin::ThisHost } else { Origin::Network },
-            datagram: &parsed,
-        };
-        self.hosts[host].manager.receive(self.now, &incoming);
     }
 
     /// Messages go on their way, and programs hear of what has happened, until nothing follows.
     fn exchange(&mut self) {
         loop {
             let mut is_done = true;
-            for host in 0..HOSTS {
-                while let Some(changed) = self.hosts[host].manager.next_last_words() {
-                    let words = &mut self.hosts[host].last_words;
+            for process in 0..PROCESSES {
+                while let Some(changed) = self.processes[process].manager.next_last_words() {
+                    let words = &mut self.processes[process].last_words;
                     match changed.datagram {
                         Some(datagram) => words.insert(changed.comm_id, datagram),
                         None => words.remove(&changed.comm_id),
                     };
                 }
-                while let Some(datagram) = self.hosts[host].manager.next_datagram() {
+                while let Some(datagram) = self.processes[process].manager.next_datagram() {
                     self.send(datagram);
                 }
-                while let Some(event) = self.hosts[host].manager.next_event() {
+                while let Some(event) = self.processes[process].manager.next_event() {
                     is_done = false;
-                    self.take_event(host, event);
+                    self.take_event(process, event);
                 }
             }
             if is_done {
@@ -322,7 +326,10 @@ impl World {
         }
     }
 
-    fn send(&mut self, datagram: OutgoingDatagram) {
+    fn send(&mut self, mut datagram: OutgoingDatagram) {
+        if datagram.source == address(KERNEL) {
+            datagram.udp_port = 4791;
+        }
         let copies = 1 + usize::from(self.random.f64() < self.loss);
         if copies == 2 {
             self.totals.count("doubled");
@@ -337,7 +344,7 @@ impl World {
         }
     }
 
-    fn take_event(&mut self, host: usize, event: CmEvent) {
+    fn take_event(&mut self, process: usize, event: CmEvent) {
         let id = event.endpoint;
         match event.kind {
             EventKind::ConnectRequest { remote, private_data, .. } => {
@@ -346,53 +353,53 @@ impl World {
                     (private_data.len(), self.requested_queue_pair(&private_data)),
                     (56, remote.queue_pair)
                 );
-                self.answer(host, id, false);
+                self.answer(process, id, false);
             }
             EventKind::ServiceRequest { private_data, .. } => {
                 self.totals.count("service request");
                 let _somebody = self.requested_queue_pair(&private_data);
-                self.answer(host, id, true);
+                self.answer(process, id, true);
             }
             EventKind::ConnectResponse { private_data, .. } => {
                 self.totals.count("response");
                 assert_eq!((private_data.len(), &private_data[..2]), (196, &b"ok"[..]));
-                self.advance(host, id, &[Progress::Asked], Progress::Answered, true);
-                self.conclude(host, id);
+                self.advance(process, id, &[Progress::Asked], Progress::Answered, true);
+                self.conclude(process, id);
             }
             EventKind::Established => {
                 self.totals.count("established");
-                self.advance(host, id, &[Progress::Answered], Progress::Established, false);
+                self.advance(process, id, &[Progress::Answered], Progress::Established, false);
             }
             EventKind::ServiceFound { private_data, .. } => {
                 self.totals.count("found");
                 assert_eq!((private_data.len(), &private_data[..2]), (136, &b"ok"[..]));
-                self.advance(host, id, &[Progress::Asked], Progress::Ended, true);
+                self.advance(process, id, &[Progress::Asked], Progress::Ended, true);
             }
             EventKind::ServiceRefused { .. } => {
                 self.totals.count("refused service");
-                self.advance(host, id, &[Progress::Asked], Progress::Ended, true);
+                self.advance(process, id, &[Progress::Asked], Progress::Ended, true);
             }
             EventKind::Rejected { private_data, .. } => {
                 self.totals.count("rejected");
                 assert_eq!(private_data.len(), 148);
                 // The last of them: the passive side has refused before it took the RTU.
                 let before = [Progress::Asked, Progress::Answered, Progress::Established];
-                self.advance_any(host, id, &before, Progress::Ended);
+                self.advance_any(process, id, &before, Progress::Ended);
             }
             EventKind::Unreachable => {
                 self.totals.count("unreachable");
-                self.advance_any(host, id, &[Progress::Asked, Progress::Answered], Progress::Ended);
+                self.advance_any(process, id, &[Progress::Asked, Progress::Answered], Progress::Ended);
             }
             EventKind::Disconnected { .. } => {
                 self.totals.count("disconnected");
-                self.advance_any(host, id, &[Progress::Answered, Progress::Established], Progress::Ended);
+                self.advance_any(process, id, &[Progress::Answered, Progress::Established], Progress::Ended);
                 if self.random.bool() {
-                    self.hosts[host].manager.disconnect(id, self.now).unwrap();
+                    self.processes[process].manager.disconnect(id, self.now).unwrap();
                 }
             }
             EventKind::TimewaitExit => {
                 self.totals.count("timewait exit");
-                self.advance_any(host, id, &[Progress::Ended], Progress::Forgotten);
+                self.advance_any(process, id, &[Progress::Ended], Progress::Forgotten);
             }
         }
     }
@@ -404,11 +411,11 @@ impl World {
     }
 
     /// A program is asked: it accepts, refuses, or has not decided when this world ends.
-    fn answer(&mut self, host: usize, id: EndpointId, is_service: bool) {
+    fn answer(&mut self, process: usize, id: EndpointId, is_service: bool) {
         let choice = self.random.usize(..8);
         self.queue_pairs += 1;
         let (queue_pair, now) = (self.queue_pairs, self.now);
-        let entry = &mut self.hosts[host];
+        let entry = &mut self.processes[process];
         entry.manager.request_delivered(id);
         let mut known = Known { progress: Progress::Asked, is_active: false, is_service };
         let (result, what) = match (choice, is_service) {
@@ -427,43 +434,46 @@ impl World {
             known.progress = Progress::Asked;
         }
         self.totals.count(what);
-        self.hosts[host].endpoints.insert(id, known);
+        self.processes[process].endpoints.insert(id, known);
     }
 
     /// The active side has its answer.
-    fn conclude(&mut self, host: usize, id: EndpointId) {
+    fn conclude(&mut self, process: usize, id: EndpointId) {
         let refuses = self.random.usize(..8) == 0;
-        let manager = &mut self.hosts[host].manager;
+        let manager = &mut self.processes[process].manager;
         if refuses {
             if manager.reject(id, b"changed my mind", self.now).is_ok() {
                 self.totals.count("refuse a REP");
-                self.hosts[host].endpoints.get_mut(&id).expect("it is known").progress = Progress::Forgotten;
+                self.processes[process].endpoints.get_mut(&id).expect("it is known").progress =
+                    Progress::Forgotten;
             }
         } else if manager.establish(id).is_ok() {
             self.totals.count("establish");
-            self.hosts[host].endpoints.get_mut(&id).expect("it is known").progress = Progress::Established;
+            self.processes[process].endpoints.get_mut(&id).expect("it is known").progress =
+                Progress::Established;
         }
     }
 
     fn advance(
         &mut self,
-        host: usize,
+        process: usize,
         id: EndpointId,
         before: &[Progress],
         after: Progress,
         is_active: bool,
     ) {
-        let known = &self.hosts[host].endpoints[&id];
-        assert_eq!(known.is_active, is_active, "seed {}: {id:?} of host {host}, {known:?}", self.seed);
-        self.advance_any(host, id, before, after);
+        let known = &self.processes[process].endpoints[&id];
+        assert_eq!(known.is_active, is_active, "seed {}: {id:?} of process {process}, {known:?}", self.seed);
+        self.advance_any(process, id, before, after);
     }
 
-    fn advance_any(&mut self, host: usize, id: EndpointId, before: &[Progress], after: Progress) {
+    fn advance_any(&mut self, process: usize, id: EndpointId, before: &[Progress], after: Progress) {
         let seed = self.seed;
-        let known = self.hosts[host].endpoints.get_mut(&id).expect("events are of endpoints that there are");
+        let known =
+            self.processes[process].endpoints.get_mut(&id).expect("events are of endpoints that there are");
         assert!(
             before.contains(&known.progress),
-            "seed {seed}: {id:?} of host {host} hears {after:?}, {known:?}"
+            "seed {seed}: {id:?} of process {process} hears {after:?}, {known:?}"
         );
         assert!(!known.is_service || after == Progress::Ended, "seed {seed}: {known:?}");
         known.progress = after;

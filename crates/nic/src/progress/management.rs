@@ -38,6 +38,8 @@ pub struct ManagementRoute {
     pub source: IpAddr,
     /// Address of the peer.
     pub destination: IpAddr,
+    /// UDP port of the peer.
+    pub udp_port: u16,
     /// Traffic class.
     pub traffic_class: u8,
     /// Hop limit.
@@ -107,14 +109,15 @@ impl<F: Fabric> Nic<F> {
                 }
             }
             ManagementSent::Refused(refusal) => {
-                let route = ManagementRoute {
-                    source: destination,
-                    destination: source,
-                    traffic_class: 0,
-                    hop_limit: HOP_LIMIT,
-                };
                 // Receivers do not look at the PSN; that of the request tells which one is answered.
                 if let Some(refusal) = refusal {
+                    let route = ManagementRoute {
+                        source: destination,
+                        destination: source,
+                        udp_port: refusal.udp_port(),
+                        traffic_class: 0,
+                        hop_limit: HOP_LIMIT,
+                    };
                     self.transmit_management(&route, arrival.psn, &refusal);
                 }
             }
@@ -186,7 +189,7 @@ impl<F: Fabric> Nic<F> {
             interface: 0,
             source_port: ROCE_PORT,
             destination: route.destination,
-            port: ROCE_PORT,
+            port: route.udp_port,
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
         };

@@ -12,7 +12,7 @@ use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
 use super::service::{CmId, CmService, IdOptions, queue_pair_type, with_service};
 use super::user_memory;
 use crate::boundary::{Errno, Result};
-use libc::{EADDRNOTAVAIL, EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENXIO};
+use libc::{EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENXIO};
 use pagewire_cm::{
     ConnectionParameters, EndpointState, Error, LocalQueuePair, PortSpace, Route, gid, limits,
 };
@@ -288,16 +288,13 @@ impl Call<'_> {
         let destination = self.id(command.id)?.destination;
         let is_on_this_host =
             destination.is_some_and(|destination| self.service.is_of_this_host(destination.ip()));
-        let is_deaf = !is_on_this_host && self.service.is_deaf_to_network();
+        let takes_standard_answers = is_on_this_host || !self.service.is_standard_port_foreign();
         let id = self.id(command.id)?;
         let (Some(source), Some(destination), Some(local)) = (id.source, destination, &id.local) else {
             return Err(Errno(EINVAL));
         };
         if id.is_route_resolved || command.timeout == 0 {
             return Err(Errno(EINVAL));
-        }
-        if is_deaf {
-            return Err(Errno(EADDRNOTAVAIL));
         }
         let route = Route {
             source,
@@ -306,6 +303,7 @@ impl Call<'_> {
             traffic_class: id.options.traffic_class,
             hop_limit: HOP_LIMIT,
             is_on_this_host,
+            takes_standard_answers,
             ack_timeout: id.options.ack_timeout.unwrap_or(ACK_TIMEOUT),
         };
         let endpoint = id.endpoint;

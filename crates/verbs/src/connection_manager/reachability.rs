@@ -1,11 +1,11 @@
-//! Whether a host can be reached, and has port 4791, while a peer is asked for a connection: a host without a connection manager sends no
+//! Whether a host can be reached, and has the UDP port that is asked, while a peer is asked for a connection: a host without a connection manager sends no
 //! REJ. A datagram that nobody takes ([`PORT_PROBE`]) from a connected socket tells, as the kernel gives that socket the errors of ICMP
 //! (udp(7)).
 
 use pagewire_fabric::{PORT_PROBE, probe};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const BOUND: usize = 64;
 
 /// From where to where.
-pub type Pair = (IpAddr, IpAddr);
+pub type Pair = (IpAddr, SocketAddr);
 
 /// What an error says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreachability {
-    /// Nobody has port 4791 there.
+    /// Nobody has the port there.
     PortClosed,
     /// The host, or its network, is not there.
     HostUnreachable,

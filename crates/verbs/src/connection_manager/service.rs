@@ -406,11 +406,13 @@ impl CmService {
 
     /// Asks whether the host of a request can be reached.
     fn probe(&mut self, outgoing: &OutgoingDatagram) {
-        let is_request = matches!(outgoing.datagram.message, CmMessage::Req(_) | CmMessage::SidrReq(_));
+        let message = &outgoing.datagram.message;
+        let is_request =
+            matches!(message, CmMessage::PortQuery(_) | CmMessage::Req(_) | CmMessage::SidrReq(_));
         if !is_request || self.is_of_this_host(outgoing.destination) {
             return;
         }
-        let pair = (outgoing.source, outgoing.destination);
+        let pair = (outgoing.source, SocketAddr::new(outgoing.destination, outgoing.udp_port));
         let now = self.now();
         let Some(socket) = self.probes.ask(pair, now) else { return };
         let token = self.watched.insert(EventSource::Probe(pair));
@@ -428,7 +430,7 @@ impl CmService {
             // It may be asked once more.
             Some(Unreachability::PortClosed) => self.manager.refuse_unanswered(now, source, destination),
             Some(Unreachability::HostUnreachable) => {
-                self.manager.give_up_unanswered(now, source, destination);
+                self.manager.give_up_unanswered(now, source, destination.ip());
                 if let Some(socket) = self.probes.end((source, destination)) {
                     self.forget(&socket);
                 }
@@ -531,8 +533,8 @@ impl CmService {
         self.nic.fabric().is_local(address) == Ok(true)
     }
 
-    /// Whether answers from the network come to a user who is not trusted with them, as that has UDP port 4791.
-    pub fn is_deaf_to_network(&self) -> bool {
+    /// Whether what comes to UDP port 4791 comes to a user who is not trusted with it.
+    pub fn is_standard_port_foreign(&self) -> bool {
         let is_untrusted = |user: u32| user != 0 && user != rustix::process::geteuid().as_raw();
         self.nic.fabric().direct_port() != ROCE_PORT
             && addresses::users_of_udp_port(ROCE_PORT)
@@ -557,6 +559,7 @@ fn outgoing_of(outgoing: OutgoingDatagram) -> Outgoing {
     let route = ManagementRoute {
         source: outgoing.source,
         destination: outgoing.destination,
+        udp_port: outgoing.udp_port,
         traffic_class: outgoing.traffic_class,
         hop_limit: outgoing.hop_limit,
     };

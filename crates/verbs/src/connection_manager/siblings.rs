@@ -19,6 +19,7 @@ impl CmService {
     pub fn note_last_words(&mut self, changed: LastWords) {
         let Some(file) = &mut self.last_words else { return };
         let message = changed.datagram.map(|outgoing| LastMessage {
+            udp_port: outgoing.udp_port,
             traffic_class: outgoing.traffic_class,
             hop_limit: outgoing.hop_limit,
             datagram: ManagementDatagram {
@@ -79,6 +80,7 @@ impl CmService {
             let route = ManagementRoute {
                 source: message.datagram.source,
                 destination: message.datagram.destination,
+                udp_port: message.udp_port,
                 traffic_class: message.traffic_class,
                 hop_limit: message.hop_limit,
             };

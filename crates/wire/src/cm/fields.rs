@@ -85,9 +85,11 @@ impl<const N: usize> FieldValue for [u8; N] {
     }
 }
 
-/// Defines messages: each a struct whose fields say where they stand, as `byte:bit / width`.
+/// Defines messages: each a struct whose fields say where they stand, as `byte:bit / width`. The method is Send, unless another one is given.
 macro_rules! messages {
-    ($($(#[$doc:meta])* $name:ident = $attribute:literal {
+    (@method) => { super::method::SEND };
+    (@method $method:ident) => { super::method::$method };
+    ($($(#[$doc:meta])* $name:ident = $attribute:literal $($method:ident)? {
         $($(#[$field_doc:meta])* $field:ident: $type:ty = $byte:literal : $bit:literal / $width:literal,)*
     })*) => {
         $(
@@ -100,6 +102,9 @@ macro_rules! messages {
             impl $name {
                 /// `AttributeID` of the datagram that carries the message (section 12.6.2).
                 pub const ATTRIBUTE: u16 = $attribute;
+
+                /// `Method` of that datagram (section 13.4.5).
+                pub(super) const METHOD: u8 = messages!(@method $($method)?);
 
                 pub(super) fn read(message: &[u8; super::MESSAGE_LEN]) -> Self {
                     $name {
