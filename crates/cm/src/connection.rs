@@ -2,7 +2,7 @@
 //!
 //! | state | message or call | what the side does | next state |
 //! |---|---|---|---|
-//! | `ReqSent` | answer to the query for the port (`asking.rs`) | REQ | the same |
+//! | `ReqSent` | answer to the query for the port (`active_request.rs`) | REQ | the same |
 //! | `ReqSent` | REP | `ConnectResponse` | `RepReceived` |
 //! | `ReqSent` | REJ, as nobody listens | query and REQ again after a pause, a few times | the same |
 //! | `ReqSent` | another REJ | `Rejected` | over |
@@ -24,7 +24,7 @@
 //!
 //! REQ, REP and DREQ are sent again until they are answered. An MRA postpones that by the time that it names.
 
-use crate::asking::{Asking, AskingStep};
+use crate::active_request::{ActiveRequest, RequestStep};
 pub use crate::effects::Effects;
 use crate::endpoint::{Route, gid};
 use crate::error::{Error, Result};
@@ -88,7 +88,7 @@ pub struct Connection {
     starting_psn: u32,
     remote: RemoteParameters,
     /// The REQ of this side, until it is answered.
-    asking: Option<Asking>,
+    request: Option<ActiveRequest>,
     repetition: Option<Repetition>,
     /// The REJ of a connection that is refused.
     refusal: Option<CmDatagram>,
@@ -153,7 +153,7 @@ impl Connection {
             queue_pair: queue_pair.number,
             starting_psn,
             remote: RemoteParameters { retry_count: parameters.retry_count, ..RemoteParameters::default() },
-            asking: Some(Asking::begin(req, (service, own.comm_id), &route, now, effects)),
+            request: Some(ActiveRequest::begin(req, (service, own.comm_id), &route, now, effects)),
             repetition: None,
             refusal: None,
             timewait_end: Duration::ZERO,
@@ -176,7 +176,7 @@ impl Connection {
             queue_pair: 0,
             starting_psn,
             remote: RemoteParameters::of_req(req),
-            asking: None,
+            request: None,
             repetition: None,
             refusal: None,
             timewait_end: Duration::ZERO,
@@ -227,7 +227,7 @@ impl Connection {
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
             ConnectionState::Timewait | ConnectionState::Refused => Some(self.timewait_end),
-            ConnectionState::ReqSent => self.asking.as_ref().map(Asking::deadline),
+            ConnectionState::ReqSent => self.request.as_ref().map(ActiveRequest::deadline),
             _ => self.repetition.as_ref().map(Repetition::deadline),
         }
     }
@@ -434,8 +434,8 @@ impl Connection {
         if self.state == ConnectionState::Refused && self.timewait_end <= now {
             return self.end();
         }
-        let goes_on = match (&mut self.asking, &mut self.repetition) {
-            (Some(asking), _) => asking.expire(now, effects),
+        let goes_on = match (&mut self.request, &mut self.repetition) {
+            (Some(request), _) => request.expire(now, effects),
             (None, Some(repetition)) => repetition.expire(now, effects),
             (None, None) => return,
         };
@@ -446,22 +446,22 @@ impl Connection {
 
     /// The REQ that waits for its first answer.
     pub fn unanswered(&self) -> Option<&CmDatagram> {
-        self.asking().map(Asking::datagram)
+        self.active_request().map(ActiveRequest::datagram)
     }
 
     /// The request of this side as long as it is not answered.
-    pub(crate) fn asking(&self) -> Option<&Asking> {
-        self.asking.as_ref().filter(|_| self.state == ConnectionState::ReqSent)
+    pub(crate) fn active_request(&self) -> Option<&ActiveRequest> {
+        self.request.as_ref().filter(|_| self.state == ConnectionState::ReqSent)
     }
 
     /// Whether this side gave up because no answer of a standard peer could come.
     pub(crate) fn is_cut_off(&self) -> bool {
-        self.asking.as_ref().is_some_and(Asking::is_cut_off)
+        self.request.as_ref().is_some_and(ActiveRequest::is_cut_off)
     }
 
     /// UDP port that the REQ goes to; `None`: it has not left.
     pub(crate) fn request_port(&self) -> Option<u16> {
-        self.asking.as_ref().and_then(Asking::udp_port)
+        self.request.as_ref().and_then(ActiveRequest::udp_port)
     }
 
     /// The peer's host says where the owner of the port takes messages.
@@ -469,16 +469,16 @@ impl Connection {
         if self.state != ConnectionState::ReqSent {
             return;
         }
-        let Some(asking) = &mut self.asking else { return };
-        let step = asking.receive(answer, now, effects);
-        self.transaction = asking.datagram().transaction;
+        let Some(request) = &mut self.request else { return };
+        let step = request.receive(answer, now, effects);
+        self.transaction = request.datagram().transaction;
         match step {
-            AskingStep::GoesOn => {}
-            AskingStep::Refused => {
+            RequestStep::GoesOn => {}
+            RequestStep::Refused => {
                 let reason = reject::INVALID_SERVICE_ID;
                 self.receive_rej(&Rej { reason, ..Rej::default() }, now, effects);
             }
-            AskingStep::GivesUp => self.give_up(now, effects),
+            RequestStep::GivesUp => self.give_up(now, effects),
         }
     }
 
@@ -525,7 +525,7 @@ impl Connection {
     }
 
     fn receive_mra(&mut self, mra: &Mra, now: Duration) {
-        match (self.state, mra.message, &mut self.asking, &mut self.repetition) {
+        match (self.state, mra.message, &mut self.request, &mut self.repetition) {
             (ConnectionState::ReqSent, about::REQ, Some(req), _) => req.postpone(now, mra.service_timeout),
             (ConnectionState::RepSent, about::REP, _, Some(rep)) => rep.postpone(now, mra.service_timeout),
             _ => {}
@@ -534,15 +534,15 @@ impl Connection {
 
     /// The next refusal is the last one.
     pub(crate) fn ask_no_more(&mut self) {
-        if let Some(asking) = &mut self.asking {
-            asking.ask_no_more();
+        if let Some(request) = &mut self.request {
+            request.ask_no_more();
         }
     }
 
     /// Whether the REQ is sent once more to a peer where nobody listens now.
     fn asks_again(&mut self, rej: &Rej, now: Duration) -> bool {
         let is_unheard = self.state == ConnectionState::ReqSent && rej.reason == reject::INVALID_SERVICE_ID;
-        is_unheard && self.asking.as_mut().is_some_and(|req| req.repeats_refused(now))
+        is_unheard && self.request.as_mut().is_some_and(|req| req.repeats_refused(now))
     }
 
     fn receive_rej(&mut self, rej: &Rej, now: Duration, effects: &mut Effects) {
@@ -574,7 +574,7 @@ impl Connection {
             ConnectionState::ReqSent => {
                 self.peer = SideName { comm_id: rep.local_comm_id, ca_guid: rep.ca_guid };
                 self.remote = RemoteParameters::of_rep(rep, self.remote.retry_count);
-                (self.state, self.asking) = (ConnectionState::RepReceived, None);
+                (self.state, self.request) = (ConnectionState::RepReceived, None);
                 let (remote, private_data) = (self.remote, rep.private_data.to_vec());
                 effects.events.push(EventKind::ConnectResponse { remote, private_data });
             }

@@ -1,6 +1,6 @@
 //! What an endpoint and a peer send messages about, and how the manager finds it.
 
-use crate::asking::Asking;
+use crate::active_request::ActiveRequest;
 use crate::connection::{Connection, ConnectionState};
 use crate::effects::Effects;
 use crate::endpoint::{EndpointId, Route};
@@ -51,10 +51,10 @@ impl Exchange {
     }
 
     /// The request of this side as long as it is not answered.
-    pub(crate) fn asking(&self) -> Option<&Asking> {
+    pub(crate) fn active_request(&self) -> Option<&ActiveRequest> {
         match self {
-            Exchange::Connection(connection) => connection.asking(),
-            Exchange::Service(service) => service.asking(),
+            Exchange::Connection(connection) => connection.active_request(),
+            Exchange::Service(service) => service.active_request(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Exchange {
         match self {
             // It is kept after the end, for the last message.
             Exchange::Connection(connection) => connection.request_port(),
-            Exchange::Service(service) => service.asking().and_then(Asking::udp_port),
+            Exchange::Service(service) => service.active_request().and_then(ActiveRequest::udp_port),
         }
     }
 

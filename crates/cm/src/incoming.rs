@@ -65,7 +65,7 @@ impl ConnectionManager {
         let udp_port = destination.port();
         for comm_id in self.unanswered(source, destination.ip()) {
             self.step(comm_id, |exchange, effects| {
-                if exchange.asking().is_some_and(|asking| asking.awaited_port() == udp_port) {
+                if exchange.active_request().is_some_and(|request| request.awaited_port() == udp_port) {
                     exchange.refuse(udp_port, now, effects);
                 }
             });

@@ -20,7 +20,7 @@ pub struct ServiceQuery {
 
 /// What is known of where a request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub(crate) enum RequestDestination {
     /// A Pagewire takes it at this UDP port.
     Pagewire(u16),
     /// A Pagewire says that nobody owns the port.
@@ -55,12 +55,12 @@ impl Inquiry {
     }
 
     /// Sends the query again if it is time. `Silent`: it was sent often enough.
-    pub(crate) fn expire(&mut self, now: Duration, effects: &mut Effects) -> Option<Destination> {
+    pub(crate) fn expire(&mut self, now: Duration, effects: &mut Effects) -> Option<RequestDestination> {
         if now < self.next {
             return None;
         }
         if self.left == 0 {
-            return Some(Destination::Silent);
+            return Some(RequestDestination::Silent);
         }
         effects.datagrams.push(self.query.clone());
         (self.left, self.next, self.interval) = (self.left - 1, now + self.interval, 2 * self.interval);
@@ -68,15 +68,15 @@ impl Inquiry {
     }
 
     /// What an answer says; `None`: it answers another query, or names a port at which no Pagewire takes messages.
-    pub(crate) fn destination(&self, datagram: &CmDatagram) -> Option<Destination> {
+    pub(crate) fn destination(&self, datagram: &CmDatagram) -> Option<RequestDestination> {
         let CmMessage::PortAnswer(answer) = &datagram.message else { return None };
         if datagram.transaction != self.query.transaction {
             return None;
         }
         match answer.udp_port {
-            _ if datagram.status != 0 => Some(Destination::Standard),
-            0 => Some(Destination::Nobody),
-            port if port == PORT || DIRECT_PORTS.contains(&port) => Some(Destination::Pagewire(port)),
+            _ if datagram.status != 0 => Some(RequestDestination::Standard),
+            0 => Some(RequestDestination::Nobody),
+            port if port == PORT || DIRECT_PORTS.contains(&port) => Some(RequestDestination::Pagewire(port)),
             _ => None,
         }
     }

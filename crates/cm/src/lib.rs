@@ -7,7 +7,7 @@
 //! [`service_request`] that of one request for the queue pair of a UD service.
 #![forbid(unsafe_code)]
 
-mod asking;
+mod active_request;
 pub mod connection;
 mod effects;
 mod endpoint;

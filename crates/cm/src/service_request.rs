@@ -1,7 +1,7 @@
 //! One request for the queue pair of a UD service (InfiniBand specification, volume 1, section 12.11): `SIDR_REQ`, and `SIDR_REP`, which
 //! answers it.
 
-use crate::asking::{Asking, AskingStep};
+use crate::active_request::{ActiveRequest, RequestStep};
 use crate::connection::{fill, ip_service};
 use crate::effects::Effects;
 use crate::endpoint::Route;
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Debug)]
 enum Progress {
     /// Sent by this side, again and again.
-    Asked(Box<Asking>),
+    Asked(Box<ActiveRequest>),
     /// Come from the peer; the program has not answered.
     Received,
     /// Answered by this side: a repeated request gets the same answer.
@@ -59,7 +59,7 @@ impl ServiceRequest {
         let (service_id, transaction) = (service.service_id, u64::from(request_id));
         let message = SidrReq { request_id, partition: DEFAULT_PARTITION, service_id, private_data };
         let message = CmDatagram::new(transaction, message);
-        let asking = Asking::begin(message, (service, request_id), &route, now, effects);
+        let request = ActiveRequest::begin(message, (service, request_id), &route, now, effects);
         Ok(ServiceRequest {
             request_id,
             service_id,
@@ -68,7 +68,7 @@ impl ServiceRequest {
             is_active: true,
             queue_pair: 0,
             is_cut_off: false,
-            progress: Progress::Asked(Box::new(asking)),
+            progress: Progress::Asked(Box::new(request)),
         })
     }
 
@@ -105,7 +105,7 @@ impl ServiceRequest {
     /// Its state in words.
     pub(crate) fn state_name(&self) -> &'static str {
         match self.progress {
-            Progress::Asked(ref asking) if asking.udp_port().is_none() => "port query sent",
+            Progress::Asked(ref request) if request.udp_port().is_none() => "port query sent",
             Progress::Asked(_) => "SIDR_REQ sent",
             Progress::Received => "SIDR_REQ received",
             Progress::Answered { .. } if self.queue_pair == 0 => "refused",
@@ -202,13 +202,13 @@ impl ServiceRequest {
             }
             (Progress::Asked(request), CmMessage::PortAnswer(_)) => {
                 match request.receive(datagram, now, effects) {
-                    AskingStep::GoesOn => {}
-                    AskingStep::Refused => {
+                    RequestStep::GoesOn => {}
+                    RequestStep::Refused => {
                         if let Some(refusal) = request.datagram().refusal() {
                             self.receive(&refusal, now, effects);
                         }
                     }
-                    AskingStep::GivesUp => self.give_up(effects),
+                    RequestStep::GivesUp => self.give_up(effects),
                 }
             }
             (Progress::Answered { answer }, CmMessage::SidrReq(_)) => {
@@ -220,7 +220,7 @@ impl ServiceRequest {
 
     /// The request that waits for its answer.
     pub fn unanswered(&self) -> Option<&CmDatagram> {
-        self.asking().map(Asking::datagram)
+        self.active_request().map(ActiveRequest::datagram)
     }
 
     /// Whether this side gave up because no answer of a standard peer could come.
@@ -229,9 +229,9 @@ impl ServiceRequest {
     }
 
     /// The request of this side as long as it is not answered.
-    pub(crate) fn asking(&self) -> Option<&Asking> {
+    pub(crate) fn active_request(&self) -> Option<&ActiveRequest> {
         match &self.progress {
-            Progress::Asked(asking) => Some(asking),
+            Progress::Asked(request) => Some(request),
             _ => None,
         }
     }
@@ -253,7 +253,7 @@ impl ServiceRequest {
 
     /// The peer does not answer.
     pub(crate) fn give_up(&mut self, effects: &mut Effects) {
-        self.is_cut_off = self.asking().is_some_and(Asking::is_cut_off);
+        self.is_cut_off = self.active_request().is_some_and(ActiveRequest::is_cut_off);
         self.progress = Progress::Over;
         effects.events.push(EventKind::Unreachable);
     }

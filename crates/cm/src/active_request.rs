@@ -9,7 +9,7 @@
 
 use crate::effects::Effects;
 use crate::endpoint::Route;
-use crate::inquiry::{Destination, Inquiry, ServiceQuery};
+use crate::inquiry::{Inquiry, RequestDestination, ServiceQuery};
 use crate::limits;
 use crate::repetition::Repetition;
 use pagewire_wire::cm::CmDatagram;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// What became of an answer to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AskingStep {
+pub(crate) enum RequestStep {
     /// The request goes on, or nothing is to be done yet.
     GoesOn,
     /// Nobody owns the port: as a refusal.
@@ -29,17 +29,17 @@ pub(crate) enum AskingStep {
 
 /// A request that waits for its first answer.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct ActiveRequest {
     request: Repetition,
     service: ServiceQuery,
     comm_id: u32,
     /// The query that is to be answered before the request leaves.
     inquiry: Option<Inquiry>,
-    destination: Option<Destination>,
+    destination: Option<RequestDestination>,
     takes_standard_answers: bool,
 }
 
-impl Asking {
+impl ActiveRequest {
     /// Sends the query, or the request itself to a peer of this host.
     pub(crate) fn begin(
         datagram: CmDatagram,
@@ -48,24 +48,24 @@ impl Asking {
         now: Duration,
         effects: &mut Effects,
     ) -> Self {
-        let mut asking = Asking {
+        let mut active = ActiveRequest {
             request: Repetition::new(datagram, route, now),
             service,
             comm_id,
             inquiry: None,
             destination: None,
-            takes_standard_answers: route.takes_standard_answers,
+            takes_standard_answers: route.is_on_this_host || route.takes_standard_answers,
         };
         if route.is_on_this_host {
-            asking.destination = Some(Destination::Standard);
-            asking.request.send(now, effects);
+            active.destination = Some(RequestDestination::Standard);
+            active.request.send(now, effects);
         } else {
             let mut inquiry = Inquiry::begin(service, comm_id, false, now);
             // The first one leaves at once.
             let _not_silent = inquiry.expire(now, effects);
-            asking.inquiry = Some(inquiry);
+            active.inquiry = Some(inquiry);
         }
-        asking
+        active
     }
 
     /// The request.
@@ -76,9 +76,11 @@ impl Asking {
     /// UDP port that the request goes to; `None`: it has not left yet.
     pub(crate) fn udp_port(&self) -> Option<u16> {
         match self.destination? {
-            Destination::Pagewire(port) => Some(port),
-            Destination::Standard | Destination::Silent => self.takes_standard_answers.then_some(PORT),
-            Destination::Nobody => None,
+            RequestDestination::Pagewire(port) => Some(port),
+            RequestDestination::Standard | RequestDestination::Silent => {
+                self.takes_standard_answers.then_some(PORT)
+            }
+            RequestDestination::Nobody => None,
         }
     }
 
@@ -89,7 +91,8 @@ impl Asking {
 
     /// Whether this side gave up because no answer of a standard peer could come.
     pub(crate) fn is_cut_off(&self) -> bool {
-        let is_standard = matches!(self.destination, Some(Destination::Standard | Destination::Silent));
+        let is_standard =
+            matches!(self.destination, Some(RequestDestination::Standard | RequestDestination::Silent));
         is_standard && !self.takes_standard_answers
     }
 
@@ -105,7 +108,7 @@ impl Asking {
             return false;
         }
         match inquiry.expire(now, effects) {
-            Some(destination) => self.go_on(destination, now, effects) != AskingStep::GivesUp,
+            Some(destination) => self.go_on(destination, now, effects) != RequestStep::GivesUp,
             None => true,
         }
     }
@@ -116,27 +119,32 @@ impl Asking {
         answer: &CmDatagram,
         now: Duration,
         effects: &mut Effects,
-    ) -> AskingStep {
+    ) -> RequestStep {
         let found = self.inquiry.as_ref().and_then(|inquiry| inquiry.destination(answer));
-        found.map_or(AskingStep::GoesOn, |destination| self.go_on(destination, now, effects))
+        found.map_or(RequestStep::GoesOn, |destination| self.go_on(destination, now, effects))
     }
 
-    fn go_on(&mut self, destination: Destination, now: Duration, effects: &mut Effects) -> AskingStep {
+    fn go_on(
+        &mut self,
+        destination: RequestDestination,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> RequestStep {
         (self.inquiry, self.destination) = (None, Some(destination));
         match destination {
-            Destination::Nobody => return AskingStep::Refused,
-            Destination::Standard | Destination::Silent if !self.takes_standard_answers => {
-                return AskingStep::GivesUp;
+            RequestDestination::Nobody => return RequestStep::Refused,
+            RequestDestination::Standard | RequestDestination::Silent if !self.takes_standard_answers => {
+                return RequestStep::GivesUp;
             }
-            Destination::Pagewire(_) => {
+            RequestDestination::Pagewire(_) => {
                 self.request.set_transaction(CmDatagram::transaction_of_pagewires(self.comm_id));
             }
-            Destination::Standard | Destination::Silent => {
+            RequestDestination::Standard | RequestDestination::Silent => {
                 self.request.set_transaction(u64::from(self.comm_id));
             }
         }
         self.request.send(now, effects);
-        AskingStep::GoesOn
+        RequestStep::GoesOn
     }
 
     /// Nobody listens at the peer. Whether this side asks once more after a pause.
@@ -145,11 +153,14 @@ impl Asking {
             return false;
         }
         // The next owner of the port may take messages elsewhere.
-        if let Some(destination @ (Destination::Pagewire(_) | Destination::Nobody | Destination::Silent)) =
-            self.destination
+        if let Some(
+            destination @ (RequestDestination::Pagewire(_)
+            | RequestDestination::Nobody
+            | RequestDestination::Silent),
+        ) = self.destination
         {
             self.service.transaction = self.service.transaction.wrapping_add(1);
-            let was_silent = destination == Destination::Silent;
+            let was_silent = destination == RequestDestination::Silent;
             let begin = now + limits::REFUSAL_PAUSE;
             self.inquiry = Some(Inquiry::begin(self.service, self.comm_id, was_silent, begin));
         }
