@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod campaign;
+mod connections;
 mod datagrams;
 mod host;
 mod neighbour;

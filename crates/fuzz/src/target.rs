@@ -1,6 +1,6 @@
 //! The list of targets.
 
-use crate::{datagrams, neighbour, sequences, transport_receive, wire_parse, wire_roundtrip};
+use crate::{connections, datagrams, neighbour, sequences, transport_receive, wire_parse, wire_roundtrip};
 use clap::ValueEnum;
 
 /// What is fuzzed.
@@ -15,6 +15,8 @@ pub enum FuzzTarget {
     Neighbour,
     /// Packets, requests and times into single connections of the protocol.
     TransportReceive,
+    /// Messages of communication management, calls and times into a connection manager.
+    Connections,
     /// Any bytes into the parsers.
     WireParse,
     /// Any packet, emitted and read back.
@@ -28,6 +30,7 @@ impl FuzzTarget {
         FuzzTarget::Sequences,
         FuzzTarget::Neighbour,
         FuzzTarget::TransportReceive,
+        FuzzTarget::Connections,
         FuzzTarget::WireParse,
         FuzzTarget::WireRoundtrip,
     ];
@@ -39,6 +42,7 @@ impl FuzzTarget {
             FuzzTarget::Sequences => "sequences",
             FuzzTarget::Neighbour => "neighbour",
             FuzzTarget::TransportReceive => "transport_receive",
+            FuzzTarget::Connections => "connections",
             FuzzTarget::WireParse => "wire_parse",
             FuzzTarget::WireRoundtrip => "wire_roundtrip",
         }
@@ -49,12 +53,12 @@ impl FuzzTarget {
         match self {
             FuzzTarget::Datagrams | FuzzTarget::Sequences => 64 << 10,
             FuzzTarget::Neighbour => 8192,
-            FuzzTarget::TransportReceive => 4096,
+            FuzzTarget::TransportReceive | FuzzTarget::Connections => 4096,
             FuzzTarget::WireParse | FuzzTarget::WireRoundtrip => 1024,
         }
     }
 
-    /// Runs one input; gives how many packets it handed to a NIC or to a connection.
+    /// Runs one input; gives how many packets it handed to a NIC, a connection or a connection manager.
     ///
     /// # Panics
     /// Where a promise is broken.
@@ -64,6 +68,7 @@ impl FuzzTarget {
             FuzzTarget::Sequences => sequences::run(input),
             FuzzTarget::Neighbour => neighbour::run(input),
             FuzzTarget::TransportReceive => transport_receive::run(input),
+            FuzzTarget::Connections => connections::run(input),
             FuzzTarget::WireParse => {
                 wire_parse::run(input);
                 0

@@ -66,6 +66,11 @@ fn connections_take_any_packets_requests_and_times() {
 }
 
 #[test]
+fn connection_managers_take_any_messages_calls_and_times() {
+    draw(FuzzTarget::Connections, Some(300_000), None);
+}
+
+#[test]
 fn parsers_take_any_bytes() {
     draw(FuzzTarget::WireParse, None, Some(500_000));
     draw(FuzzTarget::WireRoundtrip, None, Some(500_000));
