@@ -99,7 +99,7 @@ test-pressure: dependencies-test
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- faults::pressure
 
-# Crowds of 256 processes, ROUNDS on each path, and 32,768 queue pairs of two processes.
+# Crowds of 256 processes, ROUNDS on each path, 32,768 queue pairs of two processes, and a storm of connections of 256 processes.
 test-crowd: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_CROWD_ROUNDS=$(ROUNDS) PAGEWIRE_BUILD="$(abspath $(BUILD))" \

@@ -12,10 +12,10 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
-    basics, checkpoint, combinations, command, connection_manager, connection_manager_calls,
-    connection_manager_ends, connection_manager_users, connection_tools, crowd, death, device_files, faults,
-    heap, instructions, killed, motion, not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack,
-    tools, trust, ucx, watch, wire,
+    basics, checkpoint, combinations, command, connection_ipv6, connection_manager, connection_manager_calls,
+    connection_manager_ends, connection_manager_users, connection_storm, connection_tools, crowd, death,
+    device_files, faults, heap, instructions, killed, motion, not_checked, perftest, pingpong, queue_pairs,
+    serve, shortage, stack, tools, trust, ucx, watch, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -121,6 +121,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             command::papers_are_reproduced_on_this_machine,
         ),
         trial(pool, "connection_manager::programs_connect", connection_manager::programs_connect),
+        trial(pool, "connection_ipv6::programs_connect", connection_ipv6::programs_connect),
         trial(pool, "connection_manager_ends::death_is_told", connection_manager_ends::death_is_told),
         trial(pool, "connection_manager_ends::users_connect", connection_manager_ends::users_connect),
         trial(
@@ -164,6 +165,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trials.push(trial(pool, &faults::title(&run), move |ground| faults::check(ground, &run)));
     }
     trials.extend(connection_manager_trials(pool)?);
+    trials.extend(connection_storm_trials(pool, all));
     for setting in [Setting::Local, Setting::Udp] {
         trials.push(trial(pool, &format!("stack::{}", setting.name()), move |ground| {
             stack::little_is_enough(ground, setting)
@@ -267,6 +269,26 @@ fn connection_manager_trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         }
     }
     Ok(trials)
+}
+
+/// Storms of connections, and strangers.
+fn connection_storm_trials(pool: &SharedPool, all: bool) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let seed = day();
+    for setting in [Setting::Local, Setting::Udp] {
+        let name = setting.name();
+        // Beside the crowds of queue pairs.
+        trials.push(trial(pool, &format!("crowd::{name} connections"), move |ground| {
+            connection_storm::crowds_connect(ground, setting, seed, all)
+        }));
+        trials.push(trial(pool, &format!("connection_storm::{name}::thousands_live"), move |ground| {
+            connection_storm::thousands_live(ground, setting)
+        }));
+        trials.push(trial(pool, &format!("connection_storm::{name}::strangers"), move |ground| {
+            connection_storm::strangers_do_no_harm(ground, setting, seed)
+        }));
+    }
+    trials
 }
 
 /// The number of the day, for random choices that are others each day.

@@ -8,7 +8,7 @@ use crate::limits::RUN;
 use anyhow::{Context, Result, bail, ensure};
 use pagewire_cli::pair::{Finished, Running};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rdmacm");
@@ -44,16 +44,25 @@ pub fn run(
     words: &[&str],
     limit: Duration,
 ) -> Result<Finished> {
-    let program = ground.stage.file(&format!("rdmacm-{name}"));
-    let further = (name == "traps").then_some("traps_with_data");
-    let sources = [Some(name), further].into_iter().flatten();
-    let sources = sources.map(|source| Path::new(DIRECTORY).join(source).with_extension("c"));
-    compile::once(&program, || compile::c(sources, &program, &["-lrdmacm", "-libverbs"]))?;
+    let program = compiled(ground, name)?;
     let host = ground.ends(setting).0;
     let mut command = host.command(&ground.stage.command);
     command.args(["run", "--path", setting.path().name(), "--"]).arg(&program);
     command.arg(host.address.to_string()).args(words);
     Ok(Running::start(command)?.wait_until(Instant::now() + limit))
+}
+
+/// Compiles one of the programs, unless that is done.
+///
+/// # Errors
+/// With what the compiler says.
+pub fn compiled(ground: &Ground, name: &str) -> Result<PathBuf> {
+    let program = ground.stage.file(&format!("rdmacm-{name}"));
+    let further = (name == "traps").then_some("traps_with_data");
+    let sources = [Some(name), further].into_iter().flatten();
+    let sources = sources.map(|source| Path::new(DIRECTORY).join(source).with_extension("c"));
+    compile::once(&program, || compile::c(sources, &program, &["-lrdmacm", "-libverbs"]))?;
+    Ok(program)
 }
 
 /// Each call answers in each state what the table says.

@@ -605,6 +605,12 @@ impl Connection {
         }
     }
 
+    /// The peer's process has ended: what its DREQ would have done.
+    pub(crate) fn lose_peer(&mut self, now: Duration, effects: &mut Effects) {
+        let dreq = Dreq { remote_queue_pair: self.queue_pair, ..Dreq::default() };
+        self.receive_dreq(&dreq, self.transaction, now, effects);
+    }
+
     fn become_established(&mut self, effects: &mut Effects) {
         (self.state, self.repetition) = (ConnectionState::Established, None);
         effects.events.push(EventKind::Established);

@@ -1,6 +1,6 @@
 //! Datagrams that came to queue pair 1: which exchange of the manager one is for, what a peer begins, and what is refused.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, ConnectionState};
 use crate::effects::Effects;
 use crate::endpoint::{EndpointId, PortSpace, Route};
 use crate::event::EventKind;
@@ -10,6 +10,7 @@ use crate::service_request::ServiceRequest;
 use pagewire_wire::cm::{
     CmDatagram, CmMessage, IP_SERVICE_LEN, IpService, PortQuery, Rej, Req, SidrReq, reject,
 };
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -77,6 +78,34 @@ impl ConnectionManager {
         for comm_id in self.unanswered(source, destination) {
             self.step(comm_id, |exchange, effects| exchange.give_up(now, effects));
         }
+    }
+
+    /// Processes of this host with whose connections nothing is under way: where one is killed no message tells of it. Each is named by the
+    /// upper half of its communication IDs.
+    pub fn silent_local_peers(&self) -> BTreeSet<u16> {
+        self.silent_local_connections().map(|(_, connection)| block_of_peer(connection)).collect()
+    }
+
+    /// A process of this host has ended, and perhaps nobody has sent its last words: its connections end as by its DREQ.
+    pub fn end_local_peer(&mut self, now: Duration, block: u16) {
+        let of_peer = self.silent_local_connections().filter(|(_, own)| block_of_peer(own) == block);
+        for comm_id in of_peer.map(|(comm_id, _)| comm_id).collect::<Vec<_>>() {
+            self.step(comm_id, |exchange, effects| {
+                if let Exchange::Connection(connection) = exchange {
+                    connection.lose_peer(now, effects);
+                }
+            });
+        }
+    }
+
+    fn silent_local_connections(&self) -> impl Iterator<Item = (u16, &Connection)> {
+        self.exchanges.iter().filter_map(|(comm_id, owned)| match &owned.exchange {
+            Exchange::Connection(connection) => {
+                let is_silent = connection.state() == ConnectionState::Established;
+                (is_silent && connection.route().is_on_this_host).then_some((*comm_id, connection))
+            }
+            Exchange::Service(_) => None,
+        })
     }
 
     /// Exchanges of which a host has not answered the request.
@@ -263,6 +292,10 @@ impl ConnectionManager {
             datagram,
         });
     }
+}
+
+fn block_of_peer(connection: &Connection) -> u16 {
+    (connection.peer().comm_id >> 16) as u16
 }
 
 /// What names an exchange in a message of the peer that began it, and does not name this side: a request, or its end before an answer was

@@ -568,6 +568,26 @@ fn late_rej_of_a_req_ends_no_connection() {
 }
 
 #[test]
+fn connection_with_a_local_process_that_has_ended_ends() {
+    let mut network = Network::new(33, 0.0);
+    network.is_one_host = true;
+    let (active, passive) = established(&mut network);
+    let now = network.now;
+    let peers = network.manager(CLIENT).silent_local_peers();
+    let block = *peers.first().expect("the server's process");
+    assert_eq!(peers.len(), 1);
+    network.manager(CLIENT).end_local_peer(now, block + 1);
+    assert!(network.take_events(CLIENT).is_empty(), "another process has ended");
+    network.manager(CLIENT).end_local_peer(now, block);
+    let ended = network.expect_event(CLIENT);
+    assert_eq!((ended.endpoint, ended.kind), (active, EventKind::Disconnected { is_timeout: false }));
+    assert!(network.manager(CLIENT).silent_local_peers().is_empty());
+    // The passive side is not asked here, and waits for nothing.
+    assert_eq!(network.manager(SERVER).silent_local_peers().len(), 1);
+    assert!(network.manager(SERVER).destroy(passive, now).is_ok());
+}
+
+#[test]
 fn ud_listener_that_comes_a_little_later_is_found() {
     let mut network = Network::new(32, 0.0);
     let active = network.resolved(PortSpace::Udp);

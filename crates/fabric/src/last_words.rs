@@ -218,9 +218,13 @@ impl AsFd for Sibling {
 /// The right to say a process's last words; nobody else has it meanwhile.
 #[derive(Debug)]
 pub struct Inheritance {
-    _name: Descriptor,
+    name: Descriptor,
     words: MappedWords,
 }
+
+/// Says to other siblings, as long as it lives, that the last words of a process are said.
+#[derive(Debug)]
+pub struct SaidMark(#[expect(dead_code, reason = "held, not used")] Descriptor);
 
 impl Sibling {
     /// Becomes the heir of a process that has ended; `None`: another sibling is.
@@ -234,7 +238,7 @@ impl Sibling {
             Err(error) => return Err(error),
         };
         let words = MappedWords::open(&self.file, FILE_WORDS, FileAccess::Read)?;
-        Ok(Some(Inheritance { _name: name, words }))
+        Ok(Some(Inheritance { name, words }))
     }
 }
 
@@ -243,6 +247,11 @@ impl Inheritance {
     pub fn messages(&self) -> impl Iterator<Item = LastMessage> + '_ {
         let used = usize::try_from(self.words.load(USED)).unwrap_or(SLOTS).min(SLOTS);
         (0..used).filter_map(|slot| self.message(slot))
+    }
+
+    /// The messages are said: what tells other siblings so.
+    pub fn into_mark(self) -> SaidMark {
+        SaidMark(self.name)
     }
 
     fn message(&self, slot: usize) -> Option<LastMessage> {
@@ -311,5 +320,9 @@ mod tests {
         assert!(sibling.inherit().unwrap().is_none(), "there is one heir");
         let said: Vec<LastMessage> = heir.messages().collect();
         assert_eq!(said, [1, 9, 33, 4].map(message));
+        let mark = heir.into_mark();
+        assert!(sibling.inherit().unwrap().is_none(), "they are said");
+        drop(mark);
+        assert!(sibling.inherit().unwrap().is_some());
     }
 }

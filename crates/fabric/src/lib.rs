@@ -45,7 +45,7 @@ pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, RecordedBatch};
 pub use groups::GroupMembership;
 pub use host::HostFabric;
-pub use last_words::{Inheritance, LastMessage, LastWordsFile, Sibling};
+pub use last_words::{Inheritance, LastMessage, LastWordsFile, SaidMark, Sibling};
 pub use link_changes::LinkChanges;
 pub use management::{Handover, ManagementDatagram, ManagementSocket, ManagementTarget};
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};

@@ -77,11 +77,22 @@ impl ManagementSocket {
         Ok(ManagementSocket(socket))
     }
 
-    /// Whether a process is the owner of a target now.
+    /// Whether a process is the owner of a target now. Where that cannot be found out nobody is kept from it: the claim tells.
     pub fn is_owned(target: ManagementTarget) -> bool {
-        let connected = names::datagrams(None).and_then(|socket| Ok(connect(&socket, &name(target)?)?));
-        // Where it cannot be asked nobody is kept from it: the claim tells.
-        connected.is_ok()
+        Self::has_owner(target).unwrap_or(false)
+    }
+
+    /// As [`is_owned`](Self::is_owned).
+    ///
+    /// # Errors
+    /// The kernel's, where it does not tell: no descriptors.
+    pub fn has_owner(target: ManagementTarget) -> io::Result<bool> {
+        let socket = names::datagrams(None)?;
+        match connect(&socket, &name(target)?) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::CONNREFUSED) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The next datagram to an address of this host, and whether it is to be believed; `None`: there is none now. `is_local` tells whether an address is one of this host.
@@ -169,7 +180,9 @@ mod tests {
         };
         let refused = deliver(&sender, target, &datagram).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(!ManagementSocket::has_owner(target).unwrap());
         let owner = ManagementSocket::claim(target).unwrap();
+        assert!(ManagementSocket::has_owner(target).unwrap());
         assert_eq!(ManagementSocket::claim(target).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         deliver(&sender, target, &datagram).unwrap();
         // Neither too short nor too long is one.

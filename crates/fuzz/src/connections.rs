@@ -105,7 +105,10 @@ impl Attacked {
                     }
                 }
                 9..=12 => self.call(input)?,
-                13 => self.manager.refuse_unanswered(self.now, OWN, ATTACKER),
+                13 => {
+                    let udp_port = if input.arbitrary()? { pagewire_wire::packet::PORT } else { input.arbitrary()? };
+                    self.manager.refuse_unanswered(self.now, OWN, SocketAddr::new(ATTACKER, udp_port));
+                }
                 14 if input.ratio(1, 8)? => self.manager.give_up_unanswered(self.now, OWN, ATTACKER),
                 _ => {
                     let exponent = input.int_in_range(0..=34)?;
@@ -237,6 +240,7 @@ impl Attacked {
             traffic_class: 0,
             hop_limit: 64,
             is_on_this_host: input.arbitrary()?,
+            takes_standard_answers: input.arbitrary()?,
             ack_timeout: input.int_in_range(0..=31)?,
         };
         self.manager.resolve(id, route).expect("it is new");

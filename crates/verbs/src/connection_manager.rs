@@ -9,6 +9,7 @@ mod abi;
 mod addresses;
 mod channel;
 mod commands;
+mod deaths;
 mod events;
 mod groups;
 mod known_channels;

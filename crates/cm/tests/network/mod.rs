@@ -48,6 +48,8 @@ pub struct Network {
     pub loss: f64,
     /// So many datagrams are lost, whatever the share.
     pub drop_next: usize,
+    /// Both processes are of one host.
+    pub is_one_host: bool,
     pub sent: Vec<OutgoingDatagram>,
     managers: [ConnectionManager; 2],
     successors: u16,
@@ -66,6 +68,7 @@ impl Network {
             now: Duration::ZERO,
             loss,
             drop_next: 0,
+            is_one_host: false,
             sent: Vec::new(),
             managers: [CLIENT, SERVER].map(|host| manager(host, host as u16 + 1, seed)),
             successors: 2,
@@ -112,7 +115,8 @@ impl Network {
     pub fn resolved(&mut self, space: PortSpace) -> EndpointId {
         let manager = &mut self.managers[CLIENT];
         let id = manager.create(space).unwrap();
-        manager.resolve(id, route(CLIENT, SERVICE_PORT)).unwrap();
+        let is_on_this_host = self.is_one_host;
+        manager.resolve(id, Route { is_on_this_host, ..route(CLIENT, SERVICE_PORT) }).unwrap();
         id
     }
 
@@ -167,7 +171,7 @@ impl Network {
             let incoming = IncomingDatagram {
                 source: datagram.source,
                 destination: datagram.destination,
-                origin: Origin::Network,
+                origin: if self.is_one_host { Origin::ThisHost } else { Origin::Network },
                 datagram: &parsed,
             };
             self.managers[host].receive(now, &incoming);

@@ -10,6 +10,7 @@ pub(crate) use arrivals::Arrivals;
 
 use crate::progress::engine::Nic;
 use crate::progress::transport_ops::append_packet;
+use crate::services::device::devices;
 use arrivals::Arrival;
 use pagewire_fabric::{Fabric, ManagementDatagram, ManagementTarget, ROCE_PORT, ReceivedDatagram, Route};
 use pagewire_transport::ud::{self, UdSettings};
@@ -72,6 +73,17 @@ pub fn management_target(message: &CmDatagram) -> Option<ManagementTarget> {
     let service_id = message.service_id()?;
     let space = u16::try_from(service_id >> 16).ok()?;
     Some(ManagementTarget::Port { space, port: service_id as u16 })
+}
+
+/// The interface of a link-local address of this host, without which the kernel knows no route; 0: an address needs none.
+fn interface_of(source: IpAddr) -> u32 {
+    if !matches!(source, IpAddr::V6(own) if own.is_unicast_link_local()) {
+        return 0;
+    }
+    // Where devices cannot be listed the kernel refuses the datagram, as if it were lost.
+    let devices = devices().unwrap_or_default();
+    let mut gids = devices.iter().flat_map(|device| &device.gids);
+    gids.find(|gid| gid.address == source).map_or(0, |gid| gid.interface)
 }
 
 impl<F: Fabric> Nic<F> {
@@ -186,7 +198,7 @@ impl<F: Fabric> Nic<F> {
         let header = ud::header(&SETTINGS, psn, &datagram);
         let route = Route {
             source: route.source,
-            interface: 0,
+            interface: interface_of(route.source),
             source_port: ROCE_PORT,
             destination: route.destination,
             port: route.udp_port,

@@ -134,12 +134,41 @@ fn user_of(line: &str, port: u16) -> Option<u32> {
     is_port.then(|| fields.nth(5)?.parse().ok())?
 }
 
+/// An address of a side of a connection with its port, and with the interface that a link-local one needs.
+pub fn with_port(address: IpAddr, port: u16, local: Option<&LocalDevice>) -> SocketAddr {
+    match address {
+        IpAddr::V6(own) if own.is_unicast_link_local() => {
+            let scope = local.map_or(0, |local| local.device.interface_index);
+            SocketAddrV6::new(own, port, 0, scope).into()
+        }
+        _ => SocketAddr::new(address, port),
+    }
+}
+
+/// Checks that a link-local address names its interface, as the kernel does.
+///
+/// # Errors
+/// EINVAL: it does not.
+pub fn check_scope(address: &SocketAddr) -> Result<()> {
+    match address {
+        SocketAddr::V6(own) if own.ip().is_unicast_link_local() && own.scope_id() == 0 => Err(Errno(EINVAL)),
+        _ => Ok(()),
+    }
+}
+
 /// The device and the addresses of both sides of a connection to `destination`: `source`, if it is given, or the one that the kernel would send from. A
 /// loopback address stands for this host, and becomes the first address of a device.
 ///
 /// # Errors
-/// EINVAL: the families differ; ENODEV: no device has the source; ENETUNREACH or another one of the kernel: there is no route.
-pub fn resolve(source: Option<IpAddr>, destination: IpAddr) -> Result<(LocalDevice, IpAddr, IpAddr)> {
+/// EINVAL: the families differ, or a link-local address names no interface; ENODEV: no device has the source; ENETUNREACH or another one of
+/// the kernel: there is no route.
+pub fn resolve(source: Option<IpAddr>, destination: &SocketAddr) -> Result<(LocalDevice, IpAddr, IpAddr)> {
+    check_scope(destination)?;
+    let scope = match destination {
+        SocketAddr::V6(destination) => destination.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let destination = destination.ip();
     let source = source.filter(|source| !source.is_unspecified());
     if source.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
         return Err(Errno(EINVAL));
@@ -161,9 +190,11 @@ pub fn resolve(source: Option<IpAddr>, destination: IpAddr) -> Result<(LocalDevi
                 Ipv6Addr::UNSPECIFIED.into()
             };
             let socket = UdpSocket::bind((any, 0))?;
-            socket
-                .connect((destination, ANY_PORT))
-                .map_err(|error| Errno(error.raw_os_error().unwrap_or(ENETUNREACH)))?;
+            let mut probed = SocketAddr::new(destination, ANY_PORT);
+            if let SocketAddr::V6(probed) = &mut probed {
+                probed.set_scope_id(scope);
+            }
+            socket.connect(probed).map_err(|error| Errno(error.raw_os_error().unwrap_or(ENETUNREACH)))?;
             socket.local_addr()?.ip()
         }
     };
@@ -185,6 +216,18 @@ pub fn own_device(address: IpAddr) -> Result<Option<LocalDevice>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn link_local_addresses_need_an_interface() {
+        let link_local: Ipv6Addr = "fe80::1".parse().unwrap();
+        let scoped = |scope| SocketAddr::from(SocketAddrV6::new(link_local, 5, 0, scope));
+        assert_eq!(check_scope(&scoped(0)), Err(Errno(EINVAL)));
+        assert_eq!(check_scope(&scoped(3)), Ok(()));
+        assert_eq!(check_scope(&"[2001:db8::1]:5".parse().unwrap()), Ok(()));
+        assert_eq!(resolve(None, &scoped(0)).unwrap_err(), Errno(EINVAL));
+        // Programs read back what they have written.
+        assert_eq!(read(&write(Some(scoped(3)))).unwrap(), Some(scoped(3)));
+    }
 
     #[test]
     fn users_of_a_port_are_found() {

@@ -245,9 +245,10 @@ impl Call<'_> {
             is_shared: id.options.is_address_shared,
             is_family_only: id.options.is_family_only || address.is_ipv4(),
         };
+        addresses::check_scope(&address)?;
         let local = addresses::own_device(address.ip())?;
         let port = self.service.ports.bind(number, (space, address.port()), at)?;
-        let address = SocketAddr::new(address.ip(), port.port);
+        let address = addresses::with_port(address.ip(), port.port, local.as_ref());
         let is_bound = self.service.manager.bind(endpoint, address).map_err(errno);
         if let Err(error) = is_bound.and_then(|()| self.service.watch_port(space, &port)) {
             drop(port);
@@ -270,14 +271,15 @@ impl Call<'_> {
             return Err(Errno(EINVAL));
         }
         let source = bound.or(given);
-        let (local, own, peer) = addresses::resolve(source.map(|source| source.ip()), destination.ip())?;
+        let (local, own, peer) = addresses::resolve(source.map(|source| source.ip()), &destination)?;
         if bound.is_none() {
-            self.bind(command.id, SocketAddr::new(own, given.map_or(0, |given| given.port())))?;
+            let port = given.map_or(0, |given| given.port());
+            self.bind(command.id, addresses::with_port(own, port, Some(&local)))?;
         }
         let id = self.id(command.id)?;
         let port = id.port.as_ref().map_or(0, |port| port.port);
-        id.source = Some(SocketAddr::new(own, port));
-        id.destination = Some(SocketAddr::new(peer, destination.port()));
+        id.source = Some(addresses::with_port(own, port, Some(&local)));
+        id.destination = Some(addresses::with_port(peer, destination.port(), Some(&local)));
         id.local = Some(local);
         self.service.announce_plain(command.id, event::ADDR_RESOLVED);
         Ok(())

@@ -1,12 +1,13 @@
 //! Events of the state machines, as the program reads them from its channel.
 
 use super::abi::{AddressVector, ConnectionParam, DatagramParam, EventAnswer, event};
-use super::addresses::device_of;
+use super::addresses::{device_of, with_port};
 use super::channel::QueuedEvent;
 use super::qp_attributes::address_vector;
 use super::service::{CmId, CmService, IdOptions};
 use libc::ETIMEDOUT;
 use pagewire_cm::{CmEvent, EndpointId, EventKind, RemoteParameters};
+use std::net::SocketAddr;
 use zerocopy::{FromZeros, IntoBytes};
 
 impl CmService {
@@ -56,16 +57,17 @@ impl CmService {
             return;
         };
         let route = self.manager.route(happened.endpoint).copied();
-        let source = route.map(|route| route.source);
+        let local = route.and_then(|route| device_of(route.source.ip()).ok());
+        let with_port = |address: SocketAddr| with_port(address.ip(), address.port(), local.as_ref());
         let id = CmId {
             uid: 0,
             channel: parent.channel,
             endpoint: happened.endpoint,
             space: parent.space,
             queue_pair_type: parent.queue_pair_type,
-            source,
-            destination: route.map(|route| route.destination),
-            local: source.and_then(|source| device_of(source.ip()).ok()),
+            source: route.map(|route| with_port(route.source)),
+            destination: route.map(|route| with_port(route.destination)),
+            local,
             is_route_resolved: true,
             is_removed: false,
             reported: 0,

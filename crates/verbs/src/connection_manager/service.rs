@@ -4,6 +4,7 @@
 
 use super::addresses::{self, LocalDevice};
 use super::channel::{Channel, ChannelKey, QueuedEvent};
+use super::deaths::Deaths;
 use super::outbox::{Outbox, Outgoing};
 use super::ports::{OwnedPort, PortTable};
 use super::reachability::{Pair, Probes, Unreachability};
@@ -170,6 +171,7 @@ pub struct CmService {
     pub comm_ids: ManagementSocket,
     pub outbox: Outbox,
     pub probes: Probes,
+    pub deaths: Deaths,
     pub links: LinkChanges,
     /// `None`: RLIMIT_FSIZE forbids the file, or somebody has its name, and peers learn of the death of this process by their timeouts.
     pub last_words: Option<LastWordsFile>,
@@ -278,6 +280,7 @@ impl CmService {
             ports: PortTable::default(),
             comm_ids,
             outbox: Outbox::default(),
+            deaths: Deaths::default(),
             probes: Probes::default(),
             links: LinkChanges::subscribe(),
             last_words,
@@ -377,6 +380,7 @@ impl CmService {
             let mut is_done = true;
             while let Some(outgoing) = self.manager.next_datagram() {
                 self.probe(&outgoing);
+                self.note_local_connection(&outgoing);
                 self.outbox.push(outgoing_of(outgoing));
             }
             let now = self.now();
@@ -423,6 +427,15 @@ impl CmService {
         }
     }
 
+    /// A connection with a process of this host is established by these messages.
+    fn note_local_connection(&mut self, outgoing: &OutgoingDatagram) {
+        let is_about_to_be = matches!(outgoing.datagram.message, CmMessage::Rep(_) | CmMessage::Rtu(_));
+        if is_about_to_be && self.is_of_this_host(outgoing.destination) {
+            let now = self.now();
+            self.deaths.watch_local_peers(now);
+        }
+    }
+
     /// ICMP has told something of a host.
     fn take_error(&mut self, token: u64, (source, destination): Pair) {
         let now = self.now();
@@ -442,12 +455,15 @@ impl CmService {
 
     /// When the thread has something to do.
     fn deadline(&self) -> Option<Duration> {
-        [self.manager.deadline(), self.outbox.deadline(), self.probes.deadline()].into_iter().flatten().min()
+        let deadlines =
+            [self.manager.deadline(), self.outbox.deadline(), self.probes.deadline(), self.deaths.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     fn expire(&mut self) {
         let now = self.now();
         self.manager.expire(now);
+        self.expire_deaths();
         for (pair, socket) in self.probes.expire(now) {
             self.forget(&socket);
             let is_over =
@@ -492,7 +508,7 @@ impl CmService {
             Some(EventSource::Sibling(_)) => {
                 if let Some(EventSource::Sibling(sibling)) = self.watched.remove(token) {
                     self.forget(&sibling);
-                    self.send_last_words(&sibling);
+                    self.send_last_words(sibling);
                 }
             }
             None => {}

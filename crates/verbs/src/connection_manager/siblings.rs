@@ -3,11 +3,12 @@
 use super::outbox::Outgoing;
 use super::service::{CmService, EventSource, ROUND, watch};
 use pagewire_cm::LastWords;
-use pagewire_fabric::{Fabric, LastMessage, ManagementDatagram, Sibling};
+use pagewire_fabric::{Fabric, LastMessage, ManagementDatagram, ManagementSocket, ManagementTarget, Sibling};
 use pagewire_nic::ManagementRoute;
 use pagewire_wire::cm::{CmDatagram, CmMessage};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::time::Timespec;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// Siblings that a process knows. Each takes two descriptors.
@@ -73,9 +74,47 @@ impl CmService {
     }
 
     /// A sibling has ended: its peers hear of it, from one of those who know it.
-    pub fn send_last_words(&mut self, sibling: &Sibling) {
-        // Another sibling may be the heir; a file that is none says nothing.
-        let Ok(Some(heir)) = sibling.inherit() else { return };
+    pub fn send_last_words(&mut self, sibling: Sibling) {
+        if !self.say_last_words_of(&sibling) {
+            let now = self.now();
+            self.deaths.leave_to_heir(sibling, now);
+        }
+    }
+
+    /// Does what is due about deaths.
+    pub fn expire_deaths(&mut self) {
+        let now = self.now();
+        while let Some(sibling) = self.deaths.next_left(now) {
+            // Where this process is not the heir now either there is a living one.
+            self.say_last_words_of(&sibling);
+        }
+        self.deaths.end_marks(now);
+        if self.deaths.begin_look_at_peers(now) {
+            self.look_at_local_peers(now);
+        }
+    }
+
+    fn look_at_local_peers(&mut self, now: Duration) {
+        let peers = self.manager.silent_local_peers();
+        if !peers.is_empty() {
+            self.deaths.watch_local_peers(now);
+        }
+        for block in peers {
+            // Where the kernel does not tell the next look may.
+            if matches!(ManagementSocket::has_owner(ManagementTarget::CommIds(block)), Ok(false)) {
+                self.manager.end_local_peer(now, block);
+            }
+        }
+    }
+
+    /// False: another sibling is the heir, or was, or the kernel refuses.
+    fn say_last_words_of(&mut self, sibling: &Sibling) -> bool {
+        let heir = match sibling.inherit() {
+            Ok(Some(heir)) => heir,
+            Ok(None) => return false,
+            // A file that is none says nothing; without descriptors it is tried once more.
+            Err(error) => return error.kind() == ErrorKind::InvalidData,
+        };
         for message in heir.messages() {
             let route = ManagementRoute {
                 source: message.datagram.source,
@@ -92,6 +131,9 @@ impl CmService {
                 self.outbox.push(Outgoing { route, datagram });
             }
         }
+        let now = self.now();
+        self.deaths.keep_mark(heir.into_mark(), now);
+        true
     }
 }
 
