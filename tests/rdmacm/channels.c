@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <rdma/rdma_cma_abi.h>
@@ -386,13 +387,38 @@ static void untold(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* Internet sockets that this function was asked for. It stands before that of the C library, as that of librspreload.so does. */
+static _Atomic int asked;
+
+int socket(int domain, int type, int protocol)
+{
+	asked += domain == AF_INET || domain == AF_INET6;
+	return syscall(SYS_socket, domain, type, protocol);
+}
+
+/* librspreload.so would open a channel for each, while the connection manager is at work. */
+static void own_sockets(void)
+{
+	struct rdma_event_channel *channel = new_channel();
+	struct rdma_cm_id *id = new_id(channel, RDMA_PS_TCP);
+	struct sockaddr_in peer = address_of(host.sin_addr.s_addr, htons(9));
+
+	asked = 0;
+	MUST(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&peer, RESOLVE_MS));
+	MUST(!rdma_ack_cm_event(take(channel, RDMA_CM_EVENT_ADDR_RESOLVED)));
+	if (asked)
+		FAIL("%d sockets of the engine are of others' making", asked);
+	MUST(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
 	{ "duplicated", duplicated }, { "forked", forked }, { "executed", executed }, { "sent", sent },
 	{ "closed", closed_last_copy }, { "reused", reused }, { "wrong-bytes", wrong_bytes },
-	{ "cancelled", cancelled }, { "untold", untold },
+	{ "cancelled", cancelled }, { "untold", untold }, { "own-sockets", own_sockets },
 };
 
 int main(int argc, char **argv)

@@ -23,8 +23,18 @@ const LAST_TRAP: u8 = 25;
 /// Commands of `hostile.c`.
 const HOSTILE_COMMANDS: u32 = 100_000;
 /// Tests of `channels.c`.
-pub const CHANNELS: [&str; 9] =
-    ["duplicated", "forked", "executed", "sent", "closed", "reused", "wrong-bytes", "cancelled", "untold"];
+pub const CHANNELS: [&str; 10] = [
+    "duplicated",
+    "forked",
+    "executed",
+    "sent",
+    "closed",
+    "reused",
+    "wrong-bytes",
+    "cancelled",
+    "untold",
+    "own-sockets",
+];
 /// In the place of an answer: nothing is tried.
 const UNTRIED: &str = "-";
 /// In the place of a state: all of them.

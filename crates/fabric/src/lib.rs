@@ -51,5 +51,5 @@ pub use management::{Handover, ManagementDatagram, ManagementSocket, ManagementT
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use shortage::{Explained, shortage};
 pub use threads::{TimerSlack, spawn};
-pub use udp::{PORT_PROBE, probe};
+pub use udp::{PORT_PROBE, probe, socket_at};
 pub use words::MappedWords;

@@ -176,12 +176,25 @@ fn sent_identification(socket: &Descriptor, to: SocketAddrV4) -> io::Result<u16>
 /// shorter datagram crashes a Linux 6.1 with soft-RoCE, whose `rxe_rcv` then drops a reference that it has not taken.
 pub const PORT_PROBE: [u8; bth::LEN] = [0; bth::LEN];
 
+/// A UDP socket at any port of an address.
+///
+/// A system call makes it, because a preloaded library (librspreload.so) may answer socket(2) with a socket over the connection manager.
+///
+/// # Errors
+/// The kernel's.
+pub fn socket_at(address: IpAddr) -> io::Result<UdpSocket> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddr::new(address, 0))?;
+    Ok(socket.into())
+}
+
 /// A socket connected to a UDP port of a host, which the kernel gives all errors of ICMP, also that there is no such host (IP_RECVERR).
 ///
 /// # Errors
 /// The kernel's: there is no route.
 pub fn probe(source: IpAddr, destination: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((source, 0))?;
+    let socket = socket_at(source)?;
     match Family::of(source) {
         Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?,
         Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?,

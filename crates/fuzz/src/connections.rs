@@ -106,7 +106,8 @@ impl Attacked {
                 }
                 9..=12 => self.call(input)?,
                 13 => {
-                    let udp_port = if input.arbitrary()? { pagewire_wire::packet::PORT } else { input.arbitrary()? };
+                    let udp_port =
+                        if input.arbitrary()? { pagewire_wire::packet::PORT } else { input.arbitrary()? };
                     self.manager.refuse_unanswered(self.now, OWN, SocketAddr::new(ATTACKER, udp_port));
                 }
                 14 if input.ratio(1, 8)? => self.manager.give_up_unanswered(self.now, OWN, ATTACKER),

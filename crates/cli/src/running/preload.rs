@@ -80,6 +80,11 @@ mod tests {
             "/l/libclang_rt.asan-x86_64.so:/e/libpagewire.so.1"
         );
         assert_eq!(ordered("libasanother.so", &[]), "/e/libpagewire.so.1:libasanother.so");
+        // Its write(2) calls the C library's, past the engine's.
+        assert_eq!(
+            ordered("/l/rsocket/librspreload.so", &[]),
+            "/e/libpagewire.so.1:/l/rsocket/librspreload.so"
+        );
     }
 
     #[test]

@@ -4,10 +4,11 @@ use super::abi::Address;
 use crate::boundary::{Errno, Result};
 use crate::devices::device_list::devices;
 use libc::{AF_INET, AF_INET6, EADDRNOTAVAIL, EINVAL, ENETUNREACH, ENODEV};
+use pagewire_fabric::socket_at;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::device::Device;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -189,7 +190,7 @@ pub fn resolve(source: Option<IpAddr>, destination: &SocketAddr) -> Result<(Loca
             } else {
                 Ipv6Addr::UNSPECIFIED.into()
             };
-            let socket = UdpSocket::bind((any, 0))?;
+            let socket = socket_at(any)?;
             let mut probed = SocketAddr::new(destination, ANY_PORT);
             if let SocketAddr::V6(probed) = &mut probed {
                 probed.set_scope_id(scope);
@@ -216,6 +217,7 @@ pub fn own_device(address: IpAddr) -> Result<Option<LocalDevice>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::UdpSocket;
 
     #[test]
     fn link_local_addresses_need_an_interface() {
