@@ -4,6 +4,7 @@
  * hostile ADDRESS SEED COUNT: an IPv4 address of this host; where the random choices begin; how many commands.
  */
 #define _GNU_SOURCE
+#include "draw.h"
 #include "ends.h"
 
 #include <fcntl.h>
@@ -22,23 +23,6 @@
 #define LONGEST 400
 /* So many IDs and channels live at most: those of a round go with its channels. */
 #define ROUND 2000
-
-static uint64_t state;
-
-/* SplitMix64. */
-static uint64_t draw(void)
-{
-	uint64_t word = state += 0x9E3779B97F4A7C15;
-
-	word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9;
-	word = (word ^ word >> 27) * 0x94D049BB133111EB;
-	return word ^ word >> 31;
-}
-
-static uint64_t below(uint64_t bound)
-{
-	return draw() % bound;
-}
 
 /* Memory for answers, behind which there is none. */
 static uint8_t *memory;

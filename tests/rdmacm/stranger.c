@@ -7,6 +7,7 @@
  * nobody is asked for anything, as its program could not bear it; the processes that must not grow.
  */
 #define _GNU_SOURCE
+#include "draw.h"
 #include "ends.h"
 
 #include <stddef.h>
@@ -32,28 +33,12 @@
 /* Of the arguments. */
 #define FIRST_PROCESS 5
 
-static uint64_t state;
 static uint32_t crc_table[256];
 static uint16_t ports[MOST_PORTS];
 static char names[MOST_NAMES][64];
 static int port_count, name_count;
 /* Nobody is asked here. */
 static uint16_t spared;
-
-/* SplitMix64. */
-static uint64_t draw(void)
-{
-	uint64_t word = state += 0x9E3779B97F4A7C15;
-
-	word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9;
-	word = (word ^ word >> 27) * 0x94D049BB133111EB;
-	return word ^ word >> 31;
-}
-
-static uint64_t below(uint64_t bound)
-{
-	return draw() % bound;
-}
 
 static void put(uint8_t *at, uint64_t value, int bytes)
 {
