@@ -15,6 +15,7 @@
 # make build   the install tree in build/
 # make product   the same without the lab (bench, reproduce)
 # make install PREFIX=/usr/local
+# make package   wheel, Debian packages and tarball in build/package/packages, each tried on clean roots (needs root, debootstrap, debhelper)
 #
 # `demo`, `test` and `bench` install what else they need (scripts/install-dependencies says what).
 
@@ -39,30 +40,42 @@ SMALL_CRATES := wire iommu paging memory checkpoint transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build product check docs demo test test-binaries test-active test-connections test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe test-kernel rxe-mutants soak swarm \
+.PHONY: build product check docs demo test test-binaries test-active test-connections test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe test-kernel rxe-mutants soak swarm package \
 	fuzz miri kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
 STATIC := $(if $(wildcard $(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
 
+# No path of this folder is among what cargo names crates by: the same sources give the same bytes in any folder.
+INLINING := CARGO_INCREMENTAL=0 PATH="$(abspath scripts):$$PATH" RUSTC_WORKSPACE_WRAPPER=rustc-inlining
+CONSTRUCTORS := -C link-arg=-Wl,--script=scripts/constructors.ld
+
 # What is joined into one piece takes minutes each: what shows the product does without the lab.
 product:
 	# All with the same wrapper, so that the crates below are compiled once.
-	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
-		$(CARGO) rustc --release -p pagewire-cli --bin pagewire -- $(STATIC) \
-		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
+	$(INLINING) $(CARGO) rustc --release -p pagewire-cli --bin pagewire -- $(STATIC) $(CONSTRUCTORS)
 	# Whole, as the recorded counts of instructions are; as a static library alone: a crate that others may use as well
 	# cargo does not have optimised as one piece.
-	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
-		$(CARGO) rustc --release -p pagewire-capi --lib --crate-type staticlib
+	$(INLINING) $(CARGO) rustc --release -p pagewire-capi --lib --crate-type staticlib
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
 
 build: product
 	# As the command: it measures the engine inside itself, too.
-	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
-		$(CARGO) rustc --release -p pagewire-lab --bin pagewire-lab -- $(STATIC) \
-		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
+	$(INLINING) $(CARGO) rustc --release -p pagewire-lab --bin pagewire-lab -- $(STATIC) $(CONSTRUCTORS)
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
+
+# The packages, and what makes sure of them. Each step can be called by itself.
+PACKAGE := $(BUILD)/package
+package: dependencies-package
+	packages/tree "$(PACKAGE)"
+	packages/librdmacm "$(PACKAGE)"
+	packages/wheel "$(PACKAGE)"
+	packages/debs "$(PACKAGE)"
+	packages/tarball "$(PACKAGE)"
+	packages/crates "$(PACKAGE)"
+	packages/tests/roots "$(PACKAGE)"
+	packages/tests/containers "$(PACKAGE)"
+	packages/tests/ci "$(PACKAGE)"
 
 demo: dependencies-demo
 	$(MAKE) --no-print-directory product
@@ -72,9 +85,12 @@ test: dependencies-test
 	$(MAKE) --no-print-directory --jobs 2 build test-binaries
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test
 
-# Beside `build`: joining the crates of a release into one piece keeps one processor busy, and no more.
+# Beside `build`: joining the crates of a release into one piece keeps one processor busy, and no more. scripts/test runs clippy
+# once more, which is done at once then, and judges it.
 test-binaries:
 	$(CARGO) test --quiet --workspace --no-run
+	-$(CARGO) clippy --quiet --workspace --all-targets >/dev/null 2>&1
+	-$(CARGO) clippy --quiet -p pagewire-capi --no-default-features >/dev/null 2>&1
 
 # While you work. What it does not run, `make test` does.
 check:
@@ -202,6 +218,6 @@ clean:
 	rm -rf "$(BUILD)"
 	$(CARGO) clean
 
-.PHONY: dependencies-demo dependencies-test dependencies-programs dependencies-bench dependencies-rxe
-dependencies-demo dependencies-test dependencies-programs dependencies-bench dependencies-rxe: dependencies-%:
+.PHONY: dependencies-demo dependencies-test dependencies-programs dependencies-package dependencies-bench dependencies-rxe
+dependencies-demo dependencies-test dependencies-programs dependencies-package dependencies-bench dependencies-rxe: dependencies-%:
 	PEERS="$(PEERS)" scripts/install-dependencies $*

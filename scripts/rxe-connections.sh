@@ -8,6 +8,7 @@ read_settings() { # SETTINGS: into the variables of these names
     for word in $1; do
         case $word in
             PAGEWIRE_*) environment+="$word " ;;
+            FAIL=*) environment+="PAGEWIRE_FAIL=@$stage/${word#*=}.rules " ;;
             NETWORK=*) network=${word#*=} expected+=" $(counts_of "$network" | tr '\n' ' ')" ;;
             SEEN=*) expected+=" ${word#*=}" ;;
             UNSEEN=*) unexpected+=" ${word#*=}" ;;

@@ -12,11 +12,13 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
-    basics, checkpoint, combinations, command, connection_ipv6, connection_manager, connection_manager_calls,
-    connection_manager_ends, connection_manager_users, connection_storm, connection_tools, crowd, death,
-    device_files, faults, heap, instructions, killed, motion, not_checked, perftest, pingpong, queue_pairs,
-    serve, shortage, stack, tools, trust, ucx, watch, wire,
+    basics, checked, checkpoint, combinations, command, connection_ipv6, connection_manager,
+    connection_manager_calls, connection_manager_ends, connection_manager_users, connection_storm,
+    connection_tools, crowd, death, device_files, encrypted, fail_each, failures, faults, heap, instructions,
+    killed, motion, not_checked, paths, perftest, pingpong, queue_pairs, resets, serve, shortage, stack,
+    tools, trust, ucx, watch, wire,
 };
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -29,6 +31,8 @@ static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
 /// How many of the slowest tests are named at the end.
 const SLOWEST: usize = 10;
+/// A program of the tests.
+const TCP_PROXY: &str = env!("CARGO_BIN_EXE_tcp_proxy");
 
 /// Tests that failed, and why.
 static FAILURES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
@@ -83,6 +87,26 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             "shortage::doctor_tells_untried_from_refused",
             shortage::doctor_tells_untried_from_refused,
         ),
+        trial(pool, "failures::calls_fail", failures::calls_fail),
+        trial(pool, "failures::processes_end_and_stop", failures::processes_end_and_stop),
+        trial(pool, "failures::packets_fail", failures::packets_fail),
+        trial(pool, "failures::pages_come_late", failures::pages_come_late),
+        trial(pool, "failures::pages_are_lost", failures::pages_are_lost),
+        trial(pool, "failures::children_begin_anew", failures::children_begin_anew),
+        trial(pool, "failures::connections_fail", failures::connections_fail),
+        trial(pool, "failures::events_come", failures::events_come),
+        trial(pool, "failures::seeds_and_logs_repeat", failures::seeds_and_logs_repeat),
+        trial(pool, "failures::wrong_rules_are_refused", failures::wrong_rules_are_refused),
+        trial(pool, "failures::requests_fail::local", |ground| {
+            failures::requests_fail(ground, Setting::Local)
+        }),
+        trial(pool, "failures::requests_fail::udp", |ground| failures::requests_fail(ground, Setting::Udp)),
+        trial(pool, "failures::completions_come_late::local", |ground| {
+            failures::completions_come_late(ground, Setting::Local)
+        }),
+        trial(pool, "failures::completions_come_late::udp", |ground| {
+            failures::completions_come_late(ground, Setting::Udp)
+        }),
         trial(pool, "tools::valgrind_is_content", tools::valgrind_is_content),
         trial(pool, "tools::a_sanitized_program_runs", tools::a_sanitized_program_runs),
         trial(
@@ -132,6 +156,10 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trial(pool, "connection_tools::connections_are_shown", connection_tools::connections_are_shown),
         trial(pool, "connection_tools::messages_are_captured", connection_tools::messages_are_captured),
         trial(pool, "connection_manager::refusals_are_announced", connection_manager::refusals_are_announced),
+        trial(pool, "checked::misuses_are_found", checked::misuses_are_found),
+        trial(pool, "checked::changed_buffers_are_found", checked::changed_buffers_are_found),
+        trial(pool, "checked::findings_are_shown", checked::findings_are_shown),
+        trial(pool, "checked::long_lists_are_refused_unread", checked::long_lists_are_refused_unread),
         trial(pool, "heap::refusals_name_the_variable", heap::refusals_name_the_variable),
         trial(pool, "watch::top_shows_hot_pages", watch::top_shows_hot_pages),
         trial(pool, "watch::counts_outlive_a_signal", checkpoint::counts_outlive_a_signal),
@@ -140,6 +168,18 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             "checkpoint::a_program_without_verbs_is_told",
             checkpoint::a_program_without_verbs_is_told,
         ),
+        trial(pool, "paths::streams_between_hosts", paths::streams_between_hosts),
+        trial(pool, "paths::datagrams_where_no_stream_is", paths::datagrams_where_no_stream_is),
+        trial(pool, "paths::streams_through_mapped_ports", |ground| {
+            paths::streams_through_mapped_ports(ground, Path::new(TCP_PROXY))
+        }),
+        trial(pool, "encrypted::programs_run", encrypted::programs_run),
+        trial(pool, "encrypted::others_are_refused", encrypted::others_are_refused),
+        trial(pool, "encrypted::nodes_are_cut_off", encrypted::nodes_are_cut_off),
+        trial(pool, "resets::nothing_is_lost", resets::nothing_is_lost),
+        trial(pool, "resets::nothing_is_lost_behind_a_proxy", |ground| {
+            resets::nothing_is_lost_behind_a_proxy(ground, Path::new(TCP_PROXY))
+        }),
         trial(pool, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
         trial(pool, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
         trial(pool, "wire::packets_are_right", wire::packets_are_right),
@@ -149,7 +189,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
     for run in crowd::runs()? {
         trials.push(trial(pool, &crowd::title(&run), move |ground| crowd::every_word_arrives(ground, &run)));
     }
-    for setting in [Setting::Local, Setting::Udp] {
+    for setting in Setting::PATHS.into_iter().filter(|setting| all || !setting.is_tcp()) {
         for &count in if all { &[2048, 32_768][..] } else { &[2048] } {
             trials.push(trial(
                 pool,
@@ -166,22 +206,40 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
     }
     trials.extend(connection_manager_trials(pool)?);
     trials.extend(connection_storm_trials(pool, all));
-    for setting in [Setting::Local, Setting::Udp] {
+    for setting in Setting::PATHS {
         trials.push(trial(pool, &format!("stack::{}", setting.name()), move |ground| {
             stack::little_is_enough(ground, setting)
+        }));
+    }
+    trials.push(trial(
+        pool,
+        "fail_each::nothing_is_found_in_a_correct_program",
+        fail_each::nothing_is_found_in_a_correct_program,
+    ));
+    trials.push(trial(pool, "fail_each::example_has_three_faults", fail_each::example_has_three_faults));
+    trials.push(trial(pool, "fail_each::interrupt_leaves_results", fail_each::interrupt_leaves_results));
+    for planted in fail_each::PLANTED {
+        trials.push(trial(pool, &format!("fail_each::{}", planted.name), move |ground| {
+            fail_each::planted_fault_is_found(ground, planted)
         }));
     }
     let has_ucx = find_program(ucx::PROGRAM).is_some();
     if !has_ucx {
         not_checked::tell(format!("UCX over verbs: {} is missing (ucx-utils)", ucx::PROGRAM));
     }
-    for (place, setting) in Setting::ALL.into_iter().enumerate() {
+    for (place, setting) in
+        Setting::ALL.into_iter().enumerate().filter(|(_, setting)| all || *setting != Setting::Tcp)
+    {
         let name = setting.name();
         trials.push(trial(pool, &format!("killed::{name}"), move |ground| {
             killed::survivor_ends(ground, setting)
         }));
         trials
             .push(trial(pool, &format!("serve::{name}"), move |ground| serve::files_travel(ground, setting)));
+        for size in pingpong::XRC_SIZES {
+            let title = format!("pingpong::{name}::ibv_xsrq_pingpong -s {size}");
+            trials.push(trial(pool, &title, move |ground| pingpong::over_xrc(ground, setting, size)));
+        }
         for run in pingpong::runs().into_iter().filter(|run| all || pingpong::is_quick(run)) {
             let title = format!("pingpong::{name}::{}", run.title());
             trials.push(trial(pool, &title, move |ground| pingpong::check(ground, setting, &run)));
@@ -205,11 +263,16 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             }));
         }
     }
-    for setting in [Setting::Local, Setting::Udp] {
+    for setting in Setting::PATHS.into_iter().filter(|setting| all || !setting.is_tcp()) {
         let name = setting.name();
         for program in heap::PERFTEST {
             trials.push(trial(pool, &format!("heap::{name}::{program}"), move |ground| {
                 heap::perftest_runs(ground, setting, program, all)
+            }));
+        }
+        for (program, arguments) in &checked::CLEAN {
+            trials.push(trial(pool, &format!("checked::{name}::{program}"), move |ground| {
+                checked::clean_program_has_no_findings(ground, setting, program, arguments)
             }));
         }
         for run in &watch::RUNS {
@@ -224,8 +287,8 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             heap::bytes_are_right(ground, setting)
         }));
     }
-    for path in [PathChoice::Local, PathChoice::Udp] {
-        trials.extend(deaths(pool, path));
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
+        trials.extend(deaths(pool, path, all));
     }
     // Refusals do not depend on the setting; they cost nothing, so that all are tried always.
     if !all {
@@ -297,13 +360,15 @@ fn day() -> u64 {
 }
 
 /// Short runs of the death harness. The instants are others each day; the program prints which they were.
-fn deaths(pool: &SharedPool, path: PathChoice) -> Vec<Trial> {
+fn deaths(pool: &SharedPool, path: PathChoice, all: bool) -> Vec<Trial> {
     let name = path.name();
     let seed = day();
     let mut trials = vec![trial(pool, &format!("death::kill::{name}"), move |ground| {
         death::Program::compile(ground)?.kill(path, KILLS, seed, 0)?.finish(DEATH).map(drop)
     })];
-    for operation in death::OPERATIONS {
+    // Instruction by instruction the path is one of packets, as udp.
+    let stepped = death::OPERATIONS.into_iter().filter(|_| all || path != PathChoice::Tcp);
+    for operation in stepped {
         let mut step = |fate, stride| {
             trials.push(trial(pool, &format!("death::{fate:?}::{name}::{operation}"), move |ground| {
                 let instants = death::Instants { first: seed % stride, stride, last: INSTRUCTIONS };
@@ -333,10 +398,15 @@ fn load(name: &str) -> Load {
         "perftest::local",
         "perftest::udp",
         "perftest::hosts",
+        "perftest::tcp",
         "pingpong::",
         "ucx::",
         "heap::local",
         "heap::udp",
+        "heap::tcp",
+        // Many processes that poll: beside others of the kind they time out for want of a processor.
+        "crowd::",
+        "resets::",
     ];
     if polls.iter().any(|family| name.starts_with(family)) { Load::Polls } else { Load::Waits }
 }

@@ -369,14 +369,14 @@ class Errors(Alone):
 
     def test_a_library_that_is_not_there(self) -> None:
         environment = {**os.environ, "PAGEWIRE_LIBRARY": "/nowhere/libpagewire.so.1"}
-        run = subprocess.run([sys.executable, "-c", "import pagewire"], env=environment, capture_output=True, text=True)
+        run = subprocess.run([sys.executable, "-c", "from pagewire import Node"], env=environment, capture_output=True, text=True)
         self.assertIn("its library libpagewire.so.1 cannot be loaded", run.stderr)
         self.assertIn("/nowhere/libpagewire.so.1", run.stderr)
 
     def test_a_library_on_the_search_path_is_loaded(self) -> None:
         folder = os.path.dirname(os.environ.get("PAGEWIRE_LIBRARY") or pagewire.library_path())
         environment = {**os.environ, "LD_LIBRARY_PATH": folder}
-        run = subprocess.run([sys.executable, "-c", "import pagewire"], env=environment, capture_output=True, text=True)
+        run = subprocess.run([sys.executable, "-c", "import pagewire; pagewire.version()"], env=environment, capture_output=True, text=True)
         self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_a_library_that_is_loaded_already_is_used(self) -> None:

@@ -175,8 +175,8 @@ static void play_round(struct survivor *survivor)
 {
 	struct random random = { mix(seed, round_number) };
 	struct link *link = &survivor->link;
-	int in_traffic = below(&random, 3) != 0, orderly = below(&random, 3) != 0;
-	double delay = below(&random, 1000000) * 1e-6;
+	int in_traffic = random_below(&random, 3) != 0, orderly = random_below(&random, 3) != 0;
+	double delay = random_below(&random, 1000000) * 1e-6;
 	int descriptors = descriptors_held(), connected = 0, alive, status;
 	struct party victim;
 	double begun;
@@ -203,7 +203,7 @@ static void play_round(struct survivor *survivor)
 	survivor->died_setting_up += !alive;
 	if (connected && orderly)
 		wait_for_flush(survivor);
-	else if (connected && below(&random, 2))
+	else if (connected && random_below(&random, 2))
 		both(survivor);
 	survivor->transferred += link->done;
 	/* Where it was not orderly, with requests under way. */
@@ -289,8 +289,8 @@ static void churn(struct link *link, struct random *random)
 	struct ibv_mr *mr;
 	struct ibv_qp *qp;
 
-	CHECK(mr = ibv_reg_mr(link->pd, link->buffer_bytes, 1 + below(random, buffers_length()), ALL_ACCESS));
-	if (below(random, 4) == 0) {
+	CHECK(mr = ibv_reg_mr(link->pd, link->buffer_bytes, 1 + random_below(random, buffers_length()), ALL_ACCESS));
+	if (random_below(random, 4) == 0) {
 		CHECK(qp = ibv_create_qp(link->pd, &init));
 		to_open_init(qp);
 		CHECK(ibv_destroy_qp(qp) == 0);
@@ -310,7 +310,7 @@ int be_victim(char **arguments)
 	for (;;) {
 		post_some(&link);
 		take_completions(&link);
-		if (below(&random, 8) == 0)
+		if (random_below(&random, 8) == 0)
 			churn(&link, &random);
 	}
 }

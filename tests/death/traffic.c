@@ -47,15 +47,6 @@ size_t buffers_length(void)
 	return receive_buffer(LANES, 0);
 }
 
-uint64_t next_random(struct random *random)
-{
-	uint64_t mixed = random->state += 0x9e3779b97f4a7c15ull;
-
-	mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
-	mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
-	return mixed ^ mixed >> 31;
-}
-
 void fill(char *at, uint32_t length, uint64_t seed)
 {
 	struct random random = { seed };
@@ -192,9 +183,9 @@ void connect_link(struct link *link, const struct introduction *peer, uint8_t ti
 static uint32_t draw_length(struct random *random, uint32_t longest)
 {
 	static const uint32_t bounds[] = { 256, 256, 8192, LARGE };
-	uint32_t bound = bounds[below(random, 4)];
+	uint32_t bound = bounds[random_below(random, 4)];
 
-	return 1 + below(random, bound < longest ? bound : longest);
+	return 1 + random_below(random, bound < longest ? bound : longest);
 }
 
 static enum ibv_wr_opcode draw_opcode(struct random *random, int lane)
@@ -204,7 +195,7 @@ static enum ibv_wr_opcode draw_opcode(struct random *random, int lane)
 		IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP,
 	};
 
-	return all[below(random, lane == UD ? 2 : lane == UC ? 4 : 8)];
+	return all[random_below(random, lane == UD ? 2 : lane == UC ? 4 : 8)];
 }
 
 static void post_request(struct link *link, int number)
@@ -222,7 +213,7 @@ static void post_request(struct link *link, int number)
 	wr.opcode = request->opcode = draw_opcode(&link->random, number);
 	request->seed = next_random(&link->random);
 	/* Two in a row are never silent, so that there is always something to wait for. */
-	request->signaled = lane->under_way == 0 || !last->signaled || below(&link->random, 4) != 0;
+	request->signaled = lane->under_way == 0 || !last->signaled || random_below(&link->random, 4) != 0;
 	request->reads_back = 0;
 	wr.send_flags = request->signaled ? IBV_SEND_SIGNALED : 0;
 	switch (wr.opcode) {
@@ -245,7 +236,7 @@ static void post_request(struct link *link, int number)
 		write_message(bytes, request->length, request->seed);
 		break;
 	case IBV_WR_RDMA_READ:
-		request->reads_back = lane->written[slot].length > 0 && below(&link->random, 2);
+		request->reads_back = lane->written[slot].length > 0 && random_below(&link->random, 2);
 		request->length = request->reads_back ? lane->written[slot].length : draw_length(&link->random, LARGE);
 		request->seed = request->reads_back ? lane->written[slot].seed : CONSTANT;
 		remote += request->reads_back ? place(number, slot) : WORDS;
@@ -281,7 +272,7 @@ void post_some(struct link *link)
 	for (int i = 0; i < LANES; i++) {
 		struct lane *lane = &link->lanes[i];
 
-		if (!lane->failed && !lane->closed && lane->under_way < DEPTH && below(&link->random, 2))
+		if (!lane->failed && !lane->closed && lane->under_way < DEPTH && random_below(&link->random, 2))
 			post_request(link, i);
 	}
 }

@@ -9,6 +9,7 @@
 #define TRAFFIC_H
 
 #include "connect.h"
+#include "random.h"
 
 enum { RC_ONE, RC_TWO, UC, UD, LANES };
 
@@ -30,19 +31,6 @@ enum { RC_ONE, RC_TWO, UC, UD, LANES };
  * be taken for death, 67 ms where a survivor is to see one, over the network after 1 s or so. */
 #define PATIENT 16
 #define WATCHFUL 14
-
-/* A deterministic sequence (splitmix64). */
-struct random {
-	uint64_t state;
-};
-
-uint64_t next_random(struct random *random);
-
-/* A number below the bound. */
-static inline uint64_t below(struct random *random, uint64_t bound)
-{
-	return next_random(random) % bound;
-}
 
 /* What a side must know of the other. */
 struct introduction {

@@ -1,4 +1,7 @@
 // An allreduce among processes with gloo's ibverbs transport, verified: gloo_allreduce RANKS. Each rank is a child.
+//
+// gloo_allreduce RANKS RANK DIRECTORY is one rank, which meets the others in the directory and gives a lost one up after three seconds:
+// a role of fail-each/gloo.toml.
 #include <gloo/algorithm.h>
 #include <gloo/allreduce_ring_chunked.h>
 #include <gloo/rendezvous/context.h>
@@ -11,17 +14,19 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
-static int run(int rank, int ranks, const std::string &directory)
+static int run(int rank, int ranks, const std::string &directory, std::chrono::milliseconds patience)
 {
 	// An empty name: gloo lists the devices itself and takes the first.
 	auto device = gloo::transport::ibverbs::CreateDevice({ "", 1, 0 });
 	auto store = std::make_shared<gloo::rendezvous::FileStore>(directory);
 	auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
 
+	context->setTimeout(patience);
 	context->connectFullMesh(*store, device);
 	for (int count : { 1, 1000, 1 << 20 }) {
 		auto &values = *new std::vector<long>(count);
@@ -46,8 +51,22 @@ static int run(int rank, int ranks, const std::string &directory)
 	_exit(0);
 }
 
+static int run_alone(int rank, int ranks, const std::string &directory)
+{
+	try {
+		return run(rank, ranks, directory, std::chrono::seconds(3));
+	} catch (const std::exception &error) {
+		std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+		// gloo's threads still run.
+		_exit(3);
+	}
+}
+
 int main(int count, char **arguments)
 {
+	if (count == 4)
+		return run_alone(std::atoi(arguments[2]), std::atoi(arguments[1]), arguments[3]);
+
 	char directory[] = "/tmp/pagewire-gloo-XXXXXX";
 	int ranks = count > 1 ? std::atoi(arguments[1]) : 2, failed = 0, status;
 
@@ -55,7 +74,7 @@ int main(int count, char **arguments)
 		return 2;
 	for (int rank = 0; rank < ranks; rank++)
 		if (fork() == 0)
-			_exit(run(rank, ranks, directory));
+			_exit(run(rank, ranks, directory, std::chrono::seconds(30)));
 	while (wait(&status) > 0)
 		failed |= !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 	if (std::system(("rm -r " + std::string(directory)).c_str()) != 0)

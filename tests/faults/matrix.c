@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "link.h"
 #include "place.h"
+#include "random.h"
 
 #define LENGTH (8 << 20)
 /* A page of a pager takes so many microseconds, one in sixteen. */
@@ -35,17 +36,8 @@ static struct remote remotes[KINDS];
 /* What stands in the memory of the initiator and of the target. */
 static char *patterns[2], *zeroes;
 static struct link only;
-static uint64_t random_state;
+static struct random random_numbers;
 static size_t done, absent_of[KINDS];
-
-static uint64_t drawn(void)
-{
-	uint64_t x = random_state += 0x9E3779B97F4A7C15;
-
-	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-	x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-	return x ^ (x >> 31);
-}
 
 static const char *content(int side, enum kind kind)
 {
@@ -118,7 +110,7 @@ static void prepare(const struct order *order, int side)
 		place->dirty_to = up(offset + order->length);
 	}
 	if (place->kind == PAGER || place->kind == PAGER_USER)
-		place->pager.delay = drawn() % 4 ? 0 : SLOW_PAGE;
+		place->pager.delay = next_random(&random_numbers) % 4 ? 0 : SLOW_PAGE;
 }
 
 static void obey(void)
@@ -184,8 +176,8 @@ static void run(enum operation operation, enum kind here, enum kind there, size_
 	struct ibv_wc wc;
 
 	for (int side = 0; side < 2; side++) {
-		order.offsets[side] = drawn() % (LENGTH - length + 1);
-		if (drawn() % 2)
+		order.offsets[side] = next_random(&random_numbers) % (LENGTH - length + 1);
+		if (next_random(&random_numbers) % 2)
 			order.offsets[side] = down(order.offsets[side]);
 		if (is_atomic(operation))
 			order.offsets[side] &= ~(size_t)7;
@@ -263,9 +255,9 @@ static void run_all(const enum kind *kinds, int count, int few)
 		for (int there = 0; there < count; there++) {
 			for (int operation = 0; operation < OPERATIONS; operation++) {
 				size_t sizes[] = {
-					8, 1 + drawn() % 5000, 4096, 4097, 65536 + drawn() % PAGE, 1 << 20, 4 << 20,
+					8, 1 + next_random(&random_numbers) % 5000, 4096, 4097, 65536 + next_random(&random_numbers) % PAGE, 1 << 20, 4 << 20,
 				};
-				int all = sizeof(sizes) / sizeof(*sizes), only_one = drawn() % all;
+				int all = sizeof(sizes) / sizeof(*sizes), only_one = next_random(&random_numbers) % all;
 
 				for (int i = 0; i < (is_atomic(operation) ? 1 : all); i++) {
 					if (!few || is_atomic(operation) || i == only_one)
@@ -292,7 +284,7 @@ int main(int argc, char **argv)
 	CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
 	child = fork_peer();
 	side = child == 0;
-	random_state = strtoull(argv[1], NULL, 10) * 2 + side;
+	random_numbers.state = strtoull(argv[1], NULL, 10) * 2 + side;
 	zeroes = calloc(1, LENGTH);
 	for (int i = 0; i < 2; i++) {
 		CHECK(zeroes && (patterns[i] = malloc(LENGTH)));

@@ -108,6 +108,8 @@ static struct target make_target(pw_node *owner, pw_node *peer, const struct ope
 
 	if (!page)
 		exit(1);
+	/* A put that finds no page is the owner's to make and to log: the log would have a second source, at which each poll looks. */
+	memset(page, 0, PAGE);
 	CHECK(pw_export(owner, page, PAGE, PW_READ | PW_WRITE, &token));
 	if (operation->is_logged) {
 		CHECK(pw_log_make(owner, 1 << 16, 0, 0, &target.log));

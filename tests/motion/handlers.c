@@ -140,10 +140,10 @@ static void set_handlers(void)
 }
 
 /* A page that may not be written to, and one beyond the end of its file. */
-static void fault_once(uint64_t *random, char *page, char *beyond, int file)
+static void fault_once(struct random *random, char *page, char *beyond, int file)
 {
-	int number = both[below(random, 2)];
-	char *volatile at = (number == SIGSEGV ? page : beyond) + below(random, page_size());
+	int number = both[random_below(random, 2)];
+	char *volatile at = (number == SIGSEGV ? page : beyond) + random_below(random, page_size());
 
 	jump = manner->jumps;
 	if (number == SIGSEGV)
@@ -197,11 +197,11 @@ static void overflow_once(void)
 }
 
 /* Nobody waits for a fault of the program meanwhile. */
-static void replace(uint64_t *random)
+static void replace(struct random *random)
 {
-	int number = both[below(random, 2)];
+	int number = both[random_below(random, 2)];
 
-	switch (below(random, 4)) {
+	switch (random_below(random, 4)) {
 	case 0:
 		CHECK(signal(number, SIG_DFL) != SIG_ERR);
 		break;
@@ -220,7 +220,7 @@ static void replace(uint64_t *random)
 static void *fault_often(void *unused)
 {
 	stack_t stack = { .ss_sp = other_stack, .ss_size = sizeof(other_stack) }, none = { .ss_flags = SS_DISABLE };
-	uint64_t random = seed + 23;
+	struct random random = { seed + 23 };
 	int file = memfd_create("beyond", MFD_CLOEXEC);
 	char *page = mmap(NULL, page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	char *beyond = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -234,7 +234,7 @@ static void *fault_often(void *unused)
 		}
 		CHECK(sigaltstack(&stack, NULL) == 0);
 		fault_once(&random, page, beyond, file);
-		if (manner->flags & SA_ONSTACK && below(&random, 8) == 0) {
+		if (manner->flags & SA_ONSTACK && random_below(&random, 8) == 0) {
 			CHECK(sigaltstack(&none, NULL) == 0);
 			overflow_once();
 		}
@@ -279,18 +279,18 @@ void handlers_after(void)
 		CHECK(pthread_create(&thread, NULL, fault_often, NULL) == 0);
 }
 
-void handlers_turn(uint64_t *random)
+void handlers_turn(struct random *random)
 {
 	static __thread int how = SIG_UNBLOCK;
 	sigset_t set;
 
-	if (!manner || !manner->masks || below(random, 8))
+	if (!manner || !manner->masks || random_below(random, 8))
 		return;
 	how = how == SIG_BLOCK ? SIG_UNBLOCK : SIG_BLOCK;
 	sigemptyset(&set);
 	sigaddset(&set, SIGSEGV);
 	sigaddset(&set, SIGBUS);
-	if (below(random, 2))
+	if (random_below(random, 2))
 		CHECK(pthread_sigmask(how, &set, NULL) == 0);
 	else
 		CHECK(sigprocmask(how, &set, NULL) == 0);

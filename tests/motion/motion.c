@@ -15,7 +15,7 @@ static void *move_about(void *argument)
 	while (!atomic_load(&mover->stop)) {
 		mover->move->run(mover, &mover->areas[mover->current]);
 		atomic_fetch_add(&mover->rounds, 1);
-		if (mover->move->flags & FAULTS && below(&mover->random, 8) == 0)
+		if (mover->move->flags & FAULTS && random_below(&mover->random, 8) == 0)
 			renew(mover);
 		/* Both ends are to get work done in between. */
 		pause_up_to(&mover->random, 3000);
@@ -26,9 +26,9 @@ static void *move_about(void *argument)
 static size_t slot_of(const struct settings *settings)
 {
 	static const size_t pages[] = { 1, 4, 64 };
-	uint64_t random = settings->seed;
+	struct random random = { settings->seed };
 
-	return pages[below(&random, 3)] * page_size();
+	return pages[random_below(&random, 3)] * page_size();
 }
 
 static void run_moving_end(int control, const struct settings *settings)
@@ -43,7 +43,7 @@ static void run_moving_end(int control, const struct settings *settings)
 	mover->settings = settings;
 	mover->move = move_named(settings->move);
 	mover->length = SLOTS * slot + page_size() / 2;
-	mover->random = settings->seed + 17;
+	mover->random.state = settings->seed + 17;
 	CHECK(pthread_mutex_init(&mover->renewing, NULL) == 0 && pthread_mutex_init(&mover->publishing, NULL) == 0);
 	handlers_before(settings);
 	context = open_first_device();

@@ -17,6 +17,7 @@
 #endif
 #include "connect.h"
 #include "pattern.h"
+#include "random.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,24 +43,9 @@ enum kind { SEND, WRITE, WRITE_IMM, READ, FETCH_ADD, COMPARE_SWAP, KINDS };
 		_exit(1);                                               \
 	} while (0)
 
-/* splitmix64: seeded, and one state for each thread. */
-static inline uint64_t drawn(uint64_t *state)
+static inline void pause_up_to(struct random *random, size_t microseconds)
 {
-	uint64_t x = *state += 0x9E3779B97F4A7C15;
-
-	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-	x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-	return x ^ (x >> 31);
-}
-
-static inline size_t below(uint64_t *state, size_t bound)
-{
-	return drawn(state) % bound;
-}
-
-static inline void pause_up_to(uint64_t *state, size_t microseconds)
-{
-	size_t length = below(state, microseconds + 1);
+	size_t length = random_below(random, microseconds + 1);
 
 	/* Often none: the moment at which things meet shall not always be that of a thread that has just slept. */
 	if (length > microseconds / 4)
@@ -99,7 +85,7 @@ struct mover {
 	struct area areas[2];
 	int current;
 	size_t length;              /* registered bytes */
-	uint64_t random;
+	struct random random;
 	pthread_mutex_t renewing;   /* held while nothing is registered and the memory has another pattern */
 	_Atomic uint64_t generation; /* odd while the pattern is another one */
 	pthread_mutex_t publishing;
@@ -147,7 +133,7 @@ struct ibv_pd *pd_of(struct end *end);
 void handlers_before(const struct settings *settings);
 void handlers_after(void);
 /* Now and then in a thread that works with the device. */
-void handlers_turn(uint64_t *random);
+void handlers_turn(struct random *random);
 void handlers_end(void);
 
 /* motion.c */

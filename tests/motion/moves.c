@@ -62,9 +62,9 @@ static struct part drawn_part(struct mover *mover, struct area *area)
 {
 	size_t page = page_size(), pages = area->bytes / page, first = 0, count = pages;
 
-	if (below(&mover->random, 3)) {
-		first = below(&mover->random, pages);
-		count = 1 + below(&mover->random, pages - first);
+	if (random_below(&mover->random, 3)) {
+		first = random_below(&mover->random, pages);
+		count = 1 + random_below(&mover->random, pages - first);
 	}
 	return (struct part){ area->base + first * page, first * page, count * page };
 }
@@ -158,7 +158,7 @@ static void remap(struct mover *mover, struct area *area)
 	char *elsewhere = scratch_place(part.bytes);
 	size_t half = part.bytes / page_size() / 2 * page_size();
 
-	switch (below(&mover->random, 3)) {
+	switch (random_below(&mover->random, 3)) {
 	case 0: /* away and back, with all bytes */
 		CHECK(mremap(part.at, part.bytes, part.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere) == elsewhere);
 		shortly(mover);
@@ -184,7 +184,7 @@ static void truncate_file(struct mover *mover, struct area *area)
 {
 	struct part part = drawn_part(mover, area);
 	/* Any byte, not only whole pages. */
-	size_t end = below(&mover->random, area->bytes);
+	size_t end = random_below(&mover->random, area->bytes);
 
 	CHECK(ftruncate(area->file, end) == 0);
 	shortly(mover);
@@ -197,7 +197,7 @@ static void punch(struct mover *mover, struct area *area)
 {
 	struct part part = drawn_part(mover, area);
 
-	if (below(&mover->random, 2))
+	if (random_below(&mover->random, 2))
 		CHECK(madvise(part.at, part.bytes, MADV_REMOVE) == 0);
 	else
 		CHECK(fallocate(area->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, part.from, part.bytes) == 0);
@@ -208,7 +208,7 @@ static void punch(struct mover *mover, struct area *area)
 static void protect(struct mover *mover, struct area *area)
 {
 	struct part part = drawn_part(mover, area);
-	int key = below(&mover->random, 4) ? -1 : (int)syscall(SYS_pkey_alloc, 0, 0);
+	int key = random_below(&mover->random, 4) ? -1 : (int)syscall(SYS_pkey_alloc, 0, 0);
 
 	if (key > 0) {
 		/* Other threads than this one may not touch it. */
@@ -218,7 +218,7 @@ static void protect(struct mover *mover, struct area *area)
 		CHECK(syscall(SYS_pkey_free, key) == 0);
 		return;
 	}
-	CHECK(mprotect(part.at, part.bytes, below(&mover->random, 2) ? PROT_NONE : PROT_READ) == 0);
+	CHECK(mprotect(part.at, part.bytes, random_below(&mover->random, 2) ? PROT_NONE : PROT_READ) == 0);
 	shortly(mover);
 	CHECK(mprotect(part.at, part.bytes, PROT_READ | PROT_WRITE) == 0);
 }
@@ -246,9 +246,9 @@ static void page_out(struct mover *mover, struct area *area)
 	struct part part = drawn_part(mover, area);
 	static const int advice[] = { MADV_PAGEOUT, MADV_COLD, MADV_WILLNEED };
 
-	if (area->file >= 0 && below(&mover->random, 2))
+	if (area->file >= 0 && random_below(&mover->random, 2))
 		CHECK(sync_file_range(area->file, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0);
-	CHECK(madvise(part.at, part.bytes, advice[below(&mover->random, 3)]) == 0);
+	CHECK(madvise(part.at, part.bytes, advice[random_below(&mover->random, 3)]) == 0);
 	if (area->file >= 0)
 		CHECK(posix_fadvise(area->file, part.from, part.bytes, POSIX_FADV_DONTNEED) == 0);
 	shortly(mover);
@@ -259,7 +259,7 @@ static void regroup(struct mover *mover, struct area *area)
 {
 	struct part part = drawn_part(mover, area);
 
-	CHECK(madvise(part.at, part.bytes, below(&mover->random, 2) ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0);
+	CHECK(madvise(part.at, part.bytes, random_below(&mover->random, 2) ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0);
 	/* The kernel may find nothing to collapse. */
 	if (madvise(area->base, area->bytes, MADV_COLLAPSE) != 0)
 		CHECK(errno == EINVAL || errno == EAGAIN || errno == ENOMEM || errno == EBUSY);
@@ -273,7 +273,7 @@ static void map_over(struct mover *mover, struct area *area)
 	struct part part = drawn_part(mover, area);
 	int file;
 
-	switch (below(&mover->random, 4)) {
+	switch (random_below(&mover->random, 4)) {
 	case 0: /* new memory */
 		map_again(area, part, PROT_READ | PROT_WRITE);
 		break;
@@ -325,7 +325,7 @@ static void shrink_break(struct mover *mover, struct area *area)
 
 static void attach_again(struct mover *mover, struct area *area)
 {
-	int rights = below(&mover->random, 3) ? 0 : SHM_RDONLY;
+	int rights = random_below(&mover->random, 3) ? 0 : SHM_RDONLY;
 
 	CHECK(shmdt(area->base) == 0);
 	shortly(mover);
@@ -341,7 +341,7 @@ static void attach_again(struct mover *mover, struct area *area)
 static void fork_away(struct mover *mover, struct area *area)
 {
 	struct part part = drawn_part(mover, area);
-	size_t way = below(&mover->random, 5), length = below(&mover->random, 2000);
+	size_t way = random_below(&mover->random, 5), length = random_below(&mover->random, 2000);
 	static char *const arguments[] = { "/bin/true", NULL };
 	extern char **environ;
 	size_t sum[2] = { 0, 0 };
@@ -379,7 +379,7 @@ static void fork_away(struct mover *mover, struct area *area)
 		}
 	}
 	/* The parent writes first: its pages become copies. */
-	if (below(&mover->random, 2)) {
+	if (random_below(&mover->random, 2)) {
 		for (size_t i = part.from; i < part.from + part.bytes; i += page_size()) {
 			if (i >= MARGIN + page_size())
 				continue;
@@ -401,7 +401,7 @@ static void *bring_in(void *argument)
 {
 	struct pager *pager = argument;
 	size_t page = page_size();
-	uint64_t random = 7;
+	struct random random = { 7 };
 	struct uffd_msg message;
 	char *bytes = malloc(page);
 
@@ -482,7 +482,7 @@ static void do_any(struct mover *mover, struct area *area)
 		unmap, remap, protect, throw_away, set_free, page_out, regroup, map_over, fork_away,
 	};
 
-	any[below(&mover->random, sizeof(any) / sizeof(*any))](mover, area);
+	any[random_below(&mover->random, sizeof(any) / sizeof(*any))](mover, area);
 }
 
 static void renew_only(struct mover *mover, struct area *area)

@@ -50,7 +50,7 @@ static void deregister(struct mover *mover)
 /* Nobody may see or change what the program does with its memory now. */
 static void watch(struct mover *mover, struct area *area)
 {
-	size_t looks = 1 + below(&mover->random, 3);
+	size_t looks = 1 + random_below(&mover->random, 3);
 
 	fill_area(mover, area, AFTER);
 	for (size_t look = 0; look < looks; look++) {
@@ -67,12 +67,12 @@ static void watch(struct mover *mover, struct area *area)
 void renew(struct mover *mover)
 {
 	struct area *before = &mover->areas[mover->current];
-	bool elsewhere = mover->areas[1].base && below(&mover->random, 2);
+	bool elsewhere = mover->areas[1].base && random_below(&mover->random, 2);
 	struct area *after = elsewhere ? &mover->areas[1 - mover->current] : before;
 
 	CHECK(pthread_mutex_lock(&mover->renewing) == 0);
 	atomic_fetch_add(&mover->generation, 1);
-	if (elsewhere && below(&mover->random, 2)) {
+	if (elsewhere && random_below(&mover->random, 2)) {
 		/* The key may stay the same, what it means does not. */
 		CHECK(ibv_rereg_mr(mover->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, after->base + MARGIN, mover->length, 0) ==
 		      0);

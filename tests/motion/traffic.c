@@ -43,7 +43,7 @@ struct end {
 	uint64_t receive_generation[RECEIVES];
 	size_t sends, receives, receives_under_way; /* of this connection */
 	bool broken, draining, hello, ready, enough, peer_enough, finish, lazy;
-	uint64_t random;
+	struct random random;
 	double began;
 	size_t good[KINDS], bad[KINDS], received, connections, compared;
 	size_t bad_status[64];
@@ -208,11 +208,11 @@ static const enum ibv_wr_opcode opcodes[KINDS] = {
 
 static size_t drawn_length(struct end *end)
 {
-	switch (below(&end->random, 4)) {
-	case 0: return 1 + below(&end->random, 64);
-	case 1: return 1 + below(&end->random, page_size());
+	switch (random_below(&end->random, 4)) {
+	case 0: return 1 + random_below(&end->random, 64);
+	case 1: return 1 + random_below(&end->random, page_size());
 	case 2: return end->slot;
-	default: return 1 + below(&end->random, end->slot);
+	default: return 1 + random_below(&end->random, end->slot);
 	}
 }
 
@@ -220,7 +220,7 @@ static void post_request(struct end *end)
 {
 	struct ibv_sge sge[2] = { 0 };
 	struct ibv_send_wr wr = { .sg_list = sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED }, *bad;
-	enum kind kind = below(&end->random, KINDS);
+	enum kind kind = random_below(&end->random, KINDS);
 	struct published own = { 0 };
 	struct request *request;
 	char own_bytes[32];
@@ -228,14 +228,14 @@ static void post_request(struct end *end)
 	int error;
 
 	/* A SEND's place is that of the receive that it will find. */
-	place = kind == SEND ? 2 + end->sends % RECEIVES : below(&end->random, 2);
+	place = kind == SEND ? 2 + end->sends % RECEIVES : random_below(&end->random, 2);
 	request = &end->requests[place];
 	if (request->under_way)
 		return;
 	*request = (struct request){ .kind = kind, .length = drawn_length(end) };
 	request->offset = (4 * end->number + place) * end->slot;
 	if (kind != SEND)
-		request->offset += below(&end->random, end->slot - request->length + 1);
+		request->offset += random_below(&end->random, end->slot - request->length + 1);
 	if (kind >= FETCH_ADD) {
 		/* Words behind the slots: one that is added to, and places for answers. */
 		request->offset = SLOTS * end->slot + 64 + 8 * (2 * end->number + place);
@@ -258,13 +258,13 @@ static void post_request(struct end *end)
 		sge[0].lkey = end->source_mr->lkey;
 	}
 	sge[0].length = request->length;
-	if (kind < FETCH_ADD && request->length > 1 && below(&end->random, 4) == 0) {
-		cut = 1 + below(&end->random, request->length - 1);
+	if (kind < FETCH_ADD && request->length > 1 && random_below(&end->random, 4) == 0) {
+		cut = 1 + random_below(&end->random, request->length - 1);
 		sge[1] = (struct ibv_sge){ sge[0].addr + cut, request->length - cut, sge[0].lkey };
 		sge[0].length = cut;
 		wr.num_sge = 2;
 	}
-	if (kind < READ && request->length <= sizeof(own_bytes) && below(&end->random, 2) == 0) {
+	if (kind < READ && request->length <= sizeof(own_bytes) && random_below(&end->random, 2) == 0) {
 		wr.send_flags |= IBV_SEND_INLINE;
 		/* The call itself reads these bytes, and asks for no key: to pass it memory that is being unmapped is as wrong
 		 * as to pass it to memcpy. */
@@ -408,7 +408,7 @@ static void tear_down(struct end *end)
 	drain(end);
 	if (!end->mover)
 		check_steady(end);
-	if (below(&end->random, 4) == 0) {
+	if (random_below(&end->random, 4) == 0) {
 		CHECK(ibv_destroy_qp(end->qp) == 0);
 		make_qp(end);
 	} else {
@@ -451,7 +451,7 @@ static void connect_end(struct end *end)
 
 	end->epoch++;
 	end->connections++;
-	end->psn = drawn(&end->random) & 0xffffff;
+	end->psn = next_random(&end->random) & 0xffffff;
 	end->sends = end->receives = 0;
 	end->ready = false;
 	to_open_init(end->qp);
@@ -510,8 +510,8 @@ struct end *make_end(int number, int control, const struct settings *settings, s
 	end->mover = mover;
 	end->slot = slot;
 	end->length = SLOTS * slot + page_size() / 2;
-	end->random = settings->seed * 2 + number;
-	end->lazy = below(&end->random, 2);
+	end->random.state = settings->seed * 2 + number;
+	end->lazy = random_below(&end->random, 2);
 	end->context = context;
 	end->pd = ibv_alloc_pd(context);
 	end->cq = ibv_create_cq(context, 64, NULL, NULL, 0);

@@ -8,6 +8,7 @@
 #include "ends.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -366,6 +367,68 @@ static void cancelled(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* The channel that is closed as soon as a thread waits for its events; it is none any more then. */
+static _Atomic int closing = -1;
+/* Whether another one gets its number then, and that one. */
+static int replaces;
+static struct rdma_event_channel *replacement;
+
+/* Stands before the C library's: where a command of the kernel's is one call, ours waits by recv(2). */
+ssize_t recv(int descriptor, void *to, size_t length, int flags)
+{
+	int number = descriptor;
+
+	if (flags & MSG_PEEK && number >= 0 && atomic_compare_exchange_strong(&closing, &number, -2)) {
+		MUST(!close(descriptor));
+		if (replaces)
+			replacement = new_channel();
+		closing = -1;
+	}
+	return recvfrom(descriptor, to, length, flags, NULL, NULL);
+}
+
+static void *take_one(void *number)
+{
+	int error = get_event((intptr_t)number);
+
+	FAIL("the command has ended: %s", strerrorname_np(error));
+}
+
+/* A thread closes a channel for whose events another begins to wait: that one waits on, as with the kernel. rping ends like this. */
+static void closed_meanwhile(void)
+{
+	struct rdma_event_channel *channel = new_channel();
+	pthread_t thread;
+
+	closing = channel->fd;
+	MUST(!pthread_create(&thread, NULL, take_one, (void *)(intptr_t)channel->fd));
+	usleep(200000);
+	MUST(closing == -1);
+	must_be("the channel", get_event(channel->fd), EBADF);
+	free(channel);
+}
+
+/* A channel is destroyed while a thread waits for its events, and a new one gets its number: the thread gets no event of the new one. */
+static void replaced_meanwhile(void)
+{
+	struct rdma_event_channel *channel = new_channel();
+	struct sockaddr_in peer = address_of(host.sin_addr.s_addr, htons(9));
+	struct rdma_cm_id *id;
+	pthread_t thread;
+
+	replaces = 1;
+	closing = channel->fd;
+	MUST(!pthread_create(&thread, NULL, take_one, (void *)(intptr_t)channel->fd));
+	usleep(200000);
+	MUST(closing == -1 && replacement->fd == channel->fd);
+	id = new_id(replacement, RDMA_PS_TCP);
+	MUST(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&peer, RESOLVE_MS));
+	MUST(!rdma_ack_cm_event(take(replacement, RDMA_CM_EVENT_ADDR_RESOLVED)));
+	usleep(100000);
+	MUST(!rdma_destroy_id(id));
+	free(channel);
+}
+
 /* An event that cannot be written where the command says stays the next one. */
 static void untold(void)
 {
@@ -418,7 +481,7 @@ static const struct {
 } tests[] = {
 	{ "duplicated", duplicated }, { "forked", forked }, { "executed", executed }, { "sent", sent },
 	{ "closed", closed_last_copy }, { "reused", reused }, { "wrong-bytes", wrong_bytes },
-	{ "cancelled", cancelled }, { "untold", untold }, { "own-sockets", own_sockets },
+	{ "cancelled", cancelled }, { "closed-meanwhile", closed_meanwhile }, { "replaced-meanwhile", replaced_meanwhile }, { "untold", untold }, { "own-sockets", own_sockets },
 };
 
 int main(int argc, char **argv)

@@ -174,7 +174,7 @@ int main(int argc, char **argv)
 	if (argc != 4)
 		FAIL("usage: hostile ADDRESS SEED COUNT");
 	set_host(argv[1]);
-	state = strtoull(argv[2], NULL, 10);
+	random_numbers.state = strtoull(argv[2], NULL, 10);
 	count = strtoul(argv[3], NULL, 10);
 	memory = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	MUST(memory != MAP_FAILED && !mprotect(memory + PAGE, PAGE, PROT_NONE));

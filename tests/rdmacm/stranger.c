@@ -279,7 +279,7 @@ int main(int argc, char **argv)
 	if (processes < 1 || processes > MOST_PROCESSES)
 		FAIL("usage: stranger ADDRESS victim PORT | stranger ADDRESS SEED COUNT PORT PROCESS...");
 	set_host(argv[1]);
-	state = strtoull(argv[2], NULL, 10);
+	random_numbers.state = strtoull(argv[2], NULL, 10);
 	count = strtoul(argv[3], NULL, 10);
 	spared = atoi(argv[4]);
 	make_crc_table();

@@ -108,6 +108,7 @@ void forms(int active);
 void unreliable(int active);
 void renewed(int active);
 void absent(int active);
+void windows(int active);
 /* The passive end is killed, and has a successor. */
 void dies(int active);
 void succeeds(int active);

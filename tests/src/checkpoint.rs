@@ -68,7 +68,7 @@ pub fn a_program_is_saved(ground: &Ground, setting: Setting) -> Result<()> {
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
     let saved = folder.path().join("saved");
     let option = format!("{},every=0.1", saved.display());
-    let port = if setting == Setting::Local { 18620 } else { 18621 };
+    let port = 18620 + setting as u16;
     let (server, client) = pair(ground, setting, &["--checkpoint", &option], (port, SECONDS))?;
     let (process, _) = files(&saved)?;
     let host = ground.ends(setting).0;

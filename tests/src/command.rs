@@ -52,7 +52,7 @@ pub fn path_of_the_environment_holds(ground: &Ground) -> Result<()> {
     command.env("PAGEWIRE_PATH", "rdma");
     let finished = run(command)?;
     ensure!(code(&finished) == Some(125), "{}", finished.verdict());
-    for wanted in ["PAGEWIRE_PATH", "'rdma'", "auto, local or udp"] {
+    for wanted in ["PAGEWIRE_PATH", "'rdma'", "auto, local, tcp or udp"] {
         ensure!(finished.output.contains(wanted), "{wanted} is missing in: {}", finished.output);
     }
     Ok(())
@@ -78,7 +78,7 @@ pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
         (&["run", "--pcap", "/proc", "--", "echo", "started"], 125, "directory"),
         (&["bench", "write_latency"], 2, "write_lat"),
         (&["bench", "--rounds", "0"], 2, "--rounds"),
-        (&["bench", "--path", "auto"], 2, "local, udp"),
+        (&["bench", "--path", "auto"], 2, "local, tcp, udp"),
         (&["bench", "--path", "udp", "write_to_polling"], 2, "write_to_polling"),
         (&["bench", "--plot", "/proc/pictures", "reg_mr"], 1, "/proc/pictures"),
         (&["reproduce", "part", "--figure", "8", "--live"], 1, "figure 8"),

@@ -46,7 +46,7 @@ pub fn programs_connect(ground: &Ground) -> Result<()> {
         }
     }
     let mut port = FIRST_PORT;
-    for setting in Setting::ALL {
+    for setting in [Setting::Local, Setting::Udp, Setting::Hosts] {
         for prefix in PREFIXES {
             for program in PROGRAMS {
                 port += 1;

@@ -23,7 +23,7 @@ const LAST_TRAP: u8 = 25;
 /// Commands of `hostile.c`.
 const HOSTILE_COMMANDS: u32 = 100_000;
 /// Tests of `channels.c`.
-pub const CHANNELS: [&str; 10] = [
+pub const CHANNELS: [&str; 12] = [
     "duplicated",
     "forked",
     "executed",
@@ -32,6 +32,8 @@ pub const CHANNELS: [&str; 10] = [
     "reused",
     "wrong-bytes",
     "cancelled",
+    "closed-meanwhile",
+    "replaced-meanwhile",
     "untold",
     "own-sockets",
 ];

@@ -37,7 +37,7 @@ const MANY_DESCRIPTORS: usize = 20_000;
 /// Descriptors that do not suffice for channels to all others.
 const TOO_FEW: usize = 64;
 
-const PATHS: [&str; 3] = ["local", "auto", "udp"];
+const PATHS: [&str; 4] = ["local", "auto", "udp", "tcp"];
 
 /// The crowds to try.
 ///

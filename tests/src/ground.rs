@@ -19,11 +19,24 @@ pub enum Setting {
     Udp,
     /// On two hosts, in UDP datagrams.
     Hosts,
+    /// Both on one host, in TCP streams.
+    Tcp,
+    /// On two hosts, in TCP streams.
+    TcpHosts,
 }
 
 impl Setting {
     /// All of them.
-    pub const ALL: [Setting; 3] = [Setting::Local, Setting::Udp, Setting::Hosts];
+    pub const ALL: [Setting; 5] =
+        [Setting::Local, Setting::Udp, Setting::Hosts, Setting::Tcp, Setting::TcpHosts];
+
+    /// One for each path of one host.
+    pub const PATHS: [Setting; 3] = [Setting::Local, Setting::Udp, Setting::Tcp];
+
+    /// Whether packets travel in streams: of such runs `make test` has a part, as the protocol is the one of UDP.
+    pub const fn is_tcp(self) -> bool {
+        matches!(self, Setting::Tcp | Setting::TcpHosts)
+    }
 
     /// For the names of tests.
     pub const fn name(self) -> &'static str {
@@ -31,6 +44,8 @@ impl Setting {
             Setting::Local => "local",
             Setting::Udp => "udp",
             Setting::Hosts => "hosts",
+            Setting::Tcp => "tcp",
+            Setting::TcpHosts => "tcp hosts",
         }
     }
 
@@ -39,6 +54,7 @@ impl Setting {
         match self {
             Setting::Local => PathChoice::Local,
             Setting::Udp | Setting::Hosts => PathChoice::Udp,
+            Setting::Tcp | Setting::TcpHosts => PathChoice::Tcp,
         }
     }
 }
@@ -78,8 +94,8 @@ impl Ground {
     /// The host of the server and that of the client in a setting.
     pub const fn ends(&self, setting: Setting) -> (&Host, &Host) {
         match setting {
-            Setting::Local | Setting::Udp => (&self.hosts.first, &self.hosts.first),
-            Setting::Hosts => (&self.hosts.first, &self.hosts.second),
+            Setting::Local | Setting::Udp | Setting::Tcp => (&self.hosts.first, &self.hosts.first),
+            Setting::Hosts | Setting::TcpHosts => (&self.hosts.first, &self.hosts.second),
         }
     }
 

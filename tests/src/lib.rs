@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod basics;
+pub mod checked;
 pub mod checkpoint;
 pub mod combinations;
 pub mod command;
@@ -20,6 +21,9 @@ pub mod connection_tools;
 pub mod crowd;
 pub mod death;
 pub mod device_files;
+pub mod encrypted;
+pub mod fail_each;
+pub mod failures;
 pub mod faults;
 pub mod ground;
 pub mod heap;
@@ -29,10 +33,12 @@ pub mod limits;
 pub mod memory_group;
 pub mod motion;
 pub mod not_checked;
+pub mod paths;
 pub mod perftest;
 pub mod pingpong;
 pub mod pool;
 pub mod queue_pairs;
+pub mod resets;
 pub mod serve;
 pub mod shortage;
 pub mod stack;

@@ -135,7 +135,7 @@ fn go_program(ground: &Ground) -> Result<Vec<OsString>> {
     fs::create_dir(&place)?;
     let mut files: Vec<PathBuf> = SOURCES.iter().map(|name| folder().join(name)).collect();
     files.extend(["motion.h", "pattern.h", "go/main.go", "go/go.mod"].map(|name| folder().join(name)));
-    files.extend(["check.h", "connect.h"].map(|name| compile::headers().join(name)));
+    files.extend(["check.h", "connect.h", "random.h"].map(|name| compile::headers().join(name)));
     for file in files {
         fs::copy(&file, place.join(file.file_name().context("a file without a name")?))?;
     }
@@ -205,7 +205,7 @@ pub struct Run {
 /// Every move, every manner of handling signals and every language on both paths of one host, between processes and inside one.
 pub fn runs() -> Vec<Run> {
     let mut runs = Vec::new();
-    for setting in [Setting::Local, Setting::Udp] {
+    for setting in Setting::PATHS {
         for ends in [Ends::Apart, Ends::Together] {
             let run = |name, handlers, language| Run { setting, ends, name, handlers, language };
             runs.extend(MOVES.map(|name| run(name, "none", Language::C)));
@@ -221,6 +221,9 @@ pub fn runs() -> Vec<Run> {
 /// Whether a run belongs to the part that takes little time.
 pub fn is_quick(run: &Run) -> bool {
     match (run.language, run.setting, run.ends) {
+        (language, Setting::Tcp, ends) => {
+            language == Language::C && ends == Ends::Apart && run.name == "any" && run.handlers == "none"
+        }
         (Language::C, Setting::Local, _) | (Language::C, _, Ends::Apart) => true,
         (_, Setting::Local, Ends::Apart) => run.name != "dereg",
         _ => run.name == "any" && ["none", "foreign"].contains(&run.handlers),

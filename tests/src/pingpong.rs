@@ -88,3 +88,18 @@ pub fn check(ground: &Ground, setting: Setting, run: &Run) -> Result<()> {
     arguments.extend(run.paging);
     ground.must_run(setting, run.program, &arguments).map(drop)
 }
+
+/// ibv_xsrq_pingpong, over XRC: its message sizes. It looks at no byte.
+pub const XRC_SIZES: [&str; 3] = ["1", "4096", "100000"];
+
+/// Runs it with polling and with events.
+///
+/// # Errors
+/// If an end fails.
+pub fn over_xrc(ground: &Ground, setting: Setting, size: &str) -> Result<()> {
+    for options in [&[][..], &["-e"]] {
+        let arguments = [&["-g", "0", "-n", "200", "-s", size], options].concat();
+        ground.must_run(setting, "ibv_xsrq_pingpong", &arguments)?;
+    }
+    Ok(())
+}

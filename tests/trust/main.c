@@ -16,7 +16,7 @@
 
 #define LENGTH 65536
 #define SECRETS 65536
-/* Blocks of queue pair numbers that no engine leases: the spy's. */
+/* Where the spy begins to look for blocks of queue pair numbers that no engine has leased. */
 #define SPY_BLOCK 0xEE50
 #define LURES 3
 #define NOT_HERE 77
@@ -27,6 +27,8 @@ struct secrets {
 	uint64_t address;
 	size_t count;
 	uint64_t words[SECRETS];
+	/* No secret: the blocks on which the spy listens. */
+	uint32_t lures[LURES];
 };
 
 static struct secrets *secrets;
@@ -187,7 +189,7 @@ static void own(void)
 	for (int i = 0; i < LURES; i++) {
 		lured[i] = open_side(4096);
 		to_open_init(lured[i].qp);
-		to_rtr(lured[i].qp, (SPY_BLOCK + i) << 8);
+		to_rtr(lured[i].qp, secrets->lures[i] << 8);
 		to_rts(lured[i].qp);
 	}
 	meet();
@@ -246,8 +248,10 @@ int main(int count, char **words)
 	}
 	side = open_side(LENGTH);
 	peer = connect_side(&side);
-	for (int i = 0; i < LURES; i++)
-		listeners[i] = lie_in_wait(SPY_BLOCK + i);
+	for (int i = 0; i < LURES; i++) {
+		secrets->lures[i] = i ? secrets->lures[i - 1] + 1 : SPY_BLOCK;
+		listeners[i] = lie_in_wait(&secrets->lures[i]);
+	}
 	meet();
 	spy = fork();
 	CHECK(spy >= 0);

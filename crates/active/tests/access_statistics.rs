@@ -1,8 +1,11 @@
 //! Access statistics by page and by source, on both paths: what is counted, and what the caller sees (PAPERS AA-10).
 
+#[path = "other/lossy.rs"]
+mod lossy;
 mod other;
 
-use other::{on_a_lossy_network, on_each_path};
+use lossy::on_a_lossy_network;
+use other::on_each_path;
 use pagewire::access_log::Source;
 use pagewire::{Node, Region, RemoteRegion, Rights};
 use pagewire_active::{AccessStatistics, Counts, RemoteAccessStatistics};

@@ -91,7 +91,11 @@ fn said(output: &Output) -> String {
 
 /// Runs a program alone on both paths.
 fn run(program: &Path, expected: &str) {
-    for path in ["local", "udp"] {
+    run_on(&["local", "udp"], program, expected);
+}
+
+fn run_on(paths: &[&str], program: &Path, expected: &str) {
+    for path in paths {
         assert_eq!(said(&output(Command::new(program).env("PAGEWIRE_PATH", path))), expected, "{path}");
     }
 }
@@ -605,12 +609,12 @@ fn wrong_environment_is_reported() {
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{told}");
     assert!(told.starts_with("allocate: the engine cannot start: PAGEWIRE_PATH"), "{told}");
-    assert!(told.contains("auto, local or udp"), "{told}");
+    assert!(told.contains("auto, local, tcp or udp"), "{told}");
 }
 
 #[test]
 fn threads_are_cancelled_between_calls() {
-    run(&compiled("tests/c/cancelled.c"), "");
+    run_on(&["local", "tcp", "udp"], &compiled("tests/c/cancelled.c"), "");
 }
 
 /// A number of the environment, or `usual`.

@@ -230,7 +230,7 @@ fn function_of(line: &str, class: Option<&str>, is_public: bool) -> Option<Strin
 fn python() -> BTreeSet<String> {
     const OPERATORS: [&str; 5] = ["__getitem__", "__setitem__", "__delitem__", "__contains__", "__await__"];
     let folder = project().join("python/src/pagewire");
-    let packages = ["__init__.py", "experimental/__init__.py"].map(|file| read(folder.join(file)));
+    let packages = ["__init__.pyi", "experimental/__init__.py"].map(|file| read(folder.join(file)));
     let listed: BTreeSet<&str> = packages
         .iter()
         .flat_map(|package| package.split_once("__all__").unwrap().1.split('"'))

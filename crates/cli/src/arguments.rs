@@ -1,15 +1,18 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
 mod checkpoint;
+mod fail_each;
 mod serve;
 
 pub use self::checkpoint::CheckpointArguments;
+pub use self::fail_each::FailEachArguments;
 pub use self::serve::{GetArguments, PutArguments, ServeArguments};
 use crate::external;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, StyledStr, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use pagewire_checkpoint::CheckpointChoice;
+use pagewire_fabric::{ConnectTo, InvalidConnectTo, TlsChoice};
 pub use pagewire_nic::PathChoice;
 use pagewire_nic::{DeviceNames, FaultHandling, InvalidDeviceName, PageFaultChoice, PageIn, UnknownPath};
 use std::ffi::{OsStr, OsString};
@@ -25,6 +28,7 @@ use std::time::Duration;
     pagewire run --path udp -- ib_write_bw             a server, over UDP\n  \
     pagewire explain                                   who is connected, how, and why so\n  \
     pagewire top                                       how busy they are\n  \
+    pagewire fail-each -- ./program                    fail each of its calls once\n  \
     pagewire demo                                      see real programs run\n\n\
     The manual: man pagewire, man 7 pagewire.")]
 pub struct Arguments {
@@ -40,7 +44,7 @@ const RUN: &str = "Run a verbs program on Pagewire";
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(about = RUN)]
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// Say what this machine allows, what that costs, and how to mend it
     Doctor(DoctorArguments),
     /// Show live connections: the path of each, why not a better one, counters
@@ -55,13 +59,31 @@ pub enum Command {
     Put(PutArguments),
     /// List, verify and extract the checkpoints of a file; have a program save now
     Checkpoint(CheckpointArguments),
+    /// Run a verbs program again and again, each time with another call failing, and report what goes wrong
+    FailEach(FailEachArguments),
     /// Run other people's RDMA programs between two hosts on this machine
     Demo(DemoArguments),
+    /// Print a Container Device Interface specification, by which containers of any image get Pagewire
+    Cdi(CdiArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// `pagewire cdi`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewire cdi --output /etc/cdi/pagewire.json                       (as root, once)\n  \
+    podman run --device pagewire.dev/rdma=all IMAGE ibv_devinfo\n  \
+    podman run --device pagewire.dev/rdma=udp IMAGE ib_write_bw        (RoCEv2 in UDP alone)\n\n\
+    Exit status: 0; 1 if the installation is not complete, or the file cannot be written;\n\
+    2 for a wrong command line.")]
+pub struct CdiArguments {
+    /// Write it to FILE, not to the standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
 }
 
 /// One side of a real try: `pagewire probe`, by which doctor starts this command once more. It is no subcommand,
@@ -93,7 +115,7 @@ impl Arguments {
         match line.get(1) {
             Some(word) if word == "run" => {
                 let RunAlone { arguments } = RunAlone::try_parse_from(&line[1..])?;
-                Ok(Arguments { command: Command::Run(arguments) })
+                Ok(Arguments { command: Command::Run(Box::new(arguments)) })
             }
             Some(word) if external::is_own(word) && word != "help" => Arguments::try_parse_from(line),
             // For clap a word after `help` is the name of a command.
@@ -148,6 +170,7 @@ fn path_choice() -> impl TypedValueParser<Value = PathChoice> {
     let help = |choice| match choice {
         PathChoice::Auto => "The best that each connection can have",
         PathChoice::Local => "Inside this host, from memory to memory; fails where the kernel refuses that",
+        PathChoice::Tcp => "The same packets in TCP connections, between Pagewires, on one host too",
         PathChoice::Udp => "RoCEv2 in UDP datagrams, on one host too",
     };
     let named = |choice: PathChoice| PossibleValue::new(choice.name()).help(help(choice));
@@ -233,6 +256,20 @@ fn device_name(name: &str) -> Result<String, InvalidDeviceName> {
     name.parse::<DeviceNames>().map(|_| name.to_owned())
 }
 
+/// Where connections to a peer go, as the engine will take it.
+fn connect_to(word: &str) -> Result<String, InvalidConnectTo> {
+    word.parse::<ConnectTo>().map(|_| word.to_owned())
+}
+
+/// A name for a process in rules of failures: one word.
+fn role_name(name: &str) -> Result<String, String> {
+    let is_word = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    match is_word {
+        true => Ok(name.to_owned()),
+        false => Err("it is to be a word of letters, digits, '-', '_' and '.'".to_owned()),
+    }
+}
+
 /// The time between two looks of `pagewire top`.
 fn interval(seconds: &str) -> Result<Duration, String> {
     let allowed = crate::limits::TOP_INTERVAL;
@@ -251,14 +288,26 @@ fn interval(seconds: &str) -> Result<Duration, String> {
     pagewire run --stats -- ib_write_bw --size 1048576 192.0.2.7\n  \
     pagewire run --watch writes=count,reads=count -- ./server\n  \
     pagewire run --checkpoint saved,every=60 -- ./server\n  \
+    pagewire run --check -- ./server\n  \
+    pagewire run --tls secret=job.secret -- ./server\n  \
+    pagewire run --path tcp --connect-to 10.0.0.5=192.0.2.7:31791 -- ./client\n  \
+    pagewire run --fail 'verb=ibv_reg_mr nth=2 errno=ENOMEM' -- ./client\n  \
+    pagewire run --fail rules.toml --fail-log failures.jsonl -- ./client\n  \
     pagewire run --device-name mlx5_0 -- ibv_rc_pingpong -d mlx5_0 -g 0\n\n\
     Exit status: the program's own; 126 if it cannot be run, 127 if it is not found,\n\
-    128 + N if signal N ended it (with --stats or --watch), 125 if Pagewire itself failed,\n\
-    2 for a wrong command line.")]
+    128 + N if signal N ended it (with --stats, --watch or --check), 125 if Pagewire itself failed,\n\
+    23 if --check found something and the program's own is 0, 2 for a wrong command line.")]
+#[command(group(ArgGroup::new("printed").args(["watch", "check"]).multiple(true)))]
 pub struct RunArguments {
     /// How connections travel; where it is not given, as the environment variable PAGEWIRE_PATH says, else auto
     #[arg(long, value_parser = path_choice())]
     pub path: Option<PathChoice>,
+    /// Connect to another address than that of a peer's GID, on the path tcp, as where containers have mapped ports; may be given several times
+    #[arg(long, value_name = "GID_ADDRESS=ADDRESS:PORT", value_parser = connect_to)]
+    pub connect_to: Vec<String>,
+    /// Encrypt what goes to other hosts, and take nothing else from them: secret=FILE, or cert=FILE,key=FILE,ca=FILE (,name=NAME)
+    #[arg(long, value_name = "KEYS")]
+    pub tls: Option<TlsChoice>,
     /// What becomes of packets that find a page absent, over UDP, or, as DEVICE=WHAT, of those that come to one device; may be given
     /// several times; where it is not given, as the environment variable PAGEWIRE_PAGE_FAULTS says, else stash
     #[arg(long, value_name = "WHAT", value_parser = PageFaultWord)]
@@ -282,8 +331,16 @@ pub struct RunArguments {
     /// when pagewire checkpoint --now or the program asks), and when the program exits
     #[arg(long, value_name = "FOLDER[,every=SECONDS]", value_parser = CheckpointWord)]
     pub checkpoint: Option<CheckpointChoice>,
-    /// With --watch: print the counts as one JSON object a line
-    #[arg(long, requires = "watch")]
+    /// Print, on standard error, what the program left when it has ended (verbs objects, completions, events) and what it misused (keys, states,
+    /// queues), with the place of each call; buffers: also what it wrote to buffers of outstanding requests. Slower
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "objects")]
+    #[arg(value_parser = ["objects", "buffers"])]
+    pub check: Option<String>,
+    /// With --check: the exit status if something was found and the program's own is 0 (0: no other)
+    #[arg(long, value_name = "STATUS", requires = "check", default_value = "23")]
+    pub check_exit: u8,
+    /// With --watch or --check: print the counts or findings as one JSON object a line
+    #[arg(long, requires = "printed")]
     pub json: bool,
     /// What the ports say that they carry, in Gb/s (else the more of the interface's speed and, without --path udp, 100)
     #[arg(long, value_name = "GBITS", value_parser = ["10", "20", "25", "40", "50", "100", "200", "400"])]
@@ -298,6 +355,16 @@ pub struct RunArguments {
     /// call. A forked child gets a copy, which fork(2) waits for
     #[arg(long)]
     pub heap: bool,
+    /// Make calls, requests, completions, packets, pages or connections fail: rules of the form "verb=ibv_reg_mr nth=3 errno=ENOMEM" with ; between them, or
+    /// a file of them (@FILE, FILE.toml), or the log of an earlier run (FILE.jsonl), which is repeated; may be given several times
+    #[arg(long, value_name = "RULES", value_hint = ValueHint::FilePath)]
+    pub fail: Vec<String>,
+    /// With --fail: append a line of JSON to FILE for each failure
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fail")]
+    pub fail_log: Option<PathBuf>,
+    /// What rules with role=NAME call the program
+    #[arg(long, value_name = "NAME", value_parser = role_name)]
+    pub role: Option<String>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
@@ -444,10 +511,13 @@ mod tests {
         }
         let refused =
             Arguments::try_parse_from(["pagewire", "run", "--path", "rdma", "true"]).expect_err("none");
-        assert!(refused.to_string().contains("[possible values: auto, local, udp]"), "{refused}");
+        assert!(refused.to_string().contains("[possible values: auto, local, tcp, udp]"), "{refused}");
         assert_eq!(path_of_variable("".as_ref()), Ok(None));
         let refused = path_of_variable("rdma".as_ref()).expect_err("no such path");
-        assert!(refused.contains("PAGEWIRE_PATH") && refused.contains("auto, local or udp"), "{refused}");
+        assert!(
+            refused.contains("PAGEWIRE_PATH") && refused.contains("auto, local, tcp or udp"),
+            "{refused}"
+        );
     }
 
     #[test]

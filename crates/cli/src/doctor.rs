@@ -4,6 +4,7 @@
 //! command may have, and then the finding says so.
 
 mod connections;
+mod installation;
 mod kernel;
 mod limits;
 mod memory;
@@ -99,6 +100,7 @@ pub fn examine() -> Vec<Finding> {
     if limits::leave_too_little() {
         return findings;
     }
+    findings.extend(installation::findings());
     findings.extend(kernel::findings());
     findings.extend(memory::findings());
     findings.extend(network::findings());

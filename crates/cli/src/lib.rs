@@ -1,7 +1,7 @@
 //! The `pagewire` command.
 //!
 //! Everything here stands beside the engine, never inside it: programs are started with the engine
-//! preloaded ([`run`]), live ones are asked what they do ([`explain`], [`top`]), the machine is examined
+//! preloaded ([`run`]), and again with each of their calls failing once ([`fail_each`]); live ones are asked what they do ([`explain`], [`top`]), the machine is examined
 //! ([`doctor`]), and other people's programs are run in pairs ([`demo`]). Files are served as regions and fetched ([`serve`],
 //! [`transfer`]), as any program of the native interface would do it. Further commands are programs that an installation has beside
 //! it ([`external`]). They and the end-to-end tests use [`hosts`] and [`pair`] too, so that a demonstration, a measurement and a test
@@ -38,12 +38,15 @@ pub fn threads_can_be_had() -> bool {
 }
 
 pub mod arguments;
+pub mod cdi;
 pub mod checkpoint;
 pub mod demo;
 pub mod doctor;
 pub mod exit;
 pub mod explain;
 pub mod external;
+pub mod fail_each;
+pub mod failures;
 pub mod limits;
 mod output;
 pub mod run;

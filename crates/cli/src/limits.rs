@@ -44,8 +44,8 @@ pub const HOSTS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long one real try of `pagewire doctor` may take.
 pub const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long one step of `pagewire demo` may take.
-pub const DEMO_STEP: Duration = Duration::from_secs(8);
+/// When a step of `pagewire demo`, which takes a second, is given up: late enough for a machine that has much else to do.
+pub const DEMO_STEP: Duration = Duration::from_secs(60);
 
 /// How often each step of `pagewire demo` is run at most; the median counts.
 pub const DEMO_ROUNDS: usize = 3;
@@ -109,3 +109,31 @@ pub const TRANSFER_TICK: Duration = Duration::from_millis(100);
 
 /// How often `pagewire put` tells the server how far it is.
 pub const PUT_NOTE: Duration = Duration::from_secs(1);
+
+/// Seconds that one run of `pagewire fail-each` may be given.
+pub const FAIL_EACH_LIMIT: RangeInclusive<f64> = 0.1..=3600.0;
+
+/// The least limit of a run where none is given, and how many times as long as the first run it is.
+pub const FAIL_EACH_DEFAULT_LIMIT: (Duration, u32) = (Duration::from_secs(5), 10);
+
+/// What a run gets that is repeated because it reached its limit: so many times the limit, and so many times the first run at least. A busy
+/// machine hangs no program.
+pub const FAIL_EACH_SECOND_LIMIT: (u32, u32) = (4, 20);
+
+/// How long the first run may take, if its limit is not more.
+pub const FAIL_EACH_FIRST_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the peers of a process that has given up may go on.
+pub const FAIL_EACH_GRACE: Duration = Duration::from_millis(100);
+
+/// How long the processes that a run leaves may take to end after SIGKILL. If some do not, the command ends with an error that names them.
+pub const FAIL_EACH_END_LIMIT: Duration = Duration::from_secs(30);
+
+/// Processes of a scenario.
+pub const FAIL_EACH_PROCESSES: usize = 256;
+
+/// Pause between two looks at the processes of a run.
+pub const FAIL_EACH_TICK: Duration = Duration::from_millis(2);
+
+/// Bytes kept of what a process of a run prints: the last ones.
+pub const FAIL_EACH_OUTPUT_BYTES: usize = 4096;

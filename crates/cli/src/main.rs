@@ -5,13 +5,16 @@ use clap::Parser;
 use pagewire_cli::arguments::{Arguments, Command, ProbeArguments, completion_script};
 use pagewire_cli::exit::{conclude, conclude_unparsed};
 use pagewire_cli::external::External;
-use pagewire_cli::{checkpoint, demo, doctor, explain, probe, run, serve, top, transfer};
+use pagewire_cli::{cdi, checkpoint, demo, doctor, explain, fail_each, probe, run, serve, top, transfer};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "probe") {
         let arguments = ProbeArguments::parse_from(std::env::args_os().skip(1));
         return conclude(probe::serve(arguments.kind, &arguments.operands).map(|()| 0), 1);
+    }
+    if std::env::args_os().nth(1).is_some_and(|word| word == fail_each::supervisor::WORD) {
+        return conclude(fail_each::supervisor::serve().map(|()| 0), 1);
     }
     let line: Vec<_> = std::env::args_os().collect();
     if let Some(external) = External::asked_for(&line) {
@@ -22,7 +25,11 @@ fn main() -> ExitCode {
         Err(shown) => return conclude_unparsed(&shown),
     };
     // `run` reserves 125 for itself, so that a caller can tell Pagewire's failure from the program's.
-    let failure = if matches!(arguments.command, Command::Run(_)) { run::FAILURE } else { 1 };
+    let failure = match arguments.command {
+        Command::Run(_) => run::FAILURE,
+        Command::FailEach(_) => fail_each::FAILURE,
+        _ => 1,
+    };
     conclude(dispatch(arguments.command), failure)
 }
 
@@ -40,7 +47,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Get(arguments) => transfer::get(&arguments),
         Command::Put(arguments) => transfer::put(&arguments),
         Command::Checkpoint(arguments) => checkpoint::checkpoint(&arguments),
+        Command::FailEach(arguments) => fail_each::fail_each(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Cdi(arguments) => cdi::cdi(&arguments),
         Command::Completions { shell } => {
             std::io::Write::write_all(&mut std::io::stdout(), &completion_script(shell))?;
             Ok(0)

@@ -1,15 +1,16 @@
 //! `pagewire run`: starts a program with the engine in place of libibverbs.
 
 use crate::arguments::{RunArguments, path_of_variable};
+use crate::failures;
+use crate::output::{findings, json_lines, report, watched};
 use crate::running::install::{Installation, in_path, is_executable};
 use crate::running::launch::{Launch, PATH_VARIABLE};
-use crate::{output::report, output::watched, running::preload};
+use crate::running::loader::{self, Preload};
+use crate::running::preload;
 use anyhow::{Context, Error, Result, bail};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, getuid};
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, ReadCache, elf};
-use pagewire_fabric::shortage;
+use pagewire_fabric::{Tls, shortage};
 use pagewire_nic::PathChoice;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -30,7 +31,7 @@ pub const FAILURE: u8 = 125;
 
 /// Runs the program; gives its exit status, or 126 or 127 as a shell does.
 ///
-/// Without `--stats` and `--watch` the program replaces this process, so that its PID, its signals and its exit status are its
+/// Without `--stats`, `--watch` and `--check` the program replaces this process, so that its PID, its signals and its exit status are its
 /// own; with them, this process waits.
 ///
 /// # Errors
@@ -38,6 +39,14 @@ pub const FAILURE: u8 = 125;
 pub fn run(arguments: &RunArguments) -> Result<u8> {
     let installation = Installation::find()?;
     let mut launch = Launch::new(&installation, path(arguments)?);
+    launch.connect_to = (!arguments.connect_to.is_empty()).then(|| arguments.connect_to.join(","));
+    if let Some(tls) = &arguments.tls {
+        if launch.path == PathChoice::Udp {
+            bail!("--tls: datagrams are not encrypted; leave --path udp out, or PAGEWIRE_PATH");
+        }
+        Tls::load(tls).with_context(|| format!("--tls {tls}"))?;
+        launch.tls = Some(tls.with_absolute_files().with_context(|| format!("--tls {tls}"))?);
+    }
     if !arguments.page_faults.is_empty() {
         launch.page_faults = Some(arguments.page_faults.join(";"));
     }
@@ -52,6 +61,16 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
             .with_context(|| format!("--checkpoint {}", checkpoint.folder.display()))?;
         launch.checkpoint = Some(checkpoint.clone());
     }
+    if !arguments.fail.is_empty() {
+        let words = arguments
+            .fail
+            .iter()
+            .map(|rules| failures::words_of(rules).with_context(|| format!("--fail {rules}")));
+        launch.fail = Some(words.collect::<Result<Vec<String>>>()?.join("\n"));
+    }
+    // A program may change its directory before the engine opens the file.
+    launch.fail_log = arguments.fail_log.as_ref().map(std::path::absolute).transpose()?;
+    launch.role.clone_from(&arguments.role);
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.
         let file = std::path::absolute(file)?;
@@ -65,24 +84,50 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     }
     let mut command = Command::new(program);
     command.args(operands);
-    if !arguments.stats && launch.watch.is_none() {
+    let counts = arguments.stats || launch.watch.is_some();
+    if !counts && arguments.check.is_none() {
         launch.apply(&mut command);
         return Ok(refusal(program, &command.exec()));
     }
 
-    let directory = tempfile::Builder::new()
-        .prefix("pagewire-stats-")
-        .tempdir()
-        .context("--stats and --watch need a directory for the counters, where TMPDIR says or in /tmp")?;
-    let file = directory.path().join("stats.jsonl");
-    launch.stats = Some(file.clone());
+    let directory = tempfile::Builder::new().prefix("pagewire-stats-").tempdir().context(
+        "--stats, --watch and --check need a directory for what they print, where TMPDIR says or in /tmp",
+    )?;
+    let (counters, findings) =
+        (directory.path().join("stats.jsonl"), directory.path().join("findings.jsonl"));
+    launch.stats = counts.then(|| counters.clone());
+    launch.check = arguments.check.is_some().then(|| findings.clone());
+    launch.check_buffers = arguments.check.as_deref() == Some("buffers");
     launch.apply(&mut command);
     let status = match wait_forwarding_signals(&mut command)? {
         Ok(status) => status,
         Err(error) => return Ok(refusal(program, &error)),
     };
-    print_counters(&file, status, arguments)?;
-    Ok(code(status))
+    if counts {
+        print_counters(&counters, status, arguments)?;
+    }
+    let has_findings = arguments.check.is_some() && print_findings(&findings, status, arguments.json)?;
+    match code(status) {
+        0 if has_findings => Ok(arguments.check_exit),
+        code => Ok(code),
+    }
+}
+
+/// Prints what the check of the processes of the program has found; whether that is something.
+fn print_findings(file: &Path, status: ExitStatus, as_json: bool) -> Result<bool> {
+    let reports = json_lines::read(file)?;
+    match (reports.is_empty(), status.signal()) {
+        (true, Some(signal)) => {
+            crate::tell!(
+                "pagewire: no report of the check: signal {signal} ended the program before it wrote one"
+            );
+        }
+        (true, None) => crate::tell!(
+            "pagewire: no report of the check: no process of the program opened a device and ended by exit(3)"
+        ),
+        (false, _) => findings::print(&reports, as_json)?,
+    }
+    Ok(findings::count(&reports) > 0)
 }
 
 /// Notes what the program names, and says why it does not run on Pagewire, if that can be seen.
@@ -99,12 +144,19 @@ fn look_at_program(file: &Path, launch: &mut Launch) -> Result<()> {
              run may be put behind it)",
             file.display()
         );
-    } else if is_static(file) {
-        crate::tell!(
+        return Ok(());
+    }
+    match loader::preload_of(file) {
+        Preload::Possible => {}
+        Preload::NoLoader => crate::tell!(
             "pagewire: {} is linked statically: nothing can be loaded into it, so it does not run on Pagewire itself \
              (link it with -libverbs dynamically; programs that it starts do run on Pagewire)",
             file.display()
-        );
+        ),
+        Preload::Refused(why) => bail!(
+            "{}: {why}, and Pagewire's library needs glibc 2.28 or later: run it on such a system, or in a container of one",
+            file.display()
+        ),
     }
     Ok(())
 }
@@ -202,18 +254,6 @@ fn gives_capabilities(attribute: &[u8]) -> bool {
     effective || permitted.contains(&Some(true))
 }
 
-/// Whether a program names no loader (elf(5), PT_INTERP). False where it is no 64-bit ELF file: the kernel will say more.
-pub(crate) fn is_static(file: &Path) -> bool {
-    let Ok(file) = File::open(file) else { return false };
-    let file = ReadCache::new(file);
-    let names_loader = || -> object::Result<bool> {
-        let header = elf::FileHeader64::<Endianness>::parse(&file)?;
-        let endian = header.endian()?;
-        Ok(header.program_headers(endian, &file)?.iter().any(|part| part.p_type(endian) == elf::PT_INTERP))
-    };
-    names_loader().is_ok_and(|names| !names)
-}
-
 /// The path asked for: by the option, else by the environment.
 fn path(arguments: &RunArguments) -> Result<PathChoice> {
     if let Some(path) = arguments.path {
@@ -298,7 +338,7 @@ fn wait_forwarding_signals(command: &mut Command) -> Result<io::Result<ExitStatu
             }
         }
     });
-    let forwarder = forwarder.context("--stats and --watch need a thread that forwards signals")?;
+    let forwarder = forwarder.context("--stats, --watch and --check need a thread that forwards signals")?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(Err(error)),
@@ -377,20 +417,5 @@ mod tests {
             // Who is not root may not set them (CAP_SETFCAP).
             Err(error) => assert!(!geteuid().is_root(), "{error}"),
         }
-    }
-
-    #[test]
-    fn static_programs_are_told_apart() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let source = directory.path().join("program.c");
-        std::fs::write(&source, "int main(void) { return 0; }").expect("room");
-        for (option, is) in [("-static", true), ("-static-pie", true), ("-pie", false)] {
-            let file = directory.path().join(option);
-            let mut compiler = Command::new("cc");
-            compiler.arg(option).arg("-o").args([&file, &source]);
-            assert!(compiler.status().expect("a C compiler").success(), "{option}");
-            assert_eq!(is_static(&file), is, "{option}");
-        }
-        assert!(!is_static(&source));
     }
 }

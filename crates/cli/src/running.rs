@@ -6,6 +6,7 @@ pub mod hosts;
 pub mod install;
 pub mod interrupt;
 pub mod launch;
+pub mod loader;
 pub mod pair;
 pub mod perftest;
 pub mod preload;

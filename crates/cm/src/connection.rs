@@ -379,8 +379,7 @@ impl Connection {
         }
     }
 
-    /// The program destroys the endpoint: the peer hears of it by one message, which is not sent again. What remains is `Timewait`, without
-    /// events.
+    /// The program destroys the endpoint: the peer hears of it by one message. What remains is `Timewait`, without events.
     pub fn close(&mut self, now: Duration, effects: &mut Effects) {
         // A DREQ that is on its way says it already.
         let last_words = self.last_words().filter(|_| self.state != ConnectionState::DreqSent);
@@ -526,7 +525,10 @@ impl Connection {
 
     fn receive_mra(&mut self, mra: &Mra, now: Duration) {
         match (self.state, mra.message, &mut self.request, &mut self.repetition) {
-            (ConnectionState::ReqSent, about::REQ, Some(req), _) => req.postpone(now, mra.service_timeout),
+            (ConnectionState::ReqSent, about::REQ, Some(req), _) => {
+                self.peer.comm_id = mra.local_comm_id;
+                req.postpone(now, mra.service_timeout);
+            }
             (ConnectionState::RepSent, about::REP, _, Some(rep)) => rep.postpone(now, mra.service_timeout),
             _ => {}
         }
@@ -547,7 +549,7 @@ impl Connection {
 
     fn receive_rej(&mut self, rej: &Rej, now: Duration, effects: &mut Effects) {
         // The peer has answered otherwise since: a REJ of the REQ does not know its communication ID.
-        let is_old = self.peer.comm_id != 0 && rej.local_comm_id != self.peer.comm_id;
+        let is_old = self.state != ConnectionState::ReqSent && rej.local_comm_id != self.peer.comm_id;
         if is_old || self.asks_again(rej, now) {
             return;
         }
@@ -605,8 +607,12 @@ impl Connection {
         }
     }
 
-    /// The peer's process has ended: what its DREQ would have done.
+    /// The peer's process has ended: what its REJ or DREQ would have done.
     pub(crate) fn lose_peer(&mut self, now: Duration, effects: &mut Effects) {
+        if self.state == ConnectionState::ReqSent {
+            let rej = Rej { reason: reject::CONSUMER_DEFINED, ..Rej::default() };
+            return self.receive_rej(&rej, now, effects);
+        }
         let dreq = Dreq { remote_queue_pair: self.queue_pair, ..Dreq::default() };
         self.receive_dreq(&dreq, self.transaction, now, effects);
     }
@@ -636,12 +642,9 @@ impl Connection {
     }
 
     fn dreq(&self) -> Dreq {
-        Dreq {
-            local_comm_id: self.own.comm_id,
-            remote_comm_id: self.peer.comm_id,
-            remote_queue_pair: self.remote.queue_pair,
-            ..Dreq::default()
-        }
+        let (local_comm_id, remote_comm_id) = (self.own.comm_id, self.peer.comm_id);
+        let remote_queue_pair = self.remote.queue_pair;
+        Dreq { local_comm_id, remote_comm_id, remote_queue_pair, ..Dreq::default() }
     }
 
     fn send_drep(&self, effects: &mut Effects) {

@@ -101,7 +101,12 @@ impl ConnectionManager {
     fn silent_local_connections(&self) -> impl Iterator<Item = (u16, &Connection)> {
         self.exchanges.iter().filter_map(|(comm_id, owned)| match &owned.exchange {
             Exchange::Connection(connection) => {
-                let is_silent = connection.state() == ConnectionState::Established;
+                let is_silent = match connection.state() {
+                    ConnectionState::Established => true,
+                    // An MRA has told who has the request.
+                    ConnectionState::ReqSent => connection.peer().comm_id != 0,
+                    _ => false,
+                };
                 (is_silent && connection.route().is_on_this_host).then_some((*comm_id, connection))
             }
             Exchange::Service(_) => None,

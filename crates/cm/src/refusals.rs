@@ -137,7 +137,7 @@ impl Refusal {
             ),
             RefusalCause::NothingFree => "all IDs of this process are in use".to_owned(),
             RefusalCause::Silence => format!(
-                "{peer} did not answer: no connection manager runs there, a firewall drops UDP port 4791, \
+                "{peer} did not answer: no connection manager runs there, a firewall drops port 4791 (UDP and TCP), \
                  the port belongs to another user, or the program takes no events"
             ),
             RefusalCause::Reject(reason) => format!("reason {reason} of a REJ"),

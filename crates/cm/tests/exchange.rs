@@ -568,6 +568,26 @@ fn late_rej_of_a_req_ends_no_connection() {
 }
 
 #[test]
+fn request_at_a_local_process_that_has_ended_is_rejected() {
+    let mut network = Network::new(35, 0.0);
+    network.is_one_host = true;
+    let (_, active) = pair(&mut network, PortSpace::Tcp);
+    connect(&mut network, active);
+    network.expect_event(SERVER);
+    assert!(network.manager(CLIENT).silent_local_peers().is_empty(), "who has the request is not known");
+    // The first repetition gets an MRA, and for a minute there is no second one.
+    network.run_until(Duration::from_secs(2));
+    let now = network.now;
+    let peers = network.manager(CLIENT).silent_local_peers();
+    let block = *peers.first().expect("the server's process");
+    network.manager(CLIENT).end_local_peer(now, block);
+    let ended = network.expect_event(CLIENT);
+    assert_eq!(ended.endpoint, active);
+    assert!(matches!(ended.kind, EventKind::Rejected { reason: reject::CONSUMER_DEFINED, .. }), "{ended:?}");
+    assert!(network.manager(CLIENT).silent_local_peers().is_empty());
+}
+
+#[test]
 fn connection_with_a_local_process_that_has_ended_ends() {
     let mut network = Network::new(33, 0.0);
     network.is_one_host = true;

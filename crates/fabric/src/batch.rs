@@ -1,8 +1,12 @@
 //! Packets on their way to the network, one after the other in one buffer.
 
 use crate::fabric::{Route, SendBatch};
-use crate::limits::{BATCH_BYTES, BATCH_PACKETS, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS};
+use crate::limits::{
+    BATCH_BYTES, BATCH_PACKETS, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS, STREAM_FRAME_BYTES,
+    STREAM_PACKET_BYTES,
+};
 use crate::network::peer_sockets::TxPeerSocket;
+use crate::streams::Streams;
 use pagewire_memory::Arena;
 use pagewire_wire::packet::ICRC_LEN;
 use std::ops::Range;
@@ -25,6 +29,7 @@ pub struct HostBatch {
     void: Vec<u8>,
     /// By which the last packets left.
     pub(crate) tx_peer_socket: Option<Arc<TxPeerSocket>>,
+    streams: Option<Arc<Streams>>,
 }
 
 /// One packet of a batch: short, as a batch may be sent by another core than the one that filled it.
@@ -32,8 +37,9 @@ pub struct HostBatch {
 pub(crate) struct BatchPacket {
     route: u32,
     start: u32,
-    /// With the ICRC.
+    /// With the ICRC, if it has one.
     length: u32,
+    is_of_stream: bool,
     /// A bit to be turned round once the ICRC is there.
     pub damage: Option<u32>,
 }
@@ -47,6 +53,11 @@ impl BatchPacket {
     /// How many these are.
     pub fn length(&self) -> usize {
         self.length as usize
+    }
+
+    /// Bytes of all that leaves together with it, at most.
+    fn most_together(&self) -> usize {
+        if self.is_of_stream { STREAM_FRAME_BYTES } else { SEGMENTED_BYTES }
     }
 }
 
@@ -68,20 +79,21 @@ impl PacketRun {
     fn take(&mut self, packets: &[BatchPacket]) -> bool {
         let Some(next) = packets.get(self.start + self.packets) else { return false };
         let first = &packets[self.start];
-        let fits = self.bytes + next.length() <= SEGMENTED_BYTES && self.packets < SEGMENTS;
+        let most = first.most_together();
+        let fits = self.bytes + next.length() <= most && self.packets < SEGMENTS;
         if self.closed || !fits || next.route != first.route || next.length > first.length {
             return false;
         }
         (self.packets, self.bytes) = (self.packets + 1, self.bytes + next.length());
         self.closed = next.length < first.length;
-        self.full = self.packets == SEGMENTS || self.bytes + first.length() > SEGMENTED_BYTES;
+        self.full = self.packets == SEGMENTS || self.bytes + first.length() > most;
         true
     }
 }
 
 impl HostBatch {
-    pub(crate) fn new(arena: Option<Arena>) -> Self {
-        HostBatch { arena, packets: Vec::with_capacity(BATCH_PACKETS), ..HostBatch::default() }
+    pub(crate) fn new(arena: Option<Arena>, streams: Option<Arc<Streams>>) -> Self {
+        HostBatch { arena, packets: Vec::with_capacity(BATCH_PACKETS), streams, ..HostBatch::default() }
     }
 
     /// Forgets all packets.
@@ -96,12 +108,12 @@ impl HostBatch {
         &self.packets
     }
 
-    /// Adds packets like the last one, of `whole` bytes with the ICRC, as far as they may leave with it in one send; see
+    /// Adds packets like the last one, of `whole` bytes with `trailer` bytes of ICRC, as far as they may leave with it in one send; see
     /// [`SendBatch::burst`]. Gives how many, as an error where one could not be filled.
     #[inline]
     fn go_on(
         &mut self,
-        whole: usize,
+        (whole, trailer): (usize, usize),
         count: usize,
         mut fill: impl FnMut(usize, &mut [u8]) -> bool,
     ) -> Result<usize, usize> {
@@ -115,14 +127,14 @@ impl HostBatch {
             return Ok(0);
         }
         let most = (SEGMENTS - run.packets)
-            .min((SEGMENTED_BYTES - run.bytes) / whole)
+            .min((first.most_together() - run.bytes) / whole)
             .min(BATCH_PACKETS - self.packets.len())
             .min((BATCH_BYTES - used) / whole)
             .min(count);
         let Some(room) = arena.bytes_mut().get_mut(used..used + most * whole) else { return Ok(0) };
         let mut filled = 0;
         for bytes in room.chunks_exact_mut(whole) {
-            if !fill(filled, &mut bytes[..whole - ICRC_LEN]) {
+            if !fill(filled, &mut bytes[..whole - trailer]) {
                 break;
             }
             self.packets.push(BatchPacket { start: (used + filled * whole) as u32, damage: None, ..last });
@@ -130,7 +142,7 @@ impl HostBatch {
         }
         self.used += filled * whole;
         (run.packets, run.bytes) = (run.packets + filled, run.bytes + filled * whole);
-        run.full = run.packets == SEGMENTS || run.bytes + whole > SEGMENTED_BYTES;
+        run.full = run.packets == SEGMENTS || run.bytes + whole > last.most_together();
         if filled == most { Ok(filled) } else { Err(filled) }
     }
 
@@ -162,12 +174,28 @@ impl HostBatch {
         from..from + run.packets
     }
 
+    /// Whether packets of a stream have to wait; those that follow others of it need not.
+    fn is_blocked(&self, route: &Route) -> bool {
+        let follows = self.routes.last() == Some(route);
+        let blocked = |id| self.streams.as_ref().is_some_and(|streams| streams.is_blocked(id));
+        !follows && route.stream.is_some_and(blocked)
+    }
+
     /// Has a bit of the last packet turned round after its ICRC has been computed, as a bad network would.
     pub fn damage(&mut self, bit: usize) {
+        if self.routes.last().is_some_and(|route| route.stream.is_some()) {
+            // The checksum of TCP has the kernel send it again: nobody sees it.
+            return;
+        }
         if let Some(packet) = self.packets.last_mut() {
             packet.damage = Some(bit as u32 % (packet.length * 8));
         }
     }
+}
+
+/// Bytes behind each packet for what the fabric computes.
+fn trailer_of(route: &Route) -> usize {
+    if route.stream.is_some() { 0 } else { ICRC_LEN }
 }
 
 impl SendBatch for HostBatch {
@@ -180,8 +208,13 @@ impl SendBatch for HostBatch {
 
     #[inline]
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
-        let whole = length + ICRC_LEN;
-        assert!(whole <= PACKET_BYTES, "a packet of {length} bytes");
+        if route.stream.is_some() && self.is_blocked(route) {
+            return None;
+        }
+        let whole = length + trailer_of(route);
+        let is_of_stream = route.stream.is_some();
+        let longest = if is_of_stream { STREAM_PACKET_BYTES } else { PACKET_BYTES };
+        assert!(whole <= longest, "a packet of {length} bytes");
         if !self.fits(length) {
             return None;
         }
@@ -196,7 +229,7 @@ impl SendBatch for HostBatch {
             self.routes.push(*route);
         }
         let (route, start, length) = (self.routes.len() as u32 - 1, start as u32, whole as u32);
-        self.packets.push(BatchPacket { route, start, length, damage: None });
+        self.packets.push(BatchPacket { route, start, length, is_of_stream, damage: None });
         self.used += whole;
         if !self.last_run.take(&self.packets) {
             self.last_run = PacketRun { start: self.packets.len() - 1, ..PacketRun::default() };
@@ -237,7 +270,10 @@ impl SendBatch for HostBatch {
             }
             done += 1;
             // What belongs to a send that was begun by one as long is not looked at one by one.
-            match self.go_on(length + ICRC_LEN, count - done, |index, bytes| fill(done + index, bytes)) {
+            let trailer = trailer_of(route);
+            match self
+                .go_on((length + trailer, trailer), count - done, |index, bytes| fill(done + index, bytes))
+            {
                 Ok(filled) => done += filled,
                 Err(filled) => return done + filled,
             }
@@ -261,11 +297,12 @@ mod tests {
             port: 4791,
             traffic_class: 0,
             hop_limit: 0,
+            stream: None,
         }
     }
 
     fn full_after(lengths: impl Iterator<Item = usize>) -> Option<usize> {
-        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()), None);
         let route = route();
         for (index, length) in lengths.enumerate() {
             if batch.packet(&route, length).is_none() {
@@ -305,7 +342,7 @@ mod tests {
         ];
         for (before, length, count, last) in cases {
             let [mut burst, mut singly] = [(); 2].map(|()| {
-                let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+                let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()), None);
                 if let Some(before) = before {
                     batch.packet(&route(), before).unwrap().fill(0xB0);
                 }
@@ -349,7 +386,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_back_fills_nothing() {
-        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()), None);
         let route = route();
         for _ in 0..61 {
             batch.packet(&route, 1036).unwrap();
@@ -370,7 +407,7 @@ mod tests {
 
     #[test]
     fn packets_leave_to_where_they_were_put() {
-        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()), None);
         let routes = [1, 1, 2, 1, 3, 3].map(|port| Route { port, ..route() });
         for route in &routes {
             batch.packet(route, 100).unwrap();

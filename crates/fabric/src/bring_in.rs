@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::fabric::{Direction, PageInThreads, PrefetchError, RegionPart};
+use crate::held_pages::{HeldPages, PageFate, PageRules, RegionPages};
 use crate::limits::{PAGE_IN_HELPERS, SHARED_PAGE_IN};
 use crate::pieces::Pieces;
 use crate::shared_move::{SharedMove, move_by_pieces, move_together};
@@ -62,6 +63,9 @@ struct PageInContext {
     pieces: Pieces,
     counters: Arc<Counters>,
     done: Box<PageInCallback>,
+    rules: Option<Arc<dyn PageRules>>,
+    /// What the rules hold back.
+    held: HeldPages,
     /// Those who wait for the same pages on behalf of one tenant: several accesses to them are one fault (PART-6).
     waiting: Mutex<HashMap<(Tenant, PageTaskKind), PageWaiters>>,
 }
@@ -104,6 +108,13 @@ enum TaskPlacement {
     At(usize),
 }
 
+/// What became of a task that a thread has done.
+enum PageTaskOutcome {
+    Ended(Result<(), MemoryError>),
+    /// A rule lost the pages.
+    Lost,
+}
+
 /// A task for the executor: what is done, and for which tenant.
 #[derive_where(PartialEq, Eq, Hash)]
 struct PageTask {
@@ -115,7 +126,7 @@ struct PageTask {
     hands: Arc<PageInContext>,
     /// What became of it, once a thread has done it.
     #[derive_where(skip)]
-    outcome: OnceLock<Result<(), MemoryError>>,
+    outcome: OnceLock<PageTaskOutcome>,
 }
 
 impl PageTask {
@@ -154,6 +165,13 @@ impl ExecutorTask for PageTask {
                 waiting.begin_by(own_thread());
             }
         }
+        if let Some(rules) = &hands.rules
+            && hands.hold_back(&**rules, &self.what)
+        {
+            // A task runs once.
+            let _ = self.outcome.set(PageTaskOutcome::Lost);
+            return;
+        }
         // Where one is not mapped, or its region has ended, an access will find that out, and say so. A prefetch is told.
         let outcome = match &self.what {
             PageTaskKind::Local { write, regions, stretch: Some(stretch), .. } => {
@@ -175,16 +193,21 @@ impl ExecutorTask for PageTask {
                 Ok(())
             }
         };
-        // a task runs once.
-        let _ = self.outcome.set(outcome);
+        // A task runs once.
+        let _ = self.outcome.set(PageTaskOutcome::Ended(outcome));
     }
 
     fn end(&self) {
         let waiting = self.hands.waiting.lock().remove(&self.key());
-        let outcome = match self.outcome.get() {
-            Some(outcome) => outcome.map_err(|_| PrefetchError::NotMapped),
+        let (outcome, waiting) = match self.outcome.get() {
+            Some(PageTaskOutcome::Ended(outcome)) => (outcome.map_err(|_| PrefetchError::NotMapped), waiting),
+            Some(PageTaskOutcome::Lost) => {
+                let pages = self.hands.pages_of(&self.what);
+                let left = waiting.and_then(|waiting| self.hands.held.join_all(&pages, waiting));
+                (Err(PrefetchError::NotMapped), left)
+            }
             // No thread could be had.
-            None => Err(PrefetchError::Full),
+            None => (Err(PrefetchError::Full), waiting),
         };
         waiting.into_iter().for_each(|waiting| waiting.end(outcome, &self.hands.done));
     }
@@ -213,6 +236,57 @@ fn own_thread() -> u32 {
 }
 
 impl PageInContext {
+    /// The pages that a task brings in because an access, or a verb, needs them.
+    fn pages_of(&self, what: &PageTaskKind) -> Vec<RegionPages> {
+        match what {
+            PageTaskKind::Local { segments, regions, .. } => segments
+                .iter()
+                .zip(regions)
+                .map(|(segment, region)| self.own_pages(segment, region))
+                .collect(),
+            PageTaskKind::Peer { process, segment, region: (regions, region) } => vec![RegionPages {
+                process: Some(process.clone()),
+                regions: regions.clone(),
+                part: RegionPart { region: *region, segment: *segment },
+            }],
+            PageTaskKind::Ahead { .. } | PageTaskKind::Move(_) => Vec::new(),
+        }
+    }
+
+    fn own_pages(&self, segment: &Segment, region: &RegionLife) -> RegionPages {
+        let part = RegionPart { region: *region, segment: *segment };
+        RegionPages { process: None, regions: self.regions.clone(), part }
+    }
+
+    /// Asks the rules about a task, and waits where its pages come late. True: they are lost.
+    fn hold_back(&self, rules: &dyn PageRules, what: &PageTaskKind) -> bool {
+        let pages = self.pages_of(what);
+        if pages.is_empty() {
+            return false;
+        }
+        match self.held.decide(rules, &pages) {
+            None => false,
+            Some(PageFate::Late(delay)) => {
+                self.held.wait(delay, &pages);
+                false
+            }
+            Some(PageFate::Lost) => true,
+        }
+    }
+
+    /// Whether a rule has lost pages of a region of this process.
+    fn has_lost(&self, segment: &Segment, region: &RegionLife) -> bool {
+        self.rules.is_some() && self.held.has_lost(&[self.own_pages(segment, region)])
+    }
+
+    /// Tells those who wait for lost pages of regions that have ended.
+    #[cold]
+    fn end_lost(&self) {
+        for waiters in self.held.take_ended() {
+            waiters.end(Err(PrefetchError::NotMapped), &self.done);
+        }
+    }
+
     /// Brings in pages of a region of this process, as long as it is what it was.
     fn bring_in(&self, segment: &Segment, region: &RegionLife, write: bool) -> Result<(), MemoryError> {
         let thread = own_thread();
@@ -225,6 +299,9 @@ impl PageInContext {
         std::iter::from_fn(|| stretch.take()).try_for_each(|piece| {
             let memory = piece.memory();
             let segment = Segment { address: memory.start, length: memory.end - memory.start };
+            if self.has_lost(&segment, region) {
+                return Ok(());
+            }
             let brought_in = self.bring_in(&segment, region, write);
             if brought_in.is_err() {
                 stretch.fail();
@@ -253,6 +330,17 @@ impl Pages {
         counters: Arc<Counters>,
         done: Box<PageInCallback>,
     ) -> Self {
+        Self::with_rules(memory, tables, counters, done, None)
+    }
+
+    /// [`new`](Self::new) with rules about pages.
+    pub fn with_rules(
+        memory: Arc<HostMemory>,
+        tables: MappedWords,
+        counters: Arc<Counters>,
+        done: Box<PageInCallback>,
+        rules: Option<Arc<dyn PageRules>>,
+    ) -> Self {
         // Threads begin with their maker's processors, and whoever is the first to need one may be kept at one.
         let processors = sched_getaffinity(None).ok();
         let spawn = move |body: Box<dyn FnOnce() + Send>| {
@@ -266,8 +354,16 @@ impl Pages {
             spawn("pagewire-pages", begin).map(drop)
         };
         let (regions, pieces) = (RegionView::new(tables), Pieces::new());
-        let hands =
-            Arc::new(PageInContext { memory, regions, pieces, counters, done, waiting: Mutex::default() });
+        let hands = Arc::new(PageInContext {
+            memory,
+            regions,
+            pieces,
+            counters,
+            done,
+            rules,
+            held: HeldPages::default(),
+            waiting: Mutex::default(),
+        });
         let processors = available_parallelism().map_or(1, NonZero::get);
         Pages { executor: Executor::new(spawn), hands, processors }
     }
@@ -283,7 +379,8 @@ impl Pages {
         let segments = parts.iter().map(|part| whole_pages(&part.segment)).collect();
         let regions = parts.iter().map(|part| part.region).collect();
         let shared = match parts {
-            [part] if part.segment.length > SHARED_PAGE_IN => {
+            // Helpers know no rules.
+            [part] if part.segment.length > SHARED_PAGE_IN && self.hands.rules.is_none() => {
                 let Segment { address, length } = whole_pages(&part.segment);
                 Some((part.region, Stretch::new(address..address + length, PieceOrder::Forth)))
             }
@@ -313,6 +410,9 @@ impl Pages {
             PageTaskKind::Ahead { .. } | PageTaskKind::Move(_) => TaskPlacement::Off(sched_getcpu()),
             PageTaskKind::Local { .. } | PageTaskKind::Peer { .. } => TaskPlacement::Anywhere,
         };
+        if self.hands.rules.is_some() && self.waits_for_lost(&what, waiter.as_ref()) {
+            return Offer::Known;
+        }
         let key = waiter.map(|waiter| (waiter, (tenant, what.clone())));
         if let Some((waiter, key)) = &key {
             let mut waiting = self.hands.waiting.lock();
@@ -348,9 +448,23 @@ impl Pages {
         offer
     }
 
-    /// Has idle threads end; those that wait for a page end when it comes.
+    /// Whether pages are lost by a rule, for which the waiter then waits.
+    #[cold]
+    fn waits_for_lost(&self, what: &PageTaskKind, waiter: Option<&Waiter>) -> bool {
+        self.hands.end_lost();
+        let pages = self.hands.pages_of(what);
+        match waiter {
+            Some(waiter) => self.hands.held.join(&pages, waiter.clone()),
+            None => self.hands.held.has_lost(&pages),
+        }
+    }
+
+    /// Has idle threads end; those that wait for a page end when it comes. Nobody waits for a rule any more.
     pub fn stop(&self) {
         self.executor.stop();
+        for waiters in self.hands.held.stop() {
+            waiters.end(Err(PrefetchError::NotMapped), &self.hands.done);
+        }
     }
 }
 
@@ -407,6 +521,9 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
     #[inline]
     fn end_bring_in(&self, region: u32) {
         self.hands.pieces.end(region);
+        if self.hands.rules.is_some() {
+            self.hands.end_lost();
+        }
     }
 
     #[inline]
@@ -450,7 +567,7 @@ mod tests {
     use super::*;
     use crate::limits::TABLE_WORDS;
     use crate::words::FileAccess;
-    use pagewire_iommu::{RegionTable, RegisteredRegion, Rights};
+    use pagewire_iommu::{AccessScope, RegionTable, RegisteredRegion, Rights};
     use pagewire_memory::{ApplicationMemory, Residency};
     use rustix::thread::CpuSet;
     use std::collections::BTreeSet;
@@ -470,7 +587,7 @@ mod tests {
         let (rights, length) = (Rights::LOCAL_WRITE, 1 << 47);
         let region = RegisteredRegion { domain: 1, address: 0, length, iova: 0, rights };
         let key = table.register(&region, 0).unwrap();
-        (key, table.view().window(key, rights, 1).unwrap().life())
+        (key, table.view().window(key, rights, AccessScope::of_domain(1)).unwrap().life())
     }
 
     /// Pages that were never touched, and what they lie in.
@@ -547,6 +664,121 @@ mod tests {
         assert_eq!(memory.residency(&[ended_memory]), Residency::Resident);
         pages.stop();
         drop((open_bytes, ended_bytes));
+    }
+
+    /// Loses, or delays, the pages of as many tasks as there are fates.
+    struct Fates(Mutex<Vec<PageFate>>);
+
+    impl PageRules for Fates {
+        fn fate(&self) -> Option<PageFate> {
+            self.0.lock().pop()
+        }
+    }
+
+    #[test]
+    fn lost_pages_end_with_their_region_and_take_no_thread() {
+        // More than one tenant has threads.
+        let lost = 4 * THREADS_OF_ONE as u64;
+        let (told, hears) = channel();
+        let memory = Arc::new(HostMemory::new());
+        let (table, words) = table();
+        let done = Box::new(move |token| told.send(token).unwrap());
+        let rules = Arc::new(Fates(Mutex::new(vec![PageFate::Lost; lost as usize])));
+        let pages = Pages::with_rules(memory.clone(), words, Arc::default(), done, Some(rules));
+        let (_bytes, segment) = fresh(lost + 1);
+        let page = |n: u64| Segment { address: segment.address + n * PAGE, length: PAGE };
+        let ((key, region), (_, other)) = (register(&table), register(&table));
+        for n in 0..lost {
+            pages.bring_in(tenant(1), &[RegionPart { region, segment: page(n) }], true, n);
+        }
+        let limit = Instant::now() + LONG;
+        while !(0..lost).all(|n| pages.hands.has_lost(&page(n), &region)) {
+            assert!(Instant::now() < limit, "the threads wait");
+            std::thread::yield_now();
+        }
+        // The tenant's other pages come, and no thread brings a lost one in with its neighbour.
+        pages.bring_in(tenant(1), &[RegionPart { region: other, segment: page(lost) }], true, 1000);
+        assert_eq!(hears.recv_timeout(LONG), Ok(1000));
+        // Whoever asks again, or asks for more, waits, too.
+        let two = Segment { length: 2 * PAGE, ..page(0) };
+        pages.bring_in(tenant(2), &[RegionPart { region, segment: two }], true, 2000);
+        assert_eq!(hears.try_recv().ok(), None);
+        table.revoke(key).unwrap();
+        pages.end_bring_in(region.index());
+        let heard: BTreeSet<u64> = (0..=lost).map(|_| hears.recv_timeout(LONG).unwrap()).collect();
+        assert_eq!(heard, (0..lost).chain([2000]).collect());
+        assert_eq!(memory.residency(&[page(0)]), Residency::Absent);
+        pages.stop();
+    }
+
+    /// A rule that loses one page decides once about it, whoever else asks meanwhile.
+    #[test]
+    fn a_page_that_two_ask_for_at_once_is_lost_for_both() {
+        let count = 32;
+        let (told, hears) = channel();
+        let memory = Arc::new(HostMemory::new());
+        let (table, words) = table();
+        let done = Box::new(move |token| told.send(token).unwrap());
+        let rules = Arc::new(Fates(Mutex::new(vec![PageFate::Lost; count])));
+        let pages = Pages::with_rules(memory.clone(), words, Arc::default(), done, Some(rules.clone()));
+        let (_bytes, segment) = fresh(count as u64);
+        let (key, region) = register(&table);
+        for n in 0..count as u64 {
+            let page = Segment { address: segment.address + n * PAGE, length: PAGE };
+            for who in 1..=4 {
+                pages.bring_in(tenant(who), &[RegionPart { region, segment: page }], true, 4 * n + who);
+            }
+        }
+        let limit = Instant::now() + LONG;
+        while !rules.0.lock().is_empty() {
+            assert!(Instant::now() < limit, "the threads wait");
+            std::thread::yield_now();
+        }
+        table.revoke(key).unwrap();
+        pages.end_bring_in(region.index());
+        for _ in 0..4 * count {
+            hears.recv_timeout(LONG).unwrap();
+        }
+        for n in 0..count as u64 {
+            let page = Segment { address: segment.address + n * PAGE, length: PAGE };
+            assert_eq!(memory.residency(&[page]), Residency::Absent, "page {n}");
+        }
+        pages.stop();
+    }
+
+    #[test]
+    fn late_page_ends_with_its_region() {
+        let (told, hears) = channel();
+        let (table, words) = table();
+        let done = Box::new(move |token| told.send(token).unwrap());
+        let rules = Arc::new(Fates(Mutex::new(vec![PageFate::Late(10 * LONG)])));
+        let pages =
+            Pages::with_rules(Arc::new(HostMemory::new()), words, Arc::default(), done, Some(rules.clone()));
+        let (_bytes, segment) = fresh(1);
+        let (key, region) = register(&table);
+        pages.bring_in(tenant(1), &[RegionPart { region, segment }], true, 1);
+        table.revoke(key).unwrap();
+        pages.end_bring_in(region.index());
+        assert_eq!(hears.recv_timeout(LONG), Ok(1));
+        pages.stop();
+    }
+
+    #[test]
+    fn lost_page_ends_with_the_threads() {
+        let (told, hears) = channel();
+        let (table, words) = table();
+        let done = Box::new(move |token| told.send(token).unwrap());
+        let rules = Arc::new(Fates(Mutex::new(vec![PageFate::Lost])));
+        let pages =
+            Pages::with_rules(Arc::new(HostMemory::new()), words, Arc::default(), done, Some(rules.clone()));
+        let (_bytes, segment) = fresh(1);
+        let (_, region) = register(&table);
+        pages.bring_in(tenant(1), &[RegionPart { region, segment }], true, 1);
+        while !rules.0.lock().is_empty() {
+            std::thread::yield_now();
+        }
+        pages.stop();
+        assert_eq!(hears.recv_timeout(LONG), Ok(1));
     }
 
     /// `ibv_advise_mr(3)`.

@@ -55,6 +55,14 @@ counters! {
         connected_sends,
         /// Sockets made for what comes from one such socket of a peer.
         rx_peer_sockets,
+        /// Packets handed to streams.
+        stream_packets_sent,
+        /// Their bytes.
+        stream_bytes_sent,
+        /// Packets that came by streams.
+        stream_packets_received,
+        /// Their bytes.
+        stream_bytes_received,
         /// Datagrams that the kernel did not take for want of room (EAGAIN, ENOBUFS).
         dropped_no_room,
         /// Datagrams that it refused for another reason ([`HostFabric::send_reason`](crate::HostFabric::send_reason)).

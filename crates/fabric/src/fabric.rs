@@ -4,13 +4,16 @@
 //! UNIX and UDP sockets and asks the kernel's clock; the simulator has one of its own.
 
 use crate::groups::GroupMembership;
+use crate::limits::STREAMS;
 use crate::management::{ManagementDatagram, ManagementTarget};
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_paging::{PageIn, Stretch, Tenant};
 use pagewire_wire::packet::DIRECT_PORTS;
+use std::fmt::{self, Debug, Formatter};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// UDP destination port of RoCEv2 (IANA).
@@ -31,6 +34,9 @@ pub fn port_of(queue_pair: u32) -> u16 {
     // The last block has the multicast number; nobody leases it.
     if (FIRST_DIRECT_BLOCK..0xFFFF).contains(&block) { block as u16 } else { ROCE_PORT }
 }
+
+/// The block of the special queue pairs, which every process has: a stream to it leads to any process of the user who has the port.
+pub const SPECIAL_BLOCK: u32 = 0;
 
 /// Names one channel of this process for as long as the process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +83,8 @@ pub enum FabricEvent<W, P> {
     BroughtIn { token: u64 },
     /// Network devices or their addresses have changed.
     DevicesChanged,
+    /// A [stream](Fabric::stream_to) stands otherwise than before.
+    StreamsChanged,
 }
 
 /// One UDP datagram that came in: `bytes` run from the BTH to the end of the payload's padding; the ICRC was
@@ -89,7 +97,70 @@ pub struct ReceivedDatagram<'a> {
     /// Traffic class (TOS) and hop limit (TTL), where they are told ([`Fabric::request_hop_info`]), else 0.
     pub traffic_class: u8,
     pub hop_limit: u8,
+    /// It came by a stream.
+    pub by_stream: bool,
     pub bytes: &'a [u8],
+    /// The payload, where it is not among the bytes.
+    pub deferred: Option<&'a dyn DeferredPayload>,
+}
+
+/// A payload that still lies in the kernel, whole. It is placed once, or read, or not taken at all.
+pub trait DeferredPayload {
+    /// Bytes; at least one.
+    fn length(&self) -> usize;
+    /// Has the kernel copy them into memory of the program, which the caller holds an access to; `tail_last`: the last 8 bytes are to be
+    /// visible last.
+    ///
+    /// # Errors
+    /// `NotMapped`. A part may have been written; the rest is lost.
+    fn place(&self, to: Segment, tail_last: bool) -> Result<(), MemoryError>;
+    /// Copies them into this process; once, and gives the copy again. `None`: the kernel does not give them, or they were to be placed.
+    fn read(&self) -> Option<Rc<[u8]>>;
+}
+
+impl Debug for dyn DeferredPayload + '_ {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} bytes", self.length())
+    }
+}
+
+/// What became of a packet that was to leave by a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamSend {
+    /// It leaves; or the stream has broken, and it is lost.
+    Taken,
+    /// The stream has no room now.
+    NoRoom,
+    /// It has to be laid into a [batch](Fabric::batch), as others are: its memory cannot be read, say.
+    Unavailable,
+}
+
+/// Names a [stream](Fabric::stream_to) of this process for as long as the process lives: its place, and how many had that before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct StreamId(pub u32);
+
+impl StreamId {
+    /// The place, below [`STREAMS`].
+    pub(crate) fn place(self) -> usize {
+        self.0 as usize % STREAMS
+    }
+
+    /// The next one with this place.
+    pub(crate) fn next(self) -> Self {
+        StreamId(self.0.wrapping_add(STREAMS as u32))
+    }
+}
+
+/// How a stream to a process of another host stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamState {
+    /// The process is asked; [`FabricEvent::StreamsChanged`] tells of the answer.
+    Connecting,
+    Open,
+    /// There is none; the reason is one sentence for the user.
+    Refused(String),
+    /// There is none, and the process there takes nothing that is not encrypted.
+    EncryptedOnly(String),
 }
 
 /// Where a packet goes.
@@ -104,12 +175,23 @@ pub struct Route {
     pub port: u16,
     pub traffic_class: u8,
     pub hop_limit: u8,
+    /// It goes by this stream, and not as a datagram.
+    pub stream: Option<StreamId>,
 }
 
 impl Route {
     /// From one address to a port of another, as the sockets send by themselves.
     pub fn new(source: IpAddr, destination: IpAddr, port: u16) -> Self {
-        Route { source, interface: 0, source_port: 0, destination, port, traffic_class: 0, hop_limit: 0 }
+        Route {
+            source,
+            interface: 0,
+            source_port: 0,
+            destination,
+            port,
+            traffic_class: 0,
+            hop_limit: 0,
+            stream: None,
+        }
     }
 }
 
@@ -346,6 +428,20 @@ pub trait Fabric: Send + Sync + 'static {
 
     // The network.
 
+    /// The stream to the process that leases `block` at the end of a route, over TCP; it is opened if there is none. What a route names as its
+    /// stream leaves by it. A stream that breaks is opened anew; what was sent meanwhile is lost. `patience`: nanoseconds for which a process
+    /// is waited for whose host has accepted the connection. It may get no processor.
+    fn stream_to(&self, _route: &Route, _block: u32, _patience: u64) -> (StreamId, StreamState) {
+        (StreamId::default(), StreamState::Refused("this fabric has no streams".into()))
+    }
+    /// How often a stream was opened. Where that is more than before, what was sent by it meanwhile may be lost.
+    fn stream_openings(&self, _stream: StreamId) -> u32 {
+        0
+    }
+    /// Sends a packet whose payload is `payload`, by a stream; the kernel reads it where it lies. Behind what was flushed before.
+    fn send_from_memory(&self, _stream: StreamId, _headers: &[u8], _payload: Segment) -> StreamSend {
+        StreamSend::Unavailable
+    }
     /// An empty batch; give it back by `flush`.
     fn batch(&self) -> Self::Batch;
     /// Sends a batch. A packet that the kernel does not take now is lost, as in any network, and counted.

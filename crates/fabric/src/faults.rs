@@ -12,17 +12,16 @@ use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Names the faults that processes are to make: see [`FaultPlan::parse`].
-pub const FAULTS_VARIABLE: &str = "PAGEWIRE_FAULTS";
 
 /// Packets that overtake a reordered one, at most.
 const OVERTAKERS: u64 = 8;
 /// Nanoseconds that a reordered packet waits for others to overtake it.
 const OVERTAKE_TIME: u64 = 500_000;
 
-/// Which faults, and how often.
+/// Which faults, and how often: for tests that make a fabric themselves. Programs get theirs by rules ([`PacketRules`]).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FaultPlan {
     /// Probability that a packet is lost, and so on.
@@ -111,9 +110,31 @@ counters! {
     }
 }
 
-/// Makes the faults of a plan. Without any ([`FaultPlan::is_empty`]) it costs nothing.
+/// What becomes of a packet by a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketFate {
+    Lose,
+    Double,
+    Reorder,
+    Corrupt,
+    Delay(Duration),
+    /// The syndrome of an acknowledgement becomes this byte.
+    Syndrome(u8),
+}
+
+/// Rules about packets that leave.
+pub trait PacketRules: Send + Sync {
+    /// What becomes of a packet (BTH to padding) that leaves for an address. Called once for each, in their order.
+    fn fate(&self, bytes: &[u8], destination: IpAddr) -> Option<PacketFate>;
+}
+
+/// Bytes of a BTH, behind which an acknowledgement has its syndrome.
+const BTH_BYTES: usize = 12;
+
+/// Makes the faults of a plan, and those of rules. Without any ([`FaultPlan::is_empty`]) it costs nothing.
 pub struct FaultInjector {
     plan: FaultPlan,
+    rules: Option<Arc<dyn PacketRules>>,
     is_active: bool,
     state: Mutex<InjectorState>,
     counters: FaultCounters,
@@ -133,11 +154,11 @@ struct HeldPacket {
     due: u64,
     /// or, if reordered, when so many packets have been sent.
     after: Option<u64>,
-    packet: Recorded,
+    packet: RecordedPacket,
 }
 
 #[derive(Clone)]
-struct Recorded {
+struct RecordedPacket {
     route: Route,
     bytes: Vec<u8>,
     damage: Option<usize>,
@@ -154,7 +175,7 @@ pub enum FaultBatch {
 /// See [`FaultBatch`].
 #[derive(Default)]
 pub struct RecordedBatch {
-    packets: Vec<Recorded>,
+    packets: Vec<RecordedPacket>,
     used: usize,
 }
 
@@ -178,7 +199,7 @@ impl SendBatch for FaultBatch {
             FaultBatch::Direct(batch) => batch.packet(route, length),
             FaultBatch::Recorded(batch) => {
                 batch.used += length;
-                batch.packets.push(Recorded { route: *route, bytes: vec![0; length], damage: None });
+                batch.packets.push(RecordedPacket { route: *route, bytes: vec![0; length], damage: None });
                 batch.packets.last_mut().map(|packet| &mut packet.bytes[..])
             }
         }
@@ -212,10 +233,11 @@ impl SendBatch for FaultBatch {
 
 impl FaultInjector {
     /// Nothing was sent yet.
-    pub fn new(plan: FaultPlan) -> Self {
+    pub fn new(plan: FaultPlan, rules: Option<Arc<dyn PacketRules>>) -> Self {
         let random = Pcg64::seed_from_u64(plan.seed);
         let state = Mutex::new(InjectorState { random, count: 0, resumes: 0, held: Vec::new() });
-        FaultInjector { plan, is_active: !plan.is_empty(), state, counters: FaultCounters::default() }
+        let is_active = !plan.is_empty() || rules.is_some();
+        FaultInjector { plan, rules, is_active, state, counters: FaultCounters::default() }
     }
 
     /// Whether there are faults to be made.
@@ -248,9 +270,8 @@ impl FaultInjector {
     }
 
     /// Decides each packet's fate; those that leave now, in their order.
-    fn decide(&self, packets: Vec<Recorded>, now: u64) -> Vec<Recorded> {
+    fn decide(&self, packets: Vec<RecordedPacket>, now: u64) -> Vec<RecordedPacket> {
         let mut state = self.state.lock();
-        let delay = self.plan.delay.as_nanos() as u64;
         let mut leaving = Vec::with_capacity(packets.len() + 4);
         for mut packet in packets {
             state.count += 1;
@@ -260,17 +281,24 @@ impl FaultInjector {
             let is_resume = packet.bytes.first() == Some(&Opcode::RESUME.0);
             state.resumes += u64::from(is_resume);
             let lost = is_resume && self.plan.lose_resume > 0 && state.resumes % self.plan.lose_resume == 0;
-            if drop < self.plan.drop || lost {
+            let fate = self.fate(&mut packet);
+            let delay = match fate {
+                Some(PacketFate::Delay(delay)) => delay.max(self.plan.delay),
+                _ => self.plan.delay,
+            };
+            let delay = delay.as_nanos() as u64;
+            if drop < self.plan.drop || lost || fate == Some(PacketFate::Lose) {
                 self.counters.dropped.add(1);
                 continue;
             }
-            let twin = (duplicate < self.plan.duplicate).then(|| packet.clone());
-            if corrupt < self.plan.corrupt {
+            let doubled = duplicate < self.plan.duplicate || fate == Some(PacketFate::Double);
+            let twin = doubled.then(|| packet.clone());
+            if corrupt < self.plan.corrupt || fate == Some(PacketFate::Corrupt) {
                 self.counters.corrupted.add(1);
                 packet.damage = Some((bit % (packet.bytes.len() as u64 * 8)) as usize);
             }
             let room = state.held.len() < DELAYED_PACKETS;
-            if reorder < self.plan.reorder && room {
+            if (reorder < self.plan.reorder || fate == Some(PacketFate::Reorder)) && room {
                 self.counters.reordered.add(1);
                 let after = Some(state.count + 1 + overtakers % OVERTAKERS);
                 state.held.push(HeldPacket { due: now + delay + OVERTAKE_TIME, after, packet });
@@ -293,6 +321,18 @@ impl FaultInjector {
         leaving
     }
 
+    /// What the rules make of a packet; a syndrome is changed at once.
+    fn fate(&self, packet: &mut RecordedPacket) -> Option<PacketFate> {
+        let fate = self.rules.as_ref()?.fate(&packet.bytes, packet.route.destination)?;
+        match (fate, packet.bytes.get_mut(BTH_BYTES)) {
+            (PacketFate::Syndrome(syndrome), Some(place)) => {
+                *place = syndrome;
+                None
+            }
+            (fate, _) => Some(fate),
+        }
+    }
+
     /// Sends held packets whose time has come.
     #[inline]
     pub fn send_due(&self, network: &Network, now: impl Fn() -> u64) {
@@ -312,7 +352,7 @@ impl FaultInjector {
     }
 }
 
-fn send(network: &Network, packets: Vec<Recorded>) {
+fn send(network: &Network, packets: Vec<RecordedPacket>) {
     if packets.is_empty() {
         return;
     }
@@ -338,7 +378,7 @@ fn unit(random: &mut Pcg64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-fn take_due(state: &mut InjectorState, now: u64, leaving: &mut Vec<Recorded>) {
+fn take_due(state: &mut InjectorState, now: u64, leaving: &mut Vec<RecordedPacket>) {
     let count = state.count;
     let due = |held: &HeldPacket| held.due <= now || held.after.is_some_and(|after| after <= count);
     // Held packets are in the order in which they were sent.

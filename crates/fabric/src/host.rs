@@ -4,11 +4,16 @@ use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, WordsFile};
-use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan};
+use crate::fabric::{
+    ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamSend, StreamState,
+    WordsFile,
+};
+use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan, PacketRules};
 use crate::groups;
+use crate::held_pages::PageRules;
 use crate::limits::{
-    BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
+    BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, STREAM_ANSWER_TIME,
+    TABLE_WORDS,
 };
 use crate::link_changes::LinkChanges;
 use crate::liveness::LivenessMutex;
@@ -19,9 +24,10 @@ use crate::neighbours::{Bells, HostEvent, Neighbours, PublishedFiles};
 use crate::network::{Network, STUCK};
 use crate::nonce::random;
 use crate::pcap::Capture;
+use crate::streams::StreamOptions;
 use crate::words::{FileAccess, MappedWords};
 use pagewire_memory::fork::Owner;
-use pagewire_memory::{HostMemory, HostProcess, Uncancelled, swaps_at_a_limit};
+use pagewire_memory::{HostMemory, HostProcess, Segment, Uncancelled, swaps_at_a_limit};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -99,6 +105,31 @@ impl PendingEvents {
             self.any.store(true, Ordering::Release);
         }
     }
+
+    /// Adds an event of what it is called with, and wakes a sleeper.
+    fn teller<T>(self: &Arc<Self>, kick: &Arc<Descriptor>, event: fn(T) -> HostEvent) -> impl Fn(T) + use<T> {
+        let (pending_events, kick) = (self.clone(), kick.clone());
+        move |what| {
+            pending_events.add([event(what)]);
+            ring(&kick);
+        }
+    }
+}
+
+/// How a fabric is made.
+#[derive(Default)]
+pub struct FabricOptions {
+    /// Faults that it makes on purpose with the packets that it sends.
+    pub faults: FaultPlan,
+    pub rules: FabricRules,
+    pub streams: StreamOptions,
+}
+
+/// Rules about what a fabric does.
+#[derive(Default)]
+pub struct FabricRules {
+    pub packets: Option<Arc<dyn PacketRules>>,
+    pub pages: Option<Arc<dyn PageRules>>,
 }
 
 impl HostFabric {
@@ -114,7 +145,16 @@ impl HostFabric {
     ///
     /// # Errors
     /// Those of [`new`](Self::new).
-    pub fn with_faults(plan: FaultPlan) -> io::Result<Self> {
+    pub fn with_faults(faults: FaultPlan) -> io::Result<Self> {
+        Self::with_options(FabricOptions { faults, ..FabricOptions::default() })
+    }
+
+    /// A fabric with options.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_options(options: FabricOptions) -> io::Result<Self> {
+        let FabricOptions { faults, rules, streams } = options;
         // The program has mostly no other thread yet.
         prepare_barrier();
         let counters = Arc::new(Counters::default());
@@ -131,7 +171,13 @@ impl HostFabric {
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
         let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?);
         let addresses = Arc::new(Addresses::default());
-        let network = Network::new(shown.instance, counters.clone(), capture, addresses.clone())?;
+        let pending_events = Arc::new(PendingEvents::default());
+        let memory = Arc::new(HostMemory::new());
+        let streams_changed = pending_events.teller(&kick, |()| FabricEvent::StreamsChanged);
+        let changed = Box::new(move || streams_changed(()));
+        let counting = (counters.clone(), capture);
+        let network =
+            Network::new(shown.instance, counting, (addresses.clone(), streams), memory.clone(), changed)?;
         let watch = |source: BorrowedFd<'_>, token: u64, flags: epoll::EventFlags| {
             epoll::add(&sleep, source, epoll::EventData::new_u64(token), flags)
         };
@@ -144,17 +190,10 @@ impl HostFabric {
         // Datagrams may come while nobody wants them: told once, then not before they have been looked at.
         watch(network.ready().as_fd(), NETWORK, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
         let bells = Arc::new(Bells::default());
-        let pending_events = Arc::new(PendingEvents::default());
         let neighbours = Neighbours::new(control.clone(), shown.clone(), bells.clone(), counters.clone());
-        let memory = Arc::new(HostMemory::new());
-        let pages = {
-            let (pending_events, kick) = (pending_events.clone(), kick.clone());
-            let done = move |token| {
-                pending_events.add([FabricEvent::BroughtIn { token }]);
-                ring(&kick);
-            };
-            Pages::new(memory.clone(), shown.tables.0.clone(), counters.clone(), Box::new(done))
-        };
+        let done = Box::new(pending_events.teller(&kick, |token| FabricEvent::BroughtIn { token }));
+        let tables = shown.tables.0.clone();
+        let pages = Pages::with_rules(memory.clone(), tables, counters.clone(), done, rules.pages);
         Ok(HostFabric {
             memory,
             owner: Owner::this_process(),
@@ -180,7 +219,7 @@ impl HostFabric {
             addresses,
             link_changes,
             counters,
-            faults: FaultInjector::new(plan),
+            faults: FaultInjector::new(faults, rules.packets),
         })
     }
 
@@ -198,6 +237,16 @@ impl HostFabric {
     /// What was done to packets on purpose.
     pub fn fault_counters(&self) -> &FaultCounters {
         self.faults.counters()
+    }
+
+    /// Why there are no streams where some were asked for.
+    pub fn refused_streams(&self) -> Vec<String> {
+        self.network.streams.refusals()
+    }
+
+    /// Whether streams are encrypted, and nothing else goes to other hosts or is taken from them.
+    pub fn is_encrypted(&self) -> bool {
+        self.network.streams.is_encrypted()
     }
 
     /// Why port 4791 is not this process's; `None` if it is.
@@ -508,6 +557,28 @@ impl Fabric for HostFabric {
         self.pending_events.any.load(Ordering::Acquire)
     }
 
+    fn stream_to(&self, route: &Route, block: u32, patience: u64) -> (StreamId, StreamState) {
+        let _uncancelled = Uncancelled::begin();
+        let (id, state) = self.network.streams.stream_to(route, block, patience);
+        if state == StreamState::Connecting {
+            // A sleeper looks at the clock from now on.
+            self.network_due.fetch_min(self.now() + STREAM_ANSWER_TIME, Ordering::Relaxed);
+            ring(&self.kick);
+        }
+        (id, state)
+    }
+
+    fn stream_openings(&self, stream: StreamId) -> u32 {
+        self.network.streams.openings(stream)
+    }
+
+    fn send_from_memory(&self, stream: StreamId, headers: &[u8], payload: Segment) -> StreamSend {
+        if self.faults.is_active() {
+            return StreamSend::Unavailable;
+        }
+        self.network.streams.send_from_memory(stream, headers, payload)
+    }
+
     fn batch(&self) -> FaultBatch {
         self.faults.batch(&self.network)
     }
@@ -523,6 +594,7 @@ impl Fabric for HostFabric {
         let all = self.network_notified.load(Ordering::Acquire);
         // Whoever is at it has sleepers told again when it has done.
         let Some(handed) = self.network.receive(limit, now, all, each) else { return 0 };
+        self.network_due.fetch_min(self.network.streams.due(), Ordering::Relaxed);
         self.watch_network();
         self.tell_of_left();
         handed
@@ -537,6 +609,12 @@ impl Fabric for HostFabric {
     }
 
     fn join_group(&self, group: IpAddr, interface: u32) -> io::Result<groups::GroupMembership> {
+        if self.is_encrypted() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "PAGEWIRE_TLS is set, and groups get no encrypted packets",
+            ));
+        }
         if self.network.port() == ROCE_PORT {
             groups::join(group, interface)
         } else {

@@ -14,8 +14,13 @@ pub const CHANNEL_WORDS: usize = 1 << 20;
 pub const CHANNELS: usize = 4096;
 /// Connections of strangers that have not finished the handshake; others wait in the kernel.
 pub const HANDSHAKES: usize = 256;
-/// Channels that a process opens at a time, each with two descriptors; more requests wait.
+/// Channels that a process opens at a time; more requests wait.
 pub const OPENINGS: usize = 128;
+/// Handshakes of either kind take this part of the descriptors that the process may have, at two or three each: the files of a channel
+/// that arrive where no descriptor is left are lost, and the channel with them.
+pub const DESCRIPTORS_PER_HANDSHAKE: u64 = 16;
+/// Where that is less than so many, there is no such bound.
+pub const FEW_HANDSHAKES: usize = 8;
 /// Connections that wait in the kernel until they are accepted.
 pub const BACKLOG: i32 = 1024;
 /// Nanoseconds that a handshake may take with a peer that is stopped, or of which this process does not know whether it is.
@@ -99,6 +104,53 @@ pub const FORWARD_HEADER: usize = 48;
 /// Forwarding sockets read in one round.
 pub const FORWARD_ROUND: usize = 64;
 
+/// Streams of one process, in each direction.
+pub const STREAMS: usize = 4096;
+/// Connections whose opening side has not said whom it asks for; others wait in the kernel.
+pub const STREAM_CALLERS: usize = 256;
+/// Nanoseconds that saying so may take.
+pub const STREAM_CALL_TIME: u64 = 10_000_000_000;
+/// Reads of an encrypted connection that give nothing, before others have their turn.
+pub const TLS_READS: usize = 32;
+/// Nanoseconds for which a connection that was refused is listened to.
+pub const STREAM_LEAVE_TIME: u64 = 1_000_000_000;
+/// Nanoseconds that a connection and its answer may take, where the caller has no more patience.
+pub const STREAM_ANSWER_TIME: u64 = 250_000_000;
+/// Nanoseconds that a connection may take at most: the kernel repeats its first packet after a second.
+pub const STREAM_CONNECT_TIME: u64 = 2_000_000_000;
+/// Nanoseconds after which a process that has not answered may be stopped: a new connection may be accepted by another one.
+pub const STREAM_ATTEMPT_TIME: u64 = 5_000_000_000;
+/// Nanoseconds after which a stream that could not be opened, or has ended, is opened anew.
+pub const STREAM_PAUSE: u64 = 100_000_000;
+/// Nanoseconds after which that is tried again with a host that did not answer at all.
+pub const STREAM_SILENT_PAUSE: u64 = 10_000_000_000;
+/// Nanoseconds after which a stream that nothing was sent by is closed. The next packet opens it again.
+pub const STREAM_IDLE: u64 = 60_000_000_000;
+/// Nanoseconds for which a stream must have been open to be opened anew at once.
+pub const STREAM_WORKED: u64 = 10_000_000;
+/// Nanoseconds after which one is opened anew that was open for less. The pause doubles each time, up to [`STREAM_PAUSE`].
+pub const STREAM_SHORT_PAUSE: u64 = 1_000_000;
+/// Packets wait for so many connections that break at once, which takes a quarter of a second. Then they are lost, and whoever sends them finds out.
+pub const STREAM_SHORT_LIVES: u32 = 8;
+/// Bytes of a stream that wait in this process for room in the socket.
+pub const STREAM_UNSENT: usize = 1 << 20;
+/// Bytes that wait unsent in the kernel (TCP_NOTSENT_LOWAT).
+pub const STREAM_LOWAT: i32 = 256 << 10;
+/// Milliseconds for which a peer's kernel may be silent (TCP_USER_TIMEOUT).
+pub const STREAM_SILENCE: u32 = 10_000;
+/// Bytes that are read of a stream at a time.
+pub const STREAM_BUFFER: usize = 256 << 10;
+/// Bytes from which on a payload is a frame of its own, and is not copied on its way between memory and the kernel.
+pub const LONG_PAYLOAD: usize = 8 << 10;
+/// Bytes that are read behind a long payload: headers of what follows.
+pub const BEHIND_PAYLOAD: usize = 256;
+/// How often a long payload of which a part has come is waited for. Then what is there is read, to make room in the socket.
+pub const PAYLOAD_LOOKS: u32 = 64;
+/// Bytes of the longest packet in a stream.
+pub const STREAM_PACKET_BYTES: usize = pagewire_wire::limits::MAX_STREAM_PACKET_LEN;
+/// Bytes of the packets that leave together: the receiver is at them while the next are filled.
+pub const STREAM_FRAME_BYTES: usize = 2 * STREAM_PACKET_BYTES;
+
 /// Packets that the capture keeps in memory until its thread has written them.
 pub const CAPTURE_QUEUE: usize = 16_384;
 /// Milliseconds between two writes of the capture.
@@ -142,3 +194,6 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The longest time between two such looks of a thread that waits for a page ([`LOOK_AGAIN`]).
 pub const MOST_LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Tasks for pages that rules lose at once (`on=page action=lose`).
+pub const LOST_PAGES: usize = 4096;

@@ -19,7 +19,10 @@ use rustix::process::{Uid, geteuid};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
-const MESSAGE: usize = 16 + 16 + DATAGRAM_LEN;
+const MESSAGE: usize = ADDRESSES + DATAGRAM_LEN;
+/// Who sent it, to whom, and whether it came encrypted.
+const ADDRESSES: usize = 16 + 16 + 1;
+const ENCRYPTED: u8 = 1;
 
 /// Who a datagram to queue pair 1 is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,6 +59,8 @@ pub struct ManagementDatagram {
 /// Through whose hands a datagram came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handover {
+    /// Those of this user or root, to which it came encrypted.
+    Encrypted,
     /// Those of this user or root, or its sender is of this host.
     Trusted,
     /// Those of another user, who has UDP port 4791: it may have read the datagram, or made it up.
@@ -110,8 +115,11 @@ impl ManagementSocket {
             let datagram = ManagementDatagram::parse(&buffer[..length]);
             let Some(datagram) = datagram.filter(|datagram| is_local(datagram.destination)) else { continue };
             let is_trusted = sender == geteuid().as_raw() || Uid::from_raw(sender).is_root();
-            let handover =
-                if is_trusted || is_local(datagram.source) { Handover::Trusted } else { Handover::Foreign };
+            let handover = match is_trusted {
+                true if buffer[ADDRESSES - 1] == ENCRYPTED => Handover::Encrypted,
+                false if !is_local(datagram.source) => Handover::Foreign,
+                _ => Handover::Trusted,
+            };
             return Ok(Some((datagram, handover)));
         }
         Ok(None)
@@ -124,7 +132,7 @@ impl std::os::fd::AsFd for ManagementSocket {
     }
 }
 
-/// Hands a datagram to the owner of a target.
+/// Hands a datagram to the owner of a target; `is_encrypted`: this process takes nothing from other hosts that is not encrypted.
 ///
 /// # Errors
 /// `ConnectionRefused`: nobody owns it. `WouldBlock`: the owner has not taken earlier ones.
@@ -132,8 +140,9 @@ pub(crate) fn deliver(
     socket: &Descriptor,
     target: ManagementTarget,
     datagram: &ManagementDatagram,
+    is_encrypted: bool,
 ) -> io::Result<()> {
-    sockets::send_datagram(socket, &name(target)?, &datagram.addresses(), &datagram.payload)
+    sockets::send_datagram(socket, &name(target)?, &datagram.addresses(is_encrypted), &datagram.payload)
 }
 
 fn name(target: ManagementTarget) -> io::Result<SocketAddrUnix> {
@@ -145,8 +154,9 @@ fn name(target: ManagementTarget) -> io::Result<SocketAddrUnix> {
 }
 
 impl ManagementDatagram {
-    fn addresses(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
+    fn addresses(&self, is_encrypted: bool) -> [u8; ADDRESSES] {
+        let mut bytes = [0; ADDRESSES];
+        bytes[ADDRESSES - 1] = if is_encrypted { ENCRYPTED } else { 0 };
         for (at, address) in [(0, self.source), (16, self.destination)] {
             bytes[at..at + 16].copy_from_slice(&octets(address));
         }
@@ -178,13 +188,15 @@ mod tests {
             destination: "2001:db8::1".parse().unwrap(),
             payload: std::array::from_fn(|at| at as u8),
         };
-        let refused = deliver(&sender, target, &datagram).unwrap_err();
+        let refused = deliver(&sender, target, &datagram, false).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         assert!(!ManagementSocket::has_owner(target).unwrap());
         let owner = ManagementSocket::claim(target).unwrap();
         assert!(ManagementSocket::has_owner(target).unwrap());
         assert_eq!(ManagementSocket::claim(target).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        deliver(&sender, target, &datagram).unwrap();
+        deliver(&sender, target, &datagram, true).unwrap();
+        assert_eq!(owner.receive(|_| true).unwrap(), Some((datagram.clone(), Handover::Encrypted)));
+        deliver(&sender, target, &datagram, false).unwrap();
         // Neither too short nor too long is one.
         for bytes in [&[7; 20][..], &[7; 400]] {
             sockets::send_datagram(&sender, &name(target).unwrap(), bytes, &[]).unwrap();

@@ -15,13 +15,9 @@ const HOP_LIMIT: u8 = 64;
 pub fn capture(capture: &Capture, datagram: &ManagementDatagram) {
     let Some(bytes) = packet_of(datagram) else { return };
     let route = Route {
-        source: datagram.source,
-        interface: 0,
         source_port: ROCE_PORT,
-        destination: datagram.destination,
-        port: ROCE_PORT,
-        traffic_class: 0,
         hop_limit: HOP_LIMIT,
+        ..Route::new(datagram.source, datagram.destination, ROCE_PORT)
     };
     capture.sent(&route, ROCE_PORT, 0, &bytes);
 }

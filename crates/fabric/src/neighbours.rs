@@ -11,7 +11,8 @@ use crate::descriptors::Descriptor;
 use crate::fabric::{Channel, ChannelEnd, ChannelId, FabricEvent};
 use crate::handshake::{ACCEPT_FILES, HandshakeMessage, Identity, READY_FILES};
 use crate::limits::{
-    CHANNEL_WORDS, CHANNELS, HANDSHAKES, MESSAGE_BYTES, MESSAGES_IN_A_ROW, OPENINGS, RETRY_TIME,
+    CHANNEL_WORDS, CHANNELS, DESCRIPTORS_PER_HANDSHAKE, FEW_HANDSHAKES, HANDSHAKES, MESSAGE_BYTES,
+    MESSAGES_IN_A_ROW, OPENINGS, RETRY_TIME,
 };
 use crate::nonce::NoncePage;
 use crate::words::{FileAccess, MappedWords};
@@ -26,6 +27,7 @@ use parking_lot::RwLock;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, connect};
+use rustix::process::{Resource, getrlimit};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -131,7 +133,8 @@ impl Neighbours {
     fn open_postponed(&mut self, now: u64) {
         let is_opening = |connection: &&ChannelConnection| connection.stage.is_opening();
         let mut openings = self.connections.values().filter(is_opening).count();
-        while openings < OPENINGS
+        let at_most = handshakes_at_most(OPENINGS);
+        while openings < at_most
             && let Some(block) = self.postponed.pop_front()
         {
             match self.open_connection(block, now) {
@@ -249,8 +252,9 @@ impl Neighbours {
     }
 
     fn accept(&mut self, token: u64, now: u64) {
+        let at_most = handshakes_at_most(HANDSHAKES);
         for _ in 0..MESSAGES_IN_A_ROW {
-            if self.strangers() >= HANDSHAKES {
+            if self.strangers() >= at_most {
                 return self.pause(now);
             }
             let Some(listener) = self.listeners.get(&token) else { return };
@@ -594,6 +598,17 @@ impl Neighbours {
     fn token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
+    }
+}
+
+/// How many handshakes of a kind this process has at a time, `most` at most. The limit of descriptors may change at any time.
+fn handshakes_at_most(most: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    match usize::try_from(limit / DESCRIPTORS_PER_HANDSHAKE) {
+        // So few that handshakes would wait for peers without descriptors: whoever finds none takes another path at once.
+        Ok(part) if part < FEW_HANDSHAKES => most,
+        Ok(part) => part.min(most),
+        Err(_) => most,
     }
 }
 

@@ -23,8 +23,10 @@ use crate::management_packet;
 use crate::names;
 use crate::pcap::Capture;
 use crate::steering::Steering;
+use crate::streams::{StreamOptions, Streams};
 use crate::udp::{self, Family};
 use forwarding::ForwardBacklog;
+use pagewire_memory::HostMemory;
 use parking_lot::{Mutex, RwLock};
 use peer_sockets::{RxPeerSockets, TxPeerSockets};
 use port::UdpPort;
@@ -54,7 +56,7 @@ pub struct Network {
     send_reason: Mutex<Option<String>>,
     segments: AtomicBool,
     /// Sends what other processes are to have.
-    hand_on: Descriptor,
+    hand_on: Arc<Descriptor>,
     /// What they have not taken yet, oldest first.
     waiting: Mutex<ForwardBacklog>,
     /// Whether there is something, for a look without the lock.
@@ -82,8 +84,8 @@ pub struct Network {
     /// Polls that still look at all sockets, as lately there was something in several.
     polls_of_all: AtomicU32,
     hands: Lock<RxBufferPool>,
-    /// How many of them hold datagrams that were not handed over, for a look without the lock.
-    left: AtomicUsize,
+    /// How many of them hold datagrams that were not handed over, for a look without the lock; and streams, in units of [`LEFT`](crate::streams::LEFT).
+    left: Arc<AtomicU64>,
     // In boxes, as they change hands several times from packet to packet.
     #[allow(clippy::vec_box)]
     batches: Lock<Vec<Box<HostBatch>>>,
@@ -96,6 +98,7 @@ pub struct Network {
     /// Datagrams are told with traffic class and hop limit.
     hop_info_requested: AtomicBool,
     steering: Option<Steering>,
+    pub streams: Arc<Streams>,
     counters: Arc<Counters>,
     capture: Option<Arc<Capture>>,
 }
@@ -107,22 +110,35 @@ impl Network {
     /// The kernel's, where there is no way to have sockets at all, or no memory to receive.
     pub fn new(
         instance: u64,
-        counters: Arc<Counters>,
-        capture: Option<Arc<Capture>>,
-        addresses: Arc<Addresses>,
+        (counters, capture): (Arc<Counters>, Option<Arc<Capture>>),
+        (addresses, streams): (Arc<Addresses>, StreamOptions),
+        memory: Arc<HostMemory>,
+        streams_changed: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Self> {
+        let ready = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
+        let left = Arc::<AtomicU64>::default();
+        let hand_on = {
+            let socket = names::datagrams(None)?;
+            rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
+            Arc::new(socket)
+        };
+        let streams = Streams::new(
+            instance,
+            (streams, addresses.clone()),
+            (ready.clone(), left.clone(), hand_on.clone()),
+            memory,
+            (counters.clone(), capture.clone()),
+            streams_changed,
+        );
         let network = Network {
-            ready: Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?),
+            streams: Arc::new(streams),
+            ready,
             ports: RwLock::new(Vec::new()),
             first: OnceLock::new(),
             port_reason: None,
             send_reason: Mutex::new(None),
             segments: AtomicBool::new(true),
-            hand_on: {
-                let socket = names::datagrams(None)?;
-                rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
-                socket
-            },
+            hand_on,
             waiting: Mutex::new(ForwardBacklog::default()),
             any_waits: AtomicBool::new(false),
             forwards: RwLock::new(Vec::new()),
@@ -136,7 +152,7 @@ impl Network {
             last_read: AtomicU64::new(NO_SOCKET),
             last_had: AtomicU64::new(0),
             hands: Lock::new(RxBufferPool::new()?),
-            left: AtomicUsize::new(0),
+            left,
             batches: Lock::new(Vec::new()),
             tx_peer_sockets: TxPeerSockets::default(),
             rx_peer_sockets: RxPeerSockets::default(),
@@ -150,6 +166,7 @@ impl Network {
             capture,
         };
         match UdpPort::open(ROCE_PORT, true).and_then(|port| network.add_port(port)) {
+            Ok(()) if network.streams.is_encrypted() => Ok(network),
             Ok(()) => Ok(Network { steering: Some(Steering::new(instance)?), ..network }),
             Err(error) => {
                 let held = match error.kind() {
@@ -175,8 +192,12 @@ impl Network {
                 udp::request_hop_info(socket, family)?;
             }
             let token = epoll::EventData::new_u64(ports.len() as u64 * 2 + family as u64);
-            epoll::add(&*self.ready, socket, token, epoll::EventFlags::IN)?;
+            // Datagrams are not encrypted: where streams are, nobody reads them, and the kernel drops them.
+            if !self.streams.is_encrypted() {
+                epoll::add(&*self.ready, socket, token, epoll::EventFlags::IN)?;
+            }
         }
+        self.streams.listen(port.number, port.number == ROCE_PORT);
         let port = Arc::new(port);
         // The first one stays the first.
         let _ = self.first.set(port.clone());
@@ -261,7 +282,7 @@ impl Network {
         target: ManagementTarget,
         datagram: &ManagementDatagram,
     ) -> io::Result<()> {
-        management::deliver(&self.hand_on, target, datagram)
+        management::deliver(&self.hand_on, target, datagram, self.streams.is_encrypted())
     }
 
     /// See [`Fabric`](crate::Fabric::capture_management).
@@ -291,7 +312,7 @@ impl Network {
     /// Does the next step of steering and, where the network is `used`, of looking whether it is right; gives when the next one
     /// is due.
     pub fn keep_up(&self, now: u64, nonce: impl Fn() -> u64, used: bool) -> u64 {
-        self.keep_up_steering(now, nonce, used).min(self.close_unused(now))
+        self.keep_up_steering(now, nonce, used).min(self.close_unused(now)).min(self.streams.keep_up(now))
     }
 
     /// Closes sockets for peers to which nothing went, or from which nothing came, for a while; gives when it is due again.

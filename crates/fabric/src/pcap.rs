@@ -5,7 +5,7 @@
 //! copies a packet into a bounded queue; a thread writes.
 
 use crate::counters::Counters;
-use crate::fabric::Route;
+use crate::fabric::{ReceivedDatagram, Route};
 use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
 use crate::udp::MessageInfo;
 use pagewire_memory::above_low_numbers;
@@ -13,6 +13,7 @@ use pagewire_memory::fork::PerProcess;
 use pagewire_wire::Icrc;
 use pagewire_wire::datagram::NetworkHeader;
 use pagewire_wire::etherparse::UdpHeader;
+use pagewire_wire::packet::{self, ICRC_LEN};
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fs::File;
@@ -43,6 +44,19 @@ pub struct Capture {
     writer: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
     path: PathBuf,
+}
+
+/// A packet with the ICRC that it would have as the first datagram of its flow; 0 between addresses of different families.
+fn with_icrc(
+    (source, source_port): (IpAddr, u16),
+    (destination, port): (IpAddr, u16),
+    bytes: &[u8],
+) -> Vec<u8> {
+    let mut sealed = [bytes, &[0; ICRC_LEN]].concat();
+    if let Some(icrc) = Icrc::between(source, destination, source_port, port) {
+        packet::seal(&icrc, 0, &mut sealed);
+    }
+    sealed
 }
 
 /// Captures to be finished when the process exits.
@@ -111,6 +125,21 @@ impl Capture {
         let hops = if route.hop_limit == 0 { crate::udp::DEFAULT_HOPS } else { route.hop_limit };
         let network = headers(route.source, route.destination, route.traffic_class, hops, identification);
         self.add(network, source_port, route.port, bytes);
+    }
+
+    /// A packet that left by a stream, without ICRC: shown as the datagram that it would be.
+    pub fn sent_by_stream(&self, route: &Route, source_port: u16, bytes: &[u8]) {
+        let sealed = with_icrc((route.source, source_port), (route.destination, route.port), bytes);
+        self.sent(route, source_port, 0, &sealed);
+    }
+
+    /// A packet that came by a stream to a port of this side.
+    pub fn received_by_stream(&self, packet: &ReceivedDatagram<'_>, port: u16) {
+        let &ReceivedDatagram { source, source_port, destination, traffic_class, hop_limit, bytes, .. } =
+            packet;
+        let sealed = with_icrc((source, source_port), (destination, port), bytes);
+        let network = headers(source, destination, traffic_class, hop_limit, 0);
+        self.add(network, source_port, port, &sealed);
     }
 
     /// A packet that came in, whether intact or not.

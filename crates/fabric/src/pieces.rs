@@ -97,14 +97,14 @@ impl Drop for Piece<'_> {
 mod tests {
     use super::*;
     use pagewire_iommu::layout::{REGION_WORDS, REGIONS};
-    use pagewire_iommu::{RegionTable, RegisteredRegion, Rights};
+    use pagewire_iommu::{AccessScope, RegionTable, RegisteredRegion, Rights};
     use std::sync::atomic::AtomicBool;
 
     fn register(table: &RegionTable<ProcessWords>) -> (u32, RegionLife) {
         let rights = Rights::LOCAL_WRITE;
         let region = RegisteredRegion { domain: 1, address: 0, length: 1 << 20, iova: 0, rights };
         let key = table.register(&region, 0).unwrap();
-        (key, table.view().window(key, rights, 1).unwrap().life())
+        (key, table.view().window(key, rights, AccessScope::of_domain(1)).unwrap().life())
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl PageWaiters {
         }
     }
 
+    /// Those of another wait, too.
+    pub fn add_all(&mut self, others: PageWaiters) {
+        others.waiters.into_iter().for_each(|waiter| self.add(waiter));
+    }
+
     /// Somebody asks once more: the thread that is to look again, if it is time for that.
     pub fn due(&mut self) -> Option<u32> {
         let now = Instant::now();

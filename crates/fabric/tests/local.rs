@@ -5,7 +5,7 @@ mod common;
 use common::{open, until};
 use pagewire_fabric::{ChannelEnd, Fabric, FabricEvent, HostFabric, PageInThreads, RegionPart};
 use pagewire_iommu::words::{SharedWords, Site};
-use pagewire_iommu::{RegionTable, RegisteredRegion, Rights};
+use pagewire_iommu::{AccessScope, RegionTable, RegisteredRegion, Rights};
 use pagewire_memory::{ApplicationMemory, Residency, Segment};
 use pagewire_paging::Tenant;
 
@@ -19,7 +19,10 @@ fn register(fabric: &HostFabric, segment: Segment) -> RegionPart {
     let Segment { address, length } = segment;
     let region = RegisteredRegion { domain: 1, address, length, iova: address, rights: Rights::LOCAL_WRITE };
     let key = table.register(&region, 0).unwrap();
-    RegionPart { region: table.view().window(key, region.rights, 1).unwrap().life(), segment }
+    RegionPart {
+        region: table.view().window(key, region.rights, AccessScope::of_domain(1)).unwrap().life(),
+        segment,
+    }
 }
 
 #[test]

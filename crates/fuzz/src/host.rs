@@ -35,6 +35,7 @@ const LINK: LinkFaults = LinkFaults {
     delay: (0, 0),
     byte_time: 0,
     queue: 1 << 20,
+    streams: None,
 };
 
 /// A packet that the NIC under attack sent to its peer.
@@ -133,6 +134,7 @@ impl AttackedHost {
                         max_inline_data: 64,
                     },
                     signal_all: true,
+                    xrc: None,
                 },
             );
             let queue_pair = queue_pair.expect("there is room for queue pairs");
@@ -190,6 +192,7 @@ impl AttackedHost {
             port: pagewire_fabric::ROCE_PORT,
             traffic_class: 0,
             hop_limit: 64,
+            stream: None,
         };
         let room = match self.batch.packet(&route, bytes.len()) {
             Some(room) => room,

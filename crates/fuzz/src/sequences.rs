@@ -283,6 +283,7 @@ impl Attacker {
                 QueuePairType::Rc => 0x00,
                 QueuePairType::Uc => 0x20,
                 QueuePairType::Ud => 0x60,
+                QueuePairType::XrcSend | QueuePairType::XrcReceive => 0xA0,
             };
         let (mut psn, mut advance) = (expected, psns);
         // What is wrong with it.

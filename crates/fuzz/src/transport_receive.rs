@@ -16,8 +16,13 @@ pub fn run(bytes: &[u8]) -> u64 {
 }
 
 fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
-    let link =
-        Link { request_mtu: 256, response_mtu: 256, lossless: input.arbitrary()?, initiator_copy: false };
+    let link = Link {
+        request_mtu: 256,
+        response_mtu: 256,
+        lossless: input.arbitrary()?,
+        initiator_copy: false,
+        is_stream: false,
+    };
     let remote_rights = RemoteRights { read: true, write: true, atomic: true };
     let mut rc = RcConnection::new(RcSettings {
         link,
@@ -29,6 +34,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
         remote_rights,
         fault_handling: FaultHandling::ALL[input.int_in_range(0..=4)?],
         refusal: if input.arbitrary()? { RefusalScope::Request } else { RefusalScope::Connection },
+        is_xrc: input.arbitrary()?,
     });
     let (timeout, retry_count, rnr_retry) = (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
     rc.start_requester(RequesterSettings {
@@ -93,11 +99,19 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                     1 => WorkOperation::Write { remote, immediate },
                     2 => WorkOperation::Read { remote },
                     3 => WorkOperation::Atomic { remote, atomic: AtomicRequest::FetchAdd { add: 1 } },
-                    _ => WorkOperation::Local,
+                    _ => WorkOperation::Local(LocalWork::Invalidate),
                 };
                 let length = input.arbitrary::<u32>()? >> (input.arbitrary::<u8>()? % 32).max(1);
                 let (fence, solicited, linked) = (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
-                let work = WorkRequest { id: WorkId(posted), operation, length, fence, solicited, linked };
+                let work = WorkRequest {
+                    id: WorkId(posted),
+                    operation,
+                    length,
+                    fence,
+                    solicited,
+                    linked,
+                    shared_queue: 0,
+                };
                 posted += 1;
                 rc.post(work);
                 uc.post(work);
@@ -205,6 +219,9 @@ impl MemoryAccess for Model {
     fn invalidate(&mut self, _key: u32) -> Outcome<()> {
         self.answer(())
     }
+    fn execute_local(&mut self, _work: WorkId) -> Outcome<()> {
+        self.answer(())
+    }
     fn place_response(
         &mut self,
         _work: WorkId,
@@ -224,6 +241,9 @@ impl MemoryAccess for Model {
 }
 
 impl WorkQueues for Model {
+    fn select_shared_queue(&mut self, _number: u32) -> Outcome<()> {
+        self.answer(())
+    }
     fn begin_receive(&mut self) -> bool {
         assert!(!self.begun);
         self.begun = !self.chance(4);

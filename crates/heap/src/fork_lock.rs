@@ -1,14 +1,17 @@
 //! A lock that the thread that forks may hold across fork(2), and free in the child. It has no list of waiters outside itself, so
 //! threads that the child does not have leave nothing in it.
 
+use rustix::thread::{Timespec, nanosleep};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 
 /// How often a waiter looks before it sleeps.
 const SPINS: u32 = 100;
+
+/// For how long it sleeps between looks from then on.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 #[derive(Debug)]
 pub struct ForkLock(AtomicU32);
@@ -26,7 +29,8 @@ impl ForkLock {
             if looks < SPINS {
                 std::hint::spin_loop();
             } else {
-                std::thread::sleep(Duration::from_micros(50));
+                // A bare system call: that of the C library is a cancellation point, and would end the thread of a program here.
+                let _ = nanosleep(&PAUSE);
             }
         }
     }

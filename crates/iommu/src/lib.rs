@@ -28,8 +28,8 @@ pub use keys::KeySecret;
 pub use model::ModelWords;
 pub use process_words::ProcessWords;
 pub use region::{
-    AccessRefusal, AttributesAt, Granted, NullMemory, RegionLife, RegionTable, RegionView, RegionWindow,
-    RegisteredRegion,
+    AccessRefusal, AccessScope, AttributesAt, Granted, NullMemory, RegionLife, RegionTable, RegionView,
+    RegionWindow, RegisteredRegion, WindowTarget,
 };
 pub use rights::Rights;
 

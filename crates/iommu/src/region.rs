@@ -1,5 +1,9 @@
 //! Regions and the check of an access against them.
 
+mod memory_window;
+
+pub use memory_window::WindowTarget;
+
 use crate::keys::KeySecret;
 use crate::layout::{REGION_WORDS, REGIONS, SECRET_WORD};
 use crate::limits::{MAX_REGION_LENGTH, MAX_REGIONS, NULL_MEMORY_LENGTH, UNUSED_PLACES};
@@ -25,6 +29,8 @@ const RIGHTS_AND_DOMAIN: usize = 4;
 /// Of a null region: the memory that is written in its place. It is without rights, and the other fields are those of the memory
 /// that is read in its place.
 const SINK: usize = 5;
+/// Of a memory window, in the place of the same word: its protection domain, and in the upper half the queue pair that it is bound to.
+const WINDOW_SCOPE: usize = 5;
 /// Of a region with attributes: the number under which the process has the file of their table open, plus one, in the upper 24 bits; and the
 /// words of the table. Zero: peers leave them to the owner.
 const ATTRIBUTES: usize = 6;
@@ -37,6 +43,26 @@ const LIVE: u64 = 1 << 32;
 
 /// What a null region has in the place of an iova. No other region has it.
 const NULL_IOVA: u64 = u64::MAX;
+
+/// What a memory window has in the place of a protection domain. No domain has it, so that what regions take does not ask for windows.
+const MEMORY_WINDOW: u32 = u32::MAX;
+
+/// In what an access is made: a protection domain, and the queue pair by which a peer's request comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessScope {
+    pub domain: u32,
+    pub queue_pair: u32,
+}
+
+impl AccessScope {
+    /// The number of no queue pair.
+    pub const NO_QUEUE_PAIR: u32 = u32::MAX;
+
+    /// The process itself, through no queue pair.
+    pub fn of_domain(domain: u32) -> Self {
+        AccessScope { domain, queue_pair: AccessScope::NO_QUEUE_PAIR }
+    }
+}
 
 /// What is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +119,7 @@ pub enum AccessRefusal {
     Bounds,
     #[error("the region does not permit this access")]
     Rights,
-    #[error("the region belongs to another protection domain")]
+    #[error("the region belongs to another protection domain, or the window to another queue pair")]
     Domain,
 }
 
@@ -212,14 +238,14 @@ impl<W: SharedWords> RegionView<W> {
         address: u64,
         length: u64,
         need: Rights,
-        domain: u32,
+        by: AccessScope,
     ) -> Result<Granted, AccessRefusal> {
-        self.window(key, need, domain)?.locate(address, length)
+        self.window(key, need, by)?.locate(address, length)
     }
 
     /// The part of [`check`](Self::check) that is the same for all accesses to one region: the key, its rights and its
     /// protection domain.
-    pub fn window(&self, key: u32, need: Rights, domain: u32) -> Result<RegionWindow, AccessRefusal> {
+    pub fn window(&self, key: u32, need: Rights, by: AccessScope) -> Result<RegionWindow, AccessRefusal> {
         let index = KeySecret::new(self.words.load(SECRET_WORD)).index(key);
         let at = REGIONS + index as usize * REGION_WORDS;
         if at + REGION_WORDS > self.words.len() {
@@ -236,10 +262,10 @@ impl<W: SharedWords> RegionView<W> {
         if self.words.load(at + TAG) != tag {
             return Err(AccessRefusal::Key);
         }
-        if (rights_and_domain >> 32) as u32 != domain {
-            return Err(AccessRefusal::Domain);
-        }
         let window = RegionWindow { base, size, iova, index, tag };
+        if (rights_and_domain >> 32) as u32 != by.domain {
+            return self.through_window(window, rights_and_domain, need, by);
+        }
         if !Rights::from_bits_retain(rights_and_domain as u32).contains(need) {
             return self.sink_of(window, need);
         }
@@ -355,15 +381,7 @@ impl<W: SharedWords> RegionTable<W> {
 
     #[inline(always)] // Part of each registration.
     fn enter(&self, region: &RegisteredRegion, sink: u64, random: u8) -> Option<u32> {
-        let index = {
-            let mut places = self.places.lock();
-            if places.free.len() <= self.unused && places.next < MAX_REGIONS {
-                places.next += 1;
-                places.next - 1
-            } else {
-                places.free.pop_front()?
-            }
-        };
+        let index = self.take_place()?;
         let words = &self.view.words;
         let at = REGIONS + index as usize * REGION_WORDS;
         let generation = (words.load(at + TAG) >> 33).wrapping_add(1);
@@ -381,6 +399,17 @@ impl<W: SharedWords> RegionTable<W> {
         }
         words.store(PUBLISH, at + TAG, generation << 33 | LIVE | u64::from(key));
         Some(key)
+    }
+
+    #[inline(always)] // Part of each registration.
+    fn take_place(&self) -> Option<u32> {
+        let mut places = self.places.lock();
+        if places.free.len() <= self.unused && places.next < MAX_REGIONS {
+            places.next += 1;
+            Some(places.next - 1)
+        } else {
+            places.free.pop_front()
+        }
     }
 
     /// The place of a valid key, its first word, and its tag.
@@ -459,6 +488,8 @@ mod tests {
     use crate::process_words::ProcessWords;
     use proptest::prelude::*;
 
+    const BY: AccessScope = AccessScope { domain: 7, queue_pair: AccessScope::NO_QUEUE_PAIR };
+
     fn table() -> RegionTable<ProcessWords> {
         RegionTable::new(ProcessWords::new(REGIONS + 64 * REGION_WORDS), 0xFEED_5EED)
     }
@@ -493,7 +524,7 @@ mod tests {
         let key = table.register(&region(), 0xAB).unwrap();
         let view = table.view();
         let check = |key, address, length, need, domain| {
-            view.check(key, address, length, need, domain).map(|g| g.address)
+            view.check(key, address, length, need, AccessScope::of_domain(domain)).map(|g| g.address)
         };
         assert_eq!(check(key, 0, 0x1000, Rights::REMOTE_READ, 7), Ok(0x10_0000));
         assert_eq!(check(key, 0xFFF, 1, Rights::empty(), 7), Ok(0x10_0FFF));
@@ -521,7 +552,7 @@ mod tests {
         let key = table.register(&whole, 0).unwrap();
         let view = table.view();
         let check = |address, length| {
-            view.check(key, address, length, Rights::REMOTE_READ, 7).map(|granted| granted.address)
+            view.check(key, address, length, Rights::REMOTE_READ, BY).map(|granted| granted.address)
         };
         let last = u64::MAX - 1;
         for (address, length) in [(0, 0), (0, u64::MAX), (last, 1), (u64::MAX, 0), (1 << 63, 1 << 62)] {
@@ -530,7 +561,7 @@ mod tests {
         for (address, length) in [(last, 2), (u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX), (2, last)] {
             assert_eq!(check(address, length), Err(AccessRefusal::Bounds), "{length} bytes from {address}");
         }
-        let window = view.window(key, Rights::empty(), 7).unwrap();
+        let window = view.window(key, Rights::empty(), BY).unwrap();
         assert!(window.is_implicit() && window.memory() == (0..u64::MAX));
         for (address, length) in [(1, u64::MAX), (0, u64::MAX - 1), (1, last), (0, MAX_REGION_LENGTH + 1)] {
             assert_eq!(table.register(&RegisteredRegion { address, length, ..region() }, 0), None);
@@ -545,7 +576,8 @@ mod tests {
         let key = table.register_null(7, &memory, 0xAB).unwrap();
         let view = table.view();
         let check = |address, length, need, domain| {
-            view.check(key, address, length, need, domain).map(|granted| granted.address)
+            view.check(key, address, length, need, AccessScope::of_domain(domain))
+                .map(|granted| granted.address)
         };
         for (address, length) in [(0, 1), (u64::MAX, 1), (u64::MAX - 7, 4096), (1 << 40, NULL_MEMORY_LENGTH)]
         {
@@ -559,7 +591,7 @@ mod tests {
             }
         }
         assert_eq!(check(0, NULL_MEMORY_LENGTH + 1, Rights::empty(), 7), Err(AccessRefusal::Bounds));
-        let window = view.window(key, Rights::LOCAL_WRITE, 7).unwrap();
+        let window = view.window(key, Rights::LOCAL_WRITE, BY).unwrap();
         assert_eq!(window.memory(), memory.sink..memory.sink + NULL_MEMORY_LENGTH);
         let place = table.revoke(key).unwrap();
         assert!(!view.still_open(&window));
@@ -575,8 +607,8 @@ mod tests {
     fn a_revoked_key_never_comes_back_at_once() {
         let table = table();
         let first = table.register(&region(), 1).unwrap();
-        let granted = table.view().check(first, 0, 1, Rights::empty(), 7).unwrap();
-        let window = table.view().window(first, Rights::empty(), 7).unwrap();
+        let granted = table.view().check(first, 0, 1, Rights::empty(), BY).unwrap();
+        let window = table.view().window(first, Rights::empty(), BY).unwrap();
         assert!(granted.life() == window.life() && table.view().lives(&window.life()));
         let place = table.revoke(first).unwrap();
         assert!(!table.view().still(&granted) && !table.view().lives(&window.life()));
@@ -584,7 +616,7 @@ mod tests {
         table.release(place);
         let second = table.register(&region(), 1).unwrap();
         assert_ne!(first, second);
-        assert_eq!(table.view().check(first, 0, 1, Rights::empty(), 7), Err(AccessRefusal::Key));
+        assert_eq!(table.view().check(first, 0, 1, Rights::empty(), BY), Err(AccessRefusal::Key));
         assert!(!table.view().still(&granted) && !table.view().lives(&window.life()));
     }
 
@@ -593,13 +625,13 @@ mod tests {
         let table = table();
         let key = table.register(&region(), 1).unwrap();
         let view = table.view();
-        let granted = view.check(key, 0, 1, Rights::REMOTE_READ, 7).unwrap();
+        let granted = view.check(key, 0, 1, Rights::REMOTE_READ, BY).unwrap();
         table.revoke(key).unwrap();
-        assert_eq!(view.check(key, 0, 1, Rights::empty(), 7), Err(AccessRefusal::Key));
+        assert_eq!(view.check(key, 0, 1, Rights::empty(), BY), Err(AccessRefusal::Key));
         table.restore(key, Rights::LOCAL_WRITE | Rights::REMOTE_WRITE);
         assert!(!view.still(&granted), "what was checked before counts no more");
-        assert!(view.check(key, 0, 0x1000, Rights::REMOTE_WRITE, 7).is_ok());
-        assert_eq!(view.check(key, 0, 1, Rights::REMOTE_READ, 7), Err(AccessRefusal::Rights));
+        assert!(view.check(key, 0, 0x1000, Rights::REMOTE_WRITE, BY).is_ok());
+        assert_eq!(view.check(key, 0, 1, Rights::REMOTE_READ, BY), Err(AccessRefusal::Rights));
         let place = table.revoke(key).unwrap();
         table.release(place);
         assert_ne!(table.register(&region(), 1), Some(key));
@@ -611,7 +643,7 @@ mod tests {
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
         let key = table.register(&RegisteredRegion { rights, ..region() }, 1).unwrap();
         let view = table.view();
-        let before = view.window(key, Rights::REMOTE_WRITE, 7).unwrap();
+        let before = view.window(key, Rights::REMOTE_WRITE, BY).unwrap();
         let place = AttributesAt { file: 7, words: 3, base: 0x10_0000 };
         assert!(table.intercept(key, true, Some(&place)));
         assert!(!view.still_open(&before) && view.is_valid(&before));
@@ -623,14 +655,14 @@ mod tests {
             (Rights::INTERCEPTED_READ, Ok(())),
             (Rights::INTERCEPTED_ATOMIC, Err(AccessRefusal::Rights)),
         ] {
-            assert_eq!(view.window(key, need, 7).map(drop), expected, "{need:?}");
+            assert_eq!(view.window(key, need, BY).map(drop), expected, "{need:?}");
         }
-        let intercepted = view.window(key, Rights::INTERCEPTED_READ, 7).unwrap();
+        let intercepted = view.window(key, Rights::INTERCEPTED_READ, BY).unwrap();
         assert_eq!(view.attributes_of(&intercepted), Some(place));
         assert!(table.intercept(key, false, None));
         assert_eq!(view.attributes_of(&intercepted), None);
-        assert!(view.window(key, Rights::REMOTE_WRITE, 7).is_ok());
-        assert_eq!(view.window(key, Rights::INTERCEPTED_WRITE, 7), Err(AccessRefusal::Rights));
+        assert!(view.window(key, Rights::REMOTE_WRITE, BY).is_ok());
+        assert_eq!(view.window(key, Rights::INTERCEPTED_WRITE, BY), Err(AccessRefusal::Rights));
         table.revoke(key).unwrap();
         assert!(!table.intercept(key, true, None) && !view.is_valid(&before));
     }
@@ -644,7 +676,7 @@ mod tests {
             let (base, size) = if implicit { (0, RegisteredRegion::WHOLE_ADDRESS_SPACE) } else { (base, size) };
             let region = RegisteredRegion { address: base, length: size, iova, ..region() };
             let key = table.register(&region, 0).unwrap();
-            if let Ok(granted) = table.view().check(key, address, length, Rights::empty(), 7) {
+            if let Ok(granted) = table.view().check(key, address, length, Rights::empty(), BY) {
                 prop_assert!(granted.address >= base);
                 prop_assert!(address.wrapping_sub(iova) as u128 + length as u128 <= size as u128);
                 prop_assert!(granted.address as u128 + length as u128 <= base as u128 + size as u128);

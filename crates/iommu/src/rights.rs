@@ -26,6 +26,9 @@ bitflags! {
 }
 
 impl Rights {
+    /// What peers may have.
+    pub const REMOTE: Rights = Rights::REMOTE_WRITE.union(Rights::REMOTE_READ).union(Rights::REMOTE_ATOMIC);
+
     /// The remote rights, and those in their place where pages have attributes.
     const INTERCEPTED: [(Rights, Rights); 3] = [
         (Rights::REMOTE_WRITE, Rights::INTERCEPTED_WRITE),

@@ -4,7 +4,7 @@ use loom::thread;
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{REGION_WORDS, REGIONS, SECRET_WORD};
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{Hazards, ModelWords, RegionTable, RegionView, RegisteredRegion, Rights};
+use pagewire_iommu::{AccessScope, Hazards, ModelWords, RegionTable, RegionView, RegisteredRegion, Rights};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -51,7 +51,9 @@ fn access(
     key: u32,
     ended: &AtomicBool,
 ) -> bool {
-    let Ok(granted) = view.check(key, 0, 8, Rights::REMOTE_WRITE, DOMAIN) else { return false };
+    let Ok(granted) = view.check(key, 0, 8, Rights::REMOTE_WRITE, AccessScope::of_domain(DOMAIN)) else {
+        return false;
+    };
     let claim = hazards.claim(granted.index, QUEUE_PAIR).expect("a slot for each");
     let holds = view.still(&granted);
     if holds {
@@ -105,7 +107,7 @@ fn a_place_used_again_grants_the_old_key_nothing_new() {
         let (view, seen) = (table.view().clone(), inside.clone());
         let peer = thread::spawn(move || {
             // Whatever is granted is the old region, never half of it and half of the new one.
-            let checked = view.check(old, 0, 8, Rights::REMOTE_WRITE, DOMAIN);
+            let checked = view.check(old, 0, 8, Rights::REMOTE_WRITE, AccessScope::of_domain(DOMAIN));
             seen.add(checked.is_ok());
             if let Ok(granted) = checked {
                 assert_eq!(granted.address, 0x1000);

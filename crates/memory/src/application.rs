@@ -14,6 +14,14 @@ pub struct Segment {
     pub length: u64,
 }
 
+impl Segment {
+    /// `length` bytes from `skip` on, which are there.
+    #[inline]
+    pub fn part(self, skip: u64, length: u64) -> Self {
+        Segment { address: self.address + skip, length }
+    }
+}
+
 /// Why memory could not be touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryError {

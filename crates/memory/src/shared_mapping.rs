@@ -1,7 +1,7 @@
 //! Memory of another process that is mapped here, too: a memory file behind a range of its addresses. Copies to and from it need no
 //! system call.
 
-use crate::Segment;
+use crate::{Segment, Uncancelled};
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fstat, open};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
@@ -26,6 +26,7 @@ impl SharedMapping {
         let length = there.end.checked_sub(there.start).filter(|length| *length > 0);
         let length =
             length.and_then(|length| usize::try_from(length).ok()).ok_or(io::ErrorKind::InvalidInput)?;
+        let _uncancelled = Uncancelled::begin();
         let file = open(format!("/proc/{pid}/fd/{file}"), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         // What is cut off under a mapping is SIGBUS for whoever touches it.
         let keeps_length = fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);

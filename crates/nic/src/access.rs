@@ -14,7 +14,9 @@ use crate::types::outcome::{AccessError, AccessResult, Cause};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::{AtomicCounter, Fabric};
 use pagewire_iommu::words::SharedWords;
-use pagewire_iommu::{AccessRefusal, Claim, Hazards, ProcessWords, RegionView, RegionWindow, Rights};
+use pagewire_iommu::{
+    AccessRefusal, AccessScope, Claim, Hazards, ProcessWords, RegionView, RegionWindow, Rights,
+};
 use pagewire_memory::{ApplicationMemory, LastSeen, Residency, Segment};
 use pagewire_transport::Reason;
 use smallvec::SmallVec;
@@ -46,6 +48,12 @@ pub struct AccessRequest<'a> {
 }
 
 impl AccessRequest<'_> {
+    /// Who accesses, for the check.
+    #[inline(always)] // Part of every access.
+    pub fn scope(&self) -> AccessScope {
+        AccessScope { domain: self.domain, queue_pair: self.by.number }
+    }
+
     /// The piece of a request that names one.
     #[inline(always)] // Part of every access.
     fn piece(&self) -> AccessResult<&ScatterGather> {
@@ -84,9 +92,9 @@ impl MrCacheEntry {
         regions: &RegionView<W>,
         key: u32,
         need: Rights,
-        domain: u32,
+        by: AccessScope,
     ) -> Result<Self, AccessRefusal> {
-        Ok(MrCacheEntry { key, need, domain, window: regions.window(key, need, domain)? })
+        Ok(MrCacheEntry { key, need, domain: by.domain, window: regions.window(key, need, by)? })
     }
 
     /// Whether it is for such accesses, by a queue pair of its [domain](Self::domain).
@@ -117,14 +125,14 @@ impl MrCacheEntry {
     fn renewed<'p, W: SharedWords>(
         kept: &'p mut Option<MrCacheEntry>,
         regions: &RegionView<W>,
-        (key, need, domain): (u32, Rights, u32),
+        (key, request): (u32, &AccessRequest<'_>),
     ) -> Result<&'p RegionWindow, AccessRefusal> {
         let serves = |mr_entry: &MrCacheEntry| {
-            mr_entry.serves(key, need, domain) && regions.still_open(&mr_entry.window)
+            mr_entry.serves(key, request.need, request.domain) && regions.still_open(&mr_entry.window)
         };
         if !kept.as_ref().is_some_and(serves) {
             *kept = None;
-            *kept = Some(MrCacheEntry::look_up(regions, key, need, domain)?);
+            *kept = Some(MrCacheEntry::look_up(regions, key, request.need, request.scope())?);
         }
         kept.as_ref().map(MrCacheEntry::window).ok_or(AccessRefusal::Key)
     }
@@ -235,7 +243,7 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
         };
         if !self.held.as_ref().is_some_and(known) {
             self.release();
-            let mr_entry = MrCacheEntry::look_up(view, piece.key, need, domain)?;
+            let mr_entry = MrCacheEntry::look_up(view, piece.key, need, request.scope())?;
             let claim = Accesses(services).claim(by, &mr_entry.window)?;
             self.held = Some(HeldAccess { claim, mr_entry, resident: 0..0, sparse: false });
         }
@@ -290,8 +298,7 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         request: &AccessRequest<'_>,
         piece: &ScatterGather,
     ) -> AccessResult<(Segment, &'p RegionWindow)> {
-        let named = (piece.key, request.need, request.domain);
-        let window = MrCacheEntry::renewed(mr_entry, self.0.regions.view(), named)?;
+        let window = MrCacheEntry::renewed(mr_entry, self.0.regions.view(), (piece.key, request))?;
         let length = u64::from(piece.length);
         let granted = window.locate(piece.address, length)?;
         Ok((Segment { address: granted.address, length }, window))

@@ -7,3 +7,4 @@ pub mod explain;
 pub mod post;
 pub mod prefetch;
 pub mod queue_pair;
+pub mod xrc;

@@ -73,6 +73,7 @@ impl EngineSide {
             srq: None,
             capabilities,
             signal_all: true,
+            xrc: None,
         };
         let queue_pair = crate::QueuePair::create(&domain, init).unwrap();
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;

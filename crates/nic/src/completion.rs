@@ -1,9 +1,13 @@
 //! Completion queues and completion channels.
 
+pub mod late;
 pub mod moderation;
+pub mod stamps;
 pub mod unpolled;
 
+use crate::completion::late::{CompletionDelays, LateCompletions};
 use crate::completion::moderation::{EventDecision, Moderation, Moderator};
+use crate::completion::stamps::{CompletionStamp, Stamps};
 use crate::completion::unpolled::UnpolledSends;
 use crate::services::Services;
 use crate::services::context::Context;
@@ -33,6 +37,8 @@ pub enum CompletionOpcode {
     Read = 2,
     CompareSwap = 3,
     FetchAdd = 4,
+    BindWindow = 5,
+    LocalInvalidate = 6,
     Receive = 128,
     ReceiveWriteImmediate = 129,
 }
@@ -122,12 +128,17 @@ pub struct CompletionQueueInit<F: Fabric> {
     pub parent_domain: Option<Arc<ProtectionDomain<F>>>,
     /// A completion for which there is no room takes the place of the oldest, and is no error.
     pub ignores_overrun: bool,
+    /// Each completion is stamped with the time at which it comes.
+    pub stamps: Option<fn() -> CompletionStamp>,
 }
 
 #[derive(Default)]
 struct CqState {
     entries: VecDeque<Completion>,
     capacity: usize,
+    /// With so many entries a completion needs a [look](CompletionQueue::look): the capacity, or 0 where each may come late.
+    unquestioned: usize,
+    late: LateCompletions,
     armed: Armed,
     moderator: Moderator,
     /// When an event is due for completions that it was armed with.
@@ -136,9 +147,20 @@ struct CqState {
     left_timer: Option<u64>,
     overrun: bool,
     unpolled_sends: UnpolledSends,
+    stamps: Stamps,
 }
 
 impl CqState {
+    /// With how many entries a completion needs a look.
+    fn unquestioned(&self) -> usize {
+        if self.late.is_possible() || self.stamps.are_kept() { 0 } else { self.capacity }
+    }
+
+    /// Entries that are used: by completions that wait for a poll, and by late ones.
+    fn len(&self) -> usize {
+        self.entries.len() + self.late.len()
+    }
+
     /// The oldest completion is about to be taken.
     #[cold]
     fn uncount_first(&mut self) {
@@ -160,6 +182,15 @@ impl CqState {
             Armed::Solicited => completion.solicited || completion.status != Status::Success,
         }
     }
+}
+
+/// What becomes of a completion.
+enum Admission {
+    Admitted,
+    /// There is no place for it.
+    Overrun,
+    /// It comes at this time.
+    Late(u64),
 }
 
 /// A completion queue.
@@ -203,7 +234,7 @@ impl<F: Fabric> CompletionQueue<F> {
         init: CompletionQueueInit<F>,
         own: Weak<dyn Announcing>,
     ) -> Self {
-        let CompletionQueueInit { entries, channel, parent_domain, ignores_overrun } = init;
+        let CompletionQueueInit { entries, channel, parent_domain, ignores_overrun, stamps } = init;
         if let Some(domain) = &parent_domain {
             domain.users.fetch_add(1, Ordering::AcqRel);
         }
@@ -220,10 +251,13 @@ impl<F: Fabric> CompletionQueue<F> {
             queue: Lock::new(CqState {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
+                unquestioned: if stamps.is_some() { 0 } else { entries as usize },
+                stamps: Stamps::by(stamps),
+                unpolled_sends: UnpolledSends::always(stamps.is_some()),
                 ..CqState::default()
             }),
             waiting: AtomicUsize::new(0),
-            plain: AtomicBool::new(true),
+            plain: AtomicBool::new(stamps.is_none()),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
             completion_events: Arc::default(),
@@ -255,6 +289,16 @@ impl<F: Fabric> CompletionQueue<F> {
         self.waiting.load(Ordering::Acquire) == 0 && self.plain.load(Ordering::Acquire)
     }
 
+    /// Whether completions for which there is no place take those of the oldest (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub fn ignores_overrun(&self) -> bool {
+        self.ignores_overrun
+    }
+
+    /// When the completion came that was taken last, where completions are stamped.
+    pub fn taken_stamp(&self) -> CompletionStamp {
+        self.queue.lock().stamps.taken()
+    }
+
     /// Completions that the program has not taken yet.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
@@ -262,7 +306,9 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// After a change to what `plain` tells of.
     fn tell_plain(&self, queue: &CqState) {
-        self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);
+        let is_stamped = queue.stamps.are_kept();
+        let is_plain = queue.armed == Armed::No && !queue.overrun && !queue.late.is_possible() && !is_stamped;
+        self.plain.store(is_plain, Ordering::Release);
     }
 
     #[inline(always)] // Mostly there is nothing.
@@ -288,6 +334,7 @@ impl<F: Fabric> CompletionQueue<F> {
         let mut queue = self.queue.lock();
         if queue.unpolled_sends.counts {
             queue.uncount_first();
+            queue.stamps.take();
         }
         let completion = queue.entries.pop_front();
         self.waiting.store(queue.entries.len(), Ordering::Release);
@@ -328,19 +375,19 @@ impl<F: Fabric> CompletionQueue<F> {
     /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
     pub(crate) fn push(&self, completion: Completion) -> bool {
         let mut queue = self.queue.lock();
-        if (queue.overrun || queue.entries.len() >= queue.capacity) && !self.makes_room(&mut queue) {
-            let first = !std::mem::replace(&mut queue.overrun, true);
-            self.tell_plain(&queue);
-            drop(queue);
-            if first {
-                log::debug!("completion queue overrun");
-                self.context.raise(
-                    AsyncEventKind::CompletionQueueError,
-                    EventSource::CompletionQueue { cookie: self.cookie() },
-                    &self.async_events,
-                );
+        if queue.overrun || queue.entries.len() >= queue.unquestioned {
+            match self.look(&mut queue, &completion) {
+                Admission::Admitted => {}
+                Admission::Overrun => {
+                    self.overrun(queue);
+                    return false;
+                }
+                Admission::Late(due) => {
+                    drop(queue);
+                    self.services.hold_event(self.own.clone(), due);
+                    return true;
+                }
             }
-            return false;
         }
         let wanted = queue.is_awaited(&completion);
         if queue.unpolled_sends.counts {
@@ -354,11 +401,77 @@ impl<F: Fabric> CompletionQueue<F> {
         true
     }
 
+    /// What becomes of a completion that is not simply added.
+    #[cold]
+    fn look(&self, queue: &mut CqState, completion: &Completion) -> Admission {
+        if (queue.overrun || queue.len() >= queue.capacity) && !self.makes_room(queue) {
+            return Admission::Overrun;
+        }
+        if queue.late.is_possible() {
+            if let Some(due) = queue.late.hold(completion, || self.services.fabric.now()) {
+                return Admission::Late(due);
+            }
+        }
+        queue.stamps.add();
+        Admission::Admitted
+    }
+
+    /// A completion is lost.
+    fn overrun(&self, mut queue: LockGuard<'_, CqState>) {
+        let first = !std::mem::replace(&mut queue.overrun, true);
+        self.tell_plain(&queue);
+        drop(queue);
+        if first {
+            log::debug!("completion queue overrun");
+            self.context.raise(
+                AsyncEventKind::CompletionQueueError,
+                EventSource::CompletionQueue { cookie: self.cookie() },
+                &self.async_events,
+            );
+        }
+    }
+
+    /// Is overrun from now on, as failures on demand want it: an event is raised, and a queue pair whose completion is lost goes to the error
+    /// state.
+    pub fn fail(&self) {
+        self.overrun(self.queue.lock());
+    }
+
+    /// Asks about each completion from now on whether it comes late.
+    pub fn delay_completions(&self, delays: Arc<dyn CompletionDelays>) {
+        let mut queue = self.queue.lock();
+        queue.late.ask(delays);
+        queue.unquestioned = queue.unquestioned();
+        self.tell_plain(&queue);
+    }
+
+    /// Adds late completions whose time has come. They have had their entries since they came.
+    #[cold]
+    fn add_late(&self, now: u64) {
+        let mut queue = self.queue.lock();
+        let mut awaited = None;
+        while let Some(completion) = queue.late.take_due(now) {
+            if queue.is_awaited(&completion) {
+                awaited = Some(completion.status);
+            }
+            if queue.unpolled_sends.counts {
+                queue.unpolled_sends.add(&completion);
+            }
+            queue.stamps.add();
+            queue.entries.push_back(completion);
+        }
+        self.waiting.store(queue.entries.len(), Ordering::Release);
+        if let Some(status) = awaited {
+            self.announce_or_hold(queue, status);
+        }
+    }
+
     /// Whether the oldest completion makes room for another one.
     #[cold]
     fn makes_room(&self, queue: &mut CqState) -> bool {
         if self.ignores_overrun {
             queue.uncount_first();
+            queue.stamps.drop_oldest();
             queue.entries.pop_front();
         }
         self.ignores_overrun
@@ -412,8 +525,12 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Forgets what waits of a queue pair.
     pub(crate) fn forget(&self, queue_pair: u32) {
-        let mut queue = self.queue.lock();
-        queue.entries.retain(|completion| completion.queue_pair != queue_pair);
+        let mut locked = self.queue.lock();
+        let queue = &mut *locked;
+        let is_kept = |completion: &Completion| completion.queue_pair != queue_pair;
+        queue.stamps.retain(queue.entries.iter().map(is_kept));
+        queue.entries.retain(is_kept);
+        queue.late.forget(queue_pair);
         self.waiting.store(queue.entries.len(), Ordering::Release);
         queue.unpolled_sends.forget(queue_pair);
     }
@@ -430,9 +547,10 @@ impl<F: Fabric> CompletionQueue<F> {
     pub fn resize(&self, entries: u32) -> Result<()> {
         invalid_if(entries == 0 || entries > MAX_COMPLETIONS, "number of completion queue entries")?;
         let mut queue = self.queue.lock();
-        let is_short = queue.entries.len() > entries as usize;
+        let is_short = queue.len() > entries as usize;
         invalid_if(is_short, "more completions are waiting than the new size holds")?;
         queue.capacity = entries as usize;
+        queue.unquestioned = queue.unquestioned();
         Ok(())
     }
 
@@ -461,6 +579,7 @@ impl<F: Fabric> CompletionQueue<F> {
         // A program that closed its device may keep the queue.
         let mut queue = self.queue.lock();
         queue.entries = VecDeque::new();
+        queue.late = LateCompletions::default();
         self.waiting.store(0, Ordering::Release);
         drop(queue);
         if let Some(domain) = &self.parent_domain {
@@ -489,6 +608,11 @@ impl<F: Fabric> CompletionQueue<F> {
     /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
     pub(crate) fn run_timer(&self, now: u64) {
         let mut queue = self.queue.lock();
+        if queue.late.is_possible() {
+            drop(queue);
+            self.add_late(now);
+            queue = self.queue.lock();
+        }
         if queue.left_timer.is_some_and(|at| at <= now) {
             queue.left_timer = None;
             if queue.left_due.is_some_and(|due| due > now) {

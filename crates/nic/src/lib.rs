@@ -23,7 +23,10 @@ pub use api::context::Context;
 pub use api::explain::ConnectionReport;
 pub use api::prefetch::Advice;
 pub use api::queue_pair::{QueuePair, QueuePairInit};
+pub use api::xrc::XrcDomain;
+pub use completion::late::CompletionDelays;
 pub use completion::moderation::Moderation;
+pub use completion::stamps::CompletionStamp;
 pub use completion::{
     Completion, CompletionChannel, CompletionOpcode, CompletionQueueInit, RoutingHeader, Status,
 };
@@ -34,15 +37,19 @@ pub use pagewire_iommu::{AttributeError, PageAttributes, PageFlags, Rights};
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::ud::GROUP as GROUP_QUEUE_PAIR;
 pub use pagewire_transport::{FaultHandling, ProtocolCounters, RefusalScope, UnknownFaultHandling};
+pub use path::ManagementTransport;
 pub use progress::engine::Nic;
 pub use progress::management::{ManagementRoute, ManagementSent, management_target};
-pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
+pub use queue_pair::request::{
+    Data, Destination, ReceiveRequest, SendOperation, SendRequest, WindowBinding, WindowWork,
+};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 pub use services::address_handle::AddressHandle;
 pub use services::device;
 pub use services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, EventSource, Notifier, Unwatched};
 pub use services::fault_counts::{FaultReport, RegionFaults};
 pub use services::interception::Attributes;
+pub use services::memory_window;
 pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use services::thread_domain::ThreadDomain;
 pub use types::device_names::{DeviceNames, InvalidDeviceName};

@@ -11,11 +11,13 @@ pub mod send_record_format;
 use crate::services::Services;
 use crate::services::fabric_event_queue::{EventOf, ProcessOf};
 pub use crate::services::wake_request;
+use crate::types::options::Options;
 use crate::types::path_choice::PathChoice;
 use derive_where::derive_where;
 use local::{LocalChannel, RxPosition};
 use pagewire_fabric::{
-    Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route, port_of,
+    Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route, SPECIAL_BLOCK,
+    StreamId, StreamState, port_of,
 };
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -30,6 +32,8 @@ const ABSENCE_HOLDS: u64 = 1_000_000;
 /// Nanoseconds that datagrams wait for the answer of a process that has not given one before: it may be stopped, and others wait
 /// behind them.
 pub const CONNECT_WAIT: u64 = 20_000_000;
+/// Nanoseconds for which a process that should take a stream may get no processor, where only a stream will do.
+const STREAM_PATIENCE: u64 = 30_000_000_000;
 /// Nanoseconds that datagrams wait where only the local path may carry them, and giving up loses them.
 const LOCAL_CONNECT_WAIT: u64 = 50 * CONNECT_WAIT;
 
@@ -81,7 +85,8 @@ pub enum Path<F: Fabric> {
         peer: u32,
     },
     Local(Arc<LocalChannel<F>>),
-    Udp {
+    /// As datagrams, or by the stream that the route names.
+    Network {
         route: Route,
         reason: String,
     },
@@ -92,22 +97,36 @@ pub enum Path<F: Fabric> {
 }
 
 impl<F: Fabric> Path<F> {
+    /// The stream that packets travel in.
+    pub fn stream(&self) -> Option<StreamId> {
+        match self {
+            Path::Network { route, .. } => route.stream,
+            Path::None | Path::Connecting { .. } | Path::Local(_) | Path::Dead { .. } => None,
+        }
+    }
+
     /// The path's name.
     pub fn name(&self) -> &'static str {
         match self {
             Path::None => "none",
             Path::Connecting { .. } => "connecting",
             Path::Local(_) => "local",
-            Path::Udp { .. } => "udp",
+            Path::Network { .. } if self.is_stream() => "tcp",
+            Path::Network { .. } => "udp",
             Path::Dead { .. } => "dead",
         }
+    }
+
+    /// Whether packets travel in a stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream().is_some()
     }
 
     /// A word for the process or host at the other end, most probably another one for each.
     pub fn peer(&self) -> u64 {
         match self {
             Path::Local(channel) => channel.channel.instance,
-            Path::Udp { route, .. } | Path::Connecting { route, .. } => {
+            Path::Network { route, .. } | Path::Connecting { route, .. } => {
                 let mut hasher = DefaultHasher::new();
                 route.destination.hash(&mut hasher);
                 hasher.finish()
@@ -119,7 +138,7 @@ impl<F: Fabric> Path<F> {
     /// Why it is not a better one.
     pub fn reason(&self) -> &str {
         match self {
-            Path::Udp { reason, .. } | Path::Dead { reason } => reason,
+            Path::Network { reason, .. } | Path::Dead { reason } => reason,
             Path::Local(channel) if channel.channel.bounce_only => BOUNCE_ONLY,
             Path::Local(channel) if channel.is_denied() => DENIED,
             Path::None | Path::Connecting { .. } | Path::Local(_) => "",
@@ -127,11 +146,34 @@ impl<F: Fabric> Path<F> {
     }
 }
 
+/// How a datagram to queue pair 1 of another host travels.
+pub enum ManagementPath {
+    Datagram,
+    Stream(StreamId),
+    /// A stream is being opened: this is to be asked again soon.
+    Opening,
+    /// Only a stream may carry it, and there is none, for this reason.
+    Dead(String),
+}
+
+/// How a datagram to queue pair 1 of another host may travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManagementTransport {
+    /// By a stream, unless there is none.
+    Best,
+    /// As [`Best`](Self::Best), but by no stream that has to be waited for, if datagrams may be sent: the process ends.
+    AtOnce,
+    /// As a datagram: it answers one. Whoever sends datagrams opens no streams here.
+    Datagram,
+}
+
 /// The channels of a process, and what it knows of others.
 pub struct Paths<F: Fabric> {
     services: Arc<Services<F>>,
     pub channels: RwLock<Vec<Arc<LocalChannel<F>>>>,
     pub blocks: Mutex<HashMap<u32, BlockState<F>>>,
+    /// Queue pairs that wait for a stream.
+    stream_waiters: Mutex<Vec<u32>>,
     /// Held while events are taken and their channels adopted, so that these are known in their order.
     adopting: Mutex<()>,
 }
@@ -147,13 +189,15 @@ pub struct Followups {
     pub brought_in: Vec<u64>,
     /// Network devices or their addresses have changed.
     pub devices_changed: bool,
+    /// Streams stand otherwise than before.
+    pub streams_changed: bool,
 }
 
 impl<F: Fabric> Paths<F> {
     /// No channel yet.
     pub fn new(services: Arc<Services<F>>) -> Arc<Self> {
-        let (channels, blocks, adopting) = Default::default();
-        Arc::new(Paths { services, channels, blocks, adopting })
+        let (channels, blocks, stream_waiters, adopting) = Default::default();
+        Arc::new(Paths { services, channels, blocks, stream_waiters, adopting })
     }
 
     /// Takes the events that were noted; channels are known before anything is done with them.
@@ -187,6 +231,10 @@ impl<F: Fabric> Paths<F> {
             FabricEvent::Departed { channel } => followups.departed.push(channel),
             FabricEvent::BroughtIn { token } => followups.brought_in.push(token),
             FabricEvent::DevicesChanged => followups.devices_changed = true,
+            FabricEvent::StreamsChanged => {
+                followups.waiting.extend(std::mem::take(&mut *self.stream_waiters.lock()));
+                followups.streams_changed = true;
+            }
         }
     }
 
@@ -241,32 +289,64 @@ impl<F: Fabric> Paths<F> {
         self.choose(queue_pair, route, peer, None)
     }
 
+    /// The path of a queue pair whose peer sends plain RoCE while this side waits for an answer: such a peer has no stream.
+    pub fn choose_udp(&self, route: &Route, peer: u32) -> Option<Path<F>> {
+        let may = self.services.options.path == PathChoice::Auto
+            && !self.services.options.is_encrypted
+            && self.services.fabric.is_local(route.destination) == Ok(false);
+        let reason = "the peer sends datagrams".to_owned();
+        may.then(|| Path::Network { route: Route { port: port_of(peer), ..*route }, reason })
+    }
+
     /// Chooses the path of one datagram. It waits for [`CONNECT_WAIT`] at most ([`LOCAL_CONNECT_WAIT`] where the local path was asked
     /// for), and not at all where the last answer was a refusal.
     pub fn choose_datagram_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
         let patience = match self.services.options.path {
             PathChoice::Local => LOCAL_CONNECT_WAIT,
-            PathChoice::Auto | PathChoice::Udp => CONNECT_WAIT,
+            PathChoice::Auto | PathChoice::Tcp | PathChoice::Udp => CONNECT_WAIT,
         };
         self.choose(queue_pair, route, peer, Some(patience))
     }
 
     fn choose(&self, queue_pair: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {
-        let udp = |reason: String| Path::Udp { route: Route { port: port_of(peer), ..*route }, reason };
+        let is_encrypted = self.services.options.is_encrypted;
+        let udp = |reason: String| Path::Network { route: Route { port: port_of(peer), ..*route }, reason };
+        let stream = |reason: &str| {
+            let chosen = self.choose_stream(queue_pair, route, peer, reason);
+            chosen.unwrap_or_else(|reason| Path::Dead { reason })
+        };
         let refused = |reason: String| match self.services.options.path {
             PathChoice::Local => Path::Dead { reason },
-            PathChoice::Auto | PathChoice::Udp => udp(reason),
+            _ if is_encrypted => stream(&reason),
+            PathChoice::Auto | PathChoice::Tcp | PathChoice::Udp => udp(reason),
         };
         if route.destination.is_multicast() {
-            let reason = "the destination is a multicast group".into();
-            return Path::Udp { route: Route { port: ROCE_PORT, ..*route }, reason };
+            let reason = "the destination is a multicast group";
+            if is_encrypted {
+                return Path::Dead { reason: format!("{reason}, and only streams are encrypted") };
+            }
+            return Path::Network { route: Route { port: ROCE_PORT, ..*route }, reason: reason.into() };
         }
-        if self.services.options.path == PathChoice::Udp {
-            return udp("asked for".into());
+        match self.services.options.path {
+            PathChoice::Udp if is_encrypted => {
+                return Path::Dead { reason: "asked for, and datagrams are not encrypted".into() };
+            }
+            PathChoice::Udp => return udp("asked for".into()),
+            PathChoice::Tcp => return stream("asked for"),
+            PathChoice::Auto | PathChoice::Local => {}
         }
         match self.services.fabric.is_local(route.destination) {
             Ok(true) => {}
-            Ok(false) => return refused(format!("{} is not an address of this host", route.destination)),
+            Ok(false) => {
+                let reason = format!("{} is not an address of this host", route.destination);
+                // A datagram goes to somebody else each time.
+                if self.services.options.path == PathChoice::Local || patience.is_some() || is_encrypted {
+                    return refused(reason);
+                }
+                return self
+                    .choose_stream(queue_pair, route, peer, &reason)
+                    .unwrap_or_else(|no_stream| udp(format!("{reason}; {no_stream}")));
+            }
             Err(reason) => return refused(reason),
         }
         let block = peer / QUEUE_PAIRS_PER_BLOCK;
@@ -301,6 +381,69 @@ impl<F: Fabric> Paths<F> {
         self.services.fabric.connect(block);
         known_refusal.map_or(Path::Connecting { route: *route, peer }, refused)
     }
+
+    /// Chooses how a datagram to queue pair 1 of another host travels.
+    pub fn choose_management_path(&self, route: &Route, transport: ManagementTransport) -> ManagementPath {
+        let Options { path, is_encrypted, .. } = self.services.options;
+        let sends_datagrams = matches!(path, PathChoice::Local | PathChoice::Udp);
+        if !is_encrypted && (sends_datagrams || transport == ManagementTransport::Datagram) {
+            return ManagementPath::Datagram;
+        }
+        let waits = transport != ManagementTransport::AtOnce || is_encrypted || path == PathChoice::Tcp;
+        // A direct port has the number of its block.
+        let block = if route.port == ROCE_PORT { SPECIAL_BLOCK } else { route.port.into() };
+        match self.stream_to(route, block) {
+            (stream, StreamState::Open) => ManagementPath::Stream(stream),
+            (_, StreamState::Connecting) if waits => ManagementPath::Opening,
+            (_, StreamState::Connecting) => ManagementPath::Datagram,
+            (_, StreamState::EncryptedOnly(reason)) => ManagementPath::Dead(reason),
+            (_, StreamState::Refused(reason)) if is_encrypted || path == PathChoice::Tcp => {
+                ManagementPath::Dead(reason)
+            }
+            (_, StreamState::Refused(_)) => ManagementPath::Datagram,
+        }
+    }
+
+    fn stream_to(&self, route: &Route, block: u32) -> (StreamId, StreamState) {
+        let patience = match self.services.options.path {
+            // There is nothing else.
+            PathChoice::Tcp => STREAM_PATIENCE,
+            _ if self.services.options.is_encrypted => STREAM_PATIENCE,
+            PathChoice::Auto | PathChoice::Local | PathChoice::Udp => 0,
+        };
+        self.services.fabric.stream_to(route, block, patience)
+    }
+
+    /// The stream to the process that leases the peer; `reason`: why it is not a better path. An error says why there is no stream.
+    fn choose_stream(
+        &self,
+        queue_pair: u32,
+        route: &Route,
+        peer: u32,
+        reason: &str,
+    ) -> Result<Path<F>, String> {
+        // Before the look: who waits from now on is told of an answer.
+        let mut waiters = self.stream_waiters.lock();
+        let (stream, state) = self.stream_to(route, peer / QUEUE_PAIRS_PER_BLOCK);
+        match state {
+            StreamState::Open => {
+                let route = Route { port: port_of(peer), stream: Some(stream), ..*route };
+                let reason = match self.services.options.is_encrypted {
+                    true => format!("{reason}; encrypted"),
+                    false => reason.to_owned(),
+                };
+                Ok(Path::Network { route, reason })
+            }
+            StreamState::Connecting => {
+                if !waiters.contains(&queue_pair) {
+                    waiters.push(queue_pair);
+                }
+                Ok(Path::Connecting { route: *route, peer })
+            }
+            StreamState::Refused(reason) => Err(reason),
+            StreamState::EncryptedOnly(reason) => Ok(Path::Dead { reason }),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -322,6 +465,7 @@ pub(crate) mod tests {
             port: ROCE_PORT,
             traffic_class: 0,
             hop_limit: 64,
+            stream: None,
         }
     }
 
@@ -347,7 +491,9 @@ pub(crate) mod tests {
                     )
                 }
                 PathChoice::Local => {}
-                PathChoice::Auto | PathChoice::Udp => assert!(matches!(chosen, Path::Udp { .. })),
+                PathChoice::Auto | PathChoice::Tcp | PathChoice::Udp => {
+                    assert!(matches!(chosen, Path::Network { .. }))
+                }
             }
         }
     }

@@ -20,17 +20,19 @@ pub mod receives;
 pub mod request;
 pub mod shared_receive;
 pub mod slots;
+pub mod xrc;
 
 use crate::access::Claimant;
 use crate::completion::{Completion, CompletionOpcode, CompletionQueue, Status};
 use crate::path::local::{PublishedQueuePair, publish_holding};
 use crate::path::{Path, Paths};
-use crate::queue_pair::inbox::{Inbox, InboxPacket};
+use crate::queue_pair::inbox::{Inbox, InboxPacket, Incoming};
 use crate::queue_pair::poll_hint::{CqBinding, Seeker};
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::receives::Receives;
-use crate::queue_pair::request::SendQueue;
+use crate::queue_pair::request::{KeptData, SendQueue};
 use crate::queue_pair::shared_receive::SharedReceiveQueue;
+use crate::queue_pair::xrc::XrcQueues;
 use crate::services::Services;
 use crate::services::counters::QueuePairCounters;
 use crate::services::event::{Acknowledgements, AsyncEventKind, EventSource};
@@ -43,7 +45,7 @@ use crate::types::error::{Error, Result};
 use crate::types::limits::REVOCATION_BOUND;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_fabric::{AtomicCounter, Fabric};
-use pagewire_iommu::Rights;
+use pagewire_iommu::{AccessScope, Rights};
 use pagewire_transport::timers::acknowledgement_timeout;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, RefusalScope, WorkId};
 use parking_lot::Mutex;
@@ -60,6 +62,8 @@ pub struct QueuePairInit<F: Fabric, Q> {
     pub capabilities: QpCapabilities,
     /// Every send request makes a completion.
     pub signal_all: bool,
+    /// Of type XRC_RECV: the queues that its requests name.
+    pub xrc: Option<Arc<XrcQueues<F>>>,
 }
 
 /// What a queue pair is, from its creation to its end.
@@ -84,6 +88,8 @@ pub struct QpNotes {
     pub budget_ready: AtomicBool,
     /// The waits, a bit for each, for which pages were brought in since it was driven.
     pub brought_in: AtomicU64,
+    /// With `pending`: a stream was opened or has ended, and that of the queue pair may have lost packets.
+    pub streams_changed: AtomicBool,
     /// A request that is executed at its post, and is not kept, has a slot. Set under the lock of `send`.
     pub executing: AtomicBool,
     /// In SQD: what was being sent when it was entered has ended.
@@ -113,6 +119,8 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) send_cq: Arc<CqBinding<F>>,
     pub(crate) recv_cq: Arc<CqBinding<F>>,
     pub(crate) receives: Receives<F>,
+    /// Of type XRC_RECV.
+    pub(crate) xrc: Option<Arc<XrcQueues<F>>>,
     pub(crate) send: Lock<SendQueue<F>>,
     pub(crate) qpc: Arc<Lock<QpContext<F>>>,
     pub(crate) inbox: Inbox<F>,
@@ -165,6 +173,7 @@ impl<F: Fabric> QueuePair<F> {
             send_cq: init.send_cq,
             recv_cq: init.recv_cq,
             receives: Receives::new(init.srq, capabilities.max_recv_wr),
+            xrc: init.xrc,
             send: Lock::new(SendQueue::new()),
             qpc: Arc::new(Lock::new(QpContext::default())),
             inbox: Inbox::new(services.fabric.tables().clone(), place),
@@ -244,6 +253,15 @@ impl<F: Fabric> QueuePair<F> {
             .ok_or(Error::Busy("an access of the queue pair waits for a page"))
     }
 
+    /// Puts a copy of a packet into the inbox, if its bytes can be read, and there is space.
+    #[inline(never)] // What other packets are not to carry, on the program's stack.
+    pub(crate) fn keep_copy(&self, packet: &Incoming<'_, F>) -> Disposition {
+        match packet.keep() {
+            Some(kept) => self.keep(kept),
+            None => self.counters.drop_packet(DropCause::SenderUnreadable),
+        }
+    }
+
     /// Puts a packet into the inbox, if there is space.
     pub(crate) fn keep(&self, packet: InboxPacket<F>) -> Disposition {
         match self.inbox.push(packet) {
@@ -285,6 +303,12 @@ impl<F: Fabric> QueuePair<F> {
         self.raise(AsyncEventKind::CommunicationEstablished);
     }
 
+    /// As what requests of its peer come, for the check of their keys.
+    #[inline(always)] // Part of every access.
+    pub(crate) fn scope(&self) -> AccessScope {
+        AccessScope { domain: self.domain.number(), queue_pair: self.properties.number }
+    }
+
     fn publish(&self, qpc: &QpContext<F>) {
         let attributes = &qpc.attributes;
         let published = PublishedQueuePair {
@@ -305,7 +329,7 @@ impl<F: Fabric> QueuePair<F> {
             return;
         }
         let nak = qpc.refused.as_ref().and_then(|refused| refused.refusal_to_keep());
-        if let (Some(nak), Path::Udp { route, .. }) = (nak, qpc.path()) {
+        if let (Some(nak), Path::Network { route, .. }) = (nak, qpc.path()) {
             let attributes = &qpc.attributes;
             let budget = acknowledgement_timeout(attributes.timeout)
                 .map(|timeout| timeout.saturating_mul(u64::from(attributes.retry_count) + 1));
@@ -366,6 +390,7 @@ impl<F: Fabric> QueuePair<F> {
                 );
             }
         }
+        self.complete_window_work(matches!(qpc.path(), Path::Local(_)));
         let mut send = self.send.lock();
         let mut receive = self.receives.own.lock();
         self.state.store(QpState::Error as u32, Ordering::Release);
@@ -376,8 +401,9 @@ impl<F: Fabric> QueuePair<F> {
                 Some(srq) => srq.completed(),
                 None => receive.completed(),
             }
+            let queue = qpc.receive_queue.take();
             self.announce(
-                &self.recv_cq,
+                queue.as_ref().map_or(&*self.recv_cq, |queue| &**queue.completion_queue()),
                 Completion::new(
                     self.properties.number,
                     current.wr_id,
@@ -477,6 +503,28 @@ impl<F: Fabric> QueuePair<F> {
         self.flush_send(&mut send);
     }
 
+    /// The oldest request, if it has ended a key already and only waits until nobody accesses anything by it, succeeds: it is
+    /// often this very invalidation for which the peer's next request is refused, and with it the queue pair.
+    fn complete_window_work(&self, may_wait: bool) {
+        let (id, work) = {
+            let send = self.send.lock();
+            match send.get(send.oldest()).map(|oldest| &oldest.data) {
+                Some(KeptData::Window(work)) => (send.oldest(), *work),
+                _ => return,
+            }
+        };
+        if !self.services.finish_window_work(&work, self.scope(), may_wait) {
+            return;
+        }
+        let retired = self.send.lock().retire(id);
+        if let Some(work) = retired.filter(|work| work.signaled) {
+            self.announce(
+                &self.send_cq,
+                Completion::of_send(self.properties.number, work.wr_id, work.opcode, Status::Success),
+            );
+        }
+    }
+
     fn flush_send(&self, send: &mut SendQueue<F>) {
         while let Some(work) = send.retire(WorkId(u64::MAX)) {
             self.announce(
@@ -489,11 +537,17 @@ impl<F: Fabric> QueuePair<F> {
     /// Whether the send queue has a free slot.
     #[inline(always)] // Part of each post.
     pub(crate) fn has_send_slot(&self, send: &SendQueue<F>) -> bool {
+        self.has_send_slots(send, 1)
+    }
+
+    /// Whether so many more requests have slots.
+    #[inline(always)] // Part of each post.
+    pub(crate) fn has_send_slots(&self, send: &SendQueue<F>, count: usize) -> bool {
         let used = send.outstanding() + usize::from(self.notes.executing.load(Ordering::Acquire));
         let slots = self.properties.capabilities.max_send_wr as usize;
         // Mostly all that waits in the queue would have slots.
-        used + self.send_cq.waiting() < slots
-            || used + self.send_cq.unpolled_sends(self.properties.number) < slots
+        used + self.send_cq.waiting() + count <= slots
+            || used + self.send_cq.unpolled_sends(self.properties.number) + count <= slots
     }
 
     pub(crate) fn complete_receive(&self, completion: Completion) {
@@ -544,7 +598,12 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Tells the engine whether packets for this queue pair may come from the network.
+    /// Whether packets for this queue pair may come from the network.
+    pub(crate) fn is_on_network(&self) -> bool {
+        self.on_network.load(Ordering::Acquire)
+    }
+
+    /// Tells the engine whether they may.
     pub(crate) fn set_on_network(&self, on: bool) {
         if self.on_network.swap(on, Ordering::AcqRel) != on {
             match on {

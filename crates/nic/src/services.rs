@@ -12,6 +12,7 @@ pub mod fabric_event_queue;
 pub mod fault_counts;
 pub mod groups;
 pub mod interception;
+pub mod memory_window;
 pub mod protection;
 pub mod queue_pairs;
 pub mod ready;
@@ -29,6 +30,7 @@ use crate::services::fabric_event_queue::FabricEventQueue;
 use crate::services::fault_counts::PageFaults;
 use crate::services::groups::Groups;
 use crate::services::interception::Interception;
+use crate::services::memory_window::MemoryWindows;
 use crate::services::ready::{Again, Ready};
 use crate::services::send_budget::SendBudget;
 use crate::services::timers::{Schedule, Timed, Timers};
@@ -36,7 +38,6 @@ use crate::services::tombstones::Tombstones;
 use crate::types::error::{Error, Result};
 use crate::types::limits;
 use crate::types::options::Options;
-use crate::types::path_choice::PathChoice;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{Fabric, PageInThreads};
 use pagewire_iommu::hazards::Revoked;
@@ -83,6 +84,7 @@ pub struct Services<F: Fabric> {
     pub page_faults: PageFaults,
     pub cheap_pages: CheapPages,
     pub interception: Interception<F>,
+    pub memory_windows: MemoryWindows,
     pub contexts: Contexts<F>,
     pub tombstones: Tombstones,
     pub groups: Groups,
@@ -93,7 +95,7 @@ impl<F: Fabric> Services<F> {
     pub fn new(fabric: F, options: Options) -> Arc<Self> {
         let tables = fabric.tables().clone();
         let regions = RegionTable::new(tables.clone(), fabric.random());
-        if options.path == PathChoice::Udp {
+        if !options.path.may_be_local() {
             fabric.refuse_channels();
         }
         tables.store(TABLES, MAGIC_WORD, MAGIC);
@@ -121,6 +123,7 @@ impl<F: Fabric> Services<F> {
             page_faults: PageFaults::default(),
             cheap_pages: CheapPages::default(),
             interception: Interception::default(),
+            memory_windows: MemoryWindows::default(),
             contexts: Contexts::default(),
             fabric,
             options,
@@ -149,6 +152,7 @@ impl<F: Fabric> Services<F> {
     /// Ends a region: makes its key invalid and waits until no access through it is in flight.
     pub fn revoke_region(&self, key: u32) -> Result<()> {
         let index = self.suspend_region(key)?;
+        self.unbind_from_region(index)?;
         self.page_faults.forget_region(index);
         self.forget_attributes(index);
         self.regions.release(index);
@@ -186,6 +190,15 @@ impl<F: Fabric> Services<F> {
             self.note_events();
         }
         Ok(())
+    }
+
+    /// Whether somebody still touches what was revoked.
+    #[cold]
+    pub fn is_held(&self, revoked: Revoked) -> bool {
+        if self.fabric.catch_up() {
+            self.note_events();
+        }
+        self.own_hazards.holds(revoked) || self.fabric_events.peer_holds(revoked)
     }
 
     /// Notes what happened outside, and leaves what follows from it to the engine's next round: this thread may hold a QP context, and

@@ -8,7 +8,7 @@ use crate::state::{SharedWorld, SimEvent};
 use crate::words::{Array, SimWords};
 use pagewire_fabric::{
     ChannelId, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, ReceivedDatagram, RegionPart,
-    Route, SendBatch, WordsFile,
+    Route, SendBatch, StreamId, StreamState, WordsFile,
 };
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
@@ -85,6 +85,14 @@ impl SimFabric {
 pub struct SimBatch {
     packets: Vec<(Route, Vec<u8>)>,
     bytes: usize,
+    /// Knows which streams are blocked.
+    shared: Option<Arc<SharedWorld>>,
+}
+
+impl SimBatch {
+    fn is_blocked(&self, stream: StreamId) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.is_blocked(stream))
+    }
 }
 
 impl SendBatch for SimBatch {
@@ -93,7 +101,12 @@ impl SendBatch for SimBatch {
     }
 
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
-        if !self.fits(length) || length > limits::PACKET_BYTES {
+        let longest = match route.stream {
+            Some(stream) if self.is_blocked(stream) => return None,
+            Some(_) => limits::STREAM_PACKET_BYTES,
+            None => limits::PACKET_BYTES,
+        };
+        if !self.fits(length) || length > longest {
             return None;
         }
         self.bytes += length;
@@ -271,8 +284,16 @@ impl Fabric for SimFabric {
         true
     }
 
+    fn stream_to(&self, route: &Route, block: u32, _patience: u64) -> (StreamId, StreamState) {
+        self.shared.stream_to(&self.process, route, block)
+    }
+
+    fn stream_openings(&self, stream: StreamId) -> u32 {
+        self.shared.stream_openings(stream)
+    }
+
     fn batch(&self) -> SimBatch {
-        SimBatch::default()
+        SimBatch { shared: Some(self.shared.clone()), ..SimBatch::default() }
     }
 
     fn flush(&self, batch: SimBatch) {

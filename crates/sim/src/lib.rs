@@ -20,6 +20,7 @@ mod process;
 mod scenario;
 pub mod shrink;
 mod state;
+mod streams;
 mod words;
 pub mod workload;
 mod world;
@@ -32,6 +33,7 @@ pub use plant::Plant;
 pub use process::{CrashPoint, ProcessId, SiteTally, VirtualProcess};
 pub use scenario::{Built, MEMORY, Scenario, SimStage};
 pub use state::{SimChannel, SimEvent};
+pub use streams::StreamFaults;
 pub use words::SimWords;
 pub use world::World;
 

@@ -10,6 +10,8 @@ pub const BATCH_PACKETS: usize = pagewire_fabric::limits::BATCH_PACKETS;
 pub const BATCH_BYTES: usize = pagewire_fabric::limits::BATCH_BYTES;
 /// Bytes of a packet, ICRC included.
 pub const PACKET_BYTES: usize = pagewire_fabric::limits::PACKET_BYTES;
+/// Bytes of a packet in a stream.
+pub const STREAM_PACKET_BYTES: usize = pagewire_fabric::limits::STREAM_PACKET_BYTES;
 /// Nanoseconds that pass with each look at the clock.
 pub const CLOCK_STEP: u64 = 40;
 /// Nanoseconds that pass with a look at the clock by someone who does nothing but look.

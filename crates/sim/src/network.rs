@@ -1,5 +1,6 @@
 //! The links between hosts, and what they do to packets.
 
+use crate::streams::StreamFaults;
 use std::collections::HashMap;
 use std::ops::AddAssign;
 
@@ -24,12 +25,15 @@ pub struct LinkFaults {
     pub byte_time: u64,
     /// Packets under way at most; others are dropped.
     pub queue: usize,
+    /// What becomes of streams; `None`: no host takes one.
+    pub streams: Option<StreamFaults>,
 }
 
 impl LinkFaults {
     /// Whether whatever is sent arrives, once and in order.
     pub fn are_none(&self) -> bool {
         self.loss + self.duplicate + self.reorder + self.corrupt == 0.0
+            && self.streams.is_none_or(|streams| streams.broken == 0.0)
     }
 
     /// A link of 40 Gbit/s that loses nothing.
@@ -41,6 +45,7 @@ impl LinkFaults {
         delay: (4_000, 8_000),
         byte_time: 205,
         queue: 65_536,
+        streams: None,
     };
 
     /// A link that loses a share of the packets, and doubles, reorders and corrupts some.
@@ -71,6 +76,10 @@ pub struct NetworkCounters {
     pub overflowed: u64,
     /// For addresses or queue pair numbers that nobody has.
     pub unknown: u64,
+    /// Of those sent, in streams.
+    pub streamed: u64,
+    /// Streams that broke.
+    pub broken_streams: u64,
 }
 
 impl AddAssign for NetworkCounters {
@@ -84,6 +93,8 @@ impl AddAssign for NetworkCounters {
         self.bad_icrc += other.bad_icrc;
         self.overflowed += other.overflowed;
         self.unknown += other.unknown;
+        self.streamed += other.streamed;
+        self.broken_streams += other.broken_streams;
     }
 }
 

@@ -53,7 +53,9 @@ impl SimDatagram {
             destination: self.route.destination,
             traffic_class: self.route.traffic_class,
             hop_limit: self.route.hop_limit,
+            by_stream: self.route.stream.is_some(),
             bytes,
+            deferred: None,
         })
     }
 
@@ -102,6 +104,7 @@ mod tests {
             port: 4791,
             traffic_class: 0,
             hop_limit: 64,
+            stream: None,
         };
         let sound = SimDatagram::new(&route, (0..40).collect());
         assert_eq!(sound.check().map(|datagram| datagram.bytes.len()), Some(40));

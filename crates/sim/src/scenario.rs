@@ -7,6 +7,7 @@ use crate::notes::{NotePlace, Notes};
 use crate::panics::{self, caught};
 use crate::plant::Plant;
 use crate::process::{CrashPoint, ProcessId};
+use crate::streams::StreamFaults;
 use crate::workload::{Hooks, PartyInit, Violation, Workload, WorkloadPlan, WorkloadReport, WorkloadStage};
 use crate::world::World;
 use pagewire_iommu::words::Site;
@@ -60,6 +61,8 @@ impl Scenario {
     /// Two parties: on one host (path local), or on two hosts whose link loses a share of the packets (path udp).
     pub fn new(seed: u64, operations: u64, path: PathChoice, loss: f64) -> Self {
         let faults = if loss > 0.0 { LinkFaults::lossy(loss) } else { LinkFaults::NONE };
+        let streams = (path == PathChoice::Tcp).then_some(StreamFaults::NONE);
+        let faults = LinkFaults { streams, ..faults };
         let scenario = Scenario {
             plan: WorkloadPlan::new(seed, operations),
             path,
@@ -114,6 +117,13 @@ impl Scenario {
         if random.bool() {
             drawn.page_faults = None;
         }
+        if random.bool() {
+            drawn.faults.streams = Some(StreamFaults {
+                refused: random.choice([0.0, 0.3]).unwrap_or(0.0),
+                broken: random.choice([0.0, 0.0001, 0.002, 0.02]).unwrap_or(0.0),
+                stalled: random.choice([0.0, 0.001]).unwrap_or(0.0),
+            });
+        }
         drawn.evict_every(random.choice([4, 30, TURNS_BETWEEN_EVICTIONS]).unwrap_or(30));
         drawn.plan.exact = drawn.is_exact();
         drawn.plan.natives = random.usize(0..=parties.div_ceil(2));
@@ -152,6 +162,9 @@ impl Scenario {
         give("duplicate", &faults.duplicate);
         give("reorder", &faults.reorder);
         give("corrupt", &faults.corrupt);
+        if let Some(streams) = &faults.streams {
+            give("streams", streams);
+        }
         give("parties", &self.parties);
         give("hosts", &self.hosts);
         give("standard", &self.standard);

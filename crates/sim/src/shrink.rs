@@ -105,7 +105,11 @@ const STEPS: &[ShrinkStep] = &[
     |scenario| changed(scenario, |smaller| smaller.page_faults = Some(FaultHandling::Stash)),
     |scenario| changed(scenario, |smaller| smaller.plan.upheaval = false),
     |scenario| changed(scenario, |smaller| smaller.plan.reuse_flushed = false),
-    |scenario| changed(scenario, |smaller| smaller.faults = LinkFaults::NONE),
+    |scenario| {
+        changed(scenario, |smaller| {
+            smaller.faults = LinkFaults { streams: smaller.faults.streams, ..LinkFaults::NONE };
+        })
+    },
     |scenario| changed(scenario, |smaller| smaller.faults.corrupt = 0.0),
     |scenario| changed(scenario, |smaller| smaller.faults.duplicate = 0.0),
     |scenario| changed(scenario, |smaller| smaller.faults.reorder = 0.0),

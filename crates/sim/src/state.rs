@@ -7,8 +7,11 @@ use crate::network::{HostId, LinkFaults, PacketArrival, SimNetwork};
 use crate::notes::Notes;
 use crate::packet::{self, SimDatagram};
 use crate::process::{ProcessId, VirtualProcess};
+use crate::streams::{SimStreams, StreamPacket, StreamSent};
 use crate::words::{Array, SimWords};
-use pagewire_fabric::{Channel, ChannelEnd, ChannelId, FabricEvent, RegionPart, Route};
+use pagewire_fabric::{
+    Channel, ChannelEnd, ChannelId, FabricEvent, RegionPart, Route, StreamId, StreamState,
+};
 use pagewire_iommu::RegionView;
 use pagewire_memory::Segment;
 use parking_lot::Mutex;
@@ -28,6 +31,14 @@ enum Due {
         from: HostId,
         to: ProcessId,
         datagram: SimDatagram,
+    },
+    StreamPacket {
+        packet: StreamPacket,
+        datagram: SimDatagram,
+    },
+    /// An attempt to open a stream ends.
+    StreamAnswer {
+        stream: StreamId,
     },
     Departed {
         to: ProcessId,
@@ -108,6 +119,7 @@ pub struct WorldState {
     /// Deaths that peers have been or will be told of.
     buried: u64,
     blocks: HashMap<(HostId, u32), ProcessId>,
+    streams: SimStreams,
     pub notes: Option<Notes>,
     due: BinaryHeap<Reverse<ScheduleEntry>>,
     sequence: u64,
@@ -132,6 +144,7 @@ impl SharedWorld {
             members: Vec::new(),
             buried: 0,
             blocks: HashMap::new(),
+            streams: SimStreams::default(),
             notes: None,
             due: BinaryHeap::new(),
             sequence: 0,
@@ -242,10 +255,38 @@ impl SharedWorld {
         self.state.lock().random.u64(..)
     }
 
+    /// The stream to the process that leases a block at the end of a route.
+    pub fn stream_to(&self, from: &VirtualProcess, route: &Route, block: u32) -> (StreamId, StreamState) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let WorldState { random, streams, host_of, network, .. } = &mut *state;
+        let host = host_of.get(&route.destination).copied();
+        let (Some(host), Some(_)) = (host, network.faults.streams.filter(|_| !from.is_standard())) else {
+            let reason = "the simulated links carry no streams".to_owned();
+            return (StreamId::default(), StreamState::Refused(reason));
+        };
+        let (stream, found, opens) = streams.find(random, now, from.id, (host, block));
+        if let Some(at) = opens {
+            state.schedule(at, Due::StreamAnswer { stream });
+        }
+        (stream, found)
+    }
+
+    pub fn stream_openings(&self, stream: StreamId) -> u32 {
+        self.state.lock().streams.openings(stream)
+    }
+
+    pub fn is_blocked(&self, stream: StreamId) -> bool {
+        self.state.lock().streams.is_blocked(stream)
+    }
+
     /// Puts a packet on its link.
     pub fn send(&self, from: &VirtualProcess, route: &Route, bytes: Vec<u8>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
+        if let Some(stream) = route.stream {
+            return state.send_by_stream(now, from, stream, route, bytes);
+        }
         let Some(host) = state.host_of.get(&route.destination).copied() else {
             state.network.counters.unknown += 1;
             return;
@@ -320,6 +361,58 @@ impl WorldState {
         }
     }
 
+    /// Puts a packet into a stream.
+    fn send_by_stream(
+        &mut self,
+        now: u64,
+        from: &VirtualProcess,
+        stream: StreamId,
+        route: &Route,
+        bytes: Vec<u8>,
+    ) {
+        let WorldState { random, network, streams, .. } = self;
+        network.counters.sent += 1;
+        network.counters.streamed += 1;
+        let Some(faults) = network.faults.streams else { return };
+        let delay = network.faults.delay.0 + bytes.len() as u64 * network.faults.byte_time / 1024;
+        let (packet, opens) = match streams.send(random, faults, (now, delay), stream) {
+            StreamSent::Lost => (None, None),
+            StreamSent::OnItsWay(packet) => (Some(packet), None),
+            StreamSent::Broke(packet, opens) => (Some(packet), Some(opens)),
+        };
+        if let Some(notes) = &self.notes {
+            let fate = match (packet, opens) {
+                (None, _) => "lost with its stream".to_owned(),
+                (Some(packet), None) => format!("arrives by a stream at {}", packet.at),
+                (Some(_), Some(opens)) => format!("its stream breaks, and opens at {opens}"),
+            };
+            packet::note(notes, now, from.id, &bytes, &fate);
+        }
+        let Some(packet) = packet else {
+            self.network.counters.lost += 1;
+            return;
+        };
+        if let Some(at) = opens {
+            self.network.counters.broken_streams += 1;
+            self.schedule(at, Due::StreamAnswer { stream });
+        }
+        self.schedule(packet.at, Due::StreamPacket { packet, datagram: SimDatagram::new(route, bytes) });
+    }
+
+    /// An attempt to open a stream ends.
+    fn answer_stream(&mut self, now: u64, stream: StreamId) {
+        let Some((from, to)) = self.streams.opening(stream) else { return };
+        let refused = self.network.faults.streams.map_or(1.0, |faults| faults.refused);
+        let owner = self.blocks.get(&to).copied().filter(|owner| {
+            let process = &self.members[owner.0].process;
+            process.is_alive() && !process.is_standard()
+        });
+        // One that was open is not refused by chance: the queue pairs on it have no other path.
+        let is_taken = self.streams.openings(stream) > 0 || self.random.f64() >= refused;
+        self.streams.open(stream, owner.filter(|_| is_taken), now);
+        self.members[from.0].events.push_back(FabricEvent::StreamsChanged);
+    }
+
     fn schedule(&mut self, at: u64, due: Due) {
         self.sequence += 1;
         self.due.push(Reverse(ScheduleEntry { at, sequence: self.sequence, due }));
@@ -328,13 +421,23 @@ impl WorldState {
     fn deliver(&mut self, now: u64) {
         while self.due.peek().is_some_and(|next| next.0.at <= now) {
             if let Some(Reverse(entry)) = self.due.pop() {
-                self.happen(entry.due);
+                self.happen(entry.due, entry.at);
             }
         }
     }
 
-    fn happen(&mut self, due: Due) {
+    fn happen(&mut self, due: Due, now: u64) {
         match due {
+            Due::StreamPacket { packet, datagram } => {
+                let member = &mut self.members[packet.to.0];
+                if self.streams.arrives(packet) && member.process.is_alive() {
+                    self.network.counters.delivered += 1;
+                    member.inbox.push_back(datagram);
+                } else {
+                    self.network.counters.lost += 1;
+                }
+            }
+            Due::StreamAnswer { stream } => self.answer_stream(now, stream),
             Due::Datagram { from, to, datagram } => {
                 let member = &mut self.members[to.0];
                 self.network.arrived(from, member.process.host);
@@ -375,6 +478,9 @@ impl WorldState {
             member.inbox.clear();
             member.channels.clear();
             self.blocks.retain(|_, owner| *owner != id);
+            for (stream, at) in self.streams.end(&mut self.random, ended, id) {
+                self.schedule(at, Due::StreamAnswer { stream });
+            }
             let (from, to) = limits::DEPARTURE_TIME;
             for peer in 0..self.members.len() {
                 let told: Vec<ChannelId> = self.members[peer]

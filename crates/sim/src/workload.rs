@@ -121,6 +121,8 @@ pub struct WorkloadReport {
     /// Deregistrations, and requests sent through keys that were dead.
     pub deregistrations: u64,
     pub stale_requests: u64,
+    /// Requests that bind a memory window.
+    pub binds: u64,
     /// Times that everything was drained and compared.
     pub audits: u64,
     /// Longest time from the end of a process to the last error completion at a survivor, in nanoseconds.
@@ -146,6 +148,7 @@ impl AddAssign for WorkloadReport {
         self.given_up += other.given_up;
         self.deregistrations += other.deregistrations;
         self.stale_requests += other.stale_requests;
+        self.binds += other.binds;
         self.audits += other.audits;
         self.slowest_notice = self.slowest_notice.max(other.slowest_notice);
     }

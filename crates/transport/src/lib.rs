@@ -38,9 +38,21 @@ pub struct Link {
     pub lossless: bool,
     /// WRITEs, READs and atomics may be executed by [`MemoryAccess::initiator_copy`].
     pub initiator_copy: bool,
+    /// Of links that may lose packets: one that does so only where it breaks, and takes no more than it has room for.
+    pub is_stream: bool,
 }
 
 impl Link {
+    /// Payload bytes that one connection has under way at most where packets may be lost.
+    pub(crate) fn most_in_flight(&self) -> u32 {
+        if self.is_stream { limits::MAX_IN_STREAM } else { limits::MAX_IN_FLIGHT }
+    }
+
+    /// Bytes that one READ request asks for at most there.
+    pub(crate) fn read_chunk(&self) -> u32 {
+        if self.is_stream { limits::STREAM_READ_CHUNK } else { limits::READ_CHUNK }
+    }
+
     /// Payload bytes that a packet carries at most whichever way it goes: where requests may be as long as messages their bytes do not
     /// travel with them.
     pub(crate) fn shorter_mtu(&self) -> u32 {

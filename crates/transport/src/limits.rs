@@ -18,6 +18,12 @@ pub const REPETITION_TIME: u64 = 50_000_000;
 /// holds about 208 KiB where the administrator has not changed it.
 pub const MAX_IN_FLIGHT: u32 = 192 << 10;
 
+/// Payload bytes of one connection in flight at most in a stream, which says itself when it is full.
+pub const MAX_IN_STREAM: u32 = 2 << 20;
+
+/// Bytes that one READ request asks for at most there: several make the way of the next request short against their time.
+pub const STREAM_READ_CHUNK: u32 = 512 << 10;
+
 /// Payload bytes in flight when a connection starts.
 pub const INITIAL_IN_FLIGHT: u32 = 64 << 10;
 

@@ -75,6 +75,8 @@ pub struct RcSettings {
     pub fault_handling: FaultHandling,
     /// What a refused request ends.
     pub refusal: RefusalScope,
+    /// It is one of XRC: requests name a shared receive queue of the peer's.
+    pub is_xrc: bool,
 }
 
 /// What a connection is told on its way to RTS.
@@ -161,12 +163,17 @@ struct RcShared {
     requests_wait: bool,
     state: RcState,
     refusal: RefusalScope,
+    is_xrc: bool,
     counters: ProtocolCounters,
 }
 
 impl RcShared {
     fn header(&self, code: Code, psn: crate::Psn) -> PacketHeader {
-        self.header_of(Opcode::new(Transport::Rc, code), psn)
+        self.header_of(Opcode::new(self.transport(), code), psn)
+    }
+
+    fn transport(&self) -> Transport {
+        if self.is_xrc { Transport::Xrc } else { Transport::Rc }
     }
 
     fn header_of(&self, opcode: Opcode, psn: crate::Psn) -> PacketHeader {
@@ -175,7 +182,8 @@ impl RcShared {
 
     /// Whether gaps are told by selective acknowledgements and filled one by one.
     fn fills_gaps(&self) -> bool {
-        self.selective && !self.link.lossless
+        // Pieces of a READ have an opcode of RC alone.
+        self.selective && !self.link.lossless && !self.is_xrc
     }
 }
 
@@ -197,9 +205,9 @@ enum PacketKind {
     Acknowledgement,
 }
 
-/// `None`: not one of RC. A reserved opcode is that of a request which is refused (section 9.7.4.1).
-fn kind_of(opcode: Opcode) -> Option<PacketKind> {
-    if opcode.transport() != Transport::Rc {
+/// `None`: not one of this transport. A reserved opcode is that of a request which is refused (section 9.7.4.1).
+fn kind_of(opcode: Opcode, transport: Transport) -> Option<PacketKind> {
+    if opcode.transport() != transport {
         return None;
     }
     Some(match opcode.operation() {
@@ -242,6 +250,7 @@ impl RcConnection {
                 destination: settings.destination,
                 partition: settings.partition,
                 refusal: settings.refusal,
+                is_xrc: settings.is_xrc,
                 ..RcShared::default()
             },
             established: false,
@@ -275,7 +284,7 @@ impl RcConnection {
         payload: Payload<'_>,
         ops: &mut E,
     ) -> Disposition {
-        let kind = kind_of(header.bth.opcode);
+        let kind = kind_of(header.bth.opcode, self.shared.transport());
         let again = match kind {
             Some(PacketKind::Request) => std::mem::take(&mut self.shared.request_stalled),
             Some(PacketKind::Response) => std::mem::take(&mut self.shared.response_stalled),
@@ -386,7 +395,8 @@ impl RcConnection {
         header: &PacketHeader,
         ops: &mut E,
     ) -> Disposition {
-        let is_request = matches!(kind_of(header.bth.opcode), Some(PacketKind::Request));
+        let is_request =
+            matches!(kind_of(header.bth.opcode, self.shared.transport()), Some(PacketKind::Request));
         if !is_request || !partitions_match(header.bth.partition, self.shared.partition) {
             return Disposition::Dropped(DropCause::WrongState);
         }
@@ -593,6 +603,15 @@ impl RcConnection {
     /// caller's to flush.
     pub fn is_dead(&self) -> bool {
         self.shared.state == RcState::Dead
+    }
+
+    /// The link has lost what was on its way, in both directions, and carries packets again: requests that are not acknowledged are repeated
+    /// at once, and the peer is told what has arrived here.
+    pub fn link_restored(&mut self, now: Time) {
+        if self.shared.state == RcState::Alive {
+            self.requester.repeat_all(now, &self.shared);
+            self.responder.acknowledge_again();
+        }
     }
 
     /// Changes attributes of a connection that runs.

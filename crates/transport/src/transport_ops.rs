@@ -188,9 +188,11 @@ pub struct WorkRequest {
     pub solicited: bool,
     /// It is not executed if the one posted before it is refused, where that does not end the connection.
     pub linked: bool,
+    /// Of XRC: the number of the peer's shared receive queue.
+    pub shared_queue: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkOperation {
     Send {
         immediate: Option<u32>,
@@ -207,9 +209,37 @@ pub enum WorkOperation {
         remote: RemoteAddress,
         atomic: AtomicRequest,
     },
-    /// Completes in order without touching the wire (local invalidate, bind: executed by the caller).
-    #[default]
-    Local,
+    /// Executed in order by the caller, without touching the wire.
+    Local(LocalWork),
+    /// Ends in order with this status, without touching the wire, as failures on demand want it.
+    Failing {
+        status: Status,
+    },
+}
+
+impl Default for WorkOperation {
+    fn default() -> Self {
+        WorkOperation::Send { immediate: None, invalidate: None }
+    }
+}
+
+/// Work that changes what peers may access (InfiniBand specification, volume 1, section 10.6.7.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalWork {
+    /// `IBV_WR_BIND_MW`, and what `ibv_bind_mw(3)` posts.
+    Bind,
+    /// `IBV_WR_LOCAL_INV`.
+    Invalidate,
+}
+
+impl LocalWork {
+    /// How it ends where it is refused.
+    pub fn refused(self) -> Status {
+        match self {
+            LocalWork::Bind => Status::WindowBind,
+            LocalWork::Invalidate => Status::LocalQpOperation,
+        }
+    }
 }
 
 /// Where the bytes of an outgoing packet come from.
@@ -270,6 +300,9 @@ pub enum Payload<'a> {
     /// Bytes that still lie in the sending process: pieces of its memory, by its own local keys, and their
     /// lengths. Only on links inside one host; never kept beyond the call.
     Reference(&'a [(RemoteAddress, u32)]),
+    /// So many bytes of one packet, which the link has not read yet. [`MemoryAccess`] and [`WorkQueues`] have them read to where they belong.
+    /// Of RC and UC, on links that keep the order.
+    Deferred(u32),
 }
 
 impl<'a> Payload<'a> {
@@ -279,6 +312,7 @@ impl<'a> Payload<'a> {
         match self {
             Payload::Bytes(burst) => self.first_len() * burst.len() as u64,
             Payload::Reference(pieces) => pieces.iter().map(|piece| u64::from(piece.1)).sum(),
+            Payload::Deferred(length) => u64::from(*length),
         }
     }
 
@@ -293,7 +327,7 @@ impl<'a> Payload<'a> {
     pub(crate) fn first_len(&self) -> u64 {
         match self {
             Payload::Bytes(burst) => burst.first().map_or(0, |bytes| bytes.len() as u64),
-            Payload::Reference(_) => self.len(),
+            Payload::Reference(_) | Payload::Deferred(_) => self.len(),
         }
     }
 
@@ -302,7 +336,7 @@ impl<'a> Payload<'a> {
     pub fn first(self, packets: u32) -> Payload<'a> {
         match self {
             Payload::Bytes(burst) => Payload::Bytes(&burst[..burst.len().min(packets as usize)]),
-            Payload::Reference(_) => self,
+            Payload::Reference(_) | Payload::Deferred(_) => self,
         }
     }
 
@@ -343,6 +377,7 @@ pub enum Status {
     LocalProtection = 4,
     /// The queue pair went to ERR before; the protocol itself never says so.
     Flushed = 5,
+    WindowBind = 6,
     BadResponse = 7,
     RemoteInvalidRequest = 9,
     RemoteAccess = 10,
@@ -424,8 +459,11 @@ pub trait MemoryAccess {
     /// Runs an atomic on 8 aligned bytes and gives their original value.
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64>;
 
-    /// Invalidates a key for SEND with invalidate.
+    /// Invalidates a key for SEND with invalidate. May be asked again for a key that it has invalidated, where it said `Wait`.
     fn invalidate(&mut self, key: u32) -> Outcome<()>;
+
+    /// Executes a work request that touches no wire. Asked again where it said `Wait`.
+    fn execute_local(&mut self, work: WorkId) -> Outcome<()>;
 
     /// Places bytes of READ responses into the work request's buffers, from the first packet on; gives how many packets were placed.
     fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool)
@@ -441,6 +479,10 @@ pub trait MemoryAccess {
 
 /// Receives, completions and events of one queue pair.
 pub trait WorkQueues {
+    /// Of XRC: the request that is executed next is for the shared receive queue with this number, whose protection domain its accesses belong
+    /// to (InfiniBand specification, volume 1, annex A14).
+    fn select_shared_queue(&mut self, number: u32) -> Outcome<()>;
+
     /// Takes the next receive from the receive queue or shared receive queue and makes it current.
     /// False: there is none (receiver not ready). Not called again before that receive is finished or
     /// failed: where UC drops a message, its receive stays current and is filled again from offset 0.

@@ -314,15 +314,19 @@ impl UcConnection {
             if !self.may_send() || !self.link.lossless && !self.meter.permits(self.next, now) {
                 return idle;
             }
+            if let WorkOperation::Failing { status } = work.operation {
+                self.end_queue(&work, status, ops);
+                return idle;
+            }
             let outcome = match work.operation {
-                WorkOperation::Local => Outcome::Done(true),
+                WorkOperation::Local(_) => ops.execute_local(work.id).map(|()| true),
                 WorkOperation::Write { immediate: None, .. }
                     if self.link.initiator_copy && self.sent == 0 =>
                 {
                     self.initiator_copy(&work, ops)
                 }
                 WorkOperation::Send { .. } | WorkOperation::Write { .. } => self.send_packet(&work, ops),
-                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } => {
+                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::Failing { .. } => {
                     Outcome::Denied(Denial::InvalidRequest)
                 }
             };
@@ -335,14 +339,23 @@ impl UcConnection {
                 }
                 Outcome::Wait(_) => return RcProgress::Wait,
                 Outcome::Denied(denial) => {
-                    self.queue.clear();
-                    self.sent = 0;
-                    ops.complete(work.id, denied_status(denial));
+                    let status = match work.operation {
+                        WorkOperation::Local(local) => local.refused(),
+                        _ => denied_status(denial),
+                    };
+                    self.end_queue(&work, status, ops);
                     return idle;
                 }
             }
         }
         if self.queue.is_empty() { idle } else { RcProgress::Again }
+    }
+
+    /// The oldest work request ends with an error, and with it the send queue.
+    fn end_queue<E: WorkQueues>(&mut self, work: &WorkRequest, status: Status, ops: &mut E) {
+        self.queue.clear();
+        self.sent = 0;
+        ops.complete(work.id, status);
     }
 
     /// Kept packets, if there are any. True: one has to wait.
@@ -444,7 +457,10 @@ impl UcConnection {
                     pagewire_wire::Reth { address: remote.address, key: remote.key, length: work.length };
                 (write_code(place, immediate.is_some()), Some(reth), immediate)
             }
-            WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::Local => {
+            WorkOperation::Read { .. }
+            | WorkOperation::Atomic { .. }
+            | WorkOperation::Local(_)
+            | WorkOperation::Failing { .. } => {
                 return Outcome::Denied(Denial::InvalidRequest);
             }
         };

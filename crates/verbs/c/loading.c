@@ -248,8 +248,16 @@ static int is_second_copy(void)
 	return 1;
 }
 
-/* In src/process.rs. */
+/* In src/runtime/process.rs. */
 extern _Bool PAGEWIRE_IS_SECOND_COPY;
+
+/* In src/checking/report.rs. */
+extern void pagewire_write_findings(void);
+
+__attribute__((destructor)) static void finish(void)
+{
+	pagewire_write_findings();
+}
 
 __attribute__((constructor)) static void begin(void)
 {

@@ -50,7 +50,7 @@ macro_rules! zeroed {
 
 zeroed! {
     ibv_device verbs_context ibv_device_attr ibv_device_attr_ex ibv_port_attr ibv_pd ibv_mr
-    ibv_comp_channel ibv_cq_ex ibv_srq ibv_qp_ex ibv_ah ibv_ah_attr ibv_qp_attr ibv_qp_init_attr ibv_wc ibv_gid_entry
+    ibv_comp_channel ibv_cq_ex ibv_send_wr ibv_srq ibv_qp_ex ibv_ah ibv_ah_attr ibv_qp_attr ibv_qp_init_attr ibv_wc ibv_gid_entry
     ibv_sa_path_rec ib_user_path_rec ib_uverbs_qp_attr ib_uverbs_ah_attr
 }
 

@@ -1,5 +1,6 @@
 //! The edge between C and Rust: no panic crosses it, every refusal becomes an `errno` value.
 
+use crate::calls::{self, Call};
 use crate::runtime::messages::tell_shortage;
 use libc::{EINVAL, EIO, c_int};
 use pagewire_memory::Uncancelled;
@@ -46,20 +47,39 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// Runs a verb; a panic (a defect of Pagewire) is EIO.
-fn caught<T>(verb: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(verb)).unwrap_or(Err(Errno(EIO)))
+/// Runs what C has called; a panic (a defect of Pagewire) is EIO.
+#[inline(always)]
+pub fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Errno(EIO)))
+}
+
+/// Runs a verb, guarded. `value` is what observers see of its result.
+#[inline(always)]
+fn caught<T>(call: impl Into<Call>, value: fn(&T) -> usize, verb: impl FnOnce() -> Result<T>) -> Result<T> {
+    guarded(|| match calls::are_observed() {
+        false => verb(),
+        true => calls::observed(call.into(), value, verb),
+    })
 }
 
 /// For verbs that give 0 or an `errno` value; `errno` is set too, as programs look at either.
-pub fn status(verb: impl FnOnce() -> Result<()>) -> c_int {
+pub fn status(call: impl Into<Call>, verb: impl FnOnce() -> Result<()>) -> c_int {
     let _uncancelled = Uncancelled::begin();
-    quick_status(verb)
+    quick_status(call, verb)
 }
 
 /// [`status`] of verbs that count in nanoseconds: nothing below them may call a cancellation point of the C library.
-pub fn quick_status(verb: impl FnOnce() -> Result<()>) -> c_int {
-    match caught(verb) {
+pub fn quick_status(call: impl Into<Call>, verb: impl FnOnce() -> Result<()>) -> c_int {
+    status_of(caught(call, |()| 0, verb))
+}
+
+/// [`quick_status`] of the verbs in the tables of a context, whose observers have functions of their own ([`calls::fast`]).
+pub fn table_status(verb: impl FnOnce() -> Result<()>) -> c_int {
+    status_of(guarded(verb))
+}
+
+fn status_of(result: Result<()>) -> c_int {
+    match result {
         Ok(()) => 0,
         Err(Errno(value)) => {
             set_errno(value);
@@ -69,9 +89,19 @@ pub fn quick_status(verb: impl FnOnce() -> Result<()>) -> c_int {
 }
 
 /// For verbs that give a number, or -1 with `errno` set.
-pub fn number(verb: impl FnOnce() -> Result<c_int>) -> c_int {
+pub fn number(call: impl Into<Call>, verb: impl FnOnce() -> Result<c_int>) -> c_int {
     let _uncancelled = Uncancelled::begin();
-    match caught(verb) {
+    number_of(caught(call, |number| *number as usize, verb))
+}
+
+/// [`number`] of functions that are no verbs, or parts of one: nobody observes them.
+pub fn unobserved_number(function: impl FnOnce() -> Result<c_int>) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    number_of(guarded(function))
+}
+
+fn number_of(result: Result<c_int>) -> c_int {
+    match result {
         Ok(number) => number,
         Err(Errno(value)) => {
             set_errno(value);
@@ -81,14 +111,24 @@ pub fn number(verb: impl FnOnce() -> Result<c_int>) -> c_int {
 }
 
 /// For verbs that give a pointer, or NULL with `errno` set.
-pub fn pointer<T>(verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
+pub fn pointer<T>(call: impl Into<Call>, verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
     let _uncancelled = Uncancelled::begin();
-    quick_pointer(verb)
+    quick_pointer(call, verb)
 }
 
 /// [`pointer`] of verbs that count in nanoseconds, as [`quick_status`].
-pub fn quick_pointer<T>(verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
-    match caught(verb) {
+pub fn quick_pointer<T>(call: impl Into<Call>, verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
+    pointer_of(caught(call, |pointer| *pointer as usize, verb))
+}
+
+/// [`pointer`] of functions that are no verbs: nobody observes them.
+pub fn unobserved_pointer<T>(function: impl FnOnce() -> Result<*mut T>) -> *mut T {
+    let _uncancelled = Uncancelled::begin();
+    pointer_of(guarded(function))
+}
+
+fn pointer_of<T>(result: Result<*mut T>) -> *mut T {
+    match result {
         Ok(pointer) => pointer,
         Err(Errno(value)) => {
             set_errno(value);
@@ -97,20 +137,39 @@ pub fn quick_pointer<T>(verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
     }
 }
 
+/// For verbs that give nothing, and cannot be refused. A panic ends the verb where it is.
+pub fn nothing(call: impl Into<Call>, verb: impl FnOnce()) {
+    let run = || {
+        match calls::are_observed() {
+            false => verb(),
+            true => calls::observed_always(call.into(), verb),
+        }
+        Ok(())
+    };
+    if let Err(Errno(error)) = guarded(run) {
+        set_errno(error);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewire_failures::Verb;
 
     #[test]
     fn a_panic_is_an_input_output_error() {
-        assert_eq!(status(|| panic!("a defect")), EIO);
-        assert_eq!(number(|| panic!("a defect")), -1);
-        assert!(pointer::<u8>(|| panic!("a defect")).is_null());
+        assert_eq!(status(Verb::DeregMr, || panic!("a defect")), EIO);
+        assert_eq!(number(Verb::QueryGid, || panic!("a defect")), -1);
+        assert!(pointer::<u8>(Verb::RegMr, || panic!("a defect")).is_null());
+        assert_eq!(table_status(|| panic!("a defect")), EIO);
+        assert_eq!(unobserved_number(|| panic!("a defect")), -1);
+        assert!(unobserved_pointer::<u8>(|| panic!("a defect")).is_null());
+        nothing(Verb::AckCqEvents, || panic!("a defect"));
     }
 
     #[test]
     fn refusals_set_errno() {
-        assert_eq!(number(|| Err(Errno(libc::ENODATA))), -1);
+        assert_eq!(number(Verb::QueryGid, || Err(Errno(libc::ENODATA))), -1);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENODATA));
     }
 }

@@ -24,12 +24,15 @@ mod siblings;
 mod user_memory;
 
 use crate::boundary::{Errno, Result, set_errno};
+use crate::calls;
 use abi::Header;
 use channel::{Channel, ChannelKey};
 use commands::{Execution, Written};
-use libc::{EINVAL, EMFILE, O_CLOEXEC, O_NONBLOCK, c_int, c_void, ssize_t};
+use libc::{EINVAL, EMFILE, O_CLOEXEC, O_NONBLOCK, c_int, c_ulong, c_void, ssize_t};
+use pagewire_failures::Verb;
 use pagewire_memory::Uncancelled;
 use rustix::net::SocketFlags;
+use std::cell::Cell;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::FromBytes;
@@ -86,17 +89,25 @@ pub fn is_channel(descriptor: RawFd) -> bool {
     channel_of(descriptor).is_some()
 }
 
-/// write(2) to a channel: one command. `NOT_OURS`: the descriptor is of none.
+/// write(2) to a channel: one command. `NOT_OURS`: the descriptor is of none. `begun`: the inode of the channel on which the command was begun
+/// that is written again, or 0; then it is set. A descriptor of another channel, which has got the number since, is `NOT_OURS`.
 ///
 /// # Safety
-/// As write(2): there are `length` bytes at `bytes`, or the call fails.
+/// As write(2): there are `length` bytes at `bytes`, or the call fails. `begun` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_cm_write(
     descriptor: c_int,
     bytes: *const c_void,
     length: usize,
+    begun: *mut c_ulong,
 ) -> ssize_t {
     let Some(channel) = channel_of(descriptor) else { return NOT_OURS };
+    // SAFETY: the caller promises that `begun` is valid.
+    let begun = unsafe { &mut *begun };
+    if *begun != 0 && *begun != channel.inode() {
+        return NOT_OURS;
+    }
+    *begun = channel.inode();
     // SAFETY: the program's descriptor, which is open during the call as for write(2).
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
     // The wrapper is the cancellation point.
@@ -137,5 +148,21 @@ fn write_command(
     if !is_whole {
         user_memory::read(address.wrapping_add(HEADER_LEN as u64), body)?;
     }
-    commands::execute(&Written { channel, descriptor, header, body })
+    execute_observed(&Written { channel, descriptor, header, body })
+}
+
+/// Executes a command, which is a call of librdmacm's for whoever observes calls.
+fn execute_observed(written: &Written<'_>) -> Result<Execution> {
+    thread_local! {
+        /// The thread's last command waits for an event: when it is written again, that is the same call.
+        static WAITS_FOR_EVENT: Cell<bool> = const { Cell::new(false) };
+    }
+    let verb = calls::are_observed().then(|| commands::function_of(written.header.command)).flatten();
+    let is_repeated = WAITS_FOR_EVENT.take() && verb == Some(Verb::RdmaGetCmEvent);
+    let executed = match verb.filter(|_| !is_repeated) {
+        Some(verb) => calls::observed(verb.into(), |_| 0, || commands::execute(written)),
+        None => commands::execute(written),
+    };
+    WAITS_FOR_EVENT.set(matches!(executed, Ok(Execution::WaitsForEvent)));
+    executed
 }

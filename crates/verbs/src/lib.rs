@@ -5,15 +5,19 @@
 
 pub mod abi;
 mod boundary;
+pub mod calls;
+mod checking;
 mod completion;
 mod connection_manager;
 mod descriptor;
 mod devices;
+mod extended_post;
 pub mod limits;
 mod objects;
 mod operations;
 mod post;
 mod refusals;
+mod request_builder;
 mod runtime;
 pub mod unsupported;
 mod work_requests;

@@ -4,6 +4,8 @@
 pub const MAX_SEGMENTS: usize = pagewire_nic::limits::MAX_SEGMENTS as usize;
 /// Completion vectors of a context: all completion events come from one NIC thread.
 pub const COMPLETION_VECTORS: i32 = 1;
+/// Bytes of device memory that a process may allocate: `max_dm_size`.
+pub const MAX_DEVICE_MEMORY: usize = 64 << 20;
 /// Readers that wait to be answered.
 pub const EXPLAIN_BACKLOG: i32 = 8;
 /// Milliseconds for which the files of devices are those that were found at a look at the network devices.
@@ -22,3 +24,9 @@ pub const MAX_ENDED_CONNECTIONS: usize = 1024;
 pub const EXIT_PATIENCE_MILLISECONDS: u64 = 100;
 /// IDs of the connection manager that a process tells of.
 pub const MAX_REPORTED_IDS: usize = 1024;
+/// Threads and queues of all places together that `PAGEWIRE_CALLS` counts by themselves.
+pub const MAX_COUNT_SCOPES: usize = 1 << 16;
+/// Places of a program whose calls `PAGEWIRE_CALLS` counts.
+pub const MAX_COUNTED_PLACES: usize = 4096;
+/// Calls of one place that are written one by one; later ones as their number doubles, and at exit.
+pub const CALLS_WRITTEN_EACH: u64 = 32;

@@ -1,9 +1,11 @@
 //! Posting to queue pairs: from the program's send requests to the engine's. No allocation and no lock of this crate.
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, quick_status};
+use crate::boundary::{Errno, Result, invalid, table_status};
+use crate::calls::fast::spoilt_key;
 use crate::limits::MAX_SEGMENTS;
 use crate::objects::address_handle::AddressHandleObject;
+use crate::objects::memory_window::type_2_binding_of;
 use crate::objects::object::{Object, put};
 use crate::objects::queue_pair::QueuePairObject;
 use crate::runtime::engine::Host;
@@ -11,19 +13,19 @@ use crate::unsupported;
 use crate::work_requests::{post_list, receive_request, segments};
 use libc::c_int;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{Data, Destination, SendOperation, SendRequest};
+use pagewire_nic::{Data, Destination, SendOperation, SendRequest, Status, WindowWork};
 
-/// What a send request does.
+/// What a send request does, if it moves data.
 ///
 /// # Safety
 /// The members of the unions that the opcode asks for are set.
-unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOperation> {
+unsafe fn operation(wr: &ibv_send_wr) -> Option<SendOperation> {
     // SAFETY: the caller promises that the members that the opcode asks for are set; all members are plain integers.
     unsafe {
         let immediate = || u32::from_be(wr.__bindgen_anon_1.imm_data);
         let (address, key) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
         let atomic = wr.wr.atomic;
-        Ok(match wr.opcode {
+        Some(match wr.opcode {
             IBV_WR_SEND => SendOperation::Send,
             IBV_WR_SEND_WITH_IMM => SendOperation::SendImmediate(immediate()),
             IBV_WR_SEND_WITH_INV => SendOperation::SendInvalidate(wr.__bindgen_anon_1.invalidate_rkey),
@@ -43,36 +45,114 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOperation> {
                 key: atomic.rkey,
                 add: atomic.compare_add,
             },
-            opcode => return Err(unsupported::send_opcode(opcode)),
+            _ => return None,
         })
     }
 }
 
+/// Does something with the engine's form of a request for a memory window, if it is one.
+///
+/// # Safety
+/// The member of the union that the opcode asks for is set; what it names is NULL, or has not ended.
+#[cold]
+unsafe fn with_window_request<T>(
+    wr: &ibv_send_wr,
+    work: impl Fn(SendRequest<'_, Host>) -> pagewire_nic::Result<T>,
+) -> Result<T> {
+    // SAFETY: the caller promises that the member is set, and that what it names has not ended.
+    let (operation, window_work) = unsafe {
+        match wr.opcode {
+            IBV_WR_LOCAL_INV => {
+                let key = wr.__bindgen_anon_1.invalidate_rkey;
+                (SendOperation::InvalidateWindow, WindowWork::Invalidate(key))
+            }
+            IBV_WR_BIND_MW => {
+                let bind = wr.__bindgen_anon_2.bind_mw;
+                let binding = type_2_binding_of(bind.mw, bind.rkey, &bind.bind_info)?;
+                (SendOperation::BindWindow, WindowWork::Bind(binding))
+            }
+            opcode => return Err(unsupported::send_opcode(opcode)),
+        }
+    };
+    Ok(work(SendRequest::<Host> {
+        wr_id: wr.wr_id,
+        data: Data::Window(&window_work),
+        operation,
+        signaled: wr.send_flags & IBV_SEND_SIGNALED != 0,
+        fence: wr.send_flags & IBV_SEND_FENCE != 0,
+        solicited: false,
+        destination: None,
+    })?)
+}
+
 const SEND_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-/// Posts one send request; says whether the doorbell has to be rung for it.
+/// Posts one send request; says whether the doorbell has to be rung for it. `failing` gives the status with which it is to fail, if it is.
 ///
 /// # Safety
 /// The request, its scatter-gather list, its address handle and, if it is inline, its data are valid.
-unsafe fn post_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<bool> {
+#[inline(always)] // Part of each post.
+unsafe fn post_one(
+    object: &QueuePairObject,
+    wr: &ibv_send_wr,
+    failing: impl Fn(&QueuePairObject, &ibv_send_wr) -> Option<Status>,
+) -> Result<bool> {
+    let queue_pair = object.queue_pair();
+    let post = |request: SendRequest<'_, Host>| match failing(object, wr) {
+        None => queue_pair.post_send(&request),
+        // The peer itself refuses a key that it does not know, and ends its side, too.
+        Some(Status::RemoteAccess) if request.operation.remote_key().is_some() => queue_pair
+            .post_send(&SendRequest { operation: request.operation.with_key(spoilt_key), ..request }),
+        Some(status) => queue_pair.post_failing(&request, status),
+    };
+    // SAFETY: the caller promises that the request is valid, with what it names.
+    unsafe { with_request(object, wr, post) }
+}
+
+/// Whether a send request could be posted, as far as it itself goes.
+///
+/// # Safety
+/// As for [`post_one`].
+pub unsafe fn check_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<()> {
+    // SAFETY: the caller promises that the request is valid, with what it names.
+    unsafe { with_request(object, wr, |request| object.queue_pair().check_send(&request)) }
+}
+
+/// Does something with the engine's form of a send request.
+///
+/// # Safety
+/// The request, its scatter-gather list, its address handle and, if it is inline, its data are valid.
+#[inline(always)] // Part of each post.
+unsafe fn with_request<T>(
+    object: &QueuePairObject,
+    wr: &ibv_send_wr,
+    work: impl Fn(SendRequest<'_, Host>) -> pagewire_nic::Result<T>,
+) -> Result<T> {
     if wr.send_flags & !SEND_FLAGS != 0 {
         return invalid("send flags");
     }
     let queue_pair = object.queue_pair();
-    // SAFETY: the caller promises that the request, its scatter-gather list and its inline data are valid.
-    let (operation, segments) = unsafe { (operation(wr)?, segments(wr.sg_list, wr.num_sge)?) };
+    // SAFETY: the caller promises that the request is valid.
+    let Some(operation) = (unsafe { operation(wr) }) else {
+        // SAFETY: the caller promises that what the request names has not ended.
+        return unsafe { with_window_request(wr, work) };
+    };
+    // SAFETY: the caller promises that the request's scatter-gather list and its inline data are valid.
+    let segments = unsafe { segments(wr.sg_list, wr.num_sge)? };
     let destination = match queue_pair.kind() {
         QueuePairType::Ud => {
             // SAFETY: the caller promises a valid request: those of UD queue pairs set this member.
             let to = unsafe { wr.wr.ud };
             // SAFETY: the caller promises that the request's address handle is valid.
             let address = unsafe { AddressHandleObject::of(to.ah) }?.handle();
-            Some(Destination { address, queue_pair: to.remote_qpn, queue_key: to.remote_qkey })
+            Some(Destination::Address { address, queue_pair: to.remote_qpn, queue_key: to.remote_qkey })
         }
-        QueuePairType::Rc | QueuePairType::Uc => None,
+        QueuePairType::Rc | QueuePairType::Uc | QueuePairType::XrcReceive => None,
+        // SAFETY: the caller promises a valid request: those of XRC set this member.
+        QueuePairType::XrcSend => Some(Destination::SharedQueue(unsafe { wr.qp_type.xrc.remote_srqn })),
     };
     let post = |data| {
-        queue_pair.post_send(&SendRequest::<Host> {
+        work(SendRequest::<Host> {
             wr_id: wr.wr_id,
             data,
             operation,
@@ -85,7 +165,11 @@ unsafe fn post_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<bool> {
     if wr.send_flags & IBV_SEND_INLINE == 0 {
         return Ok(post(Data::Segments(segments))?);
     }
-    let limit = queue_pair.capabilities().max_inline_data as usize;
+    let capabilities = queue_pair.capabilities();
+    if segments.len() > capabilities.max_send_sge as usize {
+        return invalid("number of scatter-gather elements");
+    }
+    let limit = capabilities.max_inline_data as usize;
     let mut pieces: [&[u8]; MAX_SEGMENTS] = [&[]; MAX_SEGMENTS];
     let mut total = 0usize;
     for (piece, segment) in pieces.iter_mut().zip(segments).filter(|(_, segment)| segment.length > 0) {
@@ -109,7 +193,23 @@ pub unsafe extern "C" fn post_send(
     list: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    quick_status(|| {
+    // SAFETY: the caller promises what the function asks for.
+    unsafe { post_send_with(qp, list, bad, |_, _| None) }
+}
+
+/// [`post_send`] where some requests fail; see [`post_one`].
+///
+/// # Safety
+/// `qp` is created. The list is valid, with the scatter-gather elements, address handles and inline data of its requests. `bad` is NULL or valid
+/// for a write.
+#[inline(always)]
+pub unsafe fn post_send_with(
+    qp: *mut ibv_qp,
+    list: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+    failing: impl Fn(&QueuePairObject, &ibv_send_wr) -> Option<Status>,
+) -> c_int {
+    table_status(|| {
         // SAFETY: the caller promises that `qp` is created, the list valid, and `bad` NULL or valid for a write.
         unsafe {
             let object = match QueuePairObject::of(qp) {
@@ -120,7 +220,7 @@ pub unsafe extern "C" fn post_send(
                 }
             };
             let mut kept = false;
-            let posted = post_list(list, bad, |wr| wr.next, |wr| post_one(object, wr).map(|one| kept |= one));
+            let posted = post_list(list, bad, |wr| post_one(object, wr, &failing).map(|one| kept |= one));
             // Those before the refused one are posted.
             if kept {
                 object.queue_pair().doorbell();
@@ -139,7 +239,7 @@ pub unsafe extern "C" fn post_recv(
     list: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    quick_status(|| {
+    table_status(|| {
         // SAFETY: the caller promises that `qp` is created, the list valid, and `bad` NULL or valid for a write.
         unsafe {
             let object = match QueuePairObject::of(qp) {
@@ -152,7 +252,7 @@ pub unsafe extern "C" fn post_recv(
             let post = |wr: &ibv_recv_wr| {
                 object.queue_pair().post_receive(&receive_request(wr)?).map_err(Errno::from)
             };
-            post_list(list, bad, |wr| wr.next, post)
+            post_list(list, bad, post)
         }
     })
 }

@@ -228,6 +228,13 @@ fn regions_are_paged_on_demand_and_prefetched() {
 }
 
 #[test]
+fn scatter_gather_lists_at_odd_addresses_are_read() {
+    for path in ["local", "udp"] {
+        run_on(path, "misaligned");
+    }
+}
+
+#[test]
 fn small_verbs_do_what_their_manual_pages_say() {
     for path in ["local", "udp"] {
         run_on(path, "small_verbs");
@@ -344,8 +351,46 @@ fn functions_for_signal_handlers_do_not_wait_for_the_loader() {
 /// pthreads(7) lists the cancellation points; of the verbs only those that sleep in read(2) come by one.
 #[test]
 fn threads_may_be_cancelled() {
-    for path in ["local", "udp"] {
+    for path in ["local", "tcp", "udp"] {
         run_on(path, "cancel");
+    }
+}
+
+#[test]
+fn requests_are_built_and_posted_together() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "extended_post");
+    }
+}
+
+#[test]
+fn windows_give_parts_of_regions_to_peers() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "memory_windows");
+    }
+}
+
+#[test]
+fn device_memory_is_read_and_written_by_peers() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "device_memory");
+    }
+}
+
+#[test]
+fn completions_have_time_stamps() {
+    for (path, way) in [("local", "at-once"), ("tcp", "later"), ("udp", "later")] {
+        let mut command = program("stamps", &format!("stamps-{path}"));
+        let output = command.env("PAGEWIRE_PATH", path).arg(way).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "on path {path}: {}\n{told}", output.status);
+    }
+}
+
+#[test]
+fn one_queue_pair_reaches_many_shared_receive_queues() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "xrc");
     }
 }
 
@@ -522,7 +567,7 @@ fn parent_and_child_write_a_line_of_statistics_each() {
 #[test]
 fn wrong_setting_is_reported() {
     for (variable, value, mend) in [
-        ("PAGEWIRE_PATH", "rdma", "it must be auto, local or udp"),
+        ("PAGEWIRE_PATH", "rdma", "it must be auto, local, tcp or udp"),
         ("PAGEWIRE_RATE", "30", "it must be one of 10, 20, 25, 40, 50, 100, 200, 400 (Gb/s)"),
         ("PAGEWIRE_DEVICE_NAME", "a/b", "it must be letters, digits"),
         ("PAGEWIRE_DEVICE_FILES", "maybe", "it must be yes or no"),

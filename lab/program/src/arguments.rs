@@ -41,9 +41,10 @@ pub struct ProbeArguments {
     pub operands: Vec<String>,
 }
 
-/// The path that `pagewire bench` or `reproduce --live` is asked for, of the two that can be measured.
+/// The path that `pagewire bench` or `reproduce --live` is asked for, of those that can be measured.
 fn measured_path(name: String) -> PathChoice {
-    if name == PathChoice::Local.name() { PathChoice::Local } else { PathChoice::Udp }
+    let paths = [PathChoice::Local, PathChoice::Tcp].into_iter();
+    paths.into_iter().find(|path| path.name() == name).unwrap_or(PathChoice::Udp)
 }
 
 /// Arguments of `pagewire bench`.
@@ -62,8 +63,9 @@ pub struct BenchArguments {
     /// The benchmarks; all where none is named
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(crate::bench::names()))]
     pub names: Vec<String>,
-    /// Only this path; both where it is not given, and local for a hash table or a scheme that is named
-    #[arg(long, value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
+    /// Only this path; local and udp where it is not given, and local for a hash table or a scheme that is named. Over tcp only perftest's programs
+    /// are measured
+    #[arg(long, value_parser = PossibleValuesParser::new(["local", "tcp", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,
     /// One JSON object a line
     #[arg(long)]

@@ -61,7 +61,7 @@ struct Bench {
 
 impl Bench {
     fn sizes(&self, path: PathChoice) -> &'static [u64] {
-        self.sizes[usize::from(path == PathChoice::Udp)]
+        self.sizes[usize::from(path != PathChoice::Local)]
     }
 }
 
@@ -127,7 +127,7 @@ impl Task {
     fn is_on_hosts(&self) -> bool {
         matches!(
             self,
-            Task::Program(_, PathChoice::Udp, _)
+            Task::Program(_, PathChoice::Tcp | PathChoice::Udp, _)
                 | Task::Native(_, PathChoice::Udp, _)
                 | Task::View(PathChoice::Udp, _)
                 | Task::HashTable(_, PathChoice::Udp)
@@ -206,8 +206,10 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
             tasks.extend(target.sizes.iter().map(|&size| Task::Target(target, size)));
         }
     }
+    // Other things are not measured over TCP.
+    let over_tcp = arguments.path.filter(|path| *path == PathChoice::Tcp);
     for bench in BENCHES.iter().filter(|bench| wanted(bench.name)) {
-        for &path in &paths {
+        for &path in paths.iter().chain(&over_tcp) {
             tasks.extend(bench.sizes(path).iter().map(|&size| Task::Program(bench, path, size)));
         }
     }
@@ -314,7 +316,8 @@ fn misplaced(arguments: &BenchArguments, tasks: &[Task]) -> Option<String> {
 pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     let tasks = tasks(arguments);
     if tasks.is_empty() {
-        pagewire_cli::tell!("pagewire: measured on the local path only: {}", arguments.names.join(", "));
+        let path = arguments.path.map_or("this", PathChoice::name);
+        pagewire_cli::tell!("pagewire: not measured on the path {path}: {}", arguments.names.join(", "));
         return Ok(2);
     }
     if let Some(misplaced) = misplaced(arguments, &tasks) {
@@ -556,7 +559,7 @@ fn run_perftest(bench: &Bench, path: PathChoice, size: u64, ground: &Ground) -> 
 
 /// So many that a run takes some tenths of a second.
 fn iterations(path: PathChoice, size: u64) -> u64 {
-    let bytes: u64 = if path == PathChoice::Udp { 256 << 20 } else { 2 << 30 };
+    let bytes: u64 = if path == PathChoice::Local { 2 << 30 } else { 256 << 20 };
     (bytes / size).clamp(100, 20_000)
 }
 

@@ -19,3 +19,4 @@ pub mod probe;
 mod progress;
 mod registered;
 pub mod reproduce;
+mod streams;

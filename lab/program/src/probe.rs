@@ -2,7 +2,7 @@
 
 use crate::native::hash_table::{self, Load};
 use crate::native::{Strategy, accesses};
-use crate::{datagrams, registered};
+use crate::{datagrams, registered, streams};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use nix::unistd::Pid;
@@ -23,6 +23,16 @@ pub enum Kind {
     Flooder,
     /// `receiver ADDRESS SEGMENT`: prints the MB/s that it receives of a flooder
     Receiver,
+    /// `sink ADDRESS SEGMENT SIZE`: receives messages of SIZE bytes of a source by TCP, until it is killed
+    Sink,
+    /// `source ADDRESS SEGMENT SIZE`: prints the MB/s that a sink receives
+    Source,
+    /// `tcp-answerer ADDRESS SEGMENT THERE BACK`: as answerer, by TCP
+    #[value(name = "tcp-answerer")]
+    TcpAnswerer,
+    /// `tcp-asker ADDRESS SEGMENT THERE BACK`: as asker, by TCP
+    #[value(name = "tcp-asker")]
+    TcpAsker,
     /// `native NAME SIZE TIMES [STRATEGY]`: measures the native interface, with another one where that needs two
     Native,
     /// `hashtable OPERATION SCHEME CELLS INSERTS ROUNDS`: measures the hash table, as a process of a job
@@ -44,6 +54,10 @@ impl Kind {
             Kind::Asker => "asker",
             Kind::Flooder => "flooder",
             Kind::Receiver => "receiver",
+            Kind::Sink => "sink",
+            Kind::Source => "source",
+            Kind::TcpAnswerer => "tcp-answerer",
+            Kind::TcpAsker => "tcp-asker",
             Kind::Native => "native",
             Kind::HashTable => "hashtable",
             Kind::Accesses => "accesses",
@@ -77,6 +91,16 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
                 Kind::Asker => println!("{}", datagrams::round_trip(address, segment, lengths()?)?),
                 Kind::Flooder => datagrams::flood(address, segment)?,
                 _ => println!("{}", datagrams::receive_flood(address, segment)?),
+            }
+        }
+        Kind::Sink | Kind::Source | Kind::TcpAnswerer | Kind::TcpAsker => {
+            let address = operand(0)?.parse().context("ADDRESS")?;
+            let lengths = || -> Result<[usize; 2]> { Ok([operand(2)?.parse()?, operand(3)?.parse()?]) };
+            match kind {
+                Kind::Sink => streams::sink(address, operand(2)?.parse()?)?,
+                Kind::Source => println!("{}", streams::source(address, operand(2)?.parse()?)?),
+                Kind::TcpAnswerer => streams::answer(address, lengths()?)?,
+                _ => println!("{}", streams::round_trip(address, lengths()?)?),
             }
         }
         Kind::Native => {

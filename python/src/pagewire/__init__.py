@@ -11,106 +11,35 @@ puts and gets::
     last = remote[1023]                              # a get
     await remote.put(10, table[:10])                 # in a coroutine; .wait() elsewhere
 
-No call holds the GIL while it waits. `pagewire.experimental` has what may change with any release.
+No call holds the GIL while it waits. `pagewire.experimental` has what may change with any release. `pagewire.verbs` gives other modules
+libibverbs. A module of the package, and with it numpy and the library, is loaded when one of its names is first used.
 """
 
-from ._access import Access, AccessKind, AccessLog, Attributes, Counts, Faults, Pages, Serving
-from ._applications import (
-    ACCESS_COUNTS,
-    AccessCounts,
-    AccessStatistics,
-    Checkpoint,
-    Durable,
-    HashTable,
-    LocalWrites,
-    LoggedProcess,
-    Restored,
-    Saved,
-    Scheme,
-    Ticket,
-    Volume,
-    VolumeTicket,
-)
-from ._batch import Batch, BatchAddress, BatchCounts, BatchedPut, Batches
-from ._built_in import BuiltIns, Chain, ChainAddress, Outcome, Place, RemoteBuiltIns
-from ._conditional import HeldWrite, ConditionalRequest, Peer
-from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
-from ._library import library_path, version
-from ._mapped_file import MappedFile
-from ._node import Node, Signal, HeapUsage, heap_statistics, is_registered, purge_heap, retain_heap
-from ._operation import Operation
-from ._parity import Parity, ParityMember, Rebuilt
-from ._part import Part
-from ._remote import Remote
-from ._source import Source
-from ._token import Token
-from ._waits import Wish, signal_wait_all, signal_wait_any, signal_wait_some, wait_all, wait_any, wait_some
+import ast
+from importlib import import_module
+from pathlib import Path
 
-__all__ = [
-    "ACCESS_COUNTS",
-    "Access",
-    "AccessCounts",
-    "AccessKind",
-    "AccessLog",
-    "AccessStatistics",
-    "Attributes",
-    "Batch",
-    "BatchAddress",
-    "BatchCounts",
-    "BatchedPut",
-    "Batches",
-    "BoundsError",
-    "BuiltIns",
-    "Chain",
-    "ChainAddress",
-    "Checkpoint",
-    "Counts",
-    "Durable",
-    "Error",
-    "ErrorCode",
-    "Faults",
-    "HashTable",
-    "HeldWrite",
-    "LocalWrites",
-    "LoggedProcess",
-    "MappedFile",
-    "Node",
-    "ConditionalRequest",
-    "Operation",
-    "Outcome",
-    "Pages",
-    "Parity",
-    "ParityMember",
-    "Part",
-    "Peer",
-    "PeerLostError",
-    "Place",
-    "Rebuilt",
-    "Remote",
-    "RemoteBuiltIns",
-    "Restored",
-    "Saved",
-    "Scheme",
-    "Serving",
-    "Signal",
-    "Source",
-    "HeapUsage",
-    "Ticket",
-    "TimeoutError",
-    "Token",
-    "Volume",
-    "VolumeTicket",
-    "Wish",
-    "heap_statistics",
-    "is_registered",
-    "library_path",
-    "purge_heap",
-    "retain_heap",
-    "signal_wait_all",
-    "signal_wait_any",
-    "signal_wait_some",
-    "version",
-    "wait_all",
-    "wait_any",
-    "wait_some",
-]
+
+def _modules() -> dict[str, str]:
+    """The names of the package, and the module that has each, by __init__.pyi, which type checkers read too."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
+    return {name.name: f".{statement.module}" for statement in imports for name in statement.names}
+
+
+_MODULES = _modules()
+
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name], __name__), name)
+    # The next use finds it without this function.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]

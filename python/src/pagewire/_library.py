@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from cffi import FFI
+from ._abi import ffi as ffi
 
 NAME = "libpagewire.so.1"
-
-ffi = FFI()
-ffi.cdef(resources.files(__package__).joinpath("_declarations.h").read_text(encoding="ascii"))
 
 
 def _candidates() -> list[str]:
@@ -48,7 +44,7 @@ def _load() -> tuple[Any, str]:
     told = "\n".join(reasons)
     raise ImportError(
         f"pagewire: its library {NAME} cannot be loaded:\n{told}\n"
-        "Install the package from the source of Pagewire behind `make build`, or set PAGEWIRE_LIBRARY to the file."
+        "Install the package again, or set PAGEWIRE_LIBRARY to the file."
     )
 
 

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Processes that die or are stopped, on the real fabric; the survivor must not suffer.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// local, udp, or both in turn
+    /// local, udp, tcp, or the first two in turn
     #[arg(long, global = true, value_enum, default_value = "both")]
     path: Paths,
     #[command(subcommand)]
@@ -28,6 +28,7 @@ struct Arguments {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Paths {
     Local,
+    Tcp,
     Udp,
     Both,
 }
@@ -78,6 +79,7 @@ fn main() -> Result<()> {
     let paths: &[PathChoice] = match arguments.path {
         Paths::Local => &[PathChoice::Local],
         Paths::Udp => &[PathChoice::Udp],
+        Paths::Tcp => &[PathChoice::Tcp],
         Paths::Both => &[PathChoice::Local, PathChoice::Udp],
     };
     match arguments.what {

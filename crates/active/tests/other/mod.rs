@@ -168,16 +168,8 @@ pub fn on_each_path(name: &str, test: fn()) {
     }
 }
 
-/// Runs a test in another process whose network loses, doubles and reorders packets.
-pub fn on_a_lossy_network(name: &str, test: fn()) {
-    if std::env::var_os(ROLE).is_some() {
-        return test();
-    }
-    let faults = "drop=0.02,duplicate=0.02,reorder=0.02";
-    run_with(name, &[("PAGEWIRE_PATH", "udp"), ("PAGEWIRE_FAULTS", faults)]);
-}
-
-fn run_with(name: &str, variables: &[(&str, &str)]) {
+/// Runs a test in another process, with these variables.
+pub fn run_with(name: &str, variables: &[(&str, &str)]) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(ROLE, name)

@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, wanted = argc > 2 ? strtoull(argv[2], NULL, 0) : 20000;
     double end = argc > 3 ? seconds() + strtod(argv[3], NULL) : 0;
 
-    state = seed;
+    random_numbers.state = seed;
     begin();
     while (end ? seconds() < end : calls < wanted) {
         /* A call that does not return is an error, too. */

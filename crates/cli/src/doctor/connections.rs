@@ -1,9 +1,9 @@
 //! Connections by librdmacm (rdma_cm): the library, the device file, a real connection, and who owns ports.
 
 use super::Finding;
-use crate::run::is_static;
 use crate::running::connection_probe::DEVICE_FILE;
 use crate::running::install::Installation;
+use crate::running::loader::is_static;
 use crate::running::probe;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,9 @@ const FOLDERS: [&str; 6] = [
 const SHOWN_PORTS: usize = 16;
 
 pub(super) fn findings() -> Vec<Finding> {
-    vec![library(), connection(), kernel_device(), ports()]
+    // Where the installation is not complete, its own finding says so.
+    let connection = Installation::find().ok().map(|installation| connection(&installation));
+    [Some(library()), connection, Some(kernel_device()), Some(ports())].into_iter().flatten().collect()
 }
 
 fn library() -> Finding {
@@ -56,25 +58,14 @@ fn described(file: &Path) -> String {
     }
 }
 
-fn connection() -> Finding {
+fn connection(installation: &Installation) -> Finding {
     const CHECK: &str = "connection manager";
     const MEANS: &str = "programs that connect by rdma_cm do not run";
-    let installation = match Installation::find() {
-        Ok(installation) => installation,
-        Err(error) => {
-            return Finding::costs(
-                CHECK,
-                format!("not tried: {error:#}"),
-                MEANS,
-                "build Pagewire, or name its library (PAGEWIRE_LIB)",
-            );
-        }
-    };
     if std::env::current_exe().is_ok_and(|command| is_static(&command)) {
         let found = "not tried: this command has the C library inside, and takes no library before it";
         return Finding::ok(CHECK, found, "`pagewire run -- rping -s` and `rping -c` try it");
     }
-    match probe::connection(&installation) {
+    match probe::connection(installation) {
         Ok(()) => Finding::ok(
             CHECK,
             format!("a program opens {DEVICE_FILE} and connects to itself"),

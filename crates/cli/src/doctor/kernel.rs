@@ -183,7 +183,7 @@ fn descriptors() -> Finding {
     const CHECK: &str = "open files";
     const ENOUGH: u64 = 1024;
     // The engine's, a context's, those of a first queue pair, and the standard ones.
-    const LEAST: u64 = 20;
+    const LEAST: u64 = 22;
     match nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE) {
         Ok((soft, hard)) if soft >= ENOUGH => Finding::ok(
             CHECK,
@@ -199,7 +199,7 @@ fn descriptors() -> Finding {
         Ok((soft, hard)) => Finding::forbids(
             CHECK,
             format!("limit {soft}, hard limit {hard}"),
-            "a program with a queue pair has 20 at least: none can be made",
+            "a program with a queue pair has 22 at least: none can be made",
             format!("this process may have {soft} files open: raise that (ulimit -n 1024, or more)"),
         ),
         Err(error) => {

@@ -28,16 +28,26 @@ impl ProcessReport {
         self.connections.iter().map(|c| c.get(name).and_then(Value::as_u64).unwrap_or(0)).sum()
     }
 
-    /// The paths that bytes took, by the counters: `local` (in the peer's memory, or through shared memory), `udp`.
+    /// The paths that bytes took, by the counters: `local` (in the peer's memory, or through shared memory), `tcp`, `udp`.
     pub fn paths(&self) -> Vec<&'static str> {
         const LOCAL: [&str; 3] = ["initiator_copies", "ring_packets_sent", "ring_packets_received"];
-        const UDP: [&str; 2] = ["packets_sent", "packets_received"];
+        const NETWORK: [&str; 2] = ["packets_sent", "packets_received"];
+        const TCP: [&str; 2] = ["stream_packets_sent", "stream_packets_received"];
+        const UDP: [&str; 2] = ["datagrams_sent", "datagrams_received"];
+        let of_process = |names: &[&str]| {
+            let counters = self.process.get("counters").and_then(Value::as_object);
+            let counted = |name: &&str| counters.and_then(|all| all.get(*name)).and_then(Value::as_u64);
+            names.iter().filter_map(counted).any(|count| count > 0)
+        };
         let used = |names: &[&str]| names.iter().any(|name| self.total(name) > 0);
         let mut paths = Vec::new();
         if used(&LOCAL) {
             paths.push("local");
         }
-        if used(&UDP) {
+        if used(&NETWORK) && of_process(&TCP) {
+            paths.push("tcp");
+        }
+        if used(&NETWORK) && of_process(&UDP) {
             paths.push("udp");
         }
         paths
@@ -311,7 +321,7 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    const LINES: &str = r#"{"pid":7,"program":"a","path_choice":"udp"}
+    const LINES: &str = r#"{"pid":7,"program":"a","path_choice":"udp","counters":{"datagrams_sent":7}}
 {"qpn":17,"path":"udp","packets_sent":3}
 {"qpn":18,"path":"udp","packets_sent":4}
 {"pid":8,"program":"b","connections":[{"qpn":19,"path":"local","initiator_copies":1}]}

@@ -18,7 +18,15 @@ pub const VERBS_NAMES: &str = "pagewire";
 /// The folder of the programs that the command starts, in the folder of an installation.
 pub const HELPERS: &str = "libexec/pagewire";
 
+/// The library's folder in a distribution's package, of which libraries of other packages see nothing.
+const SYSTEM_LIBRARY: &str = "lib/pagewire";
+
+/// The folder of a Python package that carries the library, beside those of other packages.
+const PYTHON_LIBRARY: &str = "pagewire/lib";
+
 /// An installation, found from the running command: `bin/pagewire`, `lib/`, `libexec/pagewire/`.
+///
+/// A wheel has its files elsewhere: pip puts the command into `bin/`, and the library into the folder of Python's packages.
 #[derive(Clone, Debug)]
 pub struct Installation {
     /// The command's own file.
@@ -33,7 +41,7 @@ impl Installation {
     /// Finds the installation that the running command belongs to.
     ///
     /// # Errors
-    /// If libpagewire.so.1 is neither in `$PAGEWIRE_LIB` nor in `../lib` beside the command.
+    /// If libpagewire.so.1 is neither in `$PAGEWIRE_LIB`, nor in `../lib` beside the command, nor in a Python package of this version there.
     pub fn find() -> Result<Installation> {
         let command = std::env::current_exe().context("cannot find the command's own file")?;
         Installation::of(&command)
@@ -47,12 +55,16 @@ impl Installation {
         let prefix = command.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         let library = match std::env::var_os(LIBRARY_VARIABLE).filter(|directory| !directory.is_empty()) {
             Some(directory) => std::path::absolute(PathBuf::from(directory))?,
-            None => prefix.join("lib"),
+            None => [prefix.join("lib"), prefix.join(SYSTEM_LIBRARY)]
+                .into_iter()
+                .find(|folder| folder.join(LIBRARY).is_file())
+                .or_else(|| python_library(prefix))
+                .unwrap_or_else(|| prefix.join("lib")),
         };
         let engine = library.join(LIBRARY);
         if !engine.is_file() {
             bail!(
-                "{} is missing: build it (make build), or name its directory in {LIBRARY_VARIABLE}",
+                "{} is missing: install Pagewire again (pip, apt or make install), or name its directory in {LIBRARY_VARIABLE}",
                 engine.display()
             );
         }
@@ -87,6 +99,25 @@ impl Installation {
         }
         Ok(installation)
     }
+}
+
+/// The library's folder in a Python package of this command's version: of an environment (`lib/python3.N/site-packages`), of a
+/// distribution's Python (`dist-packages`), or of `pip install --target` (the prefix itself).
+///
+/// An environment of two Pythons may have two versions, so pip's own record of the version decides.
+fn python_library(prefix: &Path) -> Option<PathBuf> {
+    let record = concat!("pagewire-", env!("CARGO_PKG_VERSION"), ".dist-info");
+    let of = |packages: PathBuf| {
+        let library = packages.join(PYTHON_LIBRARY);
+        (packages.join(record).is_dir() && library.join(LIBRARY).is_file()).then_some(library)
+    };
+    let pythons = ["lib", "lib64"].into_iter().flat_map(|folder| {
+        let entries = std::fs::read_dir(prefix.join(folder)).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
+    });
+    let packages =
+        pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.path().join(name)));
+    packages.chain([prefix.to_path_buf()]).find_map(of)
 }
 
 /// The folder of the programs that the running command starts; it need not exist.
@@ -137,6 +168,34 @@ pub fn is_executable(file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wheel_is_found_by_record_of_version() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let put = |folder: &Path, version: &str| {
+            std::fs::create_dir_all(folder.join(PYTHON_LIBRARY)).expect("made");
+            std::fs::create_dir_all(folder.join(format!("pagewire-{version}.dist-info"))).expect("made");
+            std::fs::write(folder.join(PYTHON_LIBRARY).join(LIBRARY), "").expect("written");
+        };
+        let of = |prefix: &Path| Installation::of(&prefix.join("bin/pagewire")).map(|found| found.library);
+        let own = env!("CARGO_PKG_VERSION");
+        for (name, packages) in [
+            ("environment", "lib/python3.11/site-packages"),
+            ("lib64", "lib64/python3.9/site-packages"),
+            ("distribution", "lib/python3/dist-packages"),
+            ("target", ""),
+        ] {
+            let prefix = directory.path().join(name);
+            put(&prefix.join("lib/python3.10/site-packages"), "0.0.1");
+            assert!(of(&prefix).is_err(), "{name}: another version");
+            put(&prefix.join(packages), own);
+            assert_eq!(of(&prefix).expect(name), prefix.join(packages).join(PYTHON_LIBRARY));
+        }
+        let prefix = directory.path().join("system");
+        std::fs::create_dir_all(prefix.join(SYSTEM_LIBRARY)).expect("made");
+        std::fs::write(prefix.join(SYSTEM_LIBRARY).join(LIBRARY), "").expect("written");
+        assert_eq!(of(&prefix).expect("system"), prefix.join(SYSTEM_LIBRARY));
+    }
 
     #[test]
     fn the_character_that_the_loader_cannot_take_is_named() {

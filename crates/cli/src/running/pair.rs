@@ -133,6 +133,11 @@ impl Running {
         Pid::from_raw(self.child.id() as i32)
     }
 
+    /// Whether a line that it wrote contains `text`.
+    pub fn has_written(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&lock(&self.output)).lines().any(|line| line.contains(text))
+    }
+
     /// Whether it, or another process of its network namespace, listens on TCP port `port`.
     pub fn host_listens(&self, port: u16) -> bool {
         ["tcp", "tcp6"].iter().any(|table| {

@@ -11,10 +11,15 @@ use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// The value of LD_PRELOAD for a program that needs the libraries `needed`, with `engine` in it, if the caller's is `before`.
+/// The value of LD_PRELOAD for a program that needs the libraries `needed`, with `engine` in it, if the caller's is `before`. A caller that
+/// `pagewire run` has started has an engine there, which this one replaces.
 pub fn order(before: &OsStr, needed: &[String], engine: &OsStr) -> OsString {
     // ld.so(8): separated by spaces or colons, with no way to quote either.
-    let listed = before.as_bytes().split(|byte| matches!(byte, b':' | b' ')).filter(|name| !name.is_empty());
+    let is_engine = |name: &[u8]| {
+        engine.as_bytes().split(|byte| *byte == b':').any(|own| file_name(own) == file_name(name))
+    };
+    let names = before.as_bytes().split(|byte| matches!(byte, b':' | b' '));
+    let listed = names.filter(|name| !name.is_empty() && !is_engine(name));
     let (mut first, rest): (Vec<&[u8]>, Vec<&[u8]>) = listed.partition(|name| is_sanitizer(name));
     for name in needed.iter().map(|name| name.as_bytes()).filter(|name| is_sanitizer(name)) {
         if !first.iter().any(|listed| file_name(listed) == name) {
@@ -85,6 +90,15 @@ mod tests {
             ordered("/l/rsocket/librspreload.so", &[]),
             "/e/libpagewire.so.1:/l/rsocket/librspreload.so"
         );
+    }
+
+    #[test]
+    fn engine_is_preloaded_once() {
+        assert_eq!(ordered("/e/libpagewire.so.1:a.so", &[]), "/e/libpagewire.so.1:a.so");
+        assert_eq!(ordered("/other/libpagewire.so.1", &[]), "/e/libpagewire.so.1");
+        let heap = "/e/libpagewire.so.1:/e/libpagewire-malloc.so.1";
+        assert_eq!(ordered(heap, &[]), heap, "the heap of the caller stays");
+        assert_eq!(order(heap.as_ref(), &[], heap.as_ref()), *heap);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! the caller read, what it points to.
 
 use crate::running::hosts::{Host, NOBODY, programs_become_nobody};
-use crate::running::install::{HELPERS, Installation};
+use crate::running::install::{HELPERS, Installation, VERBS_NAMES};
 use crate::running::pair::Running;
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
@@ -110,6 +110,7 @@ impl Stage {
         let name = installation.command.file_name().context("the command has no name")?;
         fs::copy(&installation.command, prefix.join("bin").join(name))?;
         copy_files(&installation.library, &prefix.join("lib"), "lib")?;
+        copy_files(&installation.library.join(VERBS_NAMES), &prefix.join("lib").join(VERBS_NAMES), "lib")?;
         copy_files(&installation.helpers, &prefix.join(HELPERS), "")?;
         self.command = prefix.join("bin").join(name);
         self.helpers = prefix.join(HELPERS);

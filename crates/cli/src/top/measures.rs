@@ -92,7 +92,9 @@ impl Measure {
         match self {
             Measure::Operations => &[&[(QueuePairs, &["send_requests_completed"])]],
             Measure::Bytes => {
-                &[&[(QueuePairs, &["initiator_copy_bytes"]), (Process, &["bytes_sent", "bytes_received"])]]
+                const NETWORK: &[&str] =
+                    &["bytes_sent", "bytes_received", "stream_bytes_sent", "stream_bytes_received"];
+                &[&[(QueuePairs, &["initiator_copy_bytes"]), (Process, NETWORK)]]
             }
             Measure::Packets => &[&[(
                 QueuePairs,

@@ -171,6 +171,18 @@ fn a_channel_is_known_here_before_the_peer_may_use_it() {
     assert!(matches!(of_b[..], [FabricEvent::Accepted { .. }]), "not known to the acceptor yet");
 }
 
+/// The files of a channel find descriptors, however many processes connect at once.
+#[test]
+fn handshakes_leave_descriptors_to_others() {
+    let limit =
+        usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    for most in [OPENINGS, HANDSHAKES] {
+        let found = handshakes_at_most(most);
+        assert!(found == most || 16 * found <= limit, "{found} handshakes at a limit of {limit}");
+    }
+    assert_eq!(handshakes_at_most(1), 1);
+}
+
 /// Who comes while many others are being welcomed has to wait, and is not sent away.
 #[test]
 fn who_comes_in_a_crowd_waits() {

@@ -4,9 +4,10 @@
 //! them: the peer is asked first, and the socket is used once it has answered. A standard peer never does; for it all stays as it
 //! was. A peer that is asked opens a socket for what comes by that one.
 
-use super::peer_sockets::{TxPeerSocket, TxPeerSockets, queue_pair_of};
+use super::peer_sockets::{TxPeerSocket, TxPeerSockets};
 use super::{Network, RX_PEER_SOCKET_TOKENS};
 use crate::batch::HostBatch;
+use crate::destination::queue_pair_of;
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route, port_of};
 use crate::udp::{self, Family, MessageInfo, Transmit};
 use pagewire_wire::packet::{self, ICRC_LEN};

@@ -3,6 +3,7 @@
 use super::Network;
 use super::receiving::{DatagramSink, ReceiveCursor};
 use crate::limits::{FORWARD_HEADER, FORWARD_RETRY, FORWARD_ROUND, RECEIVE_BYTES, SOCKET_BUFFER};
+use crate::sockets::ReceivedMessage;
 use crate::udp::MessageInfo;
 use crate::{forward, names, sockets};
 use rustix::process::{Uid, geteuid};
@@ -64,9 +65,11 @@ impl Network {
     /// a process may have changed its user since. Of anybody else nothing is taken that it could not have sent to the port itself:
     /// a datagram from an address of this host.
     fn may_forward(&self, sender: u32, source: IpAddr) -> bool {
-        let is_trusted =
-            sender == self.user.as_raw() || sender == geteuid().as_raw() || Uid::from_raw(sender).is_root();
-        is_trusted || self.addresses.contains(source, now()).unwrap_or(false)
+        self.is_trusted(sender) || self.addresses.contains(source, now()).unwrap_or(false)
+    }
+
+    fn is_trusted(&self, sender: u32) -> bool {
+        sender == self.user.as_raw() || sender == geteuid().as_raw() || Uid::from_raw(sender).is_root()
     }
 
     pub(super) fn read_forwarded(
@@ -87,10 +90,10 @@ impl Network {
             let Forwarded { buffer, length, offset, .. } = &mut receiving.forwarded;
             buffer.resize(FORWARD_HEADER + RECEIVE_BYTES, 0);
             (*length, *offset) = (0, 0);
-            let sender = match sockets::receive_datagram(&socket, buffer) {
-                Ok(Some((received, sender))) => {
+            let (sender, files) = match sockets::receive_datagram_with_files(&socket, buffer) {
+                Ok(Some(ReceivedMessage { length: received, sender, files })) => {
                     *length = received;
-                    sender
+                    (sender, files)
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -98,8 +101,18 @@ impl Network {
                     break;
                 }
             };
+            if !files.is_empty() {
+                let message = &buffer[..*length];
+                let taken = self.is_trusted(sender)
+                    && self.streams.take_handed(message, files, &|block| self.serves(block));
+                *length = 0;
+                self.counters.bad_length.add(u64::from(!taken));
+                continue;
+            }
             let source = receiving.forwarded.message().map(|(arrival, _)| arrival.source);
-            if source.is_some_and(|source| !self.may_forward(sender, source)) {
+            // As for the sockets of ports.
+            let is_clear = self.streams.is_encrypted();
+            if source.is_some_and(|source| is_clear || !self.may_forward(sender, source)) {
                 receiving.forwarded.length = 0;
                 continue;
             }

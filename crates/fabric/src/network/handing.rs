@@ -3,9 +3,9 @@
 
 use super::Network;
 use super::flow::{Flow, IcrcCache};
-use super::peer_sockets::queue_pair_of;
 use super::receiving::{DatagramSink, ReceiveCursor};
-use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, ReceivedDatagram};
+use crate::destination::block_of;
+use crate::fabric::{ROCE_PORT, ReceivedDatagram};
 use crate::limits::PACKET_BYTES;
 use crate::steering;
 use crate::udp::{MessageInfo, PORT_PROBE};
@@ -241,11 +241,8 @@ fn sound<'a>(arrival: &MessageInfo, bytes: &'a [u8]) -> ReceivedDatagram<'a> {
         destination: arrival.destination,
         traffic_class: arrival.traffic_class,
         hop_limit: arrival.hop_limit,
+        by_stream: false,
         bytes: &bytes[..bytes.len() - ICRC_LEN],
+        deferred: None,
     }
-}
-
-/// The block that a datagram's destination belongs to. `None`: it is too short.
-fn block_of(bytes: &[u8]) -> Option<u32> {
-    queue_pair_of(bytes).map(|number| number / QUEUE_PAIRS_PER_BLOCK)
 }

@@ -13,6 +13,7 @@
 //! on like any other.
 
 use crate::descriptors::Descriptor;
+use crate::destination::queue_pair_of;
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, Route};
 use crate::limits::{
     MOST_ECHO_REQUESTS, RX_PEER_SOCKET_IDLE, RX_PEER_SOCKETS, TX_PEER_SOCKET_AFTER, TX_PEER_SOCKETS,
@@ -406,9 +407,4 @@ impl RxPeerSockets {
         open.push(PeerSocket::new(socket, RxEnd { token, from, to, certain: AtomicBool::new(false) }));
         Ok(true)
     }
-}
-
-/// The queue pair that a packet is for.
-pub fn queue_pair_of(packet: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(*packet.get(4..8)?.first_chunk()?) & 0xFF_FFFF)
 }

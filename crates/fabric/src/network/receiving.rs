@@ -7,6 +7,7 @@ use super::{FORWARDS, Network, RX_PEER_SOCKET_TOKENS};
 use crate::descriptors::Descriptor;
 use crate::fabric::ReceivedDatagram;
 use crate::limits::{BATCHES_KEPT, FORWARD_ROUND, POLLS_OF_ALL, RECEIVE_MESSAGES, RX_WATERMARK_READS};
+use crate::streams::{self, STREAM_TOKENS};
 use crate::udp::{Family, KnownAddresses, ReceiveBuffers};
 use rustix::event::epoll;
 use smallvec::SmallVec;
@@ -184,15 +185,8 @@ impl Network {
         let (mut handed, mut done, mut emptied) = (0, None, None);
         if let Some(mut receiving) = known.or_else(ReceiveCursor::boxed) {
             handed = self.hand_over(&mut receiving, limit, taker);
-            // What another thread left behind when it was overtaken came before anything that the sockets hold.
-            while handed < limit && !receiving.is_left() && self.has_left() {
-                let mut hands = self.hands.lock();
-                let Some(left) = self.next_receiving(&mut hands) else { break };
-                let done = std::mem::replace(&mut receiving, left);
-                let surplus = self.keep_receiving(&mut hands, done);
-                drop(hands);
-                drop(surplus);
-                handed += self.hand_over(&mut receiving, limit - handed, taker);
+            if self.has_left() {
+                handed += self.hand_over_left(&mut receiving, limit - handed, taker);
             }
             emptied = Some(false);
             if handed < limit && !receiving.is_left() {
@@ -218,9 +212,33 @@ impl Network {
         Some(handed)
     }
 
+    /// Hands over what another thread left behind when it was overtaken, or found no more room for: it came before anything that the sockets hold.
+    #[cold]
+    fn hand_over_left(
+        &self,
+        receiving: &mut Box<ReceiveCursor>,
+        limit: usize,
+        taker: &mut DatagramSink<'_>,
+    ) -> usize {
+        let mut handed = 0;
+        while handed < limit && !receiving.is_left() && self.left.load(Ordering::SeqCst) % streams::LEFT > 0 {
+            let mut hands = self.hands.lock();
+            let Some(left) = self.next_receiving(&mut hands) else { break };
+            let done = std::mem::replace(receiving, left);
+            let surplus = self.keep_receiving(&mut hands, done);
+            drop(hands);
+            drop(surplus);
+            handed += self.hand_over(receiving, limit - handed, taker);
+        }
+        if let DatagramSink::Nic(each) = taker {
+            handed += self.streams.hand_over_left(limit - handed, &|block| self.serves(block), each);
+        }
+        handed
+    }
+
     /// Buffers to go on with: those that hold something first.
     fn next_receiving(&self, hands: &mut RxBufferPool) -> Option<Box<ReceiveCursor>> {
-        if self.has_left() {
+        if self.left.load(Ordering::SeqCst) % streams::LEFT > 0 {
             if let Some(place) = hands.idle.iter().position(|receiving| receiving.is_left()) {
                 self.left.fetch_sub(1, Ordering::SeqCst);
                 return Some(hands.idle.remove(place));
@@ -315,6 +333,9 @@ impl Network {
         taker: &mut DatagramSink<'_>,
     ) -> (usize, bool) {
         if token >= RX_PEER_SOCKET_TOKENS {
+            if token >= STREAM_TOKENS {
+                return self.read_stream(token, limit, taker);
+            }
             let Some(rx_peer_socket) = self.rx_peer_sockets.take(token) else {
                 self.last_read.store(NO_SOCKET, Ordering::Relaxed);
                 return (0, true);
@@ -345,6 +366,16 @@ impl Network {
         let Some(socket) = port.socket(Family::ALL[token as usize % 2]) else { return (0, true) };
         (receiving.port, receiving.rx_peer_socket) = (port.number, None);
         self.take_messages((socket, KnownAddresses::default()), (token, few), receiving, limit, taker)
+    }
+
+    fn read_stream(&self, token: u64, limit: usize, taker: &mut DatagramSink<'_>) -> (usize, bool) {
+        // What belongs to other processes does not come by streams.
+        let DatagramSink::Nic(each) = taker else { return (0, false) };
+        let (handed, emptied) = self.streams.take(token, limit, &|block| self.serves(block), each);
+        if handed > 0 {
+            self.last_read.store(token, Ordering::Relaxed);
+        }
+        (handed, emptied)
     }
 
     /// Reads a socket into the buffers and hands its datagrams over. Gives their number, and whether the socket was empty then.

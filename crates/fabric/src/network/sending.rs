@@ -6,7 +6,7 @@ use super::flow::IcrcCache;
 use super::peer_sockets::TxPeerSocket;
 use crate::batch::{BatchPacket, HostBatch};
 use crate::descriptors::Descriptor;
-use crate::fabric::Route;
+use crate::fabric::{Route, StreamId};
 use crate::limits::{BATCH_BYTES, BATCHES_KEPT};
 use crate::udp::{self, Family, Transmit};
 use pagewire_memory::Arena;
@@ -23,7 +23,7 @@ impl Network {
         }
         let arena =
             Arena::new(BATCH_BYTES).inspect_err(|error| log::debug!("no memory for packets: {error}"));
-        Box::new(HostBatch::new(arena.ok()))
+        Box::new(HostBatch::new(arena.ok(), Some(self.streams.clone())))
     }
 
     /// Sends a batch.
@@ -46,6 +46,12 @@ impl Network {
         let mut icrc = IcrcCache::default();
         let mut from = 0;
         while from < batch.packets().len() {
+            if let Some(stream) = batch.route(&batch.packets()[from]).stream {
+                let run = batch.run(from);
+                self.send_by_stream(stream, batch, run.clone());
+                from = run.end;
+                continue;
+            }
             let burst = |batch: &HostBatch| if segments { batch.run(from) } else { from..from + 1 };
             if let Some(peer_socket) = self.tx_peer_socket(batch, from) {
                 let run = burst(batch);
@@ -71,7 +77,10 @@ impl Network {
                 let family = family_of(&batch.packets()[from]);
                 let mut end = run.end;
                 while let Some(next) = batch.packets().get(end) {
-                    if family_of(next) != family || segments && batch.run(end).len() > 1 {
+                    if batch.route(next).stream.is_some()
+                        || family_of(next) != family
+                        || segments && batch.run(end).len() > 1
+                    {
                         break;
                     }
                     end += 1;
@@ -80,6 +89,19 @@ impl Network {
                 self.send_singly(batch, from..end);
                 from = end;
             }
+        }
+    }
+
+    fn send_by_stream(&self, stream: StreamId, batch: &HostBatch, run: std::ops::Range<usize>) {
+        let packets = &batch.packets()[run];
+        let (first, last) = (packets[0], packets[packets.len() - 1]);
+        let Some(bytes) = batch.bytes().get(first.range().start..last.range().end) else { return };
+        self.streams.send(stream, bytes, first.length());
+        if let Some(capture) = &self.capture {
+            let route = batch.route(&first);
+            bytes
+                .chunks(first.length())
+                .for_each(|packet| capture.sent_by_stream(route, self.port(), packet));
         }
     }
 

@@ -7,6 +7,7 @@ mod own_network;
 
 use pagewire_fabric::{
     Channel, Fabric, FabricEvent, FaultBatch, HostFabric, MappedWords, ROCE_PORT, Route, SendBatch,
+    StreamState,
 };
 use pagewire_memory::HostProcess;
 use std::net::IpAddr;
@@ -90,6 +91,7 @@ pub fn route(source: &str, destination: &str, fabric: &HostFabric) -> Route {
         port: fabric.direct_port(),
         traffic_class: 0x68,
         hop_limit: 33,
+        stream: None,
     }
 }
 
@@ -153,6 +155,29 @@ pub fn receive<F: Fabric>(fabrics: &[&F], count: usize, quiet: Duration) -> Vec<
         }
     }
     got
+}
+
+/// Serves the fabrics for a moment.
+pub fn serve(fabrics: &[&HostFabric]) {
+    let _ = receive(fabrics, 1, Duration::from_millis(2));
+    for fabric in fabrics {
+        fabric.events(&mut Vec::new());
+        fabric.wait(Some(fabric.now()));
+    }
+}
+
+/// What becomes of the stream to the process that leases a block.
+pub fn answer(from: &HostFabric, others: &[&HostFabric], block: u32, route: &Route) -> Result<Route, String> {
+    let until = Instant::now() + PATIENCE;
+    let all: Vec<_> = others.iter().copied().chain([from]).collect();
+    loop {
+        match from.stream_to(route, block, 0) {
+            (id, StreamState::Open) => return Ok(Route { stream: Some(id), ..*route }),
+            (_, StreamState::Refused(reason) | StreamState::EncryptedOnly(reason)) => return Err(reason),
+            (_, StreamState::Connecting) => serve(&all),
+        }
+        assert!(Instant::now() < until, "no answer");
+    }
 }
 
 /// The port that a fabric has is RoCE's, or why not.

@@ -260,7 +260,7 @@ impl Program {
             signaled: true,
             fence: wish.operation & 8 != 0,
             solicited: wish.operation & 16 != 0,
-            destination: datagram.then_some(Destination {
+            destination: datagram.then_some(Destination::Address {
                 address: &self.handle,
                 queue_pair: end.peer,
                 queue_key: QUEUE_KEY,

@@ -152,6 +152,7 @@ impl FuzzProcess {
                 max_inline_data: 0,
             },
             signal_all: true,
+            xrc: None,
         };
         self.queue_pairs
             .push(pagewire_nic::QueuePair::create(&self.domains[domain], init).expect("a queue pair"));
@@ -261,7 +262,7 @@ impl FuzzProcess {
             signaled: true,
             fence: false,
             solicited: false,
-            destination: datagram.then_some(Destination {
+            destination: datagram.then_some(Destination::Address {
                 address: &self.handle,
                 queue_pair: datagram_to,
                 queue_key: QUEUE_KEY,

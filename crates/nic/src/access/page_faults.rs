@@ -201,10 +201,11 @@ impl<'s, F: Fabric> Accesses<'s, F> {
     /// itself finds that out.
     fn parts_of(self, faulted: &FaultedAccess<'_>, last: &Range<u64>) -> SmallVec<[RegionPart; 4]> {
         let Some((_, before)) = faulted.segments.split_last() else { return SmallVec::new() };
-        let AccessRequest { pieces, domain, need, .. } = *faulted.request;
+        let AccessRequest { pieces, need, .. } = *faulted.request;
+        let by = faulted.request.scope();
         let pieces = pieces.iter().filter(|piece| piece.length > 0);
         let parts = before.iter().zip(pieces).filter_map(|(segment, piece)| {
-            let window = self.0.regions.view().window(piece.key, need, domain).ok()?;
+            let window = self.0.regions.view().window(piece.key, need, by).ok()?;
             Some(RegionPart { region: window.life(), segment: *segment })
         });
         parts.chain([RegionPart { region: faulted.window.life(), segment: segment_of(last) }]).collect()

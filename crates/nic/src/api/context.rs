@@ -1,6 +1,7 @@
 //! An opened device.
 
 use crate::api::completion::CompletionQueue;
+use crate::api::xrc::XrcDomain;
 use crate::completion::{CompletionChannel, CompletionQueueInit};
 use crate::progress::engine::Nic;
 use crate::services::context;
@@ -49,6 +50,14 @@ impl<F: Fabric> Context<F> {
         ThreadDomain::new(self.context.clone())
     }
 
+    /// Makes an XRC domain, which is open once (`ibv_open_xrcd(3)`).
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn open_xrcd(&self) -> Result<Arc<XrcDomain<F>>> {
+        Ok(XrcDomain::new(self.alloc_pd()?, self.create_cq(1, None)?))
+    }
+
     /// `ibv_create_comp_channel(3)`; `notifier` is its descriptor.
     pub fn create_channel(&self, notifier: Arc<dyn Notifier>) -> Arc<CompletionChannel> {
         CompletionChannel::new(notifier)
@@ -60,7 +69,13 @@ impl<F: Fabric> Context<F> {
         entries: u32,
         channel: Option<Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue<F>>> {
-        let init = CompletionQueueInit { entries, channel, parent_domain: None, ignores_overrun: false };
+        let init = CompletionQueueInit {
+            entries,
+            channel,
+            parent_domain: None,
+            ignores_overrun: false,
+            stamps: None,
+        };
         self.create_cq_ex(init)
     }
 

@@ -160,6 +160,7 @@ mod tests {
                 srq: None,
                 capabilities,
                 signal_all: true,
+                xrc: None,
             },
         )
         .expect("room");

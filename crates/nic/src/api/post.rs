@@ -7,7 +7,9 @@ use crate::progress::initiator::Initiator;
 use crate::progress::qp_progress::Driver;
 use crate::progress::short_send::ShortSend;
 use crate::queue_pair::qp_context::QpContext;
-use crate::queue_pair::request::{Data, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of};
+use crate::queue_pair::request::{
+    Data, Destination, ReceiveRequest, SendFlags, SendOperation, SendRequest, operation_of,
+};
 use crate::services::ready::Occasion;
 use crate::types::attributes::{QpState, QueuePairType};
 use crate::types::error::{Error, Result, invalid_if};
@@ -49,6 +51,31 @@ impl<F: Fabric> QueuePair<F> {
             return Ok(false);
         }
         self.keep_send(request, &operation, opcode, length, true)
+    }
+
+    /// Posts a send request that ends with this status when its turn comes, and does nothing else. Follow it by a
+    /// [`doorbell`](Self::doorbell).
+    ///
+    /// # Errors
+    /// Those of [`post_send`](Self::post_send).
+    pub fn post_failing(&self, request: &SendRequest<'_, F>, status: Status) -> Result<bool> {
+        let length = self.check_data(&request.data)?;
+        let (_, opcode, length) = self.check_operation(request, length)?;
+        self.keep_send(request, &WorkOperation::Failing { status }, opcode, length, false)
+    }
+
+    /// Whether a send request could be posted now, as far as it itself goes.
+    ///
+    /// # Errors
+    /// Those of [`post_send`](Self::post_send), but for the state of the queue.
+    pub fn check_send(&self, request: &SendRequest<'_, F>) -> Result<()> {
+        let length = self.check_data(&request.data)?;
+        self.check_operation(request, length).map(drop)
+    }
+
+    /// Whether the send queue has room for so many more requests now.
+    pub fn has_send_room(&self, count: usize) -> bool {
+        self.state.has_send_slots(&self.state.send.lock(), count)
     }
 
     /// Whether requests that find nothing before them are executed at their post.
@@ -157,17 +184,24 @@ impl<F: Fabric> QueuePair<F> {
     /// The bytes of a send request's message, if that takes no more than fits.
     #[inline(always)] // Part of each post.
     fn check_data(&self, data: &Data<'_>) -> Result<u32> {
-        let (elements, length) = match *data {
-            Data::Segments(segments) => (segments.len(), total_length(segments)),
+        let capabilities = &self.state.properties.capabilities;
+        let elements = match *data {
+            Data::Segments(segments) => segments.len(),
+            Data::Inline(pieces) => pieces.len(),
+            Data::Window(_) => 0,
+        };
+        // Before an element is read: a list that is refused may be shorter than the request says.
+        invalid_if(elements > capabilities.max_send_sge as usize, "too many scatter-gather elements")?;
+        let length = match *data {
+            Data::Segments(segments) => total_length(segments),
+            Data::Window(_) => 0,
             Data::Inline(pieces) => {
                 let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-                let is_long = length > u64::from(self.state.properties.capabilities.max_inline_data);
+                let is_long = length > u64::from(capabilities.max_inline_data);
                 invalid_if(is_long, "more inline data than max_inline_data")?;
-                (pieces.len(), length)
+                length
             }
         };
-        let is_long = elements > self.state.properties.capabilities.max_send_sge as usize;
-        invalid_if(is_long, "too many scatter-gather elements")?;
         invalid_if(length > u64::from(MAX_MESSAGE), "the message is longer than 2 GiB")?;
         Ok(length as u32)
     }
@@ -181,10 +215,15 @@ impl<F: Fabric> QueuePair<F> {
         let (operation, opcode) = operation_of(&request.operation);
         let allowed = match self.state.properties.kind {
             QueuePairType::Rc => true,
+            // No window is bound by the queue pair that serves it.
+            QueuePairType::XrcSend => !matches!(operation, WorkOperation::Send { invalidate: Some(_), .. }),
+            QueuePairType::XrcReceive => false,
             QueuePairType::Uc => match operation {
                 WorkOperation::Send { invalidate, .. } => invalidate.is_none(),
-                WorkOperation::Write { .. } | WorkOperation::Local => true,
-                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } => false,
+                WorkOperation::Write { .. } | WorkOperation::Local(_) => true,
+                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::Failing { .. } => {
+                    false
+                }
             },
             QueuePairType::Ud => matches!(operation, WorkOperation::Send { invalidate: None, .. }),
         };
@@ -200,15 +239,16 @@ impl<F: Fabric> QueuePair<F> {
                 return Err(Error::InvalidArgument("an atomic needs 8 bytes for the original value"));
             }
             WorkOperation::Atomic { .. } => 8,
-            WorkOperation::Local => 0,
+            WorkOperation::Local(_) => 0,
             _ => length,
         };
         if self.state.properties.kind == QueuePairType::Ud {
-            let to = request.destination.as_ref();
-            let to = to.ok_or(Error::InvalidArgument("a datagram without address handle"))?;
-            let is_foreign = to.address.domain_number() != self.state.domain.number();
+            let Some(Destination::Address { address, queue_pair, .. }) = &request.destination else {
+                return Err(Error::InvalidArgument("a datagram without address handle"));
+            };
+            let is_foreign = address.domain_number() != self.state.domain.number();
             invalid_if(is_foreign, "the address handle is of another protection domain")?;
-            invalid_if(to.queue_pair > MAX_QUEUE_PAIR_NUMBER, "queue pair number of a datagram's receiver")?;
+            invalid_if(*queue_pair > MAX_QUEUE_PAIR_NUMBER, "queue pair number of a datagram's receiver")?;
         }
         Ok((operation, opcode, length))
     }
@@ -236,6 +276,7 @@ impl<F: Fabric> QueuePair<F> {
             self.state.receives.srq.is_some(),
             "the queue pair takes its receives from a shared receive queue",
         )?;
+        invalid_if(self.kind().is_xrc(), "an extended reliable connection has no receive queue of its own")?;
         let is_long = request.segments.len() > self.state.properties.capabilities.max_recv_sge as usize;
         invalid_if(is_long, "too many scatter-gather elements")?;
         let mut receive = self.state.receives.own.lock();

@@ -5,7 +5,7 @@ use crate::types::error::{Error, Result, invalid_if};
 use crate::types::limits::MAX_ADVISED_SEGMENTS;
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Fabric, PageInThreads, PrefetchError, RegionPart};
-use pagewire_iommu::{AccessRefusal, RegionWindow, Rights};
+use pagewire_iommu::{AccessRefusal, AccessScope, RegionWindow, Rights};
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_paging::FaultCounts;
 
@@ -72,15 +72,13 @@ impl Advice {
         piece: &ScatterGather,
     ) -> Result<(RegionWindow, RegionPart)> {
         let regions = domain.services().regions.view();
-        let window =
-            regions.window(piece.key, Rights::ON_DEMAND, domain.number()).map_err(
-                |refusal| match refusal {
-                    AccessRefusal::Domain => Error::Permission("the region is of another protection domain"),
-                    _ => Error::NotFound("the key names no region for on-demand paging"),
-                },
-            )?;
+        let by = AccessScope::of_domain(domain.number());
+        let window = regions.window(piece.key, Rights::ON_DEMAND, by).map_err(|refusal| match refusal {
+            AccessRefusal::Domain => Error::Permission("the region is of another protection domain"),
+            _ => Error::NotFound("the key names no region for on-demand paging"),
+        })?;
         if self == Advice::PrefetchWrite {
-            let writable = regions.window(piece.key, Rights::LOCAL_WRITE, domain.number());
+            let writable = regions.window(piece.key, Rights::LOCAL_WRITE, by);
             writable.map_err(|_| Error::Permission("the region gives no local write access"))?;
         }
         let length = u64::from(piece.length);

@@ -5,8 +5,9 @@ use crate::progress::engine::Nic;
 use crate::progress::qp_progress::{Driver, Turn};
 use crate::queue_pair as state;
 use crate::queue_pair::granted_by;
+use crate::queue_pair::shared_receive::SharedReceiveQueue;
 use crate::services::context::Context;
-use crate::services::event::Acknowledgements;
+use crate::services::event::{Acknowledgements, AsyncEventKind};
 use crate::services::protection::ProtectionDomain;
 use crate::types::attributes::{Attributes, QpCapabilities, QpState, QueuePairChange, QueuePairType, check};
 use crate::types::error::{Error, Result, invalid_if};
@@ -57,9 +58,9 @@ impl<F: Fabric> QueuePair<F> {
         )?;
         let engine = init.send_cq.engine.clone();
         let numbers = engine.queue_pairs.reserve(&engine.services)?;
-        let state::QueuePairInit { kind, send_cq, recv_cq, srq, signal_all, .. } = init;
+        let state::QueuePairInit { kind, send_cq, recv_cq, srq, signal_all, xrc, .. } = init;
         let (send_cq, recv_cq) = (send_cq.binding.clone(), recv_cq.binding.clone());
-        let init = state::QueuePairInit { kind, send_cq, recv_cq, srq, capabilities, signal_all };
+        let init = state::QueuePairInit { kind, send_cq, recv_cq, srq, capabilities, signal_all, xrc };
         let state = state::QueuePair::new(domain.clone(), engine.paths.clone(), numbers, init);
         engine.queue_pairs.insert(state.properties.place, state.clone());
         Ok(Arc::new(QueuePair { engine, state }))
@@ -126,6 +127,11 @@ impl<F: Fabric> QueuePair<F> {
         attributes
     }
 
+    /// Takes back the asynchronous events that wait, and waits until those that the program was given are acknowledged.
+    pub fn withdraw_events(&self) {
+        self.state.domain.context().withdraw_events(&self.state.async_events);
+    }
+
     /// Changes state or attributes (`ibv_modify_qp(3)`).
     pub fn modify(&self, change: &QueuePairChange) -> Result<()> {
         let result = self.change(change);
@@ -134,13 +140,42 @@ impl<F: Fabric> QueuePair<F> {
         result
     }
 
+    /// Whether it takes its receives from a shared receive queue.
+    pub fn has_srq(&self) -> bool {
+        self.state.receives.srq.is_some()
+    }
+
+    /// Whether it takes its receives from this queue.
+    pub fn takes_from(&self, queue: &Arc<SharedReceiveQueue<F>>) -> bool {
+        self.state.receives.srq.as_ref().is_some_and(|srq| Arc::ptr_eq(srq, queue))
+    }
+
+    /// Goes to the error state as after a fatal error of its own, as failures on demand want it; `event` is raised. One that is in RESET or in
+    /// the error state stays so, without an event.
+    ///
+    /// # Errors
+    /// `Busy`: a thread is at the queue pair, and stays.
+    pub fn fail(&self, event: Option<AsyncEventKind>) -> Result<()> {
+        let mut qpc = self.state.lock_qpc()?;
+        if !matches!(self.state(), QpState::Reset | QpState::Error) {
+            // Before what its end raises (IBV_EVENT_QP_LAST_WQE_REACHED).
+            if let Some(kind) = event {
+                self.state.raise(kind);
+            }
+            self.state.enter_error(&mut qpc);
+        }
+        drop(qpc);
+        self.state.pass_on_pending();
+        Ok(())
+    }
+
     fn change(&self, change: &QueuePairChange) -> Result<()> {
         if change.state == Some(QpState::ReadyToReceive) {
             if self.state.properties.kind == QueuePairType::Ud {
                 self.state.services.fabric.request_hop_info();
             }
             // From now on peers may send. What is lost or overtaken on its detour by another process RC sends again.
-            if self.state.properties.kind != QueuePairType::Rc {
+            if !self.state.properties.kind.is_reliable() {
                 self.state.services.fabric.await_steering();
             }
             self.engine.drain_rx();
@@ -186,6 +221,10 @@ impl<F: Fabric> QueuePair<F> {
             // The wish to be told holds for one draining.
             attributes.drained_notify = change.drained_notify.unwrap_or(false);
             self.state.notes.drained.store(false, Ordering::Release);
+        }
+        if from == QpState::Init && to == QpState::ReadyToReceive {
+            // A thread may have kept a packet of the former life when that was at its end.
+            self.state.inbox.clear();
         }
         self.state.set_attributes(&mut qpc, attributes);
         if from == QpState::Init && to == QpState::ReadyToReceive {
@@ -242,6 +281,7 @@ impl<F: Fabric> QueuePair<F> {
         self.state.send_cq.release_slots(self.state.properties.number);
         self.state.wait_for_peers()?;
         self.state.services.end_log_sources(self.state.properties.number);
+        self.state.services.unbind_from_queue_pair(self.state.properties.number)?;
         self.state.domain.context().withdraw_events(&self.state.async_events);
         self.state.inbox.close();
         self.engine.queue_pairs.remove(self.state.properties.place);

@@ -15,10 +15,17 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub struct UnpolledSends {
     /// Whether the counts are kept: else nothing need be told of completions.
     pub counts: bool,
+    /// They are kept at all times: another one has to be told of each completion, too.
+    pub always_counts: bool,
     by_queue_pair: HashMap<u32, usize, BuildHasherDefault<NumberHasher>>,
 }
 
 impl UnpolledSends {
+    /// None, of which counts are kept at all times or not.
+    pub fn always(always_counts: bool) -> Self {
+        UnpolledSends { counts: always_counts, always_counts, ..UnpolledSends::default() }
+    }
+
     /// Those of a queue pair among all that wait.
     pub fn of(&mut self, queue_pair: u32, waiting: &VecDeque<Completion>) -> usize {
         if !self.counts && !waiting.is_empty() {
@@ -39,7 +46,7 @@ impl UnpolledSends {
     /// A completion is polled or dropped, and so many are left.
     pub fn remove(&mut self, completion: &Completion, left: usize) {
         if left == 0 {
-            self.counts = false;
+            self.counts = self.always_counts;
             self.by_queue_pair.clear();
         } else if let Some(count) = self.by_queue_pair.get_mut(&completion.queue_pair) {
             *count -= usize::from(completion.holds_slot);

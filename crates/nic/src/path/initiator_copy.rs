@@ -14,7 +14,7 @@ use crate::services::fabric_event_queue::ProcessOf;
 use crate::types::outcome::{AccessError, AccessResult, Cause};
 use crate::types::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::{AccessRefusal, Rights};
+use pagewire_iommu::{AccessRefusal, AccessScope, Rights};
 use pagewire_memory::{
     Absence, ApplicationMemory, AtomicOperation, CopySource, LastSeen, MemoryError, RemoteMemory, Segment,
     Unreached,
@@ -302,7 +302,8 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
     pub(super) fn find(&mut self, key: u32, need: Rights, of_region: Rights) -> AccessResult<RemoteHint> {
         let (place, peer) = self.find_peer(need)?;
         self.channel.map_shared(&self.services.fabric);
-        let look_up = |need| MrCacheEntry::look_up(&self.channel.peer_regions, key, need, peer.domain);
+        let by = AccessScope { domain: peer.domain, queue_pair: self.peer };
+        let look_up = |need| MrCacheEntry::look_up(&self.channel.peer_regions, key, need, by);
         // A program that puts most probably gets, too.
         let every = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
         let every = every.intercepted(of_region != need);

@@ -9,7 +9,7 @@ use crate::access::{AccessRequest, Accesses};
 use crate::path::initiator_copy::{InitiatorBytes, InitiatorTransfer, LocalPath, RemoteHint, TransferPlan};
 use crate::types::limits::RECORD_BYTES;
 use crate::types::outcome::{AccessError, AccessResult, Cause};
-use crate::types::sge::{ByteSpan as _, ScatterGather, slice_of};
+use crate::types::sge::{ScatterGather, slice_of};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{

@@ -11,7 +11,7 @@ use crate::services::Services;
 use crate::types::outcome::{AccessError, AccessResult, Cause};
 use crate::types::sge::slice_of;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::{Granted, Rights};
+use pagewire_iommu::{AccessScope, Granted, Rights};
 use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Unreached};
 use pagewire_transport::{Reason, RemoteAddress};
 use smallvec::{SmallVec, smallvec};
@@ -94,7 +94,8 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
 
     fn locate(&self, at: RemoteAddress, length: u32, domain: u32) -> AccessResult<Granted> {
         let regions = &self.channel.peer_regions;
-        let checked = regions.check(at.key, at.address, length.into(), Rights::empty(), domain);
+        let checked =
+            regions.check(at.key, at.address, length.into(), Rights::empty(), AccessScope::of_domain(domain));
         checked.map_err(|_| AccessError::Refused(Cause::PeerUnreadable))
     }
 

@@ -12,7 +12,7 @@ use crate::types::qp_role::QpRole;
 use pagewire_fabric::Fabric;
 use pagewire_paging::FaultCounts;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, Time};
-use pagewire_wire::{Opcode, PacketHeader, PacketOperation, VendorPacket};
+use pagewire_wire::{Opcode, PacketHeader, PacketOperation, Transport, VendorPacket};
 
 /// What packets share that a thread takes one after the other while it holds their queue pair.
 pub(crate) struct BurstAccess<'n, F: Fabric> {
@@ -58,13 +58,27 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
     pub(crate) fn hand_over(&mut self, packet: &Incoming<'_, F>) -> Disposition {
         let inbox = &self.queue_pair.inbox;
         if !inbox.is_empty(QpRole::of(&packet.header)) {
-            return self.queue_pair.keep(packet.keep());
+            return self.queue_pair.keep_copy(packet);
         }
         let disposition = self.take_packet(packet);
-        if disposition.is_held() {
-            inbox.put_back(packet.keep());
-        }
+        if disposition.is_held() { self.hold(packet, disposition) } else { disposition }
+    }
+
+    /// Keeps a packet that has to wait, before all others.
+    #[inline(never)] // What other packets are not to carry, on the program's stack.
+    fn hold(&self, packet: &Incoming<'_, F>, disposition: Disposition) -> Disposition {
+        let Some(kept) = packet.keep() else {
+            return self.queue_pair.counters.drop_packet(DropCause::SenderUnreadable);
+        };
+        self.queue_pair.inbox.put_back(kept);
         disposition
+    }
+
+    /// Whether a packet answers requests, and none was sent yet. It must not wait: HELLO would wait behind it, without which none is sent.
+    fn answers_nothing(&self, header: &PacketHeader) -> bool {
+        matches!(self.qpc.connection, QpConnection::None)
+            && header.bth.opcode.transport() != Transport::Manufacturer
+            && QpRole::of(header) == QpRole::Requester
     }
 
     /// Has a packet processed by the thread that drives, and those of its burst that go with it.
@@ -74,6 +88,11 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
             return self.queue_pair.counters.drop_packet(DropCause::WrongState);
         }
         if self.qpc.wants_path() {
+            let is_plain = header.bth.opcode.transport() != Transport::Manufacturer;
+            if is_plain && matches!(origin, PacketOrigin::Network) {
+                self.qpc.end_connecting(self.queue_pair);
+                self.qpc.cut_as_sent();
+            }
             let attributes = self.qpc.attributes;
             self.qpc.establish(self.queue_pair, &attributes);
         }
@@ -84,6 +103,9 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
             // A direct WRITE behind it may not overtake it.
             self.queue_pair.set_holding(self.qpc, true);
             return Disposition::Held { reason: Reason::Receive, again: false };
+        }
+        if self.answers_nothing(header) {
+            return self.queue_pair.counters.drop_packet(DropCause::Stale);
         }
         match self.qpc.is_from_peer(origin) {
             Some(true) => {}
@@ -103,6 +125,7 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
         let now = self.now;
         let mut connection = std::mem::replace(&mut self.qpc.connection, QpConnection::None);
         let mut ops = QpTransportOps::new(self.queue_pair, self.qpc, Some(origin), self.session);
+        ops.defer(packet.deferred);
         let mut disposition = match &mut connection {
             QpConnection::Rc(rc) => rc.receive(now, header, payload, &mut ops),
             QpConnection::Uc(uc) => uc.receive(now, header, payload, &mut ops),
@@ -194,7 +217,7 @@ impl<'b, 'n, F: Fabric> ArrivingBurst<'b, 'n, F> {
                         }
                         KeptPayload::Reference(pieces) => Payload::Reference(pieces),
                     };
-                    self.take_packet(&Incoming { header, payload, global_route, origin })
+                    self.take_packet(&Incoming { header, payload, deferred: None, global_route, origin })
                 }
                 PacketContent::Vendor(own) => {
                     self.take_vendor_packet(own);

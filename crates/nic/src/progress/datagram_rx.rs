@@ -14,7 +14,7 @@ use pagewire_transport::{Denial, Disposition, DropCause, Outcome, Payload, Reaso
 impl<F: Fabric> ArrivingBurst<'_, '_, F> {
     /// Takes a datagram that came in.
     pub(super) fn take_datagram(&mut self, packet: &Incoming<'_, F>) -> Disposition {
-        let Incoming { header, payload, global_route, origin } = packet;
+        let Incoming { header, payload, global_route, origin, .. } = packet;
         let accepted =
             match ud::accept(&settings(self.queue_pair, &self.qpc.attributes), header, payload.len()) {
                 Ok(accepted) => accepted,

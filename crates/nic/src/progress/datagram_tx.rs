@@ -29,6 +29,8 @@ pub(super) const GLOBAL_ROUTE: usize = 40;
 
 /// A datagram that is to be sent.
 struct QueuedDatagram {
+    /// It is not sent, and ends so.
+    fails: Option<Status>,
     header: PacketHeader,
     data: KeptData,
     route: Route,
@@ -71,6 +73,7 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
                     again = None;
                     break;
                 }
+                Some(QueuedDatagram { fails: Some(status), .. }) => DatagramOutcome::Failed(status),
                 // Not sent, and no error (InfiniBand specification, volume 1, C10-93.1.1).
                 Some(datagram) if datagram.length > mtu => {
                     self.queue_pair.counters.dropped.add(1);
@@ -122,16 +125,28 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
         let data = match &work.data {
             KeptData::Segments(segments) => KeptData::Segments(segments.clone()),
             KeptData::Inline(bytes) => KeptData::Inline(bytes.clone()),
+            KeptData::Window(_) => return None,
         };
-        Some(QueuedDatagram { header, data, route: *address.route(), peer: *peer, length: work.work.length })
+        let fails = match work.work.operation {
+            WorkOperation::Failing { status } => Some(status),
+            _ => None,
+        };
+        Some(QueuedDatagram {
+            fails,
+            header,
+            data,
+            route: *address.route(),
+            peer: *peer,
+            length: work.work.length,
+        })
     }
 
     fn send_one(&mut self, batch: &mut Option<F::Batch>, datagram: &QueuedDatagram) -> DatagramOutcome {
-        let QueuedDatagram { header, data, route, peer, length } = datagram;
+        let QueuedDatagram { header, data, route, peer, length, .. } = datagram;
         let path =
             self.queue_pair.paths.choose_datagram_path(self.queue_pair.properties.number, route, *peer);
         let access = match data {
-            KeptData::Inline(_) => None,
+            KeptData::Inline(_) | KeptData::Window(_) => None,
             KeptData::Segments(pieces) => {
                 let request = AccessRequest {
                     by: &self.queue_pair.properties.claimant,
@@ -155,6 +170,7 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
                 into.copy_from_slice(bytes);
                 true
             }
+            (KeptData::Window(_), _) => false,
             (KeptData::Segments(_), Some(access)) => memory.read(&access.segments, into).is_ok(),
             (KeptData::Segments(_), None) => false,
         };
@@ -168,7 +184,7 @@ impl<'q, F: Fabric> DatagramSender<'q, F> {
             }
             Path::Dead { .. } => DatagramOutcome::Done,
             Path::Local(channel) => self.send_record(channel, datagram, fill),
-            Path::Udp { route, .. } => self.send_packet(batch, header, route, *length as usize, fill),
+            Path::Network { route, .. } => self.send_packet(batch, header, route, *length as usize, fill),
         };
         drop(access);
         self.qpc.set_path(self.queue_pair, path);

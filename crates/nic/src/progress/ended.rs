@@ -5,7 +5,6 @@ use crate::progress::transport_ops::QpTransportOps;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::{QpConnection, QpContext};
 use crate::services::event::AsyncEventKind;
-use crate::types::attributes::QueuePairType;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{PacketSink, PayloadSource, RcConnection, Time};
 use std::sync::atomic::Ordering;
@@ -31,7 +30,7 @@ impl ProtocolReport {
     pub(crate) fn apply<F: Fabric>(self, queue_pair: &QueuePair<F>, qpc: &mut QpContext<F>) {
         let Some(failure) = self.failure else { return };
         acknowledge_last(queue_pair, qpc);
-        if failure.send_only && queue_pair.properties.kind != QueuePairType::Rc {
+        if failure.send_only && !queue_pair.properties.kind.is_reliable() {
             // What comes in is not concerned, and what is sent goes on with the next PSN when the program says so.
             queue_pair.enter_send_queue_error(qpc);
             return;

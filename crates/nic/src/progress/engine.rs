@@ -15,11 +15,13 @@ use crate::services::fault_counts::FaultReport;
 use crate::services::interception::Attributes;
 use crate::services::queue_pairs::Numbered;
 use crate::services::ready::{Again, Occasion};
+use crate::types::channel_layout::DIRECTION_WORDS;
 use crate::types::error::Result;
 use crate::types::limits;
 use crate::types::options::Options;
 use derive_where::derive_where;
 use pagewire_fabric::limits::TICK;
+use pagewire_fabric::lock::lock_until;
 use pagewire_fabric::{ChannelId, Fabric};
 use pagewire_iommu::access_log::RecordHeader;
 use pagewire_transport::{DropCause, Payload};
@@ -29,12 +31,16 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// A full ring or batch is tried again after this many nanoseconds.
 const RETRY_NANOSECONDS: u64 = 50_000;
 
 /// Rounds in which datagrams are taken that came in before a queue pair receives.
 const MAX_DRAIN_ROUNDS: usize = 100;
+
+/// Rounds in which the records of a full ring are taken: each has two words at least.
+const MAX_RING_ROUNDS: usize = DIRECTION_WORDS / 2 / limits::ROUND;
 
 /// Rounds in which a departed peer's ring is read to its end.
 const MAX_LAST_ROUNDS: usize = 1 << 16;
@@ -170,7 +176,8 @@ impl<F: Fabric> Nic<F> {
     #[cold]
     fn handle_events(&self) {
         self.services.fabric_events.note(&self.services.fabric);
-        let Followups { departed, mut waiting, brought_in, devices_changed } = self.paths.take_events();
+        let Followups { departed, mut waiting, brought_in, devices_changed, streams_changed } =
+            self.paths.take_events();
         if devices_changed {
             self.services.contexts.refresh();
         }
@@ -182,6 +189,13 @@ impl<F: Fabric> Nic<F> {
             waiting.push(number);
         }
         departed.into_iter().for_each(|channel| self.depart(channel));
+        if streams_changed {
+            for queue_pair in self.queue_pairs.all().iter().filter(|queue_pair| queue_pair.is_on_network()) {
+                queue_pair.notes.streams_changed.store(true, Ordering::SeqCst);
+                queue_pair.notes.pending.store(true, Ordering::SeqCst);
+                Driver(queue_pair).run();
+            }
+        }
         for number in waiting {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
                 Driver(&queue_pair).run();
@@ -245,15 +259,32 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Takes the datagrams that came in before now, so that those of a queue pair's former life are gone before it
-    /// receives again: an adapter would have dropped them as they came. Gives up where another thread keeps them.
+    /// Takes what came in before now, so that packets of a queue pair's former life are gone before it receives again: an adapter
+    /// would have dropped them as they came. Gives up where another thread keeps them.
     pub(crate) fn drain_rx(&self) {
+        self.drain_rings();
         let now = self.services.fabric.now();
         for _ in 0..MAX_DRAIN_ROUNDS {
             match self.poll_network(Occasion::Round) {
                 RoundInput::Nothing if self.services.fabric.rx_watermark() >= now => return,
                 RoundInput::Nothing => std::thread::yield_now(),
                 RoundInput::All | RoundInput::More => {}
+            }
+        }
+    }
+
+    /// Takes the records that are in the rings, and waits for a thread that has one in its hands.
+    fn drain_rings(&self) {
+        let until = Instant::now() + Duration::from_nanos(limits::REVOCATION_BOUND);
+        let channels: Vec<_> = self.paths.channels.read().iter().cloned().collect();
+        for channel in channels {
+            let origin = PacketOrigin::Local(channel.clone());
+            for _ in 0..MAX_RING_ROUNDS {
+                let Some(reading) = lock_until(&channel.reading, until) else { return };
+                if !channel.has_record() {
+                    break;
+                }
+                self.take_records(&origin, &channel, Some(reading), Occasion::Round);
             }
         }
     }

@@ -42,6 +42,7 @@ impl<'q, F: Fabric> Initiator<'q, F> {
         let gathered: SmallVec<[u8; 64]>;
         let bytes = match request.data {
             Data::Segments(pieces) => InitiatorBytes::Segments(pieces),
+            Data::Window(_) => InitiatorBytes::Segments(&[]),
             Data::Inline([bytes]) => InitiatorBytes::Inline(bytes),
             Data::Inline(pieces) => {
                 gathered = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();

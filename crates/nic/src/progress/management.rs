@@ -8,6 +8,7 @@ mod arrivals;
 
 pub(crate) use arrivals::Arrivals;
 
+use crate::path::{ManagementPath, ManagementTransport};
 use crate::progress::engine::Nic;
 use crate::progress::transport_ops::append_packet;
 use crate::services::device::devices;
@@ -51,11 +52,15 @@ pub struct ManagementRoute {
 #[expect(clippy::large_enum_variant, reason = "it is looked at once, where it was made")]
 #[derive(Debug, PartialEq, Eq)]
 pub enum ManagementSent {
-    /// It is on its way.
+    /// It is on its way, to this host or by a stream.
     Sent,
+    /// It is on its way as a datagram.
+    SentAsDatagram,
+    /// Only a stream may carry it, and there is none.
+    Lost,
     /// It is nobody's of this host: the refusal in the name of that.
     Refused(Option<CmDatagram>),
-    /// The process of this host that it is for has not taken earlier ones: to be sent again soon.
+    /// To be sent again soon: the process of this host that it is for has not taken earlier ones, or the stream to its host is being opened.
     Busy,
 }
 
@@ -98,7 +103,8 @@ impl<F: Fabric> Nic<F> {
     ) {
         let Some(message) = message_of(header, payload) else { return };
         let psn = Psn::new(header.bth.psn);
-        let arrival = Arrival { source: datagram.source, destination: datagram.destination, psn, message };
+        let ReceivedDatagram { source, destination, by_stream, .. } = *datagram;
+        let arrival = Arrival { source, destination, psn, by_stream, message };
         self.receive_arrival(arrival);
     }
 
@@ -108,14 +114,14 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Hands a message from the network over, or refuses it. False: the process that it is for has not taken earlier ones.
+    /// Hands a message from the network over, or refuses it. False: to be done again soon, as for [`ManagementSent::Busy`].
     fn take_arrival(&self, arrival: &Arrival) -> bool {
         let (source, destination) = (arrival.source, arrival.destination);
         let target = management_target(&arrival.message)
             .or_else(|| self.arrivals.requests.lock().taken_back_by(arrival));
         match self.deliver_management((source, destination), target, &arrival.message) {
             ManagementSent::Busy => return false,
-            ManagementSent::Sent => {
+            ManagementSent::Sent | ManagementSent::SentAsDatagram | ManagementSent::Lost => {
                 if let Some(target) = target {
                     self.arrivals.requests.lock().note(arrival, target);
                 }
@@ -130,7 +136,13 @@ impl<F: Fabric> Nic<F> {
                         traffic_class: 0,
                         hop_limit: HOP_LIMIT,
                     };
-                    self.transmit_management(&route, arrival.psn, &refusal);
+                    // A peer's numbers choose the port: those of direct ports would have as many streams opened.
+                    let transport = match arrival.by_stream && route.udp_port == ROCE_PORT {
+                        true => ManagementTransport::Best,
+                        false => ManagementTransport::Datagram,
+                    };
+                    let sent = self.transmit_management(&route, arrival.psn, &refusal, transport);
+                    return !matches!(sent, ManagementSent::Busy);
                 }
             }
         }
@@ -138,10 +150,14 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Sends a message from queue pair 1 to that of a peer. One of this host gets it without the network.
-    pub fn send_management(&self, route: &ManagementRoute, message: &CmDatagram) -> ManagementSent {
+    pub fn send_management(
+        &self,
+        route: &ManagementRoute,
+        message: &CmDatagram,
+        transport: ManagementTransport,
+    ) -> ManagementSent {
         if self.fabric().is_local(route.destination) != Ok(true) {
-            self.transmit_management(route, Psn::default(), message);
-            return ManagementSent::Sent;
+            return self.transmit_management(route, Psn::default(), message, transport);
         }
         let addresses = (route.source, route.destination);
         let sent = self.deliver_management(addresses, management_target(message), message);
@@ -188,7 +204,14 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    fn transmit_management(&self, route: &ManagementRoute, psn: Psn, message: &CmDatagram) {
+    /// Sends a message to another host.
+    fn transmit_management(
+        &self,
+        route: &ManagementRoute,
+        psn: Psn,
+        message: &CmDatagram,
+        transport: ManagementTransport,
+    ) -> ManagementSent {
         let datagram = UdDatagram {
             destination: cm::QUEUE_PAIR,
             queue_key: cm::QUEUE_KEY,
@@ -204,7 +227,18 @@ impl<F: Fabric> Nic<F> {
             port: route.udp_port,
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
+            stream: None,
         };
+        let stream = match self.paths.choose_management_path(&route, transport) {
+            ManagementPath::Datagram => None,
+            ManagementPath::Stream(stream) => Some(stream),
+            ManagementPath::Opening => return ManagementSent::Busy,
+            ManagementPath::Dead(reason) => {
+                log::debug!("a message of the connection manager is lost: {reason}");
+                return ManagementSent::Lost;
+            }
+        };
+        let route = Route { stream, ..route };
         let bytes = message.emit();
         let mut batch = self.fabric().batch();
         let laid = append_packet(&mut batch, &route, &header, bytes.len(), |into| {
@@ -213,6 +247,12 @@ impl<F: Fabric> Nic<F> {
         });
         if laid.is_some() {
             self.fabric().flush(batch);
+        }
+        match (stream, laid.is_some()) {
+            (None, _) => ManagementSent::SentAsDatagram,
+            (Some(_), true) => ManagementSent::Sent,
+            // It is full.
+            (Some(_), false) => ManagementSent::Busy,
         }
     }
 }
@@ -265,7 +305,7 @@ mod tests {
         let [source, destination] = [1, 2].map(|host| IpAddr::from([192, 0, 2, host]));
         for local_comm_id in 0..count {
             let message = CmDatagram::new(1, Req { service_id, local_comm_id, ..Req::default() });
-            nic.receive_arrival(Arrival { source, destination, psn: Psn::new(0), message });
+            nic.receive_arrival(Arrival { source, destination, psn: Psn::new(0), by_stream: false, message });
         }
         let mut received = BTreeSet::new();
         let end = Instant::now() + Duration::from_secs(10);

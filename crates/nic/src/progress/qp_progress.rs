@@ -57,6 +57,9 @@ impl<F: Fabric> Driver<'_, F> {
             };
             if self.0.notes.pending.load(Ordering::SeqCst) {
                 self.0.notes.pending.store(false, Ordering::SeqCst);
+                if self.0.notes.streams_changed.swap(false, Ordering::SeqCst) {
+                    Turn::new(self.0, &mut qpc).look_at_stream();
+                }
             }
             let again = Turn::new(self.0, &mut qpc).progress(occasion);
             self.0.end_if_overrun(&mut qpc);
@@ -103,6 +106,22 @@ impl<'q, F: Fabric> Turn<'q, F> {
         self.progress(Occasion::Last);
     }
 
+    /// Repeats what was on its way in a stream that was opened anew.
+    #[cold]
+    fn look_at_stream(&mut self) {
+        let now = self.queue_pair.services.fabric.now();
+        let services = &self.queue_pair.services;
+        let Some(openings) = self.qpc.path().stream().map(|stream| services.fabric.stream_openings(stream))
+        else {
+            return;
+        };
+        if openings != std::mem::replace(&mut self.qpc.stream_openings, openings)
+            && let QpConnection::Rc(connection) = &mut self.qpc.connection
+        {
+            connection.link_restored(Time(now));
+        }
+    }
+
     /// One turn. Tells whether there is more to do, and when.
     pub(crate) fn progress(&mut self, occasion: Occasion) -> Option<Again> {
         if occasion == Occasion::Polled && self.try_rest() {
@@ -119,9 +138,13 @@ impl<'q, F: Fabric> Turn<'q, F> {
         if matches!(self.qpc.connection, QpConnection::Ud) {
             return self.progress_ud(&attributes);
         }
-        self.submit(&attributes);
         let now = self.queue_pair.services.fabric.now();
         let greeting = self.qpc.greet(self.queue_pair, now);
+        if self.qpc.wants_path() {
+            // The ends may just have agreed, or given that up.
+            self.qpc.establish(self.queue_pair, &attributes);
+        }
+        self.submit(&attributes);
         self.qpc.tell_greeting(now);
         let hello_next = self.qpc.hello.due();
         let mut connection = std::mem::replace(&mut self.qpc.connection, QpConnection::None);
@@ -144,13 +167,15 @@ impl<'q, F: Fabric> Turn<'q, F> {
             return None;
         }
         // Who does not send yet does not greet either.
-        let greets = turn.connected && self.qpc.sending && matches!(self.qpc.path, Path::Udp { .. });
+        let greets = (turn.connected && self.qpc.sending || self.qpc.greets_ahead())
+            && matches!(self.qpc.path, Path::Network { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
         let look_next = self.qpc.page_waits.next_look(now);
         let next = turn.deadline.min(hello_next).min(look_next);
         self.queue_pair.services.schedule(&self.queue_pair.schedule, next);
         self.tell_drained(&attributes, turn.drained);
-        let waits = self.qpc.receive_wait.waits() || turn.awaits_answer;
+        let owes_reply = self.qpc.owes_reply() && matches!(self.qpc.path, Path::Network { .. });
+        let waits = self.qpc.receive_wait.waits() || turn.awaits_answer || owes_reply;
         match turn.progressed {
             RcProgress::Again => Some(Again::Soon),
             RcProgress::Idle | RcProgress::Wait => waits.then_some(Again::Later),
@@ -280,7 +305,9 @@ impl<F: Fabric> ConnectionTurn<'_, F> {
     fn take_budget(&self, qpc: &mut QpContext<F>, rc: &mut RcConnection) -> Option<BudgetGrant> {
         let queue_pair = self.queue_pair;
         let services = &queue_pair.services;
-        if !matches!(qpc.path, Path::Udp { .. }) || services.has_one_network_user() {
+        // A stream says itself when it is full.
+        let shares = matches!(qpc.path, Path::Network { .. }) && !qpc.path.is_stream();
+        if !shares || services.has_one_network_user() {
             rc.set_allowance(u32::MAX);
             return None;
         }

@@ -269,7 +269,7 @@ impl<'t, F: Fabric> ChannelReceiver<'t, F> {
                 }
                 let header = RcConnection::acknowledgement(queue_pair, awaited.psn);
                 let (payload, global_route) = (Payload::Bytes(&[]), None);
-                let packet = Incoming { header, payload, global_route, origin: self.origin };
+                let packet = Incoming { header, payload, deferred: None, global_route, origin: self.origin };
                 self.deliver_packet(&packet, false);
             }
         }
@@ -381,7 +381,7 @@ impl<'t, F: Fabric> ChannelReceiver<'t, F> {
             RecordKind::Bytes | RecordKind::Datagram | RecordKind::Send => Payload::Bytes(&bytes),
         };
         let acknowledged = header.is_some_and(|header| {
-            let packet = Incoming { header, payload, global_route, origin: self.origin };
+            let packet = Incoming { header, payload, deferred: None, global_route, origin: self.origin };
             self.deliver_packet(&packet, record.wants_ack)
         });
         if record.wants_ack {
@@ -431,7 +431,7 @@ impl<'t, F: Fabric> ChannelReceiver<'t, F> {
         *needs_progress = true;
         let Some(mut qpc) = queue_pair.qpc.try_lock() else {
             queue_pair.counters.ring_packets_kept.add(1);
-            queue_pair.keep(packet.keep());
+            queue_pair.keep_copy(packet);
             return false;
         };
         queue_pair.counters.ring_packets_received.add_alone(1);

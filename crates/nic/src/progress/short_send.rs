@@ -50,7 +50,7 @@ impl<'q, F: Fabric> ShortSend<'q, F> {
                 self.send_by_ring(request, &mut [0; SHORTEST][..length as usize])
             }
             Path::Local(_) => self.send_longer(request, length as usize),
-            Path::Udp { .. } => self.send_by_network(request, length as usize),
+            Path::Network { .. } => self.send_by_network(request, length as usize),
             _ => false,
         }
     }
@@ -157,6 +157,8 @@ impl<'q, F: Fabric> ReadySend<'q, F> {
                     return None;
                 }
             }
+            // No SEND.
+            Data::Window(_) => return None,
             Data::Inline(pieces) => {
                 let mut at = 0;
                 for piece in pieces {
@@ -219,5 +221,5 @@ fn gather<F: Fabric>(
 fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> WorkRequest {
     let (operation, _) = operation_of(&request.operation);
     let (fence, solicited, linked) = (request.fence, request.solicited, false);
-    WorkRequest { id, operation, length: length as u32, fence, solicited, linked }
+    WorkRequest { id, operation, length: length as u32, fence, solicited, linked, shared_queue: 0 }
 }

@@ -18,7 +18,7 @@ use crate::services::event::AsyncEventKind;
 use crate::services::ready::Again;
 use crate::types::outcome::{AccessError, Cause};
 use crate::types::sge::{ScatterGather, slice_of};
-use pagewire_fabric::Fabric;
+use pagewire_fabric::{DeferredPayload, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_transport::{Denial, Outcome, Reason, RemoteAddress, Right, WorkId};
 use smallvec::SmallVec;
@@ -49,6 +49,8 @@ pub struct QpTransportOps<'a, 'n, F: Fabric> {
     qpc: &'a mut QpContext<F>,
     /// Where the packet in hand came from.
     origin: Option<&'a PacketOrigin<F>>,
+    /// Who reads its payload, if that is deferred.
+    deferred: Option<&'a dyn DeferredPayload>,
     batch: Option<F::Batch>,
     /// It has no room for one more packet like the last.
     full: bool,
@@ -68,8 +70,13 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         session: &'a mut AccessSession<'n, F>,
     ) -> Self {
         let ended = ProtocolReport::default();
-        let (batch, full, gathered) = (None, false, None);
-        QpTransportOps { queue_pair, qpc, origin, batch, full, session, gathered, ended }
+        let (deferred, batch, full, gathered) = (None, None, false, None);
+        QpTransportOps { queue_pair, qpc, origin, deferred, batch, full, session, gathered, ended }
+    }
+
+    /// Has the payload of the packet in hand read by this, if it is deferred.
+    pub fn defer(&mut self, deferred: Option<&'a dyn DeferredPayload>) {
+        self.deferred = deferred;
     }
 
     /// The state of the queue pair that is driven.
@@ -105,6 +112,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
                 let to = (from + length as usize).min(bytes.len());
                 KeptData::Inline(SmallVec::from_slice(&bytes[from..to]))
             }
+            KeptData::Window(_) => return None,
         })
     }
 

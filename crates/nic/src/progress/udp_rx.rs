@@ -13,8 +13,9 @@ use crate::services::ready::Occasion;
 use crate::types::attributes::{Attributes, QpState, QueuePairType};
 use crate::types::gid::address_of_gid;
 use crate::types::limits;
+use crate::types::qp_role::QpRole;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
-use pagewire_fabric::{Fabric, ReceivedDatagram};
+use pagewire_fabric::{DeferredPayload, Fabric, ReceivedDatagram};
 use pagewire_transport::{Disposition, DropCause, Payload, ud};
 use pagewire_wire::{Error, Opcode, PacketHeader, PacketOperation, Transport, bth, cm, reth};
 use smallvec::SmallVec;
@@ -93,13 +94,17 @@ impl<F: Fabric> UdpRx<'_, F> {
             return self.drop_malformed();
         };
         let Some(payload) = datagram.bytes.get(length..end) else { return self.drop_malformed() };
+        if let Some(deferred) = datagram.deferred {
+            self.take_deferred(&header, datagram, deferred);
+            return 0;
+        }
         let global_route = (header.bth.opcode.transport() == Transport::Ud).then(|| {
             crate::types::gid::global_routing_header(
                 datagram.source,
                 datagram.destination,
                 datagram.traffic_class,
                 datagram.hop_limit,
-                datagram.bytes.len() as u16 + 4,
+                u16::try_from(datagram.bytes.len() + 4).unwrap_or(u16::MAX),
             )
         });
         let origin = PacketOrigin::Network;
@@ -110,13 +115,49 @@ impl<F: Fabric> UdpRx<'_, F> {
         if current.is_some() {
             add_burst(&header, datagram, behind, length..end, &mut burst);
         }
-        let packet = Incoming { header, payload: Payload::Bytes(&burst), global_route, origin: &origin };
+        let packet = Incoming {
+            header,
+            payload: Payload::Bytes(&burst),
+            deferred: None,
+            global_route,
+            origin: &origin,
+        };
         match current {
             Some(current) => current.take(self.nic, &packet) - 1,
             None => {
                 self.take_first(&packet, payload, datagram);
                 0
             }
+        }
+    }
+
+    /// Takes a packet of RC or UC whose payload is deferred.
+    #[inline(never)] // What other packets are not to carry, on the program's stack.
+    fn take_deferred(
+        &mut self,
+        header: &PacketHeader,
+        datagram: &ReceivedDatagram<'_>,
+        deferred: &dyn DeferredPayload,
+    ) {
+        let is_plain =
+            matches!(header.bth.opcode.transport(), Transport::Rc | Transport::Uc | Transport::Xrc)
+                && header.bth.pad == 0
+                && header.len() == datagram.bytes.len();
+        let Some(length) = u32::try_from(deferred.length()).ok().filter(|_| is_plain) else {
+            self.drop_malformed();
+            return;
+        };
+        let packet = Incoming {
+            header: *header,
+            payload: Payload::Deferred(length),
+            deferred: Some(deferred),
+            global_route: None,
+            origin: &PacketOrigin::Network,
+        };
+        let destination = header.bth.destination;
+        match self.current.as_mut().filter(|it| it.has_sent(destination, datagram.source)) {
+            Some(current) => drop(current.take(self.nic, &packet)),
+            None => self.take_first(&packet, &[], datagram),
         }
     }
 
@@ -184,12 +225,13 @@ impl<F: Fabric> UdpRx<'_, F> {
             if packet.is_vendor() {
                 self.nic.deliver_vendor_packet(&queue_pair, packet);
             } else {
-                queue_pair.keep(packet.keep());
+                queue_pair.keep_copy(packet);
             }
             return true;
         };
         let access = BurstAccess::begin(&self.nic.services);
         let current = self.current.insert(Current { access, qpc, queue_pair, source });
+        current.take_kept_responses();
         current.take(self.nic, packet);
         true
     }
@@ -287,6 +329,14 @@ impl<F: Fabric> Current<'_, F> {
         self.queue_pair.properties.number == destination && self.source == source
     }
 
+    /// Takes acknowledgements and responses that wait for a thread to hold the queue pair: what came before a request completes before it.
+    fn take_kept_responses(&mut self) {
+        if !self.queue_pair.inbox.is_empty(QpRole::Requester) {
+            let Current { access, qpc, queue_pair, .. } = self;
+            ArrivingBurst::new(queue_pair, qpc, access).take_waiting(QpRole::Requester);
+        }
+    }
+
     /// Takes a packet, and those of its burst that go with it; gives how many.
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) -> usize {
         let Current { access, qpc, queue_pair, .. } = self;
@@ -298,7 +348,11 @@ impl<F: Fabric> Current<'_, F> {
         let mut taken = 1;
         if packet.is_vendor() {
             nic.deliver_vendor_packet(queue_pair, packet);
-        } else if !ShortReceive::new(queue_pair, qpc).take(access.now(), packet) {
+            self.take_kept_responses();
+            self.queue_pair.counters.udp_packets_received.add_alone(1);
+            return 1;
+        }
+        if !ShortReceive::new(queue_pair, qpc).take(access.now(), packet) {
             // Whether it waits or not, the queue pair is driven at the end of the round.
             taken = ArrivingBurst::new(queue_pair, qpc, access).hand_over(packet).packets();
         }
@@ -320,7 +374,9 @@ mod tests {
             destination: IpAddr::from([10, 0, 0, 2]),
             traffic_class: 0,
             hop_limit: 64,
+            by_stream: false,
             bytes,
+            deferred: None,
         }
     }
 

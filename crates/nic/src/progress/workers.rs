@@ -622,6 +622,7 @@ mod tests {
             srq: None,
             capabilities,
             signal_all: true,
+            xrc: None,
         };
         let queue_pair = crate::QueuePair::create(&context.alloc_pd().unwrap(), init).unwrap();
         {

@@ -5,7 +5,7 @@ use crate::types::attributes::{QpState, QueuePairType};
 use crate::types::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
 use crate::types::qp_role::QpRole;
 use derive_where::derive_where;
-use pagewire_fabric::Fabric;
+use pagewire_fabric::{DeferredPayload, Fabric};
 use pagewire_transport::{DropCause, Payload, RemoteAddress};
 use pagewire_wire::{Bth, Opcode, PacketHeader, Transport, VendorPacket};
 use parking_lot::Mutex;
@@ -30,12 +30,14 @@ pub enum KeptPayload {
     Reference(SmallVec<[(RemoteAddress, u32); 4]>),
 }
 
-impl From<Payload<'_>> for KeptPayload {
-    fn from(payload: Payload<'_>) -> Self {
-        match payload {
+impl KeptPayload {
+    /// A copy of a packet's bytes, or of what names them. `None`: they cannot be read.
+    fn copy(payload: Payload<'_>, deferred: Option<&dyn DeferredPayload>) -> Option<Self> {
+        Some(match payload {
             Payload::Bytes(burst) => KeptPayload::Bytes(burst.first().copied().unwrap_or_default().into()),
             Payload::Reference(pieces) => KeptPayload::Reference(SmallVec::from_slice(pieces)),
-        }
+            Payload::Deferred(_) => KeptPayload::Bytes(SmallVec::from_slice(&deferred?.read()?)),
+        })
     }
 }
 
@@ -43,6 +45,8 @@ impl From<Payload<'_>> for KeptPayload {
 pub struct Incoming<'a, F: Fabric> {
     pub header: PacketHeader,
     pub payload: Payload<'a>,
+    /// Who reads a payload that is deferred.
+    pub deferred: Option<&'a dyn DeferredPayload>,
     /// The global routing header that goes before a UD payload.
     pub global_route: Option<[u8; 40]>,
     pub origin: &'a PacketOrigin<F>,
@@ -61,7 +65,9 @@ impl<F: Fabric> Incoming<'_, F> {
     pub fn check_for(&self, kind: QueuePairType, state: QpState) -> Result<(), DropCause> {
         let Bth { opcode, partition, .. } = self.header.bth;
         let is_right = match opcode.transport() {
-            Transport::Rc | Transport::Cnp => kind == QueuePairType::Rc,
+            Transport::Rc => kind == QueuePairType::Rc,
+            Transport::Cnp => kind.is_reliable(),
+            Transport::Xrc => kind.is_xrc(),
             Transport::Uc => kind == QueuePairType::Uc,
             Transport::Ud => kind == QueuePairType::Ud,
             // Rings lose nothing: there is nothing to say there but that the peer has begun, or goes on behind a refusal.
@@ -81,14 +87,13 @@ impl<F: Fabric> Incoming<'_, F> {
         if state.receives() { Ok(()) } else { Err(DropCause::WrongState) }
     }
 
-    /// A copy of the first packet that can wait.
-    pub fn keep(&self) -> InboxPacket<F> {
-        let Incoming { header, payload, global_route, origin } = self;
-        let (header, payload, global_route) = (*header, KeptPayload::from(*payload), *global_route);
-        InboxPacket {
-            content: PacketContent::Packet { header, payload, global_route },
-            origin: (*origin).clone(),
-        }
+    /// A copy of the first packet that can wait. `None`: its bytes cannot be read, and it is lost.
+    pub fn keep(&self) -> Option<InboxPacket<F>> {
+        let Incoming { header, payload, deferred, global_route, origin } = self;
+        let (header, payload, global_route) =
+            (*header, KeptPayload::copy(*payload, *deferred)?, *global_route);
+        let content = PacketContent::Packet { header, payload, global_route };
+        Some(InboxPacket { content, origin: (*origin).clone() })
     }
 }
 

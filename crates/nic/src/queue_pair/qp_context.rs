@@ -11,6 +11,7 @@ use crate::queue_pair::hello::HelloState;
 use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::receive_wait::ReceiveWait;
 use crate::queue_pair::request::ReceiveWork;
+use crate::queue_pair::shared_receive::{QueueInUse, SharedReceiveQueue};
 use crate::services::Services;
 use crate::services::send_budget::BudgetUse;
 use crate::types::attributes::{Attributes, QpState, QueuePairType};
@@ -25,6 +26,7 @@ use pagewire_transport::{
 };
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Bytes of a request that go into one ring record where the peer does not pull what is longer.
 const RING_PAYLOAD: u32 = 16_384;
@@ -63,10 +65,16 @@ pub struct QpContext<F: Fabric> {
     pub(crate) peer_knows_rts: bool,
     pub(crate) sending: bool,
     pub(crate) path: Path<F>,
+    /// How often its stream had been opened when this was last looked at.
+    pub(crate) stream_openings: u32,
     /// What connections that have ended counted.
     pub(crate) ended: ProtocolCounters,
     /// The receive that a message is being placed into.
     pub receive: Option<ReceiveWork>,
+    /// Of XRC: the queue that the request names which is executed, or was last.
+    pub shared_queue: Option<Arc<SharedReceiveQueue<F>>>,
+    /// Of XRC: the queue that [`receive`](Self::receive) is of.
+    pub receive_queue: Option<QueueInUse<F>>,
     /// The next send request to hand to the protocol.
     pub submitted: u64,
     pub(crate) page_waits: PageWaits,
@@ -157,7 +165,7 @@ impl<F: Fabric> QpContext<F> {
             // Nothing could be answered, and what packets mean is not what it means to the peer.
             Path::Dead { .. } => Some(false),
             // This side would not have it, or could not: what the peer publishes has to do.
-            Path::Udp { .. } => Some(theirs.place_of(self.attributes.destination).is_some()),
+            Path::Network { .. } => Some(theirs.place_of(self.attributes.destination).is_some()),
         }
     }
 
@@ -166,7 +174,7 @@ impl<F: Fabric> QpContext<F> {
     pub fn shares_path_with(&self, origin: &PacketOrigin<F>) -> bool {
         matches!(
             (&self.path, origin),
-            (Path::Local(_), PacketOrigin::Local(_)) | (Path::Udp { .. }, PacketOrigin::Network)
+            (Path::Local(_), PacketOrigin::Local(_)) | (Path::Network { .. }, PacketOrigin::Network)
         )
     }
 
@@ -174,7 +182,7 @@ impl<F: Fabric> QpContext<F> {
     #[inline]
     pub fn established_route(&self) -> Option<Route> {
         match &self.path {
-            Path::Udp { route, .. } if self.hello.due() == u64::MAX => Some(*route),
+            Path::Network { route, .. } if self.hello.due() == u64::MAX => Some(*route),
             _ => None,
         }
     }
@@ -217,6 +225,8 @@ impl<F: Fabric> QpContext<F> {
         if (self.path.name(), self.path.reason()) != (path.name(), path.reason()) {
             *queue_pair.shown.path.lock() = (path.name(), path.reason().to_owned());
         }
+        self.stream_openings =
+            path.stream().map_or(0, |stream| queue_pair.services.fabric.stream_openings(stream));
         self.path = path;
         // A datagram's destination is none: what waits there has threads by itself.
         if queue_pair.properties.kind != QueuePairType::Ud {
@@ -295,12 +305,24 @@ impl<F: Fabric> QpContext<F> {
         self.set_path(queue_pair, path);
     }
 
+    /// A packet has come that is none of Pagewire's own, while a stream is waited for: such a peer has none.
+    #[cold]
+    pub(crate) fn end_connecting(&mut self, queue_pair: &QueuePair<F>) {
+        let udp = match &self.path {
+            Path::Connecting { route, peer } => queue_pair.paths.choose_udp(route, *peer),
+            _ => None,
+        };
+        if let Some(udp) = udp {
+            self.set_path(queue_pair, udp);
+        }
+    }
+
     /// Takes over another address vector for the same way (SQD to SQD).
     pub fn readdress(&mut self, now: &Route, new: &Route) -> Result<()> {
         if (now.source, now.destination) != (new.source, new.destination) {
             return Err(Error::NotSupported("a connection keeps its source and destination address"));
         }
-        if let Path::Udp { route, .. } | Path::Connecting { route, .. } = &mut self.path {
+        if let Path::Network { route, .. } | Path::Connecting { route, .. } = &mut self.path {
             (route.traffic_class, route.hop_limit) = (new.traffic_class, new.hop_limit);
         }
         Ok(())
@@ -341,35 +363,49 @@ impl<F: Fabric> QpContext<F> {
                 queue_pair.paths.choose_path(queue_pair.properties.number, &route, peer),
             );
         }
+        if queue_pair.properties.kind != QueuePairType::Ud && !self.knows_cut() {
+            return;
+        }
         if matches!(self.connection, QpConnection::None) && attributes.state.receives() {
             // Of READ responses on each path: the ends count PSNs alike, also where they have chosen different ones.
-            let mtu = queue_pair.link_mtu(attributes);
+            let mtu = self.mtu(queue_pair, attributes);
             let link = match &self.path {
                 Path::None | Path::Connecting { .. } => return,
                 Path::Local(channel) => {
-                    let initiator_copy = !channel.channel.bounce_only;
+                    // What a key means to XRC only the peer knows, who finds the shared receive queue.
+                    let initiator_copy = !channel.channel.bounce_only && !queue_pair.properties.kind.is_xrc();
                     // What RC sends may be longer than a record: the receiver pulls it.
                     let pulled = initiator_copy && queue_pair.properties.kind == QueuePairType::Rc;
                     let request_mtu = if pulled { 1 << 31 } else { RING_PAYLOAD };
-                    Link { request_mtu, response_mtu: mtu, lossless: true, initiator_copy }
+                    Link { request_mtu, response_mtu: mtu, lossless: true, initiator_copy, is_stream: false }
                 }
-                Path::Udp { .. } | Path::Dead { .. } => {
-                    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, initiator_copy: false }
+                Path::Network { .. } | Path::Dead { .. } => {
+                    let is_stream = self.path.is_stream();
+                    Link {
+                        request_mtu: mtu,
+                        response_mtu: mtu,
+                        lossless: false,
+                        initiator_copy: false,
+                        is_stream,
+                    }
                 }
             };
             queue_pair.set_on_network(!link.lossless);
             let connection = match queue_pair.properties.kind {
-                QueuePairType::Rc => QpConnection::Rc(Box::new(RcConnection::new(RcSettings {
-                    link,
-                    destination: attributes.destination,
-                    partition: DEFAULT_PARTITION,
-                    receive_psn: attributes.receive_psn,
-                    max_dest_rd_atomic: attributes.max_dest_read_atomic,
-                    min_rnr_timer: attributes.min_rnr_timer,
-                    remote_rights: remote_rights(attributes.access),
-                    fault_handling: queue_pair.fault_handling(),
-                    refusal: queue_pair.refusal_scope(),
-                }))),
+                QueuePairType::Rc | QueuePairType::XrcSend | QueuePairType::XrcReceive => {
+                    QpConnection::Rc(Box::new(RcConnection::new(RcSettings {
+                        link,
+                        destination: attributes.destination,
+                        partition: DEFAULT_PARTITION,
+                        receive_psn: attributes.receive_psn,
+                        max_dest_rd_atomic: attributes.max_dest_read_atomic,
+                        min_rnr_timer: attributes.min_rnr_timer,
+                        remote_rights: remote_rights(attributes.access),
+                        fault_handling: queue_pair.fault_handling(),
+                        refusal: queue_pair.refusal_scope(),
+                        is_xrc: queue_pair.properties.kind.is_xrc(),
+                    })))
+                }
                 QueuePairType::Uc => QpConnection::Uc(Box::new(UcConnection::new(UcSettings {
                     link,
                     destination: attributes.destination,

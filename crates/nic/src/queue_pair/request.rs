@@ -6,7 +6,7 @@ use crate::services::address_handle::AddressHandle;
 use crate::types::sge::{ScatterGather, ScatterGatherList};
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{AtomicRequest, RemoteAddress, WorkId, WorkOperation, WorkRequest};
+use pagewire_transport::{AtomicRequest, LocalWork, RemoteAddress, WorkId, WorkOperation, WorkRequest};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -16,6 +16,31 @@ pub enum Data<'a> {
     Segments(&'a [ScatterGather]),
     /// Copied at once (`IBV_SEND_INLINE`).
     Inline(&'a [&'a [u8]]),
+    /// There are none: what a request does to a memory window.
+    Window(&'a WindowWork),
+}
+
+/// What a request does to a memory window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowWork {
+    Bind(WindowBinding),
+    /// Its key.
+    Invalidate(u32),
+}
+
+/// What a memory window is to give access to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowBinding {
+    /// The key that it gets: its own but for the lowest byte.
+    pub key: u32,
+    /// The key of the region.
+    pub region: u32,
+    /// `enum ibv_access_flags`.
+    pub access: u32,
+    /// First byte, as accesses to the region name it.
+    pub address: u64,
+    /// Bytes; none: the window of type 1 is bound to nothing.
+    pub length: u64,
 }
 
 impl Data<'_> {
@@ -30,6 +55,7 @@ impl Data<'_> {
                 pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
                 *kept = KeptData::Inline(bytes);
             }
+            (Data::Window(work), kept) => *kept = KeptData::Window(**work),
         }
     }
 }
@@ -50,14 +76,70 @@ pub enum SendOperation {
     Send,
     SendImmediate(u32),
     SendInvalidate(u32),
-    Write { address: u64, key: u32 },
-    WriteImmediate { address: u64, key: u32, immediate: u32 },
-    Read { address: u64, key: u32 },
-    CompareSwap { address: u64, key: u32, compare: u64, swap: u64 },
-    FetchAdd { address: u64, key: u32, add: u64 },
+    Write {
+        address: u64,
+        key: u32,
+    },
+    WriteImmediate {
+        address: u64,
+        key: u32,
+        immediate: u32,
+    },
+    Read {
+        address: u64,
+        key: u32,
+    },
+    CompareSwap {
+        address: u64,
+        key: u32,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        address: u64,
+        key: u32,
+        add: u64,
+    },
+    /// Binds a memory window as its data says (`IBV_WR_BIND_MW`, `ibv_bind_mw(3)`).
+    BindWindow,
+    /// Invalidates the key of a window of this process, likewise (`IBV_WR_LOCAL_INV`).
+    InvalidateWindow,
 }
 
 impl SendOperation {
+    /// The key of the remote memory that it names.
+    pub fn remote_key(&self) -> Option<u32> {
+        match *self {
+            SendOperation::Write { key, .. }
+            | SendOperation::WriteImmediate { key, .. }
+            | SendOperation::Read { key, .. }
+            | SendOperation::CompareSwap { key, .. }
+            | SendOperation::FetchAdd { key, .. } => Some(key),
+            SendOperation::Send
+            | SendOperation::SendImmediate(_)
+            | SendOperation::SendInvalidate(_)
+            | SendOperation::BindWindow
+            | SendOperation::InvalidateWindow => None,
+        }
+    }
+
+    /// The operation with another key for remote memory.
+    pub fn with_key(mut self, other: impl FnOnce(u32) -> u32) -> Self {
+        match &mut self {
+            SendOperation::Write { key, .. }
+            | SendOperation::WriteImmediate { key, .. }
+            | SendOperation::Read { key, .. }
+            | SendOperation::CompareSwap { key, .. }
+            | SendOperation::FetchAdd { key, .. } => *key = other(*key),
+            SendOperation::Send
+            | SendOperation::SendImmediate(_)
+            | SendOperation::SendInvalidate(_)
+            | SendOperation::BindWindow
+            | SendOperation::InvalidateWindow => {}
+        }
+        self
+    }
+
     /// Whether it is a SEND that invalidates nothing.
     #[inline]
     pub fn is_plain_send(&self) -> bool {
@@ -103,14 +185,19 @@ pub fn operation_of(operation: &SendOperation) -> (WorkOperation, CompletionOpco
             },
             CompletionOpcode::FetchAdd,
         ),
+        SendOperation::BindWindow => (WorkOperation::Local(LocalWork::Bind), CompletionOpcode::BindWindow),
+        SendOperation::InvalidateWindow => {
+            (WorkOperation::Local(LocalWork::Invalidate), CompletionOpcode::LocalInvalidate)
+        }
     }
 }
 
-/// Where a datagram goes.
-pub struct Destination<'a, F: Fabric> {
-    pub address: &'a Arc<AddressHandle<F>>,
-    pub queue_pair: u32,
-    pub queue_key: u32,
+/// Where a request goes, if its queue pair does not know that.
+pub enum Destination<'a, F: Fabric> {
+    /// A datagram.
+    Address { address: &'a Arc<AddressHandle<F>>, queue_pair: u32, queue_key: u32 },
+    /// A request of XRC: the number of the peer's shared receive queue.
+    SharedQueue(u32),
 }
 
 /// A send work request.
@@ -121,7 +208,7 @@ pub struct SendRequest<'a, F: Fabric> {
     pub signaled: bool,
     pub fence: bool,
     pub solicited: bool,
-    /// For UD.
+    /// For UD and XRC.
     pub destination: Option<Destination<'a, F>>,
 }
 
@@ -146,6 +233,7 @@ pub enum KeptData {
     #[derive_where(default)]
     Segments(ScatterGatherList),
     Inline(SmallVec<[u8; 64]>),
+    Window(WindowWork),
 }
 
 /// A kept send request.
@@ -220,10 +308,15 @@ impl<F: Fabric> SendQueue<F> {
         kept.wr_id = request.wr_id;
         request.data.keep_in(&mut kept.data);
         let (fence, solicited) = (request.fence, request.solicited);
-        kept.work = WorkRequest { id, operation: *operation, length, fence, solicited, linked };
+        kept.work =
+            WorkRequest { id, operation: *operation, length, fence, solicited, linked, shared_queue: 0 };
         (kept.opcode, kept.signaled) = (opcode, signaled);
-        if let Some(to) = &request.destination {
-            kept.destination = Some((to.address.clone(), to.queue_pair, to.queue_key));
+        match &request.destination {
+            None => {}
+            Some(Destination::Address { address, queue_pair, queue_key }) => {
+                kept.destination = Some(((*address).clone(), *queue_pair, *queue_key));
+            }
+            Some(Destination::SharedQueue(number)) => kept.work.shared_queue = *number,
         }
     }
 

@@ -1,11 +1,13 @@
 //! Shared receive queues.
 
+use crate::queue_pair::poll_hint::CqBinding;
 use crate::queue_pair::request::{ReceiveQueue, ReceiveRequest, ReceiveWork, WholeReceive};
+use crate::queue_pair::xrc::XrcQueues;
 use crate::services::context::Context;
 use crate::services::event::{Acknowledgements, AsyncEventKind, EventSource};
 use crate::services::protection::ProtectionDomain;
 use crate::types::error::{Error, Result, busy_if, invalid_if};
-use crate::types::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
+use crate::types::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND};
 use pagewire_fabric::Fabric;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -34,11 +36,29 @@ pub struct SharedReceiveQueue<F: Fabric> {
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
     async_events: Arc<Acknowledgements>,
+    xrc: Option<XrcMembership<F>>,
+}
+
+/// What a shared receive queue of an XRC domain has besides.
+pub(crate) struct XrcMembership<F: Fabric> {
+    pub queues: Arc<XrcQueues<F>>,
+    pub number: u32,
+    /// Where its messages complete.
+    pub completion_queue: Arc<CqBinding<F>>,
 }
 
 impl<F: Fabric> SharedReceiveQueue<F> {
     /// `ibv_create_srq(3)`.
     pub fn create(domain: &Arc<ProtectionDomain<F>>, init: &SharedReceiveInit) -> Result<Arc<Self>> {
+        SharedReceiveQueue::create_in(domain, init, None)
+    }
+
+    /// As [`create`](Self::create), of an XRC domain.
+    pub(crate) fn create_in(
+        domain: &Arc<ProtectionDomain<F>>,
+        init: &SharedReceiveInit,
+        xrc: Option<XrcMembership<F>>,
+    ) -> Result<Arc<Self>> {
         let domain = domain.clone();
         invalid_if(
             init.max_wr == 0
@@ -49,8 +69,12 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         )?;
         domain.services().counts.shared_receive_queues.take("shared receive queues")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
-        Ok(Arc::new(SharedReceiveQueue {
+        if let Some(xrc) = &xrc {
+            xrc.completion_queue.users.fetch_add(1, Ordering::AcqRel);
+        }
+        let queue = Arc::new(SharedReceiveQueue {
             domain,
+            xrc,
             shared: Mutex::new(SrqState {
                 queue: ReceiveQueue::new(init.max_wr),
                 max_wr: init.max_wr,
@@ -60,7 +84,27 @@ impl<F: Fabric> SharedReceiveQueue<F> {
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
             async_events: Arc::default(),
-        }))
+        });
+        if let Some(xrc) = &queue.xrc {
+            xrc.queues.insert(xrc.number, queue.clone());
+        }
+        Ok(queue)
+    }
+
+    /// Its number, by which requests of XRC name it; `None`: it is of no XRC domain.
+    pub fn number(&self) -> Option<u32> {
+        self.xrc.as_ref().map(|xrc| xrc.number)
+    }
+
+    /// Takes the oldest receive for a message of an extended reliable connection, and the use of the queue until the message is complete.
+    pub(crate) fn take_for_xrc(self: &Arc<Self>) -> Option<(ReceiveWork, QueueInUse<F>)> {
+        let completion_queue = self.xrc.as_ref()?.completion_queue.clone();
+        let mut shared = self.shared.lock();
+        let work = shared.queue.take()?;
+        // Under the lock: who ends the queue sees either the receive or its use.
+        self.users.fetch_add(1, Ordering::AcqRel);
+        self.check_limit(shared);
+        Some((work, QueueInUse { queue: self.clone(), completion_queue }))
     }
 
     /// What events name this queue by.
@@ -145,18 +189,69 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         if shared.limit != 0 && shared.queue.waiting() < shared.limit as usize {
             shared.limit = 0;
             drop(shared);
-            let element = EventSource::SharedReceiveQueue { cookie: self.cookie.load(Ordering::Relaxed) };
-            let kind = AsyncEventKind::SharedReceiveQueueLimitReached;
-            self.domain.context().raise(kind, element, &self.async_events);
+            self.raise(AsyncEventKind::SharedReceiveQueueLimitReached);
         }
     }
 
-    /// Refused while a queue pair uses it, else waits until its events are acknowledged (`ibv_destroy_srq(3)`).
+    /// Raises an event of the queue though there is no cause (`IBV_EVENT_SRQ_ERR`, `IBV_EVENT_SRQ_LIMIT_REACHED`).
+    pub fn raise(&self, kind: AsyncEventKind) {
+        let element = EventSource::SharedReceiveQueue { cookie: self.cookie.load(Ordering::Relaxed) };
+        self.domain.context().raise(kind, element, &self.async_events);
+    }
+
+    /// Refused while a queue pair uses it, else waits until its events are acknowledged (`ibv_destroy_srq(3)`). Of an XRC domain also refused
+    /// if a message is being placed into one of its receives, and is not complete in time.
     pub fn destroy(&self) -> Result<()> {
+        if self.xrc.is_some() {
+            self.end_receives()?;
+        }
         busy_if(self.users.load(Ordering::Acquire) != 0, "a queue pair uses the shared receive queue")?;
+        if let Some(xrc) = &self.xrc {
+            xrc.queues.remove(xrc.number);
+            xrc.completion_queue.users.fetch_sub(1, Ordering::AcqRel);
+        }
         self.domain.context().withdraw_events(&self.async_events);
         self.domain.services().counts.shared_receive_queues.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Takes its receives away from messages that come, and waits for those that have one.
+    fn end_receives(&self) -> Result<()> {
+        let mut shared = self.shared.lock();
+        shared.queue.clear();
+        shared.limit = 0;
+        drop(shared);
+        let fabric = &self.domain.services().fabric;
+        let until = fabric.now() + REVOCATION_BOUND;
+        while self.users.load(Ordering::Acquire) != 0 && fabric.now() < until {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+/// The use that a message has of the shared receive queue of an XRC domain: the queue, and where its messages complete, stay until it ends.
+pub struct QueueInUse<F: Fabric> {
+    queue: Arc<SharedReceiveQueue<F>>,
+    completion_queue: Arc<CqBinding<F>>,
+}
+
+impl<F: Fabric> QueueInUse<F> {
+    /// Where the message completes.
+    pub(crate) fn completion_queue(&self) -> &Arc<CqBinding<F>> {
+        &self.completion_queue
+    }
+
+    /// The protection domain of its receives.
+    pub(crate) fn domain_number(&self) -> u32 {
+        self.queue.domain_number()
+    }
+}
+
+impl<F: Fabric> Drop for QueueInUse<F> {
+    fn drop(&mut self) {
+        self.queue.completed();
+        self.queue.users.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -44,6 +44,22 @@ impl<F: Fabric> Context<F> {
         self.port.read().clone()
     }
 
+    /// Has the port go down, or up again, as failures on demand want it. What the interface is next time that it changes counts again.
+    pub fn set_port_active(&self, is_active: bool) {
+        let now = Device { is_active, ..Device::clone(&self.port()) };
+        self.set_port(&now);
+    }
+
+    /// Raises an event of the port though nothing has changed (`IBV_EVENT_GID_CHANGE`).
+    pub fn raise_gid_change(&self) {
+        self.raise(AsyncEventKind::GidChange, EventSource::Port { number: 1 }, &self.port_events);
+    }
+
+    /// Says that the device is gone (`IBV_EVENT_DEVICE_FATAL`). What that ends is the caller's to end.
+    pub fn raise_device_fatal(&self) {
+        self.raise(AsyncEventKind::DeviceFatal, EventSource::Device, &self.port_events);
+    }
+
     /// Takes over what the device is now, and raises an event for what has changed, as the kernel's RoCE devices do.
     fn set_port(&self, now: &Device) {
         let before = std::mem::replace(&mut *self.port.write(), Arc::new(now.clone()));

@@ -95,6 +95,7 @@ impl Device {
             port: ROCE_PORT,
             traffic_class: vector.traffic_class,
             hop_limit: if vector.hop_limit == 0 { 64 } else { vector.hop_limit },
+            stream: None,
         })
     }
 

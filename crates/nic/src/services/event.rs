@@ -14,8 +14,10 @@ pub enum AsyncEventKind {
     QueuePairAccessError = 3,
     CommunicationEstablished = 4,
     SendQueueDrained = 5,
+    DeviceFatal = 8,
     PortActive = 9,
     PortError = 10,
+    SharedReceiveQueueError = 14,
     SharedReceiveQueueLimitReached = 15,
     LastWorkRequestReached = 16,
     GidChange = 18,
@@ -28,6 +30,7 @@ pub enum EventSource {
     CompletionQueue { cookie: u64 },
     SharedReceiveQueue { cookie: u64 },
     Port { number: u8 },
+    Device,
 }
 
 /// One asynchronous event, handed out to the program.

@@ -46,8 +46,10 @@ impl<F: Fabric> FabricEventQueue<F> {
                     self.note_channel(channel);
                 }
                 FabricEvent::Departed { channel } => self.note_departure(*channel),
-                FabricEvent::Refused { .. } | FabricEvent::BroughtIn { .. } | FabricEvent::DevicesChanged => {
-                }
+                FabricEvent::Refused { .. }
+                | FabricEvent::BroughtIn { .. }
+                | FabricEvent::DevicesChanged
+                | FabricEvent::StreamsChanged => {}
             }
         }
         if noted.len() > before {

@@ -230,9 +230,16 @@ impl<F: Fabric> MemoryRegion<F> {
     /// Has accesses of peers obey the attributes of a table, or no more those of any. When this returns, later accesses do, on all paths.
     ///
     /// # Errors
-    /// `NotFound`: the region has ended; `Busy`: an access that was under way before does not end.
+    /// `NotFound`: the region has ended; `Busy`: an access that was under way before does not end, or memory windows are bound to the region.
     pub fn set_attributes(&self, attributes: Option<&Arc<Attributes<F>>>) -> Result<()> {
-        self.services().intercept_region(self.rkey(), attributes)
+        let key = self.rkey();
+        self.refuse_if_windows_are_bound(key)?;
+        self.services().intercept_region(key, attributes)?;
+        // One may have been bound meanwhile.
+        self.refuse_if_windows_are_bound(key).or_else(|busy| {
+            self.services().intercept_region(key, None)?;
+            Err(busy)
+        })
     }
 
     /// Waits until accesses that began before a table of its attributes was changed have ended.
@@ -276,6 +283,12 @@ impl<F: Fabric> MemoryRegion<F> {
         self.registered.lock().key == key && self.services.regions.has_key(key)
     }
 
+    /// The address by which accesses name its first byte.
+    pub fn iova(&self) -> u64 {
+        let registered = self.registered.lock();
+        first_iova(registered.iova, registered.access)
+    }
+
     /// What it was registered for.
     pub fn rights(&self) -> Rights {
         self.registered.lock().access
@@ -283,9 +296,10 @@ impl<F: Fabric> MemoryRegion<F> {
 
     /// Ends the registration. When this returns no access through the key is under way and none will come;
     /// an access that does not end in time gives `Busy`: the key is then dead, and the call may be repeated
-    /// (`ibv_dereg_mr(3)`).
+    /// (`ibv_dereg_mr(3)`). While memory windows are bound to it, `Busy`, and nothing changes.
     pub fn deregister(&self) -> Result<()> {
         let registered = self.registered.lock();
+        self.refuse_if_windows_are_bound(registered.key)?;
         self.services.revoke_region(registered.key)?;
         registered.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())
@@ -310,11 +324,14 @@ impl<F: Fabric> MemoryRegion<F> {
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
         let mut registered = self.registered.lock();
         let changed = registered.changed(&change)?;
+        self.refuse_if_windows_are_bound(registered.key)?;
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
             check_rights(access)?;
             check_long(registered.length, registered.iova, access)?;
             self.services.suspend_region(registered.key)?;
             let place = self.services.regions.place_of(registered.key);
+            // One may have been bound by the rights of before.
+            self.services.unbind_from_region(place)?;
             let is_intercepted = self.services.interception.table(place).is_some();
             self.services.regions.restore(registered.key, access.intercepted(is_intercepted));
             registered.access = access;

@@ -13,6 +13,22 @@ pub enum QueuePairType {
     Rc = 2,
     Uc = 3,
     Ud = 4,
+    /// The sending end of an extended reliable connection.
+    XrcSend = 9,
+    /// The receiving end.
+    XrcReceive = 10,
+}
+
+impl QueuePairType {
+    /// Whether its protocol is that of a reliable connection.
+    pub fn is_reliable(self) -> bool {
+        matches!(self, QueuePairType::Rc | QueuePairType::XrcSend | QueuePairType::XrcReceive)
+    }
+
+    /// Whether it is an end of an extended reliable connection.
+    pub fn is_xrc(self) -> bool {
+        matches!(self, QueuePairType::XrcSend | QueuePairType::XrcReceive)
+    }
 }
 
 /// Queue pair states (values of `enum ibv_qp_state`).
@@ -166,19 +182,19 @@ attributes! {
 fn transition(kind: QueuePairType, from: QpState, to: QpState) -> Option<(AttributeMask, AttributeMask)> {
     use AttributeMask as A;
     use QpState::*;
-    use QueuePairType::{Rc, Uc, Ud};
+    use QueuePairType::{Rc, Uc, Ud, XrcReceive, XrcSend};
     let none = A::empty();
     // What can be changed at any time while the queue pair may send.
     let sending = match kind {
-        Rc => A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PATH_MIGRATION | A::MIN_RNR_TIMER,
-        Uc => A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PATH_MIGRATION,
+        Rc | XrcReceive => A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PATH_MIGRATION | A::MIN_RNR_TIMER,
+        Uc | XrcSend => A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PATH_MIGRATION,
         Ud => A::QUEUE_KEY,
     };
     let initial = A::PKEY_INDEX
         | A::PORT
         | match kind {
             Ud => A::QUEUE_KEY,
-            Rc | Uc => A::ACCESS_FLAGS,
+            Rc | Uc | XrcSend | XrcReceive => A::ACCESS_FLAGS,
         };
     let to_peer = A::ADDRESS | A::PATH_MTU | A::DESTINATION | A::RECEIVE_PSN;
     let of_requester = A::TIMEOUT | A::RETRY_COUNT | A::RNR_RETRY | A::MAX_READ_ATOMIC;
@@ -187,21 +203,32 @@ fn transition(kind: QueuePairType, from: QpState, to: QpState) -> Option<(Attrib
         (Reset, Init) => (initial, none),
         (Init, Init) => (none, initial),
         (Init, ReadyToReceive) => match kind {
-            Rc => (
+            Rc | XrcReceive => (
                 to_peer | A::MAX_DEST_READ_ATOMIC | A::MIN_RNR_TIMER,
                 A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PKEY_INDEX,
             ),
             Uc => (to_peer, A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PKEY_INDEX),
+            // What only a responder needs means nothing, but perftest gives it.
+            XrcSend => (
+                to_peer,
+                A::ALTERNATE_PATH
+                    | A::ACCESS_FLAGS
+                    | A::PKEY_INDEX
+                    | A::MAX_DEST_READ_ATOMIC
+                    | A::MIN_RNR_TIMER,
+            ),
             Ud => (none, A::PKEY_INDEX | A::QUEUE_KEY),
         },
         (ReadyToReceive, ReadyToSend) => match kind {
-            Rc => (A::SEND_PSN | of_requester, sending | A::CURRENT_STATE),
+            Rc | XrcSend => (A::SEND_PSN | of_requester, sending | A::CURRENT_STATE),
+            // What only a requester needs is optional for a receiver.
+            XrcReceive => (A::SEND_PSN | A::TIMEOUT, sending | of_requester | A::CURRENT_STATE),
             Uc | Ud => (A::SEND_PSN, sending | A::CURRENT_STATE),
         },
         (ReadyToSend | SendQueueDrain, ReadyToSend) => (none, sending | A::CURRENT_STATE),
         (ReadyToSend, SendQueueDrain) => (none, A::DRAINED_NOTIFY),
         (SendQueueDrain, SendQueueDrain) => match kind {
-            Rc => (
+            Rc | XrcSend | XrcReceive => (
                 none,
                 sending | of_requester | A::PORT | A::ADDRESS | A::MAX_DEST_READ_ATOMIC | A::PKEY_INDEX,
             ),
@@ -209,7 +236,7 @@ fn transition(kind: QueuePairType, from: QpState, to: QpState) -> Option<(Attrib
             Ud => (none, sending | A::PKEY_INDEX),
         },
         (SendQueueError, ReadyToSend) => match kind {
-            Rc => return None,
+            Rc | XrcSend | XrcReceive => return None,
             Uc => (none, A::CURRENT_STATE | A::ACCESS_FLAGS),
             Ud => (none, A::CURRENT_STATE | A::QUEUE_KEY),
         },

@@ -8,6 +8,8 @@ use pagewire_paging::PageIn;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub path: PathChoice,
+    /// Whether what goes to other hosts is encrypted, so that only streams may carry it.
+    pub is_encrypted: bool,
     /// What becomes of packets that find a page absent.
     pub page_faults: PageFaultChoice,
     /// How much is brought in where pages are absent.
@@ -20,6 +22,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             path: PathChoice::Auto,
+            is_encrypted: false,
             page_faults: PageFaultChoice::default(),
             page_in: PageIn::default(),
             faults_at_once: true,

@@ -11,13 +11,20 @@ pub enum PathChoice {
     Auto,
     /// The local path or none.
     Local,
-    /// Packets over the network, to this host too.
+    /// Packets in TCP connections, to this host too.
+    Tcp,
+    /// Packets as datagrams over the network, to this host too.
     Udp,
 }
 
 impl PathChoice {
     /// All of them.
-    pub const ALL: [PathChoice; 3] = [PathChoice::Auto, PathChoice::Local, PathChoice::Udp];
+    pub const ALL: [PathChoice; 4] = [PathChoice::Auto, PathChoice::Local, PathChoice::Tcp, PathChoice::Udp];
+
+    /// Whether connections may be inside this host, by shared memory.
+    pub fn may_be_local(self) -> bool {
+        matches!(self, PathChoice::Auto | PathChoice::Local)
+    }
 
     /// Its name in `PAGEWIRE_PATH`, on command lines and in reports.
     pub fn name(self) -> &'static str {
@@ -27,7 +34,7 @@ impl PathChoice {
 
 /// A text that names no [`PathChoice`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}': it must be auto, local or udp")]
+#[error("'{0}': it must be auto, local, tcp or udp")]
 pub struct UnknownPath(String);
 
 fn unknown(name: &str) -> UnknownPath {
@@ -44,6 +51,6 @@ mod tests {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
         let refused = "UDP".parse::<PathChoice>().unwrap_err();
-        assert_eq!(refused.to_string(), "'UDP': it must be auto, local or udp");
+        assert_eq!(refused.to_string(), "'UDP': it must be auto, local, tcp or udp");
     }
 }

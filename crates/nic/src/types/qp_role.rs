@@ -21,7 +21,9 @@ impl QpRole {
         };
         match header.bth.opcode.operation() {
             // A request that nobody knows is refused as others are.
-            None if header.bth.opcode.transport() == Transport::Rc => QpRole::Responder,
+            None if matches!(header.bth.opcode.transport(), Transport::Rc | Transport::Xrc) => {
+                QpRole::Responder
+            }
             None
             | Some(
                 Acknowledge | AtomicAcknowledge | ReadResponseFirst | ReadResponseMiddle | ReadResponseLast

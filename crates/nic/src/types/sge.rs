@@ -39,7 +39,7 @@ impl ByteSpan for Segment {
     }
 
     fn part(&self, skip: u64, length: u64) -> Self {
-        Segment { address: self.address + skip, length }
+        Segment::part(*self, skip, length)
     }
 }
 

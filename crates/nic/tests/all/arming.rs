@@ -67,7 +67,8 @@ impl Beside {
         to.post_receive(&ReceiveRequest { wr_id, segments: &[self.theirs.piece(0, DATAGRAM as u32)] })
             .unwrap();
         let address = self.a.domain.create_ah(&self.a.vector()).unwrap();
-        let destination = Destination { address: &address, queue_pair: to.number(), queue_key: 0x1111 };
+        let destination =
+            Destination::Address { address: &address, queue_pair: to.number(), queue_key: 0x1111 };
         let data = Data::Segments(&[self.ours.piece(0, 8)]);
         let (operation, destination) = (SendOperation::Send, Some(destination));
         let (signaled, fence) = (true, false);
@@ -98,7 +99,7 @@ fn polls_of_another_queue_deliver_to_one_that_is_armed_for_solicited_events() {
     if !own_network::is_here() {
         return;
     }
-    for path in [PathChoice::Local, PathChoice::Udp] {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         let beside = Beside::new(path);
         beside.exchange();
         beside.armed.arm(true);

@@ -18,10 +18,7 @@ struct Outcome {
 
 fn outcome(pair: &mut Pair, sent: usize, received: usize) -> Outcome {
     pair.until(sent, received);
-    let asked = match pair.a.nic.options().path {
-        PathChoice::Local => "local",
-        _ => "udp",
-    };
+    let asked = pair.a.nic.options().path.name();
     let used = pagewire_nic::ConnectionReport::of_all(&pair.a.nic)
         .into_iter()
         .find(|report| report.number == pair.qa.number())
@@ -49,9 +46,9 @@ fn outcome(pair: &mut Pair, sent: usize, received: usize) -> Outcome {
     }
 }
 
-/// Runs a case on both paths and compares with what must come.
-fn on_both_paths(name: &str, expected: &Outcome, case: impl Fn(PathChoice) -> Outcome) {
-    for path in [PathChoice::Local, PathChoice::Udp] {
+/// Runs a case on all paths and compares with what must come.
+fn on_all_paths(name: &str, expected: &Outcome, case: impl Fn(PathChoice) -> Outcome) {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         assert_eq!(&case(path), expected, "case \"{name}\" on path {path:?}");
     }
 }
@@ -104,7 +101,7 @@ fn a_long_write_beyond_its_region_writes_nothing() {
     }
     const LENGTH: u32 = 200_000;
     for missing in [1, 5000, LENGTH as usize - 1] {
-        on_both_paths(&format!("{missing} bytes are missing"), &refused(Status::RemoteAccess), |path| {
+        on_all_paths(&format!("{missing} bytes are missing"), &refused(Status::RemoteAccess), |path| {
             let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
             let source = pair.a.buffer(LENGTH as usize, all_rights());
             source.bytes.fill(0xA5);
@@ -162,7 +159,7 @@ fn keys_bounds_and_rights_of_writes_and_reads() {
         }),
     ];
     for (name, region, operation) in cases {
-        on_both_paths(name, &refused(Status::RemoteAccess), |path| {
+        on_all_paths(name, &refused(Status::RemoteAccess), |path| {
             remote_case(path, all_rights(), *region, operation, 64)
         });
     }
@@ -173,7 +170,7 @@ fn atomics_need_their_right() {
     if !own_network::is_here() {
         return;
     }
-    on_both_paths("region without remote atomic", &refused(Status::RemoteAccess), |path| {
+    on_all_paths("region without remote atomic", &refused(Status::RemoteAccess), |path| {
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
         let operation =
             |t: &Buffer| SendOperation::FetchAdd { address: t.address, key: t.region.rkey(), add: 1 };
@@ -206,7 +203,7 @@ fn what_the_queue_pair_does_not_permit_is_invalid() {
         events: vec![AsyncEventKind::QueuePairRequestError],
         ..refused(Status::RemoteInvalidRequest)
     };
-    for path in [PathChoice::Local, PathChoice::Udp] {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         let (mut a, mut b) = (Side::new(path), Side::new(path));
         for &(name, rights, max_dest_read_atomic, length, operation) in cases {
             let mut pair = Pair::connect(a, b, QueuePairType::Rc, rights);
@@ -236,7 +233,7 @@ fn a_key_is_dead_once_deregistered() {
     if !own_network::is_here() {
         return;
     }
-    on_both_paths("deregistered key", &refused(Status::RemoteAccess), |path| {
+    on_all_paths("deregistered key", &refused(Status::RemoteAccess), |path| {
         let operation = |t: &Buffer| {
             let key = t.region.rkey();
             t.region.deregister().unwrap();
@@ -252,7 +249,7 @@ fn a_region_of_another_protection_domain_is_refused() {
     if !own_network::is_here() {
         return;
     }
-    on_both_paths("other protection domain", &refused(Status::RemoteAccess), |path| {
+    on_all_paths("other protection domain", &refused(Status::RemoteAccess), |path| {
         let operation = |t: &Buffer| SendOperation::Write { address: t.address, key: t.region.rkey() };
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(64, all_rights());
@@ -273,7 +270,7 @@ fn zero_length_ignores_key_and_address() {
     if !own_network::is_here() {
         return;
     }
-    on_both_paths("zero-length WRITE and READ", &success(&[1, 2, 3], &[]), |path| {
+    on_all_paths("zero-length WRITE and READ", &success(&[1, 2, 3], &[]), |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         pair.post(1, SendOperation::Write { address: 0, key: 0 }, &[]).unwrap();
         pair.post(2, SendOperation::Read { address: 0, key: 0 }, &[]).unwrap();
@@ -294,7 +291,7 @@ fn a_receive_that_is_too_short_fails_both_sides() {
         events: vec![AsyncEventKind::QueuePairRequestError],
     };
     for length in [65u32, 1025, 9000] {
-        on_both_paths("short receive", &expected, |path| {
+        on_all_paths("short receive", &expected, |path| {
             let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
             let source = pair.a.buffer(16384, all_rights());
             let target = pair.b.buffer(16384, Rights::LOCAL_WRITE);
@@ -318,7 +315,7 @@ fn local_keys_are_checked_at_the_side_at_fault() {
         states: (QpState::Error, RTS),
         events: vec![],
     };
-    on_both_paths("wrong local key at the sender", &sender, |path| {
+    on_all_paths("wrong local key at the sender", &sender, |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(64, all_rights());
         let target = pair.b.buffer(64, Rights::LOCAL_WRITE);
@@ -338,7 +335,7 @@ fn local_keys_are_checked_at_the_side_at_fault() {
         states: (QpState::Error, QpState::Error),
         events: vec![AsyncEventKind::QueuePairRequestError],
     };
-    on_both_paths("receive into a region without local write", &receiver, |path| {
+    on_all_paths("receive into a region without local write", &receiver, |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(64, all_rights());
         let target = pair.b.buffer(64, Rights::empty());
@@ -367,7 +364,7 @@ fn memory_that_is_not_mapped_is_registered_and_refused_when_it_is_accessed() {
     for (name, read) in
         [("WRITE to memory that is not mapped", false), ("READ of memory that is not mapped", true)]
     {
-        on_both_paths(name, &refused(Status::RemoteAccess), |path| {
+        on_all_paths(name, &refused(Status::RemoteAccess), |path| {
             let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
             let local = pair.a.buffer(64, all_rights());
             let spare = pair.b.buffer(64, Rights::LOCAL_WRITE);
@@ -392,7 +389,7 @@ fn memory_that_is_not_mapped_is_registered_and_refused_when_it_is_accessed() {
         events: vec![],
     };
     for read in [false, true] {
-        on_both_paths("local memory that is not mapped", &expected, |path| {
+        on_all_paths("local memory that is not mapped", &expected, |path| {
             let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
             let target = pair.b.buffer(64, all_rights());
             let (mapped_not, region) = not_mapped(&pair.a);
@@ -414,7 +411,7 @@ fn memory_that_is_not_mapped_is_registered_and_refused_when_it_is_accessed() {
         states: (QpState::Error, QpState::Error),
         events: vec![AsyncEventKind::QueuePairRequestError],
     };
-    on_both_paths("a receive buffer that is not mapped", &expected, |path| {
+    on_all_paths("a receive buffer that is not mapped", &expected, |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let local = pair.a.buffer(64, all_rights());
         let (address, region) = not_mapped(&pair.b);
@@ -435,7 +432,7 @@ fn a_read_into_memory_that_may_not_be_written_fails_locally() {
         states: (QpState::Error, RTS),
         events: vec![],
     };
-    on_both_paths("READ into a read-only region", &expected, |path| {
+    on_all_paths("READ into a read-only region", &expected, |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let into = pair.a.buffer(64, Rights::empty());
         let target = pair.b.buffer(64, all_rights());
@@ -457,14 +454,14 @@ fn no_receive_ends_in_rnr_retry_exceeded() {
         states: (QpState::Error, RTS),
         events: vec![],
     };
-    on_both_paths("no receive for a SEND", &expected, |path| {
+    on_all_paths("no receive for a SEND", &expected, |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(64, all_rights());
         pair.post(1, SendOperation::Send, &[source.piece(0, 8)]).unwrap();
         pair.post(2, SendOperation::Send, &[source.piece(0, 8)]).unwrap();
         outcome(&mut pair, 2, 0)
     });
-    on_both_paths("no receive for a WRITE with immediate", &expected, |path| {
+    on_all_paths("no receive for a WRITE with immediate", &expected, |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(64, all_rights());
         let target = pair.b.buffer(64, all_rights());
@@ -515,7 +512,7 @@ fn a_silent_peer_ends_in_retry_exceeded() {
             events: vec![],
         };
         for write in [false, true] {
-            on_both_paths("peer in RESET or ERR", &expected, |path| {
+            on_all_paths("peer in RESET or ERR", &expected, |path| {
                 let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
                 let source = pair.a.buffer(64, all_rights());
                 let target = pair.b.buffer(64, all_rights());
@@ -546,7 +543,7 @@ fn a_peer_that_expects_another_psn_executes_nothing() {
     };
     // READs that were executed long ago may be asked for again.
     for (reads, receive_psn) in [(false, 0x1234), (false, 0xFF_FF00), (true, 0xFF_FF00)] {
-        on_both_paths("PSN of another connection", &expected, |path| {
+        on_all_paths("PSN of another connection", &expected, |path| {
             let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
             let source = pair.a.buffer(64, all_rights());
             let target = pair.b.buffer(64, all_rights());
@@ -582,7 +579,7 @@ fn work_in_error_state_is_flushed() {
         states: (QpState::Error, QpState::Error),
         events: vec![],
     };
-    on_both_paths("posts around the move to ERR", &expected, |path| {
+    on_all_paths("posts around the move to ERR", &expected, |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(64, all_rights());
         let target = pair.b.buffer(64, Rights::LOCAL_WRITE);
@@ -638,7 +635,7 @@ fn sends_carry_data_and_completions_come_in_order() {
         return;
     }
     let ids: Vec<u64> = (0..100).collect();
-    on_both_paths("a hundred SENDs", &success(&ids, &ids), |path| {
+    on_all_paths("a hundred SENDs", &success(&ids, &ids), |path| {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(100 * 8192, all_rights());
         let target = pair.b.buffer(100 * 8192, Rights::LOCAL_WRITE);
@@ -671,7 +668,7 @@ fn failing_own_right_of_a_queue_pair_connected_to_itself_is_the_cause() {
     if !own_network::is_here() {
         return;
     }
-    for path in [PathChoice::Local, PathChoice::Udp] {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         for wrong in [SendOperation::Write { address: 0, key: 7 }, SendOperation::Read { address: 0, key: 7 }]
         {
             let side = Side::new(path);

@@ -239,6 +239,39 @@ fn a_send_longer_than_the_receivers_mtu_is_refused_as_ever() {
     assert!(theirs.bytes.iter().all(|&byte| byte == 0));
 }
 
+/// A program with one completion queue learns that its SEND is complete before it gets what the peer sent after it had acknowledged that.
+#[test]
+fn acknowledgement_after_hold_completes_before_answer() {
+    if !own_network::is_here() {
+        return;
+    }
+    /// The allocator takes as much from the kernel. Its own page and that of huge pages are before the middle, where no page is yet.
+    const ROOM: usize = 8 << 20;
+    let mut a = Side::without_thread(PathChoice::Udp);
+    a.send_cq = a.recv_cq.clone();
+    // Threads bring pages in, so the peer sends HOLD.
+    let b =
+        Side::with_options(Options { path: PathChoice::Udp, faults_at_once: false, ..Options::default() });
+    let mut pair = Pair::connect(a, b, QueuePairType::Rc, all_rights());
+    run_until_quiet(&mut pair);
+    let (ours, theirs) = (pair.a.buffer(8, all_rights()), pair.b.buffer(ROOM, all_rights()));
+    pair.receive(1, &[theirs.piece(ROOM as u64 / 2, 8)]);
+    pair.qa.post_receive(&ReceiveRequest { wr_id: 2, segments: &[ours.piece(0, 8)] }).unwrap();
+    let before = packets_sent(&pair.b, &pair.qb);
+    assert!(!post_send(&pair.qa, 3, &[ours.piece(0, 8)]));
+    let start = Instant::now();
+    while pair.received.is_empty() {
+        assert!(start.elapsed() < PATIENCE);
+        pair.b.nic.progress();
+        pair.b.recv_cq.poll(64, &mut |_| pair.received.push(success(1)));
+    }
+    pair.b.nic.progress();
+    assert_eq!(packets_sent(&pair.b, &pair.qb), before + 2, "HOLD and the acknowledgement");
+    assert!(!post_send(&pair.qb, 4, &[theirs.piece(0, 8)]));
+    pair.until(2, 1);
+    assert_eq!(pair.sent, [success(3), success(2)]);
+}
+
 /// Without a receive nothing is executed; the requester comes back.
 #[test]
 fn a_send_without_a_receive_comes_back() {

@@ -75,3 +75,44 @@ fn what_came_in_before_a_reset_is_dropped() {
     }
     assert_eq!((&pair.received[..], &*target.bytes), (&[][..], &[0; 8][..]), "of the former life");
 }
+
+/// A NAK for a request of the former life would name the first PSN of the new one, and the requester would send the message that it has there
+/// in parts, with other PSNs for what follows.
+#[test]
+fn records_of_the_former_life_are_dropped() {
+    const LENGTH: u32 = 65_536;
+    let (a, b) = (Side::without_thread(PathChoice::Local), Side::without_thread(PathChoice::Local));
+    let [qa, qb] = connect_without_threads([&a, &b], TIMERS);
+    let [source, answer] = [LENGTH, 4096].map(|length| a.buffer(length as usize, all_rights()));
+    let [target, remote] = [LENGTH, 4096].map(|length| b.buffer(length as usize, all_rights()));
+    remote.bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 1024 + 1) as u8);
+    source.bytes.fill(5);
+    assert!(!post_send(&qa, 1, &[source.piece(0, 8)]), "it is in the ring");
+    for queue_pair in [&qa, &qb] {
+        queue_pair.modify(&QueuePairChange { state: Some(QpState::Reset), ..Default::default() }).unwrap();
+        to_init(queue_pair, all_rights());
+    }
+    // The former one's PSN is ahead of these.
+    let psn = 0xFF_FF00;
+    to_rtr(&a, &qa, qb.number());
+    to_rtr_from(&b, &qb, qa.number(), psn);
+    to_rts_from(&qa, TIMERS, psn);
+    to_rts(&qb, TIMERS);
+    qb.post_receive(&ReceiveRequest { wr_id: 2, segments: &[target.piece(0, LENGTH)] }).unwrap();
+    b.nic.progress();
+    post_send(&qa, 3, &[source.piece(0, LENGTH)]);
+    let read = SendOperation::Read { address: remote.address, key: remote.region.rkey() };
+    post_to(&qa, 4, read, Data::Segments(&[answer.piece(0, 4096)])).unwrap();
+    qa.doorbell();
+    let mut sent = Vec::new();
+    let start = Instant::now();
+    while sent.len() < 2 {
+        a.nic.progress();
+        b.nic.progress();
+        a.poll(&a.send_cq, &mut sent);
+        assert!(start.elapsed() < PATIENCE, "{sent:?}");
+    }
+    assert_eq!(sent, [3, 4].map(|wr_id| Done { wr_id, status: Status::Success }));
+    assert!(target.bytes.iter().all(|&byte| byte == 5));
+    assert!(*answer.bytes == *remote.bytes, "the READ has brought other bytes");
+}

@@ -22,7 +22,7 @@ fn what_is_posted_behind_a_send_without_receive_waits() {
     if !own_network::is_here() {
         return;
     }
-    for path in [PathChoice::Local, PathChoice::Udp] {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         pair.qa.modify(&to(QpState::SendQueueDrain)).unwrap();
         let without_end = QueuePairChange { rnr_retry: Some(7), ..to(QpState::SendQueueDrain) };
@@ -51,7 +51,7 @@ fn what_is_posted_in_sqd_waits_and_a_peer_in_sqd_executes() {
     if !own_network::is_here() {
         return;
     }
-    for path in [PathChoice::Local, PathChoice::Udp] {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(8, all_rights());
         let target = pair.b.buffer(8, all_rights());

@@ -34,7 +34,7 @@ fn every_operation_counts_from_the_iova() {
     if !own_network::is_here() {
         return;
     }
-    for path in [PathChoice::Local, PathChoice::Udp] {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         for iova in [0, 0x7000, u64::MAX - LENGTH as u64 - 7] {
             let context = format!("iova {iova:#x} on {path:?}");
@@ -81,7 +81,7 @@ fn memory_that_may_only_be_read_is_a_source() {
     if !own_network::is_here() {
         return;
     }
-    for path in [PathChoice::Local, PathChoice::Udp] {
+    for path in [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp] {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let target = pair.b.buffer(256, all_rights());
         let (address, length) = (CONSTANT.as_ptr() as u64, CONSTANT.len() as u64);

@@ -5,7 +5,7 @@ use pagewire_nic::attributes::{QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::*;
 use std::time::Instant;
 
-const PATHS: [PathChoice; 2] = [PathChoice::Local, PathChoice::Udp];
+const PATHS: [PathChoice; 3] = [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp];
 
 fn send(pair: &Pair, wr_id: u64, source: &Buffer) {
     pair.post(wr_id, SendOperation::SendImmediate(7), &[source.piece(0, 8)]).unwrap();
@@ -165,7 +165,8 @@ fn datagrams_for_others_do_not_wait_for_a_stopped_process() {
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     for (wr_id, peer) in [(0, &elsewhere), (1, &qb), (2, &elsewhere), (3, &qb)] {
         qb.post_receive(&ReceiveRequest { wr_id, segments: &[target.piece(0, 48)] }).unwrap();
-        let destination = Destination { address: &address, queue_pair: peer.number(), queue_key: 0x1111 };
+        let destination =
+            Destination::Address { address: &address, queue_pair: peer.number(), queue_key: 0x1111 };
         let data = Data::Segments(&[source.piece(0, 8)]);
         let (operation, destination) = (SendOperation::Send, Some(destination));
         let (signaled, fence, solicited) = (true, false, false);
@@ -227,7 +228,8 @@ fn long_datagram_is_dropped() {
         let address = a.domain.create_ah(&a.vector()).unwrap();
         qb.post_receive(&ReceiveRequest { wr_id: 5, segments: &[target.piece(0, 48)] }).unwrap();
         for length in [64, 9, 8] {
-            let destination = Destination { address: &address, queue_pair: qb.number(), queue_key: 0x1111 };
+            let destination =
+                Destination::Address { address: &address, queue_pair: qb.number(), queue_key: 0x1111 };
             let data = Data::Segments(&[source.piece(0, length)]);
             let (operation, destination) = (SendOperation::Send, Some(destination));
             let (wr_id, signaled, fence, solicited) = (u64::from(length), true, false, false);

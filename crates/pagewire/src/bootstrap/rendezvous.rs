@@ -16,6 +16,7 @@ use super::error::{JobError, OperationKind, Result};
 use super::link::LinkError;
 use super::message::{NONCE, Nonce};
 use super::{Joined, Operation, Ranks, Wait, check_sum};
+use crate::nodes::engine::tls_variable;
 
 const JOIN: Operation = Operation { kind: OperationKind::Join, number: 0 };
 
@@ -31,6 +32,16 @@ struct Meeting {
 
 pub(super) fn join(address: &str, job: &str, rank: usize, size: usize, wait: Wait) -> Result<Joined> {
     let addresses = resolve(address)?;
+    if let Some(keys) = tls_variable()
+        && !addresses.iter().all(|address| address.ip().is_loopback())
+    {
+        return Err(JobError::BadVariable {
+            name: "PAGEWIRE_TLS",
+            value: keys.to_string_lossy().into_owned(),
+            rule: "not set where PAGEWIRE_RENDEZVOUS is outside the loopback: jobs meet in the clear"
+                .to_owned(),
+        });
+    }
     if job.is_empty() && !addresses.iter().all(|address| address.ip().is_loopback()) {
         return Err(JobError::MissingVariable {
             name: "PAGEWIRE_JOB",

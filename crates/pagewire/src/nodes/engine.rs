@@ -1,7 +1,7 @@
 //! The engine of this process: all its nodes share it.
 
 use crate::error::{Error, Result, system};
-use pagewire_fabric::HostFabric;
+use pagewire_fabric::{ConnectTo, FabricOptions, HostFabric, StreamOptions, Tls, TlsChoice, TlsError};
 use pagewire_heap::limits::{CHUNK, MOST_RANGE};
 use pagewire_heap::{HeapError, HeapOptions, HeapRef};
 use pagewire_memory::fork::{OncePerProcess, PerProcess};
@@ -38,11 +38,14 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
         let shared = source().map_err(system("the engine cannot start"))?;
         return Ok(engine.insert(shared).clone());
     }
-    let options = Options { path: path()?, ..Options::default() };
+    let tls = tls()?;
+    let options = Options { path: path()?, is_encrypted: tls.is_some(), ..Options::default() };
     // What the engine touches for nodes is theirs: buffers of operations and memory of regions, which no program takes away. So it need not
     // be asked each time whether faults are mended.
     guard::changes_are_seen();
-    let nic = Nic::new(HostFabric::new().map_err(system("the engine cannot start"))?, options);
+    let streams = StreamOptions { connect_to: connect_to()?, tls };
+    let fabric = HostFabric::with_options(FabricOptions { streams, ..FabricOptions::default() });
+    let nic = Nic::new(fabric.map_err(system("the engine cannot start"))?, options);
     let driven = nic.clone();
     pagewire_fabric::spawn("pagewire-nic", move || driven.run(&AtomicBool::new(false)))
         .map_err(system("the engine's thread cannot start"))?;
@@ -173,6 +176,32 @@ fn wrong_range(value: &str) -> Error {
         "{value}: it must be a multiple of 32 MiB ({CHUNK} bytes), {LEAST_RANGE} at least and {MOST_RANGE} at most"
     );
     Error::Environment { variable: RANGE, why }
+}
+
+/// The keys that `PAGEWIRE_TLS` names. Nodes greet each other in the clear, so that those of other hosts are not reached all the same
+/// (`NodeServices::is_cut_off`); but nobody else reaches this process in the clear.
+fn tls() -> Result<Option<Tls>> {
+    let Some(keys) = tls_variable() else { return Ok(None) };
+    let wrong =
+        |why: TlsError| Error::Environment { variable: TLS_VARIABLE, why: format!("of no use: {why}") };
+    let choice: TlsChoice = keys.to_string_lossy().parse().map_err(wrong)?;
+    Tls::load(&choice).map(Some).map_err(wrong)
+}
+
+const TLS_VARIABLE: &str = "PAGEWIRE_TLS";
+
+/// What the variable says that asks for encryption. An empty one names no keys, and is wrong.
+pub(crate) fn tls_variable() -> Option<OsString> {
+    std::env::var_os(TLS_VARIABLE)
+}
+
+fn connect_to() -> Result<ConnectTo> {
+    const VARIABLE: &str = "PAGEWIRE_CONNECT_TO";
+    match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        None => Ok(ConnectTo::default()),
+        Some(value) => (value.to_string_lossy().parse())
+            .map_err(|why| Error::Environment { variable: VARIABLE, why: format!("wrong: {why}") }),
+    }
 }
 
 fn path() -> Result<PathChoice> {

@@ -98,6 +98,7 @@ fn queue_pair(services: &NodeServices, inbox: Option<&Inbox>) -> Result<Arc<Queu
             max_inline_data: 0,
         },
         signal_all: true,
+        xrc: None,
     };
     let queue_pair = pagewire_nic::QueuePair::create(&services.domain, init).map_err(refused(what))?;
     // Both ends do so: the handshake has a version of its own.
@@ -188,6 +189,9 @@ pub(crate) fn connect(services: &NodeServices, to: &NodeAddress) -> Result<Conne
     Ok(Connected { queue_pair, stream, flush })
 }
 
+/// Why nodes of other hosts are not connected to.
+const CUT_OFF: &str = "PAGEWIRE_TLS is set, and nodes greet each other in the clear";
+
 fn greet(
     services: &NodeServices,
     to: &NodeAddress,
@@ -195,6 +199,9 @@ fn greet(
 ) -> Result<(TcpStream, FlushRegion)> {
     let cannot = |why: String| Error::Connect { node: to.socket(), why };
     let failed = |error: std::io::Error| cannot(error.to_string());
+    if services.is_cut_off(to.socket().ip()) {
+        return Err(cannot(format!("{CUT_OFF}: only nodes of this host can be connected to")));
+    }
     let own = ConnectionEndpoint::new(services, queue_pair)?;
     let mut stream = TcpStream::connect_timeout(&to.socket(), CONNECT_PATIENCE).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;

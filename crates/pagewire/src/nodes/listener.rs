@@ -132,7 +132,7 @@ impl Listener {
             }
             for event in &events {
                 match event.data.u64() {
-                    LISTENER => self.take_strangers(),
+                    LISTENER => self.take_strangers(services),
                     WAKEUP => {
                         if !self.follow_orders() {
                             return;
@@ -156,9 +156,12 @@ impl Listener {
         !stop
     }
 
-    fn take_strangers(&mut self) {
+    fn take_strangers(&mut self, services: &NodeServices) {
         loop {
             match self.listener.accept() {
+                Ok((_, peer)) if services.is_cut_off(peer.ip()) => {
+                    log::warn!("PAGEWIRE_TLS is set: the node at {peer} of another host is sent away");
+                }
                 Ok((stream, _)) => {
                     self.bound_strangers();
                     self.add(Stream::Stranger { stream, received: Vec::new() });

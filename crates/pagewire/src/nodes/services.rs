@@ -9,6 +9,7 @@ use crate::nodes::sources::KnownPeers;
 use crate::operations::pending::PendingOperation;
 use crate::regions::rights::Rights;
 use crate::regions::token::{NodeAddress, Token};
+use pagewire_fabric::Fabric;
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
     Attributes, Context, FLUSH_WORDS, MemoryRegion, Nic, PageAttributes, ProtectionDomain,
@@ -17,6 +18,7 @@ use pagewire_nic::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -114,6 +116,11 @@ pub(crate) struct FlushRegion {
 }
 
 impl NodeServices {
+    /// Whether nothing may be said in the clear to this address, as nodes do when they greet each other.
+    pub fn is_cut_off(&self, address: IpAddr) -> bool {
+        self.nic.options().is_encrypted && self.nic.fabric().is_local(address.to_canonical()) != Ok(true)
+    }
+
     pub fn new(
         nic: Arc<Nic<Host>>,
         context: &Arc<Context<Host>>,

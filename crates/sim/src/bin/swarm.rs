@@ -11,7 +11,7 @@ use clap::builder::RangedU64ValueParser;
 use pagewire_nic::{FaultHandling, PathChoice, UnknownFaultHandling};
 use pagewire_sim::shrink::{self, Shrunk};
 use pagewire_sim::workload::{Violation, WorkloadReport};
-use pagewire_sim::{NetworkCounters, Plant, Scenario};
+use pagewire_sim::{NetworkCounters, Plant, Scenario, StreamFaults};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ struct SwarmArguments {
     /// Shows a violation as it is.
     #[arg(long)]
     no_shrink: bool,
-    /// How the parties reach each other: local, udp or auto, by all ways.
+    /// How the parties reach each other: local, tcp, udp or auto, by all ways.
     #[arg(long, default_value_t = PathChoice::Udp)]
     path: PathChoice,
     /// Share of the packets that is lost; half as many are doubled, as many reordered, and a tenth as many corrupted.
@@ -58,6 +58,10 @@ struct SwarmArguments {
     /// Share in which a bit is turned round.
     #[arg(long, value_parser = share)]
     corrupt: Option<f64>,
+    /// Streams between hosts: the shares of attempts that are refused, of packets behind which one breaks, and of packets before which one
+    /// stalls, as in 0.1:0.001:0.01 [default: none; with path tcp, streams that last].
+    #[arg(long)]
+    streams: Option<StreamFaults>,
     /// Processes that take part.
     #[arg(long, default_value_t = 2, value_parser = at_least(2))]
     parties: usize,
@@ -165,6 +169,7 @@ impl SwarmArguments {
         faults.duplicate = self.duplicate.unwrap_or(faults.duplicate);
         faults.reorder = self.reorder.unwrap_or(faults.reorder);
         faults.corrupt = self.corrupt.unwrap_or(faults.corrupt);
+        faults.streams = self.streams.or(faults.streams);
         let plan = &mut scenario.plan;
         plan.connections = self.connections;
         plan.natives = self.natives;
@@ -293,6 +298,8 @@ fn main() -> ExitCode {
         "packets_dropped_for_icrc": network.bad_icrc,
         "packets_doubled": network.duplicated,
         "packets_reordered": network.reordered,
+        "packets_in_streams": network.streamed,
+        "streams_broken": network.broken_streams,
         "operations": report.operations,
         "completions": report.completions,
         "provoked_errors": report.errors,
@@ -310,6 +317,7 @@ fn main() -> ExitCode {
         "successors": report.successors,
         "deregistrations": report.deregistrations,
         "stale_requests": report.stale_requests,
+        "binds": report.binds,
         "audits": report.audits,
         "slowest_notice_seconds": report.slowest_notice as f64 / 1e9,
     });

@@ -127,8 +127,11 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             match posted.kind {
                 RequestKind::Send => self.check_send_placed(connection, 1 - side, posted.id)?,
                 RequestKind::Write => self.check_write(to, &posted)?,
-                RequestKind::Read | RequestKind::Atomic(_) => {}
+                RequestKind::Read | RequestKind::Atomic(_) | RequestKind::Bind => {}
             }
+        }
+        if posted.kind == RequestKind::Bind {
+            self.bound(connection, side);
         }
         match (posted.kind, &posted.remote) {
             (RequestKind::Read, Some(range)) => {

@@ -6,6 +6,7 @@ use super::space::RequestRange;
 use super::window::WindowModel;
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::memory_window::MemoryWindow;
 use pagewire_nic::{AddressHandle, CompletionOpcode, MemoryRegion, QueuePair};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub enum RequestKind {
     Write,
     Read,
     Atomic(PostedAtomic),
+    /// Binds a memory window of this side.
+    Bind,
 }
 
 /// A send request that was posted and is not complete.
@@ -115,9 +118,13 @@ pub struct ConnectionEnd<F: Fabric> {
     pub incarnation: u64,
 }
 
-/// A region that lives for a few requests only.
+/// A region that lives for a few requests only, or a memory window that does.
 pub struct Temporary<F: Fabric> {
     pub region: Option<Arc<MemoryRegion<F>>>,
+    /// By which the other end uses the region.
+    pub window: Option<MemoryWindow<F>>,
+    /// The key is valid: that of a window from the completion of its bind on.
+    pub is_usable: bool,
     pub range: RequestRange,
     /// The end that uses it; it lies in the other's memory.
     pub side: usize,

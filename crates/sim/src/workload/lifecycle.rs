@@ -45,6 +45,7 @@ pub(super) fn create_end<F: Fabric>(
             max_inline_data: INLINE,
         },
         signal_all: false,
+        xrc: None,
     };
     let address = if kind == QueuePairType::Ud { Some(owner.domain.create_ah(&vector)?) } else { None };
     let queue_pair = pagewire_nic::QueuePair::create(&owner.domain, init)?;
@@ -486,7 +487,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                             .violation(format!("byte {place} of failed {posted:?} is neither old nor new")));
                     }
                 }
-                RequestKind::Send | RequestKind::Read => {}
+                RequestKind::Send | RequestKind::Read | RequestKind::Bind => {}
             }
         }
         self.release(connection, side, posted)

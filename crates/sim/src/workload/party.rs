@@ -189,6 +189,12 @@ impl<F: Fabric> Party<F> {
         self.domain.register(address, length, address, rights)
     }
 
+    /// Registers memory which peers reach by windows alone.
+    pub fn register_for_windows(&self, address: u64, length: u64) -> Result<Arc<MemoryRegion<F>>, Error> {
+        let rights = Rights::LOCAL_WRITE | Rights::MEMORY_WINDOW_BIND;
+        self.domain.register(address, length, address, rights)
+    }
+
     /// Takes a range in a zone of a kind.
     pub fn take(
         &mut self,

@@ -9,7 +9,9 @@ use super::space::RequestRange;
 use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{QpState, QueuePairType};
-use pagewire_nic::{CompletionOpcode, Data, Destination, ScatterGather, SendOperation, SendRequest};
+use pagewire_nic::{
+    CompletionOpcode, Data, Destination, ScatterGather, SendOperation, SendRequest, WindowBinding, WindowWork,
+};
 
 /// Send requests of one queue pair under way.
 const OUTSTANDING: usize = 24;
@@ -36,6 +38,8 @@ struct Draft {
     stale: bool,
     /// A key that the receiver is asked to make invalid.
     invalidate: Option<u32>,
+    /// What a window is to be bound to.
+    binding: Option<WindowBinding>,
     /// A READ and what sends its bytes on share this buffer.
     shared: Option<(RequestRange, Vec<u8>)>,
 }
@@ -48,6 +52,7 @@ struct PostRequest {
     signaled: bool,
     is_fenced: bool,
     inline: bool,
+    window_work: Option<WindowWork>,
 }
 
 impl Draft {
@@ -67,6 +72,7 @@ impl Draft {
             bytes: None,
             stale: false,
             invalidate: None,
+            binding: None,
             shared: None,
         }
     }
@@ -105,7 +111,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 _ => self.draft_atomic(connection, side),
             },
             QueuePairType::Uc if self.random.bool() => self.draft_window_write(connection, side),
-            QueuePairType::Uc | QueuePairType::Ud => self.draft_send(connection, side),
+            _ => self.draft_send(connection, side),
         };
         match draft {
             Some(draft) => self.post_draft(connection, side, draft, false),
@@ -127,7 +133,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 ..Draft::new(RequestKind::Write, 0)
             }),
             QueuePairType::Uc => self.draft_window_write(connection, side),
-            QueuePairType::Ud => self.draft_send(connection, side),
+            _ => self.draft_send(connection, side),
         };
         match draft {
             Some(draft) => self.post_draft(connection, side, draft, true),
@@ -169,6 +175,21 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             self.stop(connection, side, QpState::Error)?;
         }
         Ok(())
+    }
+
+    /// Posts a request that binds a window, if there is room. True: it did.
+    pub(super) fn post_bind(
+        &mut self,
+        connection: usize,
+        side: usize,
+        binding: WindowBinding,
+    ) -> Result<bool, Violation> {
+        let end = &self.connections[connection].ends[side];
+        if end.sends.len() >= OUTSTANDING || end.failed {
+            return Ok(false);
+        }
+        let draft = Draft { binding: Some(binding), ..Draft::new(RequestKind::Bind, 0) };
+        self.post_draft(connection, side, draft, true)
     }
 
     /// Posts a READ, and a fenced WRITE of what it will have brought.
@@ -245,7 +266,12 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let party = self.connections[connection].ends[1 - side].party;
         if let Some(temporary) = &mut self.connections[connection].temporary {
             let fits = temporary.cursor + length + 8 <= temporary.range.length;
-            if temporary.side == side && temporary.region.is_some() && fits && length > 0 {
+            if temporary.side == side
+                && temporary.region.is_some()
+                && temporary.is_usable
+                && fits
+                && length > 0
+            {
                 let address = temporary.range.address + temporary.cursor;
                 temporary.cursor += length + 8;
                 temporary.requests = temporary.requests.saturating_sub(1);
@@ -318,9 +344,10 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let signaled = self.draw_signaled(connection, side, signaled);
         let solicited = draft.immediate.is_some() && self.random.bool()
             || draft.kind == RequestKind::Send && self.random.bool();
-        let (operation, opcode) = match draft.invalidate {
-            Some(key) => (SendOperation::SendInvalidate(key), CompletionOpcode::Send),
-            None => operation(&draft.kind, draft.immediate, draft.target),
+        let (operation, opcode) = match (draft.invalidate, draft.binding) {
+            (Some(key), _) => (SendOperation::SendInvalidate(key), CompletionOpcode::Send),
+            (None, Some(_)) => (SendOperation::BindWindow, CompletionOpcode::BindWindow),
+            (None, None) => operation(&draft.kind, draft.immediate, draft.target),
         };
         let message = ExpectedMessage {
             id,
@@ -331,7 +358,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             invalidates: draft.invalidate.is_some(),
         };
         let is_fenced = draft.shared.is_some() && sends;
-        let request = PostRequest { message, operation, opcode, signaled, is_fenced, inline };
+        let window_work = draft.binding.map(WindowWork::Bind);
+        let request = PostRequest { message, operation, opcode, signaled, is_fenced, inline, window_work };
         let outcome = self.submit(connection, side, &request, (&bytes, &pieces));
         self.connections[connection].ends[side].sends.push_back(PostedRequest {
             id,
@@ -436,7 +464,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let cut = if given.inline { self.random.usize(0..=bytes.len()) } else { 0 };
         let parts = [&bytes[..cut], &bytes[cut..]];
         let address = end.address.as_ref().filter(|_| link.kind == QueuePairType::Ud);
-        let destination = address.map(|address| Destination {
+        let destination = address.map(|address| Destination::Address {
             address,
             queue_pair: peer.queue_pair.number(),
             // With the top bit set: the queue pair's own.
@@ -445,7 +473,11 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let &PostRequest { message, opcode, signaled, .. } = given;
         let request = SendRequest {
             wr_id: message.id,
-            data: if given.inline { Data::Inline(&parts) } else { Data::Segments(&segments) },
+            data: match &given.window_work {
+                Some(work) => Data::Window(work),
+                None if given.inline => Data::Inline(&parts),
+                None => Data::Segments(&segments),
+            },
             operation: given.operation,
             signaled,
             fence: given.is_fenced || self.random.u32(0..10) == 0,
@@ -512,7 +544,10 @@ fn operation(
         (RequestKind::Write, Some(immediate)) => {
             (SendOperation::WriteImmediate { address, key, immediate }, CompletionOpcode::Write)
         }
-        (RequestKind::Read, _) => (SendOperation::Read { address, key }, CompletionOpcode::Read),
+        // A bind says itself what it does.
+        (RequestKind::Read | RequestKind::Bind, _) => {
+            (SendOperation::Read { address, key }, CompletionOpcode::Read)
+        }
         (RequestKind::Atomic(PostedAtomic::CompareSwap { compare, swap }), _) => {
             (SendOperation::CompareSwap { address, key, compare, swap }, CompletionOpcode::CompareSwap)
         }

@@ -3,10 +3,12 @@
 use super::connection::{Phase, Temporary};
 use super::driver::Workload;
 use super::party::{Zone, ZoneUse};
+use super::space::RequestRange;
 use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
-use pagewire_nic::Reregistration;
 use pagewire_nic::attributes::{QpState, QueuePairType};
+use pagewire_nic::memory_window::{MemoryWindow, WindowKind};
+use pagewire_nic::{MemoryRegion, Reregistration, Rights, WindowBinding};
 
 impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Registers a region that a few requests of one end will use.
@@ -17,16 +19,74 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         else {
             return Ok(());
         };
-        let region = match self.parties[party].register(range.address, range.length) {
+        let by_window = self.random.bool();
+        let registered = match by_window {
+            true => self.parties[party].register_for_windows(range.address, range.length),
+            false => self.parties[party].register(range.address, range.length),
+        };
+        let region = match registered {
             Ok(region) => region,
             Err(_) if !self.stage.is_alive(party) => return Ok(()),
             Err(error) => return Err(self.violation(format!("registration failed: {error}"))),
         };
-        let key = region.rkey();
+        let (key, window) = match by_window {
+            true => match self.bind_window(connection, 1 - side, &region, &range)? {
+                Some((key, window)) => (key, Some(window)),
+                None => return Ok(()),
+            },
+            false => (region.rkey(), None),
+        };
         let requests = self.random.u32(1..12);
+        let is_usable = window.is_none();
+        let region = Some(region);
         self.connections[connection].temporary =
-            Some(Temporary { region: Some(region), range, side, key, cursor: 8, requests });
+            Some(Temporary { region, window, is_usable, range, side, key, cursor: 8, requests });
         Ok(())
+    }
+
+    /// Makes a window and posts a request of an end that binds it to a region; gives it with the key that it will have. `None`: the request was
+    /// not posted, and nothing is left.
+    fn bind_window(
+        &mut self,
+        connection: usize,
+        owner: usize,
+        region: &MemoryRegion<F>,
+        range: &RequestRange,
+    ) -> Result<Option<(u32, MemoryWindow<F>)>, Violation> {
+        let party = self.connections[connection].ends[owner].party;
+        let kind = if self.random.bool() { WindowKind::Type1 } else { WindowKind::Type2 };
+        let window = match self.parties[party].domain.allocate_window(kind) {
+            Ok(window) => window,
+            Err(_) if !self.stage.is_alive(party) => return Ok(None),
+            Err(error) => return Err(self.violation(format!("a window cannot be made: {error}"))),
+        };
+        let key = window.key() ^ self.random.u32(1..=0xFF);
+        let binding = WindowBinding {
+            key,
+            region: region.lkey(),
+            access: (Rights::REMOTE_WRITE | Rights::REMOTE_READ).bits(),
+            address: range.address,
+            length: range.length,
+        };
+        if self.post_bind(connection, owner, binding)? {
+            self.report.binds += 1;
+            return Ok(Some((key, window)));
+        }
+        let ended = self.patiently(party, || window.deallocate().and_then(|()| region.deregister()));
+        self.parties[party].give_back(range);
+        match ended {
+            Err(error) if self.stage.is_alive(party) => {
+                Err(self.violation(format!("an unused window does not end: {error}")))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A request that binds a window has succeeded.
+    pub(super) fn bound(&mut self, connection: usize, owner: usize) {
+        if let Some(temporary) = &mut self.connections[connection].temporary {
+            temporary.is_usable |= temporary.side == 1 - owner;
+        }
     }
 
     /// Deregisters it when it was used enough, whatever is under way, and goes on using it.
@@ -56,8 +116,20 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let Some(temporary) = &mut self.connections[connection].temporary else { return Ok(()) };
         let (side, range) = (temporary.side, temporary.range);
         let Some(region) = temporary.region.take() else { return Ok(()) };
+        let window = temporary.window.take();
         let party = self.connections[connection].ends[1 - side].party;
         self.report.deregistrations += 1;
+        if let Some(window) = window {
+            // While it is bound its region stays.
+            let is_bound = self.connections[connection].temporary.as_ref().is_some_and(|it| it.is_usable);
+            if is_bound && self.stage.is_alive(party) && region.deregister().is_ok() {
+                return Err(self.violation("a region ended before its window".to_owned()));
+            }
+            let ended = self.patiently(party, || window.deallocate());
+            if let (Err(error), true) = (ended, self.stage.is_alive(party)) {
+                return Err(self.violation(format!("a window does not end: {error}")));
+            }
+        }
         let ended = self.patiently(party, || region.deregister());
         if let (Err(error), true) = (ended, self.stage.is_alive(party)) {
             return Err(self.violation(format!("deregistration failed: {error}")));

@@ -28,6 +28,7 @@ fn queue_pairs_that_only_receive_leave_the_nic_at_rest() {
                 srq: None,
                 capabilities: QpCapabilities { max_send_wr: 1, max_recv_wr: 1, ..Default::default() },
                 signal_all: true,
+                xrc: None,
             },
         )
         .unwrap();

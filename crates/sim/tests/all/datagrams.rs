@@ -44,7 +44,7 @@ fn send(world: &World, from: &Side, to: &Side, queue_key: u32) {
         signaled: true,
         fence: false,
         solicited: false,
-        destination: Some(Destination {
+        destination: Some(Destination::Address {
             address: &address,
             queue_pair: to.queue_pairs[0].number(),
             queue_key,

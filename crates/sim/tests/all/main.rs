@@ -15,6 +15,7 @@ mod patience;
 mod revocation;
 mod shared_window;
 mod starvation;
+mod streams;
 mod support;
 mod swarm;
 mod workload;

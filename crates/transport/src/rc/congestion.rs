@@ -17,10 +17,10 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// For packets that carry `mtu` bytes.
-    pub(super) fn new(mtu: u32) -> Window {
+    /// For packets that carry `mtu` bytes, of which `most` may be in flight.
+    pub(super) fn new(mtu: u32, most: u32) -> Window {
         let packets = |bytes: u32| (bytes / mtu.max(1)).clamp(limits::MIN_WINDOW, limits::LOSSY_SPAN);
-        let ceiling = packets(limits::MAX_IN_FLIGHT);
+        let ceiling = packets(most);
         let packets = packets(limits::INITIAL_IN_FLIGHT);
         Window { packets, ceiling, threshold: ceiling, credit: 0, reduced: false }
     }
@@ -74,7 +74,7 @@ mod tests {
     proptest! {
         #[test]
         fn stays_between_floor_and_ceiling(mtu in 1u32..=4096, steps in prop::collection::vec((0u8..3, 0u32..300), 0..200)) {
-            let mut window = Window::new(mtu);
+            let mut window = Window::new(mtu, limits::MAX_IN_FLIGHT);
             for (kind, count) in steps {
                 match kind {
                     0 => window.acknowledged(count),
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn grows_back_after_loss() {
-        let mut window = Window::new(4096);
+        let mut window = Window::new(4096, limits::MAX_IN_FLIGHT);
         assert!(!window.is_reduced());
         window.lost();
         let halved = window.packets();

@@ -95,6 +95,9 @@ impl RequestExecutor {
         ops: &mut E,
     ) -> Result<RequestAnswer, ExecutionStop> {
         let Some(code) = header.bth.opcode.operation() else { return Err(ExecutionStop::INVALID) };
+        if let Some(number) = header.xrc {
+            done(ops.select_shared_queue(number))?;
+        }
         match (part_of(code), code) {
             (Some(part), _) => {
                 let placed = self.placer.place(part, header, payload, link, ops)?;

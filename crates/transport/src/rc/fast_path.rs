@@ -155,7 +155,10 @@ impl RcConnection {
     /// Gives the acknowledgement of the request with this PSN to the caller, who tells the peer by other means than a packet.
     /// False: it is not executed, or something else is to be sent before; [`progress`](Self::progress) sends what there is.
     pub fn take_acknowledgement(&mut self, psn: u32) -> bool {
-        let taken = self.shared.state == RcState::Alive && self.responder.take_acknowledgement(Psn::new(psn));
+        // What comes by other means is taken for an acknowledgement of RC.
+        let taken = self.shared.state == RcState::Alive
+            && !self.shared.is_xrc
+            && self.responder.take_acknowledgement(Psn::new(psn));
         self.shared.counters.responses_sent += u64::from(taken);
         taken
     }

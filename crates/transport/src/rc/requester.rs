@@ -163,11 +163,11 @@ impl Requester {
         let read_chunk = if link.lossless {
             limits::LOSSLESS_READ_SPAN
         } else {
-            (limits::READ_CHUNK / mtu).clamp(1, limits::LOSSY_SPAN)
+            (link.read_chunk() / mtu).clamp(1, limits::LOSSY_SPAN)
         };
         Requester {
             read_chunk,
-            window: Window::new(link.request_mtu.max(link.response_mtu)),
+            window: Window::new(link.request_mtu.max(link.response_mtu), link.most_in_flight()),
             allowance: u32::MAX,
             ..Requester::default()
         }
@@ -542,12 +542,23 @@ impl Requester {
         }
         let packets = match work.operation {
             // What follows may depend on it: it is a barrier on both sides.
-            WorkOperation::Local if alone => {
-                self.queue.pop_front();
-                ops.complete(work.id, Status::Success);
-                return Begin::Finished;
+            WorkOperation::Local(local) if alone => {
+                match ops.execute_local(work.id) {
+                    Outcome::Done(()) => {
+                        self.queue.pop_front();
+                        ops.complete(work.id, Status::Success);
+                        return Begin::Finished;
+                    }
+                    Outcome::Wait(_) => return Begin::Wait,
+                    Outcome::Denied(_) => self.fail(local.refused(), shared, ops),
+                }
+                return Begin::NotNow;
             }
-            WorkOperation::Local => return Begin::NotNow,
+            WorkOperation::Failing { status } if alone => {
+                self.fail(status, shared, ops);
+                return Begin::NotNow;
+            }
+            WorkOperation::Local(_) | WorkOperation::Failing { .. } => return Begin::NotNow,
             WorkOperation::Send { .. } | WorkOperation::Write { .. } => {
                 packets_for(work.length, shared.link.request_mtu)
             }

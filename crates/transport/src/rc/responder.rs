@@ -247,16 +247,18 @@ impl Responder {
         shared: &RcShared,
     ) -> Disposition {
         if !shared.fills_gaps() {
-            // A link that loses nothing keeps the order: the repetition brings all.
+            // A link that loses nothing keeps the order: the expected one was dropped here, and has been asked for, or this one is of the
+            // peer's former life. To ask then would say of a request that is still to come that it could not be taken.
             if !shared.link.lossless {
                 self.gap.drop_request(psn);
+                self.ask_again(shared);
             }
-            self.ask_again(shared);
             return Disposition::Dropped(DropCause::OutOfOrder);
         }
         // While a receive is missing the requester knows what it waits for.
         self.report_due |= !self.not_ready;
-        let Payload::Bytes(burst) = payload else { return Disposition::Dropped(DropCause::Malformed) };
+        // A stream has the order: behind a gap it has just broken, and what is missing comes again.
+        let Payload::Bytes(burst) = payload else { return Disposition::Dropped(DropCause::OutOfOrder) };
         let bytes = burst.first().copied().unwrap_or_default();
         match self.kept.insert(psn.since(self.expected), header, bytes) {
             true => Disposition::Kept,
@@ -453,6 +455,15 @@ impl Responder {
         self.atomics.iter().rev().find(|atomic| atomic.0 == psn).map(|atomic| atomic.1)
     }
 
+    /// What was said of the requests that have come may be lost.
+    pub(super) fn acknowledge_again(&mut self) {
+        if self.kept.is_empty() {
+            self.acknowledge(self.expected.previous());
+        } else {
+            self.report_due = true;
+        }
+    }
+
     /// Queues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
     fn acknowledge(&mut self, psn: Psn) {
         let ack = ResponderOutput::Ack { psn, message: self.executor.message() };
@@ -505,7 +516,13 @@ mod tests {
     #[test]
     fn a_repeated_atomic_gets_its_own_result_though_its_psn_is_used_again() {
         let mut responder = Responder::new(&RcSettings {
-            link: Link { request_mtu: 1024, response_mtu: 1024, lossless: false, initiator_copy: false },
+            link: Link {
+                request_mtu: 1024,
+                response_mtu: 1024,
+                lossless: false,
+                initiator_copy: false,
+                is_stream: false,
+            },
             destination: 1,
             partition: 0xffff,
             receive_psn: 0,
@@ -514,6 +531,7 @@ mod tests {
             remote_rights: RemoteRights::default(),
             fault_handling: FaultHandling::Stash,
             refusal: RefusalScope::Connection,
+            is_xrc: false,
         });
         let psn = Psn::new(7);
         responder.remember(psn, 1);

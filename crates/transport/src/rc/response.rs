@@ -579,7 +579,13 @@ mod tests {
 
     #[test]
     fn a_loss_reduces_the_window_however_long_ago_the_last_one_was() {
-        let link = Link { request_mtu: 4096, response_mtu: 4096, lossless: false, initiator_copy: false };
+        let link = Link {
+            request_mtu: 4096,
+            response_mtu: 4096,
+            lossless: false,
+            initiator_copy: false,
+            is_stream: false,
+        };
         let shared = RcShared {
             link,
             destination: 1,
@@ -591,6 +597,7 @@ mod tests {
             requests_wait: false,
             state: RcState::Alive,
             refusal: RefusalScope::Connection,
+            is_xrc: false,
             counters: ProtocolCounters::default(),
         };
         let mut requester = Requester::new(&link);

@@ -54,6 +54,9 @@ impl MemoryAccess for Counting {
     fn invalidate(&mut self, _key: u32) -> Outcome<()> {
         panic!("no invalidation")
     }
+    fn execute_local(&mut self, _work: WorkId) -> Outcome<()> {
+        panic!("no local work")
+    }
     fn place_response(
         &mut self,
         _work: WorkId,
@@ -72,6 +75,9 @@ impl MemoryAccess for Counting {
 }
 
 impl WorkQueues for Counting {
+    fn select_shared_queue(&mut self, _number: u32) -> Outcome<()> {
+        panic!("no XRC")
+    }
     fn begin_receive(&mut self) -> bool {
         true
     }
@@ -111,6 +117,7 @@ fn run(link: Link, operation: WorkOperation) -> [Counting; 2] {
             remote_rights: RemoteRights { read: true, write: true, atomic: false },
             fault_handling: FaultHandling::Stash,
             refusal: RefusalScope::Connection,
+            is_xrc: false,
         });
         connection.start_requester(RequesterSettings {
             send_psn: psn,
@@ -153,7 +160,13 @@ fn run(link: Link, operation: WorkOperation) -> [Counting; 2] {
 const NOWHERE: RemoteAddress = RemoteAddress { address: 0, key: 0 };
 
 fn links() -> [Link; 3] {
-    let link = |mtu, lossless| Link { request_mtu: mtu, response_mtu: mtu, lossless, initiator_copy: false };
+    let link = |mtu, lossless| Link {
+        request_mtu: mtu,
+        response_mtu: mtu,
+        lossless,
+        initiator_copy: false,
+        is_stream: false,
+    };
     [link(4096, false), link(4096, true), link(1 << 31, true)]
 }
 

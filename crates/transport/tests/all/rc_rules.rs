@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::support::host::Packet;
+use crate::support::host::SHARED_QUEUE;
 use crate::support::network::{DELAY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
@@ -110,12 +111,29 @@ fn one_acknowledgement_for_what_arrives_together() {
 fn local_work_waits_its_turn() {
     let mut pair = pair_with(|_, _| ());
     pair.post_zeroed(0, write(0, 8));
-    pair.post(0, work(WorkOperation::Local, 0), vec![]);
+    let invalidate = pair.post(0, work(WorkOperation::Local(LocalWork::Invalidate), 0), vec![]);
     pair.post_zeroed(0, write(0, 8));
     pair.run(FOREVER);
     let times: Vec<_> = sent(&pair, 0).iter().map(|(time, _)| *time).collect();
     assert_eq!(times, [0, 2 * DELAY]);
     assert_eq!(statuses(&pair, 0), [Status::Success; 3]);
+    assert_eq!(pair.ends[0].host.executed, [invalidate]);
+}
+
+#[test]
+fn local_work_that_is_refused_ends_the_connection_with_a_status_of_its_own() {
+    for (local, status) in
+        [(LocalWork::Invalidate, Status::LocalQpOperation), (LocalWork::Bind, Status::WindowBind)]
+    {
+        let mut pair = pair_with(|_, _| ());
+        pair.ends[0].host.deny_local = true;
+        pair.post_zeroed(0, write(0, 8));
+        pair.post(0, work(WorkOperation::Local(local), 0), vec![]);
+        pair.post_zeroed(0, write(0, 8));
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0)[..2], [Status::Success, status]);
+        assert_eq!(sent(&pair, 0).len(), 1, "nothing leaves behind it");
+    }
 }
 
 #[test]
@@ -409,4 +427,26 @@ fn own_packets_between_standard_settings_do_no_harm() {
         end.connection.progress(Time(1000), &mut end.host);
     }
     assert_eq!(end.host.completions, [(WorkId(0), Status::Success)]);
+}
+
+/// Annex A14: requests name a shared receive queue, responses do not. What names another one is refused.
+#[test]
+fn requests_of_xrc_name_a_shared_receive_queue() {
+    let mut pair = pair_with(|rc, _| rc.is_xrc = true);
+    pair.ends[1].host.post_receive(4096);
+    let named = |work: WorkRequest| WorkRequest { shared_queue: SHARED_QUEUE, ..work };
+    pair.post_zeroed(0, named(send(2049)));
+    pair.post_zeroed(0, named(write(0, 8)));
+    pair.post_zeroed(0, named(read(0, 1025)));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success; 3]);
+    for (end, number) in [(0, Some(SHARED_QUEUE)), (1, None)] {
+        for (_, header) in sent(&pair, end) {
+            assert_eq!(header.bth.opcode.transport(), pagewire_wire::Transport::Xrc);
+            assert_eq!(header.xrc, number, "{header:?}");
+        }
+    }
+    pair.post_zeroed(0, WorkRequest { shared_queue: SHARED_QUEUE + 1, ..send(8) });
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0)[3..], [Status::RemoteInvalidRequest]);
 }

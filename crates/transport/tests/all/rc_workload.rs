@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::support::network::{Faults, Pair};
 use crate::support::workload::{Mix, run};
 use crate::support::*;
-use pagewire_transport::Link;
+use pagewire_transport::{Link, RcSettings};
 
 struct Case {
     link: Link,
@@ -23,20 +23,17 @@ fn check(name: &str, seeds: std::ops::Range<u64>, case: Case) {
         .as_deref()
         .and_then(|wanted| wanted.split_once(".."))
         .map_or(seeds, |(from, to)| from.parse().expect("a number")..to.parse().expect("a number"));
-    for seed in seeds {
+    // Where no rule is Pagewire's own, the same once more over XRC.
+    let kinds: &[bool] = if case.selective { &[false] } else { &[false, true] };
+    for (seed, is_xrc) in seeds.flat_map(|seed| kinds.iter().map(move |kind| (seed, *kind))) {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut random = fastrand::Rng::with_seed(!seed);
             // Every other run wraps its PSNs.
             let mut psn =
                 || if seed % 2 == 0 { 0xff_fff0 - random.u32(0..200) } else { random.u32(0..1 << 24) };
             let (one, other) = (psn(), psn());
-            let mut pair = Pair::with(
-                settings(case.link, 0x22, 0),
-                requester(one),
-                settings(case.link, 0x11, 0),
-                requester(other),
-                seed,
-            );
+            let to = |number| RcSettings { is_xrc, ..settings(case.link, number, 0) };
+            let mut pair = Pair::with(to(0x22), requester(one), to(0x11), requester(other), seed);
             if case.selective {
                 pair = pair.selective();
             }
@@ -48,7 +45,7 @@ fn check(name: &str, seeds: std::ops::Range<u64>, case: Case) {
             run(&mut pair, case.mix, seed);
         }));
         if let Err(panic) = result {
-            eprintln!("{name}: seed {seed}");
+            eprintln!("{name}: seed {seed}, XRC: {is_xrc}");
             resume_unwind(panic);
         }
     }

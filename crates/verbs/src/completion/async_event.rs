@@ -1,7 +1,8 @@
 //! Asynchronous events of open devices.
 
 use crate::abi::*;
-use crate::boundary::{Result, invalid, number};
+use crate::boundary::{Result, invalid, nothing, unobserved_number};
+use crate::calls::{self, Call};
 use crate::completion::completion_queue::CompletionQueueObject;
 use crate::descriptor::take_event;
 use crate::objects::context::ContextObject;
@@ -9,6 +10,7 @@ use crate::objects::object::{Object, not_null};
 use crate::objects::queue_pair::QueuePairObject;
 use crate::objects::shared_receive::SharedReceiveObject;
 use libc::c_int;
+use pagewire_failures::Verb;
 use pagewire_nic::{Acknowledgements, AsyncEvent, EventSource};
 
 fn translate(event: &AsyncEvent) -> ibv_async_event {
@@ -20,6 +22,7 @@ fn translate(event: &AsyncEvent) -> ibv_async_event {
         EventSource::SharedReceiveQueue { cookie } => {
             ibv_async_event__bindgen_ty_1 { srq: cookie as *mut ibv_srq }
         }
+        EventSource::Device => ibv_async_event__bindgen_ty_1 { port_num: 0 },
         EventSource::Port { number } => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(number) },
     };
     ibv_async_event { element, event_type: event.kind as ibv_event_type }
@@ -35,8 +38,22 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
+    // SAFETY: the caller promises what the function asks for.
+    let sleep = || unsafe { next_event(context, event) };
+    match calls::are_observed() {
+        false => sleep(),
+        true => calls::observed_sleep(Call::on(Verb::GetAsyncEvent, context).with(event as usize), sleep),
+    }
+}
+
+/// [`ibv_get_async_event`] without observers.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn next_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
     loop {
-        let descriptor = number(|| {
+        let descriptor = unobserved_number(|| {
             not_null(event)?;
             // SAFETY: the caller promises that `context` is NULL or open.
             Ok(unsafe { ContextObject::of(context) }?.descriptor().number())
@@ -44,7 +61,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
         if descriptor < 0 || !take_event(descriptor) {
             return -1;
         }
-        let taken = number(|| {
+        let taken = unobserved_number(|| {
             // SAFETY: the caller promises that `context` is NULL or open.
             let context = unsafe { ContextObject::of(context) }?;
             // Nothing is there when the event's object was destroyed meanwhile.
@@ -69,6 +86,13 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: the caller promises that `event` is NULL or was given by `ibv_get_async_event` and not acknowledged yet.
     let Some(event) = (unsafe { event.as_ref() }) else { return };
+    // SAFETY: the caller promises that the event was given by `ibv_get_async_event` and not acknowledged yet.
+    nothing(Call::on(Verb::AckAsyncEvent, event), || unsafe { acknowledge(event) });
+}
+
+/// # Safety
+/// As for [`ibv_ack_async_event`].
+unsafe fn acknowledge(event: &ibv_async_event) {
     let acknowledged = |acknowledgements: Result<&Acknowledgements>| match acknowledgements {
         Ok(acknowledgements) => acknowledgements.acknowledge(1),
         Err(_) => drop(invalid::<()>("an event of no object is acknowledged")),

@@ -1,12 +1,14 @@
 //! Completion channels.
 
 use crate::abi::*;
-use crate::boundary::{number, pointer, status};
+use crate::boundary::{pointer, status, unobserved_number};
+use crate::calls::{self, Call};
 use crate::descriptor::{EventDescriptor, take_event};
 use crate::objects::context::ContextObject;
 use crate::objects::held::epoch;
 use crate::objects::object::{Object, not_null, put};
 use libc::{c_int, c_void};
+use pagewire_failures::Verb;
 use pagewire_nic::CompletionChannel;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -54,7 +56,7 @@ impl CompletionChannelObject {
 /// `context` is NULL or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    pointer(|| {
+    pointer(Call::on(Verb::CreateCompChannel, context), || {
         // SAFETY: the caller promises that `context` is NULL or open.
         let opened = unsafe { ContextObject::of(context) }?;
         let descriptor = Arc::new(EventDescriptor::new()?);
@@ -72,11 +74,11 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 /// `channel` is NULL or created, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    status(|| {
+    status(Call::on(Verb::DestroyCompChannel, channel), || {
         // SAFETY: the caller promises that `channel` is NULL or created.
         unsafe { CompletionChannelObject::of(channel) }?.channel.destroy()?;
         // SAFETY: `of` found `channel`, and the caller promises that nobody uses it any more.
-        drop(unsafe { CompletionChannelObject::take_back(channel) });
+        unsafe { CompletionChannelObject::free(channel) };
         Ok(())
     })
 }
@@ -92,8 +94,26 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller promises what the function asks for.
+    let sleep = || unsafe { next_event(channel, cq, cq_context) };
+    match calls::are_observed() {
+        false => sleep(),
+        true => calls::observed_sleep(Call::on(Verb::GetCqEvent, channel).with(cq as usize), sleep),
+    }
+}
+
+/// [`ibv_get_cq_event`] without observers.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn next_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
     loop {
-        let descriptor = number(|| {
+        let descriptor = unobserved_number(|| {
             // SAFETY: the caller promises that `channel` is NULL or created.
             let channel = unsafe { CompletionChannelObject::of(channel) }?;
             not_null(cq)?;
@@ -105,7 +125,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
         if descriptor < 0 || !take_event(descriptor) {
             return -1;
         }
-        let taken = number(|| {
+        let taken = unobserved_number(|| {
             // SAFETY: the caller promises that `channel` is NULL or created.
             let channel = unsafe { CompletionChannelObject::of(channel) }?;
             // Nothing is there when the event's queue was destroyed meanwhile.

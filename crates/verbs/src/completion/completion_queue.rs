@@ -1,7 +1,8 @@
 //! Completion queues, by the plain interface; the extended one stands on them ([`extended_poll`](crate::completion::extended_poll)).
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, pointer, quick_status, status};
+use crate::boundary::{Errno, Result, invalid, nothing, pointer, status, table_status};
+use crate::calls::Call;
 use crate::completion::completion_channel::CompletionChannelObject;
 use crate::completion::polling::Polling;
 use crate::limits;
@@ -12,7 +13,11 @@ use crate::objects::protection::ProtectionDomainObject;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Membership};
 use libc::{EIO, c_int, c_uint, c_void};
-use pagewire_nic::{Completion, CompletionQueue, CompletionQueueInit, Moderation, RoutingHeader};
+use pagewire_failures::Verb;
+use pagewire_nic::{
+    Completion, CompletionQueue, CompletionQueueInit, CompletionStamp, Moderation, RoutingHeader,
+};
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -57,6 +62,17 @@ pub(crate) struct CqOptions {
     pub single_threaded: bool,
     /// Completions for which there is no room take the places of the oldest.
     pub ignores_overrun: bool,
+    /// The program reads when completions came.
+    pub is_stamped: bool,
+}
+
+/// The time, by the clock that `ibv_query_rt_values_ex(3)` reads and by the wall clock.
+fn stamp_now() -> CompletionStamp {
+    let nanoseconds = |clock| {
+        let now = clock_gettime(clock);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    };
+    CompletionStamp { raw: nanoseconds(ClockId::MonotonicRaw), wall: nanoseconds(ClockId::Realtime) }
 }
 
 /// Makes a completion queue.
@@ -88,6 +104,7 @@ pub(crate) unsafe fn create(context: *mut ibv_context, options: &CqOptions) -> R
         channel: announced.map(|channel| channel.channel().clone()),
         parent_domain,
         ignores_overrun: options.ignores_overrun,
+        stamps: options.is_stamped.then_some(stamp_now as fn() -> CompletionStamp),
     })?;
     let mut public = ibv_cq_ex::zeroed();
     public.context = context;
@@ -120,7 +137,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     vector: c_int,
 ) -> *mut ibv_cq {
-    pointer(|| {
+    pointer(Call::on(Verb::CreateCq, context), || {
         let (Ok(entries), Ok(vector)) = (u32::try_from(entries), u32::try_from(vector)) else {
             return invalid("number of entries or completion vector");
         };
@@ -132,6 +149,7 @@ pub unsafe extern "C" fn ibv_create_cq(
             parent_domain: std::ptr::null_mut(),
             single_threaded: false,
             ignores_overrun: false,
+            is_stamped: false,
         };
         // SAFETY: the caller promises that `context` is NULL or open and `channel` NULL or created; the parent domain is NULL.
         unsafe { create(context, &options) }
@@ -144,7 +162,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// `cq` is NULL or created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int {
-    status(|| {
+    status(Call::on(Verb::ResizeCq, cq), || {
         // SAFETY: the caller promises that `cq` is NULL or created.
         let object = unsafe { CompletionQueueObject::of(cq) }?;
         let Ok(entries) = u32::try_from(entries) else { return invalid("number of entries") };
@@ -160,7 +178,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int
 /// # Safety
 /// `cq` is NULL or created; `attributes` is NULL or valid.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
-    status(|| {
+    status(Call::on(Verb::ModifyCq, cq), || {
         // SAFETY: the caller promises that `cq` is NULL or created, and that `attributes` is NULL or valid.
         let (object, attributes) = unsafe { (CompletionQueueObject::of(cq)?, &*not_null(attributes)?) };
         if attributes.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
@@ -180,7 +198,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_
 /// `cq` is NULL or created, and nobody uses it any more but to acknowledge its events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    status(|| {
+    status(Call::on(Verb::DestroyCq, cq), || {
         // SAFETY: the caller promises that `cq` is NULL or created.
         let object = unsafe { CompletionQueueObject::of(cq) }?;
         object.membership.end(|| {
@@ -194,7 +212,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             Ok::<(), Errno>(())
         })?;
         // SAFETY: the caller promises that nobody uses `cq` any more; nothing of the engine refers to the object any more.
-        drop(unsafe { CompletionQueueObject::take_back(cq) });
+        unsafe { CompletionQueueObject::free(cq) };
         Ok(())
     })
 }
@@ -205,10 +223,12 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// `cq` is NULL or created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
-    // SAFETY: the caller promises that `cq` is NULL or created.
-    if let Ok(cq) = unsafe { CompletionQueueObject::of(cq) } {
-        cq.queue().completion_events().acknowledge(events);
-    }
+    nothing(Call::on(Verb::AckCqEvents, cq).with(events as usize), || {
+        // SAFETY: the caller promises that `cq` is NULL or created.
+        if let Ok(cq) = unsafe { CompletionQueueObject::of(cq) } {
+            cq.queue().completion_events().acknowledge(events);
+        }
+    });
 }
 
 /// `ibv_poll_cq(3)`, by way of `context->ops`.
@@ -266,7 +286,7 @@ pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
 /// # Safety
 /// `cq` is NULL or created.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    quick_status(|| {
+    table_status(|| {
         // SAFETY: the caller promises that `cq` is NULL or created.
         unsafe { CompletionQueueObject::of(cq) }?.queue.arm(solicited_only != 0);
         Ok(())

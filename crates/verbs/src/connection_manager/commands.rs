@@ -16,6 +16,7 @@ use libc::{EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENXIO
 use pagewire_cm::{
     ConnectionParameters, EndpointState, Error, LocalQueuePair, PortSpace, Route, gid, limits,
 };
+use pagewire_failures::Verb;
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -48,6 +49,31 @@ pub enum Execution {
     Complete,
     /// It is to be executed again as soon as the descriptor is readable.
     WaitsForEvent,
+}
+
+/// The function of librdmacm that writes a command.
+pub fn function_of(command: u32) -> Option<Verb> {
+    Some(match command {
+        command::CREATE_ID => Verb::RdmaCreateId,
+        command::DESTROY_ID => Verb::RdmaDestroyId,
+        command::BIND_IP => Verb::RdmaBindAddr,
+        command::RESOLVE_IP => Verb::RdmaResolveAddr,
+        command::RESOLVE_ROUTE => Verb::RdmaResolveRoute,
+        command::QUERY_ROUTE => Verb::RdmaQueryRoute,
+        command::CONNECT => Verb::RdmaConnect,
+        command::LISTEN => Verb::RdmaListen,
+        command::ACCEPT => Verb::RdmaAccept,
+        command::REJECT => Verb::RdmaReject,
+        command::DISCONNECT => Verb::RdmaDisconnect,
+        command::INIT_QP_ATTR => Verb::RdmaInitQpAttr,
+        command::GET_EVENT => Verb::RdmaGetCmEvent,
+        command::SET_OPTION => Verb::RdmaSetOption,
+        command::NOTIFY => Verb::RdmaNotify,
+        command::JOIN_IP_MCAST | command::JOIN_MCAST => Verb::RdmaJoinMulticast,
+        command::LEAVE_MCAST => Verb::RdmaLeaveMulticast,
+        command::MIGRATE_ID => Verb::RdmaMigrateId,
+        _ => return None,
+    })
 }
 
 /// Does what a command says.
@@ -98,21 +124,25 @@ pub fn execute(written: &Written<'_>) -> Result<Execution> {
 /// Takes an event, if there is one. Else the caller waits, unless the descriptor says not to.
 fn get_event(written: &Written<'_>) -> Result<Execution> {
     let command: GetEvent = written.read()?;
+    // Another thread may close the descriptor from here on.
+    let waits = !fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK);
     let taken = with_service(|service| {
         let is_own = service.channels.contains_key(&written.channel);
         is_own.then(|| service.take_event(written.channel, written.descriptor))
     });
-    if let Some(event) = taken.flatten().ok_or(Errno(EBADF))? {
+    let Some(taken) = taken.flatten() else {
+        // Of a channel that another thread has closed since the call began the kernel's command still waits.
+        let is_closed = ChannelKey::of(written.descriptor) != Some(written.channel);
+        return if is_closed && waits { Ok(Execution::WaitsForEvent) } else { Err(Errno(EBADF)) };
+    };
+    if let Some(event) = taken {
         let answered = written.answer(command.response, event.answer.as_bytes());
         if answered.is_err() {
             with_service(|service| service.put_back(written.channel, event));
         }
         return answered.map(|()| Execution::Complete);
     }
-    if fcntl_getfl(written.descriptor)?.contains(OFlags::NONBLOCK) {
-        return Err(Errno(EAGAIN));
-    }
-    Ok(Execution::WaitsForEvent)
+    if waits { Ok(Execution::WaitsForEvent) } else { Err(Errno(EAGAIN)) }
 }
 
 impl Written<'_> {
@@ -231,10 +261,11 @@ impl Call<'_> {
     fn bind_ip(&mut self) -> Result<()> {
         let command: BindIp = self.written.read()?;
         let address = addresses::read(&command.address)?.ok_or(Errno(EINVAL))?;
-        self.bind(command.id, address)
+        self.bind(command.id, address, None)
     }
 
-    fn bind(&mut self, number: u32, address: SocketAddr) -> Result<()> {
+    /// `peer`: to which the ID is about to connect.
+    fn bind(&mut self, number: u32, address: SocketAddr, peer: Option<SocketAddr>) -> Result<()> {
         let id = self.id(number)?;
         if id.source.is_some() {
             return Err(Errno(EINVAL));
@@ -247,7 +278,12 @@ impl Call<'_> {
         };
         addresses::check_scope(&address)?;
         let local = addresses::own_device(address.ip())?;
-        let port = self.service.ports.bind(number, (space, address.port()), at)?;
+        let port = match peer {
+            Some(peer) if address.port() == 0 => {
+                self.service.ports.bind_connecting(number, space, at, peer)?
+            }
+            _ => self.service.ports.bind(number, (space, address.port()), at)?,
+        };
         let address = addresses::with_port(address.ip(), port.port, local.as_ref());
         let is_bound = self.service.manager.bind(endpoint, address).map_err(errno);
         if let Err(error) = is_bound.and_then(|()| self.service.watch_port(space, &port)) {
@@ -274,7 +310,8 @@ impl Call<'_> {
         let (local, own, peer) = addresses::resolve(source.map(|source| source.ip()), &destination)?;
         if bound.is_none() {
             let port = given.map_or(0, |given| given.port());
-            self.bind(command.id, addresses::with_port(own, port, Some(&local)))?;
+            let peer = SocketAddr::new(peer, destination.port());
+            self.bind(command.id, addresses::with_port(own, port, Some(&local)), Some(peer))?;
         }
         let id = self.id(command.id)?;
         let port = id.port.as_ref().map_or(0, |port| port.port);
@@ -354,7 +391,7 @@ impl Call<'_> {
     fn listen(&mut self) -> Result<()> {
         let command: Listen = self.written.read()?;
         if self.id(command.id)?.source.is_none() {
-            self.bind(command.id, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))?;
+            self.bind(command.id, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), None)?;
         }
         let id = self.id(command.id)?;
         let endpoint = id.endpoint;

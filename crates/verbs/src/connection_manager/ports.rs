@@ -5,13 +5,16 @@
 //! ones they come from blocks of [`BLOCK`] ports, which belong to the process as a whole. Who binds one port looks at both names: first it
 //! takes the port's, then it asks whether somebody has the block. Who has the block asks for the port's name before it gives the port
 //! out. So one of two sees the other.
+//!
+//! A process with many peers needs fewer ports than connections: one port serves endpoints that connect to different peers, as it does with
+//! the kernel (`cma_port_is_unique`).
 
 use crate::boundary::{Errno, Result};
 use libc::{EADDRINUSE, EADDRNOTAVAIL};
 use pagewire_fabric::{ManagementSocket, ManagementTarget};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 /// Where the system's range of ephemeral ports stands.
@@ -52,6 +55,15 @@ pub struct PortTable {
     /// Which endpoint is at which address.
     bound: HashMap<u32, SpacePort>,
     addresses: HashMap<SpacePort, Vec<BoundAddress>>,
+    /// The ports of a space that this table chose for endpoints that connect.
+    connecting: HashMap<u16, ConnectingPorts>,
+}
+
+/// Ports of a space that serve endpoints which connect.
+#[derive(Debug, Default)]
+struct ConnectingPorts {
+    ports: Vec<u16>,
+    by_peer: HashMap<SocketAddr, HashSet<u16>>,
 }
 
 /// An address that an endpoint is to have a port at.
@@ -68,6 +80,8 @@ pub struct PortAddress {
 struct BoundAddress {
     id: u32,
     at: PortAddress,
+    /// To which it connects by a port that this table chose.
+    peer: Option<SocketAddr>,
 }
 
 impl PortTable {
@@ -78,7 +92,7 @@ impl PortTable {
     /// addresses, or no port is free.
     pub fn bind(&mut self, id: u32, (space, port): SpacePort, at: PortAddress) -> Result<Arc<OwnedPort>> {
         let owned = if port == 0 { self.claim_any(space)? } else { self.claim(space, port)? };
-        let wanted = BoundAddress { id, at };
+        let wanted = BoundAddress { id, at, peer: None };
         let bound = self.addresses.entry((space, owned.port)).or_default();
         if let Some(refusal) = bound.iter().find_map(|other| wanted.at.refusal(&other.at)) {
             return Err(Errno(refusal));
@@ -86,6 +100,50 @@ impl PortTable {
         bound.push(wanted);
         self.bound.insert(id, (space, owned.port));
         Ok(owned)
+    }
+
+    /// Gives an endpoint that connects to `peer` a port of the space. Beyond the first [`SINGLE`] ports of this process it is one that serves other
+    /// peers, if there is such a port.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL: no port is free; else the kernel's.
+    pub fn bind_connecting(
+        &mut self,
+        id: u32,
+        space: u16,
+        at: PortAddress,
+        peer: SocketAddr,
+    ) -> Result<Arc<OwnedPort>> {
+        let shared = if self.owned.len() < SINGLE { None } else { self.port_of_other_peers(space, peer) };
+        let owned = match shared {
+            Some(owned) => owned,
+            None => self.claim_any(space)?,
+        };
+        let connecting = self.connecting.entry(space).or_default();
+        let bound = self.addresses.entry((space, owned.port)).or_default();
+        if bound.is_empty() {
+            connecting.ports.push(owned.port);
+        }
+        connecting.by_peer.entry(peer).or_default().insert(owned.port);
+        bound.push(BoundAddress { id, at, peer: Some(peer) });
+        self.bound.insert(id, (space, owned.port));
+        Ok(owned)
+    }
+
+    /// A port by which endpoints of this process connect to others than `peer`, and no endpoint does anything else.
+    fn port_of_other_peers(&self, space: u16, peer: SocketAddr) -> Option<Arc<OwnedPort>> {
+        let connecting = self.connecting.get(&space)?;
+        let used = connecting.by_peer.get(&peer);
+        let count = used.map_or(0, HashSet::len);
+        // A peer mostly has the ports from the first one on, so the next one mostly is free.
+        let (before, after) = connecting.ports.split_at_checked(count)?;
+        let is_free = |port: &u16| {
+            let bound = self.addresses.get(&(space, *port));
+            !used.is_some_and(|used| used.contains(port))
+                && bound.is_some_and(|bound| bound.iter().all(|other| other.peer.is_some()))
+        };
+        let port = after.iter().chain(before).copied().find(is_free)?;
+        self.owned((space, port))
     }
 
     /// An endpoint is about to listen: it shares its address no more.
@@ -111,9 +169,14 @@ impl PortTable {
     pub fn release(&mut self, id: u32) {
         let Some(port) = self.bound.remove(&id) else { return };
         if let Some(bound) = self.addresses.get_mut(&port) {
+            let peer = bound.iter().find(|bound| bound.id == id).and_then(|bound| bound.peer);
             bound.retain(|bound| bound.id != id);
-            if bound.is_empty() {
+            let is_unused = bound.is_empty();
+            if is_unused {
                 self.addresses.remove(&port);
+            }
+            if let Some(connecting) = self.connecting.get_mut(&port.0) {
+                connecting.release(port.1, peer, is_unused);
             }
         }
         if self.owned.get(&port).is_some_and(|owned| owned.strong_count() == 0) {
@@ -224,6 +287,23 @@ impl PortTable {
     }
 }
 
+impl ConnectingPorts {
+    /// An endpoint has left a port, by which it connected to `peer` if it did. `is_unused`: no endpoint has the port now.
+    fn release(&mut self, port: u16, peer: Option<SocketAddr>, is_unused: bool) {
+        if let Some(peer) = peer {
+            if let Some(used) = self.by_peer.get_mut(&peer) {
+                used.remove(&port);
+                if used.is_empty() {
+                    self.by_peer.remove(&peer);
+                }
+            }
+        }
+        if is_unused {
+            self.ports.retain(|other| *other != port);
+        }
+    }
+}
+
 impl PortAddress {
     /// Why one endpoint cannot be at an address beside another one of the same port (`cma_check_port` of the kernel).
     fn refusal(&self, other: &PortAddress) -> Option<i32> {
@@ -268,6 +348,8 @@ mod tests {
     // Spaces that no program has: the names are those of the whole network namespace.
     const SPACE: u16 = 0xFFFE;
     const OTHER_SPACE: u16 = 0xFFFD;
+    const THIRD_SPACE: u16 = 0xFFFC;
+    const FOURTH_SPACE: u16 = 0xFFFB;
     const ANY: PortAddress = alone(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 
     const fn alone(address: IpAddr) -> PortAddress {
@@ -304,6 +386,51 @@ mod tests {
         let ipv6_only = PortAddress { is_family_only: true, ..all_ipv6 };
         let _both = table.bind(2, (SPACE, port), ipv6_only).unwrap();
         assert_eq!(table.bind(3, (SPACE, port), ipv6_only).unwrap_err(), Errno(EADDRNOTAVAIL));
+    }
+
+    #[test]
+    fn one_port_connects_to_many_peers() {
+        const COUNT: u32 = 5_000;
+        let mut table = PortTable::default();
+        let peer = |number: u32| {
+            SocketAddr::from((Ipv4Addr::from(0x0A4F_0000 + number / 7), 1 + (number % 7) as u16))
+        };
+        let connect =
+            |table: &mut PortTable, id, peer| table.bind_connecting(id, THIRD_SPACE, ANY, peer).unwrap();
+        let ports: Vec<Arc<OwnedPort>> = (0..COUNT).map(|id| connect(&mut table, id, peer(id))).collect();
+        assert_eq!(table.owned.len(), SINGLE);
+        // Each further connection with one peer needs a port of its own.
+        let again: Vec<Arc<OwnedPort>> =
+            (0..200).map(|id| connect(&mut table, COUNT + id, peer(9))).collect();
+        let mut numbers: Vec<u16> = again.iter().chain([&ports[9]]).map(|port| port.port).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 201);
+        // No endpoint gets all addresses of a port that connects.
+        let used = again[0].port;
+        assert_eq!(table.bind(9_999, (THIRD_SPACE, used), ANY).unwrap_err(), Errno(EADDRNOTAVAIL));
+        drop((ports, again));
+        (0..COUNT + 200).for_each(|id| table.release(id));
+        assert!(table.owned.is_empty() && table.addresses.is_empty() && table.bound.is_empty());
+        assert!(table.connecting.values().all(|space| space.ports.is_empty() && space.by_peer.is_empty()));
+    }
+
+    #[test]
+    fn bound_port_connects_to_no_further_peer() {
+        let mut table = PortTable::default();
+        let (here, there) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let peer = |port| SocketAddr::from(([192, 0, 2, 9], port));
+        let first: Vec<Arc<OwnedPort>> = (0..SINGLE as u32)
+            .map(|id| table.bind_connecting(id, FOURTH_SPACE, alone(here), peer(1)).unwrap())
+            .collect();
+        // Another address of every port but one is bound.
+        for (id, owned) in (1_000..).zip(&first[1..]) {
+            table.bind(id, (FOURTH_SPACE, owned.port), alone(there)).unwrap();
+        }
+        let shared = table.bind_connecting(2_000, FOURTH_SPACE, alone(here), peer(2)).unwrap();
+        assert_eq!(shared.port, first[0].port);
+        let fresh = table.bind_connecting(2_001, FOURTH_SPACE, alone(here), peer(2)).unwrap();
+        assert!(first.iter().all(|owned| owned.port != fresh.port));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use super::addresses::{self, LocalDevice};
 use super::channel::{Channel, ChannelKey, QueuedEvent};
 use super::deaths::Deaths;
-use super::outbox::{Outbox, Outgoing};
+use super::outbox::{Outbox, OutboxOutcome, Outgoing};
 use super::ports::{OwnedPort, PortTable};
 use super::reachability::{Pair, Probes, Unreachability};
 use crate::boundary::Result;
@@ -20,7 +20,7 @@ use pagewire_fabric::{
 };
 use pagewire_memory::fork::PerProcess;
 use pagewire_memory::{Uncancelled, above_low_numbers};
-use pagewire_nic::{ManagementRoute, Nic};
+use pagewire_nic::{ManagementRoute, ManagementTransport, Nic};
 use pagewire_wire::cm::{CmDatagram, CmMessage};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use slab::Slab;
@@ -30,12 +30,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Datagrams that are taken from one socket at a time.
 pub const ROUND: usize = 64;
 /// Sockets that are looked at in one step.
 const READY: usize = 32;
+/// So long a process that ends waits for streams to other hosts, and between two looks at them.
+const LAST_PATIENCE: Duration = Duration::from_millis(250);
+const LAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Marks what epoll(7) says of a port, with space and number below; other numbers are of [`EventSource`].
 const PORTS: u64 = 1 << 63;
@@ -235,6 +238,12 @@ extern "C" fn at_exit() {
             service.destroy_id(number);
         }
         service.flush();
+        // Where only streams will do, and one is being opened.
+        let until = Instant::now() + LAST_PATIENCE;
+        while service.outbox.waits_for_hosts() && Instant::now() < until {
+            std::thread::sleep(LAST_PAUSE);
+            service.flush();
+        }
     };
     if catch_unwind(AssertUnwindSafe(end)).is_err() {
         log::warn!("the connection manager could not tell its peers that the process ends");
@@ -379,12 +388,22 @@ impl CmService {
         loop {
             let mut is_done = true;
             while let Some(outgoing) = self.manager.next_datagram() {
-                self.probe(&outgoing);
                 self.note_local_connection(&outgoing);
                 self.outbox.push(outgoing_of(outgoing));
             }
             let now = self.now();
-            for refused in self.outbox.send(&self.nic, now) {
+            let transport =
+                if self.is_ending { ManagementTransport::AtOnce } else { ManagementTransport::Best };
+            let OutboxOutcome { refused, datagrams, lost } = self.outbox.send(&self.nic, now, transport);
+            for outgoing in datagrams {
+                self.probe(&outgoing);
+            }
+            for Outgoing { route, .. } in lost {
+                // Nothing will change that while the request is repeated.
+                is_done = false;
+                self.manager.give_up_unanswered(now, route.source, route.destination);
+            }
+            for refused in refused {
                 is_done = false;
                 // In the name of the peer.
                 let ManagementRoute { source, destination, .. } = refused.route;
@@ -408,15 +427,16 @@ impl CmService {
         }
     }
 
-    /// Asks whether the host of a request can be reached.
-    fn probe(&mut self, outgoing: &OutgoingDatagram) {
+    /// Asks whether the host of a request that left as a datagram can be reached.
+    fn probe(&mut self, outgoing: &Outgoing) {
         let message = &outgoing.datagram.message;
+        let route = outgoing.route;
         let is_request =
             matches!(message, CmMessage::PortQuery(_) | CmMessage::Req(_) | CmMessage::SidrReq(_));
-        if !is_request || self.is_of_this_host(outgoing.destination) {
+        if !is_request {
             return;
         }
-        let pair = (outgoing.source, SocketAddr::new(outgoing.destination, outgoing.udp_port));
+        let pair = (route.source, SocketAddr::new(route.destination, route.udp_port));
         let now = self.now();
         let Some(socket) = self.probes.ask(pair, now) else { return };
         let token = self.watched.insert(EventSource::Probe(pair));
@@ -427,9 +447,10 @@ impl CmService {
         }
     }
 
-    /// A connection with a process of this host is established by these messages.
+    /// A connection with a process of this host is established by these messages, or begins: an MRA may follow on the request.
     fn note_local_connection(&mut self, outgoing: &OutgoingDatagram) {
-        let is_about_to_be = matches!(outgoing.datagram.message, CmMessage::Rep(_) | CmMessage::Rtu(_));
+        let message = &outgoing.datagram.message;
+        let is_about_to_be = matches!(message, CmMessage::Req(_) | CmMessage::Rep(_) | CmMessage::Rtu(_));
         if is_about_to_be && self.is_of_this_host(outgoing.destination) {
             let now = self.now();
             self.deaths.watch_local_peers(now);
@@ -527,8 +548,10 @@ impl CmService {
         for (datagram, handover) in received {
             let origin = match handover {
                 Handover::Foreign => Origin::OtherUser,
-                Handover::Trusted if self.is_of_this_host(datagram.source) => Origin::ThisHost,
-                Handover::Trusted => Origin::Network,
+                Handover::Trusted | Handover::Encrypted if self.is_of_this_host(datagram.source) => {
+                    Origin::ThisHost
+                }
+                Handover::Trusted | Handover::Encrypted => Origin::Network,
             };
             if origin == Origin::ThisHost {
                 self.nic.fabric().capture_management(datagram);
@@ -588,6 +611,10 @@ pub fn watch(ready: &OwnedFd, what: &impl AsFd, token: u64, flags: epoll::EventF
 
 fn receive_all(socket: &ManagementSocket, fabric: &Host) -> Vec<(ManagementDatagram, Handover)> {
     let is_local = |address| fabric.is_local(address) == Ok(true);
+    let is_taken = |(datagram, handover): &(ManagementDatagram, Handover)| {
+        !fabric.is_encrypted() || *handover == Handover::Encrypted || is_local(datagram.source)
+    };
     // An error is that of the next look, too.
-    std::iter::from_fn(|| socket.receive(is_local).ok().flatten()).take(ROUND).collect()
+    let received = std::iter::from_fn(|| socket.receive(is_local).ok().flatten()).take(ROUND);
+    received.filter(is_taken).collect()
 }

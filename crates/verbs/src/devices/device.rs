@@ -1,7 +1,8 @@
 //! The list of devices.
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, number, pointer};
+use crate::boundary::{Errno, Result, invalid, nothing, pointer, unobserved_number};
+use crate::calls::Call;
 use crate::devices::device_files::kernel::uverbs_number;
 use crate::devices::device_list::devices;
 use crate::objects::held::{HeldOverForks, LockOrder};
@@ -10,6 +11,7 @@ use crate::runtime::messages::{tell, tell_no_device};
 use crate::runtime::process::check_environment;
 use libc::{c_char, c_int};
 use pagewire_fabric::Explained;
+use pagewire_failures::Verb;
 use pagewire_nic::device::Device;
 use std::sync::{Arc, Weak};
 
@@ -118,7 +120,7 @@ pub fn known_at(path: &str) -> Option<Arc<DeviceObject>> {
 /// `count` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    pointer(|| {
+    pointer(Verb::GetDeviceList, || {
         // SAFETY: the caller promises that `count` is NULL or valid for a write.
         unsafe { put(count, 0) };
         check_environment()?;
@@ -152,6 +154,13 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     if list.is_null() {
         return;
     }
+    // SAFETY: the caller promises that the list came from `ibv_get_device_list` and was not freed; it is not NULL here.
+    nothing(Call::on(Verb::FreeDeviceList, list), || unsafe { free_list(list) });
+}
+
+/// # Safety
+/// As for [`ibv_free_device_list`], and not NULL.
+unsafe fn free_list(list: *mut *mut ibv_device) {
     let mut place = list;
     // SAFETY: the caller promises that the list came from `ibv_get_device_list`: each entry up to the NULL at the end
     // holds a count of an `Arc` (see `ibv_get_device_list`), and the list is the C library's.
@@ -194,5 +203,5 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     // SAFETY: the caller promises that `device` is NULL or a device that the program holds.
-    number(|| Ok(unsafe { DeviceObject::of(device) }?.device.index as c_int))
+    unobserved_number(|| Ok(unsafe { DeviceObject::of(device) }?.device.index as c_int))
 }

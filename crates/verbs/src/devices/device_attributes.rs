@@ -45,12 +45,17 @@ pub fn device_attributes(device: &Device) -> ibv_device_attr {
     attributes.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN
         | IBV_DEVICE_CURR_QP_STATE_MOD
         | IBV_DEVICE_SRQ_RESIZE
+        | IBV_DEVICE_XRC
+        | IBV_DEVICE_MEM_WINDOW
+        | IBV_DEVICE_MEM_WINDOW_TYPE_2B
         | IBV_DEVICE_SYS_IMAGE_GUID;
     attributes.max_sge = int(limits::MAX_SEGMENTS);
     attributes.max_sge_rd = int(limits::MAX_SEGMENTS);
     attributes.max_cq = int(limits::MAX_COMPLETION_QUEUES);
     attributes.max_cqe = int(limits::MAX_COMPLETIONS);
     attributes.max_mr = int(limits::MAX_REGIONS);
+    // Both have places in one table.
+    attributes.max_mw = int(limits::MAX_REGIONS);
     attributes.max_pd = int(limits::MAX_PROTECTION_DOMAINS);
     attributes.max_qp_rd_atom = c_int::from(limits::MAX_READ_ATOMIC);
     attributes.max_res_rd_atom = int(limits::MAX_QUEUE_PAIRS * u32::from(limits::MAX_READ_ATOMIC));
@@ -119,7 +124,7 @@ pub fn rate(device: &Device) -> u32 {
     }
     let interface = device.speed.unwrap_or(UNKNOWN_SPEED);
     match settings.map(|settings| settings.path) {
-        Some(PathChoice::Udp) => interface,
+        Some(PathChoice::Tcp | PathChoice::Udp) => interface,
         _ => interface.max(LOCAL_RATE),
     }
 }

@@ -3,11 +3,13 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, status};
+use crate::calls::Call;
 use crate::limits::MAX_SYSTEM_FILE;
 use crate::objects::context::ContextObject;
 use crate::objects::object::{not_null, put};
 use libc::{EHOSTUNREACH, EINVAL, ENODEV, c_int};
 use pagewire_fabric::network_devices;
+use pagewire_failures::Verb;
 use pagewire_nic::device::{Device, address_of_gid};
 use std::fs::File;
 use std::io::Read;
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     mac: *mut u8,
     vlan: *mut u16,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::ResolveEthL2FromGid, context), || {
         // SAFETY: the caller promises that each pointer is NULL or valid and that `mac` has room for 6 bytes; every
         // view of a GID is 16 plain bytes.
         unsafe {

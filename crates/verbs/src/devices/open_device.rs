@@ -2,12 +2,14 @@
 
 use crate::abi::*;
 use crate::boundary::{Result, number, pointer};
+use crate::calls::Call;
 use crate::devices::device::DeviceObject;
 use crate::objects::context::ContextObject;
 use crate::operations;
 use crate::runtime::engine::Engine;
 use crate::runtime::process::engine;
 use libc::c_int;
+use pagewire_failures::Verb;
 use std::sync::Arc;
 
 /// `ibv_open_device(3)`.
@@ -16,7 +18,7 @@ use std::sync::Arc;
 /// `device` is NULL or a device that the program holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    pointer(|| {
+    pointer(Call::on(Verb::OpenDevice, device), || {
         // SAFETY: the caller promises that `device` is NULL or a device that the program holds.
         let device = unsafe { DeviceObject::of(device) }?;
         // The start of the engine takes much of a small stack: the operations are not on it then.
@@ -39,7 +41,7 @@ fn open(engine: Arc<Engine>, device: Arc<DeviceObject>) -> Result<*mut ibv_conte
 /// `context` is NULL or open, and nobody uses it or anything made from it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    number(|| {
+    number(Call::on(Verb::CloseDevice, context), || {
         // SAFETY: the caller promises that `context` is NULL or open.
         unsafe { ContextObject::close(context) }?;
         Ok(0)

@@ -1,13 +1,16 @@
 //! The querying verbs of a device, its port and its tables. What they say is in [`device_attributes`](crate::devices::device_attributes).
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, number, status};
+use crate::boundary::{Errno, Result, invalid, number, status, unobserved_number};
+use crate::calls::Call;
 use crate::devices::device_attributes::{
     DEFAULT_PKEY, PORT, device_attributes, on_demand_paging, port_attributes, rate,
 };
+use crate::limits::MAX_DEVICE_MEMORY;
 use crate::objects::context::ContextObject;
 use crate::objects::object::{not_null, put};
 use libc::{EINVAL, ENODATA, ENOENT, EOPNOTSUPP, c_int, ssize_t};
+use pagewire_failures::Verb;
 use pagewire_nic::device::{Device, Gid};
 use std::sync::Arc;
 
@@ -25,11 +28,11 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attributes: *mut ibv_device_attr,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QueryDevice, context), || {
         // SAFETY: the caller promises that `context` is NULL or open, and that `attributes` is NULL or valid for a write.
         unsafe {
             let place = not_null(attributes)?;
-            place.write(device_attributes(ContextObject::of(context)?.context().device()));
+            place.write(device_attributes(ContextObject::of_family(context)?.context().device()));
         }
         Ok(())
     })
@@ -41,7 +44,7 @@ pub unsafe extern "C" fn ibv_query_device(
 /// # Safety
 /// `context` is NULL or open; `values` is NULL or valid.
 pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QueryRtValuesEx, context), || {
         // SAFETY: the caller promises that `context` is NULL or open, and that `values` is NULL or valid.
         let values = unsafe {
             ContextObject::of(context)?;
@@ -70,7 +73,7 @@ pub unsafe extern "C" fn query_device_ex(
     attributes: *mut ibv_device_attr_ex,
     length: usize,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QueryDeviceEx, context), || {
         // SAFETY: the caller promises that `input` is NULL or valid.
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
             return invalid("comp_mask");
@@ -81,11 +84,14 @@ pub unsafe extern "C" fn query_device_ex(
         let place = not_null(attributes)?;
         let mut all = ibv_device_attr_ex::zeroed();
         // SAFETY: the caller promises that `context` is NULL or open.
-        all.orig_attr = device_attributes(unsafe { ContextObject::of(context) }?.context().device());
+        all.orig_attr = device_attributes(unsafe { ContextObject::of_family(context) }?.context().device());
         all.device_cap_flags_ex = u64::from(all.orig_attr.device_cap_flags);
         all.phys_port_cnt_ex = u32::from(PORT);
         all.odp_caps = on_demand_paging();
+        all.xrc_odp_caps = all.odp_caps.per_transport_caps.rc_odp_caps;
         all.hca_core_clock = CORE_CLOCK;
+        all.max_dm_size = MAX_DEVICE_MEMORY as u64;
+        all.completion_timestamp_mask = u64::MAX;
         all.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
         // SAFETY: the caller promises that `attributes` has room for `length` bytes.
         unsafe { copy_prefix(&all, place, length) };
@@ -117,7 +123,7 @@ pub unsafe extern "C" fn query_port(
     attributes: *mut ibv_port_attr,
     length: usize,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QueryPort, context), || {
         // SAFETY: the caller promises that `context` is NULL or open.
         let device = unsafe { device_of(context, u32::from(port)) }?;
         // SAFETY: the caller promises that `attributes` is NULL or has room for `length` bytes.
@@ -136,7 +142,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     port: u32,
     speed: *mut u64,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QueryPortSpeed, context), || {
         // SAFETY: the caller promises that `context` is NULL or open.
         let device = unsafe { device_of(context, port) }?;
         // SAFETY: not NULL, hence valid for a write.
@@ -187,7 +193,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    number(|| {
+    number(Call::on(Verb::QueryGid, context), || {
         let index = u32::try_from(index).map_err(|_| Errno(EINVAL))?;
         // SAFETY: the caller promises that `context` is NULL or open, and that `gid` is NULL or valid for a write.
         unsafe {
@@ -221,7 +227,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     length: usize,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QueryGidEx, context), || {
         if flags != 0 {
             return Err(Errno(EOPNOTSUPP));
         }
@@ -252,7 +258,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     length: usize,
 ) -> ssize_t {
     let mut count = 0;
-    let failed = status(|| {
+    let failed = status(Call::on(Verb::QueryGidTable, context), || {
         if flags != 0 {
             return Err(Errno(EOPNOTSUPP));
         }
@@ -288,7 +294,7 @@ pub unsafe extern "C" fn pagewire_query_gid_type(
     index: libc::c_uint,
     kind: *mut u32,
 ) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         // SAFETY: the caller promises that `context` is NULL or open, and that `kind` is NULL or valid for a write.
         unsafe {
             gid_at(context, u32::from(port), index)?;
@@ -309,7 +315,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut __be16,
 ) -> c_int {
-    number(|| {
+    number(Call::on(Verb::QueryPkey, context), || {
         // SAFETY: the caller promises that `context` is NULL or open.
         unsafe { device_of(context, u32::from(port)) }?;
         if index != 0 {
@@ -327,7 +333,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
 /// `context` is NULL or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: __be16) -> c_int {
-    number(|| {
+    number(Call::on(Verb::GetPkeyIndex, context), || {
         // SAFETY: the caller promises that `context` is NULL or open.
         unsafe { device_of(context, u32::from(port)) }?;
         if u16::from_be(pkey) == DEFAULT_PKEY { Ok(0) } else { Err(Errno(ENOENT)) }

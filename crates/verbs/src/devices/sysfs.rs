@@ -1,7 +1,7 @@
 //! The verbs that read files of sysfs. What they read of a device of ours is what [`device_files`](crate::devices::device_files) shows.
 
 use crate::abi::*;
-use crate::boundary::number;
+use crate::boundary::unobserved_number;
 use crate::devices::device::{DeviceObject, known_at};
 use crate::devices::device_files::content_of;
 use crate::limits::MAX_SYSTEM_FILE;
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     buffer: *mut c_char,
     size: usize,
 ) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         if directory.is_null() || file.is_null() || buffer.is_null() {
             return Err(crate::boundary::Errno(EINVAL));
         }
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn pagewire_read_device_attribute(
     device: *mut ibv_device,
     file: *const c_char,
 ) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         // SAFETY: the caller promises that `device` is one that the program holds.
         let held = unsafe { DeviceObject::of(device) }?;
         if file.is_null() || buffer.is_null() {

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer, status};
+use crate::calls::Call;
 use crate::connection_manager::PAGEWIRE_CM_OPENED;
 use crate::objects::context::ContextObject;
 use crate::objects::held::epoch;
@@ -10,6 +11,7 @@ use crate::objects::protection::ProtectionDomainObject;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Membership};
 use libc::{ENOENT, c_int};
+use pagewire_failures::Verb;
 use pagewire_nic::AddressHandle;
 use pagewire_nic::attributes::AddressVector;
 use pagewire_nic::device::{Device, Gid};
@@ -120,7 +122,7 @@ unsafe fn create(pd: *mut ibv_pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_a
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: the caller promises that `pd` is NULL or allocated, and that `attributes` is NULL or valid.
-    pointer(|| unsafe { create(pd, &*not_null(attributes)?) })
+    pointer(Call::on(Verb::CreateAh, pd), || unsafe { create(pd, &*not_null(attributes)?) })
 }
 
 /// `ibv_destroy_ah(3)`.
@@ -129,12 +131,12 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_
 /// `ah` is NULL or created, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    status(|| {
+    status(Call::on(Verb::DestroyAh, ah), || {
         // SAFETY: the caller promises that `ah` is NULL or created.
         let object = unsafe { AddressHandleObject::of(ah) }?;
         object.membership.end(|| object.handle.destroy())?;
         // SAFETY: `of` found `ah`, and the caller promises that nobody uses it any more.
-        drop(unsafe { AddressHandleObject::take_back(ah) });
+        unsafe { AddressHandleObject::free(ah) };
         Ok(())
     })
 }
@@ -232,7 +234,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attributes: *mut ibv_ah_attr,
 ) -> c_int {
-    number(|| {
+    number(Call::on(Verb::InitAhFromWc, context), || {
         // SAFETY: the caller promises that `context` is NULL or open and the others NULL or valid; a GRH is 40 plain bytes.
         unsafe {
             let device = ContextObject::of(context)?.context().port();
@@ -254,7 +256,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    pointer(|| {
+    pointer(Call::on(Verb::CreateAhFromWc, pd), || {
         // SAFETY: the caller promises that `pd` is NULL or allocated and the others NULL or valid; a GRH is 40 plain bytes.
         unsafe {
             let device = ProtectionDomainObject::of(pd)?.domain().context().port();

@@ -2,9 +2,11 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, status};
+use crate::calls::Call;
 use crate::objects::object::Object;
 use crate::objects::protection::ProtectionDomainObject;
 use libc::{EOPNOTSUPP, c_int};
+use pagewire_failures::Verb;
 use pagewire_nic::{Advice, ScatterGather};
 
 /// `ibv_advise_mr(3)`, by way of `verbs_context`.
@@ -18,7 +20,7 @@ pub unsafe extern "C" fn advise_mr(
     list: *mut ibv_sge,
     count: u32,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::AdviseMr, pd), || {
         // SAFETY: the caller promises that `pd` is NULL or allocated, and that `list` has `count` elements.
         let (domain, pieces) = unsafe { (ProtectionDomainObject::of(pd)?, pieces(list, count)?) };
         if flags & !IB_UVERBS_ADVISE_MR_FLAG_FLUSH != 0 {

@@ -2,6 +2,8 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result};
+use crate::calls;
+use crate::checking::retire;
 use crate::descriptor::EventDescriptor;
 use crate::devices::device::DeviceObject;
 use crate::devices::device_list::devices;
@@ -42,13 +44,22 @@ impl ContextObject {
     /// # Safety
     /// `public` is NULL or came from [`open`](Self::open) and was not closed.
     pub unsafe fn of<'a>(public: *const ibv_context) -> Result<&'a Self> {
+        // SAFETY: the caller promises what the function asks for.
+        let object = unsafe { ContextObject::of_family(public) }?;
+        if object.epoch == epoch() { Ok(object) } else { Err(Errno(EIO)) }
+    }
+
+    /// As [`of`](Self::of), also of a parent of this forked process: for what never changes.
+    ///
+    /// # Safety
+    /// As for [`of`](Self::of).
+    pub unsafe fn of_family<'a>(public: *const ibv_context) -> Result<&'a Self> {
         if public.is_null() {
             return Err(Errno(EINVAL));
         }
         // SAFETY: the caller promises that it came from `open` and was not closed: `public` is the last field of the
         // `verbs_context` with which the object begins.
-        let object = unsafe { &*public.byte_sub(CONTEXT_OFFSET).cast::<Self>() };
-        if object.epoch == epoch() { Ok(object) } else { Err(Errno(EIO)) }
+        Ok(unsafe { &*public.byte_sub(CONTEXT_OFFSET).cast::<Self>() })
     }
 
     /// The engine's context.
@@ -105,7 +116,10 @@ impl ContextObject {
         object.leftovers.end()?;
         object.engine.last_round();
         // SAFETY: `of` has checked that it is a context of this process; the pointer came from `Box::into_raw`.
-        drop(unsafe { Box::from_raw(public.byte_sub(CONTEXT_OFFSET).cast::<Self>()) });
+        let object = unsafe { Box::from_raw(public.byte_sub(CONTEXT_OFFSET).cast::<Self>()) };
+        if calls::are_observed() {
+            retire(object);
+        }
         Ok(())
     }
 }

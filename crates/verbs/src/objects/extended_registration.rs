@@ -2,10 +2,12 @@
 //! `ibv_reg_mr(3)` and `ibv_alloc_buf(3)` of rdma-core 65). The header of rdma-core 44 knows none of this.
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, number, pointer};
+use crate::boundary::{Errno, Result, invalid, nothing, pointer, unobserved_number};
+use crate::calls::Call;
 use crate::objects::object::{Object, not_null, put};
 use crate::objects::protection::{ProtectionDomainObject, register};
 use libc::{ENODATA, EOPNOTSUPP, c_int, c_void};
+use pagewire_failures::Verb;
 use std::ptr::null_mut;
 
 /// `struct ibv_mr_init_attr`.
@@ -91,7 +93,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     pd: *mut ibv_pd,
     attributes: *mut MemoryRegionAttributes,
 ) -> *mut ibv_mr {
-    pointer(|| {
+    pointer(Call::on(Verb::RegMrEx, pd), || {
         // SAFETY: the caller promises that `attributes` is NULL or valid, and the buffer that it names is allocated.
         let attributes = unsafe { &*not_null(attributes)? };
         // SAFETY: the caller promises that the buffer that the attributes name, if they name one, is allocated.
@@ -131,7 +133,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
     size: usize,
     buffer: *mut *mut OpaqueBuffer,
 ) -> *mut c_void {
-    pointer(|| {
+    pointer(Call::on(Verb::AllocBuf, pd), || {
         let place = not_null(buffer)?;
         // SAFETY: the caller promises that `pd` is NULL or allocated.
         unsafe { ProtectionDomainObject::of(pd) }?;
@@ -160,10 +162,10 @@ pub unsafe extern "C" fn ibv_free_buf(buffer: *mut OpaqueBuffer) {
     }
     // SAFETY: both come from `ibv_alloc_buf`, and the caller promises that nobody uses them any more. A forked child
     // frees its own copy.
-    unsafe {
+    nothing(Call::on(Verb::FreeBuf, buffer), || unsafe {
         libc::free((*buffer).memory);
         drop(Box::from_raw(buffer));
-    }
+    });
 }
 
 /// `ibv_export_buf_dmabuf_fd`: ENODATA, as no buffer is a DMA buffer.
@@ -172,7 +174,7 @@ pub unsafe extern "C" fn ibv_free_buf(buffer: *mut OpaqueBuffer) {
 /// `buffer` is NULL or allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut OpaqueBuffer) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         // SAFETY: the caller promises that `buffer` is NULL or allocated.
         unsafe { OpaqueBuffer::of(buffer) }?;
         Err(Errno(ENODATA))

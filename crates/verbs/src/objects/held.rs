@@ -26,6 +26,9 @@ pub enum LockOrder {
     /// The list of the locks, which every lock enters once.
     Locks,
     Engine,
+    FailureLog,
+    Failures,
+    FailureLines,
     Logger,
     Devices,
 }

@@ -4,6 +4,8 @@
 //! the engine's handle and the epoch in which it was made. A pointer to the structure is a pointer to the object.
 
 use crate::boundary::{Errno, Result};
+use crate::calls;
+use crate::checking::retire;
 use crate::objects::held::epoch;
 use libc::{EINVAL, EIO};
 
@@ -41,13 +43,16 @@ pub unsafe trait Object<Public>: Sized {
         matches!(unsafe { Self::of(public) }, Err(Errno(EIO)))
     }
 
-    /// Takes the object back, to be freed.
+    /// Frees the object, which has ended.
     ///
     /// # Safety
     /// As for [`of`](Self::of), and nobody uses the object any more.
-    unsafe fn take_back(public: *mut Public) -> Box<Self> {
+    unsafe fn free(public: *mut Public) {
         // SAFETY: the pointer came from `Box::into_raw` in `publish`, and the caller promises that nobody uses the object any more.
-        unsafe { Box::from_raw(public.cast()) }
+        let object = unsafe { Box::from_raw(public.cast::<Self>()) };
+        if calls::are_observed() {
+            retire(object);
+        }
     }
 }
 

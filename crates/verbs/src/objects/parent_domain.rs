@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{invalid, pointer, status};
+use crate::calls::Call;
 use crate::objects::context::ContextObject;
 use crate::objects::held::epoch;
 use crate::objects::object::{Object, not_null};
@@ -9,6 +10,7 @@ use crate::objects::protection::ProtectionDomainObject;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Membership};
 use libc::c_int;
+use pagewire_failures::Verb;
 use pagewire_nic::ThreadDomain;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -38,7 +40,7 @@ unsafe impl Object<ibv_td> for ThreadDomainObject {
 /// # Safety
 /// `context` is NULL or open; `init` is NULL or valid.
 pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, init: *mut ibv_td_init_attr) -> *mut ibv_td {
-    pointer(|| {
+    pointer(Call::on(Verb::AllocTd, context), || {
         // SAFETY: the caller promises that `context` is NULL or open, and that `init` is NULL or valid.
         let (opened, init) = unsafe { (ContextObject::of(context)?, &*not_null(init)?) };
         if init.comp_mask != 0 {
@@ -60,12 +62,12 @@ pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, init: *mut ibv_td_i
 /// # Safety
 /// `td` is NULL or allocated, and nobody uses it any more.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    status(|| {
+    status(Call::on(Verb::DeallocTd, td), || {
         // SAFETY: the caller promises that `td` is NULL or allocated.
         let object = unsafe { ThreadDomainObject::of(td) }?;
         object.membership.end(|| object.domain.dealloc())?;
         // SAFETY: `of` found `td`, and the caller promises that nobody uses it any more.
-        drop(unsafe { ThreadDomainObject::take_back(td) });
+        unsafe { ThreadDomainObject::free(td) };
         Ok(())
     })
 }
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
 ) -> *mut ibv_pd {
     const KNOWN: u32 =
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | ALLOW_UNPROTECTED;
-    pointer(|| {
+    pointer(Call::on(Verb::AllocParentDomain, context), || {
         // SAFETY: the caller promises that `context` is NULL or open, and that `init` is NULL or valid, and what it
         // names is allocated.
         let init = unsafe {

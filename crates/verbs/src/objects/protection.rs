@@ -2,7 +2,9 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, quick_pointer, quick_status, set_errno, status};
+use crate::calls::Call;
 use crate::objects::context::ContextObject;
+use crate::objects::device_memory;
 use crate::objects::held::epoch;
 use crate::objects::object::Object;
 use crate::runtime::engine::Host;
@@ -10,6 +12,7 @@ use crate::runtime::leftovers::{Leftover, Leftovers, Membership};
 use crate::unsupported;
 use libc::{EBUSY, EIO, c_int, c_void};
 use pagewire_checkpoint::Saved;
+use pagewire_failures::Verb;
 use pagewire_nic::{MemoryRegion, PageAttributes, ProtectionDomain, Reregistration, Rights};
 use pagewire_watching::WatchedAccesses;
 use pagewire_watching::checkpoint::{self, RefusedSave};
@@ -78,7 +81,7 @@ impl ProtectionDomainObject {
 /// `context` is NULL or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    pointer(|| {
+    pointer(Call::on(Verb::AllocPd, context), || {
         // SAFETY: the caller promises that `context` is NULL or open.
         let opened = unsafe { ContextObject::of(context) }?;
         let domain = opened.context().alloc_pd()?;
@@ -92,12 +95,12 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 /// `pd` is NULL or allocated, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    status(|| {
+    status(Call::on(Verb::DeallocPd, pd), || {
         // SAFETY: the caller promises that `pd` is NULL or allocated.
         let object = unsafe { ProtectionDomainObject::of(pd) }?;
         object.membership.end(|| object.domain.dealloc())?;
         // SAFETY: `of` found `pd`, and the caller promises that nobody uses it any more.
-        drop(unsafe { ProtectionDomainObject::take_back(pd) });
+        unsafe { ProtectionDomainObject::free(pd) };
         Ok(())
     })
 }
@@ -141,13 +144,13 @@ pub unsafe fn is_region_of_parent(mr: *const ibv_mr) -> bool {
 }
 
 /// A region, and where its bytes begin and how many they are.
-type RegionAndBytes<'r> = (&'r Arc<MemoryRegion<Host>>, (u64, u64));
+pub(crate) type RegionAndBytes<'r> = (&'r Arc<MemoryRegion<Host>>, (u64, u64));
 
 /// A region of a program, and its memory.
 ///
 /// # Safety
 /// As for [`watch_region`].
-unsafe fn region_of<'r>(mr: *mut ibv_mr) -> Option<RegionAndBytes<'r>> {
+pub(crate) unsafe fn region_of<'r>(mr: *mut ibv_mr) -> Option<RegionAndBytes<'r>> {
     // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
     let object = unsafe { MemoryRegionObject::of(mr) }.ok()?;
     // SAFETY: the structure lies in an `UnsafeCell`, and only a reregistration changes it.
@@ -251,6 +254,21 @@ pub unsafe fn register(
     Ok(publish_region(pd, domain, (address, length), region))
 }
 
+/// Registers a part of device memory.
+///
+/// # Safety
+/// `pd` is NULL or allocated.
+pub unsafe fn register_device_memory(
+    pd: *mut ibv_pd,
+    part: (*mut c_void, usize),
+    access: u32,
+) -> Result<*mut ibv_mr> {
+    // SAFETY: the caller promises that `pd` is NULL or allocated.
+    let domain = unsafe { ProtectionDomainObject::of(pd) }?;
+    let region = domain.domain.register(part.0 as u64, part.1 as u64, 0, region_rights(access)?)?;
+    Ok(publish_region(pd, domain, part, region))
+}
+
 /// Makes the object that programs see of a region, of memory with this address and length.
 #[inline(always)] // Part of each registration.
 fn publish_region(
@@ -275,7 +293,7 @@ fn publish_region(
 /// # Safety
 /// `pd` is NULL or allocated.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    pointer(|| {
+    pointer(Call::on(Verb::AllocNullMr, pd), || {
         // SAFETY: the caller promises that `pd` is NULL or allocated.
         let domain = unsafe { ProtectionDomainObject::of(pd) }?;
         let region = domain.domain.register_null()?;
@@ -298,7 +316,9 @@ pub unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the caller promises that `pd` is NULL or allocated.
-    quick_pointer(|| unsafe { register(pd, address, length, address as u64, access as u32) })
+    quick_pointer(Call::on(Verb::RegMr, pd), || unsafe {
+        register(pd, address, length, address as u64, access as u32)
+    })
 }
 
 /// `ibv_reg_mr_iova(3)`.
@@ -314,7 +334,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the caller promises that `pd` is NULL or allocated.
-    quick_pointer(|| unsafe { register(pd, address, length, iova, access as u32) })
+    quick_pointer(Call::on(Verb::RegMrIova, pd), || unsafe {
+        register(pd, address, length, iova, access as u32)
+    })
 }
 
 /// `ibv_reg_mr(3)`, `ibv_reg_mr_iova(3)` with flags that are not constant.
@@ -330,7 +352,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: u32,
 ) -> *mut ibv_mr {
     // SAFETY: the caller promises that `pd` is NULL or allocated.
-    quick_pointer(|| unsafe { register(pd, address, length, iova, access) })
+    quick_pointer(Call::on(Verb::RegMr, pd), || unsafe { register(pd, address, length, iova, access) })
 }
 
 /// `ibv_dereg_mr(3)`.
@@ -339,16 +361,19 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `mr` is NULL or registered, and nobody uses the structure any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    quick_status(|| {
+    quick_status(Call::on(Verb::DeregMr, mr), || {
         // SAFETY: the caller promises that `mr` is NULL or registered.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
         let watched = watch::is_used().then(|| object.region.rkey());
         object.membership.end(|| object.region.deregister())?;
+        if device_memory::is_used() {
+            device_memory::region_ended(mr);
+        }
         if let Some(key) = watched {
             watch::ended(key);
         }
         // SAFETY: `of` found `mr`, and the caller promises that nobody uses it any more.
-        drop(unsafe { MemoryRegionObject::take_back(mr) });
+        unsafe { MemoryRegionObject::free(mr) };
         Ok(())
     })
 }
@@ -371,7 +396,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         code
     };
     let mut busy = false;
-    let done = status(|| {
+    let done = status(Call::on(Verb::ReregMr, mr), || {
         let flags = flags as u32;
         let changes = |flag| flags & flag != 0;
         // SAFETY: the caller promises that `mr` is NULL or registered.
@@ -384,6 +409,9 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         }
         if changes(IBV_REREG_MR_CHANGE_TRANSLATION) && (length == 0 || address.is_null()) {
             return invalid("address and length of a reregistration");
+        }
+        if device_memory::has_region(mr) && flags & !IBV_REREG_MR_CHANGE_ACCESS != 0 {
+            return invalid("a region of device memory stays where it is");
         }
         let domain = match changes(IBV_REREG_MR_CHANGE_PD) {
             // SAFETY: the caller promises that `pd` is NULL or allocated.

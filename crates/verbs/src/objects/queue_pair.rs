@@ -2,23 +2,27 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, status};
+use crate::calls::Call;
 use crate::completion::completion_queue::CompletionQueueObject;
 use crate::objects::address_handle::{attributes_of, vector_from};
-use crate::objects::context::ContextObject;
 use crate::objects::held::epoch;
 use crate::objects::object::{Object, not_null, put};
 use crate::objects::protection::{ProtectionDomainObject, rights};
 use crate::objects::shared_receive::SharedReceiveObject;
+use crate::objects::xrc::close_receiver;
+use crate::request_builder::RequestBuilder;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Membership};
 use crate::runtime::process::engine;
 use crate::{devices::port_counters, refusals, runtime::explain, unsupported};
 use libc::{EINVAL, EOPNOTSUPP, c_int};
+use pagewire_failures::Verb;
 use pagewire_nic::attributes::{QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
-use pagewire_nic::{Error, QueuePair, QueuePairInit};
+use pagewire_nic::{Error, QueuePair, QueuePairInit, XrcDomain};
 use std::cell::UnsafeCell;
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, OnceLock};
 
 /// A queue pair as programs see it; always with room for the extended structure.
 #[repr(C)]
@@ -27,6 +31,10 @@ pub struct QueuePairObject {
     queue_pair: Arc<QueuePair<Host>>,
     membership: Membership,
     epoch: u32,
+    /// Where it was created with operations of the extended interface for posting.
+    builder: OnceLock<RequestBuilder>,
+    /// Of type XRC_RECV.
+    xrc: Option<Arc<XrcDomain<Host>>>,
 }
 
 // SAFETY: `repr(C)` and begins with `ibv_qp_ex`, which begins with `ibv_qp`.
@@ -41,6 +49,17 @@ impl QueuePairObject {
     #[inline]
     pub fn queue_pair(&self) -> &Arc<QueuePair<Host>> {
         &self.queue_pair
+    }
+
+    /// What builds requests by the extended interface, if it was created with that.
+    pub fn builder(&self) -> Option<&RequestBuilder> {
+        self.builder.get()
+    }
+
+    /// Gives it that; and the structure that programs see, for the functions of the interface.
+    pub fn add_builder(&self) -> *mut ibv_qp_ex {
+        self.builder.get_or_init(RequestBuilder::default);
+        self.public.get()
     }
 
     fn show_state(&self, state: QpState) {
@@ -75,23 +94,36 @@ fn capabilities_of(capabilities: &QpCapabilities) -> ibv_qp_cap {
 /// `pd` is NULL or allocated; `init` is NULL or valid, and what it names is created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    pointer(|| {
+    pointer(Call::on(Verb::CreateQp, pd), || {
         // SAFETY: the caller promises that `pd` is NULL or allocated, and that `init` is NULL or valid, and what it names is created.
         let (domain, init) = unsafe { (ProtectionDomainObject::of(pd)?, &mut *not_null(init)?) };
         let kind = match init.qp_type {
             IBV_QPT_RC => QueuePairType::Rc,
             IBV_QPT_UC => QueuePairType::Uc,
             IBV_QPT_UD => QueuePairType::Ud,
+            IBV_QPT_XRC_SEND => QueuePairType::XrcSend,
+            IBV_QPT_XRC_RECV => return invalid("a queue pair of type XRC_RECV is made by ibv_create_qp_ex"),
             other => return Err(unsupported::queue_pair_type(other)),
         };
+        let only_sends = kind == QueuePairType::XrcSend;
+        if only_sends && !init.srq.is_null() {
+            return invalid("a queue pair of type XRC_SEND receives nothing");
+        }
+        if only_sends {
+            (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+        }
+        let recv_cq = if only_sends { init.send_cq } else { init.recv_cq };
         // SAFETY: the caller promises that the completion queues that `init` names are created.
         let (send_cq, recv_cq) =
-            unsafe { (CompletionQueueObject::of(init.send_cq)?, CompletionQueueObject::of(init.recv_cq)?) };
+            unsafe { (CompletionQueueObject::of(init.send_cq)?, CompletionQueueObject::of(recv_cq)?) };
         let srq = match init.srq.is_null() {
             true => None,
             // SAFETY: the caller promises that the shared receive queue that `init` names is created.
             false => Some(unsafe { SharedReceiveObject::of(init.srq) }?.queue().clone()),
         };
+        if srq.as_ref().is_some_and(|srq| srq.number().is_some()) {
+            return invalid("the shared receive queue is of an XRC domain");
+        }
         let queue_pair = pagewire_nic::QueuePair::create(
             domain.domain(),
             QueuePairInit {
@@ -101,65 +133,67 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
                 srq,
                 capabilities: capabilities_from(&init.cap),
                 signal_all: init.sq_sig_all != 0,
+                xrc: None,
             },
         )?;
         init.cap = capabilities_of(&queue_pair.capabilities());
+        let mut public = PublicQueuePair::new(domain.context(), init.qp_type);
+        public.qp_context = init.qp_context;
+        public.pd = pd;
+        public.send_cq = init.send_cq;
+        public.recv_cq = init.recv_cq;
+        public.srq = init.srq;
+        let membership = domain.leftovers().add(Leftover::QueuePair(queue_pair.clone()));
+        Ok(publish_queue_pair(public, queue_pair, membership, None))
+    })
+}
+
+/// What programs see of a queue pair, before it has a number.
+pub struct PublicQueuePair(ibv_qp_ex);
+
+impl PublicQueuePair {
+    /// Nothing but its context and type.
+    pub fn new(context: *mut ibv_context, kind: ibv_qp_type) -> Self {
         let mut public = ibv_qp_ex::zeroed();
-        let base = &mut public.qp_base;
-        base.context = domain.context();
-        base.qp_context = init.qp_context;
-        base.pd = pd;
-        base.send_cq = init.send_cq;
-        base.recv_cq = init.recv_cq;
-        base.srq = init.srq;
-        base.qp_num = queue_pair.number();
-        base.handle = queue_pair.number();
-        base.state = IBV_QPS_RESET;
-        base.qp_type = init.qp_type;
-        let object = Box::new(QueuePairObject {
-            public: UnsafeCell::new(public),
-            membership: domain.leftovers().add(Leftover::QueuePair(queue_pair.clone())),
-            queue_pair,
-            epoch: epoch(),
-        });
-        object.queue_pair.set_cookie(&raw const *object as u64);
-        Ok(object.publish())
-    })
+        (public.qp_base.context, public.qp_base.qp_type) = (context, kind);
+        public.qp_base.state = IBV_QPS_RESET;
+        PublicQueuePair(public)
+    }
 }
 
-/// `ibv_create_qp_ex(3)`, by way of `verbs_context`: what the plain verb can do, said in the extended way. The rest
-/// is refused at creation, as programs call the functions of the extended interface without looking.
-///
-/// # Safety
-/// `context` is NULL or open; `init` is NULL or valid, and what it names is created.
-pub unsafe extern "C" fn create_qp_ex(
-    context: *mut ibv_context,
-    init: *mut ibv_qp_init_attr_ex,
+impl Deref for PublicQueuePair {
+    type Target = ibv_qp;
+
+    fn deref(&self) -> &ibv_qp {
+        &self.0.qp_base
+    }
+}
+
+impl DerefMut for PublicQueuePair {
+    fn deref_mut(&mut self) -> &mut ibv_qp {
+        &mut self.0.qp_base
+    }
+}
+
+/// Makes the object that programs see of a queue pair; `xrc`: the domain of one of type XRC_RECV.
+pub fn publish_queue_pair(
+    mut public: PublicQueuePair,
+    queue_pair: Arc<QueuePair<Host>>,
+    membership: Membership,
+    xrc: Option<Arc<XrcDomain<Host>>>,
 ) -> *mut ibv_qp {
-    pointer(|| {
-        // SAFETY: the caller promises that `context` is NULL or open, and that `init` is NULL or valid, and what it names is created.
-        let given = unsafe {
-            ContextObject::of(context)?;
-            &*not_null(init)?
-        };
-        unsupported::queue_pair_options(given)?;
-        if given.comp_mask & IBV_QP_INIT_ATTR_PD == 0 {
-            return invalid("no protection domain");
-        }
-        // SAFETY: `ibv_qp_init_attr_ex` begins with the fields of `ibv_qp_init_attr` (a test compares them); the rest is
-        // the caller's promise. `ibv_create_qp` sets errno itself.
-        let qp = unsafe { ibv_create_qp(given.pd, init.cast()) };
-        match qp.is_null() {
-            true => Err(std::io::Error::last_os_error().into()),
-            false => Ok(qp),
-        }
-    })
-}
-
-/// `ibv_qp_to_qp_ex(3)`: NULL, as no queue pair was created with the extended interface for sending.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    std::ptr::null_mut()
+    (public.qp_num, public.handle) = (queue_pair.number(), queue_pair.number());
+    public.state = queue_pair.state() as ibv_qp_state;
+    let object = Box::new(QueuePairObject {
+        public: UnsafeCell::new(public.0),
+        membership,
+        queue_pair,
+        epoch: epoch(),
+        builder: OnceLock::new(),
+        xrc,
+    });
+    object.queue_pair.set_cookie(&raw const *object as u64);
+    object.publish()
 }
 
 /// The bits of the attribute mask that have a meaning.
@@ -215,7 +249,7 @@ fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<Queue
 /// `qp` is NULL or created; `attributes` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    status(|| {
+    status(Call::on(Verb::ModifyQp, qp), || {
         // SAFETY: the caller promises that `qp` is NULL or created, and that `attributes` is NULL or valid.
         let (object, attributes) = unsafe { (QueuePairObject::of(qp)?, &*not_null(attributes)?) };
         let number = object.queue_pair.number();
@@ -242,7 +276,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QueryQp, qp), || {
         // SAFETY: the caller promises that `qp` is NULL or created, and the structures NULL or valid for a write.
         let (object, place) = unsafe { (QueuePairObject::of(qp)?, not_null(attributes)?) };
         let now = object.queue_pair.query();
@@ -298,7 +332,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 /// `qp` is NULL or created, and nobody uses it any more but to acknowledge its events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    status(|| {
+    status(Call::on(Verb::DestroyQp, qp), || {
         // SAFETY: the caller promises that `qp` is NULL or created.
         let object = unsafe { QueuePairObject::of(qp) }?;
         object.membership.end(|| {
@@ -306,13 +340,18 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             // left; adapters send it by themselves, so drive it out first.
             object.queue_pair.doorbell();
             let (engine, report) = (engine()?, object.queue_pair.report());
-            object.queue_pair.destroy()?;
-            port_counters::remember(&report);
-            explain::remember(&engine, report);
+            let is_destroyed = match &object.xrc {
+                Some(domain) => close_receiver(domain, &object.queue_pair, qp as usize)?,
+                None => object.queue_pair.destroy().map(|()| true)?,
+            };
+            if is_destroyed {
+                port_counters::remember(&report);
+                explain::remember(&engine, report);
+            }
             Ok::<(), Errno>(())
         })?;
         // SAFETY: the caller promises that nobody uses `qp` any more; nothing of the engine refers to the object any more.
-        drop(unsafe { QueuePairObject::take_back(qp) });
+        unsafe { QueuePairObject::free(qp) };
         Ok(())
     })
 }
@@ -330,7 +369,7 @@ pub extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _opcode: ibv_wr_o
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller promises that `qp` is NULL or created.
-    status(|| unsafe { no_options(qp, ece) })
+    status(Call::on(Verb::QueryEce, qp), || unsafe { no_options(qp, ece) })
 }
 
 /// `ibv_set_ece(3)`: see [`ibv_query_ece`].
@@ -340,7 +379,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller promises that `qp` is NULL or created.
-    status(|| unsafe { no_options(qp, ece) })
+    status(Call::on(Verb::SetEce, qp), || unsafe { no_options(qp, ece) })
 }
 
 /// # Safety

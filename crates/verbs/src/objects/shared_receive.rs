@@ -1,14 +1,16 @@
 //! Shared receive queues.
 
 use crate::abi::*;
-use crate::boundary::{Errno, invalid, pointer, quick_status, status};
+use crate::boundary::{Errno, invalid, pointer, status, table_status};
+use crate::calls::Call;
 use crate::objects::held::epoch;
 use crate::objects::object::{Object, not_null, put};
 use crate::objects::protection::ProtectionDomainObject;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Membership};
 use crate::work_requests::{post_list, receive_request};
-use libc::c_int;
+use libc::{c_int, c_void};
+use pagewire_failures::Verb;
 use pagewire_nic::{SharedReceiveInit, SharedReceiveQueue};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -42,7 +44,7 @@ impl SharedReceiveObject {
 /// `pd` is NULL or allocated; `init` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    pointer(|| {
+    pointer(Call::on(Verb::CreateSrq, pd), || {
         // SAFETY: the caller promises that `pd` is NULL or allocated, and that `init` is NULL or valid.
         let (domain, init) = unsafe { (ProtectionDomainObject::of(pd)?, &mut *not_null(init)?) };
         // `srq_limit` is not looked at here (ibv_create_srq(3)): it is armed by ibv_modify_srq.
@@ -50,19 +52,29 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
         let queue = pagewire_nic::SharedReceiveQueue::create(domain.domain(), &asked)?;
         let actual = queue.query();
         (init.attr.max_wr, init.attr.max_sge) = (actual.max_wr, actual.max_sge);
-        let mut public = ibv_srq::zeroed();
-        public.context = domain.context();
-        public.srq_context = init.srq_context;
-        public.pd = pd;
-        let object = Box::new(SharedReceiveObject {
-            public: UnsafeCell::new(public),
-            membership: domain.leftovers().add(Leftover::SharedReceiveQueue(queue.clone())),
-            queue,
-            epoch: epoch(),
-        });
-        object.queue.set_cookie(&raw const *object as u64);
-        Ok(object.publish())
+        Ok(publish_shared_receive(domain, pd, init.srq_context, queue))
     })
+}
+
+/// Makes the object that programs see of a shared receive queue.
+pub fn publish_shared_receive(
+    domain: &ProtectionDomainObject,
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    queue: Arc<SharedReceiveQueue<Host>>,
+) -> *mut ibv_srq {
+    let mut public = ibv_srq::zeroed();
+    public.context = domain.context();
+    public.srq_context = srq_context;
+    public.pd = pd;
+    let object = Box::new(SharedReceiveObject {
+        public: UnsafeCell::new(public),
+        membership: domain.leftovers().add(Leftover::SharedReceiveQueue(queue.clone())),
+        queue,
+        epoch: epoch(),
+    });
+    object.queue.set_cookie(&raw const *object as u64);
+    object.publish()
 }
 
 /// `ibv_modify_srq(3)`.
@@ -75,7 +87,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     attributes: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    status(|| {
+    status(Call::on(Verb::ModifySrq, srq), || {
         // SAFETY: the caller promises that `srq` is NULL or created, and that `attributes` is NULL or valid.
         let (object, attributes) = unsafe { (SharedReceiveObject::of(srq)?, &*not_null(attributes)?) };
         let mask = mask as u32;
@@ -95,7 +107,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
 /// `srq` is NULL or created; `attributes` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attributes: *mut ibv_srq_attr) -> c_int {
-    status(|| {
+    status(Call::on(Verb::QuerySrq, srq), || {
         // SAFETY: the caller promises that `srq` is NULL or created, and that `attributes` is NULL or valid for a write.
         let (object, place) = unsafe { (SharedReceiveObject::of(srq)?, not_null(attributes)?) };
         let now = object.queue.query();
@@ -113,12 +125,12 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attributes: *mut ibv_s
 /// `srq` is NULL or created, and nobody uses it any more but to acknowledge its events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    status(|| {
+    status(Call::on(Verb::DestroySrq, srq), || {
         // SAFETY: the caller promises that `srq` is NULL or created.
         let object = unsafe { SharedReceiveObject::of(srq) }?;
         object.membership.end(|| object.queue.destroy())?;
         // SAFETY: the caller promises that nobody uses `srq` any more; nothing of the engine refers to the object any more.
-        drop(unsafe { SharedReceiveObject::take_back(srq) });
+        unsafe { SharedReceiveObject::free(srq) };
         Ok(())
     })
 }
@@ -132,7 +144,7 @@ pub unsafe extern "C" fn post_srq_recv(
     list: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    quick_status(|| {
+    table_status(|| {
         // SAFETY: the caller promises that `srq` is created, the list valid, and `bad` NULL or valid for a write.
         unsafe {
             let object = match SharedReceiveObject::of(srq) {
@@ -142,12 +154,7 @@ pub unsafe extern "C" fn post_srq_recv(
                     return Err(error);
                 }
             };
-            post_list(
-                list,
-                bad,
-                |wr| wr.next,
-                |wr| object.queue.post(&receive_request(wr)?).map_err(Errno::from),
-            )
+            post_list(list, bad, |wr| object.queue.post(&receive_request(wr)?).map_err(Errno::from))
         }
     })
 }

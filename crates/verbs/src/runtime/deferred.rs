@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::objects::object::Object;
 use crate::objects::queue_pair::QueuePairObject;
 use crate::runtime::engine::Host;
-use crate::work_requests::segments;
+use crate::work_requests::{AlignedRequest, segments};
 use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::{
     CompletionOpcode, Data, Error, QueuePair, ScatterGather, SendOperation, SendRequest, Status,
@@ -84,6 +84,10 @@ impl DeferredWrite {
         let object = object.map_err(|_| "'qp' is NULL, or a queue pair of the parent process")?;
         // SAFETY: the caller promises that `wr` is NULL or valid.
         let wr = unsafe { wr.as_ref() }.ok_or("'wr' is NULL")?;
+        if !wr.sg_list.is_aligned() {
+            // SAFETY: the caller promises what the functions ask for.
+            return unsafe { Self::new(qp, &AlignedRequest::new(wr).request) };
+        }
         let queue_pair = object.queue_pair().clone();
         if queue_pair.kind() != QueuePairType::Rc {
             return Err("'qp' is no RC queue pair");

@@ -19,8 +19,8 @@
 //! `connection_manager` is there if the program has opened `/dev/infiniband/rdma_cm`: its IDs, and the last requests for connections that
 //! were refused ([`ConnectionManagerReport`]).
 //!
-//! `port` is the UDP port, with `port_reason` where it is not 4791; `send_reason` says why the kernel last refused to send.
-//! `counters` are those of `pagewire_fabric::Counters`, `faults` what was done on purpose (`PAGEWIRE_FAULTS`).
+//! `port` is the UDP port, with `port_reason` where it is not 4791; `send_reason` says why the kernel last refused to send, and `refused_streams` why there are no streams.
+//! `counters` are those of `pagewire_fabric::Counters`, `faults` what was done on purpose (`pagewire run --fail`).
 //!
 //! Each further line is one queue pair ([`QueuePairLine`]); counters only grow while it lives:
 //!
@@ -76,6 +76,8 @@ struct ProcessLine {
     port_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     send_reason: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused_streams: Vec<String>,
     devices: Vec<DeviceLine>,
     counters: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
@@ -167,6 +169,19 @@ struct QueuePairLine {
     protocol: Option<BTreeMap<&'static str, u64>>,
 }
 
+/// The name of a state, as in `enum ibv_qp_state` without the prefix.
+pub fn state_name(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::ReadyToReceive => "RTR",
+        QpState::ReadyToSend => "RTS",
+        QpState::SendQueueDrain => "SQD",
+        QpState::SendQueueError => "SQE",
+        QpState::Error => "ERR",
+    }
+}
+
 impl From<ConnectionReport> for QueuePairLine {
     fn from(report: ConnectionReport) -> Self {
         QueuePairLine {
@@ -175,16 +190,10 @@ impl From<ConnectionReport> for QueuePairLine {
                 QueuePairType::Rc => "RC",
                 QueuePairType::Uc => "UC",
                 QueuePairType::Ud => "UD",
+                QueuePairType::XrcSend => "XRC_SEND",
+                QueuePairType::XrcReceive => "XRC_RECV",
             },
-            state: match report.state {
-                QpState::Reset => "RESET",
-                QpState::Init => "INIT",
-                QpState::ReadyToReceive => "RTR",
-                QpState::ReadyToSend => "RTS",
-                QpState::SendQueueDrain => "SQD",
-                QpState::SendQueueError => "SQE",
-                QpState::Error => "ERR",
-            },
+            state: state_name(report.state),
             state_reason: report.state_reason,
             peer_qpn: report.peer.map(|(number, _)| number),
             peer: report.peer.map(|(_, address)| address.to_string()),
@@ -230,6 +239,7 @@ fn process(engine: &Engine) -> io::Result<ProcessLine> {
         port: host.direct_port(),
         port_reason: host.port_reason(),
         send_reason: host.send_reason(),
+        refused_streams: host.refused_streams(),
         devices,
         counters: host.counters().all().collect(),
         faults: host.fault_counters().all().collect(),

@@ -1,10 +1,13 @@
 //! What a context still holds when it is closed. A kernel ends everything that belongs to a device file which is closed; programs
 //! rely on it, above all for memory that they then use for other things, and for the limits of the device.
 
+use crate::objects::device_memory::DeviceMemory;
+use crate::objects::xrc::{abandon_receiver, close_domain};
 use crate::runtime::engine::Host;
+use pagewire_nic::memory_window::MemoryWindow;
 use pagewire_nic::{
     AddressHandle, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result, SharedReceiveQueue,
-    ThreadDomain,
+    ThreadDomain, XrcDomain,
 };
 use parking_lot::Mutex;
 use slab::Slab;
@@ -15,7 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone)]
 pub enum Leftover {
     QueuePair(Arc<QueuePair<Host>>),
+    /// A structure that the program has of a queue pair of type XRC_RECV.
+    XrcReceiver(Arc<XrcDomain<Host>>, Arc<QueuePair<Host>>),
+    XrcDomain(Arc<XrcDomain<Host>>),
+    MemoryWindow(Arc<MemoryWindow<Host>>),
     Region(Arc<MemoryRegion<Host>>),
+    DeviceMemory(Arc<DeviceMemory>),
     SharedReceiveQueue(Arc<SharedReceiveQueue<Host>>),
     AddressHandle(Arc<AddressHandle<Host>>),
     CompletionQueue(Arc<CompletionQueue<Host>>),
@@ -27,21 +35,28 @@ impl Leftover {
     /// Its place in the order in which they end.
     fn order(&self) -> u8 {
         match self {
-            Leftover::QueuePair(_) => 0,
-            Leftover::Region(_) => 1,
-            Leftover::SharedReceiveQueue(_) => 2,
-            Leftover::AddressHandle(_) => 3,
-            Leftover::CompletionQueue(_) => 4,
-            Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => 5,
-            Leftover::ProtectionDomain(_) => 6,
-            Leftover::ThreadDomain(_) => 7,
+            Leftover::QueuePair(_) | Leftover::XrcReceiver(..) => 0,
+            Leftover::MemoryWindow(_) => 1,
+            Leftover::Region(_) => 2,
+            Leftover::DeviceMemory(_) => 3,
+            Leftover::SharedReceiveQueue(_) => 4,
+            Leftover::AddressHandle(_) => 5,
+            Leftover::CompletionQueue(_) => 6,
+            Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => 7,
+            Leftover::ProtectionDomain(_) => 8,
+            Leftover::ThreadDomain(_) => 9,
+            Leftover::XrcDomain(_) => 10,
         }
     }
 
     fn name(&self) -> String {
         match self {
             Leftover::QueuePair(queue_pair) => format!("queue pair {}", queue_pair.number()),
+            Leftover::XrcReceiver(_, queue_pair) => format!("queue pair {}", queue_pair.number()),
+            Leftover::XrcDomain(_) => "an XRC domain".into(),
+            Leftover::MemoryWindow(window) => format!("the memory window with key {:#x}", window.key()),
             Leftover::Region(region) => format!("the region with key {:#x}", region.rkey()),
+            Leftover::DeviceMemory(_) => "device memory".into(),
             Leftover::SharedReceiveQueue(_) => "a shared receive queue".into(),
             Leftover::AddressHandle(_) => "an address handle".into(),
             Leftover::CompletionQueue(_) => "a completion queue".into(),
@@ -58,7 +73,14 @@ impl Leftover {
                 queue_pair.async_events().abandon();
                 queue_pair.destroy()
             }
+            Leftover::XrcReceiver(domain, queue_pair) => abandon_receiver(domain, queue_pair),
+            Leftover::XrcDomain(domain) => close_domain(domain),
+            Leftover::MemoryWindow(window) => window.deallocate(),
             Leftover::Region(region) => region.deregister(),
+            Leftover::DeviceMemory(memory) => {
+                memory.end();
+                Ok(())
+            }
             Leftover::SharedReceiveQueue(queue) => {
                 queue.async_events().abandon();
                 queue.destroy()

@@ -1,6 +1,7 @@
 //! The engine of this process: made when the first device is opened, gone in forked children.
 
 use crate::boundary::{Errno, Result};
+use crate::calls;
 use crate::devices::device_list::devices;
 use crate::limits::EXIT_PATIENCE_MILLISECONDS;
 use crate::objects::held::{HeldOverForks, LockOrder};
@@ -9,7 +10,7 @@ use crate::runtime::explain;
 use crate::runtime::messages::{say, start_logging, tell};
 use crate::runtime::settings::Settings;
 use libc::{EBUSY, EINVAL};
-use pagewire_fabric::{Explained, FaultPlan, HostFabric};
+use pagewire_fabric::{Explained, FabricOptions, HostFabric, StreamOptions, Tls};
 use pagewire_memory::Uncancelled;
 use pagewire_nic::{Nic, PageFaultChoice};
 use pagewire_watching::{Hooks, checkpoint, watch};
@@ -134,7 +135,7 @@ pub fn call_on_start(call: fn(&Nic<HostFabric>)) {
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
     let cannot_start = |error: &io::Error| tell(&format!("the NIC cannot start: {}", Explained(error)));
-    let host = new_host(settings.faults).inspect_err(cannot_start)?;
+    let host = new_host(&settings).inspect_err(cannot_start)?;
     let engine = new_engine(host, settings);
     if let Some(call) = ON_START.get() {
         call(engine.nic());
@@ -161,8 +162,12 @@ fn start() -> Result<Arc<Engine>> {
 /// The fabric of this process. It has several KiB, and whoever opens the device may have little stack: it is made and moved in frames
 /// that end before the next step begins.
 #[inline(never)]
-fn new_host(faults: FaultPlan) -> io::Result<Box<HostFabric>> {
-    Ok(Box::new(HostFabric::with_faults(faults)?))
+fn new_host(settings: &Settings) -> io::Result<Box<HostFabric>> {
+    let tls = settings.tls.as_ref().map(Tls::load).transpose();
+    let tls = tls.map_err(|error| io::Error::other(format!("PAGEWIRE_TLS: {error}")))?;
+    let streams = StreamOptions { connect_to: settings.connect_to.clone(), tls };
+    let options = FabricOptions { rules: calls::fabric_rules(), streams, ..FabricOptions::default() };
+    Ok(Box::new(HostFabric::with_options(options)?))
 }
 
 /// The engine, which no thread drives yet. A frame of its own, as that of [`new_host`].

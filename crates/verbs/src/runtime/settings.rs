@@ -1,8 +1,11 @@
 //! What the environment asks of the engine. `pagewire run` sets these variables from its options.
 
+use crate::calls;
+use crate::calls::failures::settings::FailureSettings;
+use crate::checking::CheckSettings;
 use log::LevelFilter;
 use pagewire_checkpoint::CheckpointChoice;
-use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
+use pagewire_fabric::{ConnectTo, TlsChoice};
 use pagewire_nic::{DeviceNames, Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
 use pagewire_watching::WatchedAccesses;
 use std::ffi::OsString;
@@ -20,8 +23,12 @@ const RATES: [u32; 8] = [10, 20, 25, 40, 50, 100, 200, 400];
 /// The settings of one process.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `PAGEWIRE_PATH`: `auto` (default), `local` or `udp`.
+    /// `PAGEWIRE_PATH`: `auto` (default), `local`, `tcp` or `udp`.
     pub path: PathChoice,
+    /// `PAGEWIRE_CONNECT_TO`: where connections go whose address is not that of the peer's GID ([`ConnectTo`]).
+    pub connect_to: ConnectTo,
+    /// `PAGEWIRE_TLS`: by what the ends of encrypted streams know each other ([`TlsChoice`]). Without it nothing is encrypted.
+    pub tls: Option<TlsChoice>,
     /// `PAGEWIRE_PAGE_IN`: how much is brought in where pages are absent, `pio`, `pi4`, `pia` or `dynamic` (default).
     pub page_in: PageIn,
     /// Whether pages that come cheaply are brought in at once; `,threads` behind the strategy: by threads, as all others.
@@ -30,8 +37,6 @@ pub struct Settings {
     pub page_faults: PageFaultChoice,
     /// `PAGEWIRE_RATE`: what ports say that they carry, in Gb/s; where it is absent, the path and the interface decide.
     pub rate: Option<u32>,
-    /// `PAGEWIRE_FAULTS`: faults on purpose, for packets over UDP ([`FaultPlan::parse`]).
-    pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
     pub statistics: Option<PathBuf>,
     /// `PAGEWIRE_WATCH`: which accesses of peers to the program's regions are counted.
@@ -45,6 +50,9 @@ pub struct Settings {
 impl Settings {
     /// The settings in the environment, or what is wrong with them.
     pub fn from_environment() -> Result<Self, String> {
+        if std::env::var_os("PAGEWIRE_TLS").is_some_and(|keys| keys.is_empty()) {
+            return Err("PAGEWIRE_TLS is empty: it must name keys, or not be set".to_owned());
+        }
         Self::from(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
@@ -53,15 +61,21 @@ impl Settings {
             None => PathChoice::Auto,
             Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_PATH is {error}"))?,
         };
+        let connect_to = match variable("PAGEWIRE_CONNECT_TO").as_ref().map(|value| value.to_string_lossy()) {
+            None => ConnectTo::default(),
+            Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_CONNECT_TO has {error}"))?,
+        };
+        let tls = variable("PAGEWIRE_TLS").map(|value| value.to_string_lossy().parse()).transpose();
+        let tls: Option<TlsChoice> = tls.map_err(|error| format!("PAGEWIRE_TLS is {error}"))?;
+        if tls.is_some() && path == PathChoice::Udp {
+            return Err(
+                "PAGEWIRE_TLS is set, and PAGEWIRE_PATH is udp: datagrams are not encrypted".to_owned()
+            );
+        }
         let page_faults = match variable("PAGEWIRE_PAGE_FAULTS").as_ref().map(|value| value.to_string_lossy())
         {
             None => PageFaultChoice::default(),
             Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_PAGE_FAULTS is {error}"))?,
-        };
-        let faults = match variable(FAULTS_VARIABLE) {
-            None => FaultPlan::default(),
-            Some(value) => FaultPlan::parse(&value.to_string_lossy())
-                .map_err(|error| format!("{FAULTS_VARIABLE} is wrong: {error}"))?,
         };
         let (page_in, faults_at_once) = match variable("PAGEWIRE_PAGE_IN") {
             None => (PageIn::default(), true),
@@ -79,15 +93,18 @@ impl Settings {
             None => WatchedAccesses::default(),
             Some(value) => watched(&value.to_string_lossy())?,
         };
+        FailureSettings::from(&variable)?;
         let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
+        CheckSettings::from(&variable)?;
         let checkpoint = variable("PAGEWIRE_CHECKPOINT").map(checkpoint).transpose()?;
         Ok(Settings {
             path,
+            connect_to,
+            tls,
             page_faults,
             page_in,
             faults_at_once,
             rate,
-            faults,
             statistics,
             watch,
             checkpoint,
@@ -99,9 +116,10 @@ impl Settings {
     pub fn options(&self) -> Options {
         Options {
             path: self.path,
+            is_encrypted: self.tls.is_some(),
             page_faults: self.page_faults.clone(),
             page_in: self.page_in,
-            faults_at_once: self.faults_at_once,
+            faults_at_once: self.faults_at_once && !calls::delays_pages(),
         }
     }
 }
@@ -210,6 +228,29 @@ mod tests {
     }
 
     #[test]
+    fn connections_go_where_the_map_says() {
+        let map = with("PAGEWIRE_CONNECT_TO", "10.0.0.5=192.0.2.7:31791").unwrap().connect_to;
+        assert_eq!(map.target([10, 0, 0, 5].into()), Some("192.0.2.7:31791".parse().unwrap()));
+        let refused = with("PAGEWIRE_CONNECT_TO", "10.0.0.5").unwrap_err();
+        assert!(refused.starts_with("PAGEWIRE_CONNECT_TO has '10.0.0.5': "), "{refused}");
+    }
+
+    #[test]
+    fn encryption_excludes_datagrams() {
+        assert_eq!(
+            with("PAGEWIRE_TLS", "secret=/run/secret").unwrap().tls,
+            Some(TlsChoice::Secret("/run/secret".into()))
+        );
+        assert!(with("PAGEWIRE_TLS", "on").unwrap_err().starts_with("PAGEWIRE_TLS is 'on': "));
+        let both = Settings::from(|name| match name {
+            "PAGEWIRE_TLS" => Some("secret=/run/secret".into()),
+            "PAGEWIRE_PATH" => Some("udp".into()),
+            _ => None,
+        });
+        assert!(both.unwrap_err().contains("datagrams are not encrypted"));
+    }
+
+    #[test]
     fn pages_come_in_by_strategies() {
         let strategy = |value| {
             let settings = with("PAGEWIRE_PAGE_IN", value).unwrap();
@@ -237,9 +278,7 @@ mod tests {
         assert!(
             with("PAGEWIRE_PAGE_FAULTS", "drop").unwrap_err().contains("stash, err, err,nto, rnr or timeout")
         );
-        assert!(with("PAGEWIRE_PATH", "rdma").unwrap_err().contains("auto, local or udp"));
-        assert!(with(FAULTS_VARIABLE, "drop=often").unwrap_err().contains(FAULTS_VARIABLE));
-        assert!(with(FAULTS_VARIABLE, "drop=0.5,seed=3").unwrap().faults.drop == 0.5);
+        assert!(with("PAGEWIRE_PATH", "rdma").unwrap_err().contains("auto, local, tcp or udp"));
     }
 
     #[test]

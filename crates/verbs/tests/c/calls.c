@@ -6,6 +6,7 @@
  * is not done. Which calls must succeed and which must not is known from a model of the objects: who uses whom, and the states.
  */
 #include "connect.h"
+#include "random.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -29,15 +30,11 @@ static struct ibv_qp *qps[QPS];
 static unsigned char *room, *nothing;
 static uint64_t calls, refused, completions;
 
-static uint64_t state;
+static struct random random_numbers;
 
 static uint64_t any(void)
 {
-	uint64_t z = state += 0x9e3779b97f4a7c15;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
+	return next_random(&random_numbers);
 }
 
 static uint32_t below(uint32_t bound)
@@ -760,7 +757,7 @@ int main(int argc, char **argv)
 	CHECK(arena != MAP_FAILED && nothing != MAP_FAILED);
 	room = arena + GUARD;
 	memset(arena, 0xee, 2 * GUARD + ROOM);
-	state = seed;
+	random_numbers.state = seed;
 	context = open_first_device();
 	CHECK(fcntl(context->async_fd, F_SETFL, O_NONBLOCK) == 0);
 	while (end ? seconds() < end : calls < wanted) {

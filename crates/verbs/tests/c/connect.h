@@ -57,7 +57,8 @@ static inline struct ibv_qp_attr usual_attributes(struct ibv_context *context, u
 	 ((type) == IBV_QPT_RC ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0))
 #define RTS_MASK(type)            \
 	(IBV_QP_STATE | IBV_QP_SQ_PSN | \
-	 ((type) == IBV_QPT_RC ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0))
+	 ((type) == IBV_QPT_RC || (type) == IBV_QPT_XRC_SEND                                          \
+	      ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0))
 
 static inline void to_rtr(struct ibv_qp *qp, uint32_t peer)
 {

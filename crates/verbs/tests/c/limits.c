@@ -199,7 +199,7 @@ static void extended_query(void)
 	CHECK(ibv_query_device_ex(context, NULL, &extended) == 0);
 	CHECK(memcmp(&extended.orig_attr, &device, sizeof(device)) == 0);
 	CHECK(device.vendor_id != 0 && device.node_guid != 0 && device.sys_image_guid != 0);
-	CHECK(extended.phys_port_cnt_ex == device.phys_port_cnt && extended.comp_mask == 0 && extended.max_dm_size == 0);
+	CHECK(extended.phys_port_cnt_ex == device.phys_port_cnt && extended.comp_mask == 0 && extended.max_dm_size > 0);
 	CHECK(extended.tso_caps.max_tso == 0 && extended.raw_packet_caps == 0);
 	CHECK(ibv_query_device_ex(context, &input, &extended) == EINVAL);
 }

@@ -67,7 +67,7 @@ static void capabilities(struct ibv_context *context)
 	      (datagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC));
 	CHECK(attr.odp_caps.per_transport_caps.uc_odp_caps == (datagrams | IBV_ODP_SUPPORT_WRITE));
 	CHECK(attr.odp_caps.per_transport_caps.ud_odp_caps == datagrams);
-	CHECK(attr.xrc_odp_caps == 0);
+	CHECK(attr.xrc_odp_caps == attr.odp_caps.per_transport_caps.rc_odp_caps);
 }
 
 static void registrations(struct ibv_pd *pd)

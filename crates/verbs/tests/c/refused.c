@@ -3,50 +3,37 @@
 
 static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_srq *srq)
 {
-	struct ibv_alloc_dm_attr dm = { .length = 64 };
-	struct ibv_xrcd_init_attr xrcd = { .fd = -1 };
 	struct ibv_wq_init_attr wq = { 0 };
 	struct ibv_rwq_ind_table_init_attr table = { 0 };
 	struct ibv_flow_attr flow = { .size = sizeof(flow) };
 	struct ibv_flow_action_esp_attr esp = { 0 };
 	struct ibv_counters_init_attr counters = { 0 };
-	struct ibv_qp_open_attr open_qp = { 0 };
-	struct ibv_srq_init_attr_ex srq_ex = { .comp_mask = IBV_SRQ_INIT_ATTR_TYPE, .srq_type = IBV_SRQT_XRC };
 	struct ibv_qp_rate_limit_attr rate = { .rate_limit = 1 };
 	struct ibv_ece ece = { .vendor_id = 1 };
 	struct ibv_ops_wr ops = { 0 };
 	struct ibv_ops_wr *bad_ops = NULL;
-	uint32_t number;
 
-	REFUSED(ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP);
-	REFUSED(ibv_alloc_dm(context, &dm), EOPNOTSUPP);
-	REFUSED(ibv_open_xrcd(context, &xrcd), EOPNOTSUPP);
 	REFUSED(ibv_create_wq(context, &wq), EOPNOTSUPP);
 	REFUSED(ibv_create_rwq_ind_table(context, &table), EOPNOTSUPP);
 	REFUSED(ibv_create_flow(qp, &flow), EOPNOTSUPP);
 	REFUSED(ibv_create_flow_action_esp(context, &esp), EOPNOTSUPP);
 	REFUSED(ibv_create_counters(context, &counters), EOPNOTSUPP);
-	REFUSED(ibv_open_qp(context, &open_qp), EOPNOTSUPP);
-	REFUSED(ibv_create_srq_ex(context, &srq_ex), EOPNOTSUPP);
 	REFUSED(ibv_import_device(0), EOPNOTSUPP);
 	REFUSED(ibv_import_pd(context, 0), EOPNOTSUPP);
 	REFUSED(ibv_import_mr(pd, 0), EOPNOTSUPP);
 	REFUSED(ibv_import_dm(context, 0), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0), EOPNOTSUPP);
-	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE), EOPNOTSUPP);
 	/* rdma-core 65: IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT. */
 	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), 1 << 8), EOPNOTSUPP);
 	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), 1 << 9), EOPNOTSUPP);
 	CHECK(ibv_query_ece(qp, &ece) == EOPNOTSUPP && ibv_set_ece(qp, &ece) == EOPNOTSUPP);
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == EOPNOTSUPP);
-	CHECK(ibv_get_srq_num(srq, &number) == EOPNOTSUPP);
 	CHECK(ibv_post_srq_ops(srq, &ops, &bad_ops) == EOPNOTSUPP && bad_ops == &ops);
 }
 
 static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, struct ibv_cq *cq)
 {
-	static const enum ibv_qp_type types[] = { IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV,
-						  IBV_QPT_DRIVER };
+	static const enum ibv_qp_type types[] = { IBV_QPT_RAW_PACKET, IBV_QPT_DRIVER };
 	struct ibv_qp_init_attr init = plain_attributes(cq, IBV_QPT_RC);
 	struct ibv_qp_init_attr_ex extended;
 	struct ibv_qp *qp;
@@ -63,7 +50,7 @@ static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, 
 	memcpy(&extended, &init, sizeof(init));
 	extended.pd = pd;
 	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	extended.send_ops_flags = IBV_QP_EX_WITH_SEND;
+	extended.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
 	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
 	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
 	extended.create_flags = IBV_QP_CREATE_SCATTER_FCS;
@@ -73,8 +60,6 @@ static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, 
 	extended.max_tso_header = 64;
 	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
 	/* None of these can be made, so that none can be given. */
-	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD;
-	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
 	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE;
 	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
 	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_RX_HASH;
@@ -101,8 +86,7 @@ static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, 
 static void refused_completion_queues(struct ibv_context *context)
 {
 	static const uint64_t fields[] = {
-		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
-		IBV_WC_EX_WITH_TM_INFO, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+		IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO,
 	};
 	struct ibv_cq_init_attr_ex init = { .cqe = 8 };
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -134,8 +118,7 @@ static void refused_completion_queues(struct ibv_context *context)
 static void refused_requests(struct ibv_qp *qp)
 {
 	/* 14: IBV_WR_FLUSH of rdma-core 65. */
-	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_BIND_MW, IBV_WR_TSO, IBV_WR_DRIVER1, IBV_WR_ATOMIC_WRITE,
-						      IBV_WR_LOCAL_INV, 14 };
+	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_TSO, IBV_WR_DRIVER1, IBV_WR_ATOMIC_WRITE, 14 };
 	struct ibv_send_wr wr = { .wr_id = 1 }, *bad;
 
 	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {

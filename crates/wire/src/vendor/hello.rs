@@ -35,6 +35,8 @@ bitflags::bitflags! {
         const REMAINING_LENGTH = 1 << 4;
         /// Understands [`PARTIAL_READ`](crate::Opcode::PARTIAL_READ).
         const PARTIAL_READ = 1 << 5;
+        /// Sends this connection's packets by a stream, and would have them as long as [`STREAM_MTU`](crate::limits::STREAM_MTU).
+        const STREAM_UNITS = 1 << 6;
         const _ = !0;
     }
 }

@@ -34,7 +34,7 @@ impl Ground {
         let [client, server] = processors.map_or([None; 2], |both| both.map(Some));
         let two_hosts = match path {
             PathChoice::Local => Err("only the local path was asked for".to_owned()),
-            PathChoice::Auto | PathChoice::Udp => Hosts::make(LINK_MTU)
+            PathChoice::Auto | PathChoice::Tcp | PathChoice::Udp => Hosts::make(LINK_MTU)
                 .map(|hosts| [hosts.first.on_processor(server), hosts.second.on_processor(client)])
                 .map_err(|error| format!("there are no two hosts: {error:#}")),
         };
@@ -48,8 +48,8 @@ impl Ground {
     /// If the kernel refuses a second host to this user.
     pub(super) fn ends(&self, path: PathChoice) -> Result<(&Host, &Host)> {
         match (path, &self.two_hosts) {
-            (PathChoice::Udp, Ok([server, client])) => Ok((server, client)),
-            (PathChoice::Udp, Err(reason)) => Err(anyhow!("{reason}")),
+            (PathChoice::Tcp | PathChoice::Udp, Ok([server, client])) => Ok((server, client)),
+            (PathChoice::Tcp | PathChoice::Udp, Err(reason)) => Err(anyhow!("{reason}")),
             (PathChoice::Local | PathChoice::Auto, _) => Ok((&self.here[0], &self.here[1])),
         }
     }

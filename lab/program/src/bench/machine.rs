@@ -41,6 +41,12 @@ enum Measured {
         share: f64,
     },
     Flood,
+    /// As [`RoundTrip`](Self::RoundTrip), by TCP.
+    TcpRoundTrip {
+        there: Option<usize>,
+        share: f64,
+    },
+    Stream,
 }
 
 /// One limit: what it is called, and how it is measured.
@@ -65,6 +71,13 @@ pub(super) fn limit(path: PathChoice, exchange: Exchange, unit: &'static str) ->
         (PathChoice::Udp, Exchange::Write | Exchange::Read, _) => {
             limit("UDP with GSO and GRO", Measured::Flood)
         }
+        (PathChoice::Tcp, Exchange::Write, "us") => {
+            limit("TCP round trip / 2", Measured::TcpRoundTrip { there: None, share: 0.5 })
+        }
+        (PathChoice::Tcp, _, "us") => {
+            limit("TCP round trip", Measured::TcpRoundTrip { there: Some(8), share: 1.0 })
+        }
+        (PathChoice::Tcp, Exchange::Write | Exchange::Read, _) => limit("bare TCP stream", Measured::Stream),
         (_, Exchange::Atomic, _) => None,
         (_, Exchange::Write, _) => limit("process_vm_writev", Measured::CrossMemory { read: false }),
         (_, Exchange::Read, _) => limit("process_vm_readv", Measured::CrossMemory { read: true }),
@@ -86,6 +99,11 @@ impl Limit {
                 let lengths = [there.unwrap_or(size).to_string(), size.to_string()];
                 Ok(between_hosts(ground, [Kind::Answerer, Kind::Asker], &lengths)? * share)
             }
+            Measured::TcpRoundTrip { there, share } => {
+                let lengths = [there.unwrap_or(size).to_string(), size.to_string()];
+                Ok(between_hosts(ground, [Kind::TcpAnswerer, Kind::TcpAsker], &lengths)? * share)
+            }
+            Measured::Stream => between_hosts(ground, [Kind::Sink, Kind::Source], &[size.to_string()]),
             Measured::Flood => between_hosts(ground, [Kind::Flooder, Kind::Receiver], &[]),
         }
     }

@@ -67,7 +67,7 @@ impl Ucx {
     /// What it is called in the figures of `path`.
     pub(super) fn name(&self, path: PathChoice) -> String {
         let version = self.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
-        let over = if path == PathChoice::Udp { "TCP" } else { "posix,cma" };
+        let over = if path != PathChoice::Local { "TCP" } else { "posix,cma" };
         format!("UCX{version} over {over}")
     }
 
@@ -89,7 +89,7 @@ impl Ucx {
     ) -> Result<Result<f64, String>> {
         let port = PORT.fetch_add(1, Ordering::Relaxed);
         let (transports, device) = match path {
-            PathChoice::Udp => ("tcp,self", INTERFACE),
+            PathChoice::Tcp | PathChoice::Udp => ("tcp,self", INTERFACE),
             _ => ("posix,cma", "all"),
         };
         let command = |host: &Host| {

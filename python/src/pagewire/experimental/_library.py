@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import resources
+import os
+from typing import Any
 
-from .._library import ffi, lib, library_path
+from .._library import library_path
+from ._abi import ffi
 
-ffi.cdef(resources.files(__package__).joinpath("_declarations.h").read_text(encoding="ascii"))
+# The file that is open already: these declarations have a handle of their own.
+lib: Any = ffi.dlopen(library_path(), os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_NOLOAD)
 
 try:
     lib.pw_stream_listen

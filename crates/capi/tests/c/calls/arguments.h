@@ -2,6 +2,8 @@
 #ifndef CALLS_ARGUMENTS_H
 #define CALLS_ARGUMENTS_H
 
+#include "../../../../verbs/tests/c/random.h"
+
 #include <pagewire.h>
 #include <pagewire_experimental.h>
 #include <stdbool.h>
@@ -61,15 +63,11 @@ static unsigned char *arena, *room, *buffers, *nothing;
 static uint64_t words[64];
 static int event;
 static _Atomic uint64_t calls, refused, handled;
-static uint64_t state;
+static struct random random_numbers;
 
 static uint64_t any(void)
 {
-    uint64_t z = state += 0x9e3779b97f4a7c15;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
+    return next_random(&random_numbers);
 }
 
 static uint64_t below(uint64_t bound)

@@ -28,6 +28,7 @@ pub(super) struct Arrival {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
     pub(super) psn: Psn,
+    pub(super) by_stream: bool,
     pub(super) message: CmDatagram,
 }
 
@@ -128,7 +129,13 @@ mod tests {
 
     fn arrival(message: impl Into<CmMessage>) -> Arrival {
         let [source, destination] = [1, 2].map(|host| IpAddr::from([192, 0, 2, host]));
-        Arrival { source, destination, psn: Psn::new(0), message: CmDatagram::new(1, message) }
+        Arrival {
+            source,
+            destination,
+            psn: Psn::new(0),
+            by_stream: false,
+            message: CmDatagram::new(1, message),
+        }
     }
 
     fn req(local_comm_id: u32) -> Arrival {

@@ -8,10 +8,10 @@ use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::PacketOrigin;
 use crate::types::outcome::{AccessError, Cause};
-use crate::types::sge::{ByteSpan, ScatterGather};
+use crate::types::sge::ScatterGather;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::access_log::{FlushState, LoggedOperation, RecordFlags, flushed_domain};
-use pagewire_iommu::{AccessKind, AccessRefusal, AttributeTable, PageAttributes, Rights};
+use pagewire_iommu::{AccessKind, AccessRefusal, AccessScope, AttributeTable, PageAttributes, Rights};
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
 use pagewire_wire::PacketHeader;
@@ -51,10 +51,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let queue_pair = self.queue_pair;
         let by = accessor(queue_pair);
         let services = by.services;
-        let (view, domain) = (services.regions.view(), queue_pair.domain.number());
+        let view = services.regions.view();
         let need = rights_of(right).intercepted(true);
         let bytes = u64::from(length);
-        let window = view.window(remote.key, need, domain);
+        let window = view.window(remote.key, need, self.remote_scope());
         let located = window.and_then(|window| Ok((window, window.locate(remote.address, bytes)?)));
         let Ok((window, granted)) = located else { return Outcome::Denied(Denial::RemoteAccess) };
         if services.interception.is_flush(granted.index) {
@@ -127,7 +127,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn has_plain_right(&self, target: &PayloadMemory<'_>) -> bool {
         let view = self.queue_pair.services.regions.view();
         let [ScatterGather { key, .. }, ..] = *target.pieces else { return false };
-        view.window(key, target.need, target.domain).is_ok()
+        let scope = AccessScope { domain: target.domain, ..self.queue_pair.scope() };
+        view.window(key, target.need, scope).is_ok()
     }
 
     /// Places the payload of the first packet in pages with attributes. What had to wait goes on where it stopped.
@@ -212,7 +213,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 read.read(&references_of(from, offset, length), CopyTarget::Bytes(&mut bytes), false)?;
                 Ok(Cow::Owned(bytes))
             }
-            (Payload::Reference(_), _) => Err(AccessError::Refused(Cause::PeerGone)),
+            (Payload::Reference(_) | Payload::Deferred(_), _) => Err(AccessError::Refused(Cause::PeerGone)),
         }
     }
 

@@ -9,21 +9,22 @@ use crate::path::receiver_read::{CopyTarget, ReceiverRead};
 use crate::progress::initiator::Initiator;
 use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::request::KeptData;
+use crate::services::memory_window::WindowStep;
 use crate::types::outcome::{AccessError, Cause};
-use crate::types::sge::{ByteSpan, slice_of};
+use crate::types::sge::slice_of;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::{
-    AtomicRequest, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, RemoteAddress, Right, WorkId,
-    WorkRequest,
+    AtomicRequest, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, Reason, RemoteAddress, Right,
+    WorkId, WorkRequest,
 };
 
 impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
         let view = self.queue_pair.services.regions.view();
-        let domain = self.queue_pair.domain.number();
-        match view.check(remote.key, remote.address, u64::from(length), rights_of(right), domain) {
+        let by = self.remote_scope();
+        match view.check(remote.key, remote.address, u64::from(length), rights_of(right), by) {
             Ok(_) => Outcome::Done(()),
             Err(AccessRefusal::Rights) => self.check_intercepted(remote, length, right),
             Err(_) => Outcome::Denied(Denial::RemoteAccess),
@@ -32,14 +33,14 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
 
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32> {
         let pieces = piece(remote, payload.len() as u32);
-        let target = written(self.queue_pair.domain.number(), &pieces, rest);
+        let target = written(self.remote_domain(), &pieces, rest);
         self.place(&target, payload, rest == 0)
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64> {
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
-        let domain = queue_pair.domain.number();
+        let domain = self.remote_domain();
         let pieces = piece(remote, 8);
         let request = AccessRequest {
             by: &queue_pair.properties.claimant,
@@ -68,9 +69,21 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         }
     }
 
-    fn invalidate(&mut self, _key: u32) -> Outcome<()> {
-        // Regions of ibv_reg_mr may not be invalidated by a peer; memory windows, which may, come later.
-        Outcome::Denied(Denial::RemoteAccess)
+    fn invalidate(&mut self, key: u32) -> Outcome<()> {
+        // What this thread has accessed for the peer may be what ends.
+        self.session.release();
+        let step = self.queue_pair.services.invalidate_for_peer(key, self.queue_pair.scope());
+        self.window_outcome(step, Denial::RemoteAccess)
+    }
+
+    fn execute_local(&mut self, work: WorkId) -> Outcome<()> {
+        let window_work = match self.queue_pair.send.lock().get(work).map(|work| &work.data) {
+            Some(KeptData::Window(work)) => *work,
+            _ => return Outcome::Denied(Denial::LocalProtection),
+        };
+        self.session.release();
+        let step = self.queue_pair.services.execute_window_work(&window_work, self.queue_pair.scope());
+        self.window_outcome(step, Denial::LocalProtection)
     }
 
     fn place_response(
@@ -132,6 +145,14 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
+    fn window_outcome(&mut self, step: WindowStep, refused: Denial) -> Outcome<()> {
+        match step {
+            WindowStep::Done => Outcome::Done(()),
+            WindowStep::Drains => self.wait(Reason::NoClaim),
+            WindowStep::Refused => Outcome::Denied(refused),
+        }
+    }
+
     /// Places payloads into registered memory of this process: a burst whose memory is resident and in one piece, or the first packet;
     /// gives how many packets.
     pub(super) fn place(
@@ -140,7 +161,11 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         payload: Payload<'_>,
         last: bool,
     ) -> Outcome<u32> {
-        let Payload::Bytes(burst @ [first, _, ..]) = payload else {
+        let burst @ [first, _, ..] = (match payload {
+            Payload::Bytes(burst) => burst,
+            Payload::Reference(_) => &[],
+            Payload::Deferred(_) => return self.place_deferred(target, last),
+        }) else {
             return self.place_one(target, payload, last);
         };
         let placed = self.place_burst(target, burst);
@@ -188,7 +213,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault: waits };
                 read.read(from, CopyTarget::Segments(&access.segments), last)
             }
-            (Payload::Reference(_), _) => Err(AccessError::Refused(Cause::PeerGone)),
+            (Payload::Reference(_) | Payload::Deferred(_), _) => Err(AccessError::Refused(Cause::PeerGone)),
         };
         drop(access);
         if !matches!(placed, Err(AccessError::Wait(_))) {
@@ -197,6 +222,33 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         match placed {
             Ok(()) => Outcome::Done(1),
             Err(error) => self.outcome_of(error, denial),
+        }
+    }
+
+    /// Has the kernel place a payload that it has still, where it goes to one resident piece; else it is copied into this process before.
+    #[inline(never)] // What other packets are not to carry, on the program's stack.
+    fn place_deferred(&mut self, target: &PayloadMemory<'_>, last: bool) -> Outcome<u32> {
+        let Some(deferred) = self.deferred else { return Outcome::Denied(Denial::SenderUnreadable) };
+        if let [_] = target.pieces {
+            let queue_pair = self.queue_pair;
+            let request = target.request(&queue_pair.properties.claimant, true);
+            let waits = self.qpc.begin_access(target.purpose);
+            waits.to_come = target.to_come;
+            match self.session.begin(&request, waits) {
+                Ok(segment) => {
+                    return match deferred.place(segment, last) {
+                        Ok(()) => Outcome::Done(1),
+                        Err(error) => self.outcome_of(error.into(), target.denial),
+                    };
+                }
+                Err(AccessError::Wait(reason)) => return self.wait(reason),
+                // The program may have asked for accesses to be intercepted: that wants the bytes.
+                Err(AccessError::Refused(_)) => {}
+            }
+        }
+        match deferred.read() {
+            Some(bytes) => self.place_one(target, Payload::Bytes(&[&bytes]), last),
+            None => Outcome::Denied(Denial::SenderUnreadable),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::types::attributes::QueuePairType;
 use crate::types::limits::RING_INLINE;
 use crate::types::outcome::AccessError;
 use crate::types::sge::{ByteSpan, ScatterGather};
-use pagewire_fabric::{Fabric, Route, SendBatch};
+use pagewire_fabric::{Fabric, LONG_PAYLOAD, Route, SendBatch, StreamId, StreamSend};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_transport::{
@@ -43,7 +43,7 @@ impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
             PayloadSource::Remote { remote, length, part } => {
                 self.qpc.intercepted.part = part;
                 let source = PayloadMemory {
-                    domain: self.queue_pair.domain.number(),
+                    domain: self.domain_of_read(remote.key),
                     pieces: &piece(remote, length),
                     need: Rights::REMOTE_READ,
                     denial: Denial::RemoteAccess,
@@ -91,8 +91,9 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             attributes.destination,
             if reply { attributes.receive_psn } else { attributes.send_psn },
         ));
-        // Lost if the link is full, as it may be lost on the way.
-        let _ = self.transmit_control(&header, own);
+        let outcome = self.transmit_control(&header, own);
+        // A question is repeated, as it may be lost on the way.
+        self.qpc.owe_reply(reply && matches!(outcome, Outcome::Wait(_)));
     }
 
     /// Sends headers and bytes that are at hand.
@@ -104,7 +105,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 let channel = channel.clone();
                 self.send_record(&channel, RecordKind::Bytes, header, bytes)
             }
-            Path::Udp { route, .. } => {
+            Path::Network { route, .. } => {
                 let route = *route;
                 self.send_packet(&route, header, (bytes.len(), Denial::Operational), |into| {
                     into.copy_from_slice(bytes);
@@ -173,6 +174,16 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         Some(whole)
     }
 
+    /// The protection domain of memory that a READ names. That of one by XRC was right when it was executed, and its key is of no other while it
+    /// lives.
+    fn domain_of_read(&self, key: u32) -> u32 {
+        let regions = &self.queue_pair.services.regions;
+        match &self.qpc.shared_queue {
+            None => self.queue_pair.domain.number(),
+            Some(queue) => regions.view().domain_of(key).unwrap_or(queue.domain_number()),
+        }
+    }
+
     fn transmit_work(
         &mut self,
         header: &PacketHeader,
@@ -182,7 +193,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     ) -> Outcome<u32> {
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let domain = self.queue_pair.domain.number();
-        if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.qpc.path()) {
+        if let (Some(whole), Path::Network { .. }) = (self.gathered(id), self.qpc.path()) {
             let piece = whole.part(u64::from(offset), u64::from(length));
             let to_come = u64::from(whole.length.saturating_sub(bytes.end));
             return self.transmit_pieces(header, &requested(domain, &[piece], to_come), length);
@@ -190,7 +201,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let pieces = match self.pieces(id, offset, length) {
             Some(KeptData::Segments(pieces)) => pieces,
             Some(KeptData::Inline(bytes)) => return self.emit(header, &bytes),
-            None => return Outcome::Denied(Denial::LocalProtection),
+            Some(KeptData::Window(_)) | None => return Outcome::Denied(Denial::LocalProtection),
         };
         match self.qpc.path() {
             // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
@@ -234,8 +245,16 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// Sends packets over the network whose bytes are resident and in one piece. Gives how many; 0: the first one has to be sent by
     /// itself, which says what is in its way.
     fn transmit_burst(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> u32 {
-        let Path::Udp { route, .. } = self.qpc.path() else { return 0 };
+        let Path::Network { route, .. } = self.qpc.path() else { return 0 };
+        if route.stream.is_some() && source.len() as usize >= LONG_PAYLOAD {
+            // Each is sent from where it lies.
+            return 0;
+        }
         let route = *route;
+        let domain = match source {
+            PayloadSource::Remote { remote, .. } => self.domain_of_read(remote.key),
+            PayloadSource::Work { .. } | PayloadSource::None => self.queue_pair.domain.number(),
+        };
         let (piece, length, need, waits) = match source {
             PayloadSource::Work { id, offset, length, .. } => {
                 let Some(whole) = self.gathered(id) else { return 0 };
@@ -254,7 +273,6 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             return 0;
         }
         let queue_pair = self.queue_pair;
-        let domain = queue_pair.domain.number();
         let request = AccessRequest {
             by: &queue_pair.properties.claimant,
             pieces: &[piece],
@@ -320,8 +338,14 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     ) -> Outcome<u32> {
         let memory = self.queue_pair.services.fabric.memory();
         match self.qpc.path() {
-            Path::Udp { route, .. } => {
+            Path::Network { route, .. } => {
                 let route = *route;
+                if let (Some(stream), [segment]) = (route.stream, segments)
+                    && length as usize >= LONG_PAYLOAD
+                    && let Some(outcome) = self.send_from_memory(stream, header, *segment)
+                {
+                    return outcome;
+                }
                 self.send_packet(&route, header, (length as usize, denial), |into| {
                     memory.read(segments, into).map_err(AccessError::from)
                 })
@@ -333,6 +357,35 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                     Err(error) => self.outcome_of(error.into(), denial),
                 }
             }
+        }
+    }
+
+    /// Sends a packet by a stream, whose payload the kernel reads where it lies. `None`: it has to go by a batch, as others do.
+    #[inline(never)] // What other packets are not to carry, on the program's stack.
+    fn send_from_memory(
+        &mut self,
+        stream: StreamId,
+        header: &PacketHeader,
+        payload: Segment,
+    ) -> Option<Outcome<u32>> {
+        if packet::pad_for(payload.length as usize) != 0 {
+            return None;
+        }
+        let fabric = &self.queue_pair.services.fabric;
+        if let Some(before) = self.batch.take() {
+            fabric.flush(before);
+        }
+        let mut headers = [0; MAX_HEADERS];
+        let length = header.emit(&mut headers);
+        match fabric.send_from_memory(stream, &headers[..length], payload) {
+            StreamSend::Taken => {
+                // It has left: others may be served.
+                self.full = true;
+                self.queue_pair.counters.udp_packets_sent.add_alone(1);
+                Some(Outcome::Done(1))
+            }
+            StreamSend::NoRoom => Some(self.wait(Reason::LinkFull)),
+            StreamSend::Unavailable => None,
         }
     }
 

@@ -5,12 +5,28 @@ use crate::completion::{Completion, CompletionOpcode, Status};
 use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
+use pagewire_iommu::AccessScope;
 use pagewire_transport::{Arrival, ArrivalKind, Denial, Outcome, Payload, QpEvent, WorkId, WorkQueues};
 
 impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
+    fn select_shared_queue(&mut self, number: u32) -> Outcome<()> {
+        let queue = self.queue_pair.xrc.as_ref().and_then(|queues| queues.get(number));
+        let Some(queue) = queue else { return Outcome::Denied(Denial::InvalidRequest) };
+        // What is held was checked against the protection domain of another one.
+        self.session.release();
+        self.qpc.shared_queue = Some(queue);
+        Outcome::Done(())
+    }
+
     fn begin_receive(&mut self) -> bool {
         if self.qpc.receive.is_none() {
-            self.qpc.receive = self.queue_pair.receives.take();
+            self.qpc.receive = match &self.qpc.shared_queue {
+                None => self.queue_pair.receives.take(),
+                Some(queue) => queue.take_for_xrc().map(|(work, queue)| {
+                    self.qpc.receive_queue = Some(queue);
+                    work
+                }),
+            };
         }
         self.qpc.receive.is_some()
     }
@@ -21,7 +37,10 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         if total_length(&pieces) < payload.first(1).len() {
             return Outcome::Denied(Denial::LocalLength);
         }
-        let domain = self.queue_pair.receives.domain_number(self.queue_pair.domain.number());
+        let domain = match &self.qpc.receive_queue {
+            None => self.queue_pair.receives.domain_number(self.queue_pair.domain.number()),
+            Some(queue) => queue.domain_number(),
+        };
         self.place(&received(domain, &pieces), payload, last)
     }
 
@@ -32,7 +51,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
             ArrivalKind::WriteImmediate => CompletionOpcode::ReceiveWriteImmediate,
         };
         let queue_pair = self.queue_pair;
-        queue_pair.complete_receive(Completion {
+        self.complete_receive(Completion {
             byte_length: arrival.length,
             immediate: arrival.immediate,
             invalidated: arrival.invalidated,
@@ -44,7 +63,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn fail_receive(&mut self, status: Status) {
         let Some(receive) = self.qpc.receive.take() else { return };
         let queue_pair = self.queue_pair;
-        queue_pair.complete_receive(Completion::new(
+        self.complete_receive(Completion::new(
             queue_pair.properties.number,
             receive.wr_id,
             CompletionOpcode::Receive,
@@ -76,6 +95,30 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
             QpEvent::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
             QpEvent::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
             QpEvent::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
+        }
+    }
+}
+
+impl<F: Fabric> QpTransportOps<'_, '_, F> {
+    fn complete_receive(&mut self, completion: Completion) {
+        match self.qpc.receive_queue.take() {
+            None => self.queue_pair.complete_receive(completion),
+            Some(queue) => self.queue_pair.announce(queue.completion_queue(), completion),
+        }
+    }
+
+    /// In what accesses to memory are made that the peer names.
+    #[inline(always)] // Part of each message.
+    pub(super) fn remote_scope(&self) -> AccessScope {
+        AccessScope { domain: self.remote_domain(), ..self.queue_pair.scope() }
+    }
+
+    /// The protection domain of memory that the peer names.
+    #[inline(always)] // Part of each packet.
+    pub(super) fn remote_domain(&self) -> u32 {
+        match &self.qpc.shared_queue {
+            None => self.queue_pair.domain.number(),
+            Some(queue) => queue.domain_number(),
         }
     }
 }

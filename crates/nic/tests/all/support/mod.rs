@@ -55,7 +55,12 @@ impl Side {
 
     /// One that does nothing but when the test drives it.
     pub fn without_thread(path: PathChoice) -> Self {
-        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path, ..Options::default() });
+        Side::with_options(Options { path, ..Options::default() })
+    }
+
+    /// One without a thread, with these options.
+    pub fn with_options(options: Options) -> Self {
+        let nic = Nic::new(HostFabric::new().expect("a fabric"), options);
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
         let context = pagewire_nic::Context::open(&nic, device, Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
@@ -81,6 +86,7 @@ impl Side {
                     max_inline_data: 1024,
                 },
                 signal_all: true,
+                xrc: None,
             },
         )
         .unwrap();
@@ -206,10 +212,15 @@ pub fn to_rtr_from(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u
 
 /// RTR to RTS.
 pub fn to_rts(queue_pair: &Arc<QueuePair<HostFabric>>, timers: Timers) {
+    to_rts_from(queue_pair, timers, 0xFF_FFF0);
+}
+
+/// RTR to RTS, with requests that begin with `send_psn`.
+pub fn to_rts_from(queue_pair: &Arc<QueuePair<HostFabric>>, timers: Timers, send_psn: u32) {
     let rc = queue_pair.kind() == QueuePairType::Rc;
     let change = QueuePairChange {
         state: Some(QpState::ReadyToSend),
-        send_psn: Some(0xFF_FFF0),
+        send_psn: Some(send_psn),
         timeout: rc.then_some(timers.timeout),
         retry_count: rc.then_some(timers.retry_count),
         rnr_retry: rc.then_some(timers.rnr_retry),

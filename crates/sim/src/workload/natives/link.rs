@@ -76,6 +76,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                     max_inline_data: INLINE,
                 },
                 signal_all: false,
+                xrc: None,
             },
         )?;
         queue_pair.set_refusal_scope(RefusalScope::Request);
@@ -206,6 +207,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             let length = match &data {
                 Data::Segments(segments) => segments.iter().map(|segment| u64::from(segment.length)).sum(),
                 Data::Inline(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+                Data::Window(_) => 0,
             };
             logged.note(wr_id, &operation, length);
         }

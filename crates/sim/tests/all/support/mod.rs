@@ -71,6 +71,7 @@ pub fn side_by(
             srq: None,
             capabilities,
             signal_all: true,
+            xrc: None,
         };
         pagewire_nic::QueuePair::create(&domain, init).unwrap()
     };

@@ -14,6 +14,20 @@ pub(super) fn request(
     count: u32,
     shared: &RcShared,
 ) -> (PacketHeader, PayloadSource) {
+    let (mut header, source) = plain_request(entry, offset, count, shared);
+    if shared.is_xrc {
+        header.xrc = Some(entry.work.shared_queue);
+    }
+    (header, source)
+}
+
+/// As [`request`], but for what only XRC has.
+fn plain_request(
+    entry: &RequestEntry,
+    offset: u32,
+    count: u32,
+    shared: &RcShared,
+) -> (PacketHeader, PayloadSource) {
     let work = &entry.work;
     let copied = entry.bounced;
     let psn = entry.first.plus(offset);
@@ -76,7 +90,9 @@ pub(super) fn request(
             (header, piece(work, offset, entry.request_mtu(&shared.link), copied))
         }
         // Never started; see `begin`.
-        WorkOperation::Local => (shared.header(Code::SendOnly, psn), PayloadSource::None),
+        WorkOperation::Local(_) | WorkOperation::Failing { .. } => {
+            (shared.header(Code::SendOnly, psn), PayloadSource::None)
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! The timers (`expire`) and the answers of the peer (`response`) decide when.
 
 use super::{EntryPackets, Requester};
+use crate::rc::retry::pace;
 use crate::rc::{RcShared, SendStep};
 use crate::{PacketSink, Psn, Time, WorkOperation, WorkQueues, limits};
 
@@ -54,6 +55,13 @@ impl Requester {
         } else if self.resend.is_none_or(|resend| from.is_before(resend)) {
             self.resend = Some(from);
         }
+    }
+
+    /// Everything that was on its way is lost.
+    pub(in crate::rc) fn repeat_all(&mut self, now: Time, shared: &RcShared) {
+        self.retry.restart(now, pace(shared));
+        (self.gone_back, self.gone_back_for_response) = (None, None);
+        self.go_back(self.unacked, shared);
     }
 
     /// The peer has turned out to fill gaps, or not to: what was still to be sent again in order becomes gaps.

@@ -7,12 +7,13 @@ use super::outputs::{ExecutedRead, ReadResponses, ResponderOutput};
 use crate::rc::execute::refusal;
 use crate::rc::{RcShared, RefusalScope};
 use crate::{
-    Denial, Disposition, DropCause, MemoryAccess, Outcome, Psn, RemoteAddress, Right, limits, packets_for,
+    Denial, Disposition, DropCause, MemoryAccess, Outcome, Psn, RemoteAddress, Right, WorkQueues, limits,
+    packets_for,
 };
 
 impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
-    pub(super) fn duplicate<E: MemoryAccess>(
+    pub(super) fn duplicate<E: MemoryAccess + WorkQueues>(
         &mut self,
         header: &PacketHeader,
         psn: Psn,
@@ -39,17 +40,13 @@ impl Responder {
                 Disposition::Duplicate
             }
             _ => {
-                if self.kept.is_empty() {
-                    self.acknowledge(self.expected.previous());
-                } else {
-                    self.report_due = true;
-                }
+                self.acknowledge_again();
                 Disposition::Duplicate
             }
         }
     }
 
-    fn duplicate_read<E: MemoryAccess>(
+    fn duplicate_read<E: MemoryAccess + WorkQueues>(
         &mut self,
         header: &PacketHeader,
         psn: Psn,
@@ -77,6 +74,12 @@ impl Responder {
         });
         if on_its_way {
             return Disposition::Duplicate;
+        }
+        if let (Some(number), true) = (header.xrc, reth.length > 0) {
+            if let Outcome::Denied(denial) = ops.select_shared_queue(number) {
+                self.deny_again(psn, denial, shared);
+                return Disposition::Duplicate;
+            }
         }
         if reth.length > 0 {
             match ops.check_remote(remote, reth.length, Right::RemoteRead) {

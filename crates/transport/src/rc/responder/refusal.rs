@@ -9,7 +9,7 @@ use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code, Skip, Syndrome};
 use super::Responder;
 use super::outputs::{ResponderOutput, acknowledgement};
 use crate::rc::{RcShared, RcState, RefusalScope};
-use crate::{Disposition, MemoryAccess, Psn, QpEvent, limits};
+use crate::{Disposition, MemoryAccess, Psn, QpEvent, WorkQueues, limits};
 
 /// A request that was refused.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ impl Responder {
     /// A request that comes while one is refused. READs and atomics before that one are answered again; all others ask for the refusal,
     /// which acknowledges what was before it.
     #[cold]
-    pub(super) fn request_after_refusal<E: MemoryAccess>(
+    pub(super) fn request_after_refusal<E: MemoryAccess + WorkQueues>(
         &mut self,
         header: &PacketHeader,
         refused: Refused,

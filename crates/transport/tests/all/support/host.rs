@@ -31,6 +31,9 @@ pub struct Received {
     pub bytes: Vec<u8>,
 }
 
+/// The number of the shared receive queue that a host of XRC has.
+pub const SHARED_QUEUE: u32 = 0x51_0001;
+
 pub struct Host {
     pub memory: Memory,
     pub peer: Memory,
@@ -51,6 +54,8 @@ pub struct Host {
     /// READs that were refused: an access log has a record of each.
     pub reads_refused: usize,
     pub invalidated: Vec<u32>,
+    /// Work that touched no wire.
+    pub executed: Vec<WorkId>,
     pub link: LinkState,
     /// Answers `Wait` this often.
     pub wait: f64,
@@ -67,6 +72,7 @@ pub struct Host {
     pub deny_receive: Option<Denial>,
     pub deny_write: Option<Denial>,
     pub deny_invalidate: Option<Denial>,
+    pub deny_local: bool,
     pub deny_place: Option<Denial>,
     /// Memory from this address on is refused when it is accessed, though a check of its range permits it.
     pub gone_from: u64,
@@ -106,6 +112,7 @@ impl Host {
             sent: Vec::new(),
             atomics_run: 0,
             invalidated: Vec::new(),
+            executed: Vec::new(),
             link: LinkState::Delivered,
             wait: 0.0,
             indirect: 0.0,
@@ -117,6 +124,7 @@ impl Host {
             deny_receive: None,
             deny_write: None,
             deny_invalidate: None,
+            deny_local: false,
             deny_place: None,
             gone_from: u64::MAX,
             page_absent: false,
@@ -379,6 +387,17 @@ impl MemoryAccess for Host {
         Outcome::Done(())
     }
 
+    fn execute_local(&mut self, work: WorkId) -> Outcome<()> {
+        if self.waits() {
+            return Outcome::Wait(self.reason());
+        }
+        if self.deny_local {
+            return Outcome::Denied(Denial::LocalProtection);
+        }
+        self.executed.push(work);
+        Outcome::Done(())
+    }
+
     fn place_response(
         &mut self,
         work: WorkId,
@@ -445,6 +464,16 @@ impl MemoryAccess for Host {
 }
 
 impl WorkQueues for Host {
+    fn select_shared_queue(&mut self, number: u32) -> Outcome<()> {
+        if self.waits() {
+            return Outcome::Wait(self.reason());
+        }
+        match number {
+            SHARED_QUEUE => Outcome::Done(()),
+            _ => Outcome::Denied(Denial::InvalidRequest),
+        }
+    }
+
     fn begin_receive(&mut self) -> bool {
         assert!(self.current.is_none(), "the receive before is still current");
         let Some(capacity) = self.receives.pop_front() else { return false };

@@ -12,11 +12,11 @@ pub const KEY: u32 = 0x1234_5678;
 pub const BASE: u64 = 0x7000_0000;
 
 pub fn lossy(mtu: u32) -> Link {
-    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, initiator_copy: false }
+    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, initiator_copy: false, is_stream: false }
 }
 
 pub fn local(initiator_copy: bool) -> Link {
-    Link { request_mtu: 1 << 31, response_mtu: 1 << 31, lossless: true, initiator_copy }
+    Link { request_mtu: 1 << 31, response_mtu: 1 << 31, lossless: true, initiator_copy, is_stream: false }
 }
 
 pub fn settings(link: Link, destination: u32, receive_psn: u32) -> RcSettings {
@@ -30,6 +30,7 @@ pub fn settings(link: Link, destination: u32, receive_psn: u32) -> RcSettings {
         remote_rights: RemoteRights { read: true, write: true, atomic: true },
         fault_handling: FaultHandling::Stash,
         refusal: RefusalScope::Connection,
+        is_xrc: false,
     }
 }
 

@@ -165,7 +165,7 @@ impl Pair {
         end.posted += 1;
         assert_eq!(
             bytes.len(),
-            if work.operation == WorkOperation::Local { 0 } else { work.length as usize }
+            if matches!(work.operation, WorkOperation::Local(_)) { 0 } else { work.length as usize }
         );
         end.host.buffers.insert(id, bytes);
         end.connection.post(WorkRequest { id, ..work });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use pagewire_transport::*;
 
-use super::host::{Received, apply};
+use super::host::{Received, SHARED_QUEUE, apply};
 use super::network::{MEMORY, Pair};
 use super::*;
 
@@ -118,7 +118,8 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
     let immediate = random.bool().then(|| random.u32(..));
     let solicited = random.bool();
     let fence = random.u8(0..8) == 0;
-    let base = WorkRequest { solicited, fence, ..work(WorkOperation::Local, 0) };
+    let base =
+        WorkRequest { solicited, fence, shared_queue: SHARED_QUEUE, ..work(WorkOperation::default(), 0) };
     let written = |random: &mut fastrand::Rng| STATIC + random.usize(0..WRITTEN - length as usize);
     match random.u8(0..10) {
         0..=2 => {
@@ -173,7 +174,8 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
             side.responses.push((id, original.to_ne_bytes().to_vec()));
         }
         _ => {
-            pair.post(at, base, Vec::new());
+            let operation = WorkOperation::Local(LocalWork::Invalidate);
+            pair.post(at, WorkRequest { operation, ..base }, Vec::new());
         }
     }
 }

@@ -7,7 +7,7 @@ use super::resolve::{Base, Lazy, Resolution, resolve};
 use super::streams::{self, RealStream};
 use super::tree::{NodeId, NodeKind};
 use super::{Busy, are_shown, descriptors, status, tree};
-use crate::boundary::{Errno, Result, number, pointer, set_errno};
+use crate::boundary::{Errno, Result, set_errno, unobserved_number, unobserved_pointer};
 use libc::{
     AT_FDCWD, DIR, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOMEM, PATH_MAX, c_char, c_int, c_long, dirent64,
     ssize_t,
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn pagewire_find(
     follow: c_int,
     place: *mut NodePath,
 ) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         let Some(_busy) = Busy::begin().filter(|_| are_shown()) else { return Ok(ELSEWHERE) };
         undisturbed(|| {
             // SAFETY: the caller promises that `path` is NUL-terminated.
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn pagewire_find(
 /// `place` is valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_find_descriptor(descriptor: c_int, place: *mut NodePath) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         undisturbed(|| {
             let Some(path) = descriptors::path_of(descriptor) else { return Ok(ELSEWHERE) };
             // SAFETY: the caller promises that `place` is valid for a write.
@@ -176,7 +176,7 @@ unsafe fn on_node<T>(
 /// `path` is NUL-terminated; `into` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_stat(path: *const c_char, into: *mut libc::stat) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         if into.is_null() {
             return Err(Errno(EFAULT));
         }
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn pagewire_node_stat(path: *const c_char, into: *mut libc
 /// `path` is NUL-terminated; `into` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_statx(path: *const c_char, into: *mut libc::statx) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         if into.is_null() {
             return Err(Errno(EFAULT));
         }
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn pagewire_node_statx(path: *const c_char, into: *mut lib
 /// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_access(path: *const c_char, mode: c_int, flags: c_int) -> c_int {
-    number(|| {
+    unobserved_number(|| {
         // SAFETY: the caller promises that `path` is NUL-terminated.
         unsafe { on_node(path, |tree, node| status::access(tree, node, mode, flags)) }?;
         Ok(0)
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn pagewire_node_access(path: *const c_char, mode: c_int, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_open(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller promises that `path` is NUL-terminated.
-    number(|| unsafe { on_node(path, |tree, node| descriptors::open_node(tree, node, flags)) })
+    unobserved_number(|| unsafe { on_node(path, |tree, node| descriptors::open_node(tree, node, flags)) })
 }
 
 /// readlink(2) of a node.
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn pagewire_node_readlink(
     buffer: *mut c_char,
     size: usize,
 ) -> ssize_t {
-    let length = number(|| {
+    let length = unobserved_number(|| {
         // SAFETY: the caller promises that `path` is NUL-terminated.
         let target = unsafe {
             on_node(path, |tree, node| match &tree.node(node).kind {
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn pagewire_node_getdents(
     buffer: *mut u8,
     size: usize,
 ) -> ssize_t {
-    let length = number(|| {
+    let length = unobserved_number(|| {
         // SAFETY: the caller promises that `path` is NUL-terminated, and that there are `size` bytes at `buffer`.
         let length = unsafe {
             on_node(path, |tree, node| descriptors::next_records(tree, node, descriptor, buffer, size))
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn pagewire_node_getdents(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_opendir(path: *const c_char) -> *mut DIR {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    pointer(|| {
+    unobserved_pointer(|| {
         // SAFETY: the caller promises that `path` is NUL-terminated.
         unsafe {
             on_node(path, |tree, node| {
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn pagewire_node_opendir(path: *const c_char) -> *mut DIR 
 /// `path` is NUL-terminated; the caller gives the descriptor away where the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_node_fdopendir(path: *const c_char, descriptor: c_int) -> *mut DIR {
-    pointer(|| {
+    unobserved_pointer(|| {
         // SAFETY: the caller promises that `path` is NUL-terminated, and gives the descriptor away; where it fails
         // the descriptor is given back.
         unsafe {
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn pagewire_node_fdopendir(path: *const c_char, descriptor
 /// `stream` is NULL or the C library's, open, and its only user's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagewire_join_stream(stream: *mut DIR, descriptor: c_int) -> *mut DIR {
-    let joined = pointer(|| {
+    let joined = unobserved_pointer(|| {
         let Some(_busy) = Busy::begin().filter(|_| are_shown()) else { return Ok(stream) };
         undisturbed(|| {
             let Some(path) = kernel::shared_directory(descriptor) else { return Ok(stream) };
@@ -346,7 +346,7 @@ pub extern "C" fn pagewire_is_stream(stream: *mut DIR) -> c_int {
 /// readdir(3) of a stream of ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagewire_stream_next(stream: *mut DIR) -> *mut dirent64 {
-    pointer(|| undisturbed(|| streams::next(stream)))
+    unobserved_pointer(|| undisturbed(|| streams::next(stream)))
 }
 
 /// telldir(3) of a stream of ours.
@@ -372,11 +372,11 @@ pub extern "C" fn pagewire_stream_rewind(stream: *mut DIR) {
 /// dirfd(3) of a stream of ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagewire_stream_descriptor(stream: *mut DIR) -> c_int {
-    number(|| streams::descriptor(stream))
+    unobserved_number(|| streams::descriptor(stream))
 }
 
 /// closedir(3) of a stream of ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagewire_stream_close(stream: *mut DIR) -> c_int {
-    number(|| undisturbed(|| streams::close(stream)).map(|()| 0))
+    unobserved_number(|| undisturbed(|| streams::close(stream)).map(|()| 0))
 }

@@ -1,0 +1,120 @@
+//! The sending side of an open stream, and what waits for room in its socket.
+
+use super::format::{FRAME_HEADER, Frame, LONG_HEADERS};
+use super::{in_place, tls_bytes};
+use crate::descriptors::Descriptor;
+use crate::limits::STREAM_UNSENT;
+use pagewire_memory::{ApplicationMemory, HostMemory, Segment};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustls::ClientConnection;
+use std::io::{self, IoSlice, Write};
+
+/// An open stream, where packets leave.
+pub struct SendSide {
+    socket: Descriptor,
+    tls: Option<Box<ClientConnection>>,
+    /// What the kernel had no room for.
+    rest: Vec<u8>,
+}
+
+/// How memory of the program was not sent.
+pub enum UnsentMemory {
+    /// It cannot be read, and nothing has left.
+    Unreadable,
+    /// A part has left, the rest cannot be read, and there is nothing to end the frame with.
+    Torn,
+    /// The connection is over.
+    Ended,
+}
+
+impl SendSide {
+    /// One of a connection that was accepted; `rest` has not left yet.
+    pub fn new(socket: Descriptor, tls: Option<Box<ClientConnection>>, rest: Vec<u8>) -> Self {
+        SendSide { socket, tls, rest }
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Descriptor {
+        &self.socket
+    }
+
+    /// Whether something waits for room in the socket.
+    pub fn has_rest(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Whether so many bytes may wait, too.
+    pub fn has_room(&self, length: usize) -> bool {
+        self.rest.len() + length <= STREAM_UNSENT
+    }
+
+    /// Sends what waits for room.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        tls_bytes::flush(&self.socket, &mut self.rest)
+    }
+
+    /// Sends a frame. What the kernel has no room for waits.
+    ///
+    /// # Errors
+    /// The kernel's: the connection is over.
+    pub fn send(&mut self, frame: Frame, packets: &[u8]) -> io::Result<()> {
+        let header = frame.header();
+        if let Some(tls) = &mut self.tls {
+            tls.writer().write_all(&header)?;
+            tls.writer().write_all(packets)?;
+            tls_bytes::seal(tls, &mut self.rest)?;
+            return self.flush();
+        }
+        let mut sent = 0;
+        if self.rest.is_empty() {
+            let parts = [IoSlice::new(&header), IoSlice::new(packets)];
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            sent = match sendmsg(&self.socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(sent) => sent,
+                Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => 0,
+                Err(error) => return Err(error.into()),
+            };
+        }
+        self.rest.extend_from_slice(header.get(sent..).unwrap_or(&[]));
+        self.rest.extend_from_slice(&packets[sent.saturating_sub(FRAME_HEADER).min(packets.len())..]);
+        Ok(())
+    }
+
+    /// Sends a packet whose payload the kernel reads where the program has it; nothing waits for room. What the kernel has no room for is copied.
+    ///
+    /// # Errors
+    /// See [`UnsentMemory`].
+    pub fn send_from_memory(
+        &mut self,
+        headers: &[u8],
+        memory: &HostMemory,
+        payload: Segment,
+    ) -> Result<(), UnsentMemory> {
+        let length = headers.len() + payload.length as usize;
+        let frame = Frame { length, segment: length, headers: headers.len() };
+        let mut first = [0; FRAME_HEADER + LONG_HEADERS];
+        first[..FRAME_HEADER].copy_from_slice(&frame.header());
+        let first = &mut first[..FRAME_HEADER + headers.len()];
+        first[FRAME_HEADER..].copy_from_slice(headers);
+        let sent =
+            in_place::send(&self.socket, first, payload).map_err(|error| match error.raw_os_error() {
+                Some(libc::EFAULT) => UnsentMemory::Unreadable,
+                _ => UnsentMemory::Ended,
+            })?;
+        let from = sent.saturating_sub(first.len()) as u64;
+        if sent < first.len() + payload.length as usize {
+            self.rest.extend_from_slice(first.get(sent..).unwrap_or(&[]));
+            let begun = self.rest.len();
+            self.rest.resize(begun + (payload.length - from) as usize, 0);
+            let left = payload.part(from, payload.length - from);
+            if memory.read(&[left], &mut self.rest[begun..]).is_err() {
+                return Err(UnsentMemory::Torn);
+            }
+        }
+        Ok(())
+    }
+}
