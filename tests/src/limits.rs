@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What one pair of programs may take before it counts as hanging; the machine may be slow and busy. perftest's latency
 /// tests measure the processor's clock anew for each size: with `-a` that alone takes 100 s on a very busy machine.
-pub const RUN: Duration = Duration::from_secs(400);
+pub const RUN: Duration = Duration::from_secs(200);
 
 /// What the survivor of a killed peer may take to see it: the largest time-out that perftest sets by default (14, so
 /// 67 ms, with 7 retries, and the retry of a receiver that is not ready) with ample room.

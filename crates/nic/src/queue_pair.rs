@@ -397,11 +397,12 @@ impl<F: Fabric> QueuePair<F> {
         self.flush_send(&mut send);
         drop(send);
         if let Some(current) = qpc.receive.take() {
-            match &self.receives.srq {
-                Some(srq) => srq.completed(),
-                None => receive.completed(),
+            let mut queue = qpc.receive_queue.take();
+            match (&mut queue, &self.receives.srq) {
+                (Some(queue), _) => queue.end_receive(),
+                (None, Some(srq)) => srq.completed(),
+                (None, None) => receive.completed(),
             }
-            let queue = qpc.receive_queue.take();
             self.announce(
                 queue.as_ref().map_or(&*self.recv_cq, |queue| &**queue.completion_queue()),
                 Completion::new(

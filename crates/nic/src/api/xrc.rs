@@ -96,7 +96,7 @@ impl<F: Fabric> XrcDomain<F> {
         )?;
         let membership = XrcMembership {
             queues: self.queues.clone(),
-            number: self.queues.free_number(),
+            number: self.queues.free_number(|| domain.services().fabric.random()),
             completion_queue: completion_queue.binding.clone(),
         };
         SharedReceiveQueue::create_in(domain, init, Some(membership))

@@ -104,7 +104,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         // Under the lock: who ends the queue sees either the receive or its use.
         self.users.fetch_add(1, Ordering::AcqRel);
         self.check_limit(shared);
-        Some((work, QueueInUse { queue: self.clone(), completion_queue }))
+        Some((work, QueueInUse { queue: self.clone(), completion_queue, has_receive: true }))
     }
 
     /// What events name this queue by.
@@ -235,6 +235,8 @@ impl<F: Fabric> SharedReceiveQueue<F> {
 pub struct QueueInUse<F: Fabric> {
     queue: Arc<SharedReceiveQueue<F>>,
     completion_queue: Arc<CqBinding<F>>,
+    /// Whether the receive of the message still has its place in the queue.
+    has_receive: bool,
 }
 
 impl<F: Fabric> QueueInUse<F> {
@@ -247,11 +249,18 @@ impl<F: Fabric> QueueInUse<F> {
     pub(crate) fn domain_number(&self) -> u32 {
         self.queue.domain_number()
     }
+
+    /// Gives the receive's place back. Comes before the completion: who sees that may post the next receive at once.
+    pub(crate) fn end_receive(&mut self) {
+        if std::mem::take(&mut self.has_receive) {
+            self.queue.completed();
+        }
+    }
 }
 
 impl<F: Fabric> Drop for QueueInUse<F> {
     fn drop(&mut self) {
-        self.queue.completed();
+        self.end_receive();
         self.queue.users.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -6,24 +6,20 @@ use pagewire_fabric::Fabric;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Numbers of shared receive queues have so many bits.
 const NUMBER_MASK: u32 = 0xFF_FFFF;
-
-/// The next number of a shared receive queue of the process.
-static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
 
 /// Those of an XRC domain, by their numbers.
 #[derive_where(Default)]
 pub struct XrcQueues<F: Fabric>(Mutex<HashMap<u32, Arc<SharedReceiveQueue<F>>>>);
 
 impl<F: Fabric> XrcQueues<F> {
-    /// A number that no queue of these has.
-    pub(crate) fn free_number(&self) -> u32 {
+    /// A number that no queue of these has. It is random: what a peer means for a queue of another process finds none here.
+    pub(crate) fn free_number(&self, random: impl Fn() -> u64) -> u32 {
         let queues = self.0.lock();
         loop {
-            let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) & NUMBER_MASK;
+            let number = random() as u32 & NUMBER_MASK;
             if number != 0 && !queues.contains_key(&number) {
                 return number;
             }

@@ -5,12 +5,15 @@
 #include "connect.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define LENGTH 65536
 #define SLOT 4096
 #define QUEUES 2
 #define DEPTH 16
 #define LONG 50000
+#define ROUNDS 5000
 
 static struct ibv_context *context;
 static struct ibv_pd *pd, *pds[QUEUES];
@@ -22,6 +25,7 @@ static struct ibv_qp *sender, *receiver;
 static char *here, *there[QUEUES];
 static struct ibv_mr *own, *regions[QUEUES];
 static struct ibv_wc wc;
+static atomic_int came;
 
 static struct ibv_xrcd *open_domain(int fd, int flags)
 {
@@ -235,6 +239,38 @@ static void built(void)
 	CHECK(!strcmp(there[1], "built for xrc"));
 }
 
+static void *receive_messages(void *unused)
+{
+	(void)unused;
+	while (atomic_load(&came) < ROUNDS) {
+		struct ibv_wc its;
+
+		if (ibv_poll_cq(received[0], 1, &its) == 0) continue;
+		CHECK(its.status == IBV_WC_SUCCESS);
+		if (atomic_fetch_add(&came, 1) + 1 < ROUNDS) receive(0, 1, 0, 64);
+	}
+	return NULL;
+}
+
+/* Whoever has seen a completion may post the next receive, also to a queue of one: while another thread polls, which delivers messages, too. */
+static void queue_of_one(void)
+{
+	struct ibv_srq_attr one = { .max_wr = 1 }, usual = { .max_wr = DEPTH };
+	pthread_t threads[2];
+
+	CHECK(ibv_modify_srq(srqs[0], &one, IBV_SRQ_MAX_WR) == 0);
+	receive(0, 0, 0, 64);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&threads[i], NULL, receive_messages, NULL) == 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		post(i, IBV_WR_SEND, numbers[0], 8, 0, NULL);
+		finished(i, IBV_WC_SUCCESS);
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	CHECK(ibv_modify_srq(srqs[0], &usual, IBV_SRQ_MAX_WR) == 0);
+}
+
 /* A queue pair lives as long as somebody has it open. */
 static void opened_again(void)
 {
@@ -355,6 +391,7 @@ int main(void)
 	remote_memory();
 	refused_requests();
 	built();
+	queue_of_one();
 	opened_again();
 	domains();
 

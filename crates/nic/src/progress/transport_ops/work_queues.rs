@@ -103,7 +103,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     fn complete_receive(&mut self, completion: Completion) {
         match self.qpc.receive_queue.take() {
             None => self.queue_pair.complete_receive(completion),
-            Some(queue) => self.queue_pair.announce(queue.completion_queue(), completion),
+            Some(mut queue) => {
+                queue.end_receive();
+                self.queue_pair.announce(queue.completion_queue(), completion);
+            }
         }
     }
 
