@@ -17,7 +17,7 @@ pub fn status_fits(status: WorkStatus, opcode: EventOpcode) -> bool {
         Code::Recv | Code::RecvRdmaWithImm => {
             matches!(status, WorkStatus::LocalLength | WorkStatus::LocalProtection)
         }
-        Code::RdmaRead | Code::AtomicCmpAndSwp | Code::AtomicFetchAndAdd => {
+        Code::RdmaRead | Code::AtomicCmpAndSwp | Code::AtomicFetchAndAdd | Code::AtomicWrite => {
             status != WorkStatus::RnrRetryExceeded
         }
         Code::RdmaWrite => !matches!(status, WorkStatus::RnrRetryExceeded | WorkStatus::BadResponse),

@@ -100,6 +100,7 @@ pub enum EventOpcode {
     RdmaRead,
     AtomicCmpAndSwp,
     AtomicFetchAndAdd,
+    AtomicWrite,
     BindMw,
     LocalInv,
     Recv,

@@ -21,8 +21,9 @@ pub fn errnos(verb: Verb) -> &'static [&'static str] {
         QueryEce | SetEce => &["EOPNOTSUPP", "EINVAL"],
         // These give NULL, by their manual pages: memory is what most often lacks.
         OpenDevice | AllocPd | AllocTd | AllocParentDomain | RegMr | RegMrIova | RegMrEx | AllocBuf
-        | AllocNullMr | AllocMw | AllocDm | RegDmMr | CreateCompChannel | CreateCq | CreateSrq
-        | CreateSrqEx | OpenXrcd | OpenQp | CreateQp | CreateQpEx | CreateAh | CreateAhFromWc => &["ENOMEM"],
+        | AllocNullMr | AllocMw | AllocDm | RegDmMr | ImportDevice | ImportPd | ImportMr | ImportDm
+        | CreateCompChannel | CreateCq | CreateSrq | CreateSrqEx | OpenXrcd | OpenQp | CreateQp
+        | CreateQpEx | CreateAh | CreateAhFromWc => &["ENOMEM"],
         ResizeCq | ReregMr => &["ENOMEM"],
         // A queue that is full: ENOMEM in the providers of rdma-core.
         PostSend | PostRecv | PostSrqRecv | BindMw => &["ENOMEM"],
@@ -44,9 +45,8 @@ pub fn errnos(verb: Verb) -> &'static [&'static str] {
         RdmaDestroyId | RdmaResolveRoute | RdmaQueryRoute | RdmaConnect | RdmaAccept | RdmaReject
         | RdmaDisconnect | RdmaInitQpAttr | RdmaSetOption | RdmaJoinMulticast | RdmaLeaveMulticast
         | RdmaMigrateId => &["EINVAL"],
-        PollCq | StartPoll | NextPoll | EndPoll | FreeDeviceList | FreeBuf | AckCqEvents | AckAsyncEvent => {
-            &[]
-        }
+        PollCq | StartPoll | NextPoll | EndPoll | FreeDeviceList | FreeBuf | UnimportPd | UnimportMr
+        | UnimportDm | AckCqEvents | AckAsyncEvent => &[],
     }
 }
 

@@ -15,6 +15,8 @@ pub enum Verb {
     FreeDeviceList,
     #[strum(serialize = "ibv_open_device")]
     OpenDevice,
+    #[strum(serialize = "ibv_import_device")]
+    ImportDevice,
     #[strum(serialize = "ibv_close_device")]
     CloseDevice,
     #[strum(serialize = "ibv_query_device")]
@@ -41,6 +43,10 @@ pub enum Verb {
     AllocPd,
     #[strum(serialize = "ibv_dealloc_pd")]
     DeallocPd,
+    #[strum(serialize = "ibv_import_pd")]
+    ImportPd,
+    #[strum(serialize = "ibv_unimport_pd")]
+    UnimportPd,
     #[strum(serialize = "ibv_alloc_td")]
     AllocTd,
     #[strum(serialize = "ibv_dealloc_td")]
@@ -63,6 +69,10 @@ pub enum Verb {
     ReregMr,
     #[strum(serialize = "ibv_dereg_mr")]
     DeregMr,
+    #[strum(serialize = "ibv_import_mr")]
+    ImportMr,
+    #[strum(serialize = "ibv_unimport_mr")]
+    UnimportMr,
     #[strum(serialize = "ibv_advise_mr")]
     AdviseMr,
     #[strum(serialize = "ibv_alloc_dm")]
@@ -71,6 +81,10 @@ pub enum Verb {
     RegDmMr,
     #[strum(serialize = "ibv_free_dm")]
     FreeDm,
+    #[strum(serialize = "ibv_import_dm")]
+    ImportDm,
+    #[strum(serialize = "ibv_unimport_dm")]
+    UnimportDm,
     #[strum(serialize = "ibv_alloc_mw")]
     AllocMw,
     #[strum(serialize = "ibv_bind_mw")]
@@ -217,7 +231,14 @@ impl Verb {
     pub fn can_fail(self) -> bool {
         !matches!(
             self,
-            Verb::FreeDeviceList | Verb::FreeBuf | Verb::AckCqEvents | Verb::AckAsyncEvent | Verb::EndPoll
+            Verb::FreeDeviceList
+                | Verb::FreeBuf
+                | Verb::UnimportPd
+                | Verb::UnimportMr
+                | Verb::UnimportDm
+                | Verb::AckCqEvents
+                | Verb::AckAsyncEvent
+                | Verb::EndPoll
         )
     }
 

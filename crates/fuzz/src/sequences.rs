@@ -162,6 +162,7 @@ impl Attacker {
                 operation @ (PacketOperation::ReadRequest
                 | PacketOperation::CompareSwap
                 | PacketOperation::FetchAdd
+                | PacketOperation::AtomicWrite
                 | PacketOperation::SendLast
                 | PacketOperation::SendOnly
                 | PacketOperation::WriteLast
@@ -257,6 +258,10 @@ impl Attacker {
                 0..=1 => (ReadRequest, 0, reth_length.div_ceil(mtu).max(1)),
                 2 => (CompareSwap, 0, 1),
                 3 => (FetchAdd, 0, 1),
+                14 => {
+                    reth_length = if input.int_in_range(0..=3u8)? == 0 { reth_length } else { 8 };
+                    (AtomicWrite, reth_length.min(mtu) as usize, 1)
+                }
                 4..=6 => {
                     reth_length %= mtu + 1;
                     (WriteOnly, reth_length as usize, 1)
@@ -338,6 +343,7 @@ impl Attacker {
                     request.answered += mtu;
                 }
                 CompareSwap | FetchAdd => operation = AtomicAcknowledge,
+                AtomicWrite => operation = ReadResponseOnly,
                 _ => {}
             }
         }

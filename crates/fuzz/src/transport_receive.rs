@@ -94,11 +94,12 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
             5 => {
                 let remote = RemoteAddress { address: input.arbitrary()?, key: input.arbitrary()? };
                 let immediate = input.arbitrary()?;
-                let operation = match input.arbitrary::<u8>()? % 5 {
+                let operation = match input.arbitrary::<u8>()? % 6 {
                     0 => WorkOperation::Send { immediate, invalidate: None },
                     1 => WorkOperation::Write { remote, immediate },
                     2 => WorkOperation::Read { remote },
                     3 => WorkOperation::Atomic { remote, atomic: AtomicRequest::FetchAdd { add: 1 } },
+                    4 => WorkOperation::AtomicWrite { remote },
                     _ => WorkOperation::Local(LocalWork::Invalidate),
                 };
                 let length = input.arbitrary::<u32>()? >> (input.arbitrary::<u8>()? % 32).max(1);

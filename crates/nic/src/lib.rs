@@ -40,9 +40,7 @@ pub use pagewire_transport::{FaultHandling, ProtocolCounters, RefusalScope, Unkn
 pub use path::ManagementTransport;
 pub use progress::engine::Nic;
 pub use progress::management::{ManagementRoute, ManagementSent, management_target};
-pub use queue_pair::request::{
-    Data, Destination, ReceiveRequest, SendOperation, SendRequest, WindowBinding, WindowWork,
-};
+pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 pub use services::address_handle::AddressHandle;
 pub use services::device;
@@ -58,6 +56,7 @@ pub use types::options::Options;
 pub use types::page_fault_choice::PageFaultChoice;
 pub use types::path_choice::{PathChoice, UnknownPath};
 pub use types::sge::ScatterGather;
+pub use types::window::{WindowBinding, WindowWork};
 pub use types::{attributes, limits};
 
 /// The places of this crate that store to shared words.

@@ -12,3 +12,4 @@ pub mod page_fault_choice;
 pub mod path_choice;
 pub mod qp_role;
 pub mod sge;
+pub mod window;

@@ -85,7 +85,8 @@ pub(crate) fn part_of(code: Code) -> Option<(MessageKind, MessagePosition)> {
         | Code::Acknowledge
         | Code::AtomicAcknowledge
         | Code::CompareSwap
-        | Code::FetchAdd => return None,
+        | Code::FetchAdd
+        | Code::AtomicWrite => return None,
     })
 }
 

@@ -209,6 +209,10 @@ pub enum WorkOperation {
         remote: RemoteAddress,
         atomic: AtomicRequest,
     },
+    /// Its 8 bytes appear at once, behind all that was requested before (InfiniBand specification, volume 1, annex A19).
+    AtomicWrite {
+        remote: RemoteAddress,
+    },
     /// Executed in order by the caller, without touching the wire.
     Local(LocalWork),
     /// Ends in order with this status, without touching the wire, as failures on demand want it.
@@ -452,7 +456,7 @@ pub trait MemoryAccess {
     /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
 
-    /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). `rest`: bytes of the
+    /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). 8 aligned bytes appear at once. `rest`: bytes of the
     /// WRITE that follow, 0 if these are its last. Gives how many packets were written.
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32>;
 

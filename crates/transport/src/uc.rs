@@ -326,9 +326,10 @@ impl UcConnection {
                     self.initiator_copy(&work, ops)
                 }
                 WorkOperation::Send { .. } | WorkOperation::Write { .. } => self.send_packet(&work, ops),
-                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::Failing { .. } => {
-                    Outcome::Denied(Denial::InvalidRequest)
-                }
+                WorkOperation::Read { .. }
+                | WorkOperation::Atomic { .. }
+                | WorkOperation::AtomicWrite { .. }
+                | WorkOperation::Failing { .. } => Outcome::Denied(Denial::InvalidRequest),
             };
             match outcome {
                 Outcome::Done(false) => {}
@@ -459,6 +460,7 @@ impl UcConnection {
             }
             WorkOperation::Read { .. }
             | WorkOperation::Atomic { .. }
+            | WorkOperation::AtomicWrite { .. }
             | WorkOperation::Local(_)
             | WorkOperation::Failing { .. } => {
                 return Outcome::Denied(Denial::InvalidRequest);

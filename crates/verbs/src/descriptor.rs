@@ -63,9 +63,27 @@ impl EventDescriptor {
         }
     }
 
+    /// One that a program has, by another number of its own.
+    pub fn of(descriptor: OwnedFd) -> Self {
+        EventDescriptor(descriptor)
+    }
+
+    /// What all descriptors of the same eventfd have in common, and no other (proc_pid_fdinfo(5); Linux 5.2). `None`: it is none.
+    pub fn identity(&self) -> Option<u64> {
+        let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.number())).ok()?;
+        let number = told.lines().find_map(|line| line.strip_prefix("eventfd-id:"))?;
+        number.trim().parse().ok()
+    }
+
     /// The number of the descriptor.
     pub fn number(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl From<EventDescriptor> for OwnedFd {
+    fn from(descriptor: EventDescriptor) -> OwnedFd {
+        descriptor.0
     }
 }
 

@@ -84,6 +84,7 @@ pub fn set_functions(qp: &mut ibv_qp_ex) {
     qp.wr_rdma_read = Some(rdma_read);
     qp.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(atomic_fetch_add);
+    qp.wr_atomic_write = Some(atomic_write);
     qp.wr_bind_mw = Some(bind_mw);
     qp.wr_local_inv = Some(local_inv);
     qp.wr_set_xrc_srqn = Some(set_xrc_srqn);
@@ -94,7 +95,6 @@ pub fn set_functions(qp: &mut ibv_qp_ex) {
     qp.wr_set_inline_data_list = Some(set_inline_data_list);
     // Programs call what they have not asked for without a look: it is refused when they complete.
     qp.wr_send_tso = Some(send_tso);
-    qp.wr_atomic_write = Some(atomic_write);
 }
 
 /// The object of a queue pair with a builder.
@@ -285,6 +285,25 @@ unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, remote_addr
     unsafe { begin(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, set) }
 }
 
+unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, atomic_wr: *const c_void) {
+    // SAFETY: as for `start`.
+    unsafe { begin(qp, IBV_WR_ATOMIC_WRITE, |wr| set_remote(wr, rkey, remote_addr)) };
+    let set = |session: &mut BuildSession| {
+        session.last()?;
+        if atomic_wr.is_null() {
+            return invalid("no bytes of an atomic WRITE");
+        }
+        // SAFETY: ibv_wr_post(3) asks for 8 bytes at the address, which is not NULL.
+        let bytes = unsafe { atomic_wr.cast::<[u8; 8]>().read_unaligned() };
+        let begun = session.bytes.len();
+        session.bytes.extend_from_slice(&bytes);
+        session.last()?.inline = Some(begun..begun + bytes.len());
+        Ok(())
+    };
+    // SAFETY: as for `start`.
+    unsafe { build(qp, set) }
+}
+
 unsafe extern "C" fn bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
     // SAFETY: ibv_wr_post(3) asks for what the window is to be bound to.
     let Some(bind_info) = (unsafe { info.as_ref() }).copied() else {
@@ -416,9 +435,4 @@ unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
     };
     // SAFETY: as for `start`.
     unsafe { build(qp, set) }
-}
-
-unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
-    // SAFETY: as for `start`.
-    unsafe { refuse(qp) }
 }

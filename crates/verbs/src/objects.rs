@@ -7,6 +7,7 @@ pub mod device_memory;
 pub mod extended_registration;
 pub mod groups;
 pub mod held;
+pub mod import;
 pub mod memory_window;
 pub mod object;
 pub mod parent_domain;

@@ -45,6 +45,7 @@ unsafe fn operation(wr: &ibv_send_wr) -> Option<SendOperation> {
                 key: atomic.rkey,
                 add: atomic.compare_add,
             },
+            IBV_WR_ATOMIC_WRITE => SendOperation::AtomicWrite { address, key },
             _ => return None,
         })
     }

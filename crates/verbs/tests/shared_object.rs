@@ -388,6 +388,18 @@ fn completions_have_time_stamps() {
 }
 
 #[test]
+fn objects_are_imported_within_a_process() {
+    run("imports");
+}
+
+#[test]
+fn atomic_writes_appear_at_once() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "atomic_write");
+    }
+}
+
+#[test]
 fn one_queue_pair_reaches_many_shared_receive_queues() {
     for path in ["local", "tcp", "udp"] {
         run_on(path, "xrc");

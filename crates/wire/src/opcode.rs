@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// The 8-bit opcode of a base transport header (InfiniBand specification, volume 1, table 38; XRC:
-/// annex A14; CNP: annex A17). Holds any value, also reserved ones.
+/// annex A14; CNP: annex A17; atomic WRITE: annex A19). Holds any value, also reserved ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Opcode(pub u8);
 
@@ -54,6 +54,7 @@ pub enum PacketOperation {
     FetchAdd = 0x14,
     SendLastInvalidate = 0x16,
     SendOnlyInvalidate = 0x17,
+    AtomicWrite = 0x1d,
 }
 
 bitflags::bitflags! {
@@ -112,6 +113,7 @@ const RC: [Option<Extensions>; 32] = {
         (FetchAdd, Extensions::ATOMIC_ETH),
         (SendLastInvalidate, Extensions::IETH),
         (SendOnlyInvalidate, Extensions::IETH),
+        (AtomicWrite, reth),
     ];
     let mut row = 0;
     while row < rows.len() {
@@ -244,6 +246,7 @@ impl Opcode {
             0x14 => FetchAdd,
             0x16 => SendLastInvalidate,
             0x17 => SendOnlyInvalidate,
+            0x1d => AtomicWrite,
             _ => return None,
         })
     }
@@ -324,7 +327,13 @@ impl PacketOperation {
             FetchAdd => "FetchAdd",
             SendLastInvalidate => "SEND Last with Invalidate",
             SendOnlyInvalidate => "SEND Only with Invalidate",
+            AtomicWrite => "ATOMIC WRITE",
         }
+    }
+
+    /// Whether it is a request that responses of its own answer, rather than an acknowledgement.
+    pub const fn has_responses(self) -> bool {
+        matches!(self, ReadRequest | CompareSwap | FetchAdd | AtomicWrite)
     }
 }
 

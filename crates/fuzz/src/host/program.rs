@@ -238,7 +238,7 @@ impl Program {
         let Some(buffer) = self.free.pop() else { return };
         let wr_id = self.wr_id();
         let (address, key) = (wish.address, wish.key);
-        let operation = match wish.operation % 8 {
+        let operation = match wish.operation % 9 {
             0 => SendOperation::Send,
             1 => SendOperation::SendImmediate(7),
             2 => SendOperation::SendInvalidate(key),
@@ -246,10 +246,11 @@ impl Program {
             4 => SendOperation::WriteImmediate { address, key, immediate: 9 },
             5 => SendOperation::Read { address, key },
             6 => SendOperation::CompareSwap { address, key, compare: 1, swap: 2 },
-            _ => SendOperation::FetchAdd { address, key, add: 3 },
+            7 => SendOperation::FetchAdd { address, key, add: 3 },
+            _ => SendOperation::AtomicWrite { address, key },
         };
-        let answered = wish.operation % 8 >= 5;
-        let length = if wish.operation % 8 >= 6 { 8 } else { wish.length.min(BUFFER_BYTES as u32) };
+        let answered = (5..8).contains(&(wish.operation % 9));
+        let length = if wish.operation % 9 >= 6 { 8 } else { wish.length.min(BUFFER_BYTES as u32) };
         let segments = [ScatterGather { address: memory.buffer(buffer), length, key: memory.buffer_key() }];
         let end = &mut self.ends[wish.end];
         let datagram = end.kind == QueuePairType::Ud;

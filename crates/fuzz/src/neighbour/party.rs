@@ -240,16 +240,17 @@ impl FuzzProcess {
         let wr_id = self.next;
         let (area, offset, length) = wish.local;
         let (address, key) = wish.remote;
-        let operation = match wish.operation % 8 {
+        let operation = match wish.operation % 9 {
             0 | 1 => SendOperation::Send,
             2 => SendOperation::SendImmediate(7),
             3 => SendOperation::Write { address, key },
             4 => SendOperation::WriteImmediate { address, key, immediate: 9 },
             5 => SendOperation::Read { address, key },
             6 => SendOperation::CompareSwap { address, key, compare: 1, swap: 2 },
-            _ => SendOperation::FetchAdd { address, key, add: 3 },
+            7 => SendOperation::FetchAdd { address, key, add: 3 },
+            _ => SendOperation::AtomicWrite { address, key },
         };
-        let length = if wish.operation % 8 >= 6 { 8 } else { length };
+        let length = if wish.operation % 9 >= 6 { 8 } else { length };
         let own = self.keys[area as usize];
         let segments = [ScatterGather { address: area.address() + offset, length, key: own }];
         let queue_pair = self.queue_pairs[index].clone();

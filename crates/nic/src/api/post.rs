@@ -221,15 +221,20 @@ impl<F: Fabric> QueuePair<F> {
             QueuePairType::Uc => match operation {
                 WorkOperation::Send { invalidate, .. } => invalidate.is_none(),
                 WorkOperation::Write { .. } | WorkOperation::Local(_) => true,
-                WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::Failing { .. } => {
-                    false
-                }
+                WorkOperation::Read { .. }
+                | WorkOperation::Atomic { .. }
+                | WorkOperation::AtomicWrite { .. }
+                | WorkOperation::Failing { .. } => false,
             },
             QueuePairType::Ud => matches!(operation, WorkOperation::Send { invalidate: None, .. }),
         };
         invalid_if(!allowed, "this type of queue pair has no such operation")?;
-        if matches!(operation, WorkOperation::Read { .. } | WorkOperation::Atomic { .. }) {
-            let is_inline = matches!(request.data, Data::Inline(_));
+        if matches!(
+            operation,
+            WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::AtomicWrite { .. }
+        ) {
+            let brings_data = !matches!(operation, WorkOperation::AtomicWrite { .. });
+            let is_inline = brings_data && matches!(request.data, Data::Inline(_));
             invalid_if(is_inline, "inline data makes no sense where data comes back")?;
             let is_barred = self.state.shown.attributes.lock().max_read_atomic == 0;
             invalid_if(is_barred, "max_rd_atomic of the queue pair is 0")?;
@@ -239,6 +244,9 @@ impl<F: Fabric> QueuePair<F> {
                 return Err(Error::InvalidArgument("an atomic needs 8 bytes for the original value"));
             }
             WorkOperation::Atomic { .. } => 8,
+            WorkOperation::AtomicWrite { .. } if length != 8 => {
+                return Err(Error::InvalidArgument("an atomic WRITE has 8 bytes"));
+            }
             WorkOperation::Local(_) => 0,
             _ => length,
         };

@@ -4,6 +4,7 @@ use crate::completion::CompletionOpcode;
 use crate::queue_pair::slots::SlotQueue;
 use crate::services::address_handle::AddressHandle;
 use crate::types::sge::{ScatterGather, ScatterGatherList};
+use crate::types::window::WindowWork;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{AtomicRequest, LocalWork, RemoteAddress, WorkId, WorkOperation, WorkRequest};
@@ -18,29 +19,6 @@ pub enum Data<'a> {
     Inline(&'a [&'a [u8]]),
     /// There are none: what a request does to a memory window.
     Window(&'a WindowWork),
-}
-
-/// What a request does to a memory window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WindowWork {
-    Bind(WindowBinding),
-    /// Its key.
-    Invalidate(u32),
-}
-
-/// What a memory window is to give access to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WindowBinding {
-    /// The key that it gets: its own but for the lowest byte.
-    pub key: u32,
-    /// The key of the region.
-    pub region: u32,
-    /// `enum ibv_access_flags`.
-    pub access: u32,
-    /// First byte, as accesses to the region name it.
-    pub address: u64,
-    /// Bytes; none: the window of type 1 is bound to nothing.
-    pub length: u64,
 }
 
 impl Data<'_> {
@@ -100,6 +78,11 @@ pub enum SendOperation {
         key: u32,
         add: u64,
     },
+    /// A WRITE of 8 bytes, which appear at once (`IBV_WR_ATOMIC_WRITE`).
+    AtomicWrite {
+        address: u64,
+        key: u32,
+    },
     /// Binds a memory window as its data says (`IBV_WR_BIND_MW`, `ibv_bind_mw(3)`).
     BindWindow,
     /// Invalidates the key of a window of this process, likewise (`IBV_WR_LOCAL_INV`).
@@ -114,7 +97,8 @@ impl SendOperation {
             | SendOperation::WriteImmediate { key, .. }
             | SendOperation::Read { key, .. }
             | SendOperation::CompareSwap { key, .. }
-            | SendOperation::FetchAdd { key, .. } => Some(key),
+            | SendOperation::FetchAdd { key, .. }
+            | SendOperation::AtomicWrite { key, .. } => Some(key),
             SendOperation::Send
             | SendOperation::SendImmediate(_)
             | SendOperation::SendInvalidate(_)
@@ -130,7 +114,8 @@ impl SendOperation {
             | SendOperation::WriteImmediate { key, .. }
             | SendOperation::Read { key, .. }
             | SendOperation::CompareSwap { key, .. }
-            | SendOperation::FetchAdd { key, .. } => *key = other(*key),
+            | SendOperation::FetchAdd { key, .. }
+            | SendOperation::AtomicWrite { key, .. } => *key = other(*key),
             SendOperation::Send
             | SendOperation::SendImmediate(_)
             | SendOperation::SendInvalidate(_)
@@ -184,6 +169,10 @@ pub fn operation_of(operation: &SendOperation) -> (WorkOperation, CompletionOpco
                 atomic: AtomicRequest::FetchAdd { add },
             },
             CompletionOpcode::FetchAdd,
+        ),
+        SendOperation::AtomicWrite { address, key } => (
+            WorkOperation::AtomicWrite { remote: RemoteAddress { address, key } },
+            CompletionOpcode::AtomicWrite,
         ),
         SendOperation::BindWindow => (WorkOperation::Local(LocalWork::Bind), CompletionOpcode::BindWindow),
         SendOperation::InvalidateWindow => {

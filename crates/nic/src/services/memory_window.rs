@@ -3,11 +3,11 @@
 //! A window that loses its key is drained: peers that were accessing it may go on for a moment, and what has ended it does not complete
 //! before. Requests ask again in their turn; nobody else waits for them.
 
-use crate::queue_pair::request::{WindowBinding, WindowWork};
 use crate::services::Services;
 use crate::services::protection::{MemoryRegion, ProtectionDomain};
 use crate::types::error::{Error, Result};
 use crate::types::limits;
+use crate::types::window::{WindowBinding, WindowWork};
 use pagewire_fabric::{Fabric, PageInThreads};
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::{AccessScope, RegisteredRegion, Rights, WindowTarget};

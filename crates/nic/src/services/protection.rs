@@ -283,6 +283,16 @@ impl<F: Fabric> MemoryRegion<F> {
         self.registered.lock().key == key && self.services.regions.has_key(key)
     }
 
+    /// Whether it is registered in this protection domain.
+    pub fn is_in(&self, domain: &ProtectionDomain<F>) -> bool {
+        self.registered.lock().domain.number() == domain.number()
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.registered.lock().length
+    }
+
     /// The address by which accesses name its first byte.
     pub fn iova(&self) -> u64 {
         let registered = self.registered.lock();

@@ -33,6 +33,8 @@ struct Draft {
     remote: Option<RequestRange>,
     /// Where the other side's memory is accessed, by which key.
     target: (u64, u32),
+    /// A WRITE whose 8 bytes are to appear at once.
+    is_atomic: bool,
     /// Bytes to send, where they are not those of the request's number.
     bytes: Option<Vec<u8>>,
     stale: bool,
@@ -69,6 +71,7 @@ impl Draft {
             immediate: None,
             remote: None,
             target: (0, 0),
+            is_atomic: false,
             bytes: None,
             stale: false,
             invalidate: None,
@@ -284,15 +287,17 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     }
 
     fn draft_write(&mut self, connection: usize, side: usize) -> Option<Draft> {
-        let length = self.random_length(u64::from(self.plan.longest));
+        let is_word = self.random.u32(0..4) == 0;
+        let length = if is_word { 8 } else { self.random_length(u64::from(self.plan.longest)) };
         let to = &self.connections[connection].ends[1 - side];
         let receive = to.shared || to.receives.len() > to.expected.len();
         let (range, key) = self.draft_remote(connection, side, length)?;
         let immediate = (receive && self.random.u32(0..3) == 0).then(|| self.random.u32(..));
         let target =
             if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
+        let is_atomic = is_word && immediate.is_none() && range.address.is_multiple_of(8);
         let remote = Some(range);
-        Some(Draft { immediate, remote, target, ..Draft::new(RequestKind::Write, length) })
+        Some(Draft { immediate, remote, target, is_atomic, ..Draft::new(RequestKind::Write, length) })
     }
 
     fn draft_read(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -347,6 +352,10 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let (operation, opcode) = match (draft.invalidate, draft.binding) {
             (Some(key), _) => (SendOperation::SendInvalidate(key), CompletionOpcode::Send),
             (None, Some(_)) => (SendOperation::BindWindow, CompletionOpcode::BindWindow),
+            (None, None) if draft.is_atomic => {
+                let (address, key) = draft.target;
+                (SendOperation::AtomicWrite { address, key }, CompletionOpcode::AtomicWrite)
+            }
             (None, None) => operation(&draft.kind, draft.immediate, draft.target),
         };
         let message = ExpectedMessage {

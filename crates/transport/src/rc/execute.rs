@@ -19,7 +19,16 @@ pub(super) enum RequestAnswer {
     /// READ responses. Requests behind it ask for `after` bytes more of the same READ.
     Read { remote: RemoteAddress, length: u32, after: u32 },
     /// An atomic response.
-    Atomic { original: u64 },
+    Atomic(AtomicResult),
+}
+
+/// What is remembered of an atomic, and told to whoever repeats it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtomicResult {
+    /// The value that was there.
+    Original(u64),
+    /// Of an atomic WRITE: it was made.
+    Written,
 }
 
 /// What an executor is told of READs.
@@ -108,6 +117,7 @@ impl RequestExecutor {
             (None, Code::CompareSwap | Code::FetchAdd) => {
                 self.atomic(header, payload, code, reads.may_read, ops)
             }
+            (None, Code::AtomicWrite) => self.atomic_write(header, payload, reads.may_read, ops),
             // Responses.
             (None, _) => Err(ExecutionStop::INVALID),
         }
@@ -164,7 +174,29 @@ impl RequestExecutor {
         done(ops.check_remote(remote, 8, Right::RemoteAtomic))?;
         let original = done(ops.atomic_remote(remote, operation))?;
         self.finish_message();
-        Ok(RequestAnswer::Atomic { original })
+        Ok(RequestAnswer::Atomic(AtomicResult::Original(original)))
+    }
+
+    /// An atomic WRITE (annex A19): 8 bytes, which appear at once.
+    fn atomic_write<E: MemoryAccess>(
+        &mut self,
+        header: &PacketHeader,
+        payload: Payload<'_>,
+        may_read: bool,
+        ops: &mut E,
+    ) -> Result<RequestAnswer, ExecutionStop> {
+        let (IncomingMessage::None, Some(reth)) = (self.placer.message, header.reth) else {
+            return Err(ExecutionStop::INVALID);
+        };
+        let is_word = (reth.length, payload.len()) == (8, 8) && reth.address % 8 == 0;
+        if !is_word || !self.placer.rights.write || !may_read {
+            return Err(ExecutionStop::INVALID);
+        }
+        let remote = RemoteAddress { address: reth.address, key: reth.key };
+        done(ops.check_remote(remote, 8, Right::RemoteWrite))?;
+        done(ops.write_remote(remote, payload.first(1), 0))?;
+        self.finish_message();
+        Ok(RequestAnswer::Atomic(AtomicResult::Written))
     }
 
     /// A message is complete.

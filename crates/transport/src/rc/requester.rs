@@ -78,7 +78,10 @@ impl RequestEntry {
 
     /// Whether it ends with responses of its own, not with an acknowledgement.
     pub(super) fn awaits_response(&self) -> bool {
-        matches!(self.work.operation, WorkOperation::Read { .. } | WorkOperation::Atomic { .. })
+        matches!(
+            self.work.operation,
+            WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::AtomicWrite { .. }
+        )
     }
 }
 
@@ -563,7 +566,7 @@ impl Requester {
                 packets_for(work.length, shared.link.request_mtu)
             }
             WorkOperation::Read { .. } => packets_for(work.length, shared.link.response_mtu),
-            WorkOperation::Atomic { .. } => 1,
+            WorkOperation::Atomic { .. } | WorkOperation::AtomicWrite { .. } => 1,
         };
         if work.fence && self.reads > 0 {
             return Begin::NotNow;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use pagewire_wire::{Nak, PacketHeader, Syndrome};
 
-use super::execute::{ExecutionStop, Reads, RequestAnswer, RequestExecutor};
+use super::execute::{AtomicResult, ExecutionStop, Reads, RequestAnswer, RequestExecutor};
 use super::gap::Gap;
 use super::{RcSettings, RcShared, RcState, RcUpdate, ReceivedData};
 use crate::reorder_buffer::ReorderBuffer;
@@ -42,7 +42,7 @@ pub(super) struct Responder {
     /// Answers to repeated READs and atomics; they go first, being older.
     replays: VecDeque<ResponderOutput>,
     /// Results of the latest atomics, for repetitions.
-    atomics: VecDeque<(Psn, u64)>,
+    atomics: VecDeque<(Psn, AtomicResult)>,
     /// Requests that arrived before a missing one.
     kept: ReorderBuffer,
     report_due: bool,
@@ -397,9 +397,9 @@ impl Responder {
                 self.reads += 1;
                 (1, packets)
             }
-            RequestAnswer::Atomic { original } => {
-                self.remember(psn, original);
-                self.outputs.push_back(ResponderOutput::Atomic { psn, original, message });
+            RequestAnswer::Atomic(result) => {
+                self.remember(psn, result);
+                self.outputs.push_back(ResponderOutput::Atomic { psn, result, message });
                 self.reads += 1;
                 (1, 1)
             }
@@ -443,15 +443,15 @@ impl Responder {
 
     /// Keeps the result of an atomic for repetitions, as many as the peer may have outstanding (section
     /// 9.4.5).
-    fn remember(&mut self, psn: Psn, original: u64) {
+    fn remember(&mut self, psn: Psn, result: AtomicResult) {
         if self.atomics.len() >= usize::from(self.max_dest_rd_atomic.max(1)) {
             self.atomics.pop_front();
         }
-        self.atomics.push_back((psn, original));
+        self.atomics.push_back((psn, result));
     }
 
     /// The result of the latest atomic with this PSN: one from before the PSNs wrapped may still be kept.
-    fn remembered(&self, psn: Psn) -> Option<u64> {
+    fn remembered(&self, psn: Psn) -> Option<AtomicResult> {
         self.atomics.iter().rev().find(|atomic| atomic.0 == psn).map(|atomic| atomic.1)
     }
 
@@ -533,13 +533,14 @@ mod tests {
             refusal: RefusalScope::Connection,
             is_xrc: false,
         });
-        let psn = Psn::new(7);
-        responder.remember(psn, 1);
+        let (psn, found) = (Psn::new(7), AtomicResult::Original);
+        responder.remember(psn, found(1));
         // 2^24 PSNs later, with no other atomic between.
-        responder.remember(psn, 2);
-        assert_eq!(responder.remembered(psn), Some(2));
-        responder.remember(psn.plus(1), 3);
-        responder.remember(psn.plus(2), 4);
-        assert_eq!([0, 1, 2].map(|n| responder.remembered(psn.plus(n))), [None, Some(3), Some(4)]);
+        responder.remember(psn, found(2));
+        assert_eq!(responder.remembered(psn), Some(found(2)));
+        responder.remember(psn.plus(1), found(3));
+        responder.remember(psn.plus(2), AtomicResult::Written);
+        let expected = [None, Some(found(3)), Some(AtomicResult::Written)];
+        assert_eq!([0, 1, 2].map(|n| responder.remembered(psn.plus(n))), expected);
     }
 }

@@ -429,6 +429,9 @@ impl Requester {
             (WorkOperation::Atomic { .. }, _, Some(original)) => {
                 Some(ops.place_atomic(entry.work.id, original).map(|()| 1))
             }
+            (WorkOperation::AtomicWrite { .. }, Some(Code::ReadResponseOnly), _) if payload.is_empty() => {
+                Some(Outcome::Done(1))
+            }
             _ => None,
         };
         let taken = match outcome {

@@ -145,6 +145,9 @@ fn works_without_device(verb: Verb) -> bool {
         | Verb::DeregMr
         | Verb::DeallocMw
         | Verb::FreeDm
+        | Verb::UnimportPd
+        | Verb::UnimportMr
+        | Verb::UnimportDm
         | Verb::CloseXrcd
         | Verb::DestroyCompChannel
         | Verb::DestroyCq
@@ -160,6 +163,10 @@ fn works_without_device(verb: Verb) -> bool {
         Verb::GetAsyncEvent | Verb::AckAsyncEvent | Verb::RdmaGetCmEvent => true,
         Verb::GetDeviceList
         | Verb::OpenDevice
+        | Verb::ImportDevice
+        | Verb::ImportPd
+        | Verb::ImportMr
+        | Verb::ImportDm
         | Verb::QueryDevice
         | Verb::QueryDeviceEx
         | Verb::QueryRtValuesEx
@@ -357,6 +364,7 @@ pub fn opcode_of(opcode: ibv_wr_opcode) -> Option<EventOpcode> {
         IBV_WR_RDMA_READ => EventOpcode::RdmaRead,
         IBV_WR_ATOMIC_CMP_AND_SWP => EventOpcode::AtomicCmpAndSwp,
         IBV_WR_ATOMIC_FETCH_AND_ADD => EventOpcode::AtomicFetchAndAdd,
+        IBV_WR_ATOMIC_WRITE => EventOpcode::AtomicWrite,
         IBV_WR_BIND_MW => EventOpcode::BindMw,
         IBV_WR_LOCAL_INV => EventOpcode::LocalInv,
         _ => return None,

@@ -13,14 +13,17 @@ use pagewire_nic::attributes::QpState;
 /// The kind of object that a verb makes, if it makes one.
 pub fn kind_made(verb: Verb) -> Option<ObjectKind> {
     Some(match verb {
-        Verb::OpenDevice => ObjectKind::Context,
+        Verb::OpenDevice | Verb::ImportDevice => ObjectKind::Context,
         Verb::CreateCompChannel => ObjectKind::CompletionChannel,
-        Verb::AllocPd | Verb::AllocParentDomain => ObjectKind::ProtectionDomain,
+        Verb::AllocPd | Verb::AllocParentDomain | Verb::ImportPd => ObjectKind::ProtectionDomain,
         Verb::AllocTd => ObjectKind::ThreadDomain,
-        Verb::RegMr | Verb::RegMrIova | Verb::RegMrEx | Verb::AllocNullMr | Verb::RegDmMr => {
-            ObjectKind::MemoryRegion
-        }
-        Verb::AllocDm => ObjectKind::DeviceMemory,
+        Verb::RegMr
+        | Verb::RegMrIova
+        | Verb::RegMrEx
+        | Verb::AllocNullMr
+        | Verb::RegDmMr
+        | Verb::ImportMr => ObjectKind::MemoryRegion,
+        Verb::AllocDm | Verb::ImportDm => ObjectKind::DeviceMemory,
         Verb::AllocMw => ObjectKind::MemoryWindow,
         Verb::CreateCq | Verb::CreateCqEx => ObjectKind::CompletionQueue,
         Verb::CreateSrq | Verb::CreateSrqEx => ObjectKind::SharedReceiveQueue,
@@ -42,6 +45,9 @@ pub fn ends(verb: Verb) -> bool {
             | Verb::DeregMr
             | Verb::DeallocMw
             | Verb::FreeDm
+            | Verb::UnimportPd
+            | Verb::UnimportMr
+            | Verb::UnimportDm
             | Verb::CloseXrcd
             | Verb::DestroyCq
             | Verb::DestroySrq
@@ -57,6 +63,7 @@ pub fn is_on_known_object(verb: Verb) -> bool {
         Verb::GetDeviceList
             | Verb::FreeDeviceList
             | Verb::OpenDevice
+            | Verb::ImportDevice
             | Verb::FreeBuf
             | Verb::AckAsyncEvent
             | Verb::ResolveEthL2FromGid
@@ -156,7 +163,9 @@ pub unsafe fn send_request<S>(wr: &ibv_send_wr, most: usize) -> Request<S> {
             false => keys_of(&elements_within(wr.sg_list, wr.num_sge, most)),
         };
         let rkey = match wr.opcode {
-            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ => Some(wr.wr.rdma.rkey),
+            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ | IBV_WR_ATOMIC_WRITE => {
+                Some(wr.wr.rdma.rkey)
+            }
             IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => Some(wr.wr.atomic.rkey),
             _ => None,
         };

@@ -44,6 +44,7 @@ pub unsafe fn content_of(
             | IBV_WR_SEND_WITH_INV
             | IBV_WR_RDMA_WRITE
             | IBV_WR_RDMA_WRITE_WITH_IMM
+            | IBV_WR_ATOMIC_WRITE
     );
     if !has_source || wr.send_flags & IBV_SEND_INLINE != 0 {
         return None;

@@ -11,11 +11,16 @@ use crate::limits::COMPLETION_VECTORS;
 use crate::objects::held::epoch;
 use crate::runtime::engine::{Engine, Host};
 use crate::runtime::leftovers::Leftovers;
-use libc::{EINVAL, EIO};
+use libc::{EINVAL, EIO, EOPNOTSUPP};
+use pagewire_memory::fork::PerProcess;
 use pagewire_nic::Context;
 use pagewire_nic::device::Device;
 use std::cell::UnsafeCell;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// The addresses of the contexts that are open.
+static OPENED: PerProcess<Vec<usize>> = PerProcess::new();
 
 /// A context as programs see it. They hold the address of `context` in `public`.
 #[repr(C)]
@@ -26,7 +31,7 @@ pub struct ContextObject {
     _device: Arc<DeviceObject>,
     descriptor: Arc<EventDescriptor>,
     /// The program's `cmd_fd`: open, and nobody's. Commands to it are refused by the kernel (ENOTTY, EINVAL).
-    _commands: EventDescriptor,
+    commands: EventDescriptor,
     leftovers: Arc<Leftovers>,
     engine: Arc<Engine>,
     epoch: u32,
@@ -88,22 +93,61 @@ impl ContextObject {
         let context = pagewire_nic::Context::open(engine.nic(), now(device.device())?, descriptor.clone());
         public.sz = size_of::<verbs_context>();
         public.context.device = device.public();
-        public.context.cmd_fd = commands.number();
-        public.context.async_fd = descriptor.number();
         public.context.num_comp_vectors = COMPLETION_VECTORS;
         public.context.abi_compat = EXTENDED as *mut _;
-        let object = Box::into_raw(Box::new(ContextObject {
+        let object = ContextObject {
             public: UnsafeCell::new(public),
             context,
             _device: device,
             descriptor,
-            _commands: commands,
+            commands,
             leftovers: Arc::default(),
             engine,
             epoch: epoch(),
-        }));
+        };
+        Ok(object.publish())
+    }
+
+    /// Makes another context of what the one has whose `cmd_fd` was duplicated to `commands`. Both have the same events.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP: it is that of no context of this process.
+    pub fn import(commands: OwnedFd) -> std::result::Result<*mut ibv_context, (Errno, OwnedFd)> {
+        let commands = EventDescriptor::of(commands);
+        let Some(wanted) = commands.identity() else { return Err((Errno(EOPNOTSUPP), commands.into())) };
+        let opened = OPENED.lock();
+        // SAFETY: whoever closes a context takes it from the list first.
+        let contexts = opened.iter().map(|&address| unsafe { &*(address as *const ContextObject) });
+        let found = contexts.filter(|object| object.epoch == epoch());
+        let Some(original) = found.filter(|object| object.commands.identity() == Some(wanted)).last() else {
+            return Err((Errno(EOPNOTSUPP), commands.into()));
+        };
+        original.leftovers.share();
+        let object = ContextObject {
+            // SAFETY: what is copied are pointers to functions and numbers, which do not change once the context is open.
+            public: UnsafeCell::new(unsafe { original.public.get().read() }),
+            context: original.context.clone(),
+            _device: original._device.clone(),
+            descriptor: original.descriptor.clone(),
+            commands,
+            leftovers: original.leftovers.clone(),
+            engine: original.engine.clone(),
+            epoch: epoch(),
+        };
+        drop(opened);
+        Ok(object.publish())
+    }
+
+    /// Gives the context to the program.
+    fn publish(self) -> *mut ibv_context {
+        // SAFETY: the object is not shared yet.
+        let public = unsafe { &mut *self.public.get() };
+        public.context.cmd_fd = self.commands.number();
+        public.context.async_fd = self.descriptor.number();
+        let object = Box::into_raw(Box::new(self));
+        OPENED.lock().push(object as usize);
         // SAFETY: the object was just made; the public part is never moved, as the object stays in its box.
-        Ok(unsafe { &raw mut (*(*object).public.get()).context })
+        unsafe { &raw mut (*(*object).public.get()).context }
     }
 
     /// Ends everything that is left of what was made from a context, and frees it.
@@ -113,7 +157,10 @@ impl ContextObject {
     pub unsafe fn close(public: *mut ibv_context) -> Result<()> {
         // SAFETY: the caller promises what `of` asks: `public` is NULL or came from `publish`, and was not taken back.
         let object = unsafe { Self::of(public) }?;
-        object.leftovers.end()?;
+        if object.leftovers.leave() {
+            object.leftovers.end()?;
+        }
+        OPENED.lock().retain(|address| *address != std::ptr::from_ref(object) as usize);
         object.engine.last_round();
         // SAFETY: `of` has checked that it is a context of this process; the pointer came from `Box::into_raw`.
         let object = unsafe { Box::from_raw(public.byte_sub(CONTEXT_OFFSET).cast::<Self>()) };

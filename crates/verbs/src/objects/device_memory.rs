@@ -94,8 +94,8 @@ impl Drop for DeviceMemory {
 
 /// Whether regions of device memory were ever registered: those that end are looked for.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-/// The device memory of each region, by the structure that the program has of it.
-static REGIONS: PerProcess<HashMap<usize, Arc<DeviceMemory>>> = PerProcess::new();
+/// The device memory of each region, by its key.
+static REGIONS: PerProcess<HashMap<u32, Arc<DeviceMemory>>> = PerProcess::new();
 
 /// Whether a region that ends may be one of device memory.
 #[inline(always)] // Part of each deregistration.
@@ -104,21 +104,21 @@ pub fn is_used() -> bool {
 }
 
 /// Whether a region is one of device memory.
-pub fn has_region(mr: *const ibv_mr) -> bool {
-    is_used() && REGIONS.lock().contains_key(&(mr as usize))
+pub fn has_region(key: u32) -> bool {
+    is_used() && REGIONS.lock().contains_key(&key)
 }
 
 /// A region has ended: its memory may be freed.
 #[cold]
-pub fn region_ended(mr: *const ibv_mr) {
-    if let Some(memory) = REGIONS.lock().remove(&(mr as usize)) {
+pub fn region_ended(key: u32) {
+    if let Some(memory) = REGIONS.lock().remove(&key) {
         memory.regions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Device memory as programs see it.
 #[repr(C)]
-struct DeviceMemoryObject {
+pub(crate) struct DeviceMemoryObject {
     public: UnsafeCell<ibv_dm>,
     memory: Arc<DeviceMemory>,
     /// None in a forked child, which uses its parent's context: that has no part in the memory.
@@ -156,22 +156,30 @@ pub unsafe extern "C" fn alloc_dm(
             return Err(Errno(ENOMEM));
         }
         let memory = Arc::new(DeviceMemory::new(wanted.length, alignment)?);
-        let public = ibv_dm {
-            context,
-            memcpy_to_dm: Some(memcpy_to_dm),
-            memcpy_from_dm: Some(memcpy_from_dm),
-            comp_mask: 0,
-            handle: 0,
-        };
         // SAFETY: the caller promises that `context` is NULL or open.
         let membership = match unsafe { ContextObject::of(context) } {
             Err(Errno(EIO)) => None,
             opened => Some(opened?.leftovers().add(Leftover::DeviceMemory(memory.clone()))),
         };
-        let object =
-            DeviceMemoryObject { public: UnsafeCell::new(public), membership, memory, epoch: epoch() };
-        Ok(Box::new(object).publish())
+        Ok(publish(context, memory, membership))
     })
+}
+
+/// Makes an object that programs see of device memory.
+pub(crate) fn publish(
+    context: *mut ibv_context,
+    memory: Arc<DeviceMemory>,
+    membership: Option<Membership>,
+) -> *mut ibv_dm {
+    let public = ibv_dm {
+        context,
+        memcpy_to_dm: Some(memcpy_to_dm),
+        memcpy_from_dm: Some(memcpy_from_dm),
+        comp_mask: 0,
+        handle: membership.as_ref().map_or(0, Membership::handle),
+    };
+    Box::new(DeviceMemoryObject { public: UnsafeCell::new(public), membership, memory, epoch: epoch() })
+        .publish()
 }
 
 /// `ibv_free_dm(3)`, by way of `verbs_context`: EBUSY while a region of it is registered.
@@ -226,7 +234,8 @@ pub unsafe extern "C" fn reg_dm_mr(
         match region {
             Ok(mr) => {
                 IS_USED.store(true, Ordering::Relaxed);
-                REGIONS.lock().insert(mr as usize, object.memory.clone());
+                // SAFETY: it was just made, and nobody else has it yet.
+                REGIONS.lock().insert(unsafe { (*mr).rkey }, object.memory.clone());
             }
             Err(_) => drop(object.memory.regions.fetch_sub(1, Ordering::AcqRel)),
         }

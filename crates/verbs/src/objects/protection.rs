@@ -51,11 +51,21 @@ impl ProtectionDomainObject {
         leftovers: &Arc<Leftovers>,
         domain: Arc<ProtectionDomain<Host>>,
     ) -> *mut ibv_pd {
-        let mut public = ibv_pd::zeroed();
-        public.context = context;
+        let membership = leftovers.add(Leftover::ProtectionDomain(domain.clone()));
+        ProtectionDomainObject::publish_again(context, leftovers, domain, membership)
+    }
+
+    /// Makes one more object that programs see of a protection domain.
+    pub fn publish_again(
+        context: *mut ibv_context,
+        leftovers: &Arc<Leftovers>,
+        domain: Arc<ProtectionDomain<Host>>,
+        membership: Membership,
+    ) -> *mut ibv_pd {
+        let public = ibv_pd { context, handle: membership.handle() };
         Box::new(ProtectionDomainObject {
             public: UnsafeCell::new(public),
-            membership: leftovers.add(Leftover::ProtectionDomain(domain.clone())),
+            membership,
             domain,
             leftovers: leftovers.clone(),
             epoch: epoch(),
@@ -107,7 +117,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 
 /// A memory region as programs see it.
 #[repr(C)]
-struct MemoryRegionObject {
+pub(crate) struct MemoryRegionObject {
     public: UnsafeCell<ibv_mr>,
     region: Arc<MemoryRegion<Host>>,
     membership: Membership,
@@ -277,14 +287,21 @@ fn publish_region(
     (addr, length): (*mut c_void, usize),
     region: Arc<MemoryRegion<Host>>,
 ) -> *mut ibv_mr {
-    let (lkey, rkey) = (region.lkey(), region.rkey());
-    let public = ibv_mr { context: domain.context(), pd, addr, length, handle: 0, lkey, rkey };
-    let object = MemoryRegionObject {
-        public: UnsafeCell::new(public),
-        membership: domain.leftovers.add(Leftover::Region(region.clone())),
-        region,
-        epoch: epoch(),
-    };
+    let membership = domain.leftovers.add(Leftover::Region(region.clone()));
+    publish_region_again(pd, domain, (addr, length), (region, membership))
+}
+
+/// Makes one more object that programs see of a region.
+#[inline(always)] // Part of each registration.
+pub(crate) fn publish_region_again(
+    pd: *mut ibv_pd,
+    domain: &ProtectionDomainObject,
+    (addr, length): (*mut c_void, usize),
+    (region, membership): (Arc<MemoryRegion<Host>>, Membership),
+) -> *mut ibv_mr {
+    let (lkey, rkey, handle) = (region.lkey(), region.rkey(), membership.handle());
+    let public = ibv_mr { context: domain.context(), pd, addr, length, handle, lkey, rkey };
+    let object = MemoryRegionObject { public: UnsafeCell::new(public), membership, region, epoch: epoch() };
     Box::new(object).publish()
 }
 
@@ -364,12 +381,12 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     quick_status(Call::on(Verb::DeregMr, mr), || {
         // SAFETY: the caller promises that `mr` is NULL or registered.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
-        let watched = watch::is_used().then(|| object.region.rkey());
+        let noted = (watch::is_used() || device_memory::is_used()).then(|| object.region.rkey());
         object.membership.end(|| object.region.deregister())?;
-        if device_memory::is_used() {
-            device_memory::region_ended(mr);
+        if let Some(key) = noted.filter(|_| device_memory::is_used()) {
+            device_memory::region_ended(key);
         }
-        if let Some(key) = watched {
+        if let Some(key) = noted.filter(|_| watch::is_used()) {
             watch::ended(key);
         }
         // SAFETY: `of` found `mr`, and the caller promises that nobody uses it any more.
@@ -410,7 +427,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         if changes(IBV_REREG_MR_CHANGE_TRANSLATION) && (length == 0 || address.is_null()) {
             return invalid("address and length of a reregistration");
         }
-        if device_memory::has_region(mr) && flags & !IBV_REREG_MR_CHANGE_ACCESS != 0 {
+        if device_memory::has_region(object.region.rkey()) && flags & !IBV_REREG_MR_CHANGE_ACCESS != 0 {
             return invalid("a region of device memory stays where it is");
         }
         let domain = match changes(IBV_REREG_MR_CHANGE_PD) {

@@ -12,7 +12,7 @@ use pagewire_nic::{
 use parking_lot::Mutex;
 use slab::Slab;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// An object that a program has not destroyed. Those that use others come first.
 #[derive(Clone)]
@@ -97,15 +97,18 @@ impl Leftover {
     }
 }
 
-/// The objects of a context, each under a number.
+/// The objects of a context, and of those that were imported from it, each under a number.
 #[derive(Default)]
 pub struct Leftovers {
-    /// The context was closed: objects may have ended without the program.
-    closed: AtomicBool,
+    /// The structure that the program ends may not be the only one of its object: the context was closed, or objects were imported.
+    may_have_ended: AtomicBool,
+    /// Imported contexts that are open.
+    imports: AtomicU32,
     objects: Mutex<Slab<Leftover>>,
 }
 
 /// The place of one object among those of its context.
+#[derive(Clone)]
 pub struct Membership {
     of: Arc<Leftovers>,
     number: usize,
@@ -117,12 +120,31 @@ impl Leftovers {
         Membership { number: self.objects.lock().insert(object), of: self.clone() }
     }
 
+    /// Another context has these objects, too.
+    pub fn share(&self) {
+        self.imports.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A context that has these objects is closed. True: it was the last one.
+    pub fn leave(&self) -> bool {
+        let left = self.imports.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
+        left.is_err()
+    }
+
+    /// The object with a handle ([`Membership::handle`]), and its place, for another structure of it.
+    pub fn import(self: &Arc<Self>, handle: u32) -> Option<(Leftover, Membership)> {
+        let number = handle as usize;
+        let object = self.objects.lock().get(number).cloned()?;
+        self.may_have_ended.store(true, Ordering::Release);
+        Some((object, Membership { of: self.clone(), number }))
+    }
+
     /// Ends what is left.
     ///
     /// # Errors
     /// The first of what does not end (an access is under way), and stays among the leftovers; this may be called again.
     pub fn end(&self) -> Result<()> {
-        self.closed.store(true, Ordering::Release);
+        self.may_have_ended.store(true, Ordering::Release);
         let mut left: Vec<_> =
             self.objects.lock().iter().map(|(number, object)| (number, object.clone())).collect();
         left.sort_by_key(|(_, object)| object.order());
@@ -141,12 +163,18 @@ impl Leftovers {
 }
 
 impl Membership {
-    /// Has `destroy` end the object, unless it ended with its context.
+    /// The number by which a program imports the object.
+    #[inline]
+    pub fn handle(&self) -> u32 {
+        self.number as u32
+    }
+
+    /// Has `destroy` end the object, unless it ended with its context, or by another structure of it.
     ///
     /// # Errors
     /// Those of `destroy`; the object then is what it was.
     pub fn end<E>(&self, destroy: impl FnOnce() -> std::result::Result<(), E>) -> std::result::Result<(), E> {
-        if !self.of.closed.load(Ordering::Acquire) || self.of.objects.lock().contains(self.number) {
+        if !self.of.may_have_ended.load(Ordering::Acquire) || self.of.objects.lock().contains(self.number) {
             destroy()?;
             self.of.objects.lock().try_remove(self.number);
         }

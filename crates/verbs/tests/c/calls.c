@@ -521,7 +521,7 @@ static void sends(struct ibv_qp *qp)
 		wr->num_sge = one_in(16) ? (int)number(PIECES) : 1;
 		if (wr->num_sge > PIECES)
 			wr->num_sge = -wr->num_sge;
-		wr->opcode = one_in(16) ? (enum ibv_wr_opcode)number(15) : (enum ibv_wr_opcode)below(7);
+		wr->opcode = one_in(16) ? (enum ibv_wr_opcode)number(16) : (enum ibv_wr_opcode)below(7);
 		wr->send_flags = one_in(16) ? any() : any() & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_FENCE);
 		wr->imm_data = any();
 		if (qp->qp_type == IBV_QPT_UD) {

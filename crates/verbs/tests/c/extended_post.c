@@ -166,7 +166,7 @@ static void nothing_is_posted(struct ibv_qp_ex *qp)
 		else if (wrong == 1)
 			ibv_wr_set_inline_data(qp, long_data, sizeof(long_data));
 		else if (wrong == 2)
-			ibv_wr_atomic_write(qp, mr->rkey, (uintptr_t)there, here);
+			ibv_wr_send_tso(qp, long_data, 1, 1);
 		else if (wrong == 3)
 			ibv_wr_set_inline_data(qp, NULL, 1);
 		else

@@ -19,9 +19,6 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	REFUSED(ibv_create_flow_action_esp(context, &esp), EOPNOTSUPP);
 	REFUSED(ibv_create_counters(context, &counters), EOPNOTSUPP);
 	REFUSED(ibv_import_device(0), EOPNOTSUPP);
-	REFUSED(ibv_import_pd(context, 0), EOPNOTSUPP);
-	REFUSED(ibv_import_mr(pd, 0), EOPNOTSUPP);
-	REFUSED(ibv_import_dm(context, 0), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0), EOPNOTSUPP);
 	/* rdma-core 65: IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT. */
 	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), 1 << 8), EOPNOTSUPP);
@@ -118,7 +115,7 @@ static void refused_completion_queues(struct ibv_context *context)
 static void refused_requests(struct ibv_qp *qp)
 {
 	/* 14: IBV_WR_FLUSH of rdma-core 65. */
-	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_TSO, IBV_WR_DRIVER1, IBV_WR_ATOMIC_WRITE, 14 };
+	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_TSO, IBV_WR_DRIVER1, 14 };
 	struct ibv_send_wr wr = { .wr_id = 1 }, *bad;
 
 	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {

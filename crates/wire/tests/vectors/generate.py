@@ -164,6 +164,18 @@ def packets():
         UDP(sport=0, dport=4791, chksum=0) / adapter), "ConnectX-4-Lx"
 
 
+def atomic_writes():
+    """Annex A19: tshark 4.0 reads the BTH only, so what was put in is told beside it."""
+    for name, version, base in (("rc_atomic_write_v4", 4, 0x00), ("rc_atomic_write_v6", 6, 0x00), ("xrc_atomic_write", 4, 0xA0)):
+        address, key, payload = bits(64), bits(32), rng.randbytes(8)
+        xrceth = struct.pack("!I", bits(24)) if base else b""
+        known = {"payload": payload.hex()} | ({"xrceth.srq": f"0x{xrceth.hex()}"} if base else {
+            "infiniband.reth.va": f"0x{address:016x}", "infiniband.reth.r_key": f"0x{key:08x}",
+            "infiniband.reth.dmalen": "8",
+        })
+        yield name, *roce(version, base | 0x1D, xrceth + struct.pack("!QII", address, key, 8), payload), known
+
+
 def global_routes():
     """RoCE v1 frames, for tshark's reading of the GRH."""
     for index in range(4):
@@ -198,6 +210,9 @@ def main():
     for name, bytes_ in global_routes():
         made.append((name, bytes_, None, {}))
         frames.append(Ether(type=0x8915) / Raw(bytes_))
+    for name, datagram, by, known in atomic_writes():
+        made.append((name, datagram, by, known))
+        frames.append(Ether(type=0x86DD if datagram[0] >> 4 == 6 else 0x0800) / Raw(datagram))
     decoded = list(decode(frames))
     assert len(decoded) == len(made), (len(decoded), len(made))
     print("# Made by generate.py; see there.")

@@ -439,9 +439,5 @@ pub fn append_packet<B: SendBatch, E>(
 
 /// Whether a packet is a request that wants an acknowledgement, rather than a response of its own.
 fn ends_with_acknowledgement(header: &PacketHeader) -> bool {
-    let responded = matches!(
-        header.bth.opcode.operation(),
-        Some(PacketOperation::ReadRequest | PacketOperation::CompareSwap | PacketOperation::FetchAdd)
-    );
-    header.bth.acknowledge && !responded
+    header.bth.acknowledge && !header.bth.opcode.operation().is_some_and(PacketOperation::has_responses)
 }

@@ -53,6 +53,12 @@ fn plain_request(
         WorkOperation::Atomic { remote, atomic } => {
             (atomic_request(remote, atomic, psn, shared), PayloadSource::None)
         }
+        WorkOperation::AtomicWrite { remote } => {
+            let mut header = shared.header(Code::AtomicWrite, psn);
+            header.reth = Some(Reth { address: remote.address, key: remote.key, length: work.length });
+            // They travel themselves: the peer writes them at once.
+            (header, piece(work, offset, shared.link.request_mtu, true))
+        }
         WorkOperation::Send { immediate, invalidate } => {
             let place = MessagePosition::of(offset, entry.packets);
             let code = send_code(place, immediate.is_some(), invalidate.is_some());

@@ -198,7 +198,10 @@ impl RequestEntry {
         let mtu = match self.work.operation {
             WorkOperation::Send { .. } | WorkOperation::Write { .. } => self.request_mtu(&shared.link),
             WorkOperation::Read { .. } => shared.link.response_mtu,
-            WorkOperation::Atomic { .. } | WorkOperation::Local(_) | WorkOperation::Failing { .. } => 0,
+            WorkOperation::Atomic { .. }
+            | WorkOperation::AtomicWrite { .. }
+            | WorkOperation::Local(_)
+            | WorkOperation::Failing { .. } => 0,
         };
         (u64::from(offset) * u64::from(mtu)).min(u64::from(self.work.length)) as u32
     }

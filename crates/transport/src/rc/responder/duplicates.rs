@@ -23,9 +23,9 @@ impl Responder {
         self.hold_due |= self.kept.has(0) || self.stalled;
         match header.bth.opcode.operation() {
             Some(Code::ReadRequest) => self.duplicate_read(header, psn, shared, ops),
-            Some(Code::CompareSwap | Code::FetchAdd) => {
+            Some(Code::CompareSwap | Code::FetchAdd | Code::AtomicWrite) => {
                 // Unknown: so old that the peer cannot have meant it; silence.
-                if let Some(original) = self.remembered(psn) {
+                if let Some(result) = self.remembered(psn) {
                     let waiting = self.outputs.iter().chain(&self.replays);
                     let queued = waiting.into_iter().any(
                         |output| matches!(output, ResponderOutput::Atomic { psn: at, .. } if *at == psn),
@@ -33,7 +33,7 @@ impl Responder {
                     if !queued {
                         let message = self.executor.message();
                         if self.has_room_to_replay(shared) {
-                            self.replays.push_back(ResponderOutput::Atomic { psn, original, message });
+                            self.replays.push_back(ResponderOutput::Atomic { psn, result, message });
                         }
                     }
                 }

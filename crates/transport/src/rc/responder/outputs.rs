@@ -5,7 +5,7 @@ use pagewire_wire::{
 };
 
 use super::Responder;
-use crate::rc::execute::refusal;
+use crate::rc::execute::{AtomicResult, refusal};
 use crate::rc::{RcShared, RcState, RefusalScope, SendStep};
 use crate::{
     Outcome, PacketSink, PayloadSource, Psn, QpEvent, ReadPart, RemoteAddress, WorkQueues, packets_for,
@@ -25,7 +25,7 @@ pub(super) enum ResponderOutput {
     Read(ReadResponses),
     Atomic {
         psn: Psn,
-        original: u64,
+        result: AtomicResult,
         message: u32,
     },
     /// A NAK after which the peer tries again.
@@ -145,10 +145,15 @@ impl Responder {
             | ResponderOutput::Refusal { psn, nak, message, .. } => {
                 acknowledge(psn, Syndrome::Nak(nak), message, shared, ops)
             }
-            ResponderOutput::Atomic { psn, original, message } => {
-                let mut header = shared.header(Code::AtomicAcknowledge, psn);
+            ResponderOutput::Atomic { psn, result, message } => {
+                let (code, original) = match result {
+                    AtomicResult::Original(original) => (Code::AtomicAcknowledge, Some(original)),
+                    // Annex A19: a response without bytes.
+                    AtomicResult::Written => (Code::ReadResponseOnly, None),
+                };
+                let mut header = shared.header(code, psn);
                 header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
-                header.atomic_ack = Some(original);
+                header.atomic_ack = original;
                 ops.transmit(&header, PayloadSource::None, 1)
             }
         };

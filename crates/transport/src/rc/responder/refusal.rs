@@ -95,10 +95,7 @@ impl Responder {
         // The refusal may wait behind the response to a READ.
         self.hold_due |= self.stalled;
         let psn = Psn::new(header.bth.psn);
-        let awaits_response = matches!(
-            header.bth.opcode.operation(),
-            Some(Code::ReadRequest | Code::CompareSwap | Code::FetchAdd)
-        );
+        let awaits_response = header.bth.opcode.operation().is_some_and(Code::has_responses);
         if awaits_response && psn.is_before(refused.psn) {
             return self.duplicate(header, psn, shared, ops);
         }

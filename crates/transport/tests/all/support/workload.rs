@@ -121,7 +121,7 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
     let base =
         WorkRequest { solicited, fence, shared_queue: SHARED_QUEUE, ..work(WorkOperation::default(), 0) };
     let written = |random: &mut fastrand::Rng| STATIC + random.usize(0..WRITTEN - length as usize);
-    match random.u8(0..10) {
+    match random.u8(0..11) {
         0..=2 => {
             let invalidate = if immediate.is_none() && random.bool() { Some(random.u32(..)) } else { None };
             let operation = WorkOperation::Send { immediate, invalidate };
@@ -172,6 +172,13 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
             let operation = WorkOperation::Atomic { remote: remote(start as u64), atomic };
             let id = pair.post(at, WorkRequest { operation, length: 8, ..base }, vec![0; 8]);
             side.responses.push((id, original.to_ne_bytes().to_vec()));
+        }
+        9 => {
+            let start = WORDS_AT + 8 * random.usize(0..WORDS);
+            let bytes = random.u64(..).to_ne_bytes();
+            side.model[start..start + 8].copy_from_slice(&bytes);
+            let operation = WorkOperation::AtomicWrite { remote: remote(start as u64) };
+            pair.post(at, WorkRequest { operation, length: 8, ..base }, bytes.to_vec());
         }
         _ => {
             let operation = WorkOperation::Local(LocalWork::Invalidate);

@@ -35,6 +35,7 @@ fn opcode_of(opcode: CompletionOpcode) -> EventOpcode {
         CompletionOpcode::Read => EventOpcode::RdmaRead,
         CompletionOpcode::CompareSwap => EventOpcode::AtomicCmpAndSwp,
         CompletionOpcode::FetchAdd => EventOpcode::AtomicFetchAndAdd,
+        CompletionOpcode::AtomicWrite => EventOpcode::AtomicWrite,
         CompletionOpcode::BindWindow => EventOpcode::BindMw,
         CompletionOpcode::LocalInvalidate => EventOpcode::LocalInv,
         CompletionOpcode::Receive => EventOpcode::Recv,
