@@ -388,6 +388,11 @@ fn completions_have_time_stamps() {
 }
 
 #[test]
+fn functions_for_other_libraries_work() {
+    run("conversions");
+}
+
+#[test]
 fn objects_are_imported_within_a_process() {
     run("imports");
 }
