@@ -109,6 +109,7 @@ void unreliable(int active);
 void renewed(int active);
 void absent(int active);
 void windows(int active);
+void atomic_writes(int active);
 /* The passive end is killed, and has a successor. */
 void dies(int active);
 void succeeds(int active);
