@@ -86,11 +86,11 @@ test: dependencies-test
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test
 
 # Beside `build`: joining the crates of a release into one piece keeps one processor busy, and no more. scripts/test runs clippy
-# once more, which is done at once then, and judges it.
+# once more, with the same arguments, which is done at once then, and judges it.
 test-binaries:
 	$(CARGO) test --quiet --workspace --no-run
-	-$(CARGO) clippy --quiet --workspace --all-targets >/dev/null 2>&1
-	-$(CARGO) clippy --quiet -p pagewire-capi --no-default-features >/dev/null 2>&1
+	-$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings >/dev/null 2>&1
+	-$(CARGO) clippy --quiet -p pagewire-capi --no-default-features -- -D warnings >/dev/null 2>&1
 
 # While you work. What it does not run, `make test` does.
 check:
