@@ -341,6 +341,7 @@ impl<F: Fabric> QueuePair<F> {
 
     pub(crate) fn reset(&self, qpc: &mut QpContext<F>) {
         self.end_refusal(qpc);
+        self.announce_arrived(qpc);
         self.resets.fetch_add(1, Ordering::AcqRel);
         self.end_holding(qpc);
         if let (Some(_), Some(srq)) = (qpc.receive.take(), &self.receives.srq) {
@@ -372,6 +373,7 @@ impl<F: Fabric> QueuePair<F> {
     /// behind what was posted before: the requests of one queue complete in order.
     pub(crate) fn enter_error(&self, qpc: &mut QpContext<F>) {
         let attributes = Attributes { state: QpState::Error, ..qpc.attributes };
+        self.announce_arrived(qpc);
         self.store_attributes(qpc, attributes);
         self.publish(qpc);
         qpc.stop();
@@ -549,6 +551,14 @@ impl<F: Fabric> QueuePair<F> {
         // Mostly all that waits in the queue would have slots.
         used + self.send_cq.waiting() + count <= slots
             || used + self.send_cq.unpolled_sends(self.properties.number) + count <= slots
+    }
+
+    /// Tells of the messages by XRC whose acknowledgements have left.
+    #[cold]
+    pub(crate) fn announce_arrived(&self, qpc: &mut QpContext<F>) {
+        for (queue, completion) in qpc.arrived.drain(..) {
+            self.announce(queue.completion_queue(), completion);
+        }
     }
 
     pub(crate) fn complete_receive(&self, completion: Completion) {

@@ -158,6 +158,9 @@ impl<'q, F: Fabric> Turn<'q, F> {
         let turn = connection_turn.progress(&mut connection, &mut ops);
         let ended = ops.finish();
         drop(session);
+        if !self.qpc.arrived.is_empty() {
+            self.queue_pair.announce_arrived(self.qpc);
+        }
         self.qpc.holding_response = turn.responds_late;
         self.queue_pair.publish_holding(self.qpc);
         self.qpc.put_back(connection);

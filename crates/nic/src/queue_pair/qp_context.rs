@@ -2,6 +2,7 @@
 
 use crate::access::fault_state::{FaultState, PageWaits, Purpose, tells_of};
 use crate::access::intercepted::Intercepted;
+use crate::completion::Completion;
 use crate::path::Path;
 use crate::path::initiator_copy::{LocalPath, MrCache};
 use crate::path::intercepted_copy::PeerLogs;
@@ -75,6 +76,9 @@ pub struct QpContext<F: Fabric> {
     pub shared_queue: Option<Arc<SharedReceiveQueue<F>>>,
     /// Of XRC: the queue that [`receive`](Self::receive) is of.
     pub receive_queue: Option<QueueInUse<F>>,
+    /// Of XRC: messages that are complete, and whose acknowledgement is about to leave. A program that answers at once does so by another queue
+    /// pair, whose requests would overtake the acknowledgement.
+    pub arrived: Vec<(QueueInUse<F>, Completion)>,
     /// The next send request to hand to the protocol.
     pub submitted: u64,
     pub(crate) page_waits: PageWaits,

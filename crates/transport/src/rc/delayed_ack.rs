@@ -109,9 +109,9 @@ impl RcConnection {
     }
 
     /// Whether an acknowledgement may wait: nothing else is to be sent, and nobody waits for the window that the peer's acknowledgements
-    /// would open.
+    /// would open. By XRC another queue pair answers.
     fn may_delay(&self) -> bool {
-        self.alone && self.only_owes_acknowledgement()
+        self.alone && !self.shared.is_xrc && self.only_owes_acknowledgement()
     }
 
     /// The program has posted a request, with which the owed acknowledgement leaves.

@@ -105,7 +105,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             None => self.queue_pair.complete_receive(completion),
             Some(mut queue) => {
                 queue.end_receive();
-                self.queue_pair.announce(queue.completion_queue(), completion);
+                self.qpc.arrived.push((queue, completion));
             }
         }
     }
