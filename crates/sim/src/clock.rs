@@ -1,7 +1,7 @@
 //! Virtual time.
 
 use crate::limits::{CLOCK_LEAP, CLOCK_STEP, LOOKS};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The clock of a world, in nanoseconds. It goes on a little with every look, so that whoever waits for a time
 /// in a loop gets there; in steps that grow, while nothing but looks by that one happens.
@@ -12,6 +12,8 @@ pub struct Clock {
     looker: AtomicUsize,
     /// Looks of that one in a row.
     looks: AtomicU32,
+    /// Each look takes as long as the first.
+    is_even: AtomicBool,
 }
 
 impl Clock {
@@ -23,6 +25,7 @@ impl Clock {
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
         let step = match looks.checked_sub(LOOKS) {
             None => CLOCK_STEP,
+            Some(_) if self.is_even.load(Ordering::Relaxed) => CLOCK_STEP,
             Some(more) => (CLOCK_STEP << more.min(20)).min(CLOCK_LEAP),
         };
         self.now.fetch_add(step, Ordering::Relaxed) + step
@@ -41,6 +44,16 @@ impl Clock {
     /// Lets time pass.
     pub fn pass(&self, nanoseconds: u64) {
         self.now.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Has each look take as long as the first, where nobody waits for a time in a loop.
+    pub fn make_even(&self) {
+        self.is_even.store(true, Ordering::Relaxed);
+    }
+
+    /// Goes to a time, which may have been: that of another processor.
+    pub fn set(&self, time: u64) {
+        self.now.store(time, Ordering::Relaxed);
     }
 
     /// Goes to a time, if it is still to come.

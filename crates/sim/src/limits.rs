@@ -4,6 +4,8 @@
 pub const PAGE: u64 = 4096;
 /// Words of a block in which shared words come into being.
 pub const WORD_BLOCK: usize = 512;
+/// Blocks of a row. The published tables of a process have 137 rows, of which mostly three hold a word.
+pub const ROW_BLOCKS: usize = 128;
 /// Packets of one batch, as in the real fabric.
 pub const BATCH_PACKETS: usize = pagewire_fabric::limits::BATCH_PACKETS;
 /// Bytes of one batch.

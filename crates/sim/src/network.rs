@@ -1,5 +1,6 @@
 //! The links between hosts, and what they do to packets.
 
+use crate::ports::{PortLimits, Ports};
 use crate::streams::StreamFaults;
 use std::collections::HashMap;
 use std::ops::AddAssign;
@@ -124,11 +125,29 @@ pub struct SimNetwork {
     pub faults: LinkFaults,
     pub counters: NetworkCounters,
     links: HashMap<(HostId, HostId), SimLink>,
+    ports: Option<Ports>,
 }
 
 impl SimNetwork {
     pub fn new(faults: LinkFaults) -> Self {
-        SimNetwork { faults, counters: NetworkCounters::default(), links: HashMap::new() }
+        SimNetwork { faults, counters: NetworkCounters::default(), links: HashMap::new(), ports: None }
+    }
+
+    /// Gives each host one port, in the place of a link to each other host. Faults do not happen there.
+    pub fn give_ports(&mut self, limits: PortLimits) {
+        self.ports = Some(Ports::new(limits));
+    }
+
+    /// Whether each host has one port.
+    pub fn has_ports(&self) -> bool {
+        self.ports.is_some()
+    }
+
+    /// When a packet that comes to the port of its receiver has passed it. `None`: the port's queue was full.
+    pub fn enter_port(&mut self, now: u64, to: HostId, length: usize) -> Option<u64> {
+        let passed = self.ports.as_mut().map_or(Some(now), |ports| ports.enter(now, to, length));
+        self.counters.overflowed += u64::from(passed.is_none());
+        passed
     }
 
     /// When and how the copies of a packet arrive: none, one or two.
@@ -142,6 +161,10 @@ impl SimNetwork {
     ) -> [Option<PacketArrival>; 2] {
         let faults = self.faults;
         self.counters.sent += 1;
+        if let Some(ports) = &mut self.ports {
+            let at = ports.leave(now, from, length);
+            return [Some(PacketArrival { at, corrupted: false }), None];
+        }
         let link = self.links.entry((from, to)).or_default();
         if link.under_way >= faults.queue {
             self.counters.overflowed += 1;

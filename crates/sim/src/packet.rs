@@ -21,6 +21,11 @@ impl SimDatagram {
         SimDatagram { route: *route, bytes, sealed: false }
     }
 
+    /// Bytes from the BTH to the end of the pad.
+    pub fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The block of the queue pair number that it is for (bytes 5 to 7 of the BTH).
     pub fn block(&self) -> Option<u32> {
         self.bytes.get(5..7).map(|high| u32::from(high[0]) << 8 | u32::from(high[1]))

@@ -26,8 +26,17 @@ pub type SimEvent = FabricEvent<SimWords, SimProcess>;
 /// A channel between two simulated processes.
 pub type SimChannel = Channel<SimWords, SimProcess>;
 
+/// The address of the first host.
+const FIRST_ADDRESS: u32 = Ipv4Addr::new(10, 0, 0, 1).to_bits();
+
 enum Due {
     Datagram {
+        from: HostId,
+        to: ProcessId,
+        datagram: SimDatagram,
+    },
+    /// A packet comes to the port of its receiver, which others may use.
+    AtPort {
         from: HostId,
         to: ProcessId,
         datagram: SimDatagram,
@@ -108,6 +117,8 @@ pub struct WorldMember {
     /// It takes the network only.
     refuses_channels: bool,
     buried: bool,
+    /// It is among those that have input.
+    is_ready: bool,
 }
 
 pub struct WorldState {
@@ -123,6 +134,10 @@ pub struct WorldState {
     pub notes: Option<Notes>,
     due: BinaryHeap<Reverse<ScheduleEntry>>,
     sequence: u64,
+    /// Processes that got a packet or an event since they were last [taken](Self::take_ready).
+    ready: Vec<ProcessId>,
+    /// Entries of the schedule that have happened.
+    pub happened: u64,
 }
 
 /// What the processes of a world share.
@@ -130,6 +145,8 @@ pub struct SharedWorld {
     pub clock: Arc<Clock>,
     /// Processes that have ended.
     pub deaths: Arc<AtomicU64>,
+    /// Nothing that is due later happens, whatever the clock says: the processor that has the clock may be ahead of others.
+    pub horizon: AtomicU64,
     pub state: Mutex<WorldState>,
 }
 
@@ -148,9 +165,11 @@ impl SharedWorld {
             notes: None,
             due: BinaryHeap::new(),
             sequence: 0,
+            ready: Vec::new(),
+            happened: 0,
         };
         let (clock, deaths) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(0)));
-        SharedWorld { clock, deaths, state: Mutex::new(state) }
+        SharedWorld { clock, deaths, horizon: AtomicU64::new(u64::MAX), state: Mutex::new(state) }
     }
 
     /// Has a process take the network only, before anybody connects.
@@ -168,7 +187,7 @@ impl SharedWorld {
         if self.deaths.load(Ordering::Acquire) != state.buried {
             state.bury_the_dead();
         }
-        state.deliver(now);
+        state.deliver(now.min(self.horizon.load(Ordering::Relaxed)));
     }
 
     /// A packet was dropped for its ICRC.
@@ -315,7 +334,8 @@ impl WorldState {
     /// Adds a host with an address of its own.
     pub fn add_host(&mut self) -> HostId {
         let id = HostId(self.hosts.len());
-        let address = IpAddr::V4(Ipv4Addr::new(10, 0, (id.0 >> 8) as u8, id.0 as u8 + 1));
+        // 10.0.0.1 and those that follow.
+        let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_ADDRESS + id.0 as u32));
         self.hosts.push(vec![address]);
         self.host_of.insert(address, id);
         id
@@ -336,6 +356,7 @@ impl WorldState {
             swaps_at_a_limit: false,
             refuses_channels: false,
             buried: false,
+            is_ready: false,
             process,
         });
         &self.members[at]
@@ -353,6 +374,9 @@ impl WorldState {
         }
         let owner = datagram.block().and_then(|block| self.blocks.get(&(to, block)).copied());
         match owner {
+            Some(to) if self.network.has_ports() => {
+                self.schedule(arrival.at, Due::AtPort { from, to, datagram });
+            }
             Some(owner) => self.schedule(arrival.at, Due::Datagram { from, to: owner, datagram }),
             None => {
                 self.network.counters.unknown += 1;
@@ -411,6 +435,7 @@ impl WorldState {
         let is_taken = self.streams.openings(stream) > 0 || self.random.f64() >= refused;
         self.streams.open(stream, owner.filter(|_| is_taken), now);
         self.members[from.0].events.push_back(FabricEvent::StreamsChanged);
+        self.mark_ready(from);
     }
 
     fn schedule(&mut self, at: u64, due: Due) {
@@ -421,9 +446,33 @@ impl WorldState {
     fn deliver(&mut self, now: u64) {
         while self.due.peek().is_some_and(|next| next.0.at <= now) {
             if let Some(Reverse(entry)) = self.due.pop() {
+                self.happened += 1;
                 self.happen(entry.due, entry.at);
             }
         }
+    }
+
+    /// A process got a packet or an event.
+    fn mark_ready(&mut self, id: ProcessId) {
+        let member = &mut self.members[id.0];
+        if !member.is_ready {
+            member.is_ready = true;
+            self.ready.push(id);
+        }
+    }
+
+    /// Moves those that got a packet or an event since the last time to `into`.
+    pub fn take_ready(&mut self, into: &mut Vec<ProcessId>) {
+        for id in &self.ready {
+            self.members[id.0].is_ready = false;
+        }
+        into.append(&mut self.ready);
+    }
+
+    /// Whether packets or events wait for a process.
+    pub fn has_input(&self, id: ProcessId) -> bool {
+        let member = &self.members[id.0];
+        !member.inbox.is_empty() || !member.events.is_empty()
     }
 
     fn happen(&mut self, due: Due, now: u64) {
@@ -433,6 +482,7 @@ impl WorldState {
                 if self.streams.arrives(packet) && member.process.is_alive() {
                     self.network.counters.delivered += 1;
                     member.inbox.push_back(datagram);
+                    self.mark_ready(packet.to);
                 } else {
                     self.network.counters.lost += 1;
                 }
@@ -443,12 +493,20 @@ impl WorldState {
                 self.network.arrived(from, member.process.host);
                 if member.process.is_alive() {
                     member.inbox.push_back(datagram);
+                    self.mark_ready(to);
+                }
+            }
+            Due::AtPort { from, to, datagram } => {
+                let host = self.members[to.0].process.host;
+                if let Some(at) = self.network.enter_port(now, host, datagram.length()) {
+                    self.schedule(at, Due::Datagram { from, to, datagram });
                 }
             }
             Due::Departed { to, channel } => {
                 let member = &mut self.members[to.0];
                 member.channels.retain(|held| held.channel.id != channel);
                 member.events.push_back(FabricEvent::Departed { channel });
+                self.mark_ready(to);
             }
             Due::PagesIn { of, to, regions, parts, token } => {
                 let open = parts.iter().filter(|part| regions.lives(&part.region));
@@ -456,10 +514,12 @@ impl WorldState {
                 self.members[of.0].process.space.lock().bring_in(&segments);
                 let told = token.map(|token| FabricEvent::BroughtIn { token });
                 self.members[to.0].events.extend(told);
+                self.mark_ready(to);
             }
             Due::Connect { from, block } => {
                 let event = self.connect(from, block);
                 self.members[from.0].events.push_back(event);
+                self.mark_ready(from);
             }
         }
     }
@@ -523,6 +583,7 @@ impl WorldState {
             self.members[to.0].channels.push(HeldChannel { peer: from, channel: accepted.clone() });
         }
         self.members[to.0].events.push_back(FabricEvent::Accepted { channel: accepted });
+        self.mark_ready(to);
         FabricEvent::Connected { block, channel: opened }
     }
 

@@ -1,6 +1,6 @@
 //! Shared words that the world owns, and counts each store to.
 
-use crate::limits::WORD_BLOCK;
+use crate::limits::{ROW_BLOCKS, WORD_BLOCK};
 use crate::process::VirtualProcess;
 use pagewire_iommu::words::{SharedWords, Site};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,18 +8,21 @@ use std::sync::{Arc, OnceLock};
 
 type WordBlock = [AtomicU64; WORD_BLOCK];
 
-/// An array of words, of which only the blocks that were written exist.
+/// Blocks that follow each other.
+type BlockRow = [OnceLock<Box<WordBlock>>; ROW_BLOCKS];
+
+/// An array of words, of which only the blocks that were written exist, and the rows of blocks with one of these.
 pub struct Array {
-    blocks: Vec<OnceLock<Box<WordBlock>>>,
+    rows: Vec<OnceLock<Box<BlockRow>>>,
     length: usize,
 }
 
 impl Array {
     /// `length` words of zero.
     pub fn new(length: usize) -> Arc<Self> {
-        let mut blocks = Vec::new();
-        blocks.resize_with(length.div_ceil(WORD_BLOCK), OnceLock::new);
-        Arc::new(Array { blocks, length })
+        let mut rows = Vec::new();
+        rows.resize_with(length.div_ceil(WORD_BLOCK * ROW_BLOCKS), OnceLock::new);
+        Arc::new(Array { rows, length })
     }
 
     /// Number of words.
@@ -29,16 +32,20 @@ impl Array {
 
     fn load(&self, index: usize) -> u64 {
         assert!(index < self.length, "word {index} of {}", self.length);
-        self.blocks[index / WORD_BLOCK]
-            .get()
-            .map_or(0, |block| block[index % WORD_BLOCK].load(Ordering::Acquire))
+        let block = index / WORD_BLOCK;
+        let row = self.rows[block / ROW_BLOCKS].get();
+        row.and_then(|row| row[block % ROW_BLOCKS].get())
+            .map_or(0, |words| words[index % WORD_BLOCK].load(Ordering::Acquire))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.length, "word {index} of {}", self.length);
-        let block = self.blocks[index / WORD_BLOCK]
-            .get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORD_BLOCK]));
-        &block[index % WORD_BLOCK]
+        let block = index / WORD_BLOCK;
+        let row =
+            self.rows[block / ROW_BLOCKS].get_or_init(|| Box::new([const { OnceLock::new() }; ROW_BLOCKS]));
+        let words =
+            row[block % ROW_BLOCKS].get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORD_BLOCK]));
+        &words[index % WORD_BLOCK]
     }
 }
 

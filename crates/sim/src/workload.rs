@@ -14,7 +14,7 @@ mod lifecycle;
 mod native;
 mod natives;
 mod party;
-mod pattern;
+pub(crate) mod pattern;
 mod post;
 mod receive;
 mod regions;

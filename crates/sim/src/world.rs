@@ -4,6 +4,7 @@ use crate::address_space::AddressSpace;
 use crate::fabric::SimFabric;
 use crate::network::{HostId, LinkFaults, NetworkCounters};
 use crate::notes::Notes;
+use crate::ports::PortLimits;
 use crate::process::{ProcessId, SiteTally, VirtualProcess};
 use crate::state::{SharedWorld, SimChannel};
 use crate::words::{Array, SimWords};
@@ -134,6 +135,14 @@ impl World {
         self.get(id).space.lock().poke(address, bytes);
     }
 
+    /// Reads memory of a process, absent pages of which come in. False: a page is not mapped.
+    pub fn peek(&self, id: ProcessId, address: u64, into: &mut [u8]) -> bool {
+        let process = self.get(id);
+        let mut space = process.space.lock();
+        let found = space.touch(address, into.len() as u64);
+        found.map(|(bytes, _)| into.copy_from_slice(bytes)).is_ok()
+    }
+
     /// Ends a process.
     pub fn kill(&self, id: ProcessId) {
         self.get(id).kill();
@@ -157,6 +166,41 @@ impl World {
             self.0.clock.advance_to(next);
         }
         next.is_some()
+    }
+
+    /// Gives each host one port, which all that it sends and receives shares.
+    pub fn give_ports(&self, limits: PortLimits) {
+        self.0.state.lock().network.give_ports(limits);
+    }
+
+    /// Gives each host a processor of its own, which [`run_at`](Self::run_at) then tells the time. Nobody may wait for a time in a
+    /// loop.
+    pub fn give_processors(&self) {
+        self.0.clock.make_even();
+    }
+
+    /// Has what runs next run at `time`, which may be before the time of another that ran already: each host has a processor of its own.
+    /// What is due later does not happen meanwhile, though looks at the clock let it go on.
+    pub fn run_at(&self, time: u64) {
+        self.0.horizon.store(time, Ordering::Relaxed);
+        self.0.clock.set(time);
+    }
+
+    /// Makes everything happen that is due by `time`, and moves the processes that got a packet or an event to `ready`.
+    pub fn deliver_until(&self, time: u64, ready: &mut Vec<ProcessId>) {
+        self.run_at(time);
+        self.0.deliver();
+        self.0.state.lock().take_ready(ready);
+    }
+
+    /// Whether packets or events wait for a process.
+    pub fn has_input(&self, id: ProcessId) -> bool {
+        self.0.state.lock().has_input(id)
+    }
+
+    /// Packets that came to a host or a port, and events that happened by themselves.
+    pub fn happened(&self) -> u64 {
+        self.0.state.lock().happened
     }
 
     /// What happened on the links.

@@ -13,6 +13,7 @@ mod native;
 mod page_faults;
 mod patience;
 mod revocation;
+mod scale;
 mod shared_window;
 mod starvation;
 mod streams;
