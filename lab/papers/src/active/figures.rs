@@ -22,15 +22,12 @@ const COMPUTATION: [u64; 6] = [0, 25, 50, 75, 90, 95];
 pub(super) const ENTRIES: [usize; 7] = [16, 32, 64, 128, 256, 512, 1_024];
 /// Bytes of a get of the sort.
 const SIZES: [u64; 5] = [8, 64, 512, 4_096, 32_768];
-/// What a record of a log holds at most.
-pub(super) const PIECE: u64 = 4_096;
-/// The number of processes that the paper found best for AM-Onload: 11 of 32 (5.2.1).
-pub(super) const ONLOADED: usize = 11;
 /// Processes that handle, in figure 6d.
 pub(super) const ONLOADS: [usize; 12] = [1, 4, 8, 11, 14, 16, 18, 20, 22, 24, 28, 31];
 
 const ASSUMED: &str = "assumed, as no text gives them: a message 1 us to send and 1 us to take out, 1.5 us from card to card, 0.2 us for a look, 0.3 us for \
-    an insert, 0.2 us for a card's operation, looks of AM each 5 us; the numbers have each halved and doubled";
+    an insert, 0.2 us for a card's operation, looks of AM each 5 us, 64 messages under way, 6 doublings of AM-Exp; the numbers have each halved and \
+    doubled";
 const EMULATED: &str =
     "as in the paper's emulation, what the IOMMU does stalls the owner; a put is one message, an atomic two";
 const ORDER: &str = "AM-Aggregated (64 inserts a message) is ours; AM-Onload has 11 of 32 processes handle; interrupts come for each 10";
@@ -59,10 +56,18 @@ pub(super) const SCHEMES: [Scheme; 9] = [
     Scheme::Rma,
     Scheme::Am,
     Scheme::AmExp,
-    Scheme::AmOnload(ONLOADED),
+    Scheme::AmOnload(0),
     Scheme::AmInts(10),
     Scheme::AmAggregated,
 ];
+
+/// A scheme of [`SCHEMES`]; AM-Onload with the number of processes that the paper found best.
+fn of_paper(costs: &ActiveCosts, scheme: Scheme) -> Scheme {
+    match scheme {
+        Scheme::AmOnload(0) => Scheme::AmOnload(costs.onloaded()),
+        other => other,
+    }
+}
 
 /// Associativities and evictions of figure 7c.
 pub(super) const BUFFER_KINDS: [(&str, usize, Eviction); 8] = [
@@ -77,7 +82,7 @@ pub(super) const BUFFER_KINDS: [(&str, usize, Eviction); 8] = [
 ];
 
 /// All of them, in the order of the paper.
-pub(super) fn all(costs: &ActiveCosts) -> Vec<Figure> {
+pub fn all(costs: &ActiveCosts) -> Vec<Figure> {
     let sort = sort(costs);
     let less = sort.right(RightAxis::Less, "communication time of AA less than that of others");
     vec![
@@ -90,8 +95,8 @@ pub(super) fn all(costs: &ActiveCosts) -> Vec<Figure> {
         by_processes(costs, 'b', 250, "hash table: inserts by processes, 25 % collisions"),
         buffers(costs),
         counter(costs),
-        cards(),
-        routers(),
+        cards(costs),
+        routers(costs),
         logged_gets(costs),
         sort,
         less,
@@ -107,6 +112,7 @@ pub(super) fn rate(
     collisions: u64,
     computation: u64,
 ) -> f64 {
+    let scheme = of_paper(costs, scheme);
     run(costs, &Load { scheme, processes, inserts: 32, collisions, computation, buffer: None }).rate()
 }
 
@@ -117,7 +123,7 @@ pub(super) fn long_rate(costs: &ActiveCosts, scheme: Scheme) -> f64 {
 }
 
 fn curve(name: &str, points: impl Iterator<Item = (f64, f64)>) -> Curve {
-    Curve { name: name.to_owned(), points: points.collect() }
+    Curve::computed(name, || points.collect())
 }
 
 fn percent(thousandths: u64) -> f64 {
@@ -174,9 +180,10 @@ fn inserter(costs: &ActiveCosts) -> Figure {
 }
 
 fn onloaded(costs: &ActiveCosts) -> Figure {
-    let points = ONLOADS.map(|count| (count as f64, rate(costs, Scheme::AmOnload(count), FEW, 50, 0)));
+    let at = |count| (count as f64, rate(costs, Scheme::AmOnload(count), FEW, 50, 0));
+    let points = ONLOADS.into_iter().map(at);
     let axis = Axis { label: "processes of 32 that handle", logarithmic: false };
-    let curves = vec![curve("AM-Onload", points.into_iter())];
+    let curves = vec![curve("AM-Onload", points)];
     Figure::drawn(
         Place::Panel(6, 'd'),
         "AM-Onload by processes that only handle, 5 % collisions",
@@ -228,9 +235,10 @@ fn counter(costs: &ActiveCosts) -> Figure {
     Figure::drawn(Place::Panel(7, 'd'), "access counter", (COUNT, axis), curves).noted(&[SUMS, ASSUMED])
 }
 
-fn cards() -> Figure {
+fn cards(costs: &ActiveCosts) -> Figure {
     let bar = |(name, logging): (&str, Logging)| {
-        curve(name, [(1.0, card(logging, PIECE) / card(Logging::None, PIECE))].into_iter())
+        let energy = |logging| card(costs, logging, costs.piece());
+        curve(name, std::iter::once_with(|| (1.0, energy(logging) / energy(Logging::None))))
     };
     let axes = (Axis { label: "network card", logarithmic: false }, Axis { label: "x", logarithmic: false });
     Figure::drawn(
@@ -247,12 +255,12 @@ fn cards() -> Figure {
 const NAMES: [&str; 7] =
     ["Torus3D", "Torus5D", "Hypercube", "Dragonfly", "Flat. Butterfly", "Long Hop", "Fat tree"];
 
-fn routers() -> Figure {
+fn routers(costs: &ActiveCosts) -> Figure {
     let bar = |(name, logging): (&str, Logging)| {
         let points = TOPOLOGIES
             .iter()
             .zip(1_u32..)
-            .map(|(topology, x)| (f64::from(x), topology.energy(logging, PIECE)));
+            .map(|(topology, x)| (f64::from(x), topology.energy(costs, logging, costs.piece())));
         curve(name, points)
     };
     let axes = (Axis { label: "topology", logarithmic: false }, Axis { label: "x", logarithmic: false });

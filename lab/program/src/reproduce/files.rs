@@ -4,6 +4,7 @@ use super::json;
 use super::live::{Live, Pages};
 use super::marks::{Mark, marks};
 use super::pictures::{Drawn, Origin, pictures};
+use super::rows::Rows;
 use anyhow::{Context, Result};
 use pagewire_papers::{Claim, Curve, Figure, Place};
 use serde_json::Value;
@@ -17,12 +18,13 @@ use std::path::{Path, PathBuf};
 /// If one cannot be written.
 pub(super) fn write(
     paper: &str,
-    claims: &[Claim],
+    rows: &Rows,
     figures: &[Figure],
     live: Option<&Live>,
     place: Option<Place>,
     directory: &Path,
 ) -> Result<Vec<PathBuf>> {
+    let claims = rows.claims();
     let mut files = Vec::new();
     let stem = |place: Place| format!("{paper}-{}", place.to_string().replace(' ', "-"));
     if !claims.is_empty() {
@@ -52,8 +54,13 @@ fn table(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
 
 /// The figure's own curves, and those of this machine under names that say so.
 fn origins(figure: &Figure, live: Option<&Live>) -> Vec<Origin> {
-    let drawn =
-        |curve: &Curve, name: String| Drawn { base: curve.name.clone(), name, points: curve.points.clone() };
+    let drawn = |curve: &Curve, name: String| Drawn {
+        base: curve.name.clone(),
+        name,
+        points: curve.points.clone(),
+        intervals: curve.intervals.clone(),
+        provenance: curve.provenance,
+    };
     let model = figure.curves.iter().map(|curve| drawn(curve, curve.name.clone())).collect();
     let mut origins = vec![Origin { suffix: "", title: figure.basis, curves: model }];
     for (pages, suffix) in [(Pages::Zero, "-live"), (Pages::Pager, "-live-pager")] {
@@ -77,17 +84,20 @@ fn numbers(paper: &str, claims: &[Claim], live: Option<&Live>) -> String {
         "stated_most",
         "bound_by_us",
         "kind",
+        "verdict",
+        "inputs",
         "predicted_least",
         "predicted_most",
         "varied_least",
         "varied_most",
+        "varied_by",
         "deviation_percent",
         "other_link_least",
         "other_link_most",
         "other_link_deviation_percent",
         "reason",
     ];
-    columns.extend(live.map(|_| "this_machine"));
+    columns.extend(live.into_iter().flat_map(|_| ["this_machine", "measured_as"]));
     let mut text = columns.join(",") + "\r\n";
     for claim in claims {
         let line = json::of_claim(paper, claim, live);
@@ -101,6 +111,10 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => quoted(text),
+        Value::Array(all) => {
+            let names: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
+            if names.is_empty() { String::new() } else { quoted(&names.join("; ")) }
+        }
         other => other.to_string(),
     }
 }
@@ -109,14 +123,23 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
-/// A line for each point, and for each number of the paper that is one.
+/// A line for each point, and for each number of the paper that is one: its interval if it has one, where it comes from, and what it is computed
+/// from.
 fn points(figure: &Figure, origins: &[Origin], marks: &[Mark]) -> String {
-    let mut text = format!("curve,{},{}\r\n", figure.x.label, figure.y.label);
-    let mut line = |name: &str, x: f64, y: f64| text += &format!("{},{x},{y}\r\n", quoted(name));
+    let mut text = format!("curve,{},{},least,most,provenance,inputs\r\n", figure.x.label, figure.y.label);
     for curve in origins.iter().flat_map(|origin| &origin.curves) {
-        curve.points.iter().for_each(|&(x, y)| line(&curve.name, x, y));
+        let inputs = json::names(curve.provenance.inputs()).join("; ");
+        let inputs = if inputs.is_empty() { inputs } else { quoted(&inputs) };
+        for &(x, y) in &curve.points {
+            let interval = curve.intervals.iter().find(|interval| interval.0 == x);
+            let ends = interval.map_or_else(|| ",".to_owned(), |(_, least, most)| format!("{least},{most}"));
+            let provenance = curve.provenance.name();
+            text += &format!("{},{x},{y},{ends},{provenance},{inputs}\r\n", quoted(&curve.name));
+        }
     }
-    marks.iter().for_each(|mark| line(&format!("{}, paper", mark.curve), mark.x, mark.y));
+    for mark in marks {
+        text += &format!("{},{},{},,,stated,\r\n", quoted(&format!("{}, paper", mark.curve)), mark.x, mark.y);
+    }
     text
 }
 
@@ -137,7 +160,8 @@ mod tests {
         ] {
             let figures = pagewire_papers::figures(paper);
             let claims = pagewire_papers::claims(paper);
-            let files = write(name, &claims, &figures, None, None, directory.path()).expect("written");
+            let rows = Rows::of(claims.clone()).expect("none is refused");
+            let files = write(name, &rows, &figures, None, None, directory.path()).expect("written");
             assert_eq!(files.iter().collect::<std::collections::BTreeSet<_>>().len(), files.len());
             let read = |file: &Path| fs::read_to_string(file).expect("text");
             for figure in &figures {
@@ -157,9 +181,22 @@ mod tests {
                 assert_eq!(csv.lines().count(), points + marks.len() + 1, "{}", figure.place);
                 assert_eq!(svg.contains("stated in the paper"), !marks.is_empty(), "{stem}");
                 for mark in marks {
-                    assert!(csv.contains(&format!("\"{}, paper\",{},{}\r\n", mark.curve, mark.x, mark.y)));
+                    assert!(
+                        csv.contains(&format!(
+                            "\"{}, paper\",{},{},,,stated,\r\n",
+                            mark.curve, mark.x, mark.y
+                        ))
+                    );
                 }
+                assert!(csv.starts_with("curve,") && csv.contains(",least,most,provenance,inputs\r\n"));
                 for curve in &figure.curves {
+                    let line = format!("\"{}\",", curve.name);
+                    let lines = csv.lines().filter(|text| text.starts_with(&line));
+                    let is_computed = curve.provenance.name() == "computed";
+                    assert!(
+                        lines.clone().count() > 0
+                            && lines.clone().all(|line| is_computed == line.contains(",computed,\""))
+                    );
                     // The sum of all parts is the height of the bars.
                     assert!(svg.contains(&curve.name) || curve.name == "all parts", "{}", curve.name);
                     assert!(csv.contains(&curve.name), "{}", curve.name);
@@ -173,22 +210,26 @@ mod tests {
     fn the_numbers_are_a_table_of_their_own() {
         let directory = tempfile::tempdir().expect("a directory");
         let claims: Vec<Claim> = pagewire_papers::claims(Paper::Part);
-        let files = write("part", &claims, &[], None, None, directory.path()).expect("written");
+        let rows = Rows::of(claims.clone()).expect("none is refused");
+        let files = write("part", &rows, &[], None, None, directory.path()).expect("written");
         assert_eq!(files, [directory.path().join("part-numbers.csv")]);
         let text = fs::read_to_string(&files[0]).expect("text");
         assert_eq!(text.lines().count(), claims.len() + 1);
         assert!(text.lines().next().expect("a heading").ends_with(",reason"));
         assert!(text.contains("\"the text says \"\"nearly doubling\"\", without the sizes"));
-        assert!(text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,,\r\n"));
+        assert!(text.contains(
+            "\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",\"given\",,,,,,,,,,,\r\n"
+        ));
         let live = super::super::live::tests::invented(Paper::Part, pagewire_nic::PathChoice::Udp);
         let text = numbers("part", &claims, Some(&live));
-        assert!(
-            text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,,,1.0\r\n")
-        );
+        assert!(text.contains(
+            "\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",\"given\",,,,,,,,,,,,1.0,\r\n"
+        ));
         let files =
-            write("part", &claims, &[], None, Some(Place::Table(5)), directory.path()).expect("written");
+            write("part", &rows, &[], None, Some(Place::Table(5)), directory.path()).expect("written");
         assert_eq!(files, [directory.path().join("part-table-5-numbers.csv")]);
-        assert!(write("part", &[], &[], None, None, directory.path()).expect("nothing").is_empty());
+        let none = Rows::of(Vec::new()).expect("none");
+        assert!(write("part", &none, &[], None, None, directory.path()).expect("nothing").is_empty());
     }
 
     /// What is measured is in the model's picture, or beside it where there would be too much in one; it is in the table in any case.
@@ -197,8 +238,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let live = super::super::live::tests::invented(Paper::Part, pagewire_nic::PathChoice::Udp);
         let figures = pagewire_papers::figures(Paper::Part);
-        let claims = pagewire_papers::claims(Paper::Part);
-        let files = write("part", &claims, &figures, Some(&live), None, directory.path()).expect("written");
+        let rows = Rows::of(pagewire_papers::claims(Paper::Part)).expect("none is refused");
+        let files = write("part", &rows, &figures, Some(&live), None, directory.path()).expect("written");
         assert!(files.iter().all(|file| file.is_file()));
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).expect(name);
         let names = ["PIO", "PIO, this machine", "PIO, this machine, pages of a pager"];

@@ -151,7 +151,7 @@ impl Live {
         let planned = self.plan(place).into_iter().flat_map(|plan| &plan.curves);
         let drawn = planned
             .filter(|curve| curve.pages == pages)
-            .map(|curve| Curve { name: curve.name.clone(), points: self.points(curve, curve.value) });
+            .map(|curve| Curve::measured(curve.name.clone(), self.points(curve, curve.value)));
         drawn.filter(|curve| !curve.points.is_empty()).collect()
     }
 
@@ -205,6 +205,11 @@ impl Live {
     /// The path that was measured.
     pub(super) const fn path(&self) -> PathChoice {
         self.path
+    }
+
+    /// What was measured where that is not what the paper measured.
+    pub(super) fn measured_as(&self, claim: &Claim) -> Option<&'static str> {
+        self.number(claim).and_then(|_| numbers::measured_as(claim))
     }
 
     /// What this machine has in place of a number that the paper states, in the same unit.
@@ -350,7 +355,8 @@ pub(super) mod tests {
             let live = invented(paper, PathChoice::Udp);
             for figure in pagewire_papers::figures(paper) {
                 let curves = live.curves_of(&figure, Pages::Zero);
-                let is_of_applications = paper == Paper::Part && matches!(figure.place, Place::Table(_));
+                let is_of_applications =
+                    paper == Paper::Part && matches!(figure.place, Place::Table(_) | Place::Section(_));
                 let is_of_a_card = paper == Paper::Frrwp && FRRWP_NOT_MEASURED.contains(&figure.place);
                 let is_of_hardware = paper == Paper::Active && ACTIVE_NOT_MEASURED.contains(&figure.place);
                 if is_of_applications || is_of_a_card || is_of_hardware {

@@ -2,7 +2,7 @@
 
 use super::marks::Mark;
 use crate::chart::{Axis, CURVES, Curve, Drawing, Part, Picture, Stated, Unit, size};
-use pagewire_papers::{Figure, Shape};
+use pagewire_papers::{Figure, Interval, Provenance, Shape};
 
 /// A curve, and what it is called in the model.
 #[derive(Clone, Debug)]
@@ -12,6 +12,10 @@ pub(super) struct Drawn {
     /// Its own, which says where.
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
+    /// Around points of several runs.
+    pub(super) intervals: Vec<Interval>,
+    /// Where the points come from.
+    pub(super) provenance: Provenance,
 }
 
 /// Curves of one origin: the model, or this machine.
@@ -213,6 +217,8 @@ mod tests {
             base: curve.name.clone(),
             name: curve.name.clone(),
             points: curve.points.clone(),
+            intervals: Vec::new(),
+            provenance: curve.provenance,
         };
         let model =
             Origin { suffix: "", title: figure.basis, curves: figure.curves.iter().map(drawn).collect() };
