@@ -1,9 +1,11 @@
 //! `pagewire reproduce`: the numbers that a paper states, beside what a model of its machine predicts from unit costs and, if that
 //! is asked for, beside what is measured on this machine.
 
+mod all;
 mod files;
 mod json;
 mod live;
+mod load;
 mod marks;
 mod pictures;
 mod rows;
@@ -25,6 +27,9 @@ use std::io::Write;
 /// # Errors
 /// If the paper has no such figure or table, something cannot be written, or the engine that is to be measured is not installed.
 pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
+    if matches!(arguments.paper, ReproducedPaper::All) {
+        return all::reproduce(arguments);
+    }
     let (name, paper) = name_and_paper(arguments.paper);
     if arguments.processes != [PAIR] && paper != Paper::Active {
         pagewire_cli::tell!("pagewire: --processes is for active: the runs of {name} have two processes");
@@ -49,7 +54,8 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     figures.retain(|figure| chosen(figure.place));
     let live = if arguments.live {
         let places: Vec<Place> = known(&claims, &figures).into_iter().collect();
-        Some(Live::measure(paper, &places, arguments.path.unwrap_or(PathChoice::Udp), &arguments.processes)?)
+        let path = arguments.path.unwrap_or(PathChoice::Udp);
+        Some(Live::measure(paper, &places, path, (&arguments.processes, arguments.rounds))?)
     } else {
         None
     };
@@ -95,7 +101,8 @@ const fn name_and_paper(paper: ReproducedPaper) -> (&'static str, Paper) {
         ReproducedPaper::Jbmt => ("jbmt", Paper::Jbmt),
         ReproducedPaper::Frrwp => ("frrwp", Paper::Frrwp),
         ReproducedPaper::Reuse => ("reuse", Paper::Reuse),
-        ReproducedPaper::Active => ("active", Paper::Active),
+        // All are told apart before.
+        ReproducedPaper::Active | ReproducedPaper::All => ("active", Paper::Active),
     }
 }
 
@@ -117,6 +124,9 @@ fn known(claims: &[Claim], figures: &[Figure]) -> std::collections::BTreeSet<Pla
 
 fn print(out: &mut impl Write, rows: &Rows, figures: &[Figure], live: Option<&Live>) -> Result<()> {
     let claims = rows.claims();
+    for line in live.iter().flat_map(|live| live.first_lines()) {
+        writeln!(out, "{line}")?;
+    }
     if !claims.is_empty() {
         numbers(rows, live).write(out, "")?;
         writeln!(out, "\n{}\n", summary(claims))?;
@@ -174,7 +184,7 @@ fn numbers(rows: &Rows, live: Option<&Live>) -> Table {
             words::stated(claim),
             words::predicted(claim, claim.predicted).unwrap_or_else(none),
             rows.letters(claim),
-            format!("{style}{}{style:#}", words::verdict(claim)),
+            format!("{style}{}{style:#}", words::outcome_text(claim)),
         ];
         row.extend(has_other_link.then(|| at_other_link(claim)));
         row.extend(live.map(|live| measured(live, claim)));

@@ -112,7 +112,8 @@ fn registered_memory_is_measured_on_this_machine() {
         ("frrwp", "4", "the whole", 2),
     ];
     for (paper, figure, curve, points) in places {
-        let done = reproduce(&[paper, "--figure", figure, "--live", "--path", "local", "--json"]);
+        let done =
+            reproduce(&[paper, "--figure", figure, "--live", "--path", "local", "--rounds", "2", "--json"]);
         assert!(done.status.success(), "{done:?}");
         let text = String::from_utf8(done.stdout).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -124,6 +125,40 @@ fn registered_memory_is_measured_on_this_machine() {
         let is_refused = notes.contains("not permitted to lock");
         assert!(measured == points || is_refused && curve == "the whole", "{curve}: {here}");
     }
+}
+
+/// From an empty folder: a paper that is complete is not made again, whenever the command was interrupted. Other options begin anew.
+#[test]
+fn all_papers_go_on_where_they_were_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("papers");
+    let words = ["reproduce", "all", "--out", out.to_str().unwrap()];
+    let mut first = Command::new(env!("CARGO_BIN_EXE_pagewire-lab"))
+        .args(words)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let complete = |paper: &str| out.join(format!("{paper}-complete")).is_file();
+    while !complete("part") {
+        assert!(first.try_wait().unwrap().is_none_or(|status| status.success()));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let made = std::fs::metadata(out.join("part-numbers.csv")).unwrap().modified().unwrap();
+    let done = reproduce(&words[1..]);
+    assert!(done.status.success(), "{done:?}");
+    let told = String::from_utf8(done.stderr).unwrap();
+    assert!(told.contains("part is complete in"), "{told}");
+    for paper in ["part", "jbmt", "frrwp", "reuse", "active"] {
+        assert!(complete(paper) && out.join(format!("{paper}-sheet.png")).is_file(), "{paper}");
+    }
+    assert_eq!(std::fs::metadata(out.join("part-numbers.csv")).unwrap().modified().unwrap(), made);
+    std::fs::write(out.join("jbmt-complete"), "other options").unwrap();
+    let again = String::from_utf8(reproduce(&words[1..]).stderr).unwrap();
+    assert!(!again.contains("jbmt is complete") && again.contains("reuse is complete"), "{again}");
+    assert_eq!(reproduce(&["all"]).status.code(), Some(2));
+    assert_eq!(reproduce(&["all", "--figure", "1", "--out", out.to_str().unwrap()]).status.code(), Some(2));
 }
 
 /// A figure's number alone means all of its parts.
@@ -155,7 +190,8 @@ fn parts_of_a_figure_are_chosen_together_or_by_letter() {
 /// Both processes are started, for each part of inserts that collide.
 #[test]
 fn a_scheme_of_the_hash_table_is_measured_on_this_machine() {
-    let done = reproduce(&["active", "--figure", "1", "--live", "--path", "local", "--json"]);
+    let done =
+        reproduce(&["active", "--figure", "1", "--live", "--path", "local", "--rounds", "1", "--json"]);
     assert!(done.status.success(), "{done:?}");
     let text = String::from_utf8(done.stdout).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

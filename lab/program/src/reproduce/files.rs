@@ -3,8 +3,9 @@
 use super::json;
 use super::live::{Live, Pages};
 use super::marks::{Mark, marks};
-use super::pictures::{Drawn, Origin, pictures};
+use super::pictures::{Drawn, Origin, picture, row};
 use super::rows::Rows;
+use crate::chart::Sheet;
 use anyhow::{Context, Result};
 use pagewire_papers::{Claim, Curve, Figure, Place};
 use serde_json::Value;
@@ -36,14 +37,26 @@ pub(super) fn write(
         let stem = stem(figure.place) + &right;
         let (origins, marks) = (origins(figure, live), marks(figure, claims));
         files.push(table(directory, &format!("{stem}.csv"), &points(figure, &origins, &marks))?);
-        for (suffix, picture) in pictures(paper, figure, &origins, &marks) {
-            let svg = directory.join(format!("{stem}{suffix}.svg"));
-            if picture.draw(&svg)? {
-                files.push(svg);
-            }
+        let svg = directory.join(format!("{stem}.svg"));
+        if picture(paper, figure, &origins, &marks).draw(&svg)? {
+            files.push(svg);
         }
     }
+    // All figures on one sheet, if there are several.
+    if figures.len() > 1 && place.is_none() {
+        let [svg, png] = ["svg", "png"].map(|kind| directory.join(format!("{paper}-sheet.{kind}")));
+        sheet(paper, claims, figures, live).draw(&svg, &png)?;
+        files.extend([svg, png]);
+    }
     Ok(files)
+}
+
+/// What the paper states beside the model beside this machine, a row for each figure.
+fn sheet(paper: &str, claims: &[Claim], figures: &[Figure], live: Option<&Live>) -> Sheet {
+    let of = |figure: &Figure| row(figure, &origins(figure, live), &marks(figure, claims), live.is_some());
+    let title = format!("{}: paper, model, this machine", paper.to_uppercase());
+    let lines = live.map(Live::first_lines).unwrap_or_default();
+    Sheet { title, lines, rows: figures.iter().map(of).collect() }
 }
 
 fn table(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
@@ -62,13 +75,13 @@ fn origins(figure: &Figure, live: Option<&Live>) -> Vec<Origin> {
         provenance: curve.provenance,
     };
     let model = figure.curves.iter().map(|curve| drawn(curve, curve.name.clone())).collect();
-    let mut origins = vec![Origin { suffix: "", title: figure.basis, curves: model }];
-    for (pages, suffix) in [(Pages::Zero, "-live"), (Pages::Pager, "-live-pager")] {
+    let mut origins = vec![Origin { title: figure.basis, curves: model }];
+    for pages in Pages::ALL {
         let measured = live.map(|live| live.curves_of(figure, pages)).unwrap_or_default();
         if !measured.is_empty() {
             let named = |curve: &Curve| drawn(curve, format!("{}, {}", curve.name, pages.title()));
             let curves = measured.iter().map(named).collect();
-            origins.push(Origin { suffix, title: pages.title(), curves });
+            origins.push(Origin { title: pages.title(), curves });
         }
     }
     origins
@@ -168,14 +181,7 @@ mod tests {
                 let right = figure.right.map_or_else(String::new, |right| format!("-{}", right.name()));
                 let stem = format!("{name}-{}{right}", figure.place.to_string().replace(' ', "-"));
                 let csv = read(&directory.path().join(format!("{stem}.csv")));
-                let is_picture = |file: &&PathBuf| {
-                    let name = file.file_name().expect("a name").to_string_lossy();
-                    let rest = name.strip_prefix(&stem).and_then(|rest| rest.strip_suffix(".svg"));
-                    rest.is_some_and(|rest| {
-                        rest.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit())
-                    })
-                };
-                let svg: String = files.iter().filter(is_picture).map(|file| read(file)).collect();
+                let svg = read(&directory.path().join(format!("{stem}.svg")));
                 let points: usize = figure.curves.iter().map(|curve| curve.points.len()).sum();
                 let marks = marks(figure, &claims);
                 assert_eq!(csv.lines().count(), points + marks.len() + 1, "{}", figure.place);
@@ -232,7 +238,7 @@ mod tests {
         assert!(write("part", &none, &[], None, None, directory.path()).expect("nothing").is_empty());
     }
 
-    /// What is measured is in the model's picture, or beside it where there would be too much in one; it is in the table in any case.
+    /// What is measured is in a panel beside the model, in the figure's one file, and on the sheet.
     #[test]
     fn this_machine_stands_beside_the_model() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -242,20 +248,21 @@ mod tests {
         let files = write("part", &rows, &figures, Some(&live), None, directory.path()).expect("written");
         assert!(files.iter().all(|file| file.is_file()));
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).expect(name);
-        let names = ["PIO", "PIO, this machine", "PIO, this machine, pages of a pager"];
-        for name in names {
+        for name in ["PIO", "PIO, this machine", "PIO, this machine, pages of a pager"] {
             assert!(read("part-figure-12.csv").contains(&format!("\"{name}\",4096,")), "{name}");
-            let pictures = ["part-figure-12.svg", "part-figure-12-live.svg", "part-figure-12-live-pager.svg"];
-            assert!(pictures.iter().any(|picture| read(picture).contains(name)), "{name}");
+            assert!(read("part-figure-12.svg").contains(name), "{name}");
         }
+        assert!(read("part-figure-12.csv").contains(",measured,"));
         assert!(
             read("part-figure-15-speed-up.csv")
                 .contains("speed-up of TO 131 us over NTO, early ERR, this machine")
         );
         assert!(read("part-figure-14-slowdown.csv").contains("slowdown of PIO 4 KiB, this machine"));
-        assert!(!read("part-figure-14.svg").contains("this machine"));
-        assert!(read("part-figure-14-live.svg").contains("PIO 4 KiB, this machine"));
-        assert!(read("part-figure-14-live-pager.svg").contains("PIO 4 KiB, this machine, pages of a pager"));
+        assert!(read("part-figure-14.svg").contains("PIO 4 KiB, this machine, pages of a pager"));
         assert!(read("part-figure-14.csv").contains("\"PIA 4 MiB, this machine, pages of a pager\",100,3"));
+        let sheet = read("part-sheet.svg");
+        let titles = |figure: &Figure| sheet.contains(&format!("{}: ", figure.place));
+        assert!(figures.iter().all(titles) && sheet.contains(">paper</text>"));
+        assert!(files.contains(&directory.path().join("part-sheet.png")));
     }
 }

@@ -10,13 +10,20 @@ use serde_json::{Value, json};
 /// All that there is: numbers, figures, what was measured beside neither, inputs, and last the counts.
 pub(super) fn of_all(paper: &str, rows: &Rows, figures: &[Figure], live: Option<&Live>) -> Vec<Value> {
     let claims = rows.claims();
-    let mut lines: Vec<Value> = claims.iter().map(|claim| of_claim(paper, claim, live)).collect();
+    let mut lines: Vec<Value> = live.iter().map(|live| of_machine(paper, live)).collect();
+    lines.extend(claims.iter().map(|claim| of_claim(paper, claim, live)));
     lines.extend(figures.iter().map(|figure| of_figure(paper, figure, claims, live)));
     let places = super::without_figure(claims, figures, live);
     lines.extend(places.into_iter().map(|(place, live)| of_place(paper, place, live)));
     lines.extend(rows.inputs().into_iter().map(|input| of_input(paper, input)));
     lines.extend((!claims.is_empty()).then(|| of_counts(paper, claims)));
     lines
+}
+
+/// What is to be known of this machine while it was measured.
+fn of_machine(paper: &str, live: &Live) -> Value {
+    let load = live.load();
+    json!({ "paper": paper, "machine": live.first_lines(), "is_busy": load.is_busy(), "busy_percents": load.percents })
 }
 
 /// What numbers are computed from.

@@ -48,7 +48,7 @@ pub(super) fn predicted(claim: &Claim, predicted: Prediction) -> Option<String> 
 }
 
 /// The verdict, with the deviation of what is predicted. The distance from a range says nothing where that decides nothing.
-pub(super) fn verdict(claim: &Claim) -> String {
+pub(super) fn outcome_text(claim: &Claim) -> String {
     let name = claim.verdict().name();
     match deviation(claim) {
         Some(deviation) if claim.verdict() != Verdict::Undecided => format!("{name}, {deviation}"),
@@ -120,7 +120,7 @@ mod tests {
         let told = kinds.map(|kind| predicted(&open, kind));
         let expected = [Some("sum: 1.00 to 2.00 us"), Some("estimate: 1.00 us"), Some("given"), None];
         assert_eq!(told, expected.map(|text| text.map(str::to_owned)));
-        assert_eq!([verdict(&open), verdict(&most)], ["bound by us, within", "missed, +100.0 %"]);
+        assert_eq!([outcome_text(&open), outcome_text(&most)], ["bound by us, within", "missed, +100.0 %"]);
         assert_eq!(spread(&open), None);
         let varied = Claim { varied: Some((0.5, 4.0)), varied_by: inputs, ..open };
         let text = spread(&varied).expect("a range");
@@ -128,6 +128,6 @@ mod tests {
             text.starts_with("0.50 to 4.00 us, 8.00x apart, because of: ") && text.contains("link"),
             "{text}"
         );
-        assert_eq!(verdict(&varied), "undecided");
+        assert_eq!(outcome_text(&varied), "undecided");
     }
 }
