@@ -10,6 +10,9 @@ use crate::right_axis::RightAxis;
 use crate::translation::Eviction;
 use crate::unit_costs::ActiveCosts;
 
+/// Of the random numbers of all runs but those of figure 7c, which has several.
+const SEED: u64 = 7;
+const SEEDS: u64 = 5;
 /// Processes of the figures of section 5.2.
 pub(super) const PROCESSES: [usize; 5] = [32, 64, 128, 256, 512];
 /// What the numbers and the figures by another axis are of.
@@ -38,7 +41,7 @@ const LINK: &str =
     "frames of the least size; of RMA several inserts are under way, each operation a frame each way";
 const COMPUTED: &str = "the same computation for all schemes, so that it is this part of the run time of AA-Poll; 5 % collisions, 64 processes";
 const BUFFERS: &str = "AA-Poll on one node of 32 processes, 5 % collisions; assumed: pages of 4 KB, cells of 16 bytes, walks of 4 accesses, and that each put \
-    looks up the page of its log, too; elements are uniformly random, so that only the pages of the logs come again soon";
+    looks up the page of its log, too; elements are uniformly random, so that only the pages of the logs come again soon; means of five seeds, and their least and most";
 const SUMS: &str = "Allreduce after each 16 accesses: assumption";
 const LOGS: &str = "assumed: 160 bytes a microsecond for each of 32 processes; RMA reserves space by an atomic, puts and flushes";
 const ENERGY: &str = "relative: the text has no power of a card or a router; by bytes with headers of 32 bytes (assumption), gets of 4 KB";
@@ -113,12 +116,21 @@ pub(super) fn rate(
     computation: u64,
 ) -> f64 {
     let scheme = of_paper(costs, scheme);
-    run(costs, &Load { scheme, processes, inserts: 32, collisions, computation, buffer: None }).rate()
+    run(costs, &Load { scheme, processes, inserts: 32, collisions, computation, buffer: None, seed: SEED })
+        .rate()
 }
 
 /// Inserts a second of one node over so many inserts that an interrupt each 100 comes often.
 pub(super) fn long_rate(costs: &ActiveCosts, scheme: Scheme) -> f64 {
-    let load = Load { scheme, processes: 32, inserts: 600, collisions: 50, computation: 0, buffer: None };
+    let load = Load {
+        scheme,
+        processes: 32,
+        inserts: 600,
+        collisions: 50,
+        computation: 0,
+        buffer: None,
+        seed: SEED,
+    };
     run(costs, &load).rate()
 }
 
@@ -201,20 +213,28 @@ fn by_processes(costs: &ActiveCosts, letter: char, collisions: u64, title: &'sta
     Figure::drawn(Place::Panel(7, letter), title, (COUNT, RATE), curves).noted(&[ASSUMED, EMULATED, ORDER])
 }
 
-/// Inserts a second with a translation buffer of so many entries.
-pub(super) fn with_buffer(costs: &ActiveCosts, entries: usize, ways: usize, eviction: Eviction) -> f64 {
+/// Inserts a second with a translation buffer of so many entries, one rate for each seed: the buffers differ by less than one run from another.
+pub(super) fn by_seed(costs: &ActiveCosts, entries: usize, ways: usize, eviction: Eviction) -> Vec<f64> {
     let buffer = Some((entries, ways.min(entries), eviction));
-    let load =
-        Load { scheme: Scheme::AaPoll, processes: 32, inserts: 96, collisions: 50, computation: 0, buffer };
-    run(costs, &load).rate()
+    let rate = |seed| {
+        let (scheme, processes) = (Scheme::AaPoll, 32);
+        let load = Load { scheme, processes, inserts: 96, collisions: 50, computation: 0, buffer, seed };
+        run(costs, &load).rate()
+    };
+    (1..=SEEDS).map(rate).collect()
+}
+
+/// The mean of [`by_seed`].
+pub(super) fn with_buffer(costs: &ActiveCosts, entries: usize, ways: usize, eviction: Eviction) -> f64 {
+    by_seed(costs, entries, ways, eviction).iter().sum::<f64>() / SEEDS as f64
 }
 
 fn buffers(costs: &ActiveCosts) -> Figure {
-    let points = |ways, eviction| {
-        ENTRIES.into_iter().map(move |entries| (entries as f64, with_buffer(costs, entries, ways, eviction)))
+    let entries = ENTRIES.map(|entries| entries as u64);
+    let curve = |&(name, ways, eviction): &(&str, usize, Eviction)| {
+        Curve::of_runs(name, &entries, |count| by_seed(costs, count as usize, ways, eviction))
     };
-    let curves =
-        BUFFER_KINDS.iter().map(|&(name, ways, eviction)| curve(name, points(ways, eviction))).collect();
+    let curves = BUFFER_KINDS.iter().map(curve).collect();
     let axes =
         (Axis { label: "entries of the IOTLB", logarithmic: true }, Axis { logarithmic: false, ..RATE });
     Figure::drawn(

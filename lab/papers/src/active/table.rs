@@ -70,6 +70,8 @@ pub struct Load {
     pub computation: u64,
     /// The translation buffer of each node, as entries, ways and eviction. `None`: each look-up hits.
     pub buffer: Option<(usize, usize, crate::translation::Eviction)>,
+    /// Of the random numbers.
+    pub seed: u64,
 }
 
 /// What came of it.
@@ -146,7 +148,7 @@ pub fn run(costs: &ActiveCosts, load: &Load) -> TableOutcome {
         processes: (0..load.processes).map(|_| Process::default()).collect(),
         cards: vec![0; nodes],
         buffers: load.buffer.map_or_else(Vec::new, |of| (0..nodes).map(|_| buffer(of)).collect()),
-        random: fastrand::Rng::with_seed(7),
+        random: fastrand::Rng::with_seed(load.seed),
         done: TableOutcome { end: 0, inserts: 0, look_ups: (0, 0) },
     };
     for process in 0..load.processes {

@@ -4,7 +4,7 @@ use super::axis::{Along, Scale};
 use std::fmt::Write;
 
 /// Pixels: what is left, right and above of the plot; the plot's height; a line of names.
-const LEFT: f64 = 90.0;
+const LEFT: f64 = 116.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 34.0;
 const PLOT_HEIGHT: f64 = 380.0;
@@ -158,7 +158,7 @@ impl Canvas {
         let (_, middle) = self.place(0.0, 0.5);
         let _ = writeln!(
             self.svg,
-            "<text transform=\"translate(20 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            "<text transform=\"translate(16 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
             escaped(upwards.label())
         );
     }
