@@ -98,8 +98,8 @@ pub enum Drawing {
         /// A bar of each group.
         bars: Vec<Part>,
     },
-    /// There is nothing to draw, and why.
-    Nothing(String),
+    /// Text in place of a plot.
+    Lines(Vec<String>),
 }
 
 /// What stands along and beside a plot of categories.
@@ -172,6 +172,20 @@ impl Picture {
     }
 }
 
+/// A line as lines of so many letters at most, if no word is longer; those behind the first are indented.
+fn broken(line: &str, letters: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in line.split_whitespace() {
+        let last = lines.last_mut().expect("one at least");
+        if !last.trim().is_empty() && last.chars().count() + 1 + word.chars().count() > letters {
+            lines.push(format!("    {word}"));
+        } else {
+            *last = format!("{last} {word}").trim_start_matches(' ').to_owned();
+        }
+    }
+    lines
+}
+
 /// An SVG document of this size, on white.
 fn framed((width, height): (f64, f64), body: &str) -> String {
     format!(
@@ -195,13 +209,22 @@ impl Panel {
             Drawing::Groups { unit, labels, categories, bars } => {
                 self.groups(width, (*unit, *labels), categories, bars)
             }
-            Drawing::Nothing(reason) => {
-                let mut canvas = Canvas::new((&self.heading, width), &[]);
-                let middle = canvas.place(0.5, 0.5);
-                canvas.text(middle, canvas::Anchor::Middle, reason);
-                Some(canvas.finish())
-            }
+            Drawing::Lines(lines) => Some(self.lines(width, lines)),
         }
+    }
+
+    /// Lines of text, the long ones broken.
+    fn lines(&self, width: f64, lines: &[String]) -> Drawn {
+        const MARGIN: f64 = 20.0;
+        const HEIGHT: f64 = 18.0;
+        let letters = ((width - 2.0 * MARGIN) / canvas::LETTER) as usize;
+        let mut canvas = Canvas::with_left((&self.heading, width), &[], MARGIN);
+        let (left, top) = canvas.place(0.0, 1.0);
+        let broken = lines.iter().flat_map(|line| broken(line, letters));
+        for (index, line) in broken.enumerate() {
+            canvas.text((left, top + HEIGHT * (index as f64 + 1.0)), canvas::Anchor::Start, &line);
+        }
+        canvas.finish()
     }
 
     fn curves(
@@ -336,6 +359,17 @@ mod tests {
         };
         assert_eq!(ticks(&panel(&low, &high)), ticks(&panel(&high, &low)));
         assert_ne!(ticks(&panel(&low, &[])), ticks(&panel(&high, &[])));
+    }
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        assert_eq!(broken("one two three four", 9), ["one two", "    three", "    four"]);
+        assert_eq!(broken("one", 2), ["one"]);
+        let svg = drawn(Drawing::Lines(vec!["a & b".to_owned(), "word ".repeat(60)])).expect("lines");
+        assert!(
+            svg.contains(">a &amp; b<")
+                && svg.matches(">word").count() + svg.matches(">    word").count() > 2
+        );
     }
 
     #[test]

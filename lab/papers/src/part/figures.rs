@@ -2,7 +2,7 @@
 
 use super::applications;
 use super::strategies::{
-    Before, FREQUENCIES, all_absent, by_seed, resent, serial_parts, serial_sum, touched, touched_below,
+    Before, FREQUENCIES, all_absent, by_seed, part, resent, serial_parts, serial_sum, touched, touched_below,
     with_errors, with_preparation,
 };
 use super::transfer::{Errors, PageIn, Resend};
@@ -108,7 +108,7 @@ fn breakdown(costs: &PartCosts) -> Figure {
     let names = recorded(|| serial_parts(costs, 1)).0.map(|(name, _)| name);
     let parts = (0..)
         .zip(names)
-        .map(|(index, name): (usize, _)| whole(name, &|bytes| serial_parts(costs, bytes / PAGE)[index].1));
+        .map(|(index, name): (usize, _)| whole(name, &|bytes| part(costs, index, bytes / PAGE)));
     let all_parts = whole("all parts", &|bytes| serial_sum(costs, bytes / PAGE));
     let overlapped = whole("PIA, with overlap", &|bytes| all_absent(costs, bytes, PageIn::All));
     let title = "parts of a WRITE to absent pages, one after the other, and the whole with overlap";

@@ -125,19 +125,30 @@ pub fn overlap_gain(costs: &PartCosts, pages: u64, timeout: u64) -> f64 {
     (page_in + transfer) / page_in.max(timeout as f64 + transfer)
 }
 
-/// The parts of a fault one after the other, as figures 10 and 13 add them up, in microseconds: name and length.
+/// A name, and nanoseconds for so many pages.
+type Part = (&'static str, fn(&PartCosts, u64) -> u64);
+
+/// The parts of a fault one after the other, as figures 10 and 13 add them up: their names, and what each takes for so many pages.
+const PARTS: [Part; 7] = [
+    ("first packet", |costs, _| costs.initiation() + costs.network()),
+    ("handler", |costs, _| costs.handler()),
+    ("get_user_pages", |costs, pages| costs.page_in_call() + pages * costs.page_in_page()),
+    ("other work of the tasklet", |costs, _| {
+        costs.packing() + PAGE.div_ceil(costs.packet()) * costs.fifo_read()
+    }),
+    ("Netlink", |costs, _| costs.netlink()),
+    ("ERR", |costs, _| costs.err()),
+    ("sent again", |costs, pages| costs.resume() + costs.network() + costs.wire(pages * PAGE)),
+];
+
+/// Microseconds of one of the parts.
+pub(super) fn part(costs: &PartCosts, index: usize, pages: u64) -> f64 {
+    microseconds(PARTS[index].1(costs, pages))
+}
+
+/// Name and microseconds of each part.
 pub fn serial_parts(costs: &PartCosts, pages: u64) -> [(&'static str, f64); 7] {
-    let entries = PAGE.div_ceil(costs.packet());
-    [
-        ("first packet", costs.initiation() + costs.network()),
-        ("handler", costs.handler()),
-        ("get_user_pages", costs.page_in_call() + pages * costs.page_in_page()),
-        ("other work of the tasklet", costs.packing() + entries * costs.fifo_read()),
-        ("Netlink", costs.netlink()),
-        ("ERR", costs.err()),
-        ("sent again", costs.resume() + costs.network() + costs.wire(pages * PAGE)),
-    ]
-    .map(|(name, length)| (name, microseconds(length)))
+    PARTS.map(|(name, length)| (name, microseconds(length(costs, pages))))
 }
 
 /// The sum of [`serial_parts`].

@@ -11,7 +11,7 @@ const PLOT_HEIGHT: f64 = 380.0;
 const BELOW: f64 = 64.0;
 const KEY_HEIGHT: f64 = 20.0;
 /// Of a letter of the names, on average and with room.
-const LETTER: f64 = 6.9;
+pub(super) const LETTER: f64 = 6.9;
 
 /// Okabe and Ito's palette, with a grey in the place of the yellow, which is too weak on white.
 const COLOURS: [&str; 8] =

@@ -101,7 +101,7 @@ mod tests {
     fn sheet_has_a_row_for_each_figure_and_is_two_files() {
         let panel = |heading: &str| Panel {
             heading: heading.to_owned(),
-            drawing: Drawing::Nothing(format!("nothing of {heading}")),
+            drawing: Drawing::Lines(vec![format!("nothing of {heading}")]),
         };
         let row = |title: &str| Row { title: title.to_owned(), panels: vec![panel("paper"), panel("model")] };
         let sheet = Sheet {

@@ -5,6 +5,7 @@ use super::live::{Live, Pages};
 use super::marks::{Mark, marks};
 use super::pictures::{Drawn, Origin, picture, row};
 use super::rows::Rows;
+use super::words;
 use crate::chart::Sheet;
 use anyhow::{Context, Result};
 use pagewire_papers::{Claim, Curve, Figure, Place};
@@ -53,10 +54,19 @@ pub(super) fn write(
 
 /// What the paper states beside the model beside this machine, a row for each figure.
 fn sheet(paper: &str, claims: &[Claim], figures: &[Figure], live: Option<&Live>) -> Sheet {
-    let of = |figure: &Figure| row(figure, &origins(figure, live), &marks(figure, claims), live.is_some());
+    let of = |figure: &Figure| {
+        let stated = (marks(figure, claims), numbers_of(figure, claims));
+        row(figure, &origins(figure, live), (&stated.0, stated.1), live.is_some())
+    };
     let title = format!("{}: paper, model, this machine", paper.to_uppercase());
     let lines = live.map(Live::first_lines).unwrap_or_default();
     Sheet { title, lines, rows: figures.iter().map(of).collect() }
+}
+
+/// What the text states of a figure, a line each.
+fn numbers_of(figure: &Figure, claims: &[Claim]) -> Vec<String> {
+    let here = claims.iter().filter(|claim| claim.place == figure.place);
+    here.map(|claim| format!("{}: {}", claim.what, words::stated(claim))).collect()
 }
 
 fn table(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {

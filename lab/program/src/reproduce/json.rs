@@ -101,12 +101,16 @@ pub(super) fn of_figure(paper: &str, figure: &Figure, claims: &[Claim], live: Op
         "y": figure.y.label,
         "curves": of_curves(&figure.curves),
         "provenance": provenance(&figure.curves),
+        "intervals": intervals(&figure.curves),
         "stated": marks(figure, claims),
         "notes": figure.notes,
     });
     if let Some(live) = live {
-        let curves = |pages| of_curves(&live.curves_of(figure, pages));
-        line["this_machine"] = of_live(live, figure.place, curves(Pages::Zero), curves(Pages::Pager));
+        let curves = |pages| live.curves_of(figure, pages);
+        let (zero, pager) = (curves(Pages::Zero), curves(Pages::Pager));
+        line["this_machine"] = of_live(live, figure.place, of_curves(&zero), of_curves(&pager));
+        line["this_machine"]["intervals"] = intervals(&zero);
+        line["this_machine"]["intervals_pager"] = intervals(&pager);
     }
     line
 }
@@ -127,6 +131,12 @@ fn of_live(live: &Live, place: Place, curves: Value, curves_pager: Value) -> Val
         "curves_pager": curves_pager,
         "notes": live.notes(place),
     })
+}
+
+/// Of each curve the values of x, and the least and the most there.
+fn intervals(curves: &[Curve]) -> Value {
+    let with = curves.iter().filter(|curve| !curve.intervals.is_empty());
+    with.map(|curve| (curve.name.clone(), json!(curve.intervals))).collect()
 }
 
 /// Where each curve comes from: stated, or computed from which inputs.
@@ -166,6 +176,23 @@ mod tests {
             );
             assert!(line["other_link_least"].is_null(), "JBMT's text has one link: {line}");
         }
+    }
+
+    #[test]
+    fn figures_of_several_runs_have_intervals() {
+        let figures = pagewire_papers::figures(Paper::Part);
+        let of = |number| {
+            let figure =
+                figures.iter().find(|figure| figure.place == Place::Figure(number)).expect("a figure");
+            of_figure("part", figure, &[], None)
+        };
+        let seeds = of(14)["intervals"]["PIO 64 KiB"].clone();
+        assert!(
+            seeds.as_array().is_some_and(|all| all.iter().all(|one| one[1].as_f64() < one[2].as_f64())),
+            "{seeds}"
+        );
+        assert_eq!(of(9)["intervals"], json!({}));
+        assert_eq!(of(9)["provenance"]["Transfer-Only"]["is"], "computed");
     }
 
     #[test]

@@ -33,31 +33,22 @@ pub(super) fn picture(paper: &str, figure: &Figure, origins: &[Origin], marks: &
     }
 }
 
-/// The figure on the sheet: what the paper states, the model, and this machine if it was measured at all.
-pub(super) fn row(figure: &Figure, origins: &[Origin], marks: &[Mark], is_live: bool) -> Row {
+/// The figure on the sheet: the numbers that the text states of it, the model, in which those that are points are diamonds, and this machine if it
+/// was measured at all.
+pub(super) fn row(
+    figure: &Figure,
+    origins: &[Origin],
+    (marks, numbers): (&[Mark], Vec<String>),
+    is_live: bool,
+) -> Row {
+    let panel = |heading: &str, lines| Panel { heading: heading.to_owned(), drawing: Drawing::Lines(lines) };
+    let none = "the text has no number of it".to_owned();
     let mut panels = panels(figure, origins, marks);
-    let stated = match panels.first().map(|panel| &panel.drawing) {
-        _ if marks.is_empty() => Drawing::Nothing("the text has no point of this figure".to_owned()),
-        Some(Drawing::Curves { axes, curves, stated, beside }) => {
-            let of = |curve: &&Curve| stated.iter().any(|stated| stated.style == curve.style);
-            let named = curves.iter().filter(of).map(|curve| Curve {
-                points: Vec::new(),
-                intervals: Vec::new(),
-                ..curve.clone()
-            });
-            let beside =
-                beside.iter().chain(curves.iter().flat_map(|curve| &curve.points)).copied().collect();
-            Drawing::Curves { axes: *axes, curves: named.collect(), stated: stated.clone(), beside }
-        }
-        _ => Drawing::Nothing("the text's points stand in the model's panel".to_owned()),
-    };
-    panels.insert(0, Panel { heading: "paper".to_owned(), drawing: stated });
+    panels.insert(0, panel("paper", if numbers.is_empty() { vec![none] } else { numbers }));
     if is_live && origins.len() < 2 {
-        let nothing = Drawing::Nothing("not measured".to_owned());
-        panels.push(Panel { heading: "this machine".to_owned(), drawing: nothing });
+        panels.push(panel("this machine", vec!["not measured".to_owned()]));
     }
-    let title = format!("{}: {}", figure.place, plain_title(figure));
-    Row { title, panels }
+    Row { title: format!("{}: {}", figure.place, plain_title(figure)), panels }
 }
 
 fn panels(figure: &Figure, origins: &[Origin], marks: &[Mark]) -> Vec<Panel> {
@@ -136,12 +127,18 @@ fn axis(axis: pagewire_papers::Axis) -> Axis {
         (Unit::Microseconds, _) => "time",
         (Unit::Rate, _) => "bandwidth",
         (Unit::Times, _) => "ratio",
-        (Unit::Percent, "%") => "longer, or less, by",
+        (Unit::Percent, "%") => "difference",
         (Unit::Percent, label) => label.trim_start_matches("% ").trim_start_matches("of "),
         (_, "s") => "seconds",
         (_, label) => label,
     };
     Axis { label, unit, logarithmic: axis.logarithmic }
+}
+
+/// The points of a curve, and the ends of its intervals.
+fn extent(curve: &Drawn) -> Vec<(f64, f64)> {
+    let ends = curve.intervals.iter().flat_map(|&(x, least, most)| [(x, least), (x, most)]);
+    curve.points.iter().copied().chain(ends).collect()
 }
 
 /// One panel of curves; the others decide its axes, too.
@@ -167,7 +164,7 @@ fn curves(
         axes: (axis(figure.x), axis(figure.y)),
         curves: panels[own].iter().map(curve).collect(),
         stated: marks.iter().filter_map(stated).collect(),
-        beside: others.flat_map(|(_, curves)| curves).flat_map(|curve| &curve.points).copied().collect(),
+        beside: others.flat_map(|(_, curves)| curves).flat_map(extent).collect(),
     }
 }
 
@@ -212,7 +209,7 @@ fn groups(figure: &Figure, names: &[&str]) -> Drawing {
         (curve.name.clone(), curve.points.iter().map(|point| Some(point.1 * scale)).collect())
     };
     let label = match figure.y.label {
-        "x" => "ratio to the least",
+        "x" => "relative energy",
         "ms" => "time that page faults add",
         label => label,
     };
@@ -295,12 +292,16 @@ mod tests {
         assert_eq!((curves[0].style, &curves[0].name), (of_model[1].style, &of_model[1].name));
         assert!(!stated.is_empty() && curves[0].intervals.len() == 1);
         let headings = |row: Row| row.panels.into_iter().map(|panel| panel.heading).collect::<Vec<_>>();
-        assert_eq!(headings(row(figure, &origins, &marks, true)), ["paper", "model", "this machine"]);
-        let alone = row(figure, &origins[..1], &[], true);
-        assert!(
-            matches!(alone.panels[0].drawing, Drawing::Nothing(_))
-                && matches!(alone.panels[2].drawing, Drawing::Nothing(_))
+        assert_eq!(
+            headings(row(figure, &origins, (&marks, vec![]), true)),
+            ["paper", "model", "this machine"]
         );
+        let alone = row(figure, &origins[..1], (&[], vec!["4 us".to_owned()]), true);
+        let lines = |index: usize| match &alone.panels[index].drawing {
+            Drawing::Lines(lines) => lines[0].clone(),
+            _ => String::new(),
+        };
+        assert_eq!([lines(0), lines(2)], ["4 us", "not measured"]);
     }
 
     #[test]

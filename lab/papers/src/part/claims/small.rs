@@ -1,9 +1,7 @@
 //! Small transfers: without faults, and with one (figures 9 to 11).
 
 use super::super::machine::run;
-use super::super::strategies::{
-    Before, all_absent, resent, serial_parts, serial_sum, touched, with_preparation,
-};
+use super::super::strategies::{Before, all_absent, part, resent, serial_sum, touched, with_preparation};
 use super::super::transfer::{PageIn, Resend, Transfer};
 use super::{KIB, MIB, SHORTEST, given};
 use crate::claim::Prediction::{NotModelled, Sum, Value};
@@ -61,7 +59,7 @@ pub(super) fn without_faults(costs: &PartCosts) -> Vec<Claim> {
 }
 
 pub(super) fn one_fault(costs: &PartCosts) -> Vec<Claim> {
-    let part = |index: usize| computed(|| serial_parts(costs, 1)[index].1);
+    let part = |index| computed(|| part(costs, index, 1));
     let all_parts = computed(|| serial_sum(costs, 1));
     let tasklet = part(2) + part(3) + part(4);
     let fault = || run(costs, &Transfer::absent(costs, 4 * KIB, PageIn::One));
