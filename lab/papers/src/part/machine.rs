@@ -196,6 +196,7 @@ impl Machine<'_> {
         let delay = self.link_free - now + self.costs.network();
         match self.fate() {
             Fate::Arrives => self.events.after(delay, PartEvent::Arrives(packet)),
+            Fate::Late(more) => self.events.after(delay + more, PartEvent::Arrives(packet)),
             Fate::Lost => self.report.lost_packets += 1,
             Fate::Corrupted => self.events.after(delay, PartEvent::Corrupted(packet)),
         }

@@ -33,6 +33,8 @@ pub enum Resend {
 pub enum Fate {
     /// It arrives.
     Arrives,
+    /// It arrives so many nanoseconds later, by another way through the network.
+    Late(u64),
     /// It is lost: nobody learns of it, and the block's ACK is missing.
     Lost,
     /// It arrives with a wrong CRC: the destination sends a NACK.
