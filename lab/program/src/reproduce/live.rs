@@ -14,6 +14,7 @@ mod table;
 use self::plans::{Along, Plan, PlannedCurve, Run};
 use super::load::Load;
 use crate::helper::{Failure, Helper, Point, Rights, points};
+use crate::limits::LIVE_ROUNDS;
 use crate::progress::Progress;
 use crate::registered;
 use anyhow::{Context, Result};
@@ -71,6 +72,8 @@ pub(super) struct Live {
     outputs: Vec<(Run, Output)>,
     /// What else the machine did.
     load: Load,
+    /// How often each run is made.
+    rounds: u32,
 }
 
 impl Live {
@@ -87,7 +90,7 @@ impl Live {
         let plan = |&place: &Place| plans::plan(paper, place, (path, processes));
         let plans: Vec<Plan> = places.iter().map(plan).collect();
         let load = Load::default();
-        let mut live = Live { path, processes: processes.to_vec(), outputs: Vec::new(), plans, load };
+        let mut live = Live { path, processes: processes.to_vec(), outputs: Vec::new(), plans, load, rounds };
         for plan in &live.plans {
             for PlannedCurve { run, name, pages, .. } in &plan.curves {
                 if !live.outputs.iter().any(|(known, _)| known == run) {
@@ -140,21 +143,26 @@ impl Live {
         Ok(())
     }
 
-    /// What is to be said before anything else: what else the machine did, and how many WRITEs failed.
+    /// What is to be said before anything else: what else the machine did, how often each run was made, and how many WRITEs failed.
     pub(super) fn first_lines(&self) -> Vec<String> {
         let points = self.outputs.iter().flat_map(|(_, output)| &output.points);
-        let sum = |name: &str| {
+        let values = |name: &str| {
             points.clone().filter_map(|point| point.values.get(name).copied().flatten()).sum::<f64>()
         };
-        let (times, failed) = (sum("times"), sum("failed"));
+        let (times, failed) = (values("times"), values("failed"));
         let writes = match (times + failed, failed) {
             (0.0, _) => None,
             (all, 0.0) => Some(format!("None of {all} WRITEs failed.")),
             (all, failed) => Some(format!(
-                "{failed} of {all} WRITEs failed and are not counted: the retry counter was exceeded, because nothing but the timeout sent them again."
+                "{failed} of {all} WRITEs failed and are not counted: the retry counter was exceeded."
             )),
         };
-        std::iter::once(self.load.sentence()).chain(writes).collect()
+        let too_few = match self.rounds {
+            rounds if rounds < LIVE_ROUNDS => ", too seldom for the least and the most to hold the median",
+            _ => "",
+        };
+        let rounds = format!("Each run was made {} times after one to warm up{too_few}.", self.rounds);
+        [self.load.sentence(), rounds].into_iter().chain(writes).collect()
     }
 
     /// What a curve's run gave under a name, for each value of x the values of all rounds.
@@ -389,20 +397,24 @@ pub(super) mod tests {
             points.extend(points.clone());
             outputs.push((run.clone(), Output { points, ..Output::default() }));
         }
-        Live { path, processes: PROCESSES.to_vec(), plans, outputs, load: Load::default() }
+        Live { path, processes: PROCESSES.to_vec(), plans, outputs, load: Load::default(), rounds: 2 }
     }
 
     /// Two rounds that differ make an interval around their median; all WRITEs are told in a sentence.
     #[test]
     fn rounds_that_differ_make_intervals() {
         let mut live = invented(Paper::Part, PathChoice::Udp);
+        assert!(
+            live.first_lines()[1].starts_with("Each run was made 2 times")
+                && live.first_lines()[1].contains("too seldom")
+        );
         let interval = |live: &Live| {
             let curves = live.curves(Place::Figure(12), Pages::Zero);
             let curve = curves.into_iter().find(|curve| curve.name == "PIO").expect("PIO");
             curve.intervals.first().copied()
         };
         assert_eq!(interval(&live), None);
-        assert!(live.first_lines()[1].starts_with("None of "), "{:?}", live.first_lines());
+        assert!(live.first_lines()[2].starts_with("None of "), "{:?}", live.first_lines());
         for (_, output) in &mut live.outputs {
             for (index, point) in output.points.iter_mut().enumerate() {
                 point.values.insert("whole".to_owned(), Some(1.0 + index as f64));
@@ -412,7 +424,7 @@ pub(super) mod tests {
         let (x, least, most) = interval(&live).expect("an interval");
         assert!(x == 4096.0 && least == 1.0 && most > least, "{least} {most}");
         assert!(
-            live.first_lines()[1].contains(" WRITEs failed and are not counted"),
+            live.first_lines()[2].contains(" WRITEs failed and are not counted"),
             "{:?}",
             live.first_lines()
         );
