@@ -14,25 +14,10 @@ mod streams;
 mod table;
 
 pub use buffer::Buffer;
+pub use claims::all as claims;
 pub use counter::Counting;
+pub use figures::all as figures;
 pub use gets::Logging;
 pub use power::{TOPOLOGIES, Topology};
 pub use streams::{Stream, single_inserter};
 pub use table::{Load, Scheme, TableOutcome, run};
-
-use crate::claim::Claim;
-use crate::figure::Figure;
-use std::sync::LazyLock;
-
-/// The figures of the evaluation. They are computed once.
-pub fn figures() -> Vec<Figure> {
-    static ALL: LazyLock<Vec<Figure>> =
-        LazyLock::new(|| figures::all(&crate::unit_costs::ActiveCosts::PAPER));
-    ALL.clone()
-}
-
-/// The numbers of the evaluation's text. They are computed once.
-pub fn claims() -> Vec<Claim> {
-    static ALL: LazyLock<Vec<Claim>> = LazyLock::new(|| claims::all(&crate::unit_costs::ActiveCosts::PAPER));
-    ALL.clone()
-}

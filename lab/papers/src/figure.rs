@@ -1,5 +1,6 @@
 //! What the models predict, in the form of the papers' figures and tables.
 
+use crate::computed::{InputSet, recorded};
 use crate::right_axis::RightAxis;
 
 /// A paper that is reproduced.
@@ -66,13 +67,93 @@ impl Axis {
     pub const RATIO: Axis = Axis { label: "x", logarithmic: true };
 }
 
+/// Where the points of a curve come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provenance {
+    /// The paper's text states them.
+    Stated,
+    /// A model computed them from these inputs.
+    Computed(InputSet),
+    /// They were measured on this machine.
+    Measured,
+}
+
+impl Provenance {
+    /// That of what follows from both.
+    pub const fn with(self, other: Provenance) -> Provenance {
+        match (self, other) {
+            (Provenance::Computed(one), Provenance::Computed(other)) => Provenance::Computed(one.with(other)),
+            (Provenance::Measured, _) | (_, Provenance::Measured) => Provenance::Measured,
+            (Provenance::Computed(inputs), _) | (_, Provenance::Computed(inputs)) => {
+                Provenance::Computed(inputs)
+            }
+            (Provenance::Stated, Provenance::Stated) => Provenance::Stated,
+        }
+    }
+
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Provenance::Stated => "stated",
+            Provenance::Computed(_) => "computed",
+            Provenance::Measured => "measured",
+        }
+    }
+
+    /// What a model computed it from.
+    pub const fn inputs(self) -> InputSet {
+        match self {
+            Provenance::Computed(inputs) => inputs,
+            Provenance::Stated | Provenance::Measured => InputSet::EMPTY,
+        }
+    }
+}
+
+/// A value of x, and the least and the most that was measured or computed there.
+pub type Interval = (f64, f64, f64);
+
 /// A row of points under a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// As in the paper.
     pub name: String,
+    /// Where its points come from.
+    pub provenance: Provenance,
     /// What is along the axes.
     pub points: Vec<(f64, f64)>,
+    /// Around those points that are of several runs.
+    pub intervals: Vec<Interval>,
+}
+
+impl Curve {
+    /// Points that a model computes.
+    pub(crate) fn computed(name: impl Into<String>, points: impl FnOnce() -> Vec<(f64, f64)>) -> Curve {
+        let (points, inputs) = recorded(points);
+        Curve { name: name.into(), provenance: Provenance::Computed(inputs), points, intervals: Vec::new() }
+    }
+
+    /// The means of runs that a model makes at each value of x, with the least and the most of them.
+    pub(crate) fn of_runs(name: impl Into<String>, values: &[u64], runs: impl Fn(u64) -> Vec<f64>) -> Curve {
+        let (all, inputs) = recorded(|| values.iter().map(|&x| (x as f64, runs(x))).collect::<Vec<_>>());
+        let mean = |(x, runs): &(f64, Vec<f64>)| (*x, runs.iter().sum::<f64>() / runs.len() as f64);
+        let ends = |(x, runs): &(f64, Vec<f64>)| {
+            let least = runs.iter().copied().fold(f64::INFINITY, f64::min);
+            (*x, least, runs.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+        };
+        let intervals = all.iter().map(ends).filter(|(_, least, most)| least < most).collect();
+        let points = all.iter().map(mean).collect();
+        Curve { name: name.into(), provenance: Provenance::Computed(inputs), points, intervals }
+    }
+
+    /// Points that the paper's text states.
+    pub(crate) fn stated(name: impl Into<String>, points: Vec<(f64, f64)>) -> Curve {
+        Curve { name: name.into(), provenance: Provenance::Stated, points, intervals: Vec::new() }
+    }
+
+    /// Points that were measured on this machine.
+    pub fn measured(name: impl Into<String>, points: Vec<(f64, f64)>) -> Curve {
+        Curve { name: name.into(), provenance: Provenance::Measured, points, intervals: Vec::new() }
+    }
 }
 
 /// How a figure is drawn.
@@ -120,9 +201,8 @@ impl Figure {
         values: &[u64],
         curves: Vec<(C, &dyn Fn(u64) -> f64)>,
     ) -> Figure {
-        let curve = |(name, function): (C, &dyn Fn(u64) -> f64)| Curve {
-            name: name.into(),
-            points: values.iter().map(|&value| (value as f64, function(value))).collect(),
+        let curve = |(name, function): (C, &dyn Fn(u64) -> f64)| {
+            Curve::computed(name, || values.iter().map(|&value| (value as f64, function(value))).collect())
         };
         Figure::drawn(place, title, axes, curves.into_iter().map(curve).collect())
     }
@@ -137,20 +217,24 @@ impl Figure {
         Figure { place, title, basis: "model", x, y, curves, shape: Shape::Curves, right: None, notes: &[] }
     }
 
-    /// A figure of parts, one after the other: where each begins and ends, in microseconds.
-    pub(crate) fn course(
+    /// A figure of parts, one after the other, of names and microseconds.
+    pub(crate) fn course<const N: usize>(
         place: Place,
         title: &'static str,
-        parts: impl IntoIterator<Item = (&'static str, f64)>,
+        parts: impl Fn() -> [(&'static str, f64); N],
     ) -> Figure {
-        let mut end = 0.0;
-        let curves = (1..).zip(parts).map(|(part, (name, length))| {
-            let start = (f64::from(part), end);
-            end += length;
-            Curve { name: name.to_owned(), points: vec![start, (f64::from(part), end)] }
-        });
+        let names = crate::computed::recorded(&parts).0.map(|part| part.0);
+        let curve = |(index, name): (usize, &str)| {
+            let points = || {
+                let lengths = parts().map(|part| part.1);
+                let start: f64 = lengths[..index].iter().sum();
+                let x = index as f64 + 1.0;
+                vec![(x, start), (x, start + lengths[index])]
+            };
+            Curve::computed(name, points)
+        };
         let linear = |label| Axis { label, logarithmic: false };
-        let curves = curves.collect();
+        let curves = names.into_iter().enumerate().map(curve).collect();
         Figure::drawn(place, title, (linear("part"), linear("us")), curves).shaped(Shape::Course)
     }
 

@@ -5,6 +5,9 @@
 //! that failed by a call of its own (section 4.4). When all are in it asks for retransmissions, page by page: were each asked for as
 //! soon as it is in, the four faults of a block would not end in one retransmission, as they do in section 6.1.1. Assumption: an ERR
 //! for a transmission that is not the last one of its block is dropped, as section 4.4 says of packets.
+//!
+//! Packets may be lost or corrupted ([`Errors`]): a corrupted one is refused by a NACK that sends its block again at once, a lost one is missed by
+//! the timeout. The text has no rate of either, so that no number of it depends on them.
 
 mod applications;
 mod claims;
@@ -19,4 +22,4 @@ pub use claims::claims;
 pub use figures::figures;
 pub use machine::run;
 pub use strategies::{Before, all_absent, overlap_gain, sometimes_absent, touched_below, with_preparation};
-pub use transfer::{Operation, PageIn, Report, Resend, Transfer};
+pub use transfer::{Errors, Fate, Operation, PageIn, Report, Resend, Transfer};

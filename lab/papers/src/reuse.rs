@@ -24,11 +24,11 @@ pub enum View {
 }
 
 /// Nanoseconds until a buffer or View of so many bytes has been had and put; registered memory is reused. Without a copy it is figure 6.
-pub const fn transfer(costs: &ReuseCosts, view: View, bytes: u64) -> u64 {
+pub fn transfer(costs: &ReuseCosts, view: View, bytes: u64) -> u64 {
     costs.put(bytes)
         + match view {
-            View::Registered => costs.allocate,
+            View::Registered => costs.allocate(),
             View::ByHand => costs.register(bytes),
-            View::Copied => costs.allocate + costs.copied(bytes),
+            View::Copied => costs.allocate() + costs.copied(bytes),
         }
 }

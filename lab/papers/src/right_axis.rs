@@ -45,17 +45,22 @@ impl RightAxis {
     }
 }
 
+/// A curve that follows from two others.
+fn derived(name: String, one: &Curve, other: &Curve, points: Vec<(f64, f64)>) -> Curve {
+    Curve { name, provenance: one.provenance.with(other.provenance), points, intervals: Vec::new() }
+}
+
 fn slowdown(curve: &Curve) -> Option<Curve> {
     let (_, without) = curve.points.iter().find(|(frequency, _)| *frequency == 0.0)?;
     let points = curve.points.iter().map(|(frequency, with)| (*frequency, with / without)).collect();
-    Some(Curve { name: format!("slowdown of {}", curve.name), points })
+    Some(derived(format!("slowdown of {}", curve.name), curve, curve, points))
 }
 
 fn speed_up(curves: &[Curve]) -> Option<Curve> {
     let (first, without) = (curves.first()?, curves.iter().find(|curve| curve.name.starts_with("NTO"))?);
     let at = |x: f64| without.points.iter().find(|point| point.0 == x).map(|point| point.1);
     let points = first.points.iter().filter_map(|&(x, y)| Some((x, at(x)? / y))).collect();
-    Some(Curve { name: format!("speed-up of {} over {}", first.name, without.name), points })
+    Some(derived(format!("speed-up of {} over {}", first.name, without.name), first, without, points))
 }
 
 fn faster(curve: &Curve, all: &[Curve]) -> Option<Curve> {
@@ -68,14 +73,14 @@ fn faster(curve: &Curve, all: &[Curve]) -> Option<Curve> {
     let by_hand = all.iter().find(is_by_hand)?;
     let at = |x: f64| by_hand.points.iter().find(|point| point.0 == x).map(|point| point.1);
     let points = curve.points.iter().filter_map(|&(x, y)| Some((x, at(x)? / y))).collect();
-    Some(Curve { name: format!("{}, sooner than by hand", curve.name), points })
+    Some(derived(format!("{}, sooner than by hand", curve.name), curve, by_hand, points))
 }
 
 fn less(curve: &Curve, all: &[Curve]) -> Option<Curve> {
     let active = all.iter().find(|other| other.name == "AA" && curve.name != "AA")?;
     let at = |x: f64| active.points.iter().find(|point| point.0 == x).map(|point| point.1);
     let points = curve.points.iter().filter_map(|&(x, y)| Some((x, (1.0 - at(x)? / y) * 100.0))).collect();
-    Some(Curve { name: format!("AA less than {}", curve.name), points })
+    Some(derived(format!("AA less than {}", curve.name), curve, active, points))
 }
 
 #[cfg(test)]
@@ -83,7 +88,7 @@ mod tests {
     use super::*;
 
     fn curve(name: &str, points: &[(f64, f64)]) -> Curve {
-        Curve { name: name.to_owned(), points: points.to_vec() }
+        Curve::measured(name, points.to_vec())
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 mod active;
 mod frrwp;
+mod inputs;
 mod reuse;
 
-pub use active::{ASSUMED, ActiveCosts};
+pub use active::ActiveCosts;
 pub use frrwp::FrrwpCosts;
+pub use inputs::{Input, Source, all_inputs};
 pub use reuse::ReuseCosts;
 
 use crate::translation::{Eviction, Geometry, WalkerLimits};
@@ -115,13 +117,13 @@ impl PartCosts {
     pub const BOARD_LINK: u64 = 17_000;
 
     /// Nanoseconds that the link takes for so many bytes.
-    pub const fn wire(&self, bytes: u64) -> u64 {
-        (bytes * 8 * 1_000 + self.link / 2) / self.link
+    pub fn wire(&self, bytes: u64) -> u64 {
+        (bytes * 8 * 1_000 + self.link() / 2) / self.link()
     }
 
     /// Of [`PartCosts::sent_again`] what is neither the link's time for the page nor the network's latency.
-    pub const fn resume(&self) -> u64 {
-        self.sent_again.saturating_sub(self.wire(PAGE) + self.network)
+    pub fn resume(&self) -> u64 {
+        self.sent_again().saturating_sub(self.wire(PAGE) + self.network())
     }
 }
 
@@ -169,17 +171,17 @@ impl JbmtCosts {
 
     /// Nanoseconds that a data message of so many bytes takes. Assumption: a shortest one is a short message as the control message is,
     /// whose time holds that of its frame.
-    pub const fn data(&self, bytes: u64) -> u64 {
-        self.message + self.wire(bytes) - self.wire(1)
+    pub fn data(&self, bytes: u64) -> u64 {
+        self.message() + self.wire(bytes) - self.wire(1)
     }
 
     /// Nanoseconds that the wire takes for so many bytes of user data, in frames.
-    pub const fn wire(&self, bytes: u64) -> u64 {
-        let frames = bytes.div_ceil(self.payload);
+    pub fn wire(&self, bytes: u64) -> u64 {
+        let frames = bytes.div_ceil(self.payload());
         // The data of an Ethernet frame are 46 bytes at least, of which 40 are IPv4's and TCP's headers.
-        let last = bytes % self.payload;
+        let last = bytes % self.payload();
         let padding = if last > 0 && last < 6 { 6 - last } else { 0 };
-        (bytes + padding + frames * self.overhead) * 8 * 1_000 / self.link
+        (bytes + padding + frames * self.overhead()) * 8 * 1_000 / self.link()
     }
 }
 
@@ -240,6 +242,21 @@ pub const APPLICATIONS: [Application; 3] = [
     Application { name: "HPL", handler_runs: 1_497.0, errs: 220.0 },
     Application { name: "HPCG", handler_runs: 318.0, errs: 48.0 },
 ];
+
+impl Application {
+    /// Reads the handler runs; the read is recorded.
+    pub(crate) fn handler_runs(&self) -> f64 {
+        crate::computed::read(inputs::COUNTS);
+        self.handler_runs
+    }
+}
+
+/// Reads the seconds of LAMMPS on 16 nodes without page faults; the read is recorded.
+pub(crate) fn lammps_seconds() -> f64 {
+    crate::computed::read(inputs::COUNTS + 1);
+    let [.., (_, without, _)] = LAMMPS_SECONDS;
+    without
+}
 
 /// For the first of these: processes, and seconds of the loop of LAMMPS without page faults and with them (table 2). The text has no
 /// run time of the others.

@@ -22,7 +22,7 @@ const SCHEMES: [Scheme; 9] = [
 ];
 
 fn load(scheme: Scheme) -> Load {
-    Load { scheme, processes: 64, inserts: 50, collisions: 50, computation: 0, buffer: None }
+    Load { scheme, processes: 64, inserts: 50, collisions: 50, computation: 0, buffer: None, seed: 7 }
 }
 
 /// Every insert is done, whoever does it, and once.
@@ -128,7 +128,7 @@ proptest! {
         }
         for (name, logging) in Logging::ALL {
             prop_assert!(logging.time(&COSTS, bytes) >= Logging::None.time(&COSTS, bytes), "{name}");
-            prop_assert!(logging.bytes(bytes) >= Logging::None.bytes(bytes), "{name}");
+            prop_assert!(logging.bytes(&COSTS, bytes) >= Logging::None.bytes(&COSTS, bytes), "{name}");
         }
         for stream in [Stream::Packets, Stream::Udp, Stream::Tcp] {
             prop_assert!(stream.rate(&COSTS, bytes, true) < stream.rate(&COSTS, bytes, false));
@@ -140,6 +140,27 @@ proptest! {
 fn sizes_that_no_buffer_has_are_errors() {
     assert!(Buffer::new(0, 1, Eviction::LeastRecentlyUsed).is_err());
     assert!(Buffer::new(10, 4, Eviction::LeastRecentlyUsed).is_err());
+}
+
+/// What the reason of figure 7c says: the mean with one eviction lies among the runs with the other one, whatever the buffer.
+#[test]
+fn eviction_decides_less_than_a_run() {
+    let figures = pagewire_papers::figures(pagewire_papers::Paper::Active);
+    let place = pagewire_papers::Place::Panel(7, 'c');
+    let figure = figures.iter().find(|figure| figure.place == place).expect("figure 7c");
+    let curve = |name: String| figure.curves.iter().find(|curve| curve.name == name).expect("a curve");
+    let mut signs = std::collections::BTreeSet::new();
+    for ways in ["a2", "a4", "af"] {
+        let (lru, random) = (curve(format!("lru_{ways}")), curve(format!("rnd_{ways}")));
+        for (index, (entries, rate)) in lru.points.iter().enumerate() {
+            let ratio = rate / random.points[index].1;
+            signs.insert(ratio > 1.0);
+            assert!((0.93..1.07).contains(&ratio), "{ways}, {entries}: {ratio}");
+        }
+        let spread = |(_, least, most): &(f64, f64, f64)| most / least - 1.0;
+        assert!(lru.intervals.iter().map(spread).fold(0.0, f64::max) > 0.04, "{ways}");
+    }
+    assert_eq!(signs.len(), 2, "now one is better, now the other one");
 }
 
 /// The link is the bound: no stream is faster than 1 Gb/s, and full frames come near it.
@@ -158,20 +179,8 @@ fn streams_keep_to_the_link() {
 fn a_byte_costs_more_on_longer_paths() {
     for topology in TOPOLOGIES {
         assert!(topology.routers > 1.0);
-        let [none, active, am, rma] = Logging::ALL.map(|(_, logging)| topology.energy(logging, 4_096));
+        let [none, active, am, rma] =
+            Logging::ALL.map(|(_, logging)| topology.energy(&COSTS, logging, 4_096));
         assert!(none == active && active < am && am < rma, "{}", topology.name);
-    }
-}
-
-/// Each assumed input is halved and doubled by itself.
-#[test]
-fn variants_differ_in_one_assumed_input_each() {
-    let variants = COSTS.variants();
-    assert_eq!(variants[0], COSTS);
-    for variant in &variants[1..] {
-        assert_ne!(*variant, COSTS);
-        let given =
-            |costs: &ActiveCosts| (costs.interrupt, costs.memory, costs.scratchpad, costs.iommu, costs.node);
-        assert_eq!(given(variant), given(&COSTS));
     }
 }

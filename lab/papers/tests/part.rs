@@ -2,7 +2,7 @@
 
 use pagewire_papers::Claim;
 use pagewire_papers::part::{
-    Before, Operation, PageIn, Report, Resend, Transfer, all_absent, claims, overlap_gain, run,
+    Before, Errors, Fate, Operation, PageIn, Report, Resend, Transfer, all_absent, claims, overlap_gain, run,
     sometimes_absent, touched_below, with_preparation,
 };
 use pagewire_papers::translation::{Eviction, Geometry, WalkerLimits};
@@ -37,6 +37,7 @@ fn transfers() -> impl Strategy<Value = Transfer> {
                 warm,
                 page_in,
                 resend,
+                errors: Errors::default(),
                 taken_away: Vec::new(),
             })
         },
@@ -66,6 +67,90 @@ proptest! {
         }
         prop_assert_eq!(report, run(&COSTS, &transfer));
     }
+}
+
+fn errors() -> impl Strategy<Value = Errors> {
+    (0..20_000_u32, 0..20_000_u32, 0..50_000_u32, any::<u64>()).prop_map(
+        |(lost, corrupted, lost_answers, seed)| Errors { lost, corrupted, lost_answers, of_one: None, seed },
+    )
+}
+
+proptest! {
+    /// PART-5: whatever is lost or corrupted, with timeouts everything arrives, and each absent page comes in once. Nothing is sooner for it.
+    #[test]
+    fn part_5_with_timeouts_everything_arrives(transfer in transfers(), errors in errors()) {
+        let has_timeouts = matches!(transfer.resend, Resend::ErrAndTimeout(_) | Resend::Timeout(_));
+        let errors = if has_timeouts { errors } else { Errors { lost_answers: 0, ..errors } };
+        let missing = transfer.source.iter().chain(&transfer.destination).filter(|present| !**present).count();
+        let report = run(&COSTS, &Transfer { errors, ..transfer.clone() });
+        prop_assert_eq!((report.unfinished, report.page_ins), (0, missing as u64));
+        if (report.lost_packets, report.corrupted_packets, report.lost_answers) == (0, 0, 0) {
+            prop_assert_eq!(report, run(&COSTS, &transfer));
+        }
+    }
+}
+
+/// One packet of one block of a WRITE, all in memory.
+fn with_fate(bytes: u64, number: u64, fate: Fate, resend: Resend) -> Report {
+    let errors = Errors { of_one: Some((number, fate)), ..Errors::default() };
+    run(&COSTS, &Transfer { errors, resend, ..Transfer::resident(&COSTS, bytes) })
+}
+
+/// PART, section 4.2: NACKs "trigger retransmission, depending on their qualifier": of a wrong CRC at once, without the timeout.
+#[test]
+fn part_5_a_corrupted_packet_sends_its_block_again_by_a_nack() {
+    let plain = run(&COSTS, &Transfer::resident(&COSTS, 64 << 10));
+    for resend in [Resend::ErrAndTimeout(1_000_000), Resend::Err] {
+        let report = with_fate(64 << 10, 70, Fate::Corrupted, resend);
+        assert_eq!((report.corrupted_packets, report.timeouts, report.transmissions), (1, 0, 4 + 1));
+        assert_eq!((report.errs, report.handler_runs), (0, 0), "no page fault");
+        assert!(report.latency > plain.latency && report.latency < plain.latency + 100_000);
+    }
+}
+
+/// PART, section 4.2: "Missing ACKs trigger timeouts and block-level retransmissions", in NTO, too: only a page fault cancels the timeout.
+#[test]
+fn part_5_a_lost_packet_sends_its_block_again_by_the_timeout() {
+    for (resend, timeout) in [
+        (Resend::ErrAndTimeout(100_000), 100_000),
+        (Resend::Timeout(500_000), 500_000),
+        (Resend::Err, 1_000_000),
+    ] {
+        let report = with_fate(64 << 10, 70, Fate::Lost, resend);
+        assert_eq!((report.lost_packets, report.timeouts, report.transmissions), (1, 1, 4 + 1));
+        assert!(report.latency > timeout && report.latency < timeout + 200_000, "{report:?}");
+    }
+}
+
+/// PART, section 4.4: "older packets (i.e., with smaller ids) that arrive later in time will be dropped".
+#[test]
+fn part_5_packets_of_older_transmissions_are_dropped() {
+    let late = |more| with_fate(64 << 10, 70, Fate::Late(more), Resend::Timeout(100_000));
+    let plain =
+        run(&COSTS, &Transfer { resend: Resend::Timeout(100_000), ..Transfer::resident(&COSTS, 64 << 10) });
+    // Its block is sent again by the timeout before it comes, and complete by then.
+    let report = late(300_000);
+    assert_eq!(
+        (report.stale_packets, report.timeouts, report.transmissions, report.unfinished),
+        (1, 1, 5, 0)
+    );
+    // A little late it is of the newest transmission still.
+    let report = late(10_000);
+    assert_eq!((report.stale_packets, report.timeouts, report.transmissions), (0, 0, 4));
+    assert!(report.latency >= plain.latency && plain.stale_packets == 0);
+}
+
+/// NTO's NACK cancels the timeout; if its ERR is lost then, nothing sends the block again. With the timeout as a safety net it arrives.
+#[test]
+fn part_6_without_a_timeout_a_lost_err_ends_the_transfer() {
+    let stands_still = |resend| {
+        (0..50).any(|seed| {
+            let errors = Errors { lost_answers: 300_000, seed, ..Errors::default() };
+            run(&COSTS, &Transfer { errors, resend, ..absent(64 << 10, PageIn::All) }).unfinished > 0
+        })
+    };
+    assert!(stands_still(Resend::Err));
+    assert!(!stands_still(Resend::ErrAndTimeout(1_000_000)));
 }
 
 /// PART, section 4.3: "we invalidate the SMMU's TLB entries when the OS modifies existing entries": what is taken away during a

@@ -5,7 +5,8 @@ use pagewire_papers::unit_costs::ReuseCosts;
 use proptest::prelude::*;
 
 const SYSTEMS: [ReuseCosts; 2] = [ReuseCosts::MUTRINO, ReuseCosts::STRIA];
-const SLAB: u64 = ReuseCosts::SLAB;
+const SLAB: u64 = ReuseCosts::STRIA.slab;
+const UNIT: u64 = ReuseCosts::STRIA.unit;
 
 #[test]
 fn registration_goes_through_the_two_given_numbers() {
@@ -23,7 +24,7 @@ fn reuse_2_a_slab_serves_many_requests_until_one_fills_it() {
     let slabs = |bytes, trials| {
         let mut slabs = Slabs::default();
         (0..trials).for_each(|_| {
-            slabs.acquire(bytes);
+            slabs.acquire(&ReuseCosts::STRIA, bytes);
         });
         slabs.registered
     };
@@ -31,7 +32,7 @@ fn reuse_2_a_slab_serves_many_requests_until_one_fills_it() {
     assert_eq!(slabs(128, 8_193), [SLAB, SLAB]);
     assert_eq!(slabs(256 << 10, 8), [SLAB, SLAB]);
     assert_eq!(slabs(SLAB, 2), [SLAB, SLAB]);
-    assert_eq!(slabs(SLAB + 1, 1), [SLAB + ReuseCosts::UNIT]);
+    assert_eq!(slabs(SLAB + 1, 1), [SLAB + UNIT]);
 }
 
 #[test]
@@ -65,10 +66,10 @@ proptest! {
         let mut slabs = Slabs::default();
         let mut used = Vec::new();
         for bytes in &requests {
-            match slabs.acquire(*bytes) {
+            match slabs.acquire(&ReuseCosts::STRIA, *bytes) {
                 Some(slab) => {
-                    prop_assert!(slab >= SLAB && slab >= *bytes && slab % ReuseCosts::UNIT == 0);
-                    prop_assert!(slab == SLAB || slab < bytes + ReuseCosts::UNIT);
+                    prop_assert!(slab >= SLAB && slab >= *bytes && slab % UNIT == 0);
+                    prop_assert!(slab == SLAB || slab < bytes + UNIT);
                     used.push(*bytes);
                 }
                 None => *used.last_mut().expect("the first request registers") += bytes,

@@ -57,7 +57,8 @@ fn measured_path(name: String) -> PathChoice {
     pagewire bench hashtable --processes 2 --cells 175000 --inserts 100000 --json\n  \
     pagewire bench counter --scheme a-kv --json\n\n\
     A line of --json: {bench, size, path, value, unit, peer, peer_value, ratio}; a ratio above 1\n\
-    means that Pagewire is better than the peer. Where the peer is not installed, peer is null.\n\n\
+    means that Pagewire is better than the peer. Where the peer is not installed, peer is null.\n\
+    A figure that was published for another machine has no ratio.\n\n\
     Exit status: 0, or 1 if a figure of Pagewire's own could not be had.")]
 pub struct BenchArguments {
     /// The benchmarks; all where none is named
@@ -121,7 +122,7 @@ impl TableArguments {
 }
 
 /// Arguments of `pagewire reproduce`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     pagewire reproduce part\n  \
     pagewire reproduce part --figure 12 --out figures\n  \
@@ -129,7 +130,8 @@ impl TableArguments {
     pagewire reproduce frrwp --table 1\n  \
     pagewire reproduce reuse --live --path local\n  \
     pagewire reproduce active --figure 7a --live --path local --processes 2,4\n  \
-    pagewire reproduce part --figure 12 --live\n\n\
+    pagewire reproduce part --figure 12 --live\n  \
+    pagewire reproduce all --out papers\n\n\
     Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
     or something could not be measured that this machine allows (with --live).")]
 pub struct ReproduceArguments {
@@ -142,9 +144,13 @@ pub struct ReproduceArguments {
     /// Only this table
     #[arg(long, value_name = "N")]
     pub table: Option<u32>,
-    /// Measure on this machine, too, what can be: two processes with the engine, in about two minutes
+    /// Measure on this machine, too, what can be: two processes with the engine, in some minutes
     #[arg(long)]
     pub live: bool,
+    /// How often each run on this machine is made, in turn, after one round that does not count
+    #[arg(long, requires = "live", value_name = "N", default_value_t = crate::limits::LIVE_ROUNDS,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
     /// Over this path; udp where it is not given
     #[arg(long, requires = "live", value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,
@@ -152,10 +158,10 @@ pub struct ReproduceArguments {
     #[arg(long, requires = "live", value_name = "N", value_delimiter = ',', default_value = "2",
         value_parser = clap::value_parser!(u64).range(2..=64))]
     pub processes: Vec<u64>,
-    /// Write the figures into DIR, each as CSV and SVG
+    /// Write the numbers as CSV, and the figures as CSV and SVG, into DIR
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
-    /// One JSON object a line: first the numbers, then the figures
+    /// One JSON object a line: numbers, figures, inputs, counts
     #[arg(long)]
     pub json: bool,
 }
@@ -193,6 +199,8 @@ pub enum ReproducedPaper {
     Reuse,
     /// Active Access: handlers on put and get
     Active,
+    /// One after the other, into --out; those that are complete there are left as they are
+    All,
 }
 
 #[cfg(test)]

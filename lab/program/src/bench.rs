@@ -2,7 +2,7 @@
 //!
 //! A figure counts only beside another from the same run on the same machine: each benchmark and each of its peers run
 //! in turn, several times, and medians are compared. A peer that is not installed gives `null`, never a figure from
-//! elsewhere; where only a published figure exists, its name says "published".
+//! elsewhere; where only a published figure exists, its name says "published" and of which machine, and there is no ratio.
 
 mod accesses;
 mod checkpoint;
@@ -588,12 +588,26 @@ fn print(lines: &[Line]) -> Result<()> {
     }
     let mut out = anstream::stdout().lock();
     table.write(&mut out, "")?;
-    writeln!(out, "\nA ratio above 1: Pagewire is better. -: not installed, or failed.")?;
+    writeln!(
+        out,
+        "\nA ratio above 1: Pagewire is better. -: not installed, failed, or published for another machine."
+    )?;
+    writeln!(out, "This machine: {}.", processors())?;
     let judged = lines.iter().filter_map(|line| Goal::of(line)?.is_reached(line));
     if let Some(conclusion) = conclusion(&judged.collect::<Vec<_>>()) {
         writeln!(out, "{conclusion}")?;
     }
     Ok(())
+}
+
+/// The processors of this machine, as far as the kernel says (proc_cpuinfo(5)).
+fn processors() -> String {
+    let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let value = |line: &str| line.split_once(':').map(|(_, value)| value.trim().to_owned());
+    let model = about.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
+    let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let model = model.and_then(value).unwrap_or_else(|| "processors of unknown model".to_owned());
+    format!("{count} x {model}")
 }
 
 /// How many of the rows that have a goal reach it; nothing where none has one.
@@ -628,6 +642,12 @@ mod tests {
         ] {
             assert_eq!(conclusion(reached).as_deref(), Some(text));
         }
+    }
+
+    #[test]
+    fn this_machine_has_a_name() {
+        let name = processors();
+        assert!(name.contains(" x ") && !name.starts_with("0 "), "{name}");
     }
 
     /// Whoever chooses a row by the name that it has gets that row, and none of another name.

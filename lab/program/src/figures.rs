@@ -21,9 +21,12 @@ pub struct Line {
     pub peer: Option<String>,
     /// The peer's median; null if it is not installed or failed.
     pub peer_value: Option<f64>,
-    /// Above 1: Pagewire is better.
+    /// Above 1: Pagewire is better. Null where there is no figure, or the peer's was published for another machine: both say nothing of each other.
     pub ratio: Option<f64>,
 }
+
+/// How the name of a peer begins whose figure was published, of the machine that follows.
+pub const PUBLISHED: &str = "published: ";
 
 impl Line {
     /// A figure of a benchmark, with size, path and unit, beside one peer and its figure.
@@ -32,9 +35,10 @@ impl Line {
         value: Option<f64>,
         (peer, peer_value): (Option<String>, Option<f64>),
     ) -> Line {
+        let is_of_other_machine = peer.as_deref().is_some_and(|name| name.starts_with(PUBLISHED));
         let ratio = value
             .zip(peer_value)
-            .filter(|(v, p)| *v > 0.0 && *p > 0.0)
+            .filter(|(v, p)| *v > 0.0 && *p > 0.0 && !is_of_other_machine)
             .map(|(value, peer)| if unit == "us" { peer / value } else { value / peer });
         Line { bench, size, path, value, unit, peer, peer_value, ratio }
     }
@@ -108,6 +112,14 @@ mod tests {
         let wider = Line::new(("a", 8, "udp", "MB/s"), Some(2.0), (Some("p".into()), Some(1.0)));
         assert_eq!((faster.ratio, wider.ratio), (Some(2.0), Some(2.0)));
         assert_eq!(Line::new(("a", 8, "udp", "us"), Some(1.0), (Some("p".into()), None)).ratio, None);
+    }
+
+    /// Hardware of a paper and this machine are no pair of which one could be better.
+    #[test]
+    fn published_figure_has_no_ratio() {
+        let published = Some(format!("{PUBLISHED}PART, Zynq"));
+        let line = Line::new(("a", 8, "udp", "us"), Some(1.0), (published, Some(38.0)));
+        assert_eq!((line.value, line.peer_value, line.ratio), (Some(1.0), Some(38.0), None));
     }
 
     #[test]

@@ -13,8 +13,12 @@ pub const JOB_OPERATION: Duration = Duration::from_micros(20);
 /// How often each benchmark and its peer are run, in turn; the median counts.
 pub const BENCH_ROUNDS: u32 = 3;
 
-/// How often each run of `pagewire reproduce --live` is made, in turn; the median counts.
-pub const LIVE_ROUNDS: u32 = 3;
+/// How often each run of `pagewire reproduce --live` is made, in turn; the median counts. The least and the most of seven runs hold the median of
+/// all that there could be with 98 %.
+pub const LIVE_ROUNDS: u32 = 7;
 
-/// What all rounds of `pagewire reproduce --live` may take, as far as the rounds before tell.
-pub const LIVE_TOTAL: Duration = Duration::from_secs(170);
+/// For how long the processors are watched before each round of `pagewire reproduce --live`, while nothing of it runs.
+pub const LIVE_WATCH: Duration = Duration::from_millis(300);
+
+/// The percentage of the processors that others may use before a machine counts as busy.
+pub const BUSY_PERCENT: f64 = 10.0;

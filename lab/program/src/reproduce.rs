@@ -1,21 +1,25 @@
 //! `pagewire reproduce`: the numbers that a paper states, beside what a model of its machine predicts from unit costs and, if that
 //! is asked for, beside what is measured on this machine.
 
+mod all;
 mod files;
 mod json;
 mod live;
+mod load;
 mod marks;
 mod pictures;
+mod rows;
 mod words;
 
 use self::live::{Live, Pages};
+use self::rows::{Rows, letter};
 use self::words::{number, with_unit};
 use crate::arguments::{FigureNumber, ReproduceArguments, ReproducedPaper};
 use anyhow::{Result, bail};
 use pagewire_cli::table::{Table, bad, good, heading, warning};
 use pagewire_nic::PathChoice;
 use pagewire_papers::unit_costs::PartCosts;
-use pagewire_papers::{Claim, Curve, Figure, Paper, Place, Prediction};
+use pagewire_papers::{Claim, Curve, Figure, Paper, Place, Prediction, Verdict};
 use std::io::Write;
 
 /// Prints the numbers, and writes them and the figures if files are asked for; gives the exit status.
@@ -23,6 +27,9 @@ use std::io::Write;
 /// # Errors
 /// If the paper has no such figure or table, something cannot be written, or the engine that is to be measured is not installed.
 pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
+    if matches!(arguments.paper, ReproducedPaper::All) {
+        return all::reproduce(arguments);
+    }
     let (name, paper) = name_and_paper(arguments.paper);
     if arguments.processes != [PAIR] && paper != Paper::Active {
         pagewire_cli::tell!("pagewire: --processes is for active: the runs of {name} have two processes");
@@ -47,28 +54,24 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     figures.retain(|figure| chosen(figure.place));
     let live = if arguments.live {
         let places: Vec<Place> = known(&claims, &figures).into_iter().collect();
-        Some(Live::measure(paper, &places, arguments.path.unwrap_or(PathChoice::Udp), &arguments.processes)?)
+        let path = arguments.path.unwrap_or(PathChoice::Udp);
+        Some(Live::measure(paper, &places, path, (&arguments.processes, arguments.rounds))?)
     } else {
         None
     };
     let live = live.as_ref();
+    let rows = Rows::of(claims)?;
 
     let mut out = anstream::stdout().lock();
     if arguments.json {
-        for claim in &claims {
-            writeln!(out, "{}", json::of_claim(name, claim, live))?;
-        }
-        for figure in &figures {
-            writeln!(out, "{}", json::of_figure(name, figure, &claims, live))?;
-        }
-        for (place, live) in without_figure(&claims, &figures, live) {
-            writeln!(out, "{}", json::of_place(name, place, live))?;
+        for line in json::of_all(name, &rows, &figures, live) {
+            writeln!(out, "{line}")?;
         }
     } else {
-        print(&mut out, &claims, &figures, live)?;
+        print(&mut out, &rows, &figures, live)?;
     }
     if let Some(directory) = &arguments.out {
-        for file in files::write(name, &claims, &figures, live, wanted, directory)? {
+        for file in files::write(name, &rows, &figures, live, wanted, directory)? {
             pagewire_cli::tell!("written: {}", file.display());
         }
     }
@@ -98,7 +101,8 @@ const fn name_and_paper(paper: ReproducedPaper) -> (&'static str, Paper) {
         ReproducedPaper::Jbmt => ("jbmt", Paper::Jbmt),
         ReproducedPaper::Frrwp => ("frrwp", Paper::Frrwp),
         ReproducedPaper::Reuse => ("reuse", Paper::Reuse),
-        ReproducedPaper::Active => ("active", Paper::Active),
+        // All are told apart before.
+        ReproducedPaper::Active | ReproducedPaper::All => ("active", Paper::Active),
     }
 }
 
@@ -118,10 +122,17 @@ fn known(claims: &[Claim], figures: &[Figure]) -> std::collections::BTreeSet<Pla
     claims.iter().map(|claim| claim.place).chain(figures.iter().map(|figure| figure.place)).collect()
 }
 
-fn print(out: &mut impl Write, claims: &[Claim], figures: &[Figure], live: Option<&Live>) -> Result<()> {
+fn print(out: &mut impl Write, rows: &Rows, figures: &[Figure], live: Option<&Live>) -> Result<()> {
+    let claims = rows.claims();
+    for line in live.iter().flat_map(|live| live.first_lines()) {
+        writeln!(out, "{line}")?;
+    }
     if !claims.is_empty() {
-        numbers(claims, live).write(out, "")?;
+        numbers(rows, live).write(out, "")?;
         writeln!(out, "\n{}\n", summary(claims))?;
+        writeln!(out, "Computed from:")?;
+        inputs(rows).write(out, "  ")?;
+        writeln!(out)?;
     }
     for figure in figures {
         let style = heading();
@@ -153,34 +164,56 @@ fn print(out: &mut impl Write, claims: &[Claim], figures: &[Figure], live: Optio
     Ok(())
 }
 
-/// A row for each number, and where there is a reason that below, once for several in a row.
-fn numbers(claims: &[Claim], live: Option<&Live>) -> Table {
+/// A row for each number, with the letters of what it is computed from. Where there is a range or a reason it stands below, a reason once for
+/// several in a row.
+fn numbers(rows: &Rows, live: Option<&Live>) -> Table {
+    let claims = rows.claims();
     let has_other_link = claims.iter().any(|claim| claim.at_other_link.is_some());
     let other_link = format!("at {}", other_link());
-    let mut head = vec!["where", "what", "paper", "model", "deviation"];
+    let mut head = vec!["where", "what", "paper", "model", "from", "verdict"];
     head.extend(has_other_link.then_some(other_link.as_str()));
     head.extend(live.map(|_| Pages::Zero.title()));
     let mut table = Table::new(&head);
     for (index, claim) in claims.iter().enumerate() {
         let none = || format!("{0}none{0:#}", bad());
+        let style =
+            if claim.needs_reason() || claim.verdict() == Verdict::Undecided { warning() } else { good() };
         let mut row = vec![
             claim.place.to_string(),
             claim.what.to_owned(),
             words::stated(claim),
             words::predicted(claim, claim.predicted).unwrap_or_else(none),
-            words::deviation(claim).map_or_else(String::new, |text| {
-                let style = if claim.needs_reason() { warning() } else { good() };
-                format!("{style}{text}{style:#}")
-            }),
+            rows.letters(claim),
+            format!("{style}{}{style:#}", words::outcome_text(claim)),
         ];
         row.extend(has_other_link.then(|| at_other_link(claim)));
-        row.extend(live.map(|live| {
-            live.number(claim).map_or_else(String::new, |value| with_unit(&number(value), claim.unit))
-        }));
+        row.extend(live.map(|live| measured(live, claim)));
         table.row(row);
-        let reason =
-            claim.reason.filter(|_| claims.get(index + 1).is_none_or(|next| next.reason != claim.reason));
-        table.note(reason.unwrap_or_default().to_owned());
+        let is_last = claims.get(index + 1).is_none_or(|next| next.reason != claim.reason);
+        let reason = claim.reason.filter(|_| is_last).map(str::to_owned);
+        let notes: Vec<String> = words::spread(claim).into_iter().chain(reason).collect();
+        table.note(notes.join("; "));
+    }
+    table
+}
+
+/// What this machine has in place of a number, and what it is of if that is something else.
+fn measured(live: &Live, claim: &Claim) -> String {
+    let of = live.measured_as(claim).map_or_else(String::new, |of| format!(" ({of})"));
+    live.number(claim).map_or_else(String::new, |value| with_unit(&number(value), claim.unit) + &of)
+}
+
+/// A row for each input of these numbers, under its letter.
+fn inputs(rows: &Rows) -> Table {
+    let mut table = Table::new(&["", "input", "value", "source"]);
+    for (index, input) in rows.inputs().into_iter().enumerate() {
+        let values: Vec<String> = input.values.iter().map(f64::to_string).collect();
+        table.row(vec![
+            letter(index),
+            input.name.to_owned(),
+            with_unit(&values.join(", "), input.unit),
+            input.source.to_string(),
+        ]);
     }
     table
 }
@@ -188,7 +221,7 @@ fn numbers(claims: &[Claim], live: Option<&Live>) -> Table {
 /// What is predicted on the other link, and whether that is near where the prediction is not.
 fn at_other_link(claim: &Claim) -> String {
     let text = claim.at_other_link.and_then(|other| words::predicted(claim, other)).unwrap_or_default();
-    let is_near = claim.deviation_at_other_link().is_some_and(Claim::is_near);
+    let is_near = claim.deviation_at_other_link().is_some_and(|off| claim.is_near(off));
     if is_near && claim.needs_reason() {
         let style = good();
         return format!("{style}{text}, within a tenth{style:#}");
@@ -200,43 +233,32 @@ fn other_link() -> String {
     format!("{} Gb/s", PartCosts::BOARD_LINK / 1_000)
 }
 
-/// How many numbers are near, in a sentence or two.
+/// How many numbers have which verdict, and how many are near on each link, in a sentence or two.
 fn summary(claims: &[Claim]) -> String {
-    let of = |wanted: fn(&Prediction) -> bool| claims.iter().filter(|claim| wanted(&claim.predicted)).count();
-    let predicted = of(|predicted| matches!(predicted, Prediction::Value(_)));
-    let sums = of(|predicted| matches!(predicted, Prediction::Sum(..)));
-    let estimates = of(|predicted| matches!(predicted, Prediction::Estimate(_)));
+    let counts = Verdict::count(claims).map(|(verdict, count)| format!("{} {count}", verdict.name()));
+    let mut text = format!("Of {} numbers: {}.", claims.len(), counts.join(", "));
     let near = near_at_links(claims);
-    let here = near.iter().filter(|(here, _)| *here).count();
-    let is_off = |claim: &&Claim| matches!(claim.predicted, Prediction::Sum(..)) && claim.needs_reason();
-    let estimated = match estimates {
-        0 => String::new(),
-        _ => format!(" Estimated from what the paper counted: {estimates}."),
-    };
-    let mut text = format!(
-        "Numbers: {}. Predicted within a tenth: {here}; not: {}. Sums or ratios of what is given: {sums}, of them off by more than a \
-         tenth: {}.{estimated} Given, or not modelled: {}.",
-        claims.len(),
-        predicted - here,
-        claims.iter().filter(is_off).count(),
-        claims.len() - predicted - sums - estimates,
-    );
-    if predicted > 0 && claims.iter().any(|claim| claim.at_other_link.is_some()) {
+    if !near.is_empty() && claims.iter().any(|claim| claim.at_other_link.is_some()) {
         text += &format!(
-            " On a link of {}, which the text has, too: predicted within a tenth {} of {predicted}; on one of both links {}.",
-            other_link(),
+            " Of {} that a run predicts {} are met with the link of {} Gb/s, {} with that of {}, which the text has, too, and {} with one of both.",
+            near.len(),
+            near.iter().filter(|(here, _)| *here).count(),
+            PartCosts::PAPER.link / 1_000,
             near.iter().filter(|(_, there)| *there).count(),
+            other_link(),
             near.iter().filter(|(here, there)| *here || *there).count(),
         );
     }
     text
 }
 
-/// Of each number that is predicted whether it is near, and whether it is on the other link.
+/// Of each number that a run predicts whether it is near, and whether it is on the other link.
 fn near_at_links(claims: &[Claim]) -> Vec<(bool, bool)> {
     let is_predicted = |claim: &&Claim| matches!(claim.predicted, Prediction::Value(_));
-    let is_near = |deviation: Option<f64>| deviation.is_some_and(Claim::is_near);
-    let near = |claim: &Claim| (is_near(claim.deviation()), is_near(claim.deviation_at_other_link()));
+    let near = |claim: &Claim| {
+        let is_near = |deviation: Option<f64>| deviation.is_some_and(|off| claim.is_near(off));
+        (is_near(claim.deviation()), is_near(claim.deviation_at_other_link()))
+    };
     claims.iter().filter(is_predicted).map(near).collect()
 }
 
@@ -264,16 +286,22 @@ fn curves(figure: &Figure, curves: &[Curve]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewire_papers::Computed;
+
+    fn rows_of(paper: Paper) -> Rows {
+        Rows::of(pagewire_papers::claims(paper)).expect("none is refused")
+    }
 
     /// Whoever reads the table finds each number of the paper in it, and a reason below each that is off.
     #[test]
     fn the_table_has_every_number_and_every_reason() {
         for paper in Paper::ALL {
-            let (claims, figures) = (pagewire_papers::claims(paper), pagewire_papers::figures(paper));
+            let (rows, figures) = (rows_of(paper), pagewire_papers::figures(paper));
             let mut out = Vec::new();
-            print(&mut out, &claims, &figures, None).expect("memory");
+            print(&mut out, &rows, &figures, None).expect("memory");
             let text = String::from_utf8(out).expect("UTF-8");
-            for claim in &claims {
+            assert!(rows.inputs().iter().all(|input| text.contains(&input.source.to_string())));
+            for claim in rows.claims() {
                 assert!(text.contains(claim.what) && text.contains(&words::stated(claim)));
                 assert!(claim.reason.is_none_or(|reason| text.contains(reason)));
             }
@@ -284,31 +312,33 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_counts_every_number_once() {
+    fn summary_counts_every_number_once() {
         let claims = pagewire_papers::claims(Paper::Part);
+        let inputs = claims[0].predicted.inputs();
+        let number = |value| Computed { value, inputs };
         let predicted = |near: f64, far: f64, both: bool| Claim {
             stated: (1.0, 1.0),
-            predicted: Prediction::Value(near),
-            at_other_link: both.then_some(Prediction::Value(far)),
+            predicted: Prediction::Value(number(near)),
+            at_other_link: both.then_some(Prediction::Value(number(far))),
             ..claims[0].clone()
         };
-        let other = |predicted| Claim { predicted, ..claims[0].clone() };
+        let other = |predicted| Claim { predicted, stated: (1.0, 1.0), ..claims[0].clone() };
         let numbers = [
             predicted(1.0, 2.0, true),
             predicted(2.0, 1.0, true),
             predicted(2.0, 2.0, true),
-            other(Prediction::Sum(1.0, 1.0)),
-            other(Prediction::Estimate(1.0)),
+            Claim { bound_by_us: true, ..predicted(1.0, 1.0, false) },
+            other(Prediction::Sum(number(1.0), number(1.0))),
+            other(Prediction::Sum(number(0.1), number(9.0))),
+            other(Prediction::Estimate(number(1.0))),
             other(Prediction::Given),
             other(Prediction::NotModelled),
         ];
         let text = summary(&numbers);
         for part in [
-            "Numbers: 7. Predicted within a tenth: 1; not: 2.",
-            "given: 1, of them off by more than a tenth: 1.",
-            "counted: 1.",
-            "not modelled: 2.",
-            "within a tenth 1 of 3; on one of both links 2.",
+            "Of 9 numbers: predicted 1, sum 1, estimated 1, bound by us 1, undecided 1, given 1, missed 2, not modelled 1.",
+            "Of 4 that a run predicts 2 are met with the link of 10 Gb/s, 1 with that of 17 Gb/s",
+            "3 with one of both.",
         ] {
             assert!(text.contains(part), "{text}");
         }

@@ -14,6 +14,7 @@ fn a_figure_is_printed_and_written_as_csv_and_svg() {
     assert!(done.status.success(), "{done:?}");
     let text = String::from_utf8(done.stdout).unwrap();
     assert!(text.contains("figure 12") && !text.contains("figure 14"), "{text}");
+    assert!(text.contains("Of 13 numbers: predicted 4, sum 0,") && text.contains("Computed from:"), "{text}");
     let mut names: Vec<_> =
         std::fs::read_dir(&inside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -34,7 +35,12 @@ fn a_table_of_applications_says_what_is_the_papers_and_what_is_estimated() {
     let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
     let (numbers, points) = (read("part-table-2-numbers.csv"), read("part-table-2.csv"));
     assert!(numbers.contains("98.88") && numbers.contains("\"estimate\""), "{numbers}");
-    assert!(points.contains("\"paper\",16,1.0") && points.contains("(estimate)\",16,0.04"), "{points}");
+    assert!(
+        points.contains("\"paper\",16,1.0")
+            && points.contains(",stated,")
+            && points.contains("(estimate)\",16,0.04"),
+        "{points}"
+    );
     for table in ["2", "3", "4", "5"] {
         let words = ["part", "--table", table, "--out", directory.path().to_str().unwrap()];
         assert!(reproduce(&words).status.success(), "{table}");
@@ -42,18 +48,36 @@ fn a_table_of_applications_says_what_is_the_papers_and_what_is_estimated() {
     }
 }
 
+/// The keys that tell lines of JSON apart, in their order.
+const KINDS: [&str; 4] = ["verdict", "curves", "input", "counts"];
+
+fn kind_of_line(line: &serde_json::Value) -> &'static str {
+    KINDS.into_iter().find(|kind| line.get(kind).is_some()).unwrap()
+}
+
 #[test]
-fn json_is_an_object_a_line_first_the_numbers_then_the_figures() {
+fn json_is_an_object_a_line_numbers_figures_inputs_counts() {
     for paper in ["part", "jbmt", "frrwp", "reuse", "active"] {
         let done = reproduce(&[paper, "--json"]);
         assert!(done.status.success(), "{done:?}");
         let text = String::from_utf8(done.stdout).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(lines.iter().all(|line| line["paper"] == paper && line["place"].is_string()));
-        let figures = lines.iter().filter(|line| line["curves"].is_object()).count();
-        assert!(figures > 0 && figures < lines.len());
-        assert!(lines[lines.len() - figures..].iter().all(|line| line["curves"].is_object()));
+        assert!(lines.iter().all(|line| line["paper"] == paper));
+        let kinds: Vec<&str> = lines.iter().map(kind_of_line).collect();
+        assert!(kinds.is_sorted_by_key(|kind| KINDS.iter().position(|known| known == kind)), "{kinds:?}");
+        assert!(KINDS.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+        let numbers = kinds.iter().filter(|kind| **kind == "verdict").count();
+        let counts = lines.last().unwrap();
+        assert_eq!(counts["numbers"], numbers);
+        let counted = counts["counts"].as_object().unwrap().values().map(|count| count.as_u64().unwrap());
+        assert_eq!(counted.sum::<u64>(), numbers as u64);
+        // Each number says from what it is computed, and each input of it stands by itself.
+        let known: Vec<&serde_json::Value> = lines.iter().map(|line| &line["input"]).collect();
+        for line in lines.iter().filter(|line| line["predicted_least"].is_number()) {
+            let inputs = line["inputs"].as_array().unwrap();
+            assert!(!inputs.is_empty() && inputs.iter().all(|input| known.contains(&input)), "{line}");
+        }
     }
 }
 
@@ -88,7 +112,8 @@ fn registered_memory_is_measured_on_this_machine() {
         ("frrwp", "4", "the whole", 2),
     ];
     for (paper, figure, curve, points) in places {
-        let done = reproduce(&[paper, "--figure", figure, "--live", "--path", "local", "--json"]);
+        let done =
+            reproduce(&[paper, "--figure", figure, "--live", "--path", "local", "--rounds", "2", "--json"]);
         assert!(done.status.success(), "{done:?}");
         let text = String::from_utf8(done.stdout).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -100,6 +125,40 @@ fn registered_memory_is_measured_on_this_machine() {
         let is_refused = notes.contains("not permitted to lock");
         assert!(measured == points || is_refused && curve == "the whole", "{curve}: {here}");
     }
+}
+
+/// From an empty folder: a paper that is complete is not made again, whenever the command was interrupted. Other options begin anew.
+#[test]
+fn all_papers_go_on_where_they_were_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("papers");
+    let words = ["reproduce", "all", "--out", out.to_str().unwrap()];
+    let mut first = Command::new(env!("CARGO_BIN_EXE_pagewire-lab"))
+        .args(words)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let complete = |paper: &str| out.join(format!("{paper}-complete")).is_file();
+    while !complete("part") {
+        assert!(first.try_wait().unwrap().is_none_or(|status| status.success()));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let made = std::fs::metadata(out.join("part-numbers.csv")).unwrap().modified().unwrap();
+    let done = reproduce(&words[1..]);
+    assert!(done.status.success(), "{done:?}");
+    let told = String::from_utf8(done.stderr).unwrap();
+    assert!(told.contains("part is complete in"), "{told}");
+    for paper in ["part", "jbmt", "frrwp", "reuse", "active"] {
+        assert!(complete(paper) && out.join(format!("{paper}-sheet.png")).is_file(), "{paper}");
+    }
+    assert_eq!(std::fs::metadata(out.join("part-numbers.csv")).unwrap().modified().unwrap(), made);
+    std::fs::write(out.join("jbmt-complete"), "other options").unwrap();
+    let again = String::from_utf8(reproduce(&words[1..]).stderr).unwrap();
+    assert!(!again.contains("jbmt is complete") && again.contains("reuse is complete"), "{again}");
+    assert_eq!(reproduce(&["all"]).status.code(), Some(2));
+    assert_eq!(reproduce(&["all", "--figure", "1", "--out", out.to_str().unwrap()]).status.code(), Some(2));
 }
 
 /// A figure's number alone means all of its parts.
@@ -131,7 +190,8 @@ fn parts_of_a_figure_are_chosen_together_or_by_letter() {
 /// Both processes are started, for each part of inserts that collide.
 #[test]
 fn a_scheme_of_the_hash_table_is_measured_on_this_machine() {
-    let done = reproduce(&["active", "--figure", "1", "--live", "--path", "local", "--json"]);
+    let done =
+        reproduce(&["active", "--figure", "1", "--live", "--path", "local", "--rounds", "1", "--json"]);
     assert!(done.status.success(), "{done:?}");
     let text = String::from_utf8(done.stdout).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

@@ -2,9 +2,6 @@
 
 use crate::unit_costs::ActiveCosts;
 
-/// Accesses between two Allreduces of the counters: assumption. Tests halve and double it.
-pub(super) const BETWEEN_SUMS: u64 = 16;
-
 /// How accesses are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
@@ -14,8 +11,8 @@ pub enum Counting {
     Rma,
     /// The owner's key-value store handles a message for each.
     AKv,
-    /// The caller counts; sums are made together, after so many accesses.
-    Allreduce(u64),
+    /// The caller counts; sums are made together, after some accesses.
+    Allreduce,
     /// Nobody counts.
     None,
 }
@@ -26,7 +23,7 @@ impl Counting {
         ("AA-Poll", Counting::AaPoll),
         ("RMA", Counting::Rma),
         ("A-KV", Counting::AKv),
-        ("Allreduce", Counting::Allreduce(BETWEEN_SUMS)),
+        ("Allreduce", Counting::Allreduce),
         ("No-Cnt", Counting::None),
     ];
 
@@ -35,13 +32,14 @@ impl Counting {
         let steps = u64::from(processes.next_power_of_two().trailing_zeros());
         let counted = match self {
             Counting::None => 0,
-            Counting::AaPoll => costs.iommu + 3 * costs.memory,
+            Counting::AaPoll => costs.iommu() + 3 * costs.memory(),
             Counting::Rma => costs.round_trip(),
-            Counting::AKv => costs.look + costs.extract + costs.memory,
-            Counting::Allreduce(between) => {
-                costs.memory + steps * (costs.message + costs.latency + costs.extract) / between
+            Counting::AKv => costs.look() + costs.extract() + costs.memory(),
+            Counting::Allreduce => {
+                let step = costs.message() + costs.latency() + costs.extract();
+                costs.memory() + steps * step / costs.between_sums()
             }
         };
-        processes as f64 * 1e9 / (costs.message + counted) as f64
+        processes as f64 * 1e9 / (costs.message() + counted) as f64
     }
 }

@@ -10,6 +10,9 @@ use crate::right_axis::RightAxis;
 use crate::translation::Eviction;
 use crate::unit_costs::ActiveCosts;
 
+/// Of the random numbers of all runs but those of figure 7c, which has several.
+const SEED: u64 = 7;
+const SEEDS: u64 = 5;
 /// Processes of the figures of section 5.2.
 pub(super) const PROCESSES: [usize; 5] = [32, 64, 128, 256, 512];
 /// What the numbers and the figures by another axis are of.
@@ -22,15 +25,12 @@ const COMPUTATION: [u64; 6] = [0, 25, 50, 75, 90, 95];
 pub(super) const ENTRIES: [usize; 7] = [16, 32, 64, 128, 256, 512, 1_024];
 /// Bytes of a get of the sort.
 const SIZES: [u64; 5] = [8, 64, 512, 4_096, 32_768];
-/// What a record of a log holds at most.
-pub(super) const PIECE: u64 = 4_096;
-/// The number of processes that the paper found best for AM-Onload: 11 of 32 (5.2.1).
-pub(super) const ONLOADED: usize = 11;
 /// Processes that handle, in figure 6d.
 pub(super) const ONLOADS: [usize; 12] = [1, 4, 8, 11, 14, 16, 18, 20, 22, 24, 28, 31];
 
 const ASSUMED: &str = "assumed, as no text gives them: a message 1 us to send and 1 us to take out, 1.5 us from card to card, 0.2 us for a look, 0.3 us for \
-    an insert, 0.2 us for a card's operation, looks of AM each 5 us; the numbers have each halved and doubled";
+    an insert, 0.2 us for a card's operation, looks of AM each 5 us, 64 messages under way, 6 doublings of AM-Exp; the numbers have each halved and \
+    doubled";
 const EMULATED: &str =
     "as in the paper's emulation, what the IOMMU does stalls the owner; a put is one message, an atomic two";
 const ORDER: &str = "AM-Aggregated (64 inserts a message) is ours; AM-Onload has 11 of 32 processes handle; interrupts come for each 10";
@@ -41,7 +41,7 @@ const LINK: &str =
     "frames of the least size; of RMA several inserts are under way, each operation a frame each way";
 const COMPUTED: &str = "the same computation for all schemes, so that it is this part of the run time of AA-Poll; 5 % collisions, 64 processes";
 const BUFFERS: &str = "AA-Poll on one node of 32 processes, 5 % collisions; assumed: pages of 4 KB, cells of 16 bytes, walks of 4 accesses, and that each put \
-    looks up the page of its log, too; elements are uniformly random, so that only the pages of the logs come again soon";
+    looks up the page of its log, too; elements are uniformly random, so that only the pages of the logs come again soon; means of five seeds, and their least and most";
 const SUMS: &str = "Allreduce after each 16 accesses: assumption";
 const LOGS: &str = "assumed: 160 bytes a microsecond for each of 32 processes; RMA reserves space by an atomic, puts and flushes";
 const ENERGY: &str = "relative: the text has no power of a card or a router; by bytes with headers of 32 bytes (assumption), gets of 4 KB";
@@ -59,10 +59,18 @@ pub(super) const SCHEMES: [Scheme; 9] = [
     Scheme::Rma,
     Scheme::Am,
     Scheme::AmExp,
-    Scheme::AmOnload(ONLOADED),
+    Scheme::AmOnload(0),
     Scheme::AmInts(10),
     Scheme::AmAggregated,
 ];
+
+/// A scheme of [`SCHEMES`]; AM-Onload with the number of processes that the paper found best.
+fn of_paper(costs: &ActiveCosts, scheme: Scheme) -> Scheme {
+    match scheme {
+        Scheme::AmOnload(0) => Scheme::AmOnload(costs.onloaded()),
+        other => other,
+    }
+}
 
 /// Associativities and evictions of figure 7c.
 pub(super) const BUFFER_KINDS: [(&str, usize, Eviction); 8] = [
@@ -77,7 +85,7 @@ pub(super) const BUFFER_KINDS: [(&str, usize, Eviction); 8] = [
 ];
 
 /// All of them, in the order of the paper.
-pub(super) fn all(costs: &ActiveCosts) -> Vec<Figure> {
+pub fn all(costs: &ActiveCosts) -> Vec<Figure> {
     let sort = sort(costs);
     let less = sort.right(RightAxis::Less, "communication time of AA less than that of others");
     vec![
@@ -90,8 +98,8 @@ pub(super) fn all(costs: &ActiveCosts) -> Vec<Figure> {
         by_processes(costs, 'b', 250, "hash table: inserts by processes, 25 % collisions"),
         buffers(costs),
         counter(costs),
-        cards(),
-        routers(),
+        cards(costs),
+        routers(costs),
         logged_gets(costs),
         sort,
         less,
@@ -107,17 +115,27 @@ pub(super) fn rate(
     collisions: u64,
     computation: u64,
 ) -> f64 {
-    run(costs, &Load { scheme, processes, inserts: 32, collisions, computation, buffer: None }).rate()
+    let scheme = of_paper(costs, scheme);
+    run(costs, &Load { scheme, processes, inserts: 32, collisions, computation, buffer: None, seed: SEED })
+        .rate()
 }
 
 /// Inserts a second of one node over so many inserts that an interrupt each 100 comes often.
 pub(super) fn long_rate(costs: &ActiveCosts, scheme: Scheme) -> f64 {
-    let load = Load { scheme, processes: 32, inserts: 600, collisions: 50, computation: 0, buffer: None };
+    let load = Load {
+        scheme,
+        processes: 32,
+        inserts: 600,
+        collisions: 50,
+        computation: 0,
+        buffer: None,
+        seed: SEED,
+    };
     run(costs, &load).rate()
 }
 
 fn curve(name: &str, points: impl Iterator<Item = (f64, f64)>) -> Curve {
-    Curve { name: name.to_owned(), points: points.collect() }
+    Curve::computed(name, || points.collect())
 }
 
 fn percent(thousandths: u64) -> f64 {
@@ -174,9 +192,10 @@ fn inserter(costs: &ActiveCosts) -> Figure {
 }
 
 fn onloaded(costs: &ActiveCosts) -> Figure {
-    let points = ONLOADS.map(|count| (count as f64, rate(costs, Scheme::AmOnload(count), FEW, 50, 0)));
+    let at = |count| (count as f64, rate(costs, Scheme::AmOnload(count), FEW, 50, 0));
+    let points = ONLOADS.into_iter().map(at);
     let axis = Axis { label: "processes of 32 that handle", logarithmic: false };
-    let curves = vec![curve("AM-Onload", points.into_iter())];
+    let curves = vec![curve("AM-Onload", points)];
     Figure::drawn(
         Place::Panel(6, 'd'),
         "AM-Onload by processes that only handle, 5 % collisions",
@@ -194,20 +213,28 @@ fn by_processes(costs: &ActiveCosts, letter: char, collisions: u64, title: &'sta
     Figure::drawn(Place::Panel(7, letter), title, (COUNT, RATE), curves).noted(&[ASSUMED, EMULATED, ORDER])
 }
 
-/// Inserts a second with a translation buffer of so many entries.
-pub(super) fn with_buffer(costs: &ActiveCosts, entries: usize, ways: usize, eviction: Eviction) -> f64 {
+/// Inserts a second with a translation buffer of so many entries, one rate for each seed: the buffers differ by less than one run from another.
+pub(super) fn by_seed(costs: &ActiveCosts, entries: usize, ways: usize, eviction: Eviction) -> Vec<f64> {
     let buffer = Some((entries, ways.min(entries), eviction));
-    let load =
-        Load { scheme: Scheme::AaPoll, processes: 32, inserts: 96, collisions: 50, computation: 0, buffer };
-    run(costs, &load).rate()
+    let rate = |seed| {
+        let (scheme, processes) = (Scheme::AaPoll, 32);
+        let load = Load { scheme, processes, inserts: 96, collisions: 50, computation: 0, buffer, seed };
+        run(costs, &load).rate()
+    };
+    (1..=SEEDS).map(rate).collect()
+}
+
+/// The mean of [`by_seed`].
+pub(super) fn with_buffer(costs: &ActiveCosts, entries: usize, ways: usize, eviction: Eviction) -> f64 {
+    by_seed(costs, entries, ways, eviction).iter().sum::<f64>() / SEEDS as f64
 }
 
 fn buffers(costs: &ActiveCosts) -> Figure {
-    let points = |ways, eviction| {
-        ENTRIES.into_iter().map(move |entries| (entries as f64, with_buffer(costs, entries, ways, eviction)))
+    let entries = ENTRIES.map(|entries| entries as u64);
+    let curve = |&(name, ways, eviction): &(&str, usize, Eviction)| {
+        Curve::of_runs(name, &entries, |count| by_seed(costs, count as usize, ways, eviction))
     };
-    let curves =
-        BUFFER_KINDS.iter().map(|&(name, ways, eviction)| curve(name, points(ways, eviction))).collect();
+    let curves = BUFFER_KINDS.iter().map(curve).collect();
     let axes =
         (Axis { label: "entries of the IOTLB", logarithmic: true }, Axis { logarithmic: false, ..RATE });
     Figure::drawn(
@@ -228,9 +255,10 @@ fn counter(costs: &ActiveCosts) -> Figure {
     Figure::drawn(Place::Panel(7, 'd'), "access counter", (COUNT, axis), curves).noted(&[SUMS, ASSUMED])
 }
 
-fn cards() -> Figure {
+fn cards(costs: &ActiveCosts) -> Figure {
     let bar = |(name, logging): (&str, Logging)| {
-        curve(name, [(1.0, card(logging, PIECE) / card(Logging::None, PIECE))].into_iter())
+        let energy = |logging| card(costs, logging, costs.piece());
+        curve(name, std::iter::once_with(|| (1.0, energy(logging) / energy(Logging::None))))
     };
     let axes = (Axis { label: "network card", logarithmic: false }, Axis { label: "x", logarithmic: false });
     Figure::drawn(
@@ -247,12 +275,12 @@ fn cards() -> Figure {
 const NAMES: [&str; 7] =
     ["Torus3D", "Torus5D", "Hypercube", "Dragonfly", "Flat. Butterfly", "Long Hop", "Fat tree"];
 
-fn routers() -> Figure {
+fn routers(costs: &ActiveCosts) -> Figure {
     let bar = |(name, logging): (&str, Logging)| {
         let points = TOPOLOGIES
             .iter()
             .zip(1_u32..)
-            .map(|(topology, x)| (f64::from(x), topology.energy(logging, PIECE)));
+            .map(|(topology, x)| (f64::from(x), topology.energy(costs, logging, costs.piece())));
         curve(name, points)
     };
     let axes = (Axis { label: "topology", logarithmic: false }, Axis { label: "x", logarithmic: false });

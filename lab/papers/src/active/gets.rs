@@ -2,8 +2,6 @@
 
 use crate::unit_costs::ActiveCosts;
 
-/// Bytes a microsecond of one process, of a node's 5 GB/s: assumption.
-const BYTES: u64 = 160;
 /// Bytes that the sort moves: 1 GB (5.2.4).
 const SORTED: u64 = 1_000_000_000;
 
@@ -26,27 +24,27 @@ impl Logging {
         [("No-FT", Logging::None), ("AA", Logging::Aa), ("AM", Logging::Am), ("RMA", Logging::Rma)];
 
     /// Nanoseconds of a get of so many bytes, of a process that makes one and is the target of one.
-    pub const fn time(self, costs: &ActiveCosts, bytes: u64) -> u64 {
-        let data = bytes * 1_000 / BYTES;
+    pub fn time(self, costs: &ActiveCosts, bytes: u64) -> u64 {
+        let data = bytes * 1_000 / costs.bandwidth();
         let get = costs.round_trip() + data;
         match self {
             Logging::None => get,
             // A record and its data; the copy goes on beside the transfer.
-            Logging::Aa => get + costs.iommu + 2 * costs.memory,
-            Logging::Am => get + costs.message + data + costs.look + costs.extract + costs.memory,
+            Logging::Aa => get + costs.iommu() + 2 * costs.memory(),
+            Logging::Am => get + costs.message() + data + costs.look() + costs.extract() + costs.memory(),
             Logging::Rma => get + costs.round_trip() + get + costs.round_trip(),
         }
     }
 
     /// Bytes that a network card sends and receives of a get, with the headers of its messages.
-    pub const fn bytes(self, bytes: u64) -> u64 {
-        const HEADER: u64 = 32;
-        let get = 2 * HEADER + bytes;
+    pub fn bytes(self, costs: &ActiveCosts, bytes: u64) -> u64 {
+        let header = costs.header();
+        let get = 2 * header + bytes;
         match self {
             Logging::None | Logging::Aa => get,
-            Logging::Am => get + HEADER + bytes,
+            Logging::Am => get + header + bytes,
             // The atomic, the put with its acknowledgement, and the flush.
-            Logging::Rma => get + 2 * (HEADER + 8) + HEADER + bytes + HEADER + 2 * HEADER,
+            Logging::Rma => get + 2 * (header + 8) + header + bytes + header + 2 * header,
         }
     }
 

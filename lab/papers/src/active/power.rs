@@ -1,6 +1,7 @@
 //! Energy of network cards and routers (section 5.2.5), by the bytes that pass them. The text has no number of it; that of No-FT is 1.
 
 use super::gets::Logging;
+use crate::unit_costs::ActiveCosts;
 
 /// A network: its name, and the mean number of routers on a path between two of 4,096 endpoints.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,12 +26,12 @@ pub const TOPOLOGIES: [Topology; 7] = [
 
 impl Topology {
     /// Energy of the routers, that of a byte at one router being 1, for each byte that the sort needs.
-    pub fn energy(&self, logging: Logging, bytes: u64) -> f64 {
-        self.routers * card(logging, bytes)
+    pub fn energy(&self, costs: &ActiveCosts, logging: Logging, bytes: u64) -> f64 {
+        self.routers * card(costs, logging, bytes)
     }
 }
 
 /// Energy of the network cards for each byte that is sorted, by gets of so many bytes.
-pub(super) fn card(logging: Logging, bytes: u64) -> f64 {
-    logging.bytes(bytes) as f64 / bytes as f64
+pub(super) fn card(costs: &ActiveCosts, logging: Logging, bytes: u64) -> f64 {
+    logging.bytes(costs, bytes) as f64 / bytes as f64
 }

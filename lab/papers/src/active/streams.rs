@@ -24,17 +24,17 @@ pub enum Stream {
 }
 
 /// Nanoseconds that a frame occupies the link.
-const fn wire(bytes: u64) -> u64 {
-    (if bytes < LEAST { LEAST } else { bytes } + AROUND) * 8
+fn wire(costs: &ActiveCosts, bytes: u64) -> u64 {
+    (bytes.max(LEAST) + AROUND) * 8_000 / costs.link()
 }
 
 impl Stream {
     /// 10^6 bytes a second of the user, by the size of a frame or message. With the IOMMU each frame takes its own time and a look into its page table
     /// in memory longer: assumption, that neither is hidden by the frame before.
     pub fn rate(self, costs: &ActiveCosts, bytes: u64, has_iommu: bool) -> f64 {
-        let delay = if has_iommu { costs.iommu + costs.memory } else { 0 };
+        let delay = if has_iommu { costs.iommu() + costs.memory() } else { 0 };
         let (header, least) = match self {
-            Stream::Packets => return bytes as f64 * 1e3 / (wire(bytes) + delay) as f64,
+            Stream::Packets => return bytes as f64 * 1e3 / (wire(costs, bytes) + delay) as f64,
             Stream::Udp => (UDP, 1),
             Stream::Tcp => (TCP, MTU + 14 - TCP),
         };
@@ -42,7 +42,7 @@ impl Stream {
         let bytes = bytes.max(least);
         let (full, frames) = (MTU + 14 - header, bytes.div_ceil(MTU + 14 - header));
         let last = bytes - (frames - 1) * full + header;
-        let time = (frames - 1) * wire(full + header) + wire(last) + frames * delay;
+        let time = (frames - 1) * wire(costs, full + header) + wire(costs, last) + frames * delay;
         bytes as f64 * 1e3 / time as f64
     }
 }
@@ -50,12 +50,12 @@ impl Stream {
 /// Inserts a second of one process into the memory of another machine at full link bandwidth (figure 6c), by active puts and by remote operations;
 /// of a thousand so many collide. Each operation is a frame each way of the least size, and several are under way.
 pub fn single_inserter(costs: &ActiveCosts, collisions: u64) -> (f64, f64) {
-    let frame = wire(LEAST) as f64;
+    let frame = wire(costs, LEAST) as f64;
     let part = collisions as f64 / 1_000.0;
-    let handled = (costs.iommu + 2 * costs.memory + costs.insert) as f64
-        + part * (costs.collided() - costs.insert) as f64;
-    let operations = 1.0 + part * ActiveCosts::COLLISION_OPERATIONS as f64;
+    let handled = (costs.iommu() + 2 * costs.memory() + costs.insert()) as f64
+        + part * (costs.collided() - costs.insert()) as f64;
+    let operations = 1.0 + part * costs.collision_operations() as f64;
     // An atomic reads and writes memory.
-    let operation = frame.max((costs.iommu + 2 * costs.memory) as f64);
+    let operation = frame.max((costs.iommu() + 2 * costs.memory()) as f64);
     (1e9 / frame.max(handled), 1e9 / (operations * operation))
 }

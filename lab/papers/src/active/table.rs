@@ -8,10 +8,6 @@ use crate::event_queue::EventQueue;
 use crate::unit_costs::{ActiveCosts, PAGE};
 use std::collections::VecDeque;
 
-/// Messages of one process that are not handled yet, at most: assumption. One more waits (AM schemes; puts are pushed back by a full log alone).
-const WINDOW: u64 = 64;
-/// AM-Exp doubles its interval so often at most: assumption.
-const DOUBLINGS: u32 = 6;
 /// Inserts of a message of AM-Aggregated.
 const AGGREGATED: u64 = 64;
 
@@ -74,6 +70,8 @@ pub struct Load {
     pub computation: u64,
     /// The translation buffer of each node, as entries, ways and eviction. `None`: each look-up hits.
     pub buffer: Option<(usize, usize, crate::translation::Eviction)>,
+    /// Of the random numbers.
+    pub seed: u64,
 }
 
 /// What came of it.
@@ -138,9 +136,9 @@ struct Table<'a> {
 pub fn run(costs: &ActiveCosts, load: &Load) -> TableOutcome {
     assert!(
         load.processes > 0
-            && !matches!(load.scheme, Scheme::AmOnload(count) if count == 0 || count >= costs.node)
+            && !matches!(load.scheme, Scheme::AmOnload(count) if count == 0 || count >= costs.node())
     );
-    let nodes = load.processes.div_ceil(costs.node);
+    let nodes = load.processes.div_ceil(costs.node());
     let buffer =
         |(entries, ways, eviction)| Buffer::new(entries, ways, eviction).expect("sets that come out even");
     let mut table = Table {
@@ -150,13 +148,13 @@ pub fn run(costs: &ActiveCosts, load: &Load) -> TableOutcome {
         processes: (0..load.processes).map(|_| Process::default()).collect(),
         cards: vec![0; nodes],
         buffers: load.buffer.map_or_else(Vec::new, |of| (0..nodes).map(|_| buffer(of)).collect()),
-        random: fastrand::Rng::with_seed(7),
+        random: fastrand::Rng::with_seed(load.seed),
         done: TableOutcome { end: 0, inserts: 0, look_ups: (0, 0) },
     };
     for process in 0..load.processes {
         // Not all at the same instant.
-        let start = table.random.u64(0..costs.message.max(2));
-        table.processes[process].next_look = start + table.random.u64(0..costs.interval.max(2));
+        let start = table.random.u64(0..costs.message().max(2));
+        table.processes[process].next_look = start + table.random.u64(0..costs.interval().max(2));
         table.queue.after(start, Event::Ready(process));
     }
     while let Some(event) = table.queue.next() {
@@ -179,8 +177,8 @@ impl Table<'_> {
             }
             Event::AtCard { from, node, behind } => {
                 let now = self.queue.now();
-                self.cards[node] = self.cards[node].max(now) + self.costs.card;
-                let delay = self.cards[node] - now + self.costs.latency;
+                self.cards[node] = self.cards[node].max(now) + self.costs.card();
+                let delay = self.cards[node] - now + self.costs.latency();
                 self.queue.after(delay, Event::Back { from, node, behind });
             }
             Event::Back { from, node, behind: 0 } => {
@@ -189,7 +187,7 @@ impl Table<'_> {
                 self.queue.after(0, Event::Ready(from));
             }
             Event::Back { from, node, behind } => {
-                let delay = self.costs.message + self.costs.latency;
+                let delay = self.costs.message() + self.costs.latency();
                 self.queue.after(delay, Event::AtCard { from, node, behind: behind - 1 });
             }
         }
@@ -207,13 +205,13 @@ impl Table<'_> {
     }
 
     fn is_onloaded(&self, process: usize) -> bool {
-        matches!(self.load.scheme, Scheme::AmOnload(count) if process % self.costs.node < count)
+        matches!(self.load.scheme, Scheme::AmOnload(count) if process % self.costs.node() < count)
     }
 
     fn ready(&mut self, process: usize) {
         let is_over = self.processes[process].started == self.load.inserts || self.is_onloaded(process);
-        let window =
-            if self.load.scheme.is_active() || self.load.scheme == Scheme::Rma { u64::MAX } else { WINDOW };
+        let has_window = !self.load.scheme.is_active() && self.load.scheme != Scheme::Rma;
+        let window = if has_window { self.costs.window() } else { u64::MAX };
         let waits = is_over || self.processes[process].outstanding >= window;
         if self.looks(process, waits) {
             return self.look(process);
@@ -243,26 +241,26 @@ impl Table<'_> {
     fn look(&mut self, process: usize) {
         let costs = self.costs;
         let mut time = match self.load.scheme {
-            Scheme::AaPoll => costs.memory,
-            Scheme::AaSp => costs.scratchpad,
-            Scheme::AaInt(_) | Scheme::AmInts(_) => costs.interrupt,
-            _ => costs.look,
+            Scheme::AaPoll => costs.memory(),
+            Scheme::AaSp => costs.scratchpad(),
+            Scheme::AaInt(_) | Scheme::AmInts(_) => costs.interrupt(),
+            _ => costs.look(),
         };
         let came = std::mem::take(&mut self.processes[process].came);
         let found = !came.is_empty();
         for (from, inserts) in came {
-            time += if self.load.scheme.is_active() { self.stall(process) } else { costs.extract };
+            time += if self.load.scheme.is_active() { self.stall(process) } else { costs.extract() };
             for _ in 0..inserts {
                 let collides = self.random.u64(0..1_000) < self.load.collisions;
-                time += if collides { costs.collided() } else { costs.insert };
+                time += if collides { costs.collided() } else { costs.insert() };
             }
             self.finish(inserts, time);
-            self.queue.after(time + costs.latency, Event::Handled { from, inserts });
+            self.queue.after(time + costs.latency(), Event::Handled { from, inserts });
         }
         let state = &mut self.processes[process];
         let backs_off = self.load.scheme == Scheme::AmExp && !found;
-        state.doublings = if backs_off { (state.doublings + 1).min(DOUBLINGS) } else { 0 };
-        state.next_look = self.queue.now() + time + (costs.interval << state.doublings);
+        state.doublings = if backs_off { (state.doublings + 1).min(costs.doublings()) } else { 0 };
+        state.next_look = self.queue.now() + time + (costs.interval() << state.doublings);
         state.has_looked = true;
         self.queue.after(time, Event::Ready(process));
     }
@@ -270,9 +268,9 @@ impl Table<'_> {
     /// What the IOMMU's work for a put to a volume takes: its own, a record in the log, and the walks for pages without an entry. The log lies in
     /// memory of the owner, and its page is looked up, too: assumption.
     fn stall(&mut self, process: usize) -> u64 {
-        let mut time = self.costs.iommu + self.costs.memory;
-        if let Some(buffer) = self.buffers.get_mut(process / self.costs.node) {
-            let pages = self.costs.elements * ActiveCosts::CELL / PAGE;
+        let mut time = self.costs.iommu() + self.costs.memory();
+        if let Some(buffer) = self.buffers.get_mut(process / self.costs.node()) {
+            let pages = self.costs.elements() * self.costs.cell() / PAGE;
             let volume = process as u64 * (pages + 1);
             for page in [volume, volume + 1 + self.random.u64(0..pages)] {
                 let misses = buffer.misses(page);
@@ -287,21 +285,21 @@ impl Table<'_> {
     fn insert(&mut self, process: usize) {
         let costs = self.costs;
         let owner = self.owner();
-        let time = self.load.computation + costs.message;
+        let time = self.load.computation + costs.message();
         if self.load.scheme == Scheme::Rma {
             self.processes[process].started += 1;
             let collides = self.random.u64(0..1_000) < self.load.collisions;
-            let behind = if collides { ActiveCosts::COLLISION_OPERATIONS } else { 0 };
-            let event = Event::AtCard { from: process, node: owner / costs.node, behind };
-            return self.queue.after(time + costs.latency, event);
+            let behind = if collides { costs.collision_operations() } else { 0 };
+            let event = Event::AtCard { from: process, node: owner / costs.node(), behind };
+            return self.queue.after(time + costs.latency(), event);
         }
         let left = self.load.inserts - self.processes[process].started;
         let inserts = if self.load.scheme == Scheme::AmAggregated { AGGREGATED.min(left) } else { 1 };
         self.processes[process].started += inserts;
         self.processes[process].outstanding += inserts;
         // The computation is one for each insert, and so is the copy into a message.
-        let time = time + (inserts - 1) * (self.load.computation + costs.memory);
-        self.queue.after(time + costs.latency, Event::Arrived { at: owner, from: process, inserts });
+        let time = time + (inserts - 1) * (self.load.computation + costs.memory());
+        self.queue.after(time + costs.latency(), Event::Arrived { at: owner, from: process, inserts });
         self.queue.after(time, Event::Ready(process));
     }
 
@@ -311,7 +309,7 @@ impl Table<'_> {
         match self.load.scheme {
             // One of those of the owner's node that handle.
             Scheme::AmOnload(count) => {
-                let node = process - process % self.costs.node;
+                let node = process - process % self.costs.node();
                 (node + process % count).min(self.load.processes - 1)
             }
             _ => process,

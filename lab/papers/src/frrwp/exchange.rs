@@ -94,7 +94,7 @@ pub fn run(costs: &FrrwpCosts, exchange: &Exchange) -> Timeline {
         Order::Traditional => machine.register(Side::Client),
         Order::Frrwp => {
             machine.send_to_server("opening message");
-            machine.queue.after(costs.crossing, Event::Register);
+            machine.queue.after(costs.crossing(), Event::Register);
         }
     }
     while let Some(event) = machine.queue.next() {
@@ -108,7 +108,7 @@ pub fn run(costs: &FrrwpCosts, exchange: &Exchange) -> Timeline {
 pub fn overlap(costs: &FrrwpCosts, direction: Direction, client: u64, server: u64) -> u64 {
     match direction {
         Direction::Write => client.min(server + costs.round_trip()) + costs.conditional(),
-        Direction::Read => client.min(server + costs.completion + costs.crossing),
+        Direction::Read => client.min(server + costs.completion() + costs.crossing()),
     }
 }
 
@@ -146,7 +146,7 @@ impl Machine<'_> {
 
     /// The server's application polls for the message.
     fn send_to_server(&mut self, name: &'static str) {
-        let length = 2 * self.costs.crossing + self.costs.latency + self.costs.completion;
+        let length = 2 * self.costs.crossing() + self.costs.latency() + self.costs.completion();
         self.part(name, length, Event::Opened);
     }
 
@@ -160,8 +160,8 @@ impl Machine<'_> {
                 self.has_key = self.exchange.direction == Direction::Read;
                 self.send_to_server("request");
             }
-            _ if side == writer => self.part("write is posted", self.costs.crossing, Event::Posted),
-            _ => self.part("rkey", self.costs.crossing + self.costs.latency, Event::Key),
+            _ if side == writer => self.part("write is posted", self.costs.crossing(), Event::Posted),
+            _ => self.part("rkey", self.costs.crossing() + self.costs.latency(), Event::Key),
         }
     }
 

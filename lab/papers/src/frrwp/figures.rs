@@ -3,7 +3,8 @@
 use super::exchange::{Direction, Exchange, Order, Timeline, overlap, run};
 use super::sequence::Sequence;
 use super::strategies::{Eviction, Strategy, mean};
-use crate::figure::{Axis, Curve, Figure, Place, Shape};
+use crate::computed::recorded;
+use crate::figure::{Axis, Curve, Figure, Place, Provenance, Shape};
 use crate::unit_costs::{FAST_REGISTRATION_TABLE, FrrwpCosts, PAGE};
 
 const KIB: u64 = 1 << 10;
@@ -68,7 +69,7 @@ fn against_kernel(costs: &FrrwpCosts) -> Figure {
         "registration in user space and in the kernel",
         (Axis::BYTES, Axis::MICROSECONDS),
         &SIZES,
-        vec![("user space", &|bytes| us(costs.ordinary(bytes))), ("kernel space", &|_| us(costs.card))],
+        vec![("user space", &|bytes| us(costs.ordinary(bytes))), ("kernel space", &|_| us(costs.card()))],
     )
     .noted(&[SEPARATE])
 }
@@ -87,11 +88,12 @@ pub(super) fn exchange(costs: &FrrwpCosts, order: Order) -> Timeline {
 }
 
 fn course(costs: &FrrwpCosts, order: Order, place: Place, title: &'static str) -> Figure {
+    let (timeline, inputs) = recorded(|| exchange(costs, order));
     let curve = |(number, &(name, start, end)): (u32, &(&str, u64, u64))| {
-        let x = f64::from(number);
-        Curve { name: name.to_owned(), points: vec![(x, us(start)), (x, us(end))] }
+        let (x, provenance) = (f64::from(number), Provenance::Computed(inputs));
+        Curve { provenance, ..Curve::stated(name, vec![(x, us(start)), (x, us(end))]) }
     };
-    let curves = (1..).zip(&exchange(costs, order).parts).map(curve).collect();
+    let curves = (1..).zip(&timeline.parts).map(curve).collect();
     let linear = |label| Axis { label, logarithmic: false };
     Figure::drawn(place, title, (linear("part"), linear("us")), curves)
         .shaped(Shape::Course)
@@ -99,24 +101,27 @@ fn course(costs: &FrrwpCosts, order: Order, place: Place, title: &'static str) -
 }
 
 fn spared(costs: &FrrwpCosts) -> Figure {
-    let parts = [
-        ("T1: completion", us(costs.completion)),
-        ("T2: application polls", us(costs.crossing)),
-        ("T3: application posts the write", us(costs.crossing)),
-    ];
+    let parts = || {
+        [
+            ("T1: completion", us(costs.completion())),
+            ("T2: application polls", us(costs.crossing())),
+            ("T3: application posts the write", us(costs.crossing())),
+        ]
+    };
     Figure::course(Place::Figure(5), "what a conditional write spares (figure 6 has none of these)", parts)
 }
 
 fn fast_registration(costs: &FrrwpCosts) -> Figure {
-    let paper = |name: &str, value: fn(&(u64, f64, f64)) -> f64| Curve {
-        name: name.to_owned(),
-        points: FAST_REGISTRATION_TABLE.iter().map(|row| ((row.0 * KIB) as f64, value(row))).collect(),
+    let paper = |name: &str, value: fn(&(u64, f64, f64)) -> f64| {
+        let points = FAST_REGISTRATION_TABLE.iter().map(|row| ((row.0 * KIB) as f64, value(row)));
+        Curve::stated(name, points.collect())
     };
-    let card = FAST_REGISTRATION_TABLE.iter().map(|row| ((row.0 * KIB) as f64, us(costs.card))).collect();
+    let card =
+        || FAST_REGISTRATION_TABLE.iter().map(|row| ((row.0 * KIB) as f64, us(costs.card()))).collect();
     let curves = vec![
         paper("fast MR (paper)", |row| row.1),
         paper("ordinary MR (paper)", |row| row.2),
-        Curve { name: "ordinary MR: the card".to_owned(), points: card },
+        Curve::computed("ordinary MR: the card", card),
     ];
     let figure = Figure::drawn(
         Place::Table(1),

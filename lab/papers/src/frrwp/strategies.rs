@@ -5,10 +5,6 @@
 use super::sequence::{Access, Sequence};
 use crate::unit_costs::{FrrwpCosts, PAGE};
 
-/// Assumption: deregistrations that are put together in one.
-const BATCH: u64 = 16;
-/// Assumption: a buffer of group registration is in so many pieces, with a page between each two.
-const PIECES: u64 = 4;
 /// Transfers of a measurement, behind as many that fill the caches.
 const TRANSFERS: usize = 4_000;
 
@@ -101,7 +97,7 @@ pub fn mean(costs: &FrrwpCosts, strategy: Strategy, sequence: Sequence, buffers:
         Strategy::Cache(eviction) => eviction,
         _ => Eviction::LeastRecentlyUsed,
     };
-    let mut cache = PinDownCache::new(costs.table, eviction);
+    let mut cache = PinDownCache::new(costs.table(), eviction);
     let mut sum = 0;
     for (turn, access) in sequence.accesses(buffers, 2 * TRANSFERS).into_iter().enumerate() {
         let cost = if strategy.has_cache() && cache.admit(access, turn as u64).is_none() {
@@ -123,13 +119,13 @@ fn one(costs: &FrrwpCosts, strategy: Strategy, access: Access) -> u64 {
     match strategy {
         Strategy::OnDemand => costs.ordinary(pages * PAGE),
         Strategy::Fast => fast,
-        Strategy::Pieces => pages.min(PIECES) * costs.operation + pages * costs.page,
-        Strategy::Group => costs.fast(pages + pages.min(PIECES) - 1),
+        Strategy::Pieces => pages.min(costs.pieces()) * costs.operation() + pages * costs.page(),
+        Strategy::Group => costs.fast(pages + pages.min(costs.pieces()) - 1),
         Strategy::Pool => costs.copied(pages * PAGE),
         Strategy::Cache(_) => fast,
         Strategy::Batched => {
-            let deregistration = costs.operation * costs.deregistration_percent / 100;
-            fast - deregistration + deregistration / BATCH
+            let deregistration = costs.operation() * costs.deregistration_percent() / 100;
+            fast - deregistration + deregistration / costs.batch()
         }
         Strategy::Firehose => fast + costs.round_trip(),
     }

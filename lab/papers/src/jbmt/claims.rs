@@ -2,19 +2,19 @@
 
 use super::figures::{bandwidth, latency};
 use crate::claim::{Claim, Prediction, is};
+use crate::computed::computed;
 use crate::figure::Place;
 use crate::unit_costs::JbmtCosts;
 
 /// All of them, by figure.
 pub fn claims(costs: &JbmtCosts) -> Vec<Claim> {
-    let us = |nanoseconds: u64| nanoseconds as f64 / 1_000.0;
     let largest = 16 << 20;
-    let peak = bandwidth(costs, largest);
-    let link = costs.link as f64 / 8.0;
+    let peak = computed(|| bandwidth(costs, largest));
+    let link = computed(|| costs.link() as f64 / 8.0);
     let given = |place, what, stated: f64| Claim::new(place, what, "us", is(stated), Prediction::Given);
     let (latencies, bandwidths, registrations) = (Place::Figure(4), Place::Figure(5), Place::Table(1));
     vec![
-        Claim::new(latencies, "get of 1 byte", "us", is(19.0), Prediction::Value(latency(costs, 1)))
+        Claim::new(latencies, "get of 1 byte", "us", is(19.0), Prediction::Value(computed(|| latency(costs, 1))))
             .at("get", 1.0)
             .because(
                 "the text times the processing (3 us) and the control message (7 us), which leaves 9 us for the data; the model takes a \
@@ -41,7 +41,8 @@ pub fn claims(costs: &JbmtCosts) -> Vec<Claim> {
             "either of them, less than (section 4.3)",
             "us",
             (0.0, 2.0),
-            Prediction::Sum(us(costs.deregister), us(costs.register)),
-        ),
+            Prediction::Given,
+        )
+        .because("both are inputs, and neither is computed from another one"),
     ]
 }

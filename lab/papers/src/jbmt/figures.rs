@@ -17,7 +17,7 @@ const NO_SWITCH: &str = "the switch to the helper thread is not modelled: the te
 /// Figures 4 to 7 and table 1.
 pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
     let sizes = (Axis::BYTES, Axis::MICROSECONDS);
-    let pins = |bytes: u64| us(2 * (bytes.div_ceil(PAGE) - 1) * costs.pin_page);
+    let pins = |bytes: u64| us(2 * (bytes.div_ceil(PAGE) - 1) * costs.pin_page());
     let transfer = |bytes| us(costs.data(bytes));
     vec![
         Figure::of(
@@ -28,9 +28,9 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
             vec![
                 ("get", &|bytes| latency(costs, bytes)),
                 ("JBMT processing (pinning: cost of another testbed)", &|bytes| {
-                    us(costs.processing) + pins(bytes)
+                    us(costs.processing()) + pins(bytes)
                 }),
-                ("VNIC control message", &|_| us(costs.message)),
+                ("VNIC control message", &|_| us(costs.message())),
                 ("VNIC data transfer", &transfer),
             ],
         )
@@ -43,11 +43,9 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
             vec![("get", &|bytes| bandwidth(costs, bytes))],
         )
         .noted(&[STAND_IN]),
-        Figure::course(
-            Place::Figure(6),
-            "course of a 4 KiB get: start and end of each part",
-            serial_parts(costs, PAGE),
-        )
+        Figure::course(Place::Figure(6), "course of a 4 KiB get: start and end of each part", || {
+            serial_parts(costs, PAGE)
+        })
         .noted(&[ASSUMED, NO_SWITCH]),
         Figure::of(
             Place::Figure(7),
@@ -55,9 +53,9 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
             sizes,
             &ALL[..10],
             vec![
-                ("request and completion processing", &|_| us(costs.processing / 2)),
-                ("remote processing", &|_| us(costs.processing / 2)),
-                ("VNIC control message", &|_| us(costs.message)),
+                ("request and completion processing", &|_| us(costs.processing() / 2)),
+                ("remote processing", &|_| us(costs.processing() / 2)),
+                ("VNIC control message", &|_| us(costs.message())),
                 ("pinning and release beyond the first page (cost of another testbed)", &pins),
                 ("VNIC-VNIC data transfer", &transfer),
             ],
@@ -69,7 +67,10 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
             "cost of registration, any size (given)",
             sizes,
             &ALL,
-            vec![("registration", &|_| us(costs.register)), ("deregistration", &|_| us(costs.deregister))],
+            vec![
+                ("registration", &|_| us(costs.register())),
+                ("deregistration", &|_| us(costs.deregister())),
+            ],
         ),
     ]
 }
@@ -80,13 +81,13 @@ fn us(nanoseconds: u64) -> f64 {
 
 /// Microseconds of each part of a get of one section, all pages in memory.
 pub fn serial_parts(costs: &JbmtCosts, bytes: u64) -> [(&'static str, f64); 5] {
-    let pins = (bytes.div_ceil(PAGE) - 1) * costs.pin_page;
+    let pins = (bytes.div_ceil(PAGE) - 1) * costs.pin_page();
     [
-        ("request processing", costs.processing / 4 + pins),
-        ("VNIC control message", costs.message),
-        ("remote processing", costs.processing / 2 + pins),
+        ("request processing", costs.processing() / 4 + pins),
+        ("VNIC control message", costs.message()),
+        ("remote processing", costs.processing() / 2 + pins),
         ("VNIC-VNIC data transfer", costs.data(bytes)),
-        ("completion processing", costs.processing / 4),
+        ("completion processing", costs.processing() / 4),
     ]
     .map(|(name, nanoseconds)| (name, us(nanoseconds)))
 }

@@ -57,7 +57,7 @@ impl Helper {
         let resident = (first..first + wanted).take_while(present).count() as u64;
         let pinned = resident.min(self.pinnable);
         if resident == 0 {
-            self.bring_in(now, get, first..first + wanted.min(limits.fault_portion), limits.swap_in);
+            self.bring_in(now, get, first..first + wanted.min(limits.fault_portion()), limits.swap_in());
         }
         self.pinnable -= pinned;
         self.pinned_most = self.pinned_most.max(self.limit - self.pinnable);

@@ -98,10 +98,11 @@ struct Machine<'a> {
 /// # Panics
 /// If a limit or a length is 0, or a buffer has not as many pages as its get touches.
 pub fn run(costs: &JbmtCosts, limits: &JbmtLimits, gets: &[Get]) -> Finished {
-    let JbmtLimits { window, local_credits, remote_credits, fault_threads, .. } = *limits;
-    assert!([window, local_credits, remote_credits, fault_threads].iter().all(|&n| n > 0));
-    let JbmtLimits { control_credits, pinnable, fault_portion, retry, .. } = *limits;
-    assert!([control_credits, pinnable, fault_portion, retry].iter().all(|&n| n > 0));
+    let (window, fault_threads, pinnable) = (limits.window(), limits.fault_threads(), limits.pinnable());
+    assert!([window, fault_threads, limits.local_credits(), limits.remote_credits()].iter().all(|&n| n > 0));
+    assert!(
+        [pinnable, limits.control_credits(), limits.fault_portion(), limits.retry()].iter().all(|&n| n > 0)
+    );
     for get in gets {
         let pages = get.bytes.div_ceil(PAGE) as usize;
         assert!(pages > 0 && get.local_absent.len() == pages && get.remote_absent.len() == pages);
@@ -151,13 +152,13 @@ impl Machine<'_> {
                 self.controls -= pages;
                 self.request();
                 let now = self.events.now();
-                let ended = self.local.work(now, self.costs.processing / 4);
+                let ended = self.local.work(now, self.costs.processing() / 4);
                 self.events.after(ended - now, RegistrationEvent::Complete(section));
             }
             RegistrationEvent::Refused(section) => {
                 self.controls -= section.pages;
                 self.give_back(section);
-                self.events.after(self.limits.retry, RegistrationEvent::Request(section.get));
+                self.events.after(self.limits.retry(), RegistrationEvent::Request(section.get));
                 self.request();
             }
             RegistrationEvent::Complete(section) => self.complete(section),
@@ -174,12 +175,12 @@ impl Machine<'_> {
 
     /// The initiator's helper: pins the next local sections of those in the line and asks the other side for them.
     fn request(&mut self) {
-        let JbmtLimits { local_credits, control_credits, .. } = *self.limits;
+        let (local_credits, control_credits) = (self.limits.local_credits(), self.limits.control_credits());
         while self.sections < local_credits {
             let Some(&get) = self.line.front() else { return };
             let (now, start) = (self.events.now(), self.done[get]);
             let left = self.gets[get].bytes - start;
-            let wanted = left.min(self.costs.section).div_ceil(PAGE).min(control_credits);
+            let wanted = left.min(self.costs.section()).div_ceil(PAGE).min(control_credits);
             if wanted > control_credits - self.controls {
                 return;
             }
@@ -187,7 +188,7 @@ impl Machine<'_> {
             let pages = self.local.pin(now, get, start / PAGE, wanted, self.limits);
             if pages == 0 {
                 self.finished.retries += 1;
-                self.events.after(self.limits.retry, RegistrationEvent::Request(get));
+                self.events.after(self.limits.retry(), RegistrationEvent::Request(get));
                 continue;
             }
             let section = Section { get, start, bytes: left.min(pages * PAGE), pages };
@@ -195,16 +196,16 @@ impl Machine<'_> {
             self.controls += pages;
             self.finished.controls_most = self.finished.controls_most.max(self.controls);
             self.finished.sections.0 += 1;
-            let work = self.costs.processing / 4 + (pages - 1) * self.costs.pin_page;
+            let work = self.costs.processing() / 4 + (pages - 1) * self.costs.pin_page();
             let ended = self.local.work(now, work);
-            self.events.after(ended - now + self.costs.message, RegistrationEvent::Asked(section));
+            self.events.after(ended - now + self.costs.message(), RegistrationEvent::Asked(section));
         }
     }
 
     fn asked(&mut self, section: Section) {
-        if self.serving == self.limits.remote_credits {
+        if self.serving == self.limits.remote_credits() {
             self.finished.refused += 1;
-            self.events.after(self.costs.message, RegistrationEvent::Refused(section));
+            self.events.after(self.costs.message(), RegistrationEvent::Refused(section));
         } else {
             self.serving += 1;
             self.serve(section, 0);
@@ -219,12 +220,12 @@ impl Machine<'_> {
         let pages = self.remote.pin(now, section.get, first, wanted, self.limits);
         if pages == 0 {
             self.finished.retries += 1;
-            self.events.after(self.limits.retry, RegistrationEvent::Remote(section, from));
+            self.events.after(self.limits.retry(), RegistrationEvent::Remote(section, from));
             return;
         }
         self.finished.sections.1 += 1;
         let bytes = (section.bytes - from).min(pages * PAGE);
-        let work = self.costs.processing / 2 + (pages - 1) * self.costs.pin_page;
+        let work = self.costs.processing() / 2 + (pages - 1) * self.costs.pin_page();
         let ready = self.remote.work(now, work);
         self.wire_free = self.wire_free.max(ready) + self.costs.wire(bytes);
         self.events.after(self.wire_free - now, RegistrationEvent::Unpin(section, pages, from + bytes));
@@ -233,7 +234,7 @@ impl Machine<'_> {
     fn sent(&mut self, section: Section, pages: u64, next: u64) {
         self.remote.pinnable += pages;
         // A message's own time holds that of a shortest frame.
-        let arrival = self.costs.message - self.costs.wire(1);
+        let arrival = self.costs.message() - self.costs.wire(1);
         if next < section.bytes {
             self.events.after(arrival, RegistrationEvent::Control(pages));
             self.serve(section, next);

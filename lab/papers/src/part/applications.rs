@@ -4,7 +4,7 @@ use super::machine::run;
 use super::strategies::{Before, all_absent, with_preparation};
 use super::transfer::{PageIn, Transfer};
 use crate::figure::{Axis, Curve, Figure, Place, Shape};
-use crate::unit_costs::{APPLICATIONS, Application, LAMMPS_SECONDS, PAGE, PartCosts};
+use crate::unit_costs::{APPLICATIONS, Application, LAMMPS_SECONDS, PAGE, PartCosts, lammps_seconds};
 
 const PROCESSES: Axis = Axis { label: "processes", logarithmic: true };
 const COUNTED: f64 = 16.0;
@@ -15,7 +15,7 @@ const BASIS: &str = "paper, and estimates from its counts";
 /// could not measure (section 6.2.2), and in the model one fault has [several runs](runs_for_each_err).
 pub(super) fn seconds_of_faults(costs: &PartCosts, application: &Application) -> f64 {
     let one = all_absent(costs, PAGE, PageIn::One) - with_preparation(costs, PAGE, Before::Nothing);
-    application.handler_runs * one / 1e6
+    application.handler_runs() * one / 1e6
 }
 
 /// Handler runs of the fault of one page for each ERR that follows.
@@ -35,23 +35,18 @@ pub(super) fn tables(costs: &PartCosts) -> [Figure; 4] {
     ]
 }
 
-fn curve(name: &str, points: Vec<(f64, f64)>) -> Curve {
-    Curve { name: name.to_owned(), points }
-}
-
 fn slowdown(costs: &PartCosts, lammps: &Application) -> Figure {
-    let [.., (_, without, _)] = LAMMPS_SECONDS;
     let percent = |longer: f64| longer * 100.0;
     let paper =
         LAMMPS_SECONDS.map(|(processes, without, with)| (processes as f64, percent(with / without - 1.0)));
-    let estimate = vec![(COUNTED, percent(seconds_of_faults(costs, lammps) / without))];
+    let estimate = || vec![(COUNTED, percent(seconds_of_faults(costs, lammps) / lammps_seconds()))];
     let figure = Figure::drawn(
         Place::Table(2),
         "LAMMPS: by how much its loop takes longer with page faults",
         (PROCESSES, Axis { label: "%", logarithmic: false }),
         vec![
-            curve("paper", paper.to_vec()),
-            curve("a fault for each handler run that was counted (estimate)", estimate),
+            Curve::stated("paper", paper.to_vec()),
+            Curve::computed("a fault for each handler run that was counted (estimate)", estimate),
         ],
     );
     let notes = &[
@@ -62,12 +57,12 @@ fn slowdown(costs: &PartCosts, lammps: &Application) -> Figure {
 }
 
 fn added(costs: &PartCosts, place: Place, title: &'static str, application: &Application) -> Figure {
-    let estimate = vec![(COUNTED, seconds_of_faults(costs, application) * 1e3)];
+    let estimate = || vec![(COUNTED, seconds_of_faults(costs, application) * 1e3)];
     let figure = Figure::drawn(
         place,
         title,
         (PROCESSES, Axis { label: "ms", logarithmic: false }),
-        vec![curve("a fault for each handler run that was counted (estimate)", estimate)],
+        vec![Curve::computed("a fault for each handler run that was counted (estimate)", estimate)],
     )
     .shaped(Shape::Groups(&["16 processes"]));
     let notes = &["the text has no run time of it, and counts handler runs of 16 processes only"];
@@ -83,12 +78,11 @@ fn counts(costs: &PartCosts) -> Figure {
         "handler runs and ERRs of LAMMPS (1), HPL (2) and HPCG (3), 16 processes",
         (Axis { label: "application", logarithmic: false }, Axis { label: "count", logarithmic: true }),
         vec![
-            curve("handler runs (paper)", of(&|application| application.handler_runs)),
-            curve("ERRs (paper)", of(&|application| application.errs)),
-            curve(
-                "ERRs of so many handler runs (estimate)",
-                of(&|application| application.handler_runs / runs_for_each_err(costs)),
-            ),
+            Curve::stated("handler runs (paper)", of(&|application| application.handler_runs)),
+            Curve::stated("ERRs (paper)", of(&|application| application.errs)),
+            Curve::computed("ERRs of so many handler runs (estimate)", || {
+                of(&|application| application.handler_runs() / runs_for_each_err(costs))
+            }),
         ],
     )
     .shaped(Shape::Groups(&["LAMMPS", "HPL", "HPCG"]));

@@ -2,10 +2,11 @@
 
 use super::applications;
 use super::strategies::{
-    Before, FREQUENCIES, all_absent, resent, serial_parts, serial_sum, sometimes_absent, touched,
-    touched_below, with_preparation,
+    Before, FREQUENCIES, all_absent, by_seed, part, resent, serial_parts, serial_sum, touched, touched_below,
+    with_errors, with_preparation,
 };
-use super::transfer::{PageIn, Resend};
+use super::transfer::{Errors, PageIn, Resend};
+use crate::computed::recorded;
 use crate::figure::{Axis, Curve, Figure, Place, Shape};
 use crate::right_axis::RightAxis;
 use crate::unit_costs::{PAGE, PartCosts};
@@ -32,7 +33,7 @@ pub fn figures(costs: &PartCosts) -> Vec<Figure> {
         speed_up,
         asynchronous_sends(costs),
     ];
-    figures.into_iter().chain(applications::tables(costs)).collect()
+    figures.into_iter().chain(applications::tables(costs)).chain([errors(costs)]).collect()
 }
 
 fn without_faults(costs: &PartCosts) -> Figure {
@@ -56,7 +57,7 @@ fn without_faults(costs: &PartCosts) -> Figure {
 
 fn one_fault(costs: &PartCosts) -> Figure {
     let title = "breakdown of a 4 KiB WRITE to an absent page: start and end of each part";
-    Figure::course(Place::Figure(10), title, serial_parts(costs, 1))
+    Figure::course(Place::Figure(10), title, || serial_parts(costs, 1))
 }
 
 fn err_against_timeouts(costs: &PartCosts) -> Figure {
@@ -67,7 +68,7 @@ fn err_against_timeouts(costs: &PartCosts) -> Figure {
         SIZES,
         &SMALL[..4],
         vec![
-            ("Fast Re-Xmit", &resend(Resend::ErrAndTimeout(costs.timeout))),
+            ("Fast Re-Xmit", &|bytes| resent(costs, bytes, Resend::ErrAndTimeout(costs.timeout()))),
             ("TOut 100 us", &resend(Resend::Timeout(100_000))),
             ("TOut 1 ms", &resend(Resend::Timeout(1_000_000))),
         ],
@@ -101,15 +102,13 @@ fn page_in(costs: &PartCosts) -> Figure {
 }
 
 fn breakdown(costs: &PartCosts) -> Figure {
-    let names = serial_parts(costs, 1).map(|(name, _)| name);
-    let parts = (0..).zip(names).map(|(index, name): (usize, _)| Curve {
-        name: name.to_owned(),
-        points: PAGES.map(|bytes| (bytes as f64, serial_parts(costs, bytes / PAGE)[index].1)).to_vec(),
-    });
-    let whole = |name: &str, latency: &dyn Fn(u64) -> f64| Curve {
-        name: name.to_owned(),
-        points: PAGES.map(|bytes| (bytes as f64, latency(bytes))).to_vec(),
+    let whole = |name: &str, latency: &dyn Fn(u64) -> f64| {
+        Curve::computed(name, || PAGES.map(|bytes| (bytes as f64, latency(bytes))).to_vec())
     };
+    let names = recorded(|| serial_parts(costs, 1)).0.map(|(name, _)| name);
+    let parts = (0..)
+        .zip(names)
+        .map(|(index, name): (usize, _)| whole(name, &|bytes| part(costs, index, bytes / PAGE)));
     let all_parts = whole("all parts", &|bytes| serial_sum(costs, bytes / PAGE));
     let overlapped = whole("PIA, with overlap", &|bytes| all_absent(costs, bytes, PageIn::All));
     let title = "parts of a WRITE to absent pages, one after the other, and the whole with overlap";
@@ -123,9 +122,8 @@ fn frequency(costs: &PartCosts) -> Figure {
     for (name, page_in) in [("PIO", PageIn::One), ("PIA", PageIn::All)] {
         for (bytes, size) in PAGES.into_iter().zip(["4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB"])
         {
-            let latency = |percent| sometimes_absent(costs, bytes, page_in, percent);
-            let points = FREQUENCIES.map(|percent| (percent as f64, latency(percent))).to_vec();
-            curves.push(Curve { name: format!("{name} {size}"), points });
+            let latencies = |percent| by_seed(costs, bytes, page_in, percent);
+            curves.push(Curve::of_runs(format!("{name} {size}"), &FREQUENCIES, latencies));
         }
     }
     let axes = (Axis { label: "% of pages absent", logarithmic: false }, Axis::MICROSECONDS);
@@ -152,6 +150,31 @@ fn timeouts(costs: &PartCosts) -> Figure {
             ("NTO, early ERR (not in the paper)", &resend(Resend::EarlyErr)),
         ],
     )
+}
+
+/// Lost and corrupted packets (PAPERS PART-5), of which the paper has no picture.
+fn errors(costs: &PartCosts) -> Figure {
+    const RATES: [u64; 4] = [1, 10, 100, 1_000];
+    let curve = |name, errors: fn(u32) -> Errors, timeout| {
+        let latencies = |rate| with_errors(costs, 4 << 20, errors(rate as u32), timeout);
+        Curve::of_runs(name, &RATES, latencies)
+    };
+    let lost = |rate| Errors { lost: rate, ..Errors::default() };
+    let corrupted = |rate| Errors { corrupted: rate, ..Errors::default() };
+    let answers = |rate| Errors { lost_answers: rate, ..Errors::default() };
+    let axis = Axis { label: "packets of a million", logarithmic: true };
+    Figure::drawn(
+        Place::Section("4.2"),
+        "latency of a WRITE of 4 MB, all in memory, some of whose packets are lost or corrupted",
+        (axis, Axis::MICROSECONDS),
+        vec![
+            curve("data lost, TO 1 ms", lost, 1_000_000),
+            curve("data lost, TO 100 us", lost, 100_000),
+            curve("data corrupted, NACK", corrupted, 1_000_000),
+            curve("ACKs lost, TO 1 ms", answers, 1_000_000),
+        ],
+    )
+    .noted(&["the text has no such measurement, and no rate of errors; means of ten seeds, and their least and most"])
 }
 
 /// What a call costs is not given: only what the touches add to it, from 100 bytes to 512 MB as in section 6.2.1.

@@ -2,7 +2,7 @@
 
 use super::node::{Node, Outcome, Packet};
 use super::processor::{Next, Step};
-use super::transfer::{Operation, PageIn, Report, Resend, Transfer};
+use super::transfer::{Fate, Operation, PageIn, Report, Resend, Transfer};
 use crate::event_queue::EventQueue;
 use crate::translation::Access;
 use crate::unit_costs::{PAGE, PartCosts};
@@ -20,14 +20,25 @@ enum PartEvent {
     /// A walk may have ended.
     Walk(usize),
     Arrives(Packet),
-    Ack(usize, u32),
-    Nack(usize, u32),
+    /// A packet arrives with a wrong CRC.
+    Corrupted(Packet),
+    Ack(usize),
+    Nack(usize, u32, Qualifier),
     Err(usize, u32),
     Timeout(usize, u32),
     HandlerEnds(usize),
     StepEnds(usize, u64),
     /// The destination's kernel takes pages away: which ones of the transfer's.
     TakeAway(usize),
+}
+
+/// Why a block is refused (section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Qualifier {
+    /// A packet's CRC was wrong.
+    Corrupted,
+    /// The SMMU refused an access.
+    PageFault,
 }
 
 /// Where a block is, as the source sees it.
@@ -44,9 +55,12 @@ struct Sending {
 /// Where a block is, as the destination sees it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Receiving {
+    /// The newest transmission that was seen.
     sequence: u32,
     written: u64,
+    /// A NACK of a page fault, or of a wrong CRC, has been sent for this transmission.
     refused: bool,
+    is_corrupted: bool,
     complete: bool,
 }
 
@@ -60,17 +74,19 @@ struct Machine<'a> {
     next_block: usize,
     link_free: u64,
     incomplete: usize,
+    random: fastrand::Rng,
+    packets_sent: u64,
     report: Report,
 }
 
 /// Runs the transfer until nothing happens any more.
 ///
 /// # Panics
-/// If it has no bytes, if there are not as many pages as it touches, or if it cannot end (no ERR, no timeout).
+/// If it has no bytes, if there are not as many pages as it touches, or if it cannot end (no ERR, no timeout) although no answer is lost.
 pub fn run(costs: &PartCosts, transfer: &Transfer) -> Report {
     let pages = transfer.bytes.div_ceil(PAGE) as usize;
     assert!(pages > 0 && transfer.source.len() == pages && transfer.destination.len() == pages);
-    let blocks = transfer.bytes.div_ceil(costs.block) as usize;
+    let blocks = transfer.bytes.div_ceil(costs.block()) as usize;
     let mut machine = Machine {
         costs,
         transfer,
@@ -82,13 +98,15 @@ pub fn run(costs: &PartCosts, transfer: &Transfer) -> Report {
         next_block: 0,
         link_free: 0,
         incomplete: blocks,
+        random: fastrand::Rng::with_seed(transfer.errors.seed),
+        packets_sent: 0,
         report: Report::default(),
     };
     let request = match transfer.operation {
         Operation::Write => 0,
-        Operation::Read => costs.initiation + costs.network,
+        Operation::Read => costs.initiation() + costs.network(),
     };
-    for _ in 0..costs.outstanding {
+    for _ in 0..costs.outstanding() {
         machine.issue_next(request);
     }
     for (index, (at, _)) in transfer.taken_away.iter().enumerate() {
@@ -97,7 +115,8 @@ pub fn run(costs: &PartCosts, transfer: &Transfer) -> Report {
     while let Some(event) = machine.events.next() {
         machine.happens(event);
     }
-    assert_eq!(machine.incomplete, 0, "the transfer stands still");
+    assert!(machine.incomplete == 0 || transfer.may_stand_still(), "the transfer stands still");
+    machine.report.unfinished = machine.incomplete as u64;
     for node in &machine.nodes {
         machine.report.handler_runs += node.processor.handler_runs;
         machine.report.tasklet_runs += node.processor.tasklet_runs;
@@ -113,8 +132,9 @@ impl Machine<'_> {
             PartEvent::Again(node, packet) => self.access(node, packet),
             PartEvent::Walk(node) => self.walk(node),
             PartEvent::Arrives(packet) => self.arrives(packet),
-            PartEvent::Ack(block, sequence) => self.acknowledged(block, sequence),
-            PartEvent::Nack(block, sequence) => self.suspend(block, sequence),
+            PartEvent::Corrupted(packet) => self.corrupted(packet),
+            PartEvent::Ack(block) => self.acknowledged(block),
+            PartEvent::Nack(block, sequence, qualifier) => self.refused(block, sequence, qualifier),
             PartEvent::Err(block, sequence) => self.asked(block, sequence),
             PartEvent::Timeout(block, sequence) => self.timed_out(block, sequence),
             PartEvent::HandlerEnds(node) => {
@@ -141,7 +161,7 @@ impl Machine<'_> {
         if self.next_block < self.sending.len() {
             let block = self.next_block;
             self.next_block += 1;
-            self.issue(block, delay + self.costs.initiation);
+            self.issue(block, delay + self.costs.initiation());
         }
     }
 
@@ -149,9 +169,11 @@ impl Machine<'_> {
         self.report.transmissions += 1;
         let sequence = self.sending[block].sequence;
         self.events.after(delay, PartEvent::Fetch(block, sequence));
-        if let Resend::ErrAndTimeout(timeout) | Resend::Timeout(timeout) = self.transfer.resend {
-            self.events.after(delay + timeout, PartEvent::Timeout(block, sequence));
-        }
+        let timeout = match self.transfer.resend {
+            Resend::ErrAndTimeout(timeout) | Resend::Timeout(timeout) => timeout,
+            Resend::Err | Resend::EarlyErr => self.costs.timeout(),
+        };
+        self.events.after(delay + timeout, PartEvent::Timeout(block, sequence));
     }
 
     fn resend(&mut self, block: usize) {
@@ -171,14 +193,62 @@ impl Machine<'_> {
     fn send(&mut self, packet: Packet) {
         let now = self.events.now();
         self.link_free = self.link_free.max(now) + self.costs.wire(self.length(packet));
-        self.events.after(self.link_free - now + self.costs.network, PartEvent::Arrives(packet));
+        let delay = self.link_free - now + self.costs.network();
+        match self.fate() {
+            Fate::Arrives => self.events.after(delay, PartEvent::Arrives(packet)),
+            Fate::Late(more) => self.events.after(delay + more, PartEvent::Arrives(packet)),
+            Fate::Lost => self.report.lost_packets += 1,
+            Fate::Corrupted => self.events.after(delay, PartEvent::Corrupted(packet)),
+        }
     }
 
-    fn acknowledged(&mut self, block: usize, sequence: u32) {
+    /// What becomes of the next data packet.
+    fn fate(&mut self) -> Fate {
+        let errors = self.transfer.errors;
+        let number = self.packets_sent;
+        self.packets_sent += 1;
+        if let Some((_, fate)) = errors.of_one.filter(|(one, _)| *one == number) {
+            return fate;
+        }
+        if errors.lost == 0 && errors.corrupted == 0 {
+            return Fate::Arrives;
+        }
+        match self.random.u32(0..1_000_000) {
+            drawn if drawn < errors.lost => Fate::Lost,
+            drawn if drawn < errors.lost + errors.corrupted => Fate::Corrupted,
+            _ => Fate::Arrives,
+        }
+    }
+
+    /// Sends an ACK, a NACK or an ERR, which may be lost.
+    fn answer(&mut self, delay: u64, event: PartEvent) {
+        let rate = self.transfer.errors.lost_answers;
+        if rate > 0 && self.random.u32(0..1_000_000) < rate {
+            self.report.lost_answers += 1;
+        } else {
+            self.events.after(delay, event);
+        }
+    }
+
+    /// Of whichever transmission an ACK is: the block is in memory.
+    fn acknowledged(&mut self, block: usize) {
         let sending = &mut self.sending[block];
-        if sending.sequence == sequence && !sending.acknowledged {
+        if !sending.acknowledged {
             sending.acknowledged = true;
             self.issue_next(0);
+        }
+    }
+
+    /// Of a wrong CRC the block is sent again at once; of a page fault it waits (section 4.2). A block that waits for pages goes on waiting.
+    fn refused(&mut self, block: usize, sequence: u32, qualifier: Qualifier) {
+        let sending = self.sending[block];
+        match qualifier {
+            Qualifier::PageFault => self.suspend(block, sequence),
+            Qualifier::Corrupted => {
+                if sending.sequence == sequence && !sending.acknowledged && !sending.suspended {
+                    self.resend(block);
+                }
+            }
         }
     }
 
@@ -206,7 +276,8 @@ impl Machine<'_> {
 
     fn timed_out(&mut self, block: usize, sequence: u32) {
         let sending = self.sending[block];
-        if sending.sequence == sequence && !sending.acknowledged {
+        let has_timeout = matches!(self.transfer.resend, Resend::ErrAndTimeout(_) | Resend::Timeout(_));
+        if sending.sequence == sequence && !sending.acknowledged && (has_timeout || !sending.suspended) {
             self.report.timeouts += 1;
             self.resend(block);
         }
@@ -221,7 +292,7 @@ impl Machine<'_> {
         match self.nodes[node].access(self.events.now(), page, access, packet) {
             Outcome::Done => self.accessed(node, packet, true),
             Outcome::Failed => self.accessed(node, packet, false),
-            Outcome::Busy => self.events.after(self.costs.walker.read_time, PartEvent::Again(node, packet)),
+            Outcome::Busy => self.events.after(self.costs.walker().read_time, PartEvent::Again(node, packet)),
             Outcome::Walking => self.watch(node),
         }
     }
@@ -260,14 +331,41 @@ impl Machine<'_> {
     }
 
     fn arrives(&mut self, packet: Packet) {
-        let receiving = &mut self.receiving[packet.block];
-        if packet.sequence < receiving.sequence || receiving.complete {
+        if !self.is_of_newest(packet) {
             return;
         }
-        if packet.sequence > receiving.sequence {
-            *receiving = Receiving { sequence: packet.sequence, ..Receiving::default() };
+        if self.receiving[packet.block].complete {
+            // Assumption: a block that is in memory is not written again, but acknowledged when all of it has come again.
+            self.written(packet);
+        } else {
+            self.access(DESTINATION, packet);
         }
-        self.access(DESTINATION, packet);
+    }
+
+    /// Whether a packet is of the newest transmission of its block that was seen; those of older ones are dropped (section 4.4).
+    fn is_of_newest(&mut self, packet: Packet) -> bool {
+        let receiving = &mut self.receiving[packet.block];
+        if packet.sequence < receiving.sequence {
+            self.report.stale_packets += 1;
+            return false;
+        }
+        if packet.sequence > receiving.sequence {
+            let complete = receiving.complete;
+            *receiving = Receiving { sequence: packet.sequence, complete, ..Receiving::default() };
+        }
+        true
+    }
+
+    /// Tells the source, once for each transmission, that the block has to be sent again at once.
+    fn corrupted(&mut self, packet: Packet) {
+        self.report.corrupted_packets += 1;
+        if self.is_of_newest(packet) {
+            let receiving = &mut self.receiving[packet.block];
+            if !std::mem::replace(&mut receiving.is_corrupted, true) {
+                let nack = PartEvent::Nack(packet.block, packet.sequence, Qualifier::Corrupted);
+                self.answer(self.costs.network(), nack);
+            }
+        }
     }
 
     fn written(&mut self, packet: Packet) {
@@ -277,36 +375,39 @@ impl Machine<'_> {
             return;
         }
         receiving.written += 1;
-        if receiving.written == packets {
-            receiving.complete = true;
+        if receiving.written < packets {
+            return;
+        }
+        if !std::mem::replace(&mut receiving.complete, true) {
             self.incomplete -= 1;
             if self.incomplete == 0 {
                 self.report.latency = self.events.now();
             }
-            self.events.after(self.costs.network, PartEvent::Ack(packet.block, packet.sequence));
         }
+        self.answer(self.costs.network(), PartEvent::Ack(packet.block));
     }
 
     /// Tells the source, once for each transmission, that the block met a fault.
     fn refuse(&mut self, packet: Packet) {
         let receiving = &mut self.receiving[packet.block];
         if packet.sequence == receiving.sequence && !std::mem::replace(&mut receiving.refused, true) {
-            self.events.after(self.costs.network, PartEvent::Nack(packet.block, packet.sequence));
+            let nack = PartEvent::Nack(packet.block, packet.sequence, Qualifier::PageFault);
+            self.answer(self.costs.network(), nack);
         }
     }
 
     fn packets(&self, block: usize) -> u64 {
-        let bytes = self.transfer.bytes - block as u64 * self.costs.block;
-        bytes.min(self.costs.block).div_ceil(self.costs.packet)
+        let bytes = self.transfer.bytes - block as u64 * self.costs.block();
+        bytes.min(self.costs.block()).div_ceil(self.costs.packet())
     }
 
     fn length(&self, packet: Packet) -> u64 {
-        let start = packet.block as u64 * self.costs.block + packet.index * self.costs.packet;
-        (self.transfer.bytes - start).min(self.costs.packet)
+        let start = packet.block as u64 * self.costs.block() + packet.index * self.costs.packet();
+        (self.transfer.bytes - start).min(self.costs.packet())
     }
 
     fn page(&self, packet: Packet) -> u64 {
-        (packet.block as u64 * self.costs.block + packet.index * self.costs.packet) / PAGE
+        (packet.block as u64 * self.costs.block() + packet.index * self.costs.packet()) / PAGE
     }
 }
 
@@ -327,7 +428,7 @@ impl Machine<'_> {
             other => other,
         };
         match next {
-            Some(Next::Handler) => self.events.after(self.costs.handler, PartEvent::HandlerEnds(node)),
+            Some(Next::Handler) => self.events.after(self.costs.handler(), PartEvent::HandlerEnds(node)),
             Some(Next::Continue { number, remaining }) => {
                 self.events.after(remaining, PartEvent::StepEnds(node, number));
             }
@@ -338,9 +439,9 @@ impl Machine<'_> {
     /// Nanoseconds of a step that begins now. What the FIFO holds is taken out of it here.
     fn length_of(&mut self, node: usize, step: &Step) -> u64 {
         match step {
-            Step::Call(_) => self.costs.page_in_call,
-            Step::PageIn(_) => self.costs.page_in_page,
-            Step::Notify { .. } => self.costs.packing + self.costs.netlink,
+            Step::Call(_) => self.costs.page_in_call(),
+            Step::PageIn(_) => self.costs.page_in_page(),
+            Step::Notify { .. } => self.costs.packing() + self.costs.netlink(),
             Step::Read => self.read_fifo(node),
         }
     }
@@ -359,7 +460,7 @@ impl Machine<'_> {
             Resend::ErrAndTimeout(_) | Resend::Timeout(_) | Resend::Err => self.one_by_one(&faults),
         };
         self.nodes[node].processor.behind(steps.into_iter());
-        entries * self.costs.fifo_read
+        entries * self.costs.fifo_read()
     }
 
     /// Each page by a call of its own, and then a request for each.
@@ -390,7 +491,7 @@ impl Machine<'_> {
             PageIn::One => page..page + 1,
             PageIn::All => page..all,
             PageIn::Block => {
-                let pages = self.costs.block / PAGE;
+                let pages = self.costs.block() / PAGE;
                 let first = page / pages * pages;
                 first..(first + pages).min(all)
             }
@@ -411,7 +512,7 @@ impl Machine<'_> {
             Step::Notify { block, sequence } => {
                 if !matches!(self.transfer.resend, Resend::Timeout(_)) {
                     self.report.errs += 1;
-                    self.events.after(self.costs.err, PartEvent::Err(block, sequence));
+                    self.answer(self.costs.err(), PartEvent::Err(block, sequence));
                 }
             }
         }

@@ -57,12 +57,12 @@ pub(super) struct Node {
 impl Node {
     /// A node with these pages; the SMMU knows those that are present if it is `warm`.
     pub fn new(costs: &PartCosts, present: Vec<bool>, warm: bool) -> Self {
-        let smmu = TranslationUnit::new(costs.buffers, costs.walker, costs.hit_under_fault)
+        let smmu = TranslationUnit::new(costs.buffers(), costs.walker(), costs.hit_under_fault())
             .expect("the paper's sizes are valid");
         let mut node = Node {
             pages: Pages(present),
             smmu,
-            fifo: FaultQueue::new(costs.fifo),
+            fifo: FaultQueue::new(costs.fifo()),
             processor: Processor::default(),
             walked_before: 0,
         };

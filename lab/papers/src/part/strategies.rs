@@ -1,7 +1,7 @@
 //! What PART is compared with, and what its experiments average (PAPERS PART-8, PART-10).
 
 use super::machine::run;
-use super::transfer::{PageIn, Resend, Transfer};
+use super::transfer::{Errors, Fate, PageIn, Resend, Transfer};
 use crate::unit_costs::{PAGE, PartCosts};
 
 /// What the user does about pages before a transfer (PAPERS PART-10).
@@ -22,10 +22,10 @@ pub fn with_preparation(costs: &PartCosts, bytes: u64, before: Before) -> f64 {
     let pages = bytes.div_ceil(PAGE);
     let (preparation, warm) = match before {
         Before::Nothing => (0, true),
-        Before::TouchPresent => (pages * costs.touch_present.0, true),
+        Before::TouchPresent => (pages * costs.touch_present().0, true),
         // The pages are new: the SMMU has not seen them.
-        Before::TouchAbsent => (pages * costs.touch_absent, false),
-        Before::PinAbsent => (costs.pin_call + pages * costs.pin_page, false),
+        Before::TouchAbsent => (pages * costs.touch_absent(), false),
+        Before::PinAbsent => (costs.pin_call() + pages * costs.pin_page(), false),
     };
     let transfer = Transfer { warm, ..Transfer::resident(costs, bytes) };
     microseconds(preparation + run(costs, &transfer).latency)
@@ -34,7 +34,7 @@ pub fn with_preparation(costs: &PartCosts, bytes: u64, before: Before) -> f64 {
 /// What touching every page of so many bytes costs, all in memory: at least and at most, in microseconds.
 pub fn touched(costs: &PartCosts, bytes: u64) -> (f64, f64) {
     let pages = bytes.div_ceil(PAGE);
-    let (least, most) = costs.touch_present;
+    let (least, most) = costs.touch_present();
     (microseconds(pages * least), microseconds(pages * most))
 }
 
@@ -68,7 +68,12 @@ pub(super) const FREQUENCIES: [u64; 7] = [0, 1, 5, 20, 40, 80, 100];
 /// faults occur only where s f is 1 at least, and that a single page's latency at 80 % is that without a fault, although it also
 /// says that each page is absent independently.
 pub fn sometimes_absent(costs: &PartCosts, bytes: u64, page_in: PageIn, percent: u64) -> f64 {
-    const SEEDS: u64 = 5;
+    let latencies = by_seed(costs, bytes, page_in, percent);
+    latencies.iter().sum::<f64>() / latencies.len() as f64
+}
+
+/// The latencies of [`sometimes_absent`], one for each seed.
+pub(super) fn by_seed(costs: &PartCosts, bytes: u64, page_in: PageIn, percent: u64) -> Vec<f64> {
     let latencies = (1..=SEEDS).map(|seed| {
         let absent = Transfer::absent(costs, bytes, page_in);
         let pages = absent.destination.len();
@@ -79,7 +84,30 @@ pub fn sometimes_absent(costs: &PartCosts, bytes: u64, page_in: PageIn, percent:
         }
         microseconds(run(costs, &Transfer { destination, ..absent }).latency)
     });
-    latencies.sum::<f64>() / SEEDS as f64
+    latencies.collect()
+}
+
+/// Seeds over which latencies are averaged (section 6.1.1: "5 times, for different random seeds").
+const SEEDS: u64 = 5;
+
+/// Microseconds of a transfer, all in memory, whose first packet meets this fate and which the timeout or a NACK sends again.
+pub(super) fn with_fate(costs: &PartCosts, bytes: u64, fate: Fate, timeout: u64) -> f64 {
+    let errors = Errors { of_one: Some((0, fate)), ..Errors::default() };
+    let resend = Resend::Timeout(timeout);
+    microseconds(run(costs, &Transfer { errors, resend, ..Transfer::resident(costs, bytes) }).latency)
+}
+
+/// Microseconds of a transfer, all in memory, with these errors, one for each seed.
+pub(super) fn with_errors(costs: &PartCosts, bytes: u64, errors: Errors, timeout: u64) -> Vec<f64> {
+    let latency = |seed| {
+        let transfer = Transfer {
+            errors: Errors { seed, ..errors },
+            resend: Resend::ErrAndTimeout(timeout),
+            ..Transfer::resident(costs, bytes)
+        };
+        microseconds(run(costs, &transfer).latency)
+    };
+    (1..=2 * SEEDS).map(latency).collect()
 }
 
 /// The least frequency of figure 14 at which a transfer takes longer than without faults, in percent.
@@ -92,24 +120,35 @@ pub(super) fn least_frequency(costs: &PartCosts, bytes: u64) -> f64 {
 
 /// Equation 1: what overlapping page-in and transfer gains for so many pages.
 pub fn overlap_gain(costs: &PartCosts, pages: u64, timeout: u64) -> f64 {
-    let page_in = (costs.page_in_page * pages) as f64;
+    let page_in = (costs.page_in_page() * pages) as f64;
     let transfer = costs.wire(PAGE * pages) as f64;
     (page_in + transfer) / page_in.max(timeout as f64 + transfer)
 }
 
-/// The parts of a fault one after the other, as figures 10 and 13 add them up, in microseconds: name and length.
+/// A name, and nanoseconds for so many pages.
+type Part = (&'static str, fn(&PartCosts, u64) -> u64);
+
+/// The parts of a fault one after the other, as figures 10 and 13 add them up: their names, and what each takes for so many pages.
+const PARTS: [Part; 7] = [
+    ("first packet", |costs, _| costs.initiation() + costs.network()),
+    ("handler", |costs, _| costs.handler()),
+    ("get_user_pages", |costs, pages| costs.page_in_call() + pages * costs.page_in_page()),
+    ("other work of the tasklet", |costs, _| {
+        costs.packing() + PAGE.div_ceil(costs.packet()) * costs.fifo_read()
+    }),
+    ("Netlink", |costs, _| costs.netlink()),
+    ("ERR", |costs, _| costs.err()),
+    ("sent again", |costs, pages| costs.resume() + costs.network() + costs.wire(pages * PAGE)),
+];
+
+/// Microseconds of one of the parts.
+pub(super) fn part(costs: &PartCosts, index: usize, pages: u64) -> f64 {
+    microseconds(PARTS[index].1(costs, pages))
+}
+
+/// Name and microseconds of each part.
 pub fn serial_parts(costs: &PartCosts, pages: u64) -> [(&'static str, f64); 7] {
-    let entries = PAGE.div_ceil(costs.packet);
-    [
-        ("first packet", costs.initiation + costs.network),
-        ("handler", costs.handler),
-        ("get_user_pages", costs.page_in_call + pages * costs.page_in_page),
-        ("other work of the tasklet", costs.packing + entries * costs.fifo_read),
-        ("Netlink", costs.netlink),
-        ("ERR", costs.err),
-        ("sent again", costs.resume() + costs.network + costs.wire(pages * PAGE)),
-    ]
-    .map(|(name, length)| (name, microseconds(length)))
+    PARTS.map(|(name, length)| (name, microseconds(length(costs, pages))))
 }
 
 /// The sum of [`serial_parts`].

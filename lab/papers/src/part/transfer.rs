@@ -21,11 +21,39 @@ pub enum Resend {
     ErrAndTimeout(u64),
     /// The timeout alone.
     Timeout(u64),
-    /// NTO: the ERR alone; a NACK cancels the timeout.
+    /// NTO: the ERR alone. The NACK of a page fault cancels the block's timeout, which is the usual one.
     Err,
     /// The ERR alone, for a block as soon as its own pages are in and before the rest of the transfer comes in: what section 3.3
     /// leaves to future work.
     EarlyErr,
+}
+
+/// What becomes of a packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Arrives,
+    /// It arrives so many nanoseconds later, by another way through the network.
+    Late(u64),
+    /// It is lost: nobody learns of it, and the block's ACK is missing.
+    Lost,
+    /// It arrives with a wrong CRC: the destination sends a NACK.
+    Corrupted,
+}
+
+/// What goes wrong between the nodes (PAPERS PART-5). The text has no rate of any of it: nothing is its default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Errors {
+    /// Of a million data packets so many are lost.
+    pub lost: u32,
+    /// Of a million data packets so many arrive corrupted.
+    pub corrupted: u32,
+    /// Of a million ACKs, NACKs and ERRs so many are lost.
+    pub lost_answers: u32,
+    /// The fate of one data packet, by its number in the order in which they leave.
+    pub of_one: Option<(u64, Fate)>,
+    /// Of the random numbers.
+    pub seed: u64,
 }
 
 /// What the user asks for. A READ is a WRITE by the other side (section 6.2).
@@ -54,6 +82,8 @@ pub struct Transfer {
     pub page_in: PageIn,
     /// What makes the source send again.
     pub resend: Resend,
+    /// What goes wrong on the way.
+    pub errors: Errors,
     /// Pages of the destination that its kernel takes away while the transfer runs, and when, in nanoseconds.
     pub taken_away: Vec<(u64, Range<u64>)>,
 }
@@ -69,9 +99,15 @@ impl Transfer {
             destination: pages,
             warm: true,
             page_in: PageIn::All,
-            resend: Resend::ErrAndTimeout(costs.timeout),
+            resend: Resend::ErrAndTimeout(costs.timeout()),
+            errors: Errors::default(),
             taken_away: Vec::new(),
         }
+    }
+
+    /// Whether nothing may be left that sends a block again: NTO's NACK cancels the timeout, and then the ERR is lost.
+    pub(super) const fn may_stand_still(&self) -> bool {
+        self.errors.lost_answers > 0 && matches!(self.resend, Resend::Err | Resend::EarlyErr)
     }
 
     /// A transfer whose source is resident and of whose destination every page is absent.
@@ -104,4 +140,14 @@ pub struct Report {
     pub failed_packets: u64,
     /// Walks of the destination's page table.
     pub walks: u64,
+    /// Data packets that were lost.
+    pub lost_packets: u64,
+    /// Data packets that arrived corrupted.
+    pub corrupted_packets: u64,
+    /// Data packets of an earlier transmission of their block, which the destination dropped.
+    pub stale_packets: u64,
+    /// ACKs, NACKs and ERRs that were lost.
+    pub lost_answers: u64,
+    /// Blocks that never arrived: nothing was left to send them again.
+    pub unfinished: u64,
 }

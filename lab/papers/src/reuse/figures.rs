@@ -39,10 +39,8 @@ pub fn figures(systems: &Systems) -> Vec<Figure> {
 
 /// One curve of each system, under its name.
 fn both(systems: &Systems, name: &str, value: impl Fn(&ReuseCosts, u64) -> f64) -> Vec<Curve> {
-    let curve = |costs: &ReuseCosts| Curve {
-        name: format!("{}: {name}", costs.name),
-        points: sizes().map(|bytes| (bytes as f64, value(costs, bytes))).collect(),
-    };
+    let points = |costs: &ReuseCosts| sizes().map(|bytes| (bytes as f64, value(costs, bytes))).collect();
+    let curve = |costs: &ReuseCosts| Curve::computed(format!("{}: {name}", costs.name), || points(costs));
     systems.iter().map(curve).collect()
 }
 
@@ -87,13 +85,11 @@ fn by_hand(systems: &Systems) -> Vec<Curve> {
 
 /// Single trials: those of registered memory, and those that register a slab.
 fn trials(systems: &Systems) -> Figure {
-    let fast = |costs: &ReuseCosts| Curve {
-        name: format!("{}: from a slab", costs.name),
-        points: sizes()
-            .filter(|&bytes| acquire_new(costs, bytes, ReuseCosts::TRIALS).fast > 0)
-            .map(|bytes| (bytes as f64, us(costs.allocate)))
-            .collect(),
+    let points = |costs: &ReuseCosts| {
+        let has_fast = |bytes: &u64| acquire_new(costs, *bytes, ReuseCosts::TRIALS).fast > 0;
+        sizes().filter(has_fast).map(|bytes| (bytes as f64, us(costs.allocate()))).collect()
     };
+    let fast = |costs: &ReuseCosts| Curve::computed(format!("{}: from a slab", costs.name), || points(costs));
     figure(
         3,
         "acquiring new registered memory, single trials",
@@ -126,8 +122,10 @@ fn reuse(systems: &Systems) -> Figure {
         5,
         "reusing registered memory",
         vec![
-            both(systems, "reused, at most", |costs, _| us(costs.allocate)),
-            both(systems, "reused, at least", |_, _| us(ReuseCosts::LEAST_ALLOCATE)),
+            both(systems, "reused, at most", |costs, _| us(costs.allocate())),
+            both(systems, "reused, at least", |costs, _| {
+                us(ReuseCosts { allocate: ReuseCosts::LEAST_ALLOCATE, ..*costs }.allocate())
+            }),
             by_hand(systems),
         ],
     )

@@ -14,13 +14,14 @@ pub struct Slabs {
 impl Slabs {
     /// Takes so many bytes; gives the length of the slab that had to be registered for them, if one had to. Assumption: what is left of a slab and
     /// does not suffice is lost, and nothing of a slab is the allocator's own.
-    pub fn acquire(&mut self, bytes: u64) -> Option<u64> {
-        let taken = if bytes > ReuseCosts::UNIT { bytes.next_multiple_of(ReuseCosts::UNIT) } else { bytes };
+    pub fn acquire(&mut self, costs: &ReuseCosts, bytes: u64) -> Option<u64> {
+        let unit = costs.unit();
+        let taken = if bytes > unit { bytes.next_multiple_of(unit) } else { bytes };
         if taken <= self.left {
             self.left -= taken;
             return None;
         }
-        let slab = taken.max(ReuseCosts::SLAB);
+        let slab = taken.max(costs.slab());
         self.left = slab - taken;
         self.registered.push(slab);
         Some(slab)
@@ -49,7 +50,7 @@ impl Trials {
 pub fn acquire_new(costs: &ReuseCosts, bytes: u64, trials: u64) -> Trials {
     let (mut slabs, mut total) = (Slabs::default(), 0);
     for _ in 0..trials {
-        total += costs.allocate + slabs.acquire(bytes).map_or(0, |slab| costs.register(slab));
+        total += costs.allocate() + slabs.acquire(costs, bytes).map_or(0, |slab| costs.register(slab));
     }
     let slow = slabs.registered.len() as u64;
     Trials { fast: trials - slow, slow, total }

@@ -32,6 +32,10 @@ pub struct FrrwpCosts {
     pub copy: u64,
     /// Assumption: of [`FrrwpCosts::operation`] the part of the deregistration, in percent. The text has only the sum; tests have none and all.
     pub deregistration_percent: u64,
+    /// Assumption: deregistrations that are put together in one, 16.
+    pub batch: u64,
+    /// Assumption: pieces of a buffer of group registration, with a page between each two, 4.
+    pub pieces: u64,
 }
 
 impl FrrwpCosts {
@@ -50,36 +54,43 @@ impl FrrwpCosts {
         table: 1_024,
         copy: 1_000,
         deregistration_percent: 50,
+        batch: 16,
+        pieces: 4,
     };
 
+    /// The numbers of two inputs that are assumed.
+    pub(crate) const SEPARATE: u32 = FrrwpCosts::FIRST + 7;
+    /// As [`FrrwpCosts::SEPARATE`].
+    pub(crate) const LATENCY: u32 = FrrwpCosts::FIRST + 8;
+
     /// T = a p + b (FRRWP-3), in user space, by fast registration.
-    pub const fn fast(&self, pages: u64) -> u64 {
-        self.page * pages + self.operation
+    pub fn fast(&self, pages: u64) -> u64 {
+        self.page() * pages + self.operation()
     }
 
     /// Ordinary registration of what malloc gave, in user space.
-    pub const fn ordinary(&self, bytes: u64) -> u64 {
-        let separate = bytes.saturating_sub(self.contiguous).div_ceil(PAGE);
-        self.card + self.host + separate * self.separate
+    pub fn ordinary(&self, bytes: u64) -> u64 {
+        let separate = bytes.saturating_sub(self.contiguous()).div_ceil(PAGE);
+        self.card() + self.host() + separate * self.separate()
     }
 
     /// T_c, what a conditional write spares: T1 + T2 + T3.
-    pub const fn conditional(&self) -> u64 {
-        self.completion + 2 * self.crossing
+    pub fn conditional(&self) -> u64 {
+        self.completion() + 2 * self.crossing()
     }
 
     /// From a message until the answer to it, without the answering application's own work.
-    pub const fn round_trip(&self) -> u64 {
-        2 * self.latency + self.completion + self.crossing
+    pub fn round_trip(&self) -> u64 {
+        2 * self.latency() + self.completion() + self.crossing()
     }
 
     /// An RDMA write until its last byte is there.
-    pub const fn write(&self, bytes: u64) -> u64 {
-        self.latency + bytes * 8 * 1_000 / self.link
+    pub fn write(&self, bytes: u64) -> u64 {
+        self.latency() + bytes * 8 * 1_000 / self.link()
     }
 
     /// Copying so many bytes.
-    pub const fn copied(&self, bytes: u64) -> u64 {
-        bytes * 1_000 / self.copy
+    pub fn copied(&self, bytes: u64) -> u64 {
+        bytes * 1_000 / self.copy()
     }
 }

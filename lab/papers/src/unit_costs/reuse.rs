@@ -24,6 +24,10 @@ pub struct ReuseCosts {
     pub copy: u64,
     /// Assumption: deregistration takes so many percent of registration; "generally" less (VI.B).
     pub deregister_percent: u64,
+    /// Bytes that the allocator takes from the system at least: 1 MiB (III).
+    pub slab: u64,
+    /// What larger slabs are multiples of: 8 KiB (VI.C).
+    pub unit: u64,
 }
 
 /// Pages of 2 MiB.
@@ -40,42 +44,49 @@ impl ReuseCosts {
         link: 10_000,
         copy: 5_000,
         deregister_percent: 50,
+        slab: 1 << 20,
+        unit: 8 << 10,
     };
     /// The cluster with ConnectX-5.
     pub const STRIA: ReuseCosts =
         ReuseCosts { name: "Stria", largest: 311_000, tenths: 44, allocate: 2_500, ..ReuseCosts::MUTRINO };
     /// The least time of a request from registered memory. Assumption.
     pub const LEAST_ALLOCATE: u64 = 50;
-    /// Bytes that the allocator takes from the system at least: 1 MiB (III).
-    pub const SLAB: u64 = 1 << 20;
-    /// What larger slabs are multiples of: 8 KiB (VI.C).
-    pub const UNIT: u64 = 8 << 10;
     /// Trials of each size (VI.A).
     pub const TRIALS: u64 = 1_000;
 
+    /// The numbers of inputs that the text only bounds or lacks.
+    pub(crate) const ALLOCATE: u32 = ReuseCosts::FIRST + 2;
+    /// As [`ReuseCosts::ALLOCATE`].
+    pub(crate) const LATENCY: u32 = ReuseCosts::FIRST + 3;
+    /// As [`ReuseCosts::ALLOCATE`].
+    pub(crate) const LINK: u32 = ReuseCosts::FIRST + 4;
+    /// As [`ReuseCosts::ALLOCATE`].
+    pub(crate) const COPY: u32 = ReuseCosts::FIRST + 5;
+
     /// Registration of one page.
-    const fn smallest(&self) -> u64 {
-        self.largest * 10 / self.tenths
+    fn smallest(&self) -> u64 {
+        self.largest() * 10 / self.tenths()
     }
 
     /// Registration: T = a p + b, through both given numbers.
-    pub const fn register(&self, bytes: u64) -> u64 {
+    pub fn register(&self, bytes: u64) -> u64 {
         let beyond = bytes.div_ceil(PAGE).saturating_sub(1);
-        self.smallest() + (self.largest - self.smallest()) * beyond / (MOST_PAGES - 1)
+        self.smallest() + (self.largest() - self.smallest()) * beyond / (MOST_PAGES - 1)
     }
 
     /// Deregistration.
-    pub const fn deregister(&self, bytes: u64) -> u64 {
-        self.register(bytes) * self.deregister_percent / 100
+    pub fn deregister(&self, bytes: u64) -> u64 {
+        self.register(bytes) * self.deregister_percent() / 100
     }
 
     /// A put of registered memory.
-    pub const fn put(&self, bytes: u64) -> u64 {
-        self.latency + bytes * 1_000 / self.link
+    pub fn put(&self, bytes: u64) -> u64 {
+        self.latency() + bytes * 1_000 / self.link()
     }
 
     /// Copying so many bytes.
-    pub const fn copied(&self, bytes: u64) -> u64 {
-        bytes * 1_000 / self.copy
+    pub fn copied(&self, bytes: u64) -> u64 {
+        bytes * 1_000 / self.copy()
     }
 }

@@ -141,8 +141,8 @@ impl Absent {
         match self {
             Absent::ZeroFill => vec![
                 ("first touch of a zero-fill page", |p| get(p, "touch")),
-                ("PART (published)", |_| Some(38.0)),
-                ("NIC with ODP (published)", |_| Some(220.0)),
+                ("published: PART, 1.2 GHz ARM A53 with an FPGA", |_| Some(38.0)),
+                ("published: ODP, x86 with a Mellanox NIC", |_| Some(220.0)),
             ],
             Absent::Whole => vec![
                 OVERLAP,
@@ -282,6 +282,15 @@ mod tests {
         assert_eq!(overlapped(&printed(r#"{"populate":4.0,"resident":7.0}"#)), Some(7.0));
         assert_eq!(overlapped(&printed(r#"{"populate":8.0,"resident":7.0}"#)), Some(8.0));
         assert_eq!(overlapped(&printed(r#"{"populate":8.0}"#)), None);
+    }
+
+    #[test]
+    fn published_figures_have_that_name() {
+        let beside = Absent::ZeroFill.beside();
+        let constant = |formula: &Formula| formula(&Printed::new()).is_some();
+        for (name, formula) in beside {
+            assert_eq!(constant(&formula), name.starts_with(crate::figures::PUBLISHED), "{name}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The figures as pictures: one SVG file for each benchmark and path, both axes logarithmic.
 
-use crate::chart::{Axis, CURVES, Curve, Drawing, Picture, Unit};
+use crate::chart::{Axis, CURVES, Curve, Drawing, Panel, Picture, Unit};
 use crate::figures::Line;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -46,27 +46,29 @@ fn picture<'a>(bench: &str, path: &str, unit: &str, curves: impl Iterator<Item =
     } else {
         axis("size", "bytes")
     };
-    let curve = |(colour, (name, points)): (usize, &Series)| Curve {
+    let curve = |(style, (name, points)): (usize, &Series)| Curve {
         name: name.clone(),
-        colour,
-        dashed: false,
+        style,
         points: points.clone(),
+        intervals: Vec::new(),
     };
     let on = match path {
         "local" => ", inside one host",
         "udp" => ", over UDP",
         _ => "",
     };
+    let drawing = Drawing::Curves {
+        axes: (across, axis(upwards, unit)),
+        curves: curves.enumerate().map(curve).collect(),
+        stated: Vec::new(),
+        beside: Vec::new(),
+    };
     Picture {
         title: format!("{bench}: {}{on}", subject(bench)),
         source:
             "Medians of runs in turn on one machine: Pagewire, its peers, and what the machine itself can do."
                 .to_owned(),
-        drawing: Drawing::Curves {
-            axes: (across, axis(upwards, unit)),
-            curves: curves.enumerate().map(curve).collect(),
-            stated: Vec::new(),
-        },
+        panels: vec![Panel { heading: String::new(), drawing }],
     }
 }
 

@@ -41,6 +41,7 @@ impl Unit {
             Unit::Rate => format!("{} MB/s", plain(value)),
             Unit::Times => format!("{}x", plain(value)),
             Unit::Percent => format!("{} %", plain(value)),
+            Unit::Count if value >= 1e6 => format!("{} million", plain(value / 1e6)),
             Unit::Count => plain(value),
         }
     }
@@ -88,6 +89,9 @@ pub(super) enum Along {
     Categories,
 }
 
+/// Values are near each other if the least is more than this part of the most: from 0 on they would lie on each other.
+const NEAR: f64 = 0.75;
+
 /// An axis with its ends and its numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
@@ -122,16 +126,17 @@ impl Scale {
         scale
     }
 
-    /// The axis upwards, of these values: it begins with 0 unless it is logarithmic.
+    /// The axis upwards, of these values: it begins with 0 unless it is logarithmic, or all values are near each other.
     pub(super) fn upwards(axis: Axis, values: &[f64]) -> Scale {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let mut scale = if axis.logarithmic {
             Scale::between(axis, least / 1.4, most * 1.4)
         } else {
-            let (bottom, top) = (least.min(0.0), most.max(0.0));
+            let are_near = least < most && least > NEAR * most;
+            let (bottom, top) = if are_near { (least, most) } else { (least.min(0.0), most.max(0.0)) };
             let margin = ((top - bottom) * 0.08).max(f64::MIN_POSITIVE);
-            Scale::between(axis, if bottom < 0.0 { bottom - margin } else { 0.0 }, top + margin)
+            Scale::between(axis, if are_near || bottom < 0.0 { bottom - margin } else { 0.0 }, top + margin)
         };
         let chosen = numbers(axis.logarithmic, scale.low, scale.high);
         scale.ticks = chosen.into_iter().map(|value| (value, axis.unit.text(value))).collect();
@@ -213,6 +218,7 @@ mod tests {
             (Unit::Times, 1.5, "1.5x"),
             (Unit::Percent, -0.2, "-0.2 %"),
             (Unit::Count, 1489.0, "1,489"),
+            (Unit::Count, 20_000_000.0, "20 million"),
         ] {
             assert_eq!(unit.text(value), text);
         }
@@ -235,6 +241,9 @@ mod tests {
                 assert!(scale.share(pair[1].0) - scale.share(pair[0].0) > 0.07, "{scale:?}");
             }
         }
+        let linear = |values: &[f64]| Scale::upwards(axis(Unit::Count, false), values).low;
+        assert!(linear(&[1.0, 2.0]) == 0.0 && linear(&[-1.0, 1.0]) < -1.0 && linear(&[15.0, 17.0]) > 14.0);
+        assert_eq!(linear(&[0.0, 15.0, 17.0]), 0.0);
         for (low, high) in [(0.3, 0.9), (1.0, 30.0), (2.0, 50_000.0)] {
             let scale = Scale::upwards(axis(Unit::Microseconds, true), &[low, high]);
             assert!(scale.ticks().len() >= 2, "{scale:?}");

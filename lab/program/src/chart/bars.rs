@@ -1,8 +1,8 @@
 //! Bars: the course of something, parts of a whole, groups by category.
 
 use super::axis::{Along, Scale, Unit};
-use super::canvas::{Anchor, Canvas, Key, Mark};
-use super::{Axis, Part, Picture, Span};
+use super::canvas::{Anchor, Canvas, Drawn, Key, Mark};
+use super::{Axis, Labels, Panel, Part, Span};
 
 /// Of the place of a bar or group, the share that it takes.
 const FILLED: f64 = 0.7;
@@ -10,12 +10,12 @@ const FILLED: f64 = 0.7;
 /// The share of the plot's width that one bar of a group takes at most.
 const WIDEST: f64 = 0.15;
 
-impl Picture {
+impl Panel {
     /// A bar for each part, where it begins and ends, its name left of it and its length right of it.
-    pub(super) fn course(&self, unit: Unit, spans: &[Span]) -> Option<String> {
+    pub(super) fn course(&self, width: f64, unit: Unit, spans: &[Span]) -> Option<Drawn> {
         let end = spans.iter().map(|span| span.2).reduce(f64::max)?;
         let longest = spans.iter().map(|span| span.0.chars().count()).max()?;
-        let mut canvas = Canvas::with_left(self, &[], Canvas::left_of(longest));
+        let mut canvas = Canvas::with_left((&self.heading, width), &[], Canvas::left_of(longest));
         let axis = Axis { label: "time since the beginning", unit, logarithmic: false };
         let along = Scale::upwards(axis, &[0.0, end * 1.06]);
         canvas.axes(&along, &Scale::categories("", &[]), Along::Numbers);
@@ -35,11 +35,11 @@ impl Picture {
     /// A bar for each category, as high as all others, cut into the shares of its parts, the whole written above it.
     pub(super) fn shares(
         &self,
-        unit: Unit,
-        categories: &[String],
+        width: f64,
+        (unit, categories): (Unit, &[String]),
         (parts, beside): (&[Part], &[Part]),
         stated: &[(Option<usize>, usize, f64)],
-    ) -> Option<String> {
+    ) -> Option<Drawn> {
         let value = |part: &Part, category: usize| part.1.get(category).copied().flatten().unwrap_or(0.0);
         let wholes: Vec<f64> = (0..categories.len())
             .map(|category| parts.iter().map(|part| value(part, category)).sum())
@@ -48,17 +48,14 @@ impl Picture {
             return None;
         }
         let keys = |parts: &[Part], first: usize, mark| {
-            let key = move |(index, part): (usize, &Part)| Key {
-                name: part.0.clone(),
-                colour: first + index,
-                mark,
-            };
+            let key =
+                move |(index, part): (usize, &Part)| Key { name: part.0.clone(), style: first + index, mark };
             parts.iter().enumerate().map(key).collect::<Vec<_>>()
         };
         let mut all = keys(parts, 0, Mark::Box);
-        all.extend(keys(beside, parts.len(), Mark::Line(false)));
+        all.extend(keys(beside, parts.len(), Mark::Line));
         all.extend((!stated.is_empty()).then(Key::stated));
-        let mut canvas = Canvas::new(self, &all);
+        let mut canvas = Canvas::new((&self.heading, width), &all);
         let shares =
             |part: &Part| (0..categories.len()).map(|at| value(part, at) / wholes[at]).fold(1.0, f64::max);
         let highest = beside.iter().map(shares).fold(1.0, f64::max);
@@ -81,7 +78,7 @@ impl Picture {
             for (index, part) in beside.iter().enumerate() {
                 let line = height(value(part, category));
                 let ends = [canvas.place(left, line), canvas.place(right, line)];
-                canvas.line(&ends, parts.len() + index, false);
+                canvas.line(&ends, parts.len() + index);
             }
             let (x, y) = canvas.place((left + right) / 2.0, top);
             canvas.text((x, y - 8.0), Anchor::Middle, &unit.text(*whole));
@@ -95,16 +92,24 @@ impl Picture {
     }
 
     /// Bars side by side for each category, the value above each.
-    pub(super) fn groups(&self, unit: Unit, categories: &[String], bars: &[Part]) -> Option<String> {
-        let values: Vec<f64> = bars.iter().flat_map(|bar| bar.1.iter().copied().flatten()).collect();
+    pub(super) fn groups(
+        &self,
+        width: f64,
+        (unit, labels): (Unit, Labels),
+        categories: &[String],
+        bars: &[Part],
+    ) -> Option<Drawn> {
+        let mut values: Vec<f64> = bars.iter().flat_map(|bar| bar.1.iter().copied().flatten()).collect();
         if values.is_empty() {
             return None;
         }
-        let key = |(index, bar): (usize, &Part)| Key { name: bar.0.clone(), colour: index, mark: Mark::Box };
+        // A bar begins at 0.
+        values.push(0.0);
+        let key = |(index, bar): (usize, &Part)| Key { name: bar.0.clone(), style: index, mark: Mark::Box };
         let keys: Vec<Key> = bars.iter().enumerate().map(key).collect();
-        let mut canvas = Canvas::new(self, &keys);
-        let upwards = Scale::upwards(Axis { label: "", unit, logarithmic: false }, &values);
-        let along = Scale::categories("", categories);
+        let mut canvas = Canvas::new((&self.heading, width), &keys);
+        let upwards = Scale::upwards(Axis { label: labels.1, unit, logarithmic: false }, &values);
+        let along = Scale::categories(labels.0, categories);
         canvas.axes(&along, &upwards, Along::Categories);
         // One bar alone would be a wall.
         let wide = (FILLED / bars.len() as f64).min(WIDEST * categories.len() as f64);
@@ -116,7 +121,11 @@ impl Picture {
                 let (zero, end) = (upwards.share(0.0), upwards.share(value));
                 canvas.bar(canvas.place(from, zero.max(end)), canvas.place(to, zero.min(end)), index);
                 let (x, y) = canvas.place((from + to) / 2.0, zero.max(end));
-                canvas.text((x, y - 6.0), Anchor::Middle, &unit.text(value));
+                // Where bars stand close their values would cover each other.
+                let room = canvas.place(to, 0.0).0 - canvas.place(from, 0.0).0;
+                if room > 20.0 {
+                    canvas.text((x, y - 6.0), Anchor::Middle, &unit.text(value));
+                }
             }
         }
         Some(canvas.finish())

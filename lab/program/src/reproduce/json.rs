@@ -2,8 +2,51 @@
 
 use super::live::{Live, Pages};
 use super::marks::marks;
-use pagewire_papers::{Claim, Curve, Figure, Place, Prediction};
+use super::rows::Rows;
+use pagewire_papers::unit_costs::Input;
+use pagewire_papers::{Claim, Curve, Figure, InputSet, Place, Prediction, Verdict};
 use serde_json::{Value, json};
+
+/// All that there is: numbers, figures, what was measured beside neither, inputs, and last the counts.
+pub(super) fn of_all(paper: &str, rows: &Rows, figures: &[Figure], live: Option<&Live>) -> Vec<Value> {
+    let claims = rows.claims();
+    let mut lines: Vec<Value> = live.iter().map(|live| of_machine(paper, live)).collect();
+    lines.extend(claims.iter().map(|claim| of_claim(paper, claim, live)));
+    lines.extend(figures.iter().map(|figure| of_figure(paper, figure, claims, live)));
+    let places = super::without_figure(claims, figures, live);
+    lines.extend(places.into_iter().map(|(place, live)| of_place(paper, place, live)));
+    lines.extend(rows.inputs().into_iter().map(|input| of_input(paper, input)));
+    lines.extend((!claims.is_empty()).then(|| of_counts(paper, claims)));
+    lines
+}
+
+/// What is to be known of this machine while it was measured.
+fn of_machine(paper: &str, live: &Live) -> Value {
+    let load = live.load();
+    json!({ "paper": paper, "machine": live.first_lines(), "is_busy": load.is_busy(), "busy_percents": load.percents })
+}
+
+/// What numbers are computed from.
+fn of_input(paper: &str, input: &Input) -> Value {
+    json!({
+        "paper": paper,
+        "input": input.name,
+        "values": input.values,
+        "unit": input.unit,
+        "source": input.source.to_string(),
+    })
+}
+
+/// How many numbers have which verdict.
+fn of_counts(paper: &str, claims: &[Claim]) -> Value {
+    let counts = Verdict::count(claims).map(|(verdict, count)| (verdict.name().to_owned(), json!(count)));
+    json!({ "paper": paper, "numbers": claims.len(), "counts": Value::from_iter(counts) })
+}
+
+/// The names of inputs.
+pub(super) fn names(inputs: InputSet) -> Vec<&'static str> {
+    inputs.inputs().map(|input| input.name).collect()
+}
 
 /// A number.
 pub(super) fn of_claim(paper: &str, claim: &Claim, live: Option<&Live>) -> Value {
@@ -27,10 +70,13 @@ pub(super) fn of_claim(paper: &str, claim: &Claim, live: Option<&Live>) -> Value
         "stated_most": claim.stated.1,
         "bound_by_us": claim.bound_by_us,
         "kind": kind,
+        "verdict": claim.verdict().name(),
+        "inputs": names(claim.predicted.inputs()),
         "predicted_least": least,
         "predicted_most": most,
         "varied_least": varied_least,
         "varied_most": varied_most,
+        "varied_by": names(claim.varied_by),
         "deviation_percent": percent(claim.deviation()),
         "other_link_least": other_least,
         "other_link_most": other_most,
@@ -39,6 +85,7 @@ pub(super) fn of_claim(paper: &str, claim: &Claim, live: Option<&Live>) -> Value
     });
     if let Some(live) = live {
         line["this_machine"] = json!(live.number(claim));
+        line["measured_as"] = json!(live.measured_as(claim));
     }
     line
 }
@@ -53,12 +100,17 @@ pub(super) fn of_figure(paper: &str, figure: &Figure, claims: &[Claim], live: Op
         "x": figure.x.label,
         "y": figure.y.label,
         "curves": of_curves(&figure.curves),
+        "provenance": provenance(&figure.curves),
+        "intervals": intervals(&figure.curves),
         "stated": marks(figure, claims),
         "notes": figure.notes,
     });
     if let Some(live) = live {
-        let curves = |pages| of_curves(&live.curves_of(figure, pages));
-        line["this_machine"] = of_live(live, figure.place, curves(Pages::Zero), curves(Pages::Pager));
+        let curves = |pages| live.curves_of(figure, pages);
+        let (zero, pager) = (curves(Pages::Zero), curves(Pages::Pager));
+        line["this_machine"] = of_live(live, figure.place, of_curves(&zero), of_curves(&pager));
+        line["this_machine"]["intervals"] = intervals(&zero);
+        line["this_machine"]["intervals_pager"] = intervals(&pager);
     }
     line
 }
@@ -81,6 +133,21 @@ fn of_live(live: &Live, place: Place, curves: Value, curves_pager: Value) -> Val
     })
 }
 
+/// Of each curve the values of x, and the least and the most there.
+fn intervals(curves: &[Curve]) -> Value {
+    let with = curves.iter().filter(|curve| !curve.intervals.is_empty());
+    with.map(|curve| (curve.name.clone(), json!(curve.intervals))).collect()
+}
+
+/// Where each curve comes from: stated, or computed from which inputs.
+fn provenance(curves: &[Curve]) -> Value {
+    let of = |curve: &Curve| {
+        let provenance = curve.provenance;
+        json!({ "is": provenance.name(), "inputs": names(provenance.inputs()) })
+    };
+    curves.iter().map(|curve| (curve.name.clone(), of(curve))).collect()
+}
+
 fn of_curves(curves: &[Curve]) -> Value {
     curves.iter().map(|curve| (curve.name.clone(), json!(curve.points))).collect()
 }
@@ -95,15 +162,37 @@ mod tests {
         let claims = pagewire_papers::claims(Paper::Jbmt);
         let lines: Vec<_> = claims.iter().map(|claim| of_claim("jbmt", claim, None)).collect();
         let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
-        assert_eq!(of("given"), 4);
+        assert_eq!(of("given"), 5);
         assert!(of("predicted") >= 3);
         for line in lines {
             let is_predicted = line["kind"] == "predicted" || line["kind"] == "sum";
             for bound in ["predicted_least", "predicted_most"] {
                 assert_eq!(is_predicted, line[bound].is_number(), "{line}");
             }
+            assert_eq!(
+                is_predicted,
+                line["inputs"].as_array().is_some_and(|names| !names.is_empty()),
+                "{line}"
+            );
             assert!(line["other_link_least"].is_null(), "JBMT's text has one link: {line}");
         }
+    }
+
+    #[test]
+    fn figures_of_several_runs_have_intervals() {
+        let figures = pagewire_papers::figures(Paper::Part);
+        let of = |number| {
+            let figure =
+                figures.iter().find(|figure| figure.place == Place::Figure(number)).expect("a figure");
+            of_figure("part", figure, &[], None)
+        };
+        let seeds = of(14)["intervals"]["PIO 64 KiB"].clone();
+        assert!(
+            seeds.as_array().is_some_and(|all| all.iter().all(|one| one[1].as_f64() < one[2].as_f64())),
+            "{seeds}"
+        );
+        assert_eq!(of(9)["intervals"], json!({}));
+        assert_eq!(of(9)["provenance"]["Transfer-Only"]["is"], "computed");
     }
 
     #[test]

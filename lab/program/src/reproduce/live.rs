@@ -2,8 +2,8 @@
 //!
 //! The work is done by the helper programs `figures` and `registration` (lab/helpers/*.c), and for registered memory by this program itself
 //! ([`crate::registered`]), as for hash tables (`table`), counted and logged accesses (`accesses`). All runs that the chosen figures need are
-//! made several times in turn, each but once for all figures that share it, and medians of their medians are shown. Nothing is
-//! taken from the model or from a paper.
+//! made several times in turn, each but once for all figures that share it, after a round that warms up and does not count. Medians of their
+//! medians are shown, with the least and the most. Nothing is taken from the model or from a paper.
 
 mod accesses;
 mod jobs;
@@ -12,8 +12,9 @@ mod plans;
 mod table;
 
 use self::plans::{Along, Plan, PlannedCurve, Run};
+use super::load::Load;
 use crate::helper::{Failure, Helper, Point, Rights, points};
-use crate::limits::{LIVE_ROUNDS, LIVE_TOTAL};
+use crate::limits::LIVE_ROUNDS;
 use crate::progress::Progress;
 use crate::registered;
 use anyhow::{Context, Result};
@@ -21,9 +22,8 @@ use pagewire_cli::install::Installation;
 use pagewire_cli::stage::Stage;
 use pagewire_cli::{interrupt, median};
 use pagewire_nic::PathChoice;
-use pagewire_papers::{Claim, Curve, Figure, Paper, Place};
+use pagewire_papers::{Claim, Curve, Figure, Interval, Paper, Place};
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 /// How absent pages come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,10 @@ pub(super) struct Live {
     processes: Vec<u64>,
     plans: Vec<Plan>,
     outputs: Vec<(Run, Output)>,
+    /// What else the machine did.
+    load: Load,
+    /// How often each run is made.
+    rounds: u32,
 }
 
 impl Live {
@@ -81,11 +85,12 @@ impl Live {
         paper: Paper,
         places: &[Place],
         path: PathChoice,
-        processes: &[u64],
+        (processes, rounds): (&[u64], u32),
     ) -> Result<Live> {
         let plan = |&place: &Place| plans::plan(paper, place, (path, processes));
         let plans: Vec<Plan> = places.iter().map(plan).collect();
-        let mut live = Live { path, processes: processes.to_vec(), outputs: Vec::new(), plans };
+        let load = Load::default();
+        let mut live = Live { path, processes: processes.to_vec(), outputs: Vec::new(), plans, load, rounds };
         for plan in &live.plans {
             for PlannedCurve { run, name, pages, .. } in &plan.curves {
                 if !live.outputs.iter().any(|(known, _)| known == run) {
@@ -100,32 +105,68 @@ impl Live {
         interrupt::watch()?;
         let needs_helper = live.outputs.iter().any(|(run, _)| !is_own(run));
         let stage = if needs_helper { Some(Stage::prepare(&Installation::of_helper()?)?) } else { None };
-        let progress = Progress::new(u64::from(LIVE_ROUNDS) * live.outputs.len() as u64);
-        let (started, mut rounds) = (Instant::now(), 0);
-        // The first round is made in any case; another one if, as it seems, there is time for it.
-        while rounds == 0 || rounds < LIVE_ROUNDS && started.elapsed() * (rounds + 1) / rounds <= LIVE_TOTAL {
-            rounds += 1;
-            for (run, output) in &mut live.outputs {
-                progress.start(&format!("{}, round {rounds} of {LIVE_ROUNDS}", output.title));
-                match once(stage.as_ref(), run, path)? {
-                    Ok(points) => output.points.extend(points),
-                    Err(failure) => output.failure = Some(failure),
-                }
-                interrupt::check()?;
-                progress.step();
-            }
+        let progress = Progress::new(u64::from(rounds + 1) * live.outputs.len() as u64);
+        for round in 0..=rounds {
+            live.load.look();
+            live.round(stage.as_ref(), (round, rounds), &progress)?;
         }
         progress.finish();
-        if rounds < LIVE_ROUNDS {
-            pagewire_cli::tell!(
-                "pagewire: {rounds} of {LIVE_ROUNDS} rounds were made: more would take too long here"
-            );
-        }
         Ok(live)
     }
 
-    /// What a curve's run gave under a name, for each value of x the median of all rounds.
-    fn points(&self, curve: &PlannedCurve, name: &str) -> Vec<(f64, f64)> {
+    /// Makes each run once; what round 0 gives warms up, and does not count. Every other round goes backwards, so that no run always follows the
+    /// same one.
+    fn round(
+        &mut self,
+        stage: Option<&Stage>,
+        (round, rounds): (u32, u32),
+        progress: &Progress,
+    ) -> Result<()> {
+        let path = self.path;
+        let mut order: Vec<usize> = (0..self.outputs.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let (run, output) = &mut self.outputs[index];
+            let which =
+                if round == 0 { "warming up".to_owned() } else { format!("round {round} of {rounds}") };
+            progress.start(&format!("{}, {which}", output.title));
+            match once(stage, run, path)? {
+                Ok(points) if round > 0 => output.points.extend(points),
+                Ok(_) => {}
+                Err(failure) => output.failure = Some(failure),
+            }
+            interrupt::check()?;
+            progress.step();
+        }
+        Ok(())
+    }
+
+    /// What is to be said before anything else: what else the machine did, how often each run was made, and how many WRITEs failed.
+    pub(super) fn first_lines(&self) -> Vec<String> {
+        let points = self.outputs.iter().flat_map(|(_, output)| &output.points);
+        let values = |name: &str| {
+            points.clone().filter_map(|point| point.values.get(name).copied().flatten()).sum::<f64>()
+        };
+        let (times, failed) = (values("times"), values("failed"));
+        let writes = match (times + failed, failed) {
+            (0.0, _) => None,
+            (all, 0.0) => Some(format!("None of {all} WRITEs failed.")),
+            (all, failed) => Some(format!(
+                "{failed} of {all} WRITEs failed and are not counted: the retry counter was exceeded."
+            )),
+        };
+        let too_few = match self.rounds {
+            rounds if rounds < LIVE_ROUNDS => ", too seldom for the least and the most to hold the median",
+            _ => "",
+        };
+        let rounds = format!("Each run was made {} times after one to warm up{too_few}.", self.rounds);
+        [self.load.sentence(), rounds].into_iter().chain(writes).collect()
+    }
+
+    /// What a curve's run gave under a name, for each value of x the values of all rounds.
+    fn values(&self, curve: &PlannedCurve, name: &str) -> BTreeMap<u64, Vec<f64>> {
         let outputs = self.outputs.iter().filter(|(run, _)| *run == curve.run);
         let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for point in outputs.flat_map(|(_, output)| &output.points) {
@@ -134,6 +175,22 @@ impl Live {
                 values.entry(x).or_default().push(value);
             }
         }
+        values
+    }
+
+    /// For each value of x the least and the most of all rounds, if these differ.
+    fn intervals(&self, curve: &PlannedCurve) -> Vec<Interval> {
+        let ends = |(x, values): (u64, Vec<f64>)| {
+            let least = values.iter().copied().min_by(f64::total_cmp)?;
+            let most = values.iter().copied().max_by(f64::total_cmp)?;
+            (least < most).then_some((x as f64, least, most))
+        };
+        self.values(curve, curve.value).into_iter().filter_map(ends).collect()
+    }
+
+    /// What a curve's run gave under a name, for each value of x the median of all rounds.
+    fn points(&self, curve: &PlannedCurve, name: &str) -> Vec<(f64, f64)> {
+        let values = self.values(curve, name);
         let medians = values.into_iter().filter_map(|(x, mut values)| Some((x as f64, median(&mut values)?)));
         match curve.along {
             // A part is drawn from the ground up.
@@ -149,9 +206,10 @@ impl Live {
     /// The curves that were measured for a figure or table, with these pages.
     pub(super) fn curves(&self, place: Place, pages: Pages) -> Vec<Curve> {
         let planned = self.plan(place).into_iter().flat_map(|plan| &plan.curves);
-        let drawn = planned
-            .filter(|curve| curve.pages == pages)
-            .map(|curve| Curve { name: curve.name.clone(), points: self.points(curve, curve.value) });
+        let drawn = planned.filter(|curve| curve.pages == pages).map(|curve| Curve {
+            intervals: self.intervals(curve),
+            ..Curve::measured(curve.name.clone(), self.points(curve, curve.value))
+        });
         drawn.filter(|curve| !curve.points.is_empty()).collect()
     }
 
@@ -202,9 +260,19 @@ impl Live {
         self.outputs.iter().any(|(_, output)| failed(output))
     }
 
+    /// What else the machine did.
+    pub(super) const fn load(&self) -> &Load {
+        &self.load
+    }
+
     /// The path that was measured.
     pub(super) const fn path(&self) -> PathChoice {
         self.path
+    }
+
+    /// What was measured where that is not what the paper measured.
+    pub(super) fn measured_as(&self, claim: &Claim) -> Option<&'static str> {
+        self.number(claim).and_then(|_| numbers::measured_as(claim))
     }
 
     /// What this machine has in place of a number that the paper states, in the same unit.
@@ -329,7 +397,37 @@ pub(super) mod tests {
             points.extend(points.clone());
             outputs.push((run.clone(), Output { points, ..Output::default() }));
         }
-        Live { path, processes: PROCESSES.to_vec(), plans, outputs }
+        Live { path, processes: PROCESSES.to_vec(), plans, outputs, load: Load::default(), rounds: 2 }
+    }
+
+    /// Two rounds that differ make an interval around their median; all WRITEs are told in a sentence.
+    #[test]
+    fn rounds_that_differ_make_intervals() {
+        let mut live = invented(Paper::Part, PathChoice::Udp);
+        assert!(
+            live.first_lines()[1].starts_with("Each run was made 2 times")
+                && live.first_lines()[1].contains("too seldom")
+        );
+        let interval = |live: &Live| {
+            let curves = live.curves(Place::Figure(12), Pages::Zero);
+            let curve = curves.into_iter().find(|curve| curve.name == "PIO").expect("PIO");
+            curve.intervals.first().copied()
+        };
+        assert_eq!(interval(&live), None);
+        assert!(live.first_lines()[2].starts_with("None of "), "{:?}", live.first_lines());
+        for (_, output) in &mut live.outputs {
+            for (index, point) in output.points.iter_mut().enumerate() {
+                point.values.insert("whole".to_owned(), Some(1.0 + index as f64));
+                point.values.insert("failed".to_owned(), Some(1.0));
+            }
+        }
+        let (x, least, most) = interval(&live).expect("an interval");
+        assert!(x == 4096.0 && least == 1.0 && most > least, "{least} {most}");
+        assert!(
+            live.first_lines()[2].contains(" WRITEs failed and are not counted"),
+            "{:?}",
+            live.first_lines()
+        );
     }
 
     /// Registration in the kernel, the parts of a completion, fast registration, and strategies that no engine here has.
@@ -350,7 +448,8 @@ pub(super) mod tests {
             let live = invented(paper, PathChoice::Udp);
             for figure in pagewire_papers::figures(paper) {
                 let curves = live.curves_of(&figure, Pages::Zero);
-                let is_of_applications = paper == Paper::Part && matches!(figure.place, Place::Table(_));
+                let is_of_applications =
+                    paper == Paper::Part && matches!(figure.place, Place::Table(_) | Place::Section(_));
                 let is_of_a_card = paper == Paper::Frrwp && FRRWP_NOT_MEASURED.contains(&figure.place);
                 let is_of_hardware = paper == Paper::Active && ACTIVE_NOT_MEASURED.contains(&figure.place);
                 if is_of_applications || is_of_a_card || is_of_hardware {

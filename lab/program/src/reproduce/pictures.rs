@@ -1,8 +1,8 @@
-//! The pictures of a figure: which curves stand in which, under which title.
+//! The picture of a figure: its panels, in one file, and its row on the sheet of its paper.
 
 use super::marks::Mark;
-use crate::chart::{Axis, CURVES, Curve, Drawing, Part, Picture, Stated, Unit, size};
-use pagewire_papers::{Figure, Shape};
+use crate::chart::{Axis, Curve, Drawing, Panel, Part, Picture, Row, Stated, Unit, size};
+use pagewire_papers::{Figure, Interval, Provenance, Shape};
 
 /// A curve, and what it is called in the model.
 #[derive(Clone, Debug)]
@@ -12,74 +12,76 @@ pub(super) struct Drawn {
     /// Its own, which says where.
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
+    /// Around points of several runs.
+    pub(super) intervals: Vec<Interval>,
+    /// Where the points come from.
+    pub(super) provenance: Provenance,
 }
 
 /// Curves of one origin: the model, or this machine.
 pub(super) struct Origin {
-    /// What follows the name of a file of its own.
-    pub(super) suffix: &'static str,
     pub(super) title: &'static str,
     pub(super) curves: Vec<Drawn>,
 }
 
-/// The pictures of a figure, each with what follows the figure's name in that of its file.
-pub(super) fn pictures(
-    paper: &str,
-    figure: &Figure,
-    origins: &[Origin],
-    marks: &[Mark],
-) -> Vec<(String, Picture)> {
-    let Some((model, measured)) = origins.split_first() else { return Vec::new() };
-    let picture = |origins: &[&Origin], drawing| Picture {
+/// The picture of a figure: a panel for each origin.
+pub(super) fn picture(paper: &str, figure: &Figure, origins: &[Origin], marks: &[Mark]) -> Picture {
+    Picture {
         title: title(paper, figure),
         source: source(paper, origins),
-        drawing,
+        panels: panels(figure, origins, marks),
+    }
+}
+
+/// The figure on the sheet: the numbers that the text states of it, the model, in which those that are points are diamonds, and this machine if it
+/// was measured at all.
+pub(super) fn row(
+    figure: &Figure,
+    origins: &[Origin],
+    (marks, numbers): (&[Mark], Vec<String>),
+    is_live: bool,
+) -> Row {
+    let panel = |heading: &str, lines| Panel { heading: heading.to_owned(), drawing: Drawing::Lines(lines) };
+    let none = "the text has no number of it".to_owned();
+    let mut panels = panels(figure, origins, marks);
+    panels.insert(0, panel("paper", if numbers.is_empty() { vec![none] } else { numbers }));
+    if is_live && origins.len() < 2 {
+        panels.push(panel("this machine", vec!["not measured".to_owned()]));
+    }
+    Row { title: format!("{}: {}", figure.place, plain_title(figure)), panels }
+}
+
+fn panels(figure: &Figure, origins: &[Origin], marks: &[Mark]) -> Vec<Panel> {
+    let Some((model, measured)) = origins.split_first() else { return Vec::new() };
+    let panel = |origin: &Origin, drawing| Panel { heading: origin.title.to_owned(), drawing };
+    let merged: Vec<Vec<Drawn>> = origins.iter().map(|origin| without_doubles(&origin.curves)).collect();
+    let names = names(&merged);
+    let first = match figure.shape {
+        Shape::Course => course(figure),
+        Shape::Parts(count) => shares(figure, count, marks),
+        Shape::Groups(names) => groups(figure, names),
+        Shape::Curves => curves(figure, (&merged, 0), &names, marks),
     };
-    let mut drawn = Vec::new();
-    let mut measured: Vec<&Origin> = measured.iter().collect();
-    match figure.shape {
-        Shape::Course => drawn.push((String::new(), picture(&[model], course(figure)))),
-        Shape::Parts(count) => drawn.push((String::new(), picture(&[model], shares(figure, count, marks)))),
-        Shape::Groups(names) => drawn.push((String::new(), picture(&[model], groups(figure, names)))),
-        Shape::Curves => measured.insert(0, model),
-    }
-    let merged: Vec<(&Origin, Vec<Drawn>)> =
-        measured.into_iter().map(|origin| (origin, without_doubles(&origin.curves))).collect();
-    let all = merged.iter().map(|(_, curves)| curves.len()).sum::<usize>();
-    // Curves of one thing have one colour, in whichever picture they are.
-    let names: Vec<String> = model_names(&merged);
-    if all <= CURVES && !merged.is_empty() {
-        let shown: Vec<&Origin> = merged.iter().map(|(origin, _)| *origin).collect();
-        let sets: Vec<&[Drawn]> = merged.iter().map(|(_, curves)| curves.as_slice()).collect();
-        let suffix = if figure.shape == Shape::Curves { "" } else { shown[0].suffix };
-        drawn.push((suffix.to_owned(), picture(&shown, curves(figure, &sets, &names, marks))));
-        return drawn;
-    }
-    for (origin, set) in &merged {
-        // As many in each, so that none is left with one.
-        let pictures = set.len().div_ceil(CURVES).max(1);
-        for (index, part) in set.chunks(set.len().div_ceil(pictures).max(1)).enumerate() {
-            let suffix = if index == 0 { String::new() } else { format!("-{}", index + 1) };
-            let here: Vec<String> = part.iter().map(|curve| curve.base.clone()).collect();
-            let names = if pictures == 1 { &names } else { &here };
-            let drawing = curves(figure, &[part], names, marks);
-            drawn.push((format!("{}{suffix}", origin.suffix), picture(&[origin], drawing)));
-        }
-    }
-    drawn
+    let others = measured.iter().enumerate();
+    let others =
+        others.map(|(index, origin)| panel(origin, curves(figure, (&merged, index + 1), &names, &[])));
+    std::iter::once(panel(model, first)).chain(others).collect()
 }
 
 /// What is shown, and where it stands in which paper.
 fn title(paper: &str, figure: &Figure) -> String {
-    let title = match figure.shape {
-        // The picture has the names of what the table numbers.
-        Shape::Groups(_) => figure.title.replace(" (1)", "").replace(" (2)", "").replace(" (3)", ""),
-        _ => figure.title.to_owned(),
-    };
-    format!("{}, {}: {title}", paper.to_uppercase(), figure.place)
+    format!("{}, {}: {}", paper.to_uppercase(), figure.place, plain_title(figure))
 }
 
-fn source(paper: &str, origins: &[&Origin]) -> String {
+/// The title; the picture has the names of what a table numbers.
+fn plain_title(figure: &Figure) -> String {
+    match figure.shape {
+        Shape::Groups(_) => figure.title.replace(" (1)", "").replace(" (2)", "").replace(" (3)", ""),
+        _ => figure.title.to_owned(),
+    }
+}
+
+fn source(paper: &str, origins: &[Origin]) -> String {
     let paper = match paper {
         "part" => "PART: page faults during RDMA as errors of transmission",
         "frrwp" => "FRRWP: overlapped registration and conditional writes",
@@ -87,7 +89,7 @@ fn source(paper: &str, origins: &[&Origin]) -> String {
         "active" => "Active Access: handlers on put and get",
         _ => "JBMT: RDMA with dynamic page pinning, onloaded",
     };
-    let origin = |origin: &&Origin| match origin.title {
+    let origin = |origin: &Origin| match origin.title {
         "model" => "a model of the paper's machine",
         other => other,
     };
@@ -95,7 +97,7 @@ fn source(paper: &str, origins: &[&Origin]) -> String {
     format!("{paper}. Shown: {}.", origins.join("; "))
 }
 
-/// Curves that are the same become one, under all their names, where all then stand in one picture.
+/// Curves that are the same become one, under all their names.
 fn without_doubles(curves: &[Drawn]) -> Vec<Drawn> {
     let mut merged: Vec<Drawn> = Vec::new();
     for curve in curves {
@@ -104,13 +106,13 @@ fn without_doubles(curves: &[Drawn]) -> Vec<Drawn> {
             None => merged.push(curve.clone()),
         }
     }
-    if merged.len() > CURVES { curves.to_vec() } else { merged }
+    merged
 }
 
-/// The names of what is shown, in the order of their colours.
-fn model_names(sets: &[(&Origin, Vec<Drawn>)]) -> Vec<String> {
+/// The names of what is shown, in the order of their styles.
+fn names(panels: &[Vec<Drawn>]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for curve in sets.iter().flat_map(|(_, curves)| curves) {
+    for curve in panels.iter().flatten() {
         if !names.contains(&curve.base) {
             names.push(curve.base.clone());
         }
@@ -121,36 +123,48 @@ fn model_names(sets: &[(&Origin, Vec<Drawn>)]) -> Vec<String> {
 fn axis(axis: pagewire_papers::Axis) -> Axis {
     let unit = Unit::of(axis.label);
     let label = match (unit, axis.label) {
-        (Unit::Bytes, _) => "message size",
+        (Unit::Bytes, _) => "size",
         (Unit::Microseconds, _) => "time",
         (Unit::Rate, _) => "bandwidth",
         (Unit::Times, _) => "ratio",
-        (Unit::Percent, "%") => "longer by",
-        (Unit::Percent, "% of pages absent") => "pages absent",
+        (Unit::Percent, "%") => "difference",
+        (Unit::Percent, label) => label.trim_start_matches("% ").trim_start_matches("of "),
+        (_, "s") => "seconds",
         (_, label) => label,
     };
     Axis { label, unit, logarithmic: axis.logarithmic }
 }
 
-fn curves(figure: &Figure, sets: &[&[Drawn]], names: &[String], marks: &[Mark]) -> Drawing {
-    let colour = |base: &str| names.iter().position(|name| name == base).unwrap_or(0);
-    let curve = |(set, curve): (usize, &Drawn)| Curve {
+/// The points of a curve, and the ends of its intervals.
+fn extent(curve: &Drawn) -> Vec<(f64, f64)> {
+    let ends = curve.intervals.iter().flat_map(|&(x, least, most)| [(x, least), (x, most)]);
+    curve.points.iter().copied().chain(ends).collect()
+}
+
+/// One panel of curves; the others decide its axes, too.
+fn curves(
+    figure: &Figure,
+    (panels, own): (&[Vec<Drawn>], usize),
+    names: &[String],
+    marks: &[Mark],
+) -> Drawing {
+    let style = |base: &str| names.iter().position(|name| name == base).unwrap_or(0);
+    let curve = |curve: &Drawn| Curve {
         name: curve.name.clone(),
-        colour: colour(&curve.base),
-        dashed: set > 0,
+        style: style(&curve.base),
         points: curve.points.clone(),
+        intervals: curve.intervals.clone(),
     };
-    let all = sets.iter().enumerate().flat_map(|(set, curves)| curves.iter().map(move |curve| (set, curve)));
-    let is_here =
-        |mark: &&Mark| sets[0].iter().any(|curve| curve.name.split("; ").any(|name| name == mark.curve));
-    let stated = |mark: &Mark| {
-        let of = sets[0].iter().find(|curve| curve.name.split("; ").any(|name| name == mark.curve));
-        Stated { colour: of.map_or(0, |curve| colour(&curve.base)), at: (mark.x, mark.y) }
-    };
+    let of =
+        |mark: &Mark| panels[own].iter().find(|curve| curve.name.split("; ").any(|name| name == mark.curve));
+    let stated = |mark: &Mark| Some(Stated { style: style(&of(mark)?.base), at: (mark.x, mark.y) });
+    let others =
+        panels.iter().enumerate().filter(|(index, _)| *index != own && figure.shape == Shape::Curves);
     Drawing::Curves {
         axes: (axis(figure.x), axis(figure.y)),
-        curves: all.map(curve).collect(),
-        stated: marks.iter().filter(is_here).map(stated).collect(),
+        curves: panels[own].iter().map(curve).collect(),
+        stated: marks.iter().filter_map(stated).collect(),
+        beside: others.flat_map(|(_, curves)| curves).flat_map(extent).collect(),
     }
 }
 
@@ -194,8 +208,14 @@ fn groups(figure: &Figure, names: &[&str]) -> Drawing {
     let bar = |curve: &pagewire_papers::Curve| -> Part {
         (curve.name.clone(), curve.points.iter().map(|point| Some(point.1 * scale)).collect())
     };
+    let label = match figure.y.label {
+        "x" => "relative energy",
+        "ms" => "time that page faults add",
+        label => label,
+    };
     Drawing::Groups {
         unit: Unit::of(figure.y.label),
+        labels: (figure.x.label, label),
         categories: names.iter().map(|&name| name.to_owned()).collect(),
         bars: figure.curves.iter().map(bar).collect(),
     }
@@ -206,45 +226,88 @@ mod tests {
     use super::*;
     use pagewire_papers::{Paper, Place};
 
-    fn of(paper: Paper, place: Place) -> Vec<(String, Picture)> {
+    fn of(paper: Paper, place: Place) -> Picture {
         let figures = pagewire_papers::figures(paper);
         let figure = figures.iter().find(|figure| figure.place == place).expect("a figure");
         let drawn = |curve: &pagewire_papers::Curve| Drawn {
             base: curve.name.clone(),
             name: curve.name.clone(),
             points: curve.points.clone(),
+            intervals: Vec::new(),
+            provenance: curve.provenance,
         };
-        let model =
-            Origin { suffix: "", title: figure.basis, curves: figure.curves.iter().map(drawn).collect() };
+        let model = Origin { title: figure.basis, curves: figure.curves.iter().map(drawn).collect() };
         let marks = super::super::marks::marks(figure, &pagewire_papers::claims(paper));
-        pictures("part", figure, &[model], &marks)
+        picture("part", figure, &[model], &marks)
     }
 
-    /// Twelve curves become two pictures, seven of which two are the same one of six; none has more.
+    fn only(picture: Picture) -> Drawing {
+        let [panel] = &picture.panels[..] else { panic!("{} panels", picture.panels.len()) };
+        panel.drawing.clone()
+    }
+
+    /// A figure is one picture, as in the paper, and each of its curves has a style of its own; two that are the same are one under both names.
     #[test]
-    fn no_picture_has_more_than_six_curves() {
-        for (number, pictures) in [(9, 1), (12, 1), (14, 2), (15, 1)] {
-            let drawn = of(Paper::Part, Place::Figure(number));
-            assert_eq!(drawn.len(), pictures, "figure {number}");
-            for (suffix, picture) in drawn {
-                let Drawing::Curves { curves, .. } = picture.drawing else { panic!("curves") };
-                assert!((1..=CURVES).contains(&curves.len()), "{suffix}");
-                let mut colours: Vec<usize> = curves.iter().map(|curve| curve.colour).collect();
-                colours.sort_unstable();
-                colours.dedup();
-                assert_eq!(colours.len(), curves.len(), "each has a colour of its own");
-                let kinds = curves.iter().map(|curve| curve.name.split(' ').next().unwrap_or_default());
-                let kinds: std::collections::BTreeSet<&str> = kinds.collect();
-                assert!(number != 14 || kinds.len() == 1, "PIO and PIA have a picture each: {kinds:?}");
-                assert!(picture.title.starts_with(&format!("PART, figure {number}: ")), "{}", picture.title);
-            }
+    fn figure_is_one_picture_with_a_style_for_each_curve() {
+        for (number, count) in [(9, 4), (12, 6), (14, 11), (15, 5)] {
+            let picture = of(Paper::Part, Place::Figure(number));
+            assert!(picture.title.starts_with(&format!("PART, figure {number}: ")), "{}", picture.title);
+            let Drawing::Curves { curves, .. } = only(picture) else { panic!("curves") };
+            let mut styles: Vec<usize> = curves.iter().map(|curve| curve.style).collect();
+            styles.sort_unstable();
+            styles.dedup();
+            assert_eq!((styles.len(), curves.len()), (count, count), "figure {number}");
         }
+        let Drawing::Curves { curves, .. } = only(of(Paper::Part, Place::Figure(12))) else {
+            panic!("curves")
+        };
+        assert!(curves.iter().any(|curve| curve.name == "PIO; PI4"));
+    }
+
+    /// What is measured has the style of what it is measured beside, in a panel of its own; the sheet has what the paper states before both.
+    #[test]
+    fn panels_stand_side_by_side() {
+        let figures = pagewire_papers::figures(Paper::Part);
+        let figure = figures.iter().find(|figure| figure.place == Place::Figure(9)).expect("figure 9");
+        let drawn = |curve: &pagewire_papers::Curve| Drawn {
+            base: curve.name.clone(),
+            name: curve.name.clone(),
+            points: curve.points.clone(),
+            intervals: vec![(4096.0, 1.0, 2.0)],
+            provenance: curve.provenance,
+        };
+        let origin = |title, curves: &[pagewire_papers::Curve]| Origin {
+            title,
+            curves: curves.iter().map(drawn).collect(),
+        };
+        let origins = [origin("model", &figure.curves), origin("this machine", &figure.curves[1..2])];
+        let marks = super::super::marks::marks(figure, &pagewire_papers::claims(Paper::Part));
+        let panels = picture("part", figure, &origins, &marks).panels;
+        let [model, here] = &panels[..] else { panic!("two panels") };
+        let (Drawing::Curves { curves: of_model, stated, .. }, Drawing::Curves { curves, .. }) =
+            (&model.drawing, &here.drawing)
+        else {
+            panic!("curves")
+        };
+        assert_eq!((curves[0].style, &curves[0].name), (of_model[1].style, &of_model[1].name));
+        assert!(!stated.is_empty() && curves[0].intervals.len() == 1);
+        let headings = |row: Row| row.panels.into_iter().map(|panel| panel.heading).collect::<Vec<_>>();
+        assert_eq!(
+            headings(row(figure, &origins, (&marks, vec![]), true)),
+            ["paper", "model", "this machine"]
+        );
+        let alone = row(figure, &origins[..1], (&[], vec!["4 us".to_owned()]), true);
+        let lines = |index: usize| match &alone.panels[index].drawing {
+            Drawing::Lines(lines) => lines[0].clone(),
+            _ => String::new(),
+        };
+        assert_eq!([lines(0), lines(2)], ["4 us", "not measured"]);
     }
 
     #[test]
     fn breakdowns_are_bars_and_categories_have_names() {
         let Drawing::Shares { parts, beside, stated, categories, .. } =
-            &of(Paper::Part, Place::Figure(13))[0].1.drawing
+            only(of(Paper::Part, Place::Figure(13)))
         else {
             panic!("parts")
         };
@@ -253,11 +316,11 @@ mod tests {
         assert!(
             stated.iter().any(|stated| stated.0.is_none()) && stated.iter().any(|stated| stated.0 == Some(0))
         );
-        assert!(matches!(of(Paper::Jbmt, Place::Figure(7))[0].1.drawing, Drawing::Shares { .. }));
-        assert!(matches!(of(Paper::Part, Place::Figure(10))[0].1.drawing, Drawing::Course { .. }));
-        let Drawing::Groups { categories, .. } = &of(Paper::Part, Place::Table(5))[0].1.drawing else {
+        assert!(matches!(only(of(Paper::Jbmt, Place::Figure(7))), Drawing::Shares { .. }));
+        assert!(matches!(only(of(Paper::Part, Place::Figure(10))), Drawing::Course { .. }));
+        let Drawing::Groups { categories, .. } = only(of(Paper::Part, Place::Table(5))) else {
             panic!("groups")
         };
-        assert_eq!(categories, &["LAMMPS", "HPL", "HPCG"]);
+        assert_eq!(categories, ["LAMMPS", "HPL", "HPCG"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers as the table says them.
 
-use pagewire_papers::{Claim, Prediction};
+use pagewire_papers::{Claim, Prediction, Verdict};
 
 /// Three digits that count, as the papers state them.
 pub(super) fn number(value: f64) -> String {
@@ -44,10 +44,29 @@ pub(super) fn predicted(claim: &Claim, predicted: Prediction) -> Option<String> 
     };
     let (least, most) = predicted.range()?;
     let range = if least < most { format!("{} to {}", number(least), number(most)) } else { number(most) };
-    let varied = claim.varied.map_or_else(String::new, |(least, most)| {
-        format!(" ({} to {} with other assumed inputs)", number(least), number(most))
-    });
-    Some(format!("{kind}{}{varied}", with_unit(&range, claim.unit)))
+    Some(format!("{kind}{}", with_unit(&range, claim.unit)))
+}
+
+/// The verdict, with the deviation of what is predicted. The distance from a range says nothing where that decides nothing.
+pub(super) fn outcome_text(claim: &Claim) -> String {
+    let name = claim.verdict().name();
+    match deviation(claim) {
+        Some(deviation) if claim.verdict() != Verdict::Undecided => format!("{name}, {deviation}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// The range of a number that depends on inputs which no text gives, or which it only bounds, and which of them widen it.
+pub(super) fn spread(claim: &Claim) -> Option<String> {
+    let (least, most) = claim.varied?;
+    let names: Vec<&str> = claim.varied_by.inputs().map(|input| input.name).collect();
+    let factor = if least > 0.0 { format!(", {}x apart", number(most / least)) } else { String::new() };
+    let by = if names.is_empty() {
+        "each input alone moves it by less than a tenth".to_owned()
+    } else {
+        format!("because of: {}", names.join("; "))
+    };
+    Some(format!("{} to {}{factor}, {by}", number(least), with_unit(&number(most), claim.unit)))
 }
 
 /// How far what is predicted is off, if anything is predicted.
@@ -64,6 +83,7 @@ pub(super) fn deviation(claim: &Claim) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewire_papers::Computed;
 
     #[test]
     fn numbers_have_three_digits_that_count() {
@@ -76,11 +96,13 @@ mod tests {
     #[test]
     fn bounds_and_kinds_are_shown() {
         let claims = pagewire_papers::claims(pagewire_papers::Paper::Part);
+        let inputs = claims[0].predicted.inputs();
+        let of = |value| Computed { value, inputs };
         let claim = |least, most, bound_by_us| Claim {
             stated: (least, most),
             bound_by_us,
             unit: "us",
-            predicted: Prediction::Value(2.0),
+            predicted: Prediction::Value(of(2.0)),
             ..claims[0].clone()
         };
         let (open, most, range) =
@@ -90,16 +112,22 @@ mod tests {
             [&open, &most, &range, &claim(1.0, 1.0, false)].map(|claim| deviation(claim).expect("predicted"));
         assert_eq!(deviations, ["within", "+100.0 %", "within", "+100.0 %"]);
         let kinds = [
-            Prediction::Sum(1.0, 2.0),
-            Prediction::Estimate(1.0),
+            Prediction::Sum(of(1.0), of(2.0)),
+            Prediction::Estimate(of(1.0)),
             Prediction::Given,
             Prediction::NotModelled,
         ];
         let told = kinds.map(|kind| predicted(&open, kind));
         let expected = [Some("sum: 1.00 to 2.00 us"), Some("estimate: 1.00 us"), Some("given"), None];
         assert_eq!(told, expected.map(|text| text.map(str::to_owned)));
-        let varied = Claim { varied: Some((0.5, 4.0)), ..open };
-        let told = predicted(&varied, Prediction::Value(2.0));
-        assert_eq!(told.as_deref(), Some("2.00 us (0.50 to 4.00 with other assumed inputs)"));
+        assert_eq!([outcome_text(&open), outcome_text(&most)], ["bound by us, within", "missed, +100.0 %"]);
+        assert_eq!(spread(&open), None);
+        let varied = Claim { varied: Some((0.5, 4.0)), varied_by: inputs, ..open };
+        let text = spread(&varied).expect("a range");
+        assert!(
+            text.starts_with("0.50 to 4.00 us, 8.00x apart, because of: ") && text.contains("link"),
+            "{text}"
+        );
+        assert_eq!(outcome_text(&varied), "undecided");
     }
 }

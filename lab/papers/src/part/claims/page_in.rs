@@ -6,22 +6,29 @@ use super::super::transfer::{PageIn, Transfer};
 use super::{KIB, MIB, PAGES, at_least, given};
 use crate::claim::Prediction::Value;
 use crate::claim::{Claim, is, sum};
+use crate::computed::{Computed, computed};
 use crate::figure::Place;
 use crate::unit_costs::{PAGE, PartCosts};
 
 pub(super) fn strategies(costs: &PartCosts) -> Vec<Claim> {
     let claim =
         |what, unit, stated, predicted| Claim::new(Place::Figure(12), what, unit, stated, Value(predicted));
-    let alone = |bytes| with_preparation(costs, bytes, Before::Nothing);
-    let touch = |bytes| with_preparation(costs, bytes, Before::TouchAbsent);
-    let pin = |bytes| with_preparation(costs, bytes, Before::PinAbsent);
-    let pio = |bytes| all_absent(costs, bytes, PageIn::One);
-    let pia = |bytes| all_absent(costs, bytes, PageIn::All);
+    let before = |bytes, before| computed(|| with_preparation(costs, bytes, before));
+    let alone = |bytes| before(bytes, Before::Nothing);
+    let touch = |bytes| before(bytes, Before::TouchAbsent);
+    let pin = |bytes| before(bytes, Before::PinAbsent);
+    let absent = |bytes, page_in| computed(|| all_absent(costs, bytes, page_in));
+    let pio = |bytes| absent(bytes, PageIn::One);
+    let pia = |bytes| absent(bytes, PageIn::All);
     let to_touch = |bytes| pia(bytes) / touch(bytes);
-    let least_below =
-        |end| PAGES.into_iter().filter(|&bytes| bytes < end).map(to_touch).fold(f64::INFINITY, f64::min);
-    let again = run(costs, &Transfer::absent(costs, 4 * MIB, PageIn::All)).transmissions
-        - (4 * MIB).div_ceil(costs.block);
+    let least_below = |end| {
+        let ratios = PAGES.into_iter().filter(|&bytes| bytes < end).map(to_touch);
+        ratios.reduce(Computed::min).expect("a size below the end")
+    };
+    let again = computed(|| {
+        let transmissions = run(costs, &Transfer::absent(costs, 4 * MIB, PageIn::All)).transmissions;
+        (transmissions - (4 * MIB).div_ceil(costs.block())) as f64
+    });
     vec![
         Claim {
             stated: (0.1, 0.2),
@@ -29,7 +36,7 @@ pub(super) fn strategies(costs: &PartCosts) -> Vec<Claim> {
         },
         claim("16 KB: PIA to PIO (\"the same latency\")", "x", is(1.0), pia(16 * KIB) / pio(16 * KIB))
             .bound_by_us(),
-        claim("4 MB, PIA: blocks that are sent again", "", is(2.0), again as f64),
+        claim("4 MB, PIA: blocks that are sent again", "", is(2.0), again),
         claim("4 MB: PIA better than touching first", "x", is(1.46), touch(4 * MIB) / pia(4 * MIB)),
         claim("4 MB: PIA better than pinning first", "x", is(1.46), pin(4 * MIB) / pia(4 * MIB)),
         claim("1 MB: PIA to transfer only", "x", is(2.6), pia(MIB) / alone(MIB)).because(link!(
@@ -72,8 +79,8 @@ pub(super) fn breakdown(costs: &PartCosts) -> Vec<Claim> {
     let claim =
         |what, unit, stated: f64, predicted| Claim::new(Place::Figure(13), what, unit, is(stated), predicted);
     let largest = (4 * MIB) as f64;
-    let all_parts = serial_sum(costs, 4 * MIB / PAGE) / 1_000.0;
-    let measured = all_absent(costs, 4 * MIB, PageIn::All) / 1_000.0;
+    let all_parts = computed(|| serial_sum(costs, 4 * MIB / PAGE)) / 1_000.0;
+    let measured = computed(|| all_absent(costs, 4 * MIB, PageIn::All)) / 1_000.0;
     vec![
         given(Place::Figure(13), "get_user_pages: each call", 6.0),
         given(Place::Figure(13), "get_user_pages: each page that is absent", 3.0),

@@ -21,6 +21,12 @@ pub(super) fn formula(claim: &Claim) -> Option<Formula> {
     mine.map(|(_, _, formula)| *formula)
 }
 
+/// What was measured in place of what the paper measured; `None` where it is the like.
+pub(super) fn measured_as(claim: &Claim) -> Option<&'static str> {
+    let mut rows = active::MEASURED_AS.iter();
+    rows.find(|(place, what, _)| *place == claim.place && *what == claim.what).map(|row| row.2)
+}
+
 /// Those of all papers.
 pub(super) fn all() -> impl Iterator<Item = &'static (Place, &'static str, Formula)> {
     ALL.iter().chain(registered::ALL).chain(active::ALL)

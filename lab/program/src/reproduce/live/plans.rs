@@ -69,6 +69,7 @@ const NOT_SENT_AGAIN: &str = "not measured: inside a host nothing is sent again,
 pub(super) const REPEATED_EARLY: &str = "TO, TOut: the acknowledgement timeout of the queue pairs; between two Pagewires what is missing is sent again sooner, after four round trips or a \
      64th of timeout x (retry_cnt + 1), 100 us at least: the timeout itself decides little";
 const APPLICATIONS: &str = "not measured: it is of applications, which are not run here";
+const ERRORS: &str = "not measured: no packet is lost or corrupted on purpose here";
 const PARTS: &str =
     "from outside only the whole can be told; the parts are what a WRITE goes through inside the engine";
 const PARTS_OF_A_GET: &str = "from outside only the call and the whole can be told; nothing is pinned";
@@ -177,6 +178,7 @@ pub(super) fn plan(paper: Paper, place: Place, (path, processes): (PathChoice, &
         (Paper::Part, Place::Figure(14)) => (frequency(), vec![]),
         (Paper::Part, Place::Figure(15)) => (timeouts(), vec![EARLY_ERR, REPEATED_EARLY]),
         (Paper::Part, Place::Figure(16)) => (asynchronous_sends(), vec![]),
+        (Paper::Part, Place::Section("3.2" | "4.2")) => (vec![], vec![ERRORS]),
         (Paper::Part, Place::Table(2..=5) | Place::Section(_)) => (vec![], vec![APPLICATIONS]),
         (Paper::Jbmt, Place::Figure(4)) => (vec![get("get", "1", &SHORT, "whole")], vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Figure(5)) => (vec![get("get", WINDOW, &GETS, "rate")], vec![]),
