@@ -118,8 +118,8 @@ impl ContextObject {
         let opened = OPENED.lock();
         // SAFETY: whoever closes a context takes it from the list first.
         let contexts = opened.iter().map(|&address| unsafe { &*(address as *const ContextObject) });
-        let found = contexts.filter(|object| object.epoch == epoch());
-        let Some(original) = found.filter(|object| object.commands.identity() == Some(wanted)).last() else {
+        let mut own = contexts.filter(|object| object.epoch == epoch());
+        let Some(original) = own.find(|object| object.commands.identity() == Some(wanted)) else {
             return Err((Errno(EOPNOTSUPP), commands.into()));
         };
         original.leftovers.share();

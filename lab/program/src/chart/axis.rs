@@ -89,6 +89,9 @@ pub(super) enum Along {
     Categories,
 }
 
+/// The least part of the axis along between two numbers of it: what the longest takes in a panel.
+const ROOM: f64 = 0.125;
+
 /// Values are near each other if the least is more than this part of the most: from 0 on they would lie on each other.
 const NEAR: f64 = 0.75;
 
@@ -114,7 +117,7 @@ impl Scale {
         (scale.low, scale.high) =
             if axis.logarithmic { (least / margin, most * margin) } else { (least - margin, most + margin) };
         let shares: Vec<f64> = own.iter().map(|&value| scale.share(value)).collect();
-        let have_room = shares.windows(2).all(|pair| pair[1] - pair[0] > 0.075);
+        let have_room = shares.windows(2).all(|pair| pair[1] - pair[0] > ROOM);
         let chosen = if have_room {
             own
         } else if axis.unit == Unit::Bytes && axis.logarithmic {
@@ -169,10 +172,10 @@ impl Scale {
     }
 }
 
-/// At most nine powers of two, as far from each other as it takes.
+/// At most seven powers of two, as far from each other as it takes.
 fn powers_of_two(least: f64, most: f64) -> Vec<f64> {
     let (first, last) = (least.log2().ceil() as i32, most.log2().floor() as i32);
-    let step = [1, 2, 4, 5, 10].into_iter().find(|step| (last - first) / step < 9).unwrap_or(10);
+    let step = [1, 2, 4, 5, 10].into_iter().find(|step| (last - first) / step < 7).unwrap_or(10);
     let aligned = |power: &i32| power % step == 0;
     (first..=last).filter(aligned).map(|power| 2_f64.powi(power)).collect()
 }
@@ -238,7 +241,7 @@ mod tests {
         for scale in scales {
             assert!(!scale.ticks().is_empty(), "{scale:?}");
             for pair in scale.ticks().windows(2) {
-                assert!(scale.share(pair[1].0) - scale.share(pair[0].0) > 0.07, "{scale:?}");
+                assert!(scale.share(pair[1].0) - scale.share(pair[0].0) > ROOM, "{scale:?}");
             }
         }
         let linear = |values: &[f64]| Scale::upwards(axis(Unit::Count, false), values).low;
