@@ -167,6 +167,8 @@ pub struct RemoteAddress {
 pub enum Right {
     RemoteRead,
     RemoteWrite,
+    /// To write 8 bytes, which are aligned where they lie: else the access is `Denied(InvalidRequest)`.
+    RemoteWord,
     RemoteAtomic,
 }
 

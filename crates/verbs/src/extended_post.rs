@@ -175,6 +175,10 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
         // SAFETY: as for `start`.
         let (object, builder) = unsafe { object_of(qp) }?;
         let mut session = builder.session.lock();
+        if !session.is_open {
+            session.clear();
+            return invalid("ibv_wr_complete without ibv_wr_start");
+        }
         // SAFETY: the queue pair is created, and its thread alone works with the session.
         let posted = unsafe { post_all(qp, object, &mut session) };
         session.clear();

@@ -148,9 +148,6 @@ unsupported! {
         status { ibv_dealloc_dmah }
         request { IBV_REG_MR_MASK_FD IBV_REG_MR_MASK_FD_OFFSET IBV_REG_MR_MASK_DMAH }
     }
-    "objects of other processes" {
-        function { ibv_import_device }
-    }
     "VLAN tags, flow tags and tag matching of completions" {
         operation { post_srq_ops }
         request {

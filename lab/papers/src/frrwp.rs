@@ -10,7 +10,7 @@ mod sequence;
 mod strategies;
 
 pub use claims::claims;
-pub use exchange::{Direction, Exchange, Order, Part, Timeline, overlap, run};
+pub use exchange::{Direction, Exchange, Order, PartSpan, Timeline, overlap, run};
 pub use figures::figures;
 pub use sequence::{Access, Sequence};
 pub use strategies::{Eviction, PinDownCache, Strategy, mean};

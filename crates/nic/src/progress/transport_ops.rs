@@ -182,7 +182,7 @@ fn responded(domain: u32, pieces: &[ScatterGather], to_come: u64) -> PayloadMemo
 fn rights_of(right: Right) -> Rights {
     match right {
         Right::RemoteRead => Rights::REMOTE_READ,
-        Right::RemoteWrite => Rights::REMOTE_WRITE,
+        Right::RemoteWrite | Right::RemoteWord => Rights::REMOTE_WRITE,
         Right::RemoteAtomic => Rights::REMOTE_ATOMIC,
     }
 }

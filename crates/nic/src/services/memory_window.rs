@@ -115,6 +115,11 @@ impl<F: Fabric> ProtectionDomain<F> {
 }
 
 impl<F: Fabric> MemoryWindow<F> {
+    /// Whether a region is of its protection domain.
+    pub fn is_in_domain_of(&self, region: &MemoryRegion<F>) -> bool {
+        region.is_in(&self.domain)
+    }
+
     /// Its type.
     pub fn kind(&self) -> WindowKind {
         self.kind

@@ -193,7 +193,7 @@ impl RequestExecutor {
             return Err(ExecutionStop::INVALID);
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
-        done(ops.check_remote(remote, 8, Right::RemoteWrite))?;
+        done(ops.check_remote(remote, 8, Right::RemoteWord))?;
         done(ops.write_remote(remote, payload.first(1), 0))?;
         self.finish_message();
         Ok(RequestAnswer::Atomic(AtomicResult::Written))

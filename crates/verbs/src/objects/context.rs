@@ -111,13 +111,19 @@ impl ContextObject {
     /// Makes another context of what the one has whose `cmd_fd` was duplicated to `commands`. Both have the same events.
     ///
     /// # Errors
-    /// EOPNOTSUPP: it is that of no context of this process.
+    /// EOPNOTSUPP: it is that of no context of this process. EINVAL: a context has this very descriptor.
     pub fn import(commands: OwnedFd) -> std::result::Result<*mut ibv_context, (Errno, OwnedFd)> {
         let commands = EventDescriptor::of(commands);
         let Some(wanted) = commands.identity() else { return Err((Errno(EOPNOTSUPP), commands.into())) };
         let opened = OPENED.lock();
         // SAFETY: whoever closes a context takes it from the list first.
         let contexts = opened.iter().map(|&address| unsafe { &*(address as *const ContextObject) });
+        if opened.iter().any(|&address| {
+            // SAFETY: as above.
+            unsafe { &*(address as *const ContextObject) }.commands.number() == commands.number()
+        }) {
+            return Err((Errno(EINVAL), commands.into()));
+        }
         let mut own = contexts.filter(|object| object.epoch == epoch());
         let Some(original) = own.find(|object| object.commands.identity() == Some(wanted)) else {
             return Err((Errno(EOPNOTSUPP), commands.into()));

@@ -157,8 +157,8 @@ unsafe fn binding_of(mw: *mut ibv_mw, key: u32, info: &ibv_mw_bind_info) -> Resu
         false => {
             // SAFETY: the caller promises a region that is registered.
             let Some((region, _)) = (unsafe { region_of(mr) }) else { return invalid("memory region") };
-            // SAFETY: the caller promises structures of objects that have not ended.
-            if unsafe { (*mr).pd != (*mw).pd } {
+            // By whichever of its structures, if the protection domain was imported.
+            if !object.window.is_in_domain_of(region) {
                 return Err(Errno(EPERM));
             }
             region.lkey()

@@ -14,7 +14,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *from, *to;
-static struct ibv_mr *mr, *readable;
+static struct ibv_mr *mr, *readable, *askew;
 static _Alignas(64) uint64_t here[8], there[8];
 static _Atomic uint64_t *watched = (_Atomic uint64_t *)&there[2];
 static atomic_int is_over;
@@ -132,6 +132,10 @@ static void refused(void)
 	CHECK(post(IBV_WR_ATOMIC_WRITE, 8, (char *)&there[3] + 4, mr->rkey, 0) == 0);
 	finished(IBV_WC_REM_INV_REQ_ERR);
 	connect_again();
+	/* The address is aligned, and what it names is not. */
+	CHECK(post(IBV_WR_ATOMIC_WRITE, 8, (void *)0x1000, askew->rkey, 0) == 0);
+	finished(IBV_WC_REM_INV_REQ_ERR);
+	connect_again();
 	CHECK(post(IBV_WR_ATOMIC_WRITE, 8, &there[3], readable->rkey, 0) == 0);
 	finished(IBV_WC_REM_ACCESS_ERR);
 	connect_again();
@@ -167,12 +171,13 @@ int main(void)
 	/* Both arrays, by one key. */
 	mr = ibv_reg_mr(pd, NULL, SIZE_MAX, IBV_ACCESS_ON_DEMAND | ALL_ACCESS);
 	readable = ibv_reg_mr(pd, there, sizeof(there), IBV_ACCESS_REMOTE_READ);
-	CHECK(from && to && mr && readable);
+	askew = ibv_reg_mr_iova(pd, (char *)&there[3] + 4, 16, 0x1000, ALL_ACCESS);
+	CHECK(from && to && mr && readable && askew);
 	connect_pair(from, to);
 	written();
 	whole();
 	refused();
-	CHECK(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_dereg_mr(mr) && !ibv_dereg_mr(readable));
+	CHECK(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_dereg_mr(mr) && !ibv_dereg_mr(readable) && !ibv_dereg_mr(askew));
 	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	return 0;
 }

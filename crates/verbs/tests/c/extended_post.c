@@ -174,6 +174,9 @@ static void nothing_is_posted(struct ibv_qp_ex *qp)
 				ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)there);
 		CHECK(ibv_wr_complete(qp) == (wrong == 2 ? EOPNOTSUPP : wrong == 4 ? ENOMEM : EINVAL));
 	}
+	/* Nothing was started. */
+	ibv_wr_send(number(qp, 4));
+	CHECK(ibv_wr_complete(qp) == EINVAL);
 	/* Data without a request, and nothing at all. */
 	ibv_wr_start(qp);
 	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)here, 1);

@@ -129,6 +129,8 @@ int main(void)
 
 	REFUSED(ibv_import_device(-1), EBADF);
 	REFUSED(ibv_import_device(1000), EBADF);
+	/* A context owns its descriptor. */
+	REFUSED(ibv_import_device(context->cmd_fd), EINVAL);
 	/* The descriptor stays the caller's. */
 	REFUSED(ibv_import_device(file), EOPNOTSUPP);
 	CHECK(close(file) == 0);

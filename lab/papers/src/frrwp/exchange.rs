@@ -40,7 +40,7 @@ pub struct Exchange {
 }
 
 /// A part of a transfer: who does what, from when to when.
-pub type Part = (&'static str, u64, u64);
+pub type PartSpan = (&'static str, u64, u64);
 
 /// What a transfer took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Timeline {
     /// Nanoseconds until the last byte is there.
     pub end: u64,
     /// Its parts, in the order in which they begin.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartSpan>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -68,7 +68,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         let intercepted = &mut self.qpc.intercepted;
         let (kind, operation, sequence) = match right {
             Right::RemoteRead => (AccessKind::Read, LoggedOperation::Read, intercepted.next_sequence()),
-            Right::RemoteWrite => {
+            Right::RemoteWord if granted.address % 8 != 0 => return Outcome::Denied(Denial::InvalidRequest),
+            Right::RemoteWrite | Right::RemoteWord => {
                 (AccessKind::Write, LoggedOperation::Write, intercepted.begin_message(remote, length))
             }
             Right::RemoteAtomic => {

@@ -25,6 +25,9 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
         let view = self.queue_pair.services.regions.view();
         let by = self.remote_scope();
         match view.check(remote.key, remote.address, u64::from(length), rights_of(right), by) {
+            Ok(granted) if right == Right::RemoteWord && granted.address % 8 != 0 => {
+                Outcome::Denied(Denial::InvalidRequest)
+            }
             Ok(_) => Outcome::Done(()),
             Err(AccessRefusal::Rights) => self.check_intercepted(remote, length, right),
             Err(_) => Outcome::Denied(Denial::RemoteAccess),
