@@ -381,18 +381,29 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     quick_status(Call::on(Verb::DeregMr, mr), || {
         // SAFETY: the caller promises that `mr` is NULL or registered.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
-        let noted = (watch::is_used() || device_memory::is_used()).then(|| object.region.rkey());
-        object.membership.end(|| object.region.deregister())?;
-        if let Some(key) = noted.filter(|_| device_memory::is_used()) {
-            device_memory::region_ended(key);
-        }
-        if let Some(key) = noted.filter(|_| watch::is_used()) {
-            watch::ended(key);
+        if watch::is_used() || device_memory::is_used() {
+            deregister_noted(object)?;
+        } else {
+            object.membership.end(|| object.region.deregister())?;
         }
         // SAFETY: `of` found `mr`, and the caller promises that nobody uses it any more.
         unsafe { MemoryRegionObject::free(mr) };
         Ok(())
     })
+}
+
+/// Ends a region of which others may have noted something.
+#[cold]
+fn deregister_noted(object: &MemoryRegionObject) -> Result<()> {
+    let key = object.region.rkey();
+    object.membership.end(|| object.region.deregister())?;
+    if device_memory::is_used() {
+        device_memory::region_ended(key);
+    }
+    if watch::is_used() {
+        watch::ended(key);
+    }
+    Ok(())
 }
 
 /// `ibv_rereg_mr(3)`: 0 or an `enum ibv_rereg_mr_err_code`, with `errno` set.
