@@ -119,7 +119,7 @@ impl ContextObject {
         // SAFETY: whoever closes a context takes it from the list first.
         let contexts = opened.iter().map(|&address| unsafe { &*(address as *const ContextObject) });
         if opened.iter().any(|&address| {
-            // SAFETY: as above.
+            // SAFETY: whoever closes a context takes it from the list first, and the list is locked.
             unsafe { &*(address as *const ContextObject) }.commands.number() == commands.number()
         }) {
             return Err((Errno(EINVAL), commands.into()));
