@@ -458,8 +458,8 @@ pub trait MemoryAccess {
     /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
 
-    /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). 8 aligned bytes appear at once. `rest`: bytes of the
-    /// WRITE that follow, 0 if these are its last. Gives how many packets were written.
+    /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). `rest`: bytes of the
+    /// WRITE that follow, 0 if these are its last. Gives how many packets were written. 8 aligned bytes appear at once.
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32>;
 
     /// Runs an atomic on 8 aligned bytes and gives their original value.

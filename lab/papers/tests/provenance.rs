@@ -41,7 +41,7 @@ fn number_computed_from_the_papers_value_of_it_is_refused() {
         let refusal = Claim { predicted, ..row.clone() }.refusal().expect("refused");
         assert!(refusal.contains("telling the card") && refusal.contains(row.what), "{refusal}");
     }
-    // The same number in other words, which no input names: 40 us of an input of 40 us.
+    // 40 us of an input of 40 us, under a name that no input has.
     let other = Claim {
         what: "about 40 us, again",
         stated: (40.0, 40.0),

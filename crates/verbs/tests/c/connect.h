@@ -112,6 +112,19 @@ static inline double seconds(void)
 	return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
+/* Sets what a WRITE, a READ or a fetch-and-add of 1 names at the peer. */
+static inline void set_remote(struct ibv_send_wr *wr, uint64_t address, uint32_t rkey)
+{
+	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr->wr.atomic.remote_addr = address;
+		wr->wr.atomic.rkey = rkey;
+		wr->wr.atomic.compare_add = 1;
+	} else {
+		wr->wr.rdma.remote_addr = address;
+		wr->wr.rdma.rkey = rkey;
+	}
+}
+
 /* Polls until so many completions are there. */
 static inline void poll_all(struct ibv_cq *cq, int wanted, struct ibv_wc *wc)
 {

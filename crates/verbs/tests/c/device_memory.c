@@ -26,14 +26,7 @@ static enum ibv_wc_status execute(enum ibv_wr_opcode opcode, struct ibv_sge sge,
 	struct ibv_send_wr wr = { .opcode = opcode, .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	struct ibv_wc wc;
 
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = address;
-		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = 1;
-	} else {
-		wr.wr.rdma.remote_addr = address;
-		wr.wr.rdma.rkey = rkey;
-	}
+	set_remote(&wr, address, rkey);
 	CHECK(ibv_post_send(qp, &wr, &bad) == 0);
 	poll_all(cq, 1, &wc);
 	return wc.status;

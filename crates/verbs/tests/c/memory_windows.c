@@ -63,14 +63,7 @@ static enum ibv_wc_status access_by(struct ibv_qp *qp, enum ibv_wr_opcode opcode
 	struct ibv_sge sge = { (uintptr_t)here, length, own->lkey };
 	struct ibv_send_wr wr = { .wr_id = 5, .opcode = opcode, .sg_list = &sge, .num_sge = 1 };
 
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = address;
-		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = 1;
-	} else {
-		wr.wr.rdma.remote_addr = address;
-		wr.wr.rdma.rkey = rkey;
-	}
+	set_remote(&wr, address, rkey);
 	return finish(qp, &wr);
 }
 

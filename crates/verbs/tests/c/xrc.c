@@ -106,14 +106,7 @@ static void post(uint64_t wr_id, enum ibv_wr_opcode opcode, uint32_t number, uin
 		.qp_type.xrc.remote_srqn = number,
 	}, *bad;
 
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = (uintptr_t)address;
-		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = 1;
-	} else {
-		wr.wr.rdma.remote_addr = (uintptr_t)address;
-		wr.wr.rdma.rkey = rkey;
-	}
+	set_remote(&wr, (uintptr_t)address, rkey);
 	CHECK(ibv_post_send(sender, &wr, &bad) == 0);
 }
 
