@@ -428,10 +428,11 @@ pub trait Fabric: Send + Sync + 'static {
 
     // The network.
 
-    /// The stream to the process that leases `block` at the end of a route, over TCP; it is opened if there is none. What a route names as its
-    /// stream leaves by it. A stream that breaks is opened anew; what was sent meanwhile is lost. `patience`: nanoseconds for which a process
-    /// is waited for whose host has accepted the connection. It may get no processor.
-    fn stream_to(&self, _route: &Route, _block: u32, _patience: u64) -> (StreamId, StreamState) {
+    /// The stream from the first block, which this process leases, to the process that leases the second at the end of a route, over TCP; it is
+    /// opened if there is none. What a route names as its stream leaves by it. The process there may send to the first block by the same
+    /// connection, unless that is 0. A stream that breaks is opened anew; what was sent meanwhile is lost. `patience`: nanoseconds for which a
+    /// process is waited for whose host has accepted the connection. It may get no processor.
+    fn stream_to(&self, _route: &Route, _blocks: (u32, u32), _patience: u64) -> (StreamId, StreamState) {
         (StreamId::default(), StreamState::Refused("this fabric has no streams".into()))
     }
     /// How often a stream was opened. Where that is more than before, what was sent by it meanwhile may be lost.

@@ -557,9 +557,9 @@ impl Fabric for HostFabric {
         self.pending_events.any.load(Ordering::Acquire)
     }
 
-    fn stream_to(&self, route: &Route, block: u32, patience: u64) -> (StreamId, StreamState) {
+    fn stream_to(&self, route: &Route, blocks: (u32, u32), patience: u64) -> (StreamId, StreamState) {
         let _uncancelled = Uncancelled::begin();
-        let (id, state) = self.network.streams.stream_to(route, block, patience);
+        let (id, state) = self.network.streams.stream_to(route, blocks, patience);
         if state == StreamState::Connecting {
             // A sleeper looks at the clock from now on.
             self.network_due.fetch_min(self.now() + STREAM_ANSWER_TIME, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Packets in TCP connections, to other processes.
 //!
-//! A stream belongs to the process that opened it, and brings its packets to one process. What that one sends goes by a stream of its own. So
-//! each end chooses its path by itself, as over UDP, and a broken connection is nothing but lost packets. One TCP port takes the streams to all
-//! processes of a user of a host. Whoever accepts one reads whom it is for, and gives the connection to that process.
+//! A stream brings the packets of one process to one other. Where both send, one connection has the streams of both directions: acknowledgements
+//! of TCP ride along then. Each end still chooses its path by itself, as over UDP, and a broken connection is nothing but lost packets. One TCP
+//! port takes the streams to all processes of a user of a host. Whoever accepts one reads whom it is for, and gives the connection to that process.
 
 mod accepting;
 mod callers;
@@ -28,12 +28,13 @@ use crate::udp::Family;
 use callers::Caller;
 pub use connect_to::{ConnectTo, InvalidConnectTo};
 use incoming::{RxStream, StreamRead};
-use outgoing::{SentFrame, StreamTarget, TxOrigin, TxStream};
+use outgoing::{SentFrame, StreamTarget, StreamWish, TxChange, TxOrigin, TxStream};
 use pagewire_memory::{HostMemory, Segment};
 use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 use slab::Slab;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use tls::{Tls, TlsChoice, TlsError};
@@ -140,12 +141,18 @@ impl Streams {
         }
     }
 
-    /// The stream to the process that leases a block at the end of a route; it is opened if there is none.
-    pub fn stream_to(&self, route: &Route, block: u32, patience: u64) -> (StreamId, StreamState) {
+    /// The stream from a block of this process to the process that leases another at the end of a route; it is opened if there is none.
+    pub fn stream_to(
+        &self,
+        route: &Route,
+        (own_block, block): (u32, u32),
+        patience: u64,
+    ) -> (StreamId, StreamState) {
         let target = StreamTarget::new(route, block, &self.options.connect_to);
         let find = |all: &[Arc<TxStream>]| all.iter().find(|stream| stream.target == target).cloned();
+        let wish = StreamWish { target, own_block, patience };
         let known = find(&self.outgoing.read());
-        match known.or_else(|| self.open(&mut self.outgoing.write(), (target, patience), find)) {
+        match known.or_else(|| self.open(&mut self.outgoing.write(), wish, find)) {
             Some(stream) => (stream.id, stream.state(now())),
             None => {
                 let reason = format!("this process has {STREAMS} streams, and takes no more");
@@ -158,7 +165,7 @@ impl Streams {
     fn open(
         &self,
         all: &mut Vec<Arc<TxStream>>,
-        (target, patience): (StreamTarget, u64),
+        wish: StreamWish,
         find: impl Fn(&[Arc<TxStream>]) -> Option<Arc<TxStream>>,
     ) -> Option<Arc<TxStream>> {
         if let Some(known) = find(all) {
@@ -167,7 +174,10 @@ impl Streams {
         let now = now();
         let begin = |id: StreamId| {
             let token = OUTGOING + id.place() as u64;
-            Arc::new(TxStream::new(id, (target, patience), token, self.origin(), now))
+            let incoming = self.incoming.read();
+            let connection =
+                incoming.iter().map(|(_, stream)| stream).find(|stream| wish.target.borrow(stream));
+            Arc::new(TxStream::new(id, wish, token, self.origin(), now, connection))
         };
         if all.len() < STREAMS {
             let stream = begin(StreamId(all.len() as u32));
@@ -285,16 +295,40 @@ impl Streams {
             OUTGOING => {
                 let stream = self.outgoing.read().get(place).cloned();
                 if let Some(stream) = stream {
-                    let is_changed = stream.step(now());
+                    self.step(&stream, now());
                     self.due.fetch_min(stream.due(), Ordering::Relaxed);
-                    if is_changed {
-                        (self.changed)();
-                    }
                 }
             }
             _ => return self.read(token, limit, serves, each),
         }
         (0, true)
+    }
+
+    fn step(&self, stream: &TxStream, now: u64) {
+        match stream.step(now) {
+            TxChange::None => return,
+            TxChange::Changed => {}
+            TxChange::Accepted => {
+                if let Err(error) = self.read_answers(stream) {
+                    stream.give_up(format!("what comes by a connection cannot be read: {error}"), now);
+                }
+            }
+        }
+        (self.changed)();
+    }
+
+    /// Reads what the process at the end of a stream may send by the same connection.
+    fn read_answers(&self, stream: &TxStream) -> io::Result<()> {
+        let Some(reader) = stream.reader()? else { return Ok(()) };
+        let mut all = self.incoming.write();
+        if all.len() >= STREAMS {
+            return Err(io::Error::other(format!("this process has {STREAMS} of them")));
+        }
+        let entry = all.vacant_entry();
+        let data = epoll::EventData::new_u64(INCOMING + entry.key() as u64);
+        epoll::add(&*self.events, reader.socket(), data, epoll::EventFlags::IN)?;
+        entry.insert(reader);
+        Ok(())
     }
 
     fn read(
@@ -357,6 +391,12 @@ impl Streams {
             drop(all);
             let _ = epoll::delete(&*self.events, ended.socket());
         }
+        let now = now();
+        let sent_by = self.outgoing.read().iter().find(|own| own.reader_ended(stream, now)).cloned();
+        if let Some(own) = sent_by {
+            self.due.fetch_min(own.due(), Ordering::Relaxed);
+            (self.changed)();
+        }
     }
 
     /// When [`keep_up`](Self::keep_up) is to be called, as far as that has come up since it last was.
@@ -368,9 +408,10 @@ impl Streams {
     pub fn keep_up(&self, now: u64) -> u64 {
         self.due.store(u64::MAX, Ordering::Relaxed);
         let mut due = u64::MAX;
-        for stream in self.outgoing.read().iter() {
-            if stream.due() <= now && stream.step(now) {
-                (self.changed)();
+        let all = self.outgoing.read().clone();
+        for stream in all {
+            if stream.due() <= now {
+                self.step(&stream, now);
             }
             due = due.min(stream.due());
         }
@@ -433,10 +474,10 @@ mod tests {
         let here = Ipv4Addr::LOCALHOST.into();
         let route = Route::new(here, here, 0);
         let until = Instant::now() + PATIENCE;
-        let (id, state) = streams.stream_to(&route, block, 0);
+        let (id, state) = streams.stream_to(&route, (0, block), 0);
         assert_eq!(state, StreamState::Connecting);
         let open = |streams: &Streams| {
-            while streams.is_blocked(id) || streams.stream_to(&route, block, 0).1 != StreamState::Open {
+            while streams.is_blocked(id) || streams.stream_to(&route, (0, block), 0).1 != StreamState::Open {
                 streams.take(OUTGOING, 0, &|_| true, &mut |_| ());
                 assert!(Instant::now() < until, "not open");
             }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PATIENCE, alone, answer, packet, receive, route, send, serve};
+use common::{PATIENCE, alone, answer, answer_between, packet, receive, route, send, serve};
 use pagewire_fabric::{Fabric, HostFabric, Route, SendBatch, StreamSend};
 use pagewire_memory::Segment;
 use std::io::{Read, Write};
@@ -45,6 +45,56 @@ fn packets_arrive_whole_and_in_order() {
         assert_eq!(a.counters().stream_packets_sent.get(), packets.len() as u64);
         assert_eq!(b.counters().stream_packets_received.get(), packets.len() as u64);
         assert_eq!(a.counters().datagrams_sent.get() + b.counters().datagrams_received.get(), 0);
+    }
+}
+
+/// TCP connections to the port of streams that are established.
+fn connections() -> usize {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let is_one = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words[2].ends_with(":12B7") && words[3] == "01"
+    };
+    table.lines().filter(is_one).count()
+}
+
+/// Sends packets in both directions by turns, and looks at each.
+fn exchange(ends: [(&HostFabric, &Route, u32); 2], rounds: u32) {
+    for round in 0..rounds {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (sender, route, _) = ends[from];
+            let (receiver, _, block) = ends[to];
+            let packets = bodies(round, 20, block);
+            send(sender, route, &packets);
+            let got = receive(&[sender, receiver], packets.len(), QUIET);
+            assert!(got[1].iter().map(|got| &got.bytes).eq(&packets), "round {round}, from {from}");
+            assert!(got[0].is_empty());
+        }
+    }
+}
+
+/// Both directions share a connection: of who asks first, and of one of both where they ask at once. When it breaks they share another.
+#[test]
+fn two_directions_have_one_connection() {
+    let _alone = alone();
+    for at_once in [false, true].repeat(8) {
+        let before = connections();
+        let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+        let blocks = (a.lease_block().unwrap(), b.lease_block().unwrap());
+        let back = (blocks.1, blocks.0);
+        let (to_b, to_a) = (route(HERE, HERE, &b), route(HERE, HERE, &a));
+        if at_once {
+            a.stream_to(&to_b, blocks, 0);
+            b.stream_to(&to_a, back, 0);
+        }
+        let open = || {
+            let there = answer_between(&a, &[&b], blocks, &to_b).unwrap();
+            let back = answer_between(&b, &[&a], back, &to_a).unwrap();
+            (there, back)
+        };
+        let (there, back) = open();
+        exchange([(&a, &there, blocks.0), (&b, &back, blocks.1)], 3);
+        assert_eq!(connections(), before + 1, "at once: {at_once}");
     }
 }
 
@@ -103,7 +153,7 @@ fn absent_processes_are_refused() {
     let reason = answer(&a, &[&b], 0xFFF0, &route).unwrap_err();
     assert!(reason.contains("no Pagewire takes connections at TCP port 65520"), "{reason}");
     // What is sent all the same is lost, and counted.
-    let (id, _) = a.stream_to(&route, nobody, 0);
+    let (id, _) = a.stream_to(&route, (own, nobody), 0);
     send(&a, &Route { stream: Some(id), ..route }, &[packet(nobody << 8, 0, 64)]);
     assert_eq!(a.counters().dropped_refused.get(), 1);
 }

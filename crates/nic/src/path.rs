@@ -392,7 +392,8 @@ impl<F: Fabric> Paths<F> {
         let waits = transport != ManagementTransport::AtOnce || is_encrypted || path == PathChoice::Tcp;
         // A direct port has the number of its block.
         let block = if route.port == ROCE_PORT { SPECIAL_BLOCK } else { route.port.into() };
-        match self.stream_to(route, block) {
+        // The answers come from any process of that host.
+        match self.stream_to(route, (SPECIAL_BLOCK, block)) {
             (stream, StreamState::Open) => ManagementPath::Stream(stream),
             (_, StreamState::Connecting) if waits => ManagementPath::Opening,
             (_, StreamState::Connecting) => ManagementPath::Datagram,
@@ -404,14 +405,14 @@ impl<F: Fabric> Paths<F> {
         }
     }
 
-    fn stream_to(&self, route: &Route, block: u32) -> (StreamId, StreamState) {
+    fn stream_to(&self, route: &Route, blocks: (u32, u32)) -> (StreamId, StreamState) {
         let patience = match self.services.options.path {
             // There is nothing else.
             PathChoice::Tcp => STREAM_PATIENCE,
             _ if self.services.options.is_encrypted => STREAM_PATIENCE,
             PathChoice::Auto | PathChoice::Local | PathChoice::Udp => 0,
         };
-        self.services.fabric.stream_to(route, block, patience)
+        self.services.fabric.stream_to(route, blocks, patience)
     }
 
     /// The stream to the process that leases the peer; `reason`: why it is not a better path. An error says why there is no stream.
@@ -424,7 +425,8 @@ impl<F: Fabric> Paths<F> {
     ) -> Result<Path<F>, String> {
         // Before the look: who waits from now on is told of an answer.
         let mut waiters = self.stream_waiters.lock();
-        let (stream, state) = self.stream_to(route, peer / QUEUE_PAIRS_PER_BLOCK);
+        let blocks = (queue_pair / QUEUE_PAIRS_PER_BLOCK, peer / QUEUE_PAIRS_PER_BLOCK);
+        let (stream, state) = self.stream_to(route, blocks);
         match state {
             StreamState::Open => {
                 let route = Route { port: port_of(peer), stream: Some(stream), ..*route };

@@ -284,7 +284,7 @@ impl Fabric for SimFabric {
         true
     }
 
-    fn stream_to(&self, route: &Route, block: u32, _patience: u64) -> (StreamId, StreamState) {
+    fn stream_to(&self, route: &Route, (_, block): (u32, u32), _patience: u64) -> (StreamId, StreamState) {
         self.shared.stream_to(&self.process, route, block)
     }
 

@@ -192,6 +192,9 @@ impl Streams {
             (None, None) => true,
             _ => false,
         };
+        // What a process sends to itself goes by two connections, and one of TLS encrypts one direction.
+        let serves_both = tls.is_none() && question.instance != self.instance;
+        let question = if serves_both { question } else { Preface { own_block: 0, ..question } };
         let (stream, peer) = match RxStream::new(socket, question, tls) {
             Ok((stream, peer)) => (Arc::new(stream), peer),
             Err(error) => return log::debug!("a stream is not taken: {error}"),
@@ -207,6 +210,13 @@ impl Streams {
         }
         if !has_right_name {
             return refuse(PrefaceKind::RefuseName);
+        }
+        // Nobody opens one to its process meanwhile.
+        let outgoing = self.outgoing.read();
+        let own = outgoing.iter().find(|own| own.target.leads_back(question));
+        let is_theirs_first = question.instance > self.instance;
+        if own.is_some_and(|own| own.has_asked(is_theirs_first)) {
+            return refuse(PrefaceKind::RefuseCrossed);
         }
         let mut all = self.incoming.write();
         if all.len() >= STREAMS {
@@ -225,6 +235,10 @@ impl Streams {
         }
         entry.insert(stream.clone());
         drop(all);
+        if own.is_some_and(|own| own.accept(&stream, is_theirs_first, now())) {
+            (self.changed)();
+        }
+        drop(outgoing);
         if stream.is_encrypted() {
             // What was decrypted with the proof is told by no event.
             self.leave(token);

@@ -1,4 +1,4 @@
-//! What a stream carries: a preface in each direction, then frames of packets from the side that opened it.
+//! What a stream carries: a preface in each direction, then frames of packets.
 //!
 //! The receiver believes nothing of it: what does not parse ends the stream.
 
@@ -38,11 +38,13 @@ pub enum PrefaceKind {
     RefuseEncrypted,
     /// The opening side names itself by an address that its certificate is not for.
     RefuseName,
+    /// This process has asked for the opening side itself, and that connection serves both directions.
+    RefuseCrossed,
 }
 
 impl PrefaceKind {
     /// All of them, by their numbers.
-    const ALL: [PrefaceKind; 7] = [
+    const ALL: [PrefaceKind; 8] = [
         PrefaceKind::Ask,
         PrefaceKind::Accept,
         PrefaceKind::Refuse,
@@ -50,6 +52,7 @@ impl PrefaceKind {
         PrefaceKind::RefuseClear,
         PrefaceKind::RefuseEncrypted,
         PrefaceKind::RefuseName,
+        PrefaceKind::RefuseCrossed,
     ];
 }
 
@@ -63,6 +66,8 @@ pub struct Preface {
     pub block: u16,
     /// The engine of the process that wrote this.
     pub instance: u64,
+    /// A block that the opening side leases: who sends to that may do so by this connection. 0: nobody may.
+    pub own_block: u16,
     /// The address of the opening side's GID, from which packets come. A network that translates addresses may show another one.
     pub source: IpAddr,
     /// The address of the other side's GID, to which they go.
@@ -79,6 +84,7 @@ impl Preface {
         bytes[10..12].copy_from_slice(&self.block.to_be_bytes());
         bytes[12] = u8::from(self.is_encrypted);
         bytes[16..24].copy_from_slice(&self.instance.to_be_bytes());
+        bytes[24..26].copy_from_slice(&self.own_block.to_be_bytes());
         bytes[32..48].copy_from_slice(&octets(self.source));
         bytes[48..64].copy_from_slice(&octets(self.destination));
         bytes
@@ -90,7 +96,7 @@ impl Preface {
             || bytes[8] != VERSION
             || bytes[12] > 1
             || bytes[13..16] != [0; 3]
-            || bytes[24..32] != [0; 8]
+            || bytes[26..32] != [0; 6]
         {
             return None;
         }
@@ -98,11 +104,13 @@ impl Preface {
         let is_encrypted = bytes[12] == 1;
         let block = u16::from_be_bytes([bytes[10], bytes[11]]);
         let instance = u64::from_be_bytes(bytes[16..24].try_into().ok()?);
+        let own_block = u16::from_be_bytes([bytes[24], bytes[25]]);
         let address = |at: usize| {
             let octets = <[u8; 16]>::try_from(&bytes[at..at + 16]).ok()?;
             Some(Ipv6Addr::from(octets).to_canonical())
         };
-        Some(Preface { kind, is_encrypted, block, instance, source: address(32)?, destination: address(48)? })
+        let (source, destination) = (address(32)?, address(48)?);
+        Some(Preface { kind, is_encrypted, block, instance, own_block, source, destination })
     }
 }
 
@@ -163,10 +171,10 @@ mod tests {
             let mut bytes = bytes;
             if right {
                 bytes[..9].copy_from_slice(b"pagewire\x01");
-                bytes[9] %= 8;
+                bytes[9] %= 9;
                 bytes[12] %= 3;
                 bytes[13..16].fill(0);
-                bytes[24..32].fill(0);
+                bytes[26..32].fill(0);
             }
             if let Some(preface) = Preface::parse(&bytes) {
                 prop_assert_eq!(preface.emit(), bytes);

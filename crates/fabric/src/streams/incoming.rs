@@ -1,4 +1,4 @@
-//! Streams that other processes have opened: whom they ask for, and the packets that they bring.
+//! Streams that bring packets: those that other processes have opened, and the other direction of this process's own.
 
 use super::format::{FRAME_HEADER, Frame, LONG_HEADERS, Preface};
 use super::{in_place, tcp, tls_bytes};
@@ -16,6 +16,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Bytes of a payload that become visible last: programs wait for them.
 const TAIL: usize = 8;
@@ -55,6 +56,12 @@ pub struct StreamRead {
 pub struct RxStream {
     socket: Descriptor,
     ends: StreamEnds,
+    /// The block of the process at the other end that may be sent to by the same connection; 0: none.
+    own_block: u16,
+    /// Somebody sends by it.
+    is_lent: AtomicBool,
+    /// How often something has come.
+    heard: AtomicU32,
     reader: Mutex<RxReader>,
 }
 
@@ -122,8 +129,49 @@ impl RxStream {
     ) -> io::Result<(Self, IpAddr)> {
         let peer = tcp::peer(&socket)?;
         let ends = StreamEnds { peer: question.source, port: peer.port(), own: question.destination };
-        let stream = RxStream { socket, ends, reader: Mutex::new(RxReader::new(tls)?) };
-        Ok((stream, peer.ip().to_canonical()))
+        Ok((Self::with_ends(socket, ends, question.own_block, tls)?, peer.ip().to_canonical()))
+    }
+
+    /// The other direction of a connection that this process has opened; `question` is what it asked.
+    ///
+    /// # Errors
+    /// The kernel's, as with [`new`](Self::new).
+    pub fn answering(socket: Descriptor, question: Preface) -> io::Result<Self> {
+        let port = tcp::peer(&socket)?.port();
+        let ends = StreamEnds { peer: question.destination, port, own: question.source };
+        Self::with_ends(socket, ends, 0, None)
+    }
+
+    fn with_ends(
+        socket: Descriptor,
+        ends: StreamEnds,
+        own_block: u16,
+        tls: Option<Box<ServerConnection>>,
+    ) -> io::Result<Self> {
+        let reader = Mutex::new(RxReader::new(tls)?);
+        let (is_lent, heard) = Default::default();
+        Ok(RxStream { socket, ends, own_block, is_lent, heard, reader })
+    }
+
+    /// Whether packets for a block of the peer's may leave by it, from the address that the peer knows this process by. It says so once: two
+    /// who send would tear each other's frames.
+    pub fn lend(&self, own: IpAddr, peer: IpAddr, block: u32) -> bool {
+        let fits = self.own_block != 0
+            && (u32::from(self.own_block), self.ends.own, self.ends.peer) == (block, own, peer);
+        fits && !self.is_lent.swap(true, Ordering::AcqRel)
+    }
+
+    /// Another descriptor of its connection.
+    ///
+    /// # Errors
+    /// The kernel's: there are none left.
+    pub fn duplicate(&self) -> io::Result<Descriptor> {
+        tcp::duplicate(&self.socket)
+    }
+
+    /// How often something has come by it.
+    pub fn times_heard(&self) -> u32 {
+        self.heard.load(Ordering::Relaxed)
     }
 
     /// Answers who asks.
@@ -167,6 +215,10 @@ impl RxStream {
         if let Err(error) = self.read_on(&mut reader, limit, memory, &mut read, each) {
             log::debug!("a stream from {} ends: {error}", self.ends.peer);
             read.ended = true;
+        }
+        if read.handed > 0 {
+            // Nobody else does, under the lock.
+            self.heard.store(self.times_heard().wrapping_add(1), Ordering::Relaxed);
         }
         Some(read)
     }
@@ -514,8 +566,8 @@ mod tests {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let ends = StreamEnds { peer: Ipv4Addr::LOCALHOST.into(), port: 1, own: Ipv4Addr::LOCALHOST.into() };
-        let reader = Mutex::new(RxReader::new(None).unwrap());
-        (RxStream { socket: Descriptor::new(here).unwrap(), ends, reader }, Descriptor::new(there).unwrap())
+        let stream = RxStream::with_ends(Descriptor::new(here).unwrap(), ends, 0, None).unwrap();
+        (stream, Descriptor::new(there).unwrap())
     }
 
     /// Takes a packet as a queue pair might. `None`: its payload was not wanted.

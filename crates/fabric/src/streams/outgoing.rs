@@ -1,7 +1,7 @@
-//! A stream to a process of another host, from the side that opened it: it asks, and then sends. What comes back is the answer, and the
-//! end.
+//! A stream to a process of another host, from the side that sends: it asks for a connection, or sends by one that the process there has opened.
 
 use super::format::{FRAME_HEADER, Frame, Preface, PrefaceKind};
+use super::incoming::RxStream;
 use super::opening::Opening;
 use super::send_side::{SendSide, UnsentMemory};
 use super::{ConnectTo, Tls, now, tcp};
@@ -48,16 +48,16 @@ impl StreamTarget {
         tcp::connect(self.source, self.to, self.interface)
     }
 
-    /// What this side says first.
-    fn preface(&self, origin: &TxOrigin) -> Preface {
-        Preface {
-            kind: PrefaceKind::Ask,
-            is_encrypted: origin.tls.is_some(),
-            block: self.block as u16,
-            instance: origin.instance,
-            source: self.source,
-            destination: self.destination,
-        }
+    /// Whether it leads to the process that asks so.
+    pub fn leads_back(&self, question: Preface) -> bool {
+        question.own_block != 0
+            && (u32::from(question.own_block), question.source, question.destination)
+                == (self.block, self.destination, self.source)
+    }
+
+    /// Whether the process there has opened a connection by which packets may leave. It is this one's from now on.
+    pub fn borrow(&self, connection: &RxStream) -> bool {
+        connection.lend(self.source, self.destination, self.block)
     }
 }
 
@@ -80,6 +80,26 @@ pub struct TxOrigin {
     pub instance: u64,
     /// How they are encrypted.
     pub tls: Option<Tls>,
+}
+
+/// What a stream is wanted for.
+#[derive(Clone, Copy)]
+pub struct StreamWish {
+    pub target: StreamTarget,
+    /// The block of who sends. The process at the end may send to that by the same connection. 0: it may not.
+    pub own_block: u32,
+    /// Nanoseconds for which a process is waited for whose host has accepted the connection.
+    pub patience: u64,
+}
+
+/// What has become of a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum TxChange {
+    None,
+    /// It stands otherwise than before.
+    Changed,
+    /// Its connection was accepted, and may bring packets, too.
+    Accepted,
 }
 
 /// How far a stream has come.
@@ -146,6 +166,8 @@ enum EndKind {
     Silent,
     /// It was there, and has broken.
     Broken,
+    /// The process there has asked for this one, by a connection that serves both.
+    Crossed,
 }
 
 impl EndKind {
@@ -172,7 +194,7 @@ pub struct TxStream {
     pub id: StreamId,
     pub target: StreamTarget,
     origin: TxOrigin,
-    /// Nanoseconds for which a process is waited for whose host has accepted the connection.
+    own_block: u32,
     patience: u64,
     /// What its events are told by.
     token: u64,
@@ -188,21 +210,134 @@ pub struct TxStream {
 }
 
 impl TxStream {
-    /// One that begins now.
+    /// One that begins now, by a connection that the process there has opened, or with a question.
     pub fn new(
         id: StreamId,
-        (target, patience): (StreamTarget, u64),
+        wish: StreamWish,
         token: u64,
         origin: TxOrigin,
         now: u64,
+        connection: Option<&Arc<RxStream>>,
     ) -> Self {
+        let StreamWish { target, own_block, patience } = wish;
         let closed = TxState::Closed { reason: String::new(), until: 0, kind: ClosedKind::Refused };
         let (blocked, openings, short_lives) = Default::default();
         let (state, used) = (Mutex::new(closed), AtomicU64::new(now));
-        let stream =
-            TxStream { id, target, origin, patience, token, state, blocked, openings, short_lives, used };
-        stream.begin_again(&mut stream.state.lock(), now);
+        let stream = TxStream {
+            id,
+            target,
+            origin,
+            own_block,
+            patience,
+            token,
+            state,
+            blocked,
+            openings,
+            short_lives,
+            used,
+        };
+        match connection {
+            Some(connection) => stream.send_by(&mut stream.state.lock(), connection, now),
+            None => stream.begin_again(&mut stream.state.lock(), now),
+        }
         stream
+    }
+
+    /// Sends by a connection that the process at the end has opened.
+    fn send_by(&self, state: &mut TxState, connection: &Arc<RxStream>, now: u64) {
+        let added = connection.duplicate().and_then(|socket| {
+            let token = epoll::EventData::new_u64(self.token);
+            epoll::add(&*self.origin.events, &socket, token, epoll::EventFlags::empty())?;
+            Ok(socket)
+        });
+        let new = match added {
+            Ok(socket) => {
+                self.openings.fetch_add(1, Ordering::AcqRel);
+                self.used.store(now, Ordering::Relaxed);
+                TxState::Open { side: SendSide::beside(socket, connection.clone()), since: now }
+            }
+            Err(error) => {
+                let reason = format!("the connection from {} is of no use: {error}", self.target.destination);
+                self.closed(reason, now + STREAM_PAUSE, ClosedKind::Refused)
+            }
+        };
+        self.change(state, new);
+    }
+
+    /// Whether a question of the process at its end is to be refused, as it has got one of this process. Both know whose counts.
+    pub fn has_asked(&self, is_theirs_first: bool) -> bool {
+        let TxState::Asking { opening, .. } = &*self.state.lock() else { return false };
+        opening.has_sent_question() && !is_theirs_first
+    }
+
+    /// Sends by a connection that was accepted just now, unless it sends by another. True: it does.
+    pub fn accept(&self, connection: &Arc<RxStream>, is_theirs_first: bool, now: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_free = match &*state {
+            TxState::Open { .. } => false,
+            TxState::Asking { opening, .. } => !opening.has_sent_question() || is_theirs_first,
+            TxState::Idle | TxState::Closed { .. } => true,
+        };
+        let is_taken = is_free && self.target.borrow(connection);
+        if is_taken {
+            self.send_by(&mut state, connection, now);
+        }
+        is_taken
+    }
+
+    /// What this side says first.
+    fn question(&self) -> Preface {
+        let StreamTarget { source, destination, block, .. } = self.target;
+        Preface {
+            kind: PrefaceKind::Ask,
+            is_encrypted: self.origin.tls.is_some(),
+            block: block as u16,
+            instance: self.origin.instance,
+            own_block: self.own_block as u16,
+            source,
+            destination,
+        }
+    }
+
+    /// Makes what reads the other direction of a connection that was accepted, where the process there may send by it. `None`: it may not.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn reader(&self) -> io::Result<Option<Arc<RxStream>>> {
+        let mut state = self.state.lock();
+        let TxState::Open { side, .. } = &mut *state else { return Ok(None) };
+        if self.own_block == 0 || self.origin.tls.is_some() || side.reader().is_some() {
+            return Ok(None);
+        }
+        let reader = Arc::new(RxStream::answering(tcp::duplicate(side.socket())?, self.question())?);
+        side.set_reader(reader.clone());
+        self.watch_room(side.socket(), side.has_rest(), false);
+        Ok(Some(reader))
+    }
+
+    /// Ends it, as nobody can read what the process there sends.
+    pub fn give_up(&self, reason: String, now: u64) {
+        let closed = self.closed(reason, now + STREAM_PAUSE, ClosedKind::Refused);
+        self.change(&mut self.state.lock(), closed);
+    }
+
+    /// The reader of the other direction has come to the end of a connection. True: it was this one's, which stands otherwise now.
+    pub fn reader_ended(&self, ended: &Arc<RxStream>, now: u64) -> bool {
+        let mut state = self.state.lock();
+        let TxState::Open { side, since } = &*state else { return false };
+        if !side.reader().is_some_and(|reader| Arc::ptr_eq(reader, ended)) {
+            return false;
+        }
+        // Neither side has sent for a minute, by the clock of the other.
+        let is_idle = !side.has_rest() && now >= self.used.load(Ordering::Relaxed) + STREAM_IDLE / 2;
+        let since = *since;
+        self.change(&mut state, TxState::Idle);
+        if !is_idle {
+            let end = EndKind::Broken.because("the peer has closed the connection");
+            let ended = self.ended(end, Some(since), now);
+            self.change(&mut state, ended);
+        }
+        true
     }
 
     fn begin(&self, now: u64) -> TxState {
@@ -225,7 +360,7 @@ impl TxStream {
         let socket = self.target.connect()?;
         let both = epoll::EventFlags::IN | epoll::EventFlags::OUT;
         epoll::add(&*self.origin.events, &socket, epoll::EventData::new_u64(self.token), both)?;
-        Opening::new(socket, self.target.preface(&self.origin), tls)
+        Opening::new(socket, self.question(), tls)
     }
 
     /// A stream that was closed is opened again, unless that was tried just now.
@@ -248,6 +383,9 @@ impl TxStream {
             TxState::Asking { .. } | TxState::Idle | TxState::Closed { kind: ClosedKind::Waits, .. }
         );
         self.blocked.store(waits, Ordering::Release);
+        if let TxState::Open { side, .. } = state {
+            side.shut();
+        }
         *state = new;
     }
 
@@ -264,6 +402,7 @@ impl TxStream {
             EndKind::Refused => self.closed(reason, now + STREAM_PAUSE, ClosedKind::Refused),
             EndKind::EncryptedOnly => self.closed(reason, now + STREAM_PAUSE, ClosedKind::EncryptedOnly),
             EndKind::Silent => self.closed(reason, now + STREAM_SILENT_PAUSE, ClosedKind::Refused),
+            EndKind::Crossed => self.closed(reason, now + STREAM_ANSWER_TIME, ClosedKind::Waits),
             EndKind::Broken if open_since.is_some_and(|since| now.saturating_sub(since) >= STREAM_WORKED) => {
                 log::debug!("the stream for block {} begins again: {reason}", self.target.block);
                 self.short_lives.store(0, Ordering::Relaxed);
@@ -326,40 +465,44 @@ impl TxStream {
         is_closed && now >= self.used.load(Ordering::Relaxed) + 2 * STREAM_IDLE
     }
 
-    /// Does what an event of its socket, or the time, asks for. True: it stands otherwise than before.
+    /// Does what an event of its socket, or the time, asks for.
     #[inline(never)] // What other packets are not to carry, on the program's stack.
-    pub fn step(&self, now: u64) -> bool {
+    pub fn step(&self, now: u64) -> TxChange {
         let mut state = self.state.lock();
         let (end, open_since) = match &mut *state {
             TxState::Asking { .. } => match self.step_asking(&mut state, now) {
-                Ok(is_changed) => return is_changed,
+                Ok(change) => return change,
                 Err(end) => (end, None),
             },
             TxState::Open { side, since } => match self.step_open(side) {
                 Ok(()) if !side.has_rest() && now >= self.used.load(Ordering::Relaxed) + STREAM_IDLE => {
-                    self.change(&mut state, TxState::Idle);
-                    return false;
+                    match side.has_heard() {
+                        true => self.used.store(now, Ordering::Relaxed),
+                        false => self.change(&mut state, TxState::Idle),
+                    }
+                    return TxChange::None;
                 }
-                Ok(()) => return false,
+                Ok(()) => return TxChange::None,
                 Err(end) => (end, Some(*since)),
             },
             TxState::Closed { kind: ClosedKind::Waits, .. } => {
                 self.begin_again(&mut state, now);
                 // There may be no descriptor, or no route any more.
-                return matches!(&*state, TxState::Closed { kind, .. } if *kind != ClosedKind::Waits);
+                let is_refused = matches!(&*state, TxState::Closed { kind, .. } if *kind != ClosedKind::Waits);
+                return if is_refused { TxChange::Changed } else { TxChange::None };
             }
-            TxState::Idle | TxState::Closed { .. } => return false,
+            TxState::Idle | TxState::Closed { .. } => return TxChange::None,
         };
         // The old connection is closed first.
-        *state = TxState::Idle;
+        self.change(&mut state, TxState::Idle);
         let ended = self.ended(end, open_since, now);
         self.change(&mut state, ended);
-        true
+        TxChange::Changed
     }
 
     /// [`step`](Self::step) of one that waits for its connection or the answer.
-    fn step_asking(&self, state: &mut TxState, now: u64) -> Result<bool, ConnectionEnd> {
-        let TxState::Asking { opening, until, again } = state else { return Ok(false) };
+    fn step_asking(&self, state: &mut TxState, now: u64) -> Result<TxChange, ConnectionEnd> {
+        let TxState::Asking { opening, until, again } = state else { return Ok(TxChange::None) };
         let (had_sent_question, waited) = (opening.has_sent_question(), opening.waits_for_room());
         let stepped = opening.step();
         if opening.has_sent_question() && !had_sent_question {
@@ -367,7 +510,7 @@ impl TxStream {
             *until = (*until).max(now + self.patience);
         }
         if opening.waits_for_room() != waited {
-            self.watch_room(opening.socket(), !waited);
+            self.watch_room(opening.socket(), !waited, true);
         }
         match stepped {
             Ok(Some(PrefaceKind::Accept)) => {
@@ -375,7 +518,10 @@ impl TxStream {
                     self.openings.fetch_add(1, Ordering::AcqRel);
                     self.change(state, TxState::Open { side: opening.open(), since: now });
                 }
-                Ok(true)
+                Ok(TxChange::Accepted)
+            }
+            Ok(Some(PrefaceKind::RefuseCrossed)) => {
+                Err(EndKind::Crossed.because(format!("{} opens a connection itself", self.target)))
             }
             Ok(Some(PrefaceKind::RefuseClear)) => {
                 Err(EndKind::EncryptedOnly.because(self.refusal(PrefaceKind::RefuseClear)))
@@ -394,23 +540,24 @@ impl TxStream {
                         TxState::Asking { until, again, .. } => {
                             (*until, *again) = (patience_ends, NextAttempt::after(now, time));
                         }
-                        _ => return Ok(true),
+                        _ => return Ok(TxChange::Changed),
                     }
                 }
-                Ok(false)
+                Ok(TxChange::None)
             }
             Err(error) => Err(self.connection_error(&error)),
         }
     }
 
-    /// [`step`](Self::step) of one that is open: nothing comes but the end.
+    /// [`step`](Self::step) of one that is open. What comes by it is its reader's; without one nothing comes but the end.
     fn step_open(&self, side: &mut SendSide) -> Result<(), ConnectionEnd> {
-        match recv(side.socket(), &mut [0; 1][..], RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN | Errno::INTR) => self
-                .send_rest(side)
-                .map_err(|error| EndKind::Broken.because(format!("the connection has broken: {error}"))),
-            _ => Err(EndKind::Broken.because("the peer has closed the connection")),
+        match recv(side.socket(), &mut [0; 1][..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((_, 1..)) if side.reader().is_some() => {}
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            _ => return Err(EndKind::Broken.because("the peer has closed the connection")),
         }
+        self.send_rest(side)
+            .map_err(|error| EndKind::Broken.because(format!("the connection has broken: {error}")))
     }
 
     /// Why the other side does not take the stream.
@@ -434,15 +581,17 @@ impl TxStream {
             PrefaceKind::RefuseEncrypted => {
                 format!("{} takes no encrypted connections: --tls is needed there, too", self.target)
             }
-            PrefaceKind::Ask | PrefaceKind::Accept | PrefaceKind::Refuse => {
+            PrefaceKind::Ask | PrefaceKind::Accept | PrefaceKind::Refuse | PrefaceKind::RefuseCrossed => {
                 format!("{destination} has no process for the peer's number")
             }
         }
     }
 
-    /// Has room in the socket told as well as what comes, or no more.
-    fn watch_room(&self, socket: &Descriptor, room: bool) {
-        let flags = if room { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+    /// Has told whether there is room in the socket, and whether something comes.
+    fn watch_room(&self, socket: &Descriptor, room: bool, input: bool) {
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::OUT, room);
+        flags.set(epoll::EventFlags::IN, input);
         if let Err(error) =
             epoll::modify(&*self.origin.events, socket, epoll::EventData::new_u64(self.token), flags)
         {
@@ -543,7 +692,7 @@ impl TxStream {
     fn watch(&self, side: &SendSide) {
         let waits = side.has_rest();
         if self.blocked.swap(waits, Ordering::AcqRel) != waits {
-            self.watch_room(side.socket(), waits);
+            self.watch_room(side.socket(), waits, side.reader().is_none());
         }
     }
 }

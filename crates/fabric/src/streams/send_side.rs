@@ -1,14 +1,16 @@
 //! The sending side of an open stream, and what waits for room in its socket.
 
 use super::format::{FRAME_HEADER, Frame, LONG_HEADERS};
+use super::incoming::RxStream;
 use super::{in_place, tls_bytes};
 use crate::descriptors::Descriptor;
 use crate::limits::STREAM_UNSENT;
 use pagewire_memory::{ApplicationMemory, HostMemory, Segment};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 use rustls::ClientConnection;
 use std::io::{self, IoSlice, Write};
+use std::sync::Arc;
 
 /// An open stream, where packets leave.
 pub struct SendSide {
@@ -16,6 +18,8 @@ pub struct SendSide {
     tls: Option<Box<ClientConnection>>,
     /// What the kernel had no room for.
     rest: Vec<u8>,
+    /// What reads the other direction of the connection, and how often something had come at the last look.
+    reader: Option<(Arc<RxStream>, u32)>,
 }
 
 /// How memory of the program was not sent.
@@ -31,7 +35,38 @@ pub enum UnsentMemory {
 impl SendSide {
     /// One of a connection that was accepted; `rest` has not left yet.
     pub fn new(socket: Descriptor, tls: Option<Box<ClientConnection>>, rest: Vec<u8>) -> Self {
-        SendSide { socket, tls, rest }
+        SendSide { socket, tls, rest, reader: None }
+    }
+
+    /// One of a connection whose other direction is read.
+    pub fn beside(socket: Descriptor, reader: Arc<RxStream>) -> Self {
+        SendSide { reader: Some((reader, 0)), ..SendSide::new(socket, None, Vec::new()) }
+    }
+
+    /// Has the other direction read from now on.
+    pub fn set_reader(&mut self, reader: Arc<RxStream>) {
+        self.reader = Some((reader, 0));
+    }
+
+    /// What reads the other direction.
+    pub fn reader(&self) -> Option<&Arc<RxStream>> {
+        self.reader.as_ref().map(|(reader, _)| reader)
+    }
+
+    /// Whether something has come by the other direction since this was last asked.
+    pub fn has_heard(&mut self) -> bool {
+        let Some((reader, before)) = &mut self.reader else { return false };
+        let now = reader.times_heard();
+        std::mem::replace(before, now) != now
+    }
+
+    /// Ends the connection for whoever reads it, too.
+    pub fn shut(&self) {
+        if self.reader.is_some()
+            && let Err(error) = shutdown(&self.socket, Shutdown::Both)
+        {
+            log::debug!("a connection was over before its end: {error}");
+        }
     }
 
     /// Its socket.

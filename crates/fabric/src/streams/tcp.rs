@@ -87,6 +87,14 @@ pub fn accept(listener: &Descriptor) -> io::Result<Option<Descriptor>> {
     }
 }
 
+/// Another descriptor of the same connection, which is watched by itself.
+///
+/// # Errors
+/// The kernel's: there are none left.
+pub fn duplicate(socket: &Descriptor) -> io::Result<Descriptor> {
+    Descriptor::new(rustix::io::fcntl_dupfd_cloexec(socket, 0)?)
+}
+
 /// The peer's end of a connection.
 ///
 /// # Errors

@@ -168,10 +168,20 @@ pub fn serve(fabrics: &[&HostFabric]) {
 
 /// What becomes of the stream to the process that leases a block.
 pub fn answer(from: &HostFabric, others: &[&HostFabric], block: u32, route: &Route) -> Result<Route, String> {
+    answer_between(from, others, (0, block), route)
+}
+
+/// As [`answer`], of a stream from the first block.
+pub fn answer_between(
+    from: &HostFabric,
+    others: &[&HostFabric],
+    blocks: (u32, u32),
+    route: &Route,
+) -> Result<Route, String> {
     let until = Instant::now() + PATIENCE;
     let all: Vec<_> = others.iter().copied().chain([from]).collect();
     loop {
-        match from.stream_to(route, block, 0) {
+        match from.stream_to(route, blocks, 0) {
             (id, StreamState::Open) => return Ok(Route { stream: Some(id), ..*route }),
             (_, StreamState::Refused(reason) | StreamState::EncryptedOnly(reason)) => return Err(reason),
             (_, StreamState::Connecting) => serve(&all),
