@@ -1,13 +1,15 @@
 /*
- * main PROCESSES TIMEOUT: a crowd of processes, each connected to each other one, all polling. Each sends one WRITE to each other in
- * turn, of a word that names both, with that timeout and retry_cnt 7; then each checks every word that it got. No WRITE may fail,
- * though a process may get no processor for seconds.
+ * main PROCESSES TIMEOUT [FILE FIRST COUNT]: a crowd of processes, each connected to each other one, all polling. Each sends one WRITE to
+ * each other in turn, of a word that names both, with that timeout and retry_cnt 7; then each checks every word that it got. No WRITE may
+ * fail, though a process may get no processor for seconds. With FILE, by which they find each other, it starts COUNT of them from FIRST on:
+ * others start on another host.
  *
  * Prints one line: how many connections took which path is for `pagewire explain` and the statistics to say.
  */
 #define _GNU_SOURCE
 #include "../../crates/verbs/tests/c/connect.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -23,6 +25,7 @@ struct board {
 	_Atomic int failed;
 	uint64_t address[MOST];
 	uint32_t rkey[MOST];
+	union ibv_gid gid[MOST];
 	/* The number of the queue pair of one process for another. */
 	uint32_t number[MOST][MOST];
 };
@@ -97,6 +100,7 @@ static int run(int self, int count)
 	CHECK(mr);
 	board->address[self] = (uintptr_t)words;
 	board->rkey[self] = mr->rkey;
+	board->gid[self] = attr.ah_attr.grh.dgid;
 	for (int peer = 0; peer < count; peer++) {
 		if (peer == self)
 			continue;
@@ -111,6 +115,7 @@ static int run(int self, int count)
 			continue;
 		attr.qp_state = IBV_QPS_RTR;
 		attr.dest_qp_num = board->number[peer][self];
+		attr.ah_attr.grh.dgid = board->gid[peer];
 		CHECK(ibv_modify_qp(qps[peer], &attr, RTR_MASK(IBV_QPT_RC)) == 0);
 		attr.qp_state = IBV_QPS_RTS;
 		attr.timeout = timeout;
@@ -130,19 +135,33 @@ static int run(int self, int count)
 	return 0;
 }
 
+/* By a file, or of this process and its children. */
+static void map_board(const char *file)
+{
+	int fd = -1;
+
+	if (file) {
+		fd = open(file, O_RDWR | O_CREAT, 0666);
+		CHECK(fd >= 0 && ftruncate(fd, sizeof(*board)) == 0);
+	}
+	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | (file ? 0 : MAP_ANONYMOUS), fd, 0);
+	CHECK(board != MAP_FAILED);
+}
+
 int main(int argc, char **argv)
 {
-	int count = argc == 3 ? atoi(argv[1]) : 0, failed = 0, status;
+	int is_part = argc == 6, is_whole = argc == 3;
+	int count = is_part || is_whole ? atoi(argv[1]) : 0, failed = 0, status;
+	int first = is_part ? atoi(argv[4]) : 0, own = is_part ? atoi(argv[5]) : count;
 
-	timeout = argc == 3 ? atoi(argv[2]) : 0;
-	if (count < 2 || count > MOST || timeout < 1 || timeout > 31) {
-		fprintf(stderr, "usage: %s PROCESSES TIMEOUT (2 to %d processes)\n", argv[0], MOST);
+	timeout = count ? atoi(argv[2]) : 0;
+	if (count < 2 || count > MOST || timeout < 1 || timeout > 31 || first < 0 || own < 1 || first + own > count) {
+		fprintf(stderr, "usage: %s PROCESSES TIMEOUT [FILE FIRST COUNT] (2 to %d processes)\n", argv[0], MOST);
 		return 2;
 	}
 	end = seconds() + LIMIT_SECONDS;
-	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(board != MAP_FAILED);
-	for (int self = 0; self < count; self++) {
+	map_board(is_part ? argv[3] : NULL);
+	for (int self = first; self < first + own; self++) {
 		pid_t child = fork();
 
 		CHECK(child >= 0);
@@ -156,6 +175,6 @@ int main(int argc, char **argv)
 		}
 	}
 	if (failed == 0)
-		printf("%d processes, %d WRITEs\n", count, count * (count - 1));
+		printf("%d processes, %d WRITEs\n", own, own * (count - 1));
 	return failed != 0;
 }

@@ -6,14 +6,19 @@ use crate::compile;
 use crate::ground::Ground;
 use crate::limits::RUN;
 use anyhow::{Context, Result, ensure};
+use pagewire_cli::hosts::Host;
 use pagewire_cli::pair::Running;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::Instant;
 
 /// One crowd.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     path: &'static str,
+    /// Half of its processes are on another host.
+    on_two_hosts: bool,
     /// How many files each process may have open.
     descriptors: usize,
     processes: usize,
@@ -37,7 +42,9 @@ const MANY_DESCRIPTORS: usize = 20_000;
 /// Descriptors that do not suffice for channels to all others.
 const TOO_FEW: usize = 64;
 
-const PATHS: [&str; 4] = ["local", "auto", "udp", "tcp"];
+/// Each, and whether half of the crowd is on another host.
+const PATHS: [(&str, bool); 6] =
+    [("local", false), ("auto", false), ("udp", false), ("tcp", false), ("auto", true), ("tcp", true)];
 
 /// The crowds to try.
 ///
@@ -52,17 +59,24 @@ pub fn runs() -> Result<Vec<Run>> {
         Err(_) => (1, DESCRIPTORS, FEW),
     };
     let of_round = |round| {
-        let scarce = (round == 1).then_some(("auto", TOO_FEW));
+        let scarce = (round == 1).then_some((("auto", false), TOO_FEW));
         let paths = PATHS.map(|path| (path, descriptors)).into_iter().chain(scarce);
-        paths.map(move |(path, descriptors)| Run { path, descriptors, processes, round })
+        paths.map(move |((path, on_two_hosts), descriptors)| Run {
+            path,
+            on_two_hosts,
+            descriptors,
+            processes,
+            round,
+        })
     };
     Ok((1..=rounds).flat_map(of_round).collect())
 }
 
 /// The name of the test.
 pub fn title(run: &Run) -> String {
-    let Run { path, descriptors, processes, round } = run;
-    format!("crowd::{path} {processes} processes {descriptors} descriptors {round}")
+    let Run { path, on_two_hosts, descriptors, processes, round } = run;
+    let hosts = if *on_two_hosts { " hosts" } else { "" };
+    format!("crowd::{path}{hosts} {processes} processes {descriptors} descriptors {round}")
 }
 
 /// Each process of a crowd sends one WRITE to each other one; none fails, and every word is right. Where descriptors are too few for
@@ -74,19 +88,48 @@ pub fn every_word_arrives(ground: &Ground, run: &Run) -> Result<()> {
     let program = ground.stage.file("crowd");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/crowd/main.c");
     compile::once(&program, || compile::c([source], &program, &["-libverbs"]))?;
-    let mut command = ground.hosts.first.command("sh");
+    let folder = tempfile::tempdir()?;
+    // Its users may be others than this one.
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777))?;
+    let board = folder.path().join("board");
+    let half = (run.processes / 2).to_string();
+    let parts = match run.on_two_hosts {
+        false => vec![(&ground.hosts.first, None)],
+        true => vec![(&ground.hosts.first, Some("0")), (&ground.hosts.second, Some(&*half))],
+    };
+    let mut running = Vec::new();
+    for (host, first) in parts {
+        let mut command = begin(ground, host, run);
+        if let Some(first) = first {
+            command.arg(&board).args([first, &half]);
+        }
+        running.push(Running::start(command)?);
+    }
+    let until = Instant::now() + RUN;
+    for running in running {
+        let finished = running.wait_until(until);
+        ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+        if run.descriptors == TOO_FEW {
+            let says_why = |line: &str| line.contains(" udp ") && line.contains("Too many open files");
+            ensure!(
+                finished.output.lines().any(says_why),
+                "no reason for the udp path in:\n{}",
+                finished.output
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The crowd's program on a host.
+fn begin(ground: &Ground, host: &Host, run: &Run) -> Command {
+    let mut command = host.command("sh");
     let script = format!("ulimit -n {} && exec \"$@\"", run.descriptors);
     command.args(["-c", &script, "sh"]).arg(&ground.stage.command).args(["run", "--path", run.path]);
     if run.descriptors == TOO_FEW {
         command.arg("--stats");
     }
     let timeout = if run.processes == FEW { TIMEOUT } else { TIMEOUT_ALONE };
-    command.arg("--").arg(&program).args([run.processes.to_string(), timeout.to_string()]);
-    let finished = Running::start(command)?.wait_until(Instant::now() + RUN);
-    ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
-    if run.descriptors == TOO_FEW {
-        let says_why = |line: &str| line.contains(" udp ") && line.contains("Too many open files");
-        ensure!(finished.output.lines().any(says_why), "no reason for the udp path in:\n{}", finished.output);
-    }
-    Ok(())
+    command.arg("--").arg(ground.stage.file("crowd")).args([run.processes.to_string(), timeout.to_string()]);
+    command
 }

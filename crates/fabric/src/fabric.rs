@@ -135,6 +135,15 @@ pub enum StreamSend {
     Unavailable,
 }
 
+/// A question to the process at the end of a [stream](Fabric::stream_to): has it read what was sent before?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamQuestion {
+    /// By which connection it was asked.
+    pub opening: u32,
+    /// Its number there.
+    pub number: u32,
+}
+
 /// Names a [stream](Fabric::stream_to) of this process for as long as the process lives: its place, and how many had that before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct StreamId(pub u32);
@@ -434,6 +443,15 @@ pub trait Fabric: Send + Sync + 'static {
     /// process is waited for whose host has accepted the connection. It may get no processor.
     fn stream_to(&self, _route: &Route, _blocks: (u32, u32), _patience: u64) -> (StreamId, StreamState) {
         (StreamId::default(), StreamState::Refused("this fabric has no streams".into()))
+    }
+    /// Asks whether the process at the end of a stream has read what was sent by it. It answers when it has, and may get no processor for
+    /// long. `None`: the stream is not open, or nothing is sent back by its connection.
+    fn ask_stream(&self, _stream: StreamId) -> Option<StreamQuestion> {
+        None
+    }
+    /// Whether a question was answered.
+    fn has_answered(&self, _stream: StreamId, _question: StreamQuestion) -> bool {
+        false
     }
     /// How often a stream was opened. Where that is more than before, what was sent by it meanwhile may be lost.
     fn stream_openings(&self, _stream: StreamId) -> u32 {

@@ -5,7 +5,8 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
 use crate::fabric::{
-    ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamSend, StreamState,
+    ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamQuestion, StreamSend,
+    StreamState,
     WordsFile,
 };
 use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan, PacketRules};
@@ -566,6 +567,15 @@ impl Fabric for HostFabric {
             ring(&self.kick);
         }
         (id, state)
+    }
+
+    fn ask_stream(&self, stream: StreamId) -> Option<StreamQuestion> {
+        let _uncancelled = Uncancelled::begin();
+        self.network.streams.ask(stream)
+    }
+
+    fn has_answered(&self, stream: StreamId, question: StreamQuestion) -> bool {
+        self.network.streams.has_answered(stream, question)
     }
 
     fn stream_openings(&self, stream: StreamId) -> u32 {

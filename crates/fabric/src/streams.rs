@@ -21,7 +21,7 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::destination::block_of;
 use crate::devices::Addresses;
-use crate::fabric::{ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamSend, StreamState};
+use crate::fabric::{ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamQuestion, StreamSend, StreamState};
 use crate::limits::{LONG_PAYLOAD, STREAMS};
 use crate::pcap::Capture;
 use crate::udp::Family;
@@ -211,6 +211,16 @@ impl Streams {
         self.stream(id).map_or(0, |stream| stream.openings())
     }
 
+    /// Asks whether the process at the end of a stream has read what was sent; see [`Fabric::ask_stream`](crate::Fabric::ask_stream).
+    pub fn ask(&self, id: StreamId) -> Option<StreamQuestion> {
+        self.stream(id)?.ask()
+    }
+
+    /// Whether a question was answered.
+    pub fn has_answered(&self, id: StreamId, question: StreamQuestion) -> bool {
+        self.stream(id).is_some_and(|stream| stream.has_answered(question))
+    }
+
     /// Whether packets have to wait.
     pub fn is_blocked(&self, id: StreamId) -> bool {
         let Some(stream) = self.stream(id) else { return false };
@@ -344,9 +354,13 @@ impl Streams {
         // Whoever is at it hands over what there is.
         let memory = self.capture.is_none().then_some(&*self.memory);
         let Some(read) = stream.read(limit, memory, &mut known) else { return (0, false) };
-        let StreamRead { handed, bytes, emptied, left, ended } = read;
+        let StreamRead { handed, bytes, emptied, left, ended, question } = read;
         self.counters.stream_packets_received.add(handed as u64);
         self.counters.stream_bytes_received.add(bytes as u64);
+        if let Some(question) = question {
+            // Who sends nothing by the connection does not answer.
+            let _ = self.outgoing.read().iter().any(|own| own.answer(&stream, question));
+        }
         if ended {
             self.forget_incoming(place, &stream);
         } else if left {

@@ -73,6 +73,21 @@ fn exchange(ends: [(&HostFabric, &Route, u32); 2], rounds: u32) {
     }
 }
 
+/// A process answers what it has read when it reads, and not before.
+fn is_asked((asking, route): (&HostFabric, &Route), asked: &HostFabric) {
+    let stream = route.stream.unwrap();
+    let question = asking.ask_stream(stream).unwrap();
+    for _ in 0..20 {
+        serve(&[asking]);
+        assert!(!asking.has_answered(stream, question), "nobody has read it");
+    }
+    let until = Instant::now() + PATIENCE;
+    while !asking.has_answered(stream, question) {
+        serve(&[asked, asking]);
+        assert!(Instant::now() < until, "no answer");
+    }
+}
+
 /// Both directions share a connection: of who asks first, and of one of both where they ask at once. When it breaks they share another.
 #[test]
 fn two_directions_have_one_connection() {
@@ -95,6 +110,8 @@ fn two_directions_have_one_connection() {
         let (there, back) = open();
         exchange([(&a, &there, blocks.0), (&b, &back, blocks.1)], 3);
         assert_eq!(connections(), before + 1, "at once: {at_once}");
+        is_asked((&a, &there), &b);
+        is_asked((&b, &back), &a);
     }
 }
 

@@ -33,7 +33,7 @@ const ABSENCE_HOLDS: u64 = 1_000_000;
 /// behind them.
 pub const CONNECT_WAIT: u64 = 20_000_000;
 /// Nanoseconds for which a process that should take a stream may get no processor, where only a stream will do.
-const STREAM_PATIENCE: u64 = 30_000_000_000;
+pub(crate) const STREAM_PATIENCE: u64 = 30_000_000_000;
 /// Nanoseconds that datagrams wait where only the local path may carry them, and giving up loses them.
 const LOCAL_CONNECT_WAIT: u64 = 50 * CONNECT_WAIT;
 

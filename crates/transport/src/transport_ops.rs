@@ -451,6 +451,12 @@ pub trait PacketSink {
     /// State of a lossless link; called when an acknowledgement is overdue, and before a UC connection that has sent
     /// packets goes direct again.
     fn link(&mut self) -> LinkState;
+
+    /// Whether the peer's process may not have read what was transmitted, because it gets no processor: then its silence means nothing.
+    /// Called when the peer would be given up; `again`: not for the first time in this silence.
+    fn is_unread(&mut self, _again: bool) -> bool {
+        false
+    }
 }
 
 /// Memory that requests name, at the responder and at the requester.

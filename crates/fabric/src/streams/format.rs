@@ -20,6 +20,10 @@ pub const LONG_HEADERS: usize = 64;
 const PACKETS: u8 = 1;
 /// or one packet whose payload is read straight to where it belongs.
 const LONG_PACKET: u8 = 2;
+/// A frame without packets asks whether everything before it has been read,
+const QUESTION: u8 = 3;
+/// or says that.
+const ANSWER: u8 = 4;
 
 /// What a preface says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +118,42 @@ impl Preface {
     }
 }
 
+/// A frame by which one side learns that the process at the other has read what was sent before. It may get no processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Has everything before this been read? Questions of a connection are counted.
+    Question(u32),
+    /// Everything before the question of this number has been read.
+    Answer(u32),
+}
+
+impl Mark {
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; FRAME_HEADER] {
+        let mut bytes = [0; FRAME_HEADER];
+        let (kind, number) = match self {
+            Mark::Question(number) => (QUESTION, number),
+            Mark::Answer(number) => (ANSWER, number),
+        };
+        bytes[0] = kind;
+        bytes[4..8].copy_from_slice(&number.to_be_bytes());
+        bytes
+    }
+
+    /// `None`: it is none.
+    pub fn parse(bytes: &[u8; FRAME_HEADER]) -> Option<Self> {
+        if bytes[1..4] != [0; 3] || bytes[8..] != [0; 4] {
+            return None;
+        }
+        let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        match bytes[0] {
+            QUESTION => Some(Mark::Question(number)),
+            ANSWER => Some(Mark::Answer(number)),
+            _ => None,
+        }
+    }
+}
+
 /// Packets that left together: all as long as the first, but the last may be shorter. They have no ICRC: TCP has a checksum of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -185,7 +225,7 @@ mod tests {
         fn frames_of_any_bytes(bytes in any::<[u8; FRAME_HEADER]>(), right in any::<bool>()) {
             let mut bytes = bytes;
             if right {
-                bytes[0] %= 3;
+                bytes[0] %= 5;
                 bytes[2..6].fill(0);
                 bytes[8..10].fill(0);
                 if bytes[0] == 1 {
@@ -193,6 +233,10 @@ mod tests {
                 } else {
                     bytes.copy_within(6..8, 10);
                 }
+            }
+            if let Some(mark) = Mark::parse(&bytes) {
+                prop_assert_eq!(mark.bytes(), bytes);
+                prop_assert_eq!(Frame::parse(&bytes), None);
             }
             if let Some(frame) = Frame::parse(&bytes) {
                 prop_assert_eq!(frame.header(), bytes);

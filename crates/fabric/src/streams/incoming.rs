@@ -1,6 +1,6 @@
 //! Streams that bring packets: those that other processes have opened, and the other direction of this process's own.
 
-use super::format::{FRAME_HEADER, Frame, LONG_HEADERS, Preface};
+use super::format::{FRAME_HEADER, Frame, LONG_HEADERS, Mark, Preface};
 use super::{in_place, tcp, tls_bytes};
 use crate::descriptors::Descriptor;
 use crate::fabric::{DeferredPayload, ReceivedDatagram};
@@ -50,6 +50,8 @@ pub struct StreamRead {
     pub left: bool,
     /// It is over: the peer has closed it, or sends what no Pagewire does.
     pub ended: bool,
+    /// The peer asks whether this much has been read.
+    pub question: Option<u32>,
 }
 
 /// A stream that brings packets.
@@ -62,6 +64,8 @@ pub struct RxStream {
     is_lent: AtomicBool,
     /// How often something has come.
     heard: AtomicU32,
+    /// The last question of this side that was answered.
+    answered: AtomicU32,
     reader: Mutex<RxReader>,
 }
 
@@ -104,6 +108,9 @@ struct RxReader {
     reads_headers: bool,
     /// How often the payload of the packet in hand was not there yet.
     looks: u32,
+    /// The peer's last question that it was not told of yet, and its last answer.
+    question: Option<u32>,
+    answer: Option<u32>,
 }
 
 /// What is to be done when nothing more can be handed over.
@@ -149,8 +156,8 @@ impl RxStream {
         tls: Option<Box<ServerConnection>>,
     ) -> io::Result<Self> {
         let reader = Mutex::new(RxReader::new(tls)?);
-        let (is_lent, heard) = Default::default();
-        Ok(RxStream { socket, ends, own_block, is_lent, heard, reader })
+        let (is_lent, heard, answered) = Default::default();
+        Ok(RxStream { socket, ends, own_block, is_lent, heard, answered, reader })
     }
 
     /// Whether packets for a block of the peer's may leave by it, from the address that the peer knows this process by. It says so once: two
@@ -167,6 +174,11 @@ impl RxStream {
     /// The kernel's: there are none left.
     pub fn duplicate(&self) -> io::Result<Descriptor> {
         tcp::duplicate(&self.socket)
+    }
+
+    /// The last question of this side that the peer has answered; 0: none.
+    pub fn answered(&self) -> u32 {
+        self.answered.load(Ordering::Acquire)
     }
 
     /// How often something has come by it.
@@ -211,11 +223,16 @@ impl RxStream {
         let mut reader = self.reader.try_lock()?;
         // The kernel does not decrypt.
         let memory = memory.filter(|_| reader.tls.is_none());
-        let mut read = StreamRead { handed: 0, bytes: 0, emptied: false, left: false, ended: false };
+        let mut read =
+            StreamRead { handed: 0, bytes: 0, emptied: false, left: false, ended: false, question: None };
         if let Err(error) = self.read_on(&mut reader, limit, memory, &mut read, each) {
             log::debug!("a stream from {} ends: {error}", self.ends.peer);
             read.ended = true;
         }
+        if let Some(number) = reader.answer.take() {
+            self.answered.store(number, Ordering::Release);
+        }
+        read.question = reader.question.take();
         if read.handed > 0 {
             // Nobody else does, under the lock.
             self.heard.store(self.times_heard().wrapping_add(1), Ordering::Relaxed);
@@ -264,6 +281,8 @@ impl RxReader {
             unwanted: 0,
             reads_headers: false,
             looks: 0,
+            question: None,
+            answer: None,
         })
     }
 
@@ -331,6 +350,14 @@ impl RxReader {
             let bytes = &self.buffer.bytes()[self.start..self.end];
             let Some((frame, left)) = self.frame else {
                 let Some(header) = bytes.first_chunk::<FRAME_HEADER>() else { return Ok(Next::Fill) };
+                if let Some(mark) = Mark::parse(header) {
+                    match mark {
+                        Mark::Question(number) => self.question = Some(number),
+                        Mark::Answer(number) => self.answer = Some(number),
+                    }
+                    self.start += FRAME_HEADER;
+                    continue;
+                }
                 let frame = Frame::parse(header).ok_or(io::ErrorKind::InvalidData)?;
                 self.frame = Some((frame, frame.length));
                 self.start += FRAME_HEADER;
@@ -501,8 +528,12 @@ mod tests {
             self.among(1..=one_in) == 1
         }
 
-        /// One frame of packets, or a long packet.
+        /// One frame of packets, a long packet, or a mark.
         fn frame(&mut self, bytes: &mut Vec<u8>) {
+            if self.is(8) {
+                let mark = if self.is(2) { Mark::Question } else { Mark::Answer };
+                return bytes.extend_from_slice(&mark(self.among(0..=9) as u32).bytes());
+            }
             let frame = match self.among(0..=3) {
                 0 => {
                     let headers = self.among(12..=LONG_HEADERS);
@@ -547,6 +578,10 @@ mod tests {
     fn packets_of(mut bytes: &[u8]) -> (Vec<&[u8]>, bool) {
         let mut packets = Vec::new();
         while let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
+            if Mark::parse(header).is_some() {
+                bytes = rest;
+                continue;
+            }
             let Some(frame) = Frame::parse(header) else { return (packets, true) };
             let whole = rest.get(..frame.length);
             match whole {

@@ -1,13 +1,13 @@
 //! A stream to a process of another host, from the side that sends: it asks for a connection, or sends by one that the process there has opened.
 
-use super::format::{FRAME_HEADER, Frame, Preface, PrefaceKind};
+use super::format::{FRAME_HEADER, Frame, Mark, Preface, PrefaceKind};
 use super::incoming::RxStream;
 use super::opening::Opening;
 use super::send_side::{SendSide, UnsentMemory};
 use super::{ConnectTo, Tls, now, tcp};
 use crate::descriptors::Descriptor;
 use crate::fabric::QUEUE_PAIRS_PER_BLOCK;
-use crate::fabric::{Route, StreamId, StreamState, port_of};
+use crate::fabric::{Route, StreamId, StreamQuestion, StreamState, port_of};
 use crate::limits::{
     STREAM_ANSWER_TIME, STREAM_ATTEMPT_TIME, STREAM_CONNECT_TIME, STREAM_IDLE, STREAM_PAUSE,
     STREAM_SHORT_LIVES, STREAM_SHORT_PAUSE, STREAM_SILENT_PAUSE, STREAM_WORKED,
@@ -319,6 +319,36 @@ impl TxStream {
     pub fn give_up(&self, reason: String, now: u64) {
         let closed = self.closed(reason, now + STREAM_PAUSE, ClosedKind::Refused);
         self.change(&mut self.state.lock(), closed);
+    }
+
+    /// Asks whether the process at the end has read what was sent. `None`: there is no connection, or one that brings no answers.
+    pub fn ask(&self) -> Option<StreamQuestion> {
+        let mut state = self.state.lock();
+        let TxState::Open { side, .. } = &mut *state else { return None };
+        // An error is told by an event, too, and dealt with there.
+        let number = side.ask().ok()??;
+        self.watch(side);
+        Some(StreamQuestion { opening: self.openings(), number })
+    }
+
+    /// Whether a question was answered.
+    pub fn has_answered(&self, question: StreamQuestion) -> bool {
+        let state = self.state.lock();
+        let TxState::Open { side, .. } = &*state else { return false };
+        question.opening == self.openings()
+            && side.reader().is_some_and(|reader| reader.answered() >= question.number)
+    }
+
+    /// Answers a question that its reader has read. False: it is not this one's.
+    pub fn answer(&self, read: &Arc<RxStream>, question: u32) -> bool {
+        let mut state = self.state.lock();
+        let TxState::Open { side, .. } = &mut *state else { return false };
+        let is_its_own = side.reader().is_some_and(|reader| Arc::ptr_eq(reader, read));
+        // An error is told by an event, too, and dealt with there.
+        if is_its_own && side.mark(Mark::Answer(question)).is_ok() {
+            self.watch(side);
+        }
+        is_its_own
     }
 
     /// The reader of the other direction has come to the end of a connection. True: it was this one's, which stands otherwise now.

@@ -1,6 +1,6 @@
 //! The sending side of an open stream, and what waits for room in its socket.
 
-use super::format::{FRAME_HEADER, Frame, LONG_HEADERS};
+use super::format::{FRAME_HEADER, Frame, LONG_HEADERS, Mark};
 use super::incoming::RxStream;
 use super::{in_place, tls_bytes};
 use crate::descriptors::Descriptor;
@@ -20,6 +20,8 @@ pub struct SendSide {
     rest: Vec<u8>,
     /// What reads the other direction of the connection, and how often something had come at the last look.
     reader: Option<(Arc<RxStream>, u32)>,
+    /// How often the peer was asked what it has read.
+    questions: u32,
 }
 
 /// How memory of the program was not sent.
@@ -35,7 +37,7 @@ pub enum UnsentMemory {
 impl SendSide {
     /// One of a connection that was accepted; `rest` has not left yet.
     pub fn new(socket: Descriptor, tls: Option<Box<ClientConnection>>, rest: Vec<u8>) -> Self {
-        SendSide { socket, tls, rest, reader: None }
+        SendSide { socket, tls, rest, reader: None, questions: 0 }
     }
 
     /// One of a connection whose other direction is read.
@@ -58,6 +60,30 @@ impl SendSide {
         let Some((reader, before)) = &mut self.reader else { return false };
         let now = reader.times_heard();
         std::mem::replace(before, now) != now
+    }
+
+    /// Asks whether the peer has read everything so far; gives the question's number. `None`: nobody would hear the answer.
+    ///
+    /// # Errors
+    /// The kernel's: the connection is over.
+    pub fn ask(&mut self) -> io::Result<Option<u32>> {
+        if self.reader.is_none() || !self.has_room(FRAME_HEADER) {
+            return Ok(None);
+        }
+        self.questions = self.questions.wrapping_add(1).max(1);
+        self.mark(Mark::Question(self.questions))?;
+        Ok(Some(self.questions))
+    }
+
+    /// Sends a mark behind what waits for room, if that is not too much.
+    ///
+    /// # Errors
+    /// The kernel's: the connection is over.
+    pub fn mark(&mut self, mark: Mark) -> io::Result<()> {
+        if self.has_room(FRAME_HEADER) {
+            self.rest.extend_from_slice(&mark.bytes());
+        }
+        self.flush()
     }
 
     /// Ends the connection for whoever reads it, too.

@@ -18,7 +18,7 @@ use crate::services::send_budget::BudgetUse;
 use crate::types::attributes::{Attributes, QpState, QueuePairType};
 use crate::types::error::{Error, Result};
 use derive_where::derive_where;
-use pagewire_fabric::{Fabric, Route};
+use pagewire_fabric::{Fabric, Route, StreamQuestion};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, CrossMemory, LastSeen, Segment};
 use pagewire_transport::{
@@ -68,6 +68,8 @@ pub struct QpContext<F: Fabric> {
     pub(crate) path: Path<F>,
     /// How often its stream had been opened when this was last looked at.
     pub(crate) stream_openings: u32,
+    /// What the peer's process was asked last, and when: whether it has read what was sent by the stream.
+    pub(crate) stream_question: Option<(StreamQuestion, u64)>,
     /// What connections that have ended counted.
     pub(crate) ended: ProtocolCounters,
     /// The receive that a message is being placed into.

@@ -350,6 +350,9 @@ impl Requester {
                 self.retry.restart(now, pace);
                 return;
             }
+            Expiry::Exhausted if ops.is_unread(self.retry.has_asked_process()) => {
+                return self.retry.ask_process(now, pace);
+            }
             Expiry::Exhausted => {
                 shared.counters.timeouts += 1;
                 return self.fail(Status::RetryExceeded, shared, ops);

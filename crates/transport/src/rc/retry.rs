@@ -42,6 +42,8 @@ pub(super) struct Retry {
     unanswered: u32,
     /// Since when the peer's silence counts for the acknowledgement timeout.
     silent_since: Time,
+    /// The peer's process was asked what it has read, in this silence.
+    asked: bool,
     /// End of the wait after an RNR NAK.
     rnr_until: Option<Time>,
     /// Expiries of the early timer in a row; each makes its interval four times as long.
@@ -123,7 +125,7 @@ impl Retry {
         self.rnr_left = self.rnr_retry;
         self.backoff = 0;
         (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
-        self.lacks_page = false;
+        (self.lacks_page, self.asked) = (false, false);
         self.deadline = None;
         if outstanding {
             self.arm(now, pace);
@@ -133,6 +135,7 @@ impl Retry {
     /// The peer asks for patience, or cannot be heard: the silence so far does not count.
     pub(super) fn patience(&mut self, now: Time, pace: Pace) {
         self.retries_left = self.retry_count;
+        self.asked = false;
         // What was waited for is no measure of the way.
         self.measured = None;
         if self.deadline.take().is_some() {
@@ -158,6 +161,7 @@ impl Retry {
     /// The silence so far does not count, and the timer runs on.
     pub(super) fn spare(&mut self, now: Time) {
         self.retries_left = self.retry_count;
+        self.asked = false;
         if self.deadline.is_some() {
             (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
             self.armed = now;
@@ -187,6 +191,17 @@ impl Retry {
             self.arm(now, pace);
             self.silent_since = silent_since;
         }
+    }
+
+    /// The peer would be given up, but its process may not have read what was sent: the timer runs once more.
+    pub(super) fn ask_process(&mut self, now: Time, pace: Pace) {
+        self.asked = true;
+        self.postponed(now, pace);
+    }
+
+    /// Whether that was done in this silence.
+    pub(super) fn has_asked_process(&self) -> bool {
+        self.asked
     }
 
     /// Sending starts over: the timer runs from now.

@@ -4,7 +4,7 @@ use super::intercepted::is_without_right;
 use super::{PayloadMemory, QpTransportOps, piece, requested};
 use crate::access::fault_state::Purpose;
 use crate::access::{AccessRequest, Accesses};
-use crate::path::Path;
+use crate::path::{Path, STREAM_PATIENCE};
 use crate::path::local::LocalChannel;
 use crate::path::ring::{RecordKind, emit_reference};
 use crate::path::ring_ack::Awaited;
@@ -78,6 +78,22 @@ impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
         let before = std::mem::replace(&mut self.qpc.unread, unread);
         let is_stuck = !before.is_empty() && before == self.qpc.unread;
         if is_with_peer || is_stuck { LinkState::Pending } else { LinkState::Delivered }
+    }
+
+    #[cold]
+    fn is_unread(&mut self, again: bool) -> bool {
+        let services = &self.queue_pair.services;
+        let Some(stream) = self.qpc.path().stream() else { return false };
+        let now = services.fabric.now();
+        let question = match self.qpc.stream_question.filter(|_| again) {
+            Some(question) => question,
+            None => match services.fabric.ask_stream(stream) {
+                Some(question) => *self.qpc.stream_question.insert((question, now)),
+                None => return false,
+            },
+        };
+        let (question, asked) = question;
+        !services.fabric.has_answered(stream, question) && now.saturating_sub(asked) < STREAM_PATIENCE
     }
 }
 

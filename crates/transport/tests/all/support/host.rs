@@ -57,6 +57,10 @@ pub struct Host {
     /// Work that touched no wire.
     pub executed: Vec<WorkId>,
     pub link: LinkState,
+    /// How often the peer's process may not have read what was sent, when that is asked.
+    pub unread: u32,
+    /// Each time that was asked, whether not for the first time in the silence.
+    pub unread_asked: Vec<bool>,
     /// Answers `Wait` this often.
     pub wait: f64,
     /// Answers `initiator_copy` with Unavailable this often.
@@ -114,6 +118,8 @@ impl Host {
             invalidated: Vec::new(),
             executed: Vec::new(),
             link: LinkState::Delivered,
+            unread: 0,
+            unread_asked: Vec::new(),
             wait: 0.0,
             indirect: 0.0,
             random: fastrand::Rng::with_seed(seed),
@@ -333,6 +339,13 @@ impl PacketSink for Host {
 
     fn link(&mut self) -> LinkState {
         self.link
+    }
+
+    fn is_unread(&mut self, again: bool) -> bool {
+        self.unread_asked.push(again);
+        let is_unread = self.unread > 0;
+        self.unread = self.unread.saturating_sub(1);
+        is_unread
     }
 }
 
