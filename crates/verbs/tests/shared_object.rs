@@ -405,6 +405,13 @@ fn atomic_writes_appear_at_once() {
 }
 
 #[test]
+fn flushes_make_placements_visible_and_persistent() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "flush");
+    }
+}
+
+#[test]
 fn one_queue_pair_reaches_many_shared_receive_queues() {
     for path in ["local", "tcp", "udp"] {
         run_on(path, "xrc");

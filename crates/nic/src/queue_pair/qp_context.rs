@@ -2,6 +2,7 @@
 
 use crate::access::fault_state::{FaultState, PageWaits, Purpose, tells_of};
 use crate::access::intercepted::Intercepted;
+use crate::access::persistence::PendingSync;
 use crate::completion::Completion;
 use crate::path::Path;
 use crate::path::initiator_copy::{LocalPath, MrCache};
@@ -96,6 +97,8 @@ pub struct QpContext<F: Fabric> {
     pub mr_cache: MrCache,
     pub intercepted: Intercepted<F>,
     pub peer_logs: PeerLogs<F>,
+    /// Memory that a FLUSH of the peer waits for.
+    pub pending_sync: Option<Box<PendingSync>>,
 }
 
 impl<F: Fabric> QpContext<F> {
@@ -450,5 +453,7 @@ fn remote_rights(access: Rights) -> RemoteRights {
         read: access.contains(Rights::REMOTE_READ),
         write: access.contains(Rights::REMOTE_WRITE),
         atomic: access.contains(Rights::REMOTE_ATOMIC),
+        flush_global: access.contains(Rights::FLUSH_GLOBAL),
+        flush_persistent: access.contains(Rights::FLUSH_PERSISTENT),
     }
 }

@@ -53,6 +53,12 @@ fn plain_request(
         WorkOperation::Atomic { remote, atomic } => {
             (atomic_request(remote, atomic, psn, shared), PayloadSource::None)
         }
+        WorkOperation::Flush { remote, length, flush } => {
+            let mut header = shared.header(Code::Flush, psn);
+            header.flush = Some(flush.header());
+            header.reth = Some(Reth { address: remote.address, key: remote.key, length });
+            (header, PayloadSource::None)
+        }
         WorkOperation::AtomicWrite { remote } => {
             let mut header = shared.header(Code::AtomicWrite, psn);
             header.reth = Some(Reth { address: remote.address, key: remote.key, length: work.length });

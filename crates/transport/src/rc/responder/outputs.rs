@@ -1,4 +1,4 @@
-//! What the responder sends back: acknowledgements, NAKs, results of atomics and responses to READs, in order of PSN.
+//! What the responder sends back: acknowledgements, NAKs, results of atomics, responses to FLUSHes and to READs, in order of PSN.
 
 use pagewire_wire::{
     Aeth, Nak, Opcode, PacketHeader, PacketOperation as Code, Received, SelectiveAck, Syndrome, VendorPacket,
@@ -26,6 +26,11 @@ pub(super) enum ResponderOutput {
     Atomic {
         psn: Psn,
         result: AtomicResult,
+        message: u32,
+    },
+    /// The response to a FLUSH.
+    Flushed {
+        psn: Psn,
         message: u32,
     },
     /// A NAK after which the peer tries again.
@@ -56,6 +61,7 @@ impl ResponderOutput {
             ResponderOutput::Read(ReadResponses { psn, .. })
             | ResponderOutput::Ack { psn, .. }
             | ResponderOutput::Atomic { psn, .. }
+            | ResponderOutput::Flushed { psn, .. }
             | ResponderOutput::Retry { psn, .. }
             | ResponderOutput::Denied { psn, .. }
             | ResponderOutput::Refusal { psn, .. } => psn,
@@ -154,6 +160,11 @@ impl Responder {
                 let mut header = shared.header(code, psn);
                 header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
                 header.atomic_ack = original;
+                ops.transmit(&header, PayloadSource::None, 1)
+            }
+            ResponderOutput::Flushed { psn, message } => {
+                let mut header = shared.header(Code::ReadResponseOnly, psn);
+                header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
                 ops.transmit(&header, PayloadSource::None, 1)
             }
         };
