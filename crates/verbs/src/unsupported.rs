@@ -148,10 +148,10 @@ unsupported! {
             IBV_WC_EX_WITH_CVLAN IBV_WC_EX_WITH_FLOW_TAG IBV_WC_EX_WITH_TM_INFO
         }
     }
-    "alternate paths, a connection's move to another address (in SQD), rate limits, connection options" {
+    "alternate paths, rate limits, connection options" {
         operation { modify_qp_rate_limit }
         function { ibv_query_ece ibv_set_ece }
-        request { IBV_QP_ALT_PATH IBV_QP_PATH_MIG_STATE IBV_QP_AV }
+        request { IBV_QP_ALT_PATH IBV_QP_PATH_MIG_STATE }
     }
 }
 
