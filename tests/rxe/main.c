@@ -17,6 +17,7 @@ static const struct check {
     { "losses", losses, 2 },       { "mixed", mixed, 1 },         { "forms", forms, 2 },
     { "unreliable", unreliable, 2 }, { "renewed", renewed, 2 },   { "absent", absent, 2 },
     { "windows", windows, 2 },     { "atomic_writes", atomic_writes, 2 },
+    { "flushes", flushes, 2 },
 };
 
 /* The status of a process that opens the device by itself and runs the check as the passive end. */

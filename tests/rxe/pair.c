@@ -95,7 +95,7 @@ void connect_qp(struct ibv_qp *qp, const struct link *link)
     exchange_ends(qp);
     int is_ud = qp->qp_type == IBV_QPT_UD;
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = link->queue_key };
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | link->access;
     if (qp->qp_type == IBV_QPT_RC)
         attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     REQUIRE(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |

@@ -39,6 +39,7 @@ struct link {
     uint32_t inline_bytes;      /* 0 */
     int unsignaled;             /* sq_sig_all is not set */
     uint32_t queue_key;         /* of UD */
+    int access;                 /* Rights of the peer besides those for WRITEs, READs and atomics. */
     struct ibv_srq *srq;
     struct ibv_cq *cq;          /* pair.cq */
 };
@@ -110,6 +111,7 @@ void renewed(int active);
 void absent(int active);
 void windows(int active);
 void atomic_writes(int active);
+void flushes(int active);
 /* The passive end is killed, and has a successor. */
 void dies(int active);
 void succeeds(int active);

@@ -1,7 +1,7 @@
 //! The threads that wait for pages, so that nobody else has to, and help with transfers that meet many absent ones.
 
 use crate::counters::Counters;
-use crate::fabric::{Direction, PageInThreads, PrefetchError, RegionPart};
+use crate::fabric::{Direction, PageInThreads, PrefetchError, RegionPart, SyncOutcome, SyncRequest};
 use crate::held_pages::{HeldPages, PageFate, PageRules, RegionPages};
 use crate::limits::{PAGE_IN_HELPERS, SHARED_PAGE_IN};
 use crate::pieces::Pieces;
@@ -29,11 +29,16 @@ enum TaskClass {
     Ahead,
     Peer,
     Moves,
+    Sync,
 }
+
+/// Bits of the classes.
+const CLASS_BITS: u32 = 3;
 
 impl TaskClass {
     fn of(self, tenant: Tenant) -> Tenant {
-        Tenant { who: (self as u64) << 62 | tenant.who & (u64::MAX >> 2), ..tenant }
+        let class = (self as u64) << (u64::BITS - CLASS_BITS);
+        Tenant { who: class | tenant.who & (u64::MAX >> CLASS_BITS), ..tenant }
     }
 
     fn of_all(self, who: u64) -> Tenant {
@@ -45,7 +50,7 @@ impl TaskClass {
 type PageInCallback = dyn Fn(u64) + Send + Sync;
 
 /// Who prefetches, among those who ask for pages ahead of accesses: no queue pair has this word.
-const PREFETCHER: u64 = u64::MAX >> 2;
+const PREFETCHER: u64 = u64::MAX >> CLASS_BITS;
 
 /// Those who bring pages in.
 pub struct Pages {
@@ -96,6 +101,8 @@ enum PageTaskKind {
     Ahead { write: bool, stretch: ByAddress<Arc<Stretch>>, region: RegionLife, helper: u32, helpers: u32 },
     /// Help with a transfer.
     Move(ByAddress<Arc<SharedMove>>),
+    /// Make memory of this process persistent.
+    Sync(ByAddress<Arc<SyncRequest>>),
 }
 
 /// Where a task is run, as seen from the processor of whoever asks.
@@ -192,6 +199,15 @@ impl ExecutorTask for PageTask {
                 shared.help(&hands.memory);
                 Ok(())
             }
+            PageTaskKind::Sync(request) => {
+                let outcome = hands.memory.sync(request.segment);
+                if let Err(error) = outcome {
+                    let Segment { address, length } = request.segment;
+                    log::debug!("{length} bytes at {address:#x} were not synced: {error}");
+                }
+                request.end(SyncOutcome::Ended(outcome));
+                Ok(())
+            }
         };
         // A task runs once.
         let _ = self.outcome.set(PageTaskOutcome::Ended(outcome));
@@ -207,7 +223,12 @@ impl ExecutorTask for PageTask {
                 (Err(PrefetchError::NotMapped), left)
             }
             // No thread could be had.
-            None => (Err(PrefetchError::Full), waiting),
+            None => {
+                if let PageTaskKind::Sync(request) = &self.what {
+                    request.end(SyncOutcome::NotRun);
+                }
+                (Err(PrefetchError::Full), waiting)
+            }
         };
         waiting.into_iter().for_each(|waiting| waiting.end(outcome, &self.hands.done));
     }
@@ -225,7 +246,7 @@ impl ExecutorTask for PageTask {
                 memory.learn(Segment { address: memory_ahead.start, length });
             }
             PageTaskKind::Peer { process, segment, .. } => memory.learn_peer(process, *segment),
-            PageTaskKind::Move(_) => {}
+            PageTaskKind::Move(_) | PageTaskKind::Sync(_) => {}
         }
     }
 }
@@ -249,7 +270,7 @@ impl PageInContext {
                 regions: regions.clone(),
                 part: RegionPart { region: *region, segment: *segment },
             }],
-            PageTaskKind::Ahead { .. } | PageTaskKind::Move(_) => Vec::new(),
+            PageTaskKind::Ahead { .. } | PageTaskKind::Move(_) | PageTaskKind::Sync(_) => Vec::new(),
         }
     }
 
@@ -408,11 +429,14 @@ impl Pages {
                 TaskPlacement::At(sched_getcpu())
             }
             PageTaskKind::Ahead { .. } | PageTaskKind::Move(_) => TaskPlacement::Off(sched_getcpu()),
-            PageTaskKind::Local { .. } | PageTaskKind::Peer { .. } => TaskPlacement::Anywhere,
+            PageTaskKind::Local { .. } | PageTaskKind::Peer { .. } | PageTaskKind::Sync(_) => {
+                TaskPlacement::Anywhere
+            }
         };
         if self.hands.rules.is_some() && self.waits_for_lost(&what, waiter.as_ref()) {
             return Offer::Known;
         }
+        let is_sync = matches!(what, PageTaskKind::Sync(_));
         let key = waiter.map(|waiter| (waiter, (tenant, what.clone())));
         if let Some((waiter, key)) = &key {
             let mut waiting = self.hands.waiting.lock();
@@ -420,6 +444,7 @@ impl Pages {
         }
         let offer = self.executor.offer(PageTask::new(what, tenant, place, &self.hands));
         match offer {
+            Offer::Taken if is_sync => {}
             Offer::Taken => self.hands.counters.brought_in.add(1),
             Offer::Known => {
                 let mut waiting = self.hands.waiting.lock();
@@ -516,6 +541,11 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
             Offer::Taken | Offer::Known if wait => outcome.wait(),
             Offer::Taken | Offer::Known => Ok(()),
         }
+    }
+
+    fn sync(&self, tenant: Tenant, request: &Arc<SyncRequest>, token: u64) -> bool {
+        let what = PageTaskKind::Sync(ByAddress(request.clone()));
+        self.offer(what, TaskClass::Sync.of(tenant), Some(Waiter::Token(token))) != Offer::Full
     }
 
     #[inline]

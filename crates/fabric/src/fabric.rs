@@ -8,13 +8,13 @@ use crate::limits::STREAMS;
 use crate::management::{ManagementDatagram, ManagementTarget};
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
-use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use pagewire_memory::{ApplicationMemory, MemoryError, Segment, SyncError};
 use pagewire_paging::{PageIn, Stretch, Tenant};
 use pagewire_wire::packet::DIRECT_PORTS;
 use std::fmt::{self, Debug, Formatter};
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// UDP destination port of RoCEv2 (IANA).
 pub use pagewire_wire::packet::PORT as ROCE_PORT;
@@ -273,6 +273,38 @@ pub struct RegionPart {
     pub segment: Segment,
 }
 
+/// Memory of this process that a thread is to make persistent, and what became of that.
+#[derive(Debug)]
+pub struct SyncRequest {
+    pub segment: Segment,
+    outcome: OnceLock<SyncOutcome>,
+}
+
+/// How a [`SyncRequest`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncOutcome {
+    Ended(Result<(), SyncError>),
+    /// No thread could be had for it.
+    NotRun,
+}
+
+impl SyncRequest {
+    /// Nobody has done anything yet.
+    pub fn new(segment: Segment) -> Arc<Self> {
+        Arc::new(SyncRequest { segment, outcome: OnceLock::new() })
+    }
+
+    /// What became of it; `None`: a thread is at it.
+    pub fn outcome(&self) -> Option<SyncOutcome> {
+        self.outcome.get().copied()
+    }
+
+    /// Says what became of it. The first word counts.
+    pub fn end(&self, outcome: SyncOutcome) {
+        let _ = self.outcome.set(outcome);
+    }
+}
+
 /// Threads that bring in absent pages: of this process, whose tables are of words `W`, and of peers (`P`).
 pub trait PageInThreads<W, P> {
     /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
@@ -297,6 +329,9 @@ pub trait PageInThreads<W, P> {
     /// # Errors
     /// [`PrefetchError`]; `NotMapped` only with `wait`.
     fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError>;
+    /// Has a thread make memory persistent (msync(2)), however long that takes; the end comes as an event, and `request` says what became
+    /// of it. Each request is executed by itself: what was placed since an earlier one began would be missing in that. False: too many wait.
+    fn sync(&self, tenant: Tenant, request: &Arc<SyncRequest>, token: u64) -> bool;
     /// Called behind the end of a region of this process, by its place: when this returns its pages are not brought in any more. But a
     /// thread that sleeps in the kernel and cannot be woken is not waited for: that page may come in later.
     fn end_bring_in(&self, region: u32) {

@@ -20,6 +20,11 @@ pub fn status_fits(status: WorkStatus, opcode: EventOpcode) -> bool {
         Code::RdmaRead | Code::AtomicCmpAndSwp | Code::AtomicFetchAndAdd | Code::AtomicWrite => {
             status != WorkStatus::RnrRetryExceeded
         }
+        // A FLUSH has no memory of its own.
+        Code::Flush => !matches!(
+            status,
+            WorkStatus::RnrRetryExceeded | WorkStatus::LocalLength | WorkStatus::LocalProtection
+        ),
         Code::RdmaWrite => !matches!(status, WorkStatus::RnrRetryExceeded | WorkStatus::BadResponse),
         Code::Send | Code::SendWithImm | Code::SendWithInv | Code::RdmaWriteWithImm => {
             // A SEND names no remote memory. A WRITE with immediate does.

@@ -101,6 +101,7 @@ pub enum EventOpcode {
     AtomicCmpAndSwp,
     AtomicFetchAndAdd,
     AtomicWrite,
+    Flush,
     BindMw,
     LocalInv,
     Recv,

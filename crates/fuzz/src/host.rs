@@ -99,7 +99,7 @@ impl AttackedHost {
         let handle = domain.create_ah(&vectors.0).expect("an address handle");
         let mut program =
             Program::new(send_cq.clone(), recv_cq.clone(), srq.clone(), handle, vectors, own_address);
-        let all = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let all = Rights::LOCAL_WRITE | Rights::REMOTE | Rights::FLUSH;
         let write = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE;
         let kinds = [
             (Rc, QpState::ReadyToSend, all, false),
@@ -226,7 +226,8 @@ impl AttackedHost {
         };
         let access = end.access;
         if let Some(reth) = header.reth {
-            let write = header.bth.opcode.operation() != Some(PacketOperation::ReadRequest);
+            let operation = header.bth.opcode.operation();
+            let write = !matches!(operation, Some(PacketOperation::ReadRequest | PacketOperation::Flush));
             if write && access.contains(Rights::REMOTE_WRITE) {
                 self.memory.grant(
                     index,

@@ -17,7 +17,7 @@ use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, RING_ACKS, emit_reference};
 use pagewire_sim::{CrashPoint, LinkFaults, SimWords, World};
 use pagewire_transport::RemoteAddress;
-use pagewire_wire::{Bth, Deth, Extensions, Opcode, PacketHeader, Reth};
+use pagewire_wire::{Bth, Deth, Extensions, Feth, Opcode, PacketHeader, Reth};
 use party::{AREA, Area, FuzzProcess, PAGES, QUEUE_KEY, Wish};
 
 /// What no engine writes.
@@ -443,7 +443,7 @@ fn packet(input: &mut Unstructured<'_>, victim: &FuzzProcess) -> Result<PacketHe
     let index = input.choose_index(victim.queue_pairs.len())?;
     let service = [0x00, 0x00, 0x20, 0x60, 0x00][index];
     let opcode = if input.ratio(7, 8)? {
-        Opcode(service | input.int_in_range(0..=0x17)?)
+        Opcode(service | input.int_in_range(0..=0x1D)?)
     } else {
         Opcode(input.arbitrary()?)
     };
@@ -463,6 +463,10 @@ fn packet(input: &mut Unstructured<'_>, victim: &FuzzProcess) -> Result<PacketHe
     let address = if input.ratio(7, 8)? { near } else { input.arbitrary()? };
     if extensions.contains(Extensions::XRCETH) {
         header.xrc = Some(0);
+    }
+    if extensions.contains(Extensions::FETH) {
+        let (placement, selectivity) = (input.int_in_range(0..=3u8)?, input.int_in_range(0..=1u8)?);
+        header.flush = Some(Feth { placement, selectivity });
     }
     if extensions.contains(Extensions::DETH) {
         header.deth = Some(Deth { queue_key: QUEUE_KEY, source: 1 });

@@ -7,7 +7,7 @@ use crate::host::{AttackedHost, Heard, MTU, ProgramWish, QUEUE_KEY, TestRegion};
 use arbitrary::{Result, Unstructured};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Hello, Hold, HoldFlags, Opcode, PacketHeader,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Feth, Hello, Hold, HoldFlags, Opcode, PacketHeader,
     PacketOperation, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, packet,
 };
 use std::collections::VecDeque;
@@ -163,6 +163,7 @@ impl Attacker {
                 | PacketOperation::CompareSwap
                 | PacketOperation::FetchAdd
                 | PacketOperation::AtomicWrite
+                | PacketOperation::Flush
                 | PacketOperation::SendLast
                 | PacketOperation::SendOnly
                 | PacketOperation::WriteLast
@@ -254,7 +255,7 @@ impl Attacker {
                 };
                 (last, left as usize, 1)
             }
-            (_, None) => match input.int_in_range(0..=15u8)? {
+            (_, None) => match input.int_in_range(0..=16u8)? {
                 0..=1 => (ReadRequest, 0, reth_length.div_ceil(mtu).max(1)),
                 2 => (CompareSwap, 0, 1),
                 3 => (FetchAdd, 0, 1),
@@ -262,6 +263,7 @@ impl Attacker {
                     reth_length = if input.int_in_range(0..=3u8)? == 0 { reth_length } else { 8 };
                     (AtomicWrite, reth_length.min(mtu) as usize, 1)
                 }
+                16 => (Flush, 0, 1),
                 4..=6 => {
                     reth_length %= mtu + 1;
                     (WriteOnly, reth_length as usize, 1)
@@ -343,7 +345,7 @@ impl Attacker {
                     request.answered += mtu;
                 }
                 CompareSwap | FetchAdd => operation = AtomicAcknowledge,
-                AtomicWrite => operation = ReadResponseOnly,
+                AtomicWrite | Flush => operation = ReadResponseOnly,
                 _ => {}
             }
         }
@@ -459,6 +461,12 @@ fn fill(
 ) -> Result<()> {
     if extensions.contains(Extensions::XRCETH) {
         header.xrc = Some(source);
+    }
+    if extensions.contains(Extensions::FETH) {
+        let wrong = input.int_in_range(0..=15u8)? == 0;
+        let (placement, selectivity) = (input.int_in_range(1..=3u8)?, input.int_in_range(0..=1u8)?);
+        let placement = if wrong { input.int_in_range(0..=15u8)? } else { placement };
+        header.flush = Some(Feth { placement, selectivity });
     }
     if extensions.contains(Extensions::DETH) {
         let wrong = input.int_in_range(0..=7u8)? == 0;

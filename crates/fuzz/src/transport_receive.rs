@@ -23,7 +23,8 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
         initiator_copy: false,
         is_stream: false,
     };
-    let remote_rights = RemoteRights { read: true, write: true, atomic: true };
+    let remote_rights =
+        RemoteRights { read: true, write: true, atomic: true, flush_global: true, flush_persistent: true };
     let mut rc = RcConnection::new(RcSettings {
         link,
         destination: 1,
@@ -94,12 +95,17 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
             5 => {
                 let remote = RemoteAddress { address: input.arbitrary()?, key: input.arbitrary()? };
                 let immediate = input.arbitrary()?;
-                let operation = match input.arbitrary::<u8>()? % 6 {
+                let operation = match input.arbitrary::<u8>()? % 7 {
                     0 => WorkOperation::Send { immediate, invalidate: None },
                     1 => WorkOperation::Write { remote, immediate },
                     2 => WorkOperation::Read { remote },
                     3 => WorkOperation::Atomic { remote, atomic: AtomicRequest::FetchAdd { add: 1 } },
                     4 => WorkOperation::AtomicWrite { remote },
+                    5 => {
+                        let [global, whole_region] = input.arbitrary()?;
+                        let flush = FlushRequest { global, persistent: !global, whole_region };
+                        WorkOperation::Flush { remote, length: input.arbitrary()?, flush }
+                    }
                     _ => WorkOperation::Local(LocalWork::Invalidate),
                 };
                 let length = input.arbitrary::<u32>()? >> (input.arbitrary::<u8>()? % 32).max(1);
@@ -216,6 +222,9 @@ impl MemoryAccess for Model {
     fn atomic_remote(&mut self, remote: RemoteAddress, _atomic: AtomicRequest) -> Outcome<u64> {
         assert_eq!(remote.address % 8, 0);
         self.answer(1)
+    }
+    fn flush_remote(&mut self, _: RemoteAddress, _: u32, _: FlushRequest) -> Outcome<()> {
+        self.answer(())
     }
     fn invalidate(&mut self, _key: u32) -> Outcome<()> {
         self.answer(())

@@ -7,7 +7,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arbitrary::{Result, Unstructured};
 use pagewire_wire::datagram::{Datagram, NetworkHeader};
 use pagewire_wire::etherparse::{Ipv6FlowLabel, UdpHeader};
-use pagewire_wire::{Aeth, AtomicEth, Bth, Deth, Extensions, Opcode, PacketHeader, Reth, Syndrome, packet};
+use pagewire_wire::{
+    Aeth, AtomicEth, Bth, Deth, Extensions, Feth, Opcode, PacketHeader, Reth, Syndrome, packet,
+};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
@@ -74,6 +76,10 @@ fn header(input: &mut Unstructured<'_>) -> Result<Option<PacketHeader>> {
     });
     if extensions.contains(Extensions::XRCETH) {
         header.xrc = Some(u24(input)?);
+    }
+    if extensions.contains(Extensions::FETH) {
+        let (placement, selectivity) = (input.int_in_range(0..=15u8)?, input.int_in_range(0..=3u8)?);
+        header.flush = Some(Feth { placement, selectivity });
     }
     if extensions.contains(Extensions::DETH) {
         header.deth = Some(Deth { queue_key: input.arbitrary()?, source: u24(input)? });

@@ -14,6 +14,10 @@ bitflags! {
         const ZERO_BASED = 1 << 5;
         const ON_DEMAND = 1 << 6;
         const HUGE_TLB = 1 << 7;
+        /// FLUSHes may make placements visible.
+        const FLUSH_GLOBAL = 1 << 8;
+        /// FLUSHes may make placements persistent.
+        const FLUSH_PERSISTENT = 1 << 9;
         const RELAXED_ORDERING = 1 << 20;
         /// In the place of [`REMOTE_WRITE`](Self::REMOTE_WRITE) where pages have attributes. No program asks for it, and a plain access finds
         /// no right.
@@ -28,6 +32,9 @@ bitflags! {
 impl Rights {
     /// What peers may have.
     pub const REMOTE: Rights = Rights::REMOTE_WRITE.union(Rights::REMOTE_READ).union(Rights::REMOTE_ATOMIC);
+
+    /// What FLUSHes of peers may do.
+    pub const FLUSH: Rights = Rights::FLUSH_GLOBAL.union(Rights::FLUSH_PERSISTENT);
 
     /// The remote rights, and those in their place where pages have attributes.
     const INTERCEPTED: [(Rights, Rights); 3] = [

@@ -37,6 +37,17 @@ pub enum MemoryError {
     PeerDenied,
 }
 
+/// Why memory cannot be made to outlive a loss of power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SyncError {
+    #[error("nothing is mapped there")]
+    NotMapped,
+    #[error("no file is mapped there, shared, that outlives a loss of power")]
+    Volatile,
+    #[error("the kernel could not write it: error {0}")]
+    Failed(i32),
+}
+
 /// An atomic operation on 8 aligned bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtomicOperation {
@@ -274,6 +285,15 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     fn is_in_mapping(&self, process: &Self::RemoteProcess, there: Segment) -> bool {
         let _ = (process, there);
         false
+    }
+
+    /// Checks that a segment could be made to outlive a loss of power: the program has mapped files there, shared. May take milliseconds.
+    ///
+    /// # Errors
+    /// [`SyncError`].
+    fn check_persistent(&self, segment: Segment) -> Result<(), SyncError> {
+        let _ = segment;
+        Err(SyncError::Volatile)
     }
 
     /// The memory that stands for null regions.

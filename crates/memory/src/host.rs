@@ -18,7 +18,8 @@ use crate::segments::total;
 use crate::transfer::ProcessTransfer;
 use crate::watch_list::WatchList;
 use crate::{
-    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached, atomic,
+    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, SyncError,
+    Unreached, atomic, persistence,
 };
 use std::io;
 use std::ops::Range;
@@ -60,6 +61,14 @@ impl HostMemory {
     /// As [`learn`](Self::learn) in a peer.
     pub fn learn_peer(&self, process: &HostProcess, segment: Segment) {
         process.learn(segment);
+    }
+
+    /// Makes a segment outlive a loss of power (msync(2)), however long that takes.
+    ///
+    /// # Errors
+    /// [`SyncError`].
+    pub fn sync(&self, segment: Segment) -> Result<(), SyncError> {
+        persistence::sync(segment)
     }
 
     /// Asks the kernel how it is with a peer's pages.
@@ -280,6 +289,10 @@ impl ApplicationMemory for HostMemory {
 
     fn map_shared(&self, process: &HostProcess, there: Range<u64>, file: i32) -> io::Result<()> {
         process.map_shared(there, file)
+    }
+
+    fn check_persistent(&self, segment: Segment) -> Result<(), SyncError> {
+        persistence::check(segment)
     }
 
     fn null_pages(&self) -> io::Result<NullPages> {

@@ -22,6 +22,7 @@ mod mappings;
 mod null_pages;
 mod pagemap;
 mod peer_pages;
+mod persistence;
 mod process;
 mod protection_keys;
 mod remote;

@@ -150,8 +150,9 @@ fn parse(list: impl BufRead) -> io::Result<Vec<Mapping>> {
             {
                 last.kind = MappingKind::Other;
             }
-        } else if let Some(mapping) = mapping_of(&line) {
-            mappings.push(mapping);
+        } else if let Some(mapping) = maps_line(&line) {
+            let MapsLine { start, end, .. } = mapping;
+            mappings.push(Mapping { start, end, kind: mapping.kind() });
         }
     }
     Ok(mappings)
@@ -163,21 +164,41 @@ fn comes_otherwise(flag: &str) -> bool {
 }
 
 /// The first line of a mapping: `start-end rights offset device inode name`.
-fn mapping_of(line: &str) -> Option<Mapping> {
+pub(crate) struct MapsLine<'l> {
+    pub start: u64,
+    /// After its last byte.
+    pub end: u64,
+    pub is_shared: bool,
+    /// Major and minor number.
+    pub device: (u32, u32),
+    inode: &'l str,
+    name: &'l str,
+}
+
+impl MapsLine<'_> {
+    /// How its pages come, if nobody in user space gives them.
+    pub fn kind(&self) -> MappingKind {
+        let shared_memory = ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"];
+        match self.is_shared {
+            false if self.inode == "0" => MappingKind::Anonymous,
+            true if shared_memory.iter().any(|start| self.name.starts_with(start)) => MappingKind::Shared,
+            _ => MappingKind::File,
+        }
+    }
+}
+
+/// Reads a line of proc_pid_maps(5). `None`: it is none.
+pub(crate) fn maps_line(line: &str) -> Option<MapsLine<'_>> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let start = u64::from_str_radix(start, 16).ok()?;
     let end = u64::from_str_radix(end, 16).ok()?;
-    let rights = words.next()?;
-    let inode = words.nth(2)?;
+    let is_shared = *words.next()?.as_bytes().get(3)? == b's';
+    let (major, minor) = words.nth(1)?.split_once(':')?;
+    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    let inode = words.next()?;
     let name = words.next().unwrap_or_default();
-    let shared_memory = ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"];
-    let kind = match rights.as_bytes().get(3)? {
-        b'p' if inode == "0" => MappingKind::Anonymous,
-        b's' if shared_memory.iter().any(|start| name.starts_with(start)) => MappingKind::Shared,
-        _ => MappingKind::File,
-    };
-    (start < end).then_some(Mapping { start, end, kind })
+    (start < end).then_some(MapsLine { start, end, is_shared, device, inode, name })
 }
 
 #[cfg(test)]
@@ -244,7 +265,7 @@ VmFlags: rd wr mr mw me ac sd
         assert_eq!(mappings.nature(segment, 0), None, "nothing was learnt yet");
         mappings.learn(std::process::id() as i32).unwrap();
         assert_eq!(mappings.nature(segment, 0).map(|nature| nature.kind), Some(MappingKind::Anonymous));
-        let code = Segment { address: mapping_of as *const () as u64, length: 1 };
+        let code = Segment { address: maps_line as *const () as u64, length: 1 };
         assert_eq!(mappings.nature(code, 0).map(|nature| nature.kind), Some(MappingKind::File));
     }
 

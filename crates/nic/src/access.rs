@@ -5,6 +5,7 @@
 pub mod fault_state;
 pub mod intercepted;
 pub mod page_faults;
+pub mod persistence;
 
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::FaultedAccess;

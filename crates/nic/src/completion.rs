@@ -39,6 +39,7 @@ pub enum CompletionOpcode {
     FetchAdd = 4,
     BindWindow = 5,
     LocalInvalidate = 6,
+    Flush = 8,
     AtomicWrite = 9,
     Receive = 128,
     ReceiveWriteImmediate = 129,

@@ -36,7 +36,9 @@ pub use pagewire_iommu::access_log::{
 pub use pagewire_iommu::{AttributeError, PageAttributes, PageFlags, Rights};
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::ud::GROUP as GROUP_QUEUE_PAIR;
-pub use pagewire_transport::{FaultHandling, ProtocolCounters, RefusalScope, UnknownFaultHandling};
+pub use pagewire_transport::{
+    FaultHandling, FlushRequest, ProtocolCounters, RefusalScope, UnknownFaultHandling,
+};
 pub use path::ManagementTransport;
 pub use progress::engine::Nic;
 pub use progress::management::{ManagementRoute, ManagementSent, management_target};

@@ -1,7 +1,7 @@
 //! The address space of a simulated process.
 
 use crate::limits::PAGE;
-use pagewire_memory::{Absence, MemoryError, Residency, Segment};
+use pagewire_memory::{Absence, MemoryError, Residency, Segment, SyncError};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +21,18 @@ struct SimMapping {
 
 /// The address space of one process: mappings whose pages may be absent, or unmapped again.
 #[derive(Default)]
-pub struct AddressSpace(BTreeMap<u64, SimMapping>);
+pub struct AddressSpace {
+    mappings: BTreeMap<u64, SimMapping>,
+    /// What pages held when they were last synced.
+    synced: BTreeMap<u64, Vec<u8>>,
+}
 
 impl AddressSpace {
     /// Maps `length` bytes of zero; the address is a page's.
     pub fn map(&mut self, address: u64, length: u64) {
         assert_eq!(address % PAGE, 0);
         let pages = length.div_ceil(PAGE) as usize;
-        self.0.insert(
+        self.mappings.insert(
             address,
             SimMapping { bytes: vec![0; pages * PAGE as usize], pages: vec![PageState::Present; pages] },
         );
@@ -56,6 +60,32 @@ impl AddressSpace {
         }
     }
 
+    /// Makes the pages that a segment touches persistent.
+    pub fn sync(&mut self, segment: &Segment) -> Result<(), SyncError> {
+        let first = segment.address / PAGE * PAGE;
+        let end = (segment.address + segment.length).next_multiple_of(PAGE);
+        for page in (first..end).step_by(PAGE as usize) {
+            let (mapping, at) = self.find(page, PAGE).map_err(|_| SyncError::NotMapped)?;
+            if mapping.pages[at / PAGE as usize] == PageState::Unmapped {
+                return Err(SyncError::NotMapped);
+            }
+            let bytes = mapping.bytes[at..at + PAGE as usize].to_vec();
+            self.synced.insert(page, bytes);
+        }
+        Ok(())
+    }
+
+    /// What a range held when its pages were last synced. `None`: some never were.
+    pub fn synced(&self, address: u64, length: u64) -> Option<Vec<u8>> {
+        let (first, end) = (address / PAGE * PAGE, (address + length).next_multiple_of(PAGE));
+        let mut bytes = Vec::new();
+        for page in (first..end).step_by(PAGE as usize) {
+            bytes.extend_from_slice(self.synced.get(&page)?);
+        }
+        let skipped = (address - first) as usize;
+        Some(bytes[skipped..skipped + length as usize].to_vec())
+    }
+
     fn set(&mut self, address: u64, length: u64, to: PageState) {
         if let Ok((mapping, at)) = self.find(address, length) {
             for page in &mut mapping.pages[at / PAGE as usize..(at + length as usize).div_ceil(PAGE as usize)]
@@ -68,7 +98,8 @@ impl AddressSpace {
     }
 
     fn find(&mut self, address: u64, length: u64) -> Result<(&mut SimMapping, usize), MemoryError> {
-        let (start, mapping) = self.0.range_mut(..=address).next_back().ok_or(MemoryError::NotMapped)?;
+        let (start, mapping) =
+            self.mappings.range_mut(..=address).next_back().ok_or(MemoryError::NotMapped)?;
         let at = address - start;
         if at.checked_add(length).is_none_or(|end| end > mapping.bytes.len() as u64) {
             return Err(MemoryError::NotMapped);

@@ -8,7 +8,7 @@ use crate::state::{SharedWorld, SimEvent};
 use crate::words::{Array, SimWords};
 use pagewire_fabric::{
     ChannelId, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, ReceivedDatagram, RegionPart,
-    Route, SendBatch, StreamId, StreamState, WordsFile,
+    Route, SendBatch, StreamId, StreamState, SyncRequest, WordsFile,
 };
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
@@ -154,6 +154,13 @@ impl PageInThreads<SimWords, SimProcess> for SimFabric {
             let parts = [RegionPart { region, segment }];
             self.shared.bring_in(self.process.id, self.process.id, &self.regions, &parts, None);
         }
+    }
+
+    fn sync(&self, _asker: Tenant, request: &Arc<SyncRequest>, token: u64) -> bool {
+        if self.process.is_alive() {
+            self.shared.sync(self.process.id, request, token);
+        }
+        true
     }
 
     fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {

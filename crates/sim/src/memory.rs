@@ -5,8 +5,8 @@ use crate::plant::Plant;
 use crate::process::VirtualProcess;
 use pagewire_iommu::words::Site;
 use pagewire_memory::{
-    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached,
-    part_of,
+    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, SyncError,
+    Unreached, part_of,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -245,6 +245,10 @@ impl ApplicationMemory for SimMemory {
     fn bring_in(&self, segment: &Segment, _write: bool) -> Result<(), MemoryError> {
         let (_, absent) = self.0.space.lock().touch(segment.address, segment.length)?;
         self.0.clock.pass(absent * FAULT_TIME);
+        Ok(())
+    }
+
+    fn check_persistent(&self, _segment: Segment) -> Result<(), SyncError> {
         Ok(())
     }
 

@@ -340,6 +340,7 @@ impl SimStage {
             address: MEMORY,
             length: scenario.memory,
             standard,
+            is_persistent: true,
         };
         (process, init)
     }
@@ -394,6 +395,10 @@ impl WorkloadStage<SimFabric> for SimStage {
         let (process, init) = self.start(party, None);
         self.processes[party] = process;
         Some(init)
+    }
+
+    fn synced(&self, party: usize, address: u64, length: u64) -> Option<Vec<u8>> {
+        self.world.synced(self.processes[party], address, length)
     }
 
     fn note(&mut self, connection: usize, what: &dyn Fn() -> String) {

@@ -10,7 +10,8 @@ use crate::process::{ProcessId, VirtualProcess};
 use crate::streams::{SimStreams, StreamPacket, StreamSent};
 use crate::words::{Array, SimWords};
 use pagewire_fabric::{
-    Channel, ChannelEnd, ChannelId, FabricEvent, RegionPart, Route, StreamId, StreamState,
+    Channel, ChannelEnd, ChannelId, FabricEvent, RegionPart, Route, StreamId, StreamState, SyncOutcome,
+    SyncRequest,
 };
 use pagewire_iommu::RegionView;
 use pagewire_memory::Segment;
@@ -61,6 +62,12 @@ enum Due {
         regions: RegionView<SimWords>,
         parts: Vec<RegionPart>,
         token: Option<u64>,
+    },
+    /// Memory of a process is persistent, for which it waits.
+    Synced {
+        of: ProcessId,
+        request: Arc<SyncRequest>,
+        token: u64,
     },
     Connect {
         from: ProcessId,
@@ -268,6 +275,14 @@ impl SharedWorld {
             let (regions, parts) = (regions.clone(), parts.to_vec());
             state.schedule(at, Due::PagesIn { of, to, regions, parts, token });
         }
+    }
+
+    /// Memory of a process is persistent after a while.
+    pub fn sync(&self, of: ProcessId, request: &Arc<SyncRequest>, token: u64) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let at = now + state.random.u64(limits::PAGE_TIME.0..=limits::PAGE_TIME.1);
+        state.schedule(at, Due::Synced { of, request: request.clone(), token });
     }
 
     pub fn random(&self) -> u64 {
@@ -515,6 +530,12 @@ impl WorldState {
                 let told = token.map(|token| FabricEvent::BroughtIn { token });
                 self.members[to.0].events.extend(told);
                 self.mark_ready(to);
+            }
+            Due::Synced { of, request, token } => {
+                let synced = self.members[of.0].process.space.lock().sync(&request.segment);
+                request.end(SyncOutcome::Ended(synced));
+                self.members[of.0].events.push_back(FabricEvent::BroughtIn { token });
+                self.mark_ready(of);
             }
             Due::Connect { from, block } => {
                 let event = self.connect(from, block);

@@ -123,6 +123,8 @@ pub struct WorkloadReport {
     pub stale_requests: u64,
     /// Requests that bind a memory window.
     pub binds: u64,
+    /// FLUSHes after which memory was compared with what is persistent.
+    pub flushes: u64,
     /// Times that everything was drained and compared.
     pub audits: u64,
     /// Longest time from the end of a process to the last error completion at a survivor, in nanoseconds.
@@ -149,6 +151,7 @@ impl AddAssign for WorkloadReport {
         self.deregistrations += other.deregistrations;
         self.stale_requests += other.stale_requests;
         self.binds += other.binds;
+        self.flushes += other.flushes;
         self.audits += other.audits;
         self.slowest_notice = self.slowest_notice.max(other.slowest_notice);
     }
@@ -186,6 +189,10 @@ pub trait WorkloadStage<F: Fabric> {
     fn crash(&mut self, _party: usize) {}
     /// A new process in the place of a dead party that nobody is concerned with any more. `None`: not now.
     fn successor(&mut self, _party: usize) -> Option<PartyInit<F>> {
+        None
+    }
+    /// What a range of a party's memory held when it was last made persistent. `None`: some of it never was.
+    fn synced(&self, _party: usize, _address: u64, _length: u64) -> Option<Vec<u8>> {
         None
     }
     /// Something was done on a connection; for a trace.

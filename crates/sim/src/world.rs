@@ -143,6 +143,11 @@ impl World {
         found.map(|(bytes, _)| into.copy_from_slice(bytes)).is_ok()
     }
 
+    /// What a range of a process's memory held when it was last made persistent. `None`: some of it never was.
+    pub fn synced(&self, id: ProcessId, address: u64, length: u64) -> Option<Vec<u8>> {
+        self.get(id).space.lock().synced(address, length)
+    }
+
     /// Ends a process.
     pub fn kill(&self, id: ProcessId) {
         self.get(id).kill();

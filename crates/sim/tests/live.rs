@@ -57,7 +57,14 @@ fn party(path: PathChoice, faults: &str, memory: Memory) -> PartyInit<Live> {
     let fabric = HostFabric::with_faults(plan).expect("a fabric");
     let nic = Nic::new(fabric, Options { path, ..Options::default() });
     let device = device::devices().expect("devices").into_iter().next().expect("a device");
-    PartyInit { nic, device, address: memory.address, length: Memory::LENGTH, standard: false }
+    PartyInit {
+        nic,
+        device,
+        address: memory.address,
+        length: Memory::LENGTH,
+        standard: false,
+        is_persistent: false,
+    }
 }
 
 fn run(seed: u64, path: PathChoice, faults: &str, memory: [Memory; 2], operations: u64) -> WorkloadReport {

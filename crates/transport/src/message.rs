@@ -86,6 +86,7 @@ pub(crate) fn part_of(code: Code) -> Option<(MessageKind, MessagePosition)> {
         | Code::AtomicAcknowledge
         | Code::CompareSwap
         | Code::FetchAdd
+        | Code::Flush
         | Code::AtomicWrite => return None,
     })
 }

@@ -41,6 +41,10 @@ pub struct RemoteRights {
     pub write: bool,
     /// `IBV_ACCESS_REMOTE_ATOMIC`.
     pub atomic: bool,
+    /// `IBV_ACCESS_FLUSH_GLOBAL`.
+    pub flush_global: bool,
+    /// `IBV_ACCESS_FLUSH_PERSISTENT`.
+    pub flush_persistent: bool,
 }
 
 /// What a refused request ends: one whose NAK says that it will never be executed.

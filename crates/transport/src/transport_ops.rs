@@ -8,7 +8,7 @@
 //! How a packet that arrived ended is its [`Disposition`].
 
 use crate::Psn;
-use pagewire_wire::{Nak, PacketHeader, VendorPacket};
+use pagewire_wire::{Feth, Nak, PacketHeader, VendorPacket};
 
 /// Nanoseconds on a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -178,6 +178,40 @@ pub enum AtomicRequest {
     FetchAdd { add: u64 },
 }
 
+/// What a FLUSH makes sure of, for what its queue pair placed before it (InfiniBand specification, volume 1, annex A19.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlushRequest {
+    /// Every process sees it.
+    pub global: bool,
+    /// It outlives a loss of power.
+    pub persistent: bool,
+    /// Of the whole region, in place of the range.
+    pub whole_region: bool,
+}
+
+impl FlushRequest {
+    /// What these mean: values of `enum ibv_placement_type` and `enum ibv_selectivity_level`, which are those of the wire. `None`: nothing,
+    /// or what nobody knows.
+    pub fn of_bits(placement: u8, selectivity: u8) -> Option<FlushRequest> {
+        let is_known = placement != 0
+            && placement & !(Feth::GLOBAL | Feth::PERSISTENT) == 0
+            && matches!(selectivity, Feth::RANGE | Feth::REGION);
+        is_known.then_some(FlushRequest {
+            global: placement & Feth::GLOBAL != 0,
+            persistent: placement & Feth::PERSISTENT != 0,
+            whole_region: selectivity == Feth::REGION,
+        })
+    }
+
+    /// The header that asks for it.
+    pub fn header(self) -> Feth {
+        let global = if self.global { Feth::GLOBAL } else { 0 };
+        let persistent = if self.persistent { Feth::PERSISTENT } else { 0 };
+        let selectivity = if self.whole_region { Feth::REGION } else { Feth::RANGE };
+        Feth { placement: global | persistent, selectivity }
+    }
+}
+
 /// A send work request as the protocol sees it: its bytes are named by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkRequest {
@@ -214,6 +248,12 @@ pub enum WorkOperation {
     /// Its 8 bytes appear at once, behind all that was requested before (InfiniBand specification, volume 1, annex A19).
     AtomicWrite {
         remote: RemoteAddress,
+    },
+    /// What was placed before it in this memory of the peer is made visible or persistent (annex A19). It has no bytes of its own.
+    Flush {
+        remote: RemoteAddress,
+        length: u32,
+        flush: FlushRequest,
     },
     /// Executed in order by the caller, without touching the wire.
     Local(LocalWork),
@@ -470,6 +510,9 @@ pub trait MemoryAccess {
 
     /// Runs an atomic on 8 aligned bytes and gives their original value.
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64>;
+
+    /// Checks the memory that a FLUSH names and its rights, and executes it. Asked again where it said `Wait`.
+    fn flush_remote(&mut self, remote: RemoteAddress, length: u32, flush: FlushRequest) -> Outcome<()>;
 
     /// Invalidates a key for SEND with invalidate. May be asked again for a key that it has invalidated, where it said `Wait`.
     fn invalidate(&mut self, key: u32) -> Outcome<()>;

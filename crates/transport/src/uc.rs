@@ -329,6 +329,7 @@ impl UcConnection {
                 WorkOperation::Read { .. }
                 | WorkOperation::Atomic { .. }
                 | WorkOperation::AtomicWrite { .. }
+                | WorkOperation::Flush { .. }
                 | WorkOperation::Failing { .. } => Outcome::Denied(Denial::InvalidRequest),
             };
             match outcome {
@@ -461,6 +462,7 @@ impl UcConnection {
             WorkOperation::Read { .. }
             | WorkOperation::Atomic { .. }
             | WorkOperation::AtomicWrite { .. }
+            | WorkOperation::Flush { .. }
             | WorkOperation::Local(_)
             | WorkOperation::Failing { .. } => {
                 return Outcome::Denied(Denial::InvalidRequest);

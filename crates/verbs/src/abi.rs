@@ -22,6 +22,32 @@ pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3FF0_0000;
 /// A port needs a GRH in each address vector (`IBV_QPF_GRH_REQUIRED` in the headers).
 pub const IBV_QPF_GRH_REQUIRED: u8 = 1;
 
+/// `IBV_WR_FLUSH` of rdma-core 45.
+pub const IBV_WR_FLUSH: ibv_wr_opcode = 14;
+
+/// `IBV_ACCESS_FLUSH_GLOBAL` of rdma-core 45.
+pub const IBV_ACCESS_FLUSH_GLOBAL: ibv_access_flags = 1 << 8;
+
+/// `IBV_ACCESS_FLUSH_PERSISTENT` of rdma-core 45.
+pub const IBV_ACCESS_FLUSH_PERSISTENT: ibv_access_flags = 1 << 9;
+
+/// `IBV_ODP_SUPPORT_FLUSH` of newer headers.
+pub const IBV_ODP_SUPPORT_FLUSH: u32 = 1 << 6;
+
+/// `IBV_ODP_SUPPORT_ATOMIC_WRITE` of newer headers.
+pub const IBV_ODP_SUPPORT_ATOMIC_WRITE: u32 = 1 << 7;
+
+/// A function of [`FlushingQueuePair`].
+pub type WrFlush =
+    unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, len: usize, type_: u8, level: u8);
+
+/// `struct ibv_qp_ex` of rdma-core 45: what the one of rdma-core 44 has, and one function behind it.
+#[repr(C)]
+pub struct FlushingQueuePair {
+    pub qp: ibv_qp_ex,
+    pub wr_flush: Option<WrFlush>,
+}
+
 /// `abi_compat` of a context that is part of a `verbs_context` (`__VERBS_ABI_IS_EXTENDED`).
 pub const EXTENDED: usize = usize::MAX;
 

@@ -72,7 +72,9 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 }
 
 /// Sets the functions of the interface in the structure that programs see.
-pub fn set_functions(qp: &mut ibv_qp_ex) {
+pub fn set_functions(public: &mut FlushingQueuePair) {
+    public.wr_flush = Some(flush);
+    let qp = &mut public.qp;
     qp.wr_start = Some(start);
     qp.wr_complete = Some(complete);
     qp.wr_abort = Some(abort);
@@ -306,6 +308,19 @@ unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u6
     };
     // SAFETY: as for `start`.
     unsafe { build(qp, set) }
+}
+
+unsafe extern "C" fn flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    len: usize,
+    type_: u8,
+    level: u8,
+) {
+    let set = |wr: &mut ibv_send_wr| post::set_flush(wr, (remote_addr, rkey), len, (type_, level));
+    // SAFETY: as for `start`.
+    unsafe { begin(qp, post::BUILT_FLUSH, set) }
 }
 
 unsafe extern "C" fn bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {

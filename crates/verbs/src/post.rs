@@ -13,7 +13,7 @@ use crate::unsupported;
 use crate::work_requests::{post_list, receive_request, segments};
 use libc::c_int;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{Data, Destination, SendOperation, SendRequest, Status, WindowWork};
+use pagewire_nic::{Data, Destination, FlushRequest, SendOperation, SendRequest, Status, WindowWork};
 
 /// What a send request does, if it moves data.
 ///
@@ -51,39 +51,85 @@ unsafe fn operation(wr: &ibv_send_wr) -> Option<SendOperation> {
     }
 }
 
-/// Does something with the engine's form of a request for a memory window, if it is one.
+/// The opcode of a FLUSH that was built by the extended interface for posting. `struct ibv_send_wr` has no members for a FLUSH, so that
+/// `ibv_post_send(3)` has none: no header has this value.
+pub const BUILT_FLUSH: ibv_wr_opcode = 0x1_0000 | IBV_WR_FLUSH;
+
+/// What `ibv_wr_flush` asks for, in the members of an atomic.
+pub fn set_flush(wr: &mut ibv_send_wr, (address, rkey): (u64, u32), length: usize, (kind, level): (u8, u8)) {
+    wr.wr.atomic.remote_addr = address;
+    wr.wr.atomic.rkey = rkey;
+    wr.wr.atomic.compare_add = length as u64;
+    wr.wr.atomic.swap = u64::from(kind) | u64::from(level) << 8;
+}
+
+/// A FLUSH that was built.
+///
+/// # Safety
+/// It is one.
+#[cold]
+unsafe fn flush_operation(wr: &ibv_send_wr) -> Result<SendOperation> {
+    // SAFETY: the caller promises that `set_flush` has set these members, which are plain integers.
+    let flush = unsafe { wr.wr.atomic };
+    let (kind, level) = (flush.swap as u8, (flush.swap >> 8) as u8);
+    match (FlushRequest::of_bits(kind, level), u32::try_from(flush.compare_add)) {
+        (Some(request), Ok(length)) => {
+            Ok(SendOperation::Flush { address: flush.remote_addr, key: flush.rkey, length, flush: request })
+        }
+        (None, _) => invalid("placement type or selectivity level of a FLUSH"),
+        (_, Err(_)) => invalid("length of a FLUSH"),
+    }
+}
+
+/// Does something with the engine's form of a request for a memory window or of a FLUSH, if it is one.
 ///
 /// # Safety
 /// The member of the union that the opcode asks for is set; what it names is NULL, or has not ended.
 #[cold]
-unsafe fn with_window_request<T>(
+unsafe fn with_rare_request<T>(
+    object: &QueuePairObject,
     wr: &ibv_send_wr,
     work: impl Fn(SendRequest<'_, Host>) -> pagewire_nic::Result<T>,
 ) -> Result<T> {
     // SAFETY: the caller promises that the member is set, and that what it names has not ended.
     let (operation, window_work) = unsafe {
         match wr.opcode {
+            BUILT_FLUSH => (flush_operation(wr)?, None),
             IBV_WR_LOCAL_INV => {
                 let key = wr.__bindgen_anon_1.invalidate_rkey;
-                (SendOperation::InvalidateWindow, WindowWork::Invalidate(key))
+                (SendOperation::InvalidateWindow, Some(WindowWork::Invalidate(key)))
             }
             IBV_WR_BIND_MW => {
                 let bind = wr.__bindgen_anon_2.bind_mw;
                 let binding = type_2_binding_of(bind.mw, bind.rkey, &bind.bind_info)?;
-                (SendOperation::BindWindow, WindowWork::Bind(binding))
+                (SendOperation::BindWindow, Some(WindowWork::Bind(binding)))
             }
             opcode => return Err(unsupported::send_opcode(opcode)),
         }
     };
     Ok(work(SendRequest::<Host> {
         wr_id: wr.wr_id,
-        data: Data::Window(&window_work),
+        data: window_work.as_ref().map_or(Data::Segments(&[]), Data::Window),
         operation,
         signaled: wr.send_flags & IBV_SEND_SIGNALED != 0,
         fence: wr.send_flags & IBV_SEND_FENCE != 0,
         solicited: false,
-        destination: None,
+        // SAFETY: the caller promises a valid request: those of XRC set this member.
+        destination: unsafe { shared_queue_of(object, wr) },
     })?)
+}
+
+/// The peer's shared receive queue that a request is for, if the queue pair is of XRC.
+///
+/// # Safety
+/// The request is valid: those of XRC set that member.
+#[inline(always)] // Part of each post.
+unsafe fn shared_queue_of<'a>(object: &QueuePairObject, wr: &ibv_send_wr) -> Option<Destination<'a, Host>> {
+    match object.queue_pair().kind() {
+        // SAFETY: the caller promises that the member is set.
+        QueuePairType::XrcSend => Some(Destination::SharedQueue(unsafe { wr.qp_type.xrc.remote_srqn })),
+        QueuePairType::Rc | QueuePairType::Uc | QueuePairType::Ud | QueuePairType::XrcReceive => None,
+    }
 }
 
 const SEND_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
@@ -136,7 +182,7 @@ unsafe fn with_request<T>(
     // SAFETY: the caller promises that the request is valid.
     let Some(operation) = (unsafe { operation(wr) }) else {
         // SAFETY: the caller promises that what the request names has not ended.
-        return unsafe { with_window_request(wr, work) };
+        return unsafe { with_rare_request(object, wr, work) };
     };
     // SAFETY: the caller promises that the request's scatter-gather list and its inline data are valid.
     let segments = unsafe { segments(wr.sg_list, wr.num_sge)? };
@@ -148,9 +194,8 @@ unsafe fn with_request<T>(
             let address = unsafe { AddressHandleObject::of(to.ah) }?.handle();
             Some(Destination::Address { address, queue_pair: to.remote_qpn, queue_key: to.remote_qkey })
         }
-        QueuePairType::Rc | QueuePairType::Uc | QueuePairType::XrcReceive => None,
-        // SAFETY: the caller promises a valid request: those of XRC set this member.
-        QueuePairType::XrcSend => Some(Destination::SharedQueue(unsafe { wr.qp_type.xrc.remote_srqn })),
+        // SAFETY: the caller promises a valid request.
+        _ => unsafe { shared_queue_of(object, wr) },
     };
     let post = |data| {
         work(SendRequest::<Host> {

@@ -185,6 +185,21 @@ fn limit_of_file_size_is_reported() {
     assert!(said.contains("RLIMIT_FSIZE") && said.contains("raise that (ulimit -f unlimited)"), "{said}");
 }
 
+/// With two addresses, of which the first is taken away when both ends have moved to the second.
+#[test]
+fn connections_move_to_other_addresses() {
+    let prepare = "ip link set lo up && ip link add pw0 type veth peer name pw1 && ip link set pw0 up && ip link set pw1 up \
+                   && ip address add 10.80.0.1/32 dev pw0 && ip address add 10.80.0.2/32 dev pw0";
+    let compiled = program("move", "move");
+    for path in ["local", "udp", "tcp"] {
+        let mut command = Command::new(compiled.get_program());
+        command.env("LD_LIBRARY_PATH", library()).env("PAGEWIRE_PATH", path);
+        let Some(output) = in_network_namespace(prepare, &command) else { return };
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "on path {path}: {}\n{told}", output.status);
+    }
+}
+
 #[test]
 fn states_change_as_the_table_says() {
     for path in ["local", "udp"] {
@@ -401,6 +416,13 @@ fn objects_are_imported_within_a_process() {
 fn atomic_writes_appear_at_once() {
     for path in ["local", "tcp", "udp"] {
         run_on(path, "atomic_write");
+    }
+}
+
+#[test]
+fn flushes_make_placements_visible_and_persistent() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "flush");
     }
 }
 

@@ -6,8 +6,8 @@
 //! is the only place that knows it. How long they are is known here.
 
 use crate::{
-    Aeth, AtomicEth, Bth, Deth, Error, Extensions, Opcode, Reth, Transport, aeth, atomic_ack_eth, atomic_eth,
-    bth, deth, ieth, imm_dt, reth, xrceth,
+    Aeth, AtomicEth, Bth, Deth, Error, Extensions, Feth, Opcode, Reth, Transport, aeth, atomic_ack_eth,
+    atomic_eth, bth, deth, feth, ieth, imm_dt, reth, xrceth,
 };
 
 /// Bytes of BTH and extended headers for every opcode, 0 where there is none.
@@ -37,8 +37,9 @@ impl Opcode {
 impl Extensions {
     /// Bytes of these headers together.
     pub const fn header_len(self) -> usize {
-        const LENGTHS: [(Extensions, usize); 8] = [
+        const LENGTHS: [(Extensions, usize); 9] = [
             (Extensions::XRCETH, xrceth::LEN),
+            (Extensions::FETH, feth::LEN),
             (Extensions::DETH, deth::LEN),
             (Extensions::RETH, reth::LEN),
             (Extensions::ATOMIC_ETH, atomic_eth::LEN),
@@ -80,6 +81,8 @@ pub struct PacketHeader {
     pub invalidate: Option<u32>,
     /// XRCETH: the shared receive queue that the packet is for, 24 bits.
     pub xrc: Option<u32>,
+    /// FLUSH extended transport header.
+    pub flush: Option<Feth>,
 }
 
 impl PacketHeader {
@@ -95,6 +98,7 @@ impl PacketHeader {
             immediate: None,
             invalidate: None,
             xrc: None,
+            flush: None,
         }
     }
 
@@ -120,9 +124,16 @@ impl PacketHeader {
         if extensions.is_empty() {
             return Ok((header, at));
         }
-        if extensions.contains(Extensions::XRCETH) {
-            header.xrc = Some(xrceth::Packet::new(&bytes[at..])?.shared_receive_queue());
-            at += xrceth::LEN;
+        // One question for what few packets have.
+        if extensions.intersects(Extensions::XRCETH.union(Extensions::FETH)) {
+            if extensions.contains(Extensions::XRCETH) {
+                header.xrc = Some(xrceth::Packet::new(&bytes[at..])?.shared_receive_queue());
+                at += xrceth::LEN;
+            }
+            if extensions.contains(Extensions::FETH) {
+                header.flush = Some(Feth::parse(&feth::Packet::new(&bytes[at..])?));
+                at += feth::LEN;
+            }
         }
         if extensions.contains(Extensions::DETH) {
             header.deth = Some(Deth::parse(&deth::Packet::new(&bytes[at..])?));
@@ -159,6 +170,7 @@ impl PacketHeader {
     pub fn extensions(&self) -> Extensions {
         let mut extensions = Extensions::empty();
         extensions.set(Extensions::XRCETH, self.xrc.is_some());
+        extensions.set(Extensions::FETH, self.flush.is_some());
         extensions.set(Extensions::DETH, self.deth.is_some());
         extensions.set(Extensions::RETH, self.reth.is_some());
         extensions.set(Extensions::ATOMIC_ETH, self.atomic.is_some());
@@ -174,15 +186,8 @@ impl PacketHeader {
     #[inline]
     #[allow(clippy::len_without_is_empty)] // There is always a BTH.
     pub fn len(&self) -> usize {
-        bth::LEN
-            + self.xrc.map_or(0, |_| xrceth::LEN)
-            + self.deth.map_or(0, |_| deth::LEN)
-            + self.reth.map_or(0, |_| reth::LEN)
-            + self.atomic.map_or(0, |_| atomic_eth::LEN)
-            + self.aeth.map_or(0, |_| aeth::LEN)
-            + self.atomic_ack.map_or(0, |_| atomic_ack_eth::LEN)
-            + self.immediate.map_or(0, |_| imm_dt::LEN)
-            + self.invalidate.map_or(0, |_| ieth::LEN)
+        // The headers that are present are those that the opcode calls for.
+        self.bth.opcode.header_len().unwrap_or(bth::LEN)
     }
 
     /// Writes the headers at the beginning of `buffer` and gives their length in bytes. The extended
@@ -198,6 +203,10 @@ impl PacketHeader {
         if let Some(xrc) = self.xrc {
             xrceth::Packet::new(&mut buffer[at..]).expect(FITS).set_shared_receive_queue(xrc);
             at += xrceth::LEN;
+        }
+        if let Some(flush) = &self.flush {
+            flush.emit(&mut feth::Packet::new(&mut buffer[at..]).expect(FITS));
+            at += feth::LEN;
         }
         if let Some(deth) = &self.deth {
             deth.emit(&mut deth::Packet::new(&mut buffer[at..]).expect(FITS));

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// The 8-bit opcode of a base transport header (InfiniBand specification, volume 1, table 38; XRC:
-/// annex A14; CNP: annex A17; atomic WRITE: annex A19). Holds any value, also reserved ones.
+/// annex A14; CNP: annex A17; FLUSH and atomic WRITE: annex A19). Holds any value, also reserved ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Opcode(pub u8);
 
@@ -54,29 +54,32 @@ pub enum PacketOperation {
     FetchAdd = 0x14,
     SendLastInvalidate = 0x16,
     SendOnlyInvalidate = 0x17,
+    Flush = 0x1c,
     AtomicWrite = 0x1d,
 }
 
 bitflags::bitflags! {
     /// The extended headers behind a BTH. They stand in the order of these flags.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct Extensions: u8 {
+    pub struct Extensions: u16 {
         /// XRC extended transport header.
         const XRCETH = 1 << 0;
+        /// FLUSH extended transport header.
+        const FETH = 1 << 1;
         /// Datagram extended transport header.
-        const DETH = 1 << 1;
+        const DETH = 1 << 2;
         /// RDMA extended transport header.
-        const RETH = 1 << 2;
+        const RETH = 1 << 3;
         /// Atomic extended transport header.
-        const ATOMIC_ETH = 1 << 3;
+        const ATOMIC_ETH = 1 << 4;
         /// Acknowledge extended transport header.
-        const AETH = 1 << 4;
+        const AETH = 1 << 5;
         /// Atomic acknowledge extended transport header.
-        const ATOMIC_ACK_ETH = 1 << 5;
+        const ATOMIC_ACK_ETH = 1 << 6;
         /// Immediate data.
-        const IMM_DT = 1 << 6;
+        const IMM_DT = 1 << 7;
         /// Invalidate extended transport header.
-        const IETH = 1 << 7;
+        const IETH = 1 << 8;
     }
 }
 
@@ -113,6 +116,7 @@ const RC: [Option<Extensions>; 32] = {
         (FetchAdd, Extensions::ATOMIC_ETH),
         (SendLastInvalidate, Extensions::IETH),
         (SendOnlyInvalidate, Extensions::IETH),
+        (Flush, Extensions::FETH.union(reth)),
         (AtomicWrite, reth),
     ];
     let mut row = 0;
@@ -246,6 +250,7 @@ impl Opcode {
             0x14 => FetchAdd,
             0x16 => SendLastInvalidate,
             0x17 => SendOnlyInvalidate,
+            0x1c => Flush,
             0x1d => AtomicWrite,
             _ => return None,
         })
@@ -327,13 +332,14 @@ impl PacketOperation {
             FetchAdd => "FetchAdd",
             SendLastInvalidate => "SEND Last with Invalidate",
             SendOnlyInvalidate => "SEND Only with Invalidate",
+            Flush => "FLUSH",
             AtomicWrite => "ATOMIC WRITE",
         }
     }
 
     /// Whether it is a request that responses of its own answer, rather than an acknowledgement.
     pub const fn has_responses(self) -> bool {
-        matches!(self, ReadRequest | CompareSwap | FetchAdd | AtomicWrite)
+        matches!(self, ReadRequest | CompareSwap | FetchAdd | Flush | AtomicWrite)
     }
 }
 

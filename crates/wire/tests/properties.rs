@@ -6,8 +6,8 @@ use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6Header, UdpHeader};
 use pagewire_wire::datagram::{Datagram, NetworkHeader, parse_ipv4};
 use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Hello, Hold, HoldFlags, Icrc, Opcode,
-    Packet, PacketHeader, Received, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, aeth,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Feth, Hello, Hold, HoldFlags, Icrc,
+    Opcode, Packet, PacketHeader, Received, Resume, Reth, SelectiveAck, Skip, Syndrome, VendorPacket, aeth,
     atomic_ack_eth, atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, packet, reth, xrceth,
 };
 use proptest::collection::vec;
@@ -55,6 +55,10 @@ fn atomic() -> impl Strategy<Value = AtomicEth> {
     })
 }
 
+fn feth() -> impl Strategy<Value = Feth> {
+    (0u8..16, 0u8..4).prop_map(|(placement, selectivity)| Feth { placement, selectivity })
+}
+
 fn deth() -> impl Strategy<Value = Deth> {
     (any::<u32>(), u24()).prop_map(|(queue_key, source)| Deth { queue_key, source })
 }
@@ -74,6 +78,7 @@ prop_compose! {
         immediate: u32,
         key: u32,
         xrc in u24(),
+        flush in feth(),
     ) -> PacketHeader {
         let extensions = bth.opcode.extensions().unwrap();
         let has = |extension| extensions.contains(extension);
@@ -87,6 +92,7 @@ prop_compose! {
             immediate: has(Extensions::IMM_DT).then_some(immediate),
             invalidate: has(Extensions::IETH).then_some(key),
             xrc: has(Extensions::XRCETH).then_some(xrc),
+            flush: has(Extensions::FETH).then_some(flush),
         }
     }
 }

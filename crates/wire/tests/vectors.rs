@@ -30,7 +30,11 @@ fn every_field_is_what_tshark_reads() {
         // tshark 4.0 does not look behind the BTH of XRC: there is the payload to show how long the others are.
         let transport = packet.header.bth.opcode.transport();
         let extensions = packet.header.extensions();
-        let visible = if transport == Transport::Xrc { extensions & Extensions::XRCETH } else { extensions };
+        let visible = if transport == Transport::Xrc {
+            extensions & (Extensions::XRCETH | Extensions::FETH)
+        } else {
+            extensions
+        };
         assert_eq!(visible, seen, "{}", vector.name);
     }
 }
@@ -79,7 +83,7 @@ fn check_datagram(what: &str, name: &str, value: &str, datagram: &Datagram<'_>) 
 /// Checks one field, and gives the extended header that it is of.
 fn check_packet(what: &str, name: &str, value: &str, packet: &Packet<'_>) -> Extensions {
     let number = || number(value);
-    let PacketHeader { bth, deth, reth, atomic, aeth, atomic_ack, immediate, invalidate, xrc } =
+    let PacketHeader { bth, deth, reth, atomic, aeth, atomic_ack, immediate, invalidate, xrc, flush } =
         packet.header;
     match name {
         "infiniband.bth.opcode" => assert_eq!(number(), bth.opcode.0.into(), "{what}"),
@@ -102,6 +106,14 @@ fn check_packet(what: &str, name: &str, value: &str, packet: &Packet<'_>) -> Ext
         "xrceth.srq" => {
             assert_eq!(number(), xrc.expect(what).into(), "{what}");
             return Extensions::XRCETH;
+        }
+        "feth.plt" => {
+            assert_eq!(number(), flush.expect(what).placement.into(), "{what}");
+            return Extensions::FETH;
+        }
+        "feth.sel" => {
+            assert_eq!(number(), flush.expect(what).selectivity.into(), "{what}");
+            return Extensions::FETH;
         }
         "infiniband.deth.q_key" => {
             assert_eq!(number(), deth.expect(what).queue_key.into(), "{what}");

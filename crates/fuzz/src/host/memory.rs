@@ -88,7 +88,7 @@ impl ModelMemory {
         domains: [Arc<ProtectionDomain<SimFabric>>; 2],
         queue_pairs: usize,
     ) -> Self {
-        let all = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let all = Rights::LOCAL_WRITE | Rights::REMOTE | Rights::FLUSH;
         // Rights, domain, and how far the iova lies from the address.
         let kinds = [
             (all, true, 0),

@@ -4,7 +4,7 @@ use super::memory::{BUFFER_BYTES, BUFFERS, ModelMemory};
 use pagewire_nic::attributes::{AddressVector, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
-    AddressHandle, Completion, CompletionOpcode, CompletionQueue, Data, Destination, QueuePair,
+    AddressHandle, Completion, CompletionOpcode, CompletionQueue, Data, Destination, FlushRequest, QueuePair,
     ReceiveRequest, Rights, ScatterGather, SendOperation, SendRequest, SharedReceiveQueue, Status,
 };
 use pagewire_sim::SimFabric;
@@ -238,7 +238,7 @@ impl Program {
         let Some(buffer) = self.free.pop() else { return };
         let wr_id = self.wr_id();
         let (address, key) = (wish.address, wish.key);
-        let operation = match wish.operation % 9 {
+        let operation = match wish.operation % 10 {
             0 => SendOperation::Send,
             1 => SendOperation::SendImmediate(7),
             2 => SendOperation::SendInvalidate(key),
@@ -247,10 +247,18 @@ impl Program {
             5 => SendOperation::Read { address, key },
             6 => SendOperation::CompareSwap { address, key, compare: 1, swap: 2 },
             7 => SendOperation::FetchAdd { address, key, add: 3 },
-            _ => SendOperation::AtomicWrite { address, key },
+            8 => SendOperation::AtomicWrite { address, key },
+            _ => {
+                let flush = FlushRequest {
+                    global: wish.length % 3 > 0,
+                    persistent: wish.length % 3 < 2,
+                    whole_region: wish.length % 2 == 0,
+                };
+                SendOperation::Flush { address, key, length: wish.length, flush }
+            }
         };
-        let answered = (5..8).contains(&(wish.operation % 9));
-        let length = if wish.operation % 9 >= 6 { 8 } else { wish.length.min(BUFFER_BYTES as u32) };
+        let answered = (5..8).contains(&(wish.operation % 10));
+        let length = if wish.operation % 10 >= 6 { 8 } else { wish.length.min(BUFFER_BYTES as u32) };
         let segments = [ScatterGather { address: memory.buffer(buffer), length, key: memory.buffer_key() }];
         let end = &mut self.ends[wish.end];
         let datagram = end.kind == QueuePairType::Ud;

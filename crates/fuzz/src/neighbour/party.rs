@@ -5,9 +5,9 @@ use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
-    AddressHandle, CompletionOpcode, CompletionQueue, Data, Destination, MemoryRegion, Nic, Options,
-    ProtectionDomain, QueuePair, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation, SendRequest,
-    Status, Unwatched,
+    AddressHandle, CompletionOpcode, CompletionQueue, Data, Destination, FlushRequest, MemoryRegion, Nic,
+    Options, ProtectionDomain, QueuePair, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation,
+    SendRequest, Status, Unwatched,
 };
 use pagewire_sim::{HostId, ProcessId, SimFabric, SimMemory, World};
 use std::collections::HashMap;
@@ -119,7 +119,7 @@ impl FuzzProcess {
 
     /// Opens an area to peers, or to its own queue pairs.
     pub fn register(&mut self, area: Area) {
-        let all = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let all = Rights::LOCAL_WRITE | Rights::REMOTE | Rights::FLUSH;
         let rights = if area.is_open() { all } else { Rights::LOCAL_WRITE };
         let address = area.address();
         let region = self.domains[area.domain()].register(address, AREA, address, rights).expect("a region");
@@ -164,7 +164,7 @@ impl FuzzProcess {
         let queue_pair = &self.queue_pairs[index];
         let (rc, connected) =
             (queue_pair.kind() == QueuePairType::Rc, queue_pair.kind() != QueuePairType::Ud);
-        let all = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let all = Rights::LOCAL_WRITE | Rights::REMOTE | Rights::FLUSH;
         let init = QueuePairChange {
             state: Some(QpState::Init),
             pkey_index: Some(0),
@@ -240,7 +240,7 @@ impl FuzzProcess {
         let wr_id = self.next;
         let (area, offset, length) = wish.local;
         let (address, key) = wish.remote;
-        let operation = match wish.operation % 9 {
+        let operation = match wish.operation % 10 {
             0 | 1 => SendOperation::Send,
             2 => SendOperation::SendImmediate(7),
             3 => SendOperation::Write { address, key },
@@ -248,9 +248,14 @@ impl FuzzProcess {
             5 => SendOperation::Read { address, key },
             6 => SendOperation::CompareSwap { address, key, compare: 1, swap: 2 },
             7 => SendOperation::FetchAdd { address, key, add: 3 },
-            _ => SendOperation::AtomicWrite { address, key },
+            8 => SendOperation::AtomicWrite { address, key },
+            _ => {
+                let global = length % 2 == 0;
+                let flush = FlushRequest { global, persistent: !global, whole_region: length % 3 == 0 };
+                SendOperation::Flush { address, key, length, flush }
+            }
         };
-        let length = if wish.operation % 9 >= 6 { 8 } else { length };
+        let length = if wish.operation % 10 >= 6 { 8 } else { length };
         let own = self.keys[area as usize];
         let segments = [ScatterGather { address: area.address() + offset, length, key: own }];
         let queue_pair = self.queue_pairs[index].clone();

@@ -57,7 +57,7 @@ impl<W: SharedWords> RegionView<W> {
         if domain != by.domain || queue_pair != AccessScope::NO_QUEUE_PAIR && queue_pair != by.queue_pair {
             return Err(AccessRefusal::Domain);
         }
-        let is_remote = need.intersects(Rights::REMOTE);
+        let is_remote = need.intersects(Rights::REMOTE.union(Rights::FLUSH));
         let permits = Rights::from_bits_retain(rights_and_domain as u32).contains(need);
         if is_remote && permits { Ok(window) } else { Err(AccessRefusal::Rights) }
     }

@@ -224,6 +224,7 @@ impl<F: Fabric> QueuePair<F> {
                 WorkOperation::Read { .. }
                 | WorkOperation::Atomic { .. }
                 | WorkOperation::AtomicWrite { .. }
+                | WorkOperation::Flush { .. }
                 | WorkOperation::Failing { .. } => false,
             },
             QueuePairType::Ud => matches!(operation, WorkOperation::Send { invalidate: None, .. }),
@@ -231,9 +232,12 @@ impl<F: Fabric> QueuePair<F> {
         invalid_if(!allowed, "this type of queue pair has no such operation")?;
         if matches!(
             operation,
-            WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::AtomicWrite { .. }
+            WorkOperation::Read { .. }
+                | WorkOperation::Atomic { .. }
+                | WorkOperation::AtomicWrite { .. }
+                | WorkOperation::Flush { .. }
         ) {
-            let brings_data = !matches!(operation, WorkOperation::AtomicWrite { .. });
+            let brings_data = matches!(operation, WorkOperation::Read { .. } | WorkOperation::Atomic { .. });
             let is_inline = brings_data && matches!(request.data, Data::Inline(_));
             invalid_if(is_inline, "inline data makes no sense where data comes back")?;
             let is_barred = self.state.shown.attributes.lock().max_read_atomic == 0;
@@ -246,6 +250,11 @@ impl<F: Fabric> QueuePair<F> {
             WorkOperation::Atomic { .. } => 8,
             WorkOperation::AtomicWrite { .. } if length != 8 => {
                 return Err(Error::InvalidArgument("an atomic WRITE has 8 bytes"));
+            }
+            WorkOperation::Flush { length, flush, .. } => {
+                invalid_if(!flush.global && !flush.persistent, "a FLUSH without a placement type")?;
+                invalid_if(length > MAX_MESSAGE, "the range of a FLUSH is longer than 2 GiB")?;
+                0
             }
             WorkOperation::Local(_) => 0,
             _ => length,

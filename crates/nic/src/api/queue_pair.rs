@@ -188,7 +188,8 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(vector) = &change.address {
             let route = self.state.domain.context().port().route_to(vector)?;
             if from != QpState::Init {
-                qpc.readdress(&self.state.domain.context().port().route_to(&attributes.address)?, &route)?;
+                let now = self.state.domain.context().port().route_to(&attributes.address)?;
+                qpc.readdress(&self.state, &now, &route)?;
             }
         }
         if matches!(to, QpState::Reset | QpState::Error) && qpc.owes_acknowledgement() {

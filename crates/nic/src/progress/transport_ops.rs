@@ -1,5 +1,6 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
+mod flush;
 mod intercepted;
 mod memory_access;
 mod packet_sink;
@@ -132,7 +133,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         match cause {
             Cause::PeerGone => Denial::SenderGone,
             Cause::PeerUnreadable => Denial::SenderUnreadable,
-            Cause::LogDamaged => Denial::Operational,
+            Cause::LogDamaged | Cause::NotSynced => Denial::Operational,
             Cause::NotMapped
                 if of_region == Denial::RemoteAccess
                     && interception.connects_nodes(self.queue_pair.properties.number) =>

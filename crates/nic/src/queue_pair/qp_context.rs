@@ -2,6 +2,7 @@
 
 use crate::access::fault_state::{FaultState, PageWaits, Purpose, tells_of};
 use crate::access::intercepted::Intercepted;
+use crate::access::persistence::PendingSync;
 use crate::completion::Completion;
 use crate::path::Path;
 use crate::path::initiator_copy::{LocalPath, MrCache};
@@ -98,6 +99,8 @@ pub struct QpContext<F: Fabric> {
     pub mr_cache: MrCache,
     pub intercepted: Intercepted<F>,
     pub peer_logs: PeerLogs<F>,
+    /// Memory that a FLUSH of the peer waits for.
+    pub pending_sync: Option<Box<PendingSync>>,
 }
 
 impl<F: Fabric> QpContext<F> {
@@ -323,14 +326,31 @@ impl<F: Fabric> QpContext<F> {
         }
     }
 
-    /// Takes over another address vector for the same way (SQD to SQD).
-    pub fn readdress(&mut self, now: &Route, new: &Route) -> Result<()> {
+    /// Takes over another address vector (SQD to SQD): of the same addresses, or of others of the same hosts.
+    pub fn readdress(&mut self, queue_pair: &QueuePair<F>, now: &Route, new: &Route) -> Result<()> {
         if (now.source, now.destination) != (new.source, new.destination) {
-            return Err(Error::NotSupported("a connection keeps its source and destination address"));
+            return self.move_to(queue_pair, now, new);
         }
         if let Path::Network { route, .. } | Path::Connecting { route, .. } = &mut self.path {
             (route.traffic_class, route.hop_limit) = (new.traffic_class, new.hop_limit);
         }
+        Ok(())
+    }
+
+    /// Goes on by other addresses. The peer takes packets from the address that it knows, so it has to move, too: what comes meanwhile is
+    /// dropped and sent again.
+    fn move_to(&mut self, queue_pair: &QueuePair<F>, now: &Route, new: &Route) -> Result<()> {
+        let fabric = &queue_pair.services.fabric;
+        if fabric.is_local(now.destination) != fabric.is_local(new.destination) {
+            return Err(Error::NotSupported("a connection does not move to another host"));
+        }
+        let (port, reason) = match &self.path {
+            // A channel leads to a process, whatever its address.
+            Path::Local(_) => return Ok(()),
+            Path::Network { route, reason } if route.stream.is_none() => (route.port, reason.clone()),
+            _ => return Err(Error::NotSupported("a connection in a stream keeps its addresses")),
+        };
+        self.set_path(queue_pair, Path::Network { route: Route { port, ..*new }, reason });
         Ok(())
     }
 
@@ -452,5 +472,7 @@ fn remote_rights(access: Rights) -> RemoteRights {
         read: access.contains(Rights::REMOTE_READ),
         write: access.contains(Rights::REMOTE_WRITE),
         atomic: access.contains(Rights::REMOTE_ATOMIC),
+        flush_global: access.contains(Rights::FLUSH_GLOBAL),
+        flush_persistent: access.contains(Rights::FLUSH_PERSISTENT),
     }
 }

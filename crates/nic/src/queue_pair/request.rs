@@ -7,7 +7,9 @@ use crate::types::sge::{ScatterGather, ScatterGatherList};
 use crate::types::window::WindowWork;
 use derive_where::derive_where;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{AtomicRequest, LocalWork, RemoteAddress, WorkId, WorkOperation, WorkRequest};
+use pagewire_transport::{
+    AtomicRequest, FlushRequest, LocalWork, RemoteAddress, WorkId, WorkOperation, WorkRequest,
+};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -83,6 +85,13 @@ pub enum SendOperation {
         address: u64,
         key: u32,
     },
+    /// Makes what was placed before it in memory of the peer visible or persistent (`IBV_WR_FLUSH`). Its data are ignored.
+    Flush {
+        address: u64,
+        key: u32,
+        length: u32,
+        flush: FlushRequest,
+    },
     /// Binds a memory window as its data says (`IBV_WR_BIND_MW`, `ibv_bind_mw(3)`).
     BindWindow,
     /// Invalidates the key of a window of this process, likewise (`IBV_WR_LOCAL_INV`).
@@ -98,7 +107,8 @@ impl SendOperation {
             | SendOperation::Read { key, .. }
             | SendOperation::CompareSwap { key, .. }
             | SendOperation::FetchAdd { key, .. }
-            | SendOperation::AtomicWrite { key, .. } => Some(key),
+            | SendOperation::AtomicWrite { key, .. }
+            | SendOperation::Flush { key, .. } => Some(key),
             SendOperation::Send
             | SendOperation::SendImmediate(_)
             | SendOperation::SendInvalidate(_)
@@ -115,7 +125,8 @@ impl SendOperation {
             | SendOperation::Read { key, .. }
             | SendOperation::CompareSwap { key, .. }
             | SendOperation::FetchAdd { key, .. }
-            | SendOperation::AtomicWrite { key, .. } => *key = other(*key),
+            | SendOperation::AtomicWrite { key, .. }
+            | SendOperation::Flush { key, .. } => *key = other(*key),
             SendOperation::Send
             | SendOperation::SendImmediate(_)
             | SendOperation::SendInvalidate(_)
@@ -173,6 +184,10 @@ pub fn operation_of(operation: &SendOperation) -> (WorkOperation, CompletionOpco
         SendOperation::AtomicWrite { address, key } => (
             WorkOperation::AtomicWrite { remote: RemoteAddress { address, key } },
             CompletionOpcode::AtomicWrite,
+        ),
+        SendOperation::Flush { address, key, length, flush } => (
+            WorkOperation::Flush { remote: RemoteAddress { address, key }, length, flush },
+            CompletionOpcode::Flush,
         ),
         SendOperation::BindWindow => (WorkOperation::Local(LocalWork::Bind), CompletionOpcode::BindWindow),
         SendOperation::InvalidateWindow => {

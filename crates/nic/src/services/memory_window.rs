@@ -373,6 +373,7 @@ impl<F: Fabric> Services<F> {
         let permits = region.domain == by.domain
             && region.rights.contains(Rights::MEMORY_WINDOW_BIND)
             && (!writes || region.rights.contains(Rights::LOCAL_WRITE))
+            && region.rights.contains(rights & Rights::FLUSH)
             && self.interception.table(self.regions.place_of(binding.region)).is_none();
         let offset = binding.address.checked_sub(region.iova)?;
         let is_inside = offset <= region.length && binding.length <= region.length - offset;
@@ -383,7 +384,7 @@ impl<F: Fabric> Services<F> {
             address,
             length: binding.length,
             iova,
-            rights: rights & Rights::REMOTE,
+            rights: rights & (Rights::REMOTE | Rights::FLUSH),
         })
     }
 }

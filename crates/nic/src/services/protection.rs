@@ -8,7 +8,7 @@ use crate::types::error::{Error, Result, busy_if, invalid_if};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::limits::MAX_REGION_LENGTH;
 use pagewire_iommu::{NullMemory, RegisteredRegion, Rights};
-use pagewire_memory::{ApplicationMemory, NullPages};
+use pagewire_memory::{ApplicationMemory, NullPages, Segment};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ impl<F: Fabric> ProtectionDomain<F> {
     }
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
-        check_rights(access)?;
+        self.services().check_rights(access, address, length)?;
         let iova = first_iova(iova, access);
         if length > MAX_REGION_LENGTH || iova.checked_add(length).is_none() {
             check_long(length, iova, access)?;
@@ -156,9 +156,26 @@ fn first_iova(iova: u64, access: Rights) -> u64 {
     if access.contains(Rights::ZERO_BASED) { 0 } else { iova }
 }
 
-/// Whether a region may have these rights.
-fn check_rights(access: Rights) -> Result<()> {
-    invalid_if(!access.consistent(), "remote write and atomic access need local write access")
+impl<F: Fabric> Services<F> {
+    /// Whether a region of this memory may have these rights.
+    #[inline(always)] // Part of each registration.
+    fn check_rights(&self, access: Rights, address: u64, length: u64) -> Result<()> {
+        invalid_if(!access.consistent(), "remote write and atomic access need local write access")?;
+        if access.contains(Rights::FLUSH_PERSISTENT) {
+            self.check_persistent(address, length)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether FLUSHes of peers can make this memory persistent.
+    #[cold]
+    fn check_persistent(&self, address: u64, length: u64) -> Result<()> {
+        let is_whole = length == RegisteredRegion::WHOLE_ADDRESS_SPACE;
+        invalid_if(is_whole, "FLUSHes cannot make the whole address space persistent")?;
+        let checked = self.fabric.memory().check_persistent(Segment { address, length });
+        invalid_if(checked.is_err(), "only shared mappings of files can be made persistent by FLUSHes")
+    }
 }
 
 /// Whether a region may be longer than others are, with these rights: the whole address space.
@@ -321,7 +338,7 @@ impl<F: Fabric> MemoryRegion<F> {
     /// `InvalidArgument`.
     pub fn check_reregistration(&self, change: &Reregistration<F>) -> Result<()> {
         let Registered { address, length, iova, access, .. } = self.registered.lock().changed(change)?;
-        check_rights(access)?;
+        self.services.check_rights(access, address, length)?;
         check_long(length, first_iova(iova, access), access)?;
         invalid_if(
             !RegisteredRegion::may_cover(address, length),
@@ -336,7 +353,7 @@ impl<F: Fabric> MemoryRegion<F> {
         let changed = registered.changed(&change)?;
         self.refuse_if_windows_are_bound(registered.key)?;
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
-            check_rights(access)?;
+            self.services.check_rights(access, registered.address, registered.length)?;
             check_long(registered.length, registered.iova, access)?;
             self.services.suspend_region(registered.key)?;
             let place = self.services.regions.place_of(registered.key);

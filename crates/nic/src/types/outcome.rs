@@ -17,6 +17,8 @@ pub enum Cause {
     PeerUnreadable,
     /// The source has damaged its ring of the owner's access log, which is read no more.
     LogDamaged,
+    /// The memory maps no file that it could be written to, or the kernel could not write it.
+    NotSynced,
     /// The path does not permit it.
     NoRemoteAccess,
 }

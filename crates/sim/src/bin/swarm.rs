@@ -317,7 +317,7 @@ fn main() -> ExitCode {
         "successors": report.successors,
         "deregistrations": report.deregistrations,
         "stale_requests": report.stale_requests,
-        "binds": report.binds,
+        "binds": report.binds, "flushes": report.flushes,
         "audits": report.audits,
         "slowest_notice_seconds": report.slowest_notice as f64 / 1e9,
     });

@@ -127,7 +127,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             match posted.kind {
                 RequestKind::Send => self.check_send_placed(connection, 1 - side, posted.id)?,
                 RequestKind::Write => self.check_write(to, &posted)?,
-                RequestKind::Read | RequestKind::Atomic(_) | RequestKind::Bind => {}
+                RequestKind::Flush(flush) if flush.persistent => self.check_synced(to, &posted)?,
+                RequestKind::Read | RequestKind::Atomic(_) | RequestKind::Bind | RequestKind::Flush(_) => {}
             }
         }
         if posted.kind == RequestKind::Bind {
@@ -170,6 +171,19 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             return Err(self.violation(format!("byte {place} of {posted:?} is not at its target")));
         }
         self.report.bytes_checked += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// A FLUSH has succeeded: what is persistent of its range is what others placed there before.
+    fn check_synced(&mut self, to: usize, posted: &PostedRequest) -> Result<(), Violation> {
+        let Some(range) = posted.remote.filter(|range| range.length > 0) else { return Ok(()) };
+        let expected = self.parties[to].expected(range.address, range.length);
+        let synced = self.stage.synced(to, range.address, range.length);
+        if synced.as_deref() != Some(expected) {
+            return Err(self.violation(format!("{posted:?} succeeded and is not persistent")));
+        }
+        self.report.bytes_checked += range.length;
+        self.report.flushes += 1;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use super::window::WindowModel;
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::memory_window::MemoryWindow;
-use pagewire_nic::{AddressHandle, CompletionOpcode, MemoryRegion, QueuePair};
+use pagewire_nic::{AddressHandle, CompletionOpcode, FlushRequest, MemoryRegion, QueuePair};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub enum RequestKind {
     Atomic(PostedAtomic),
     /// Binds a memory window of this side.
     Bind,
+    /// Makes memory of the other side visible or persistent.
+    Flush(FlushRequest),
 }
 
 /// A send request that was posted and is not complete.

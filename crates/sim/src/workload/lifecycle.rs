@@ -19,7 +19,7 @@ const NOTICE_TIME: u64 = 20_000_000_000;
 const BUSY_TRIES: u32 = 3;
 
 pub(super) fn rights() -> Rights {
-    Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC
+    Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC | Rights::FLUSH
 }
 
 pub(super) fn create_end<F: Fabric>(
@@ -487,7 +487,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                             .violation(format!("byte {place} of failed {posted:?} is neither old nor new")));
                     }
                 }
-                RequestKind::Send | RequestKind::Read | RequestKind::Bind => {}
+                RequestKind::Send | RequestKind::Read | RequestKind::Bind | RequestKind::Flush(_) => {}
             }
         }
         self.release(connection, side, posted)

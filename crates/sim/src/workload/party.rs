@@ -24,6 +24,8 @@ pub struct PartyInit<F: Fabric> {
     pub length: u64,
     /// It knows nothing of Pagewire's own packets: where packets are lost, it and its peers give connections up.
     pub standard: bool,
+    /// Its memory can be made persistent.
+    pub is_persistent: bool,
 }
 
 /// How many ends of connections a party has.
@@ -97,6 +99,7 @@ pub struct Party<F: Fabric> {
     pub dead: bool,
     pub died_at: u64,
     pub standard: bool,
+    pub is_persistent: bool,
     pub windows_taken: u64,
     base: u64,
     shadow: Vec<u8>,
@@ -135,6 +138,7 @@ impl<F: Fabric> Party<F> {
             dead: false,
             died_at: 0,
             standard: init.standard,
+            is_persistent: init.is_persistent,
             windows_taken: 0,
             base: init.address,
             shadow: vec![0; init.length as usize],
@@ -185,13 +189,16 @@ impl<F: Fabric> Party<F> {
 
     /// Registers memory with all rights.
     pub fn register(&self, address: u64, length: u64) -> Result<Arc<MemoryRegion<F>>, Error> {
-        let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let mut rights =
+            Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        rights |= Rights::FLUSH_GLOBAL;
+        rights.set(Rights::FLUSH_PERSISTENT, self.is_persistent);
         self.domain.register(address, length, address, rights)
     }
 
     /// Registers memory which peers reach by windows alone.
     pub fn register_for_windows(&self, address: u64, length: u64) -> Result<Arc<MemoryRegion<F>>, Error> {
-        let rights = Rights::LOCAL_WRITE | Rights::MEMORY_WINDOW_BIND;
+        let rights = Rights::LOCAL_WRITE | Rights::MEMORY_WINDOW_BIND | Rights::FLUSH_GLOBAL;
         self.domain.register(address, length, address, rights)
     }
 

@@ -10,7 +10,8 @@ use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::{
-    CompletionOpcode, Data, Destination, ScatterGather, SendOperation, SendRequest, WindowBinding, WindowWork,
+    CompletionOpcode, Data, Destination, FlushRequest, ScatterGather, SendOperation, SendRequest,
+    WindowBinding, WindowWork,
 };
 
 /// Send requests of one queue pair under way.
@@ -110,7 +111,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 0..3 => return self.post_copy(connection, side),
                 3..35 => self.draft_send(connection, side),
                 35..65 => self.draft_write(connection, side),
-                65..85 => self.draft_read(connection, side),
+                65..82 => self.draft_read(connection, side),
+                82..88 => self.draft_flush(connection, side),
                 _ => self.draft_atomic(connection, side),
             },
             QueuePairType::Uc if self.random.bool() => self.draft_window_write(connection, side),
@@ -309,6 +311,20 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         Some(Draft { remote, target, ..Draft::new(RequestKind::Read, length) })
     }
 
+    fn draft_flush(&mut self, connection: usize, side: usize) -> Option<Draft> {
+        let length = self.random_length(u64::from(self.plan.longest));
+        let (range, key) = self.draft_remote(connection, side, length)?;
+        let to = self.connections[connection].ends[1 - side].party;
+        let is_temporary = self.parties[to].zones[range.zone].kind == ZoneUse::Temporary;
+        // Windows have no such right, and the whole region is in use by others: what is persistent of them changes.
+        let persistent = self.parties[to].is_persistent && !is_temporary && self.random.bool();
+        let global = !persistent || self.random.bool();
+        let whole_region = !persistent && self.random.u32(0..8) == 0;
+        let flush = FlushRequest { global, persistent, whole_region };
+        let remote = Some(range);
+        Some(Draft { remote, target: (range.address, key), ..Draft::new(RequestKind::Flush(flush), length) })
+    }
+
     fn draft_atomic(&mut self, connection: usize, side: usize) -> Option<Draft> {
         let party = self.connections[connection].ends[1 - side].party;
         let word = self.random.u64(0..ATOMIC_WORDS);
@@ -356,7 +372,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 let (address, key) = draft.target;
                 (SendOperation::AtomicWrite { address, key }, CompletionOpcode::AtomicWrite)
             }
-            (None, None) => operation(&draft.kind, draft.immediate, draft.target),
+            (None, None) => operation(&draft.kind, draft.immediate, draft.target, draft.length),
         };
         let message = ExpectedMessage {
             id,
@@ -402,6 +418,9 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         draft: &Draft,
         inline: bool,
     ) -> Option<Vec<RequestRange>> {
+        if matches!(draft.kind, RequestKind::Flush(_)) {
+            return Some(Vec::new());
+        }
         let count = if matches!(draft.kind, RequestKind::Atomic(_)) { 1 } else { self.random.usize(1..=8) };
         match (inline, &draft.shared) {
             (true, _) => Some(Vec::new()),
@@ -543,6 +562,7 @@ fn operation(
     kind: &RequestKind,
     immediate: Option<u32>,
     (address, key): (u64, u32),
+    length: u64,
 ) -> (SendOperation, CompletionOpcode) {
     match (*kind, immediate) {
         (RequestKind::Send, None) => (SendOperation::Send, CompletionOpcode::Send),
@@ -556,6 +576,9 @@ fn operation(
         // A bind says itself what it does.
         (RequestKind::Read | RequestKind::Bind, _) => {
             (SendOperation::Read { address, key }, CompletionOpcode::Read)
+        }
+        (RequestKind::Flush(flush), _) => {
+            (SendOperation::Flush { address, key, length: length as u32, flush }, CompletionOpcode::Flush)
         }
         (RequestKind::Atomic(PostedAtomic::CompareSwap { compare, swap }), _) => {
             (SendOperation::CompareSwap { address, key, compare, swap }, CompletionOpcode::CompareSwap)

@@ -64,7 +64,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let binding = WindowBinding {
             key,
             region: region.lkey(),
-            access: (Rights::REMOTE_WRITE | Rights::REMOTE_READ).bits(),
+            access: (Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::FLUSH_GLOBAL).bits(),
             address: range.address,
             length: range.length,
         };

@@ -32,6 +32,7 @@ fn whatever_the_seed_draws_every_promise_is_kept() {
     assert!(most_hosts > 32, "{most_hosts} hosts at most");
     assert!(all.deaths > 10 && all.successors > 10 && all.upheavals > 100 && all.drains > 10, "{all:?}");
     assert!(all.atomics > 0 && all.deregistrations > 0 && all.unreliable_received > 0, "{all:?}");
+    assert!(all.flushes > 0, "{all:?}");
     assert!(network.lost > 0 && network.duplicated > 0 && network.reordered > 0, "{network:?}");
     // Some are turned round where nobody looks: in the packets of the dead, and in what the network may change.
     assert!(network.bad_icrc > network.corrupted / 2, "{network:?}");

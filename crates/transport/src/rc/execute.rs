@@ -1,4 +1,4 @@
-//! Executing requests in order: what a SEND, WRITE, READ or atomic does at the responder, and why it
+//! Executing requests in order: what a SEND, WRITE, READ, atomic or FLUSH does at the responder, and why it
 //! is refused (InfiniBand specification, volume 1, sections 9.7.4 and 9.7.5.2).
 
 use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code};
@@ -7,8 +7,8 @@ use super::RemoteRights;
 use crate::message::part_of;
 use crate::placing::{self, IncomingMessage, Placer, done};
 use crate::{
-    AtomicRequest, Denial, DropCause, Link, MemoryAccess, Payload, QpEvent, Reason, RemoteAddress, Right,
-    WorkQueues, limits,
+    AtomicRequest, Denial, DropCause, FlushRequest, Link, MemoryAccess, Payload, QpEvent, Reason,
+    RemoteAddress, Right, WorkQueues, limits,
 };
 
 /// What an executed request packet asks for.
@@ -20,6 +20,8 @@ pub(super) enum RequestAnswer {
     Read { remote: RemoteAddress, length: u32, after: u32 },
     /// An atomic response.
     Atomic(AtomicResult),
+    /// A response without bytes, to a FLUSH.
+    Flushed,
 }
 
 /// What is remembered of an atomic, and told to whoever repeats it.
@@ -118,6 +120,7 @@ impl RequestExecutor {
                 self.atomic(header, payload, code, reads.may_read, ops)
             }
             (None, Code::AtomicWrite) => self.atomic_write(header, payload, reads.may_read, ops),
+            (None, Code::Flush) => self.flush(header, payload, ops),
             // Responses.
             (None, _) => Err(ExecutionStop::INVALID),
         }
@@ -197,6 +200,34 @@ impl RequestExecutor {
         done(ops.write_remote(remote, payload.first(1), 0))?;
         self.finish_message();
         Ok(RequestAnswer::Atomic(AtomicResult::Written))
+    }
+
+    /// A FLUSH (annex A19). Any number may be outstanding: one that was executed needs no result to be answered again.
+    fn flush<E: MemoryAccess>(
+        &mut self,
+        header: &PacketHeader,
+        payload: Payload<'_>,
+        ops: &mut E,
+    ) -> Result<RequestAnswer, ExecutionStop> {
+        let (IncomingMessage::None, Some(reth), Some(feth)) =
+            (self.placer.message, header.reth, header.flush)
+        else {
+            return Err(ExecutionStop::INVALID);
+        };
+        let Some(flush) = FlushRequest::of_bits(feth.placement, feth.selectivity) else {
+            return Err(ExecutionStop::INVALID);
+        };
+        let rights = self.placer.rights;
+        let is_permitted =
+            (rights.flush_global || !flush.global) && (rights.flush_persistent || !flush.persistent);
+        let is_too_long = !flush.whole_region && reth.length > limits::MAX_MESSAGE;
+        if !payload.is_empty() || !is_permitted || is_too_long {
+            return Err(ExecutionStop::INVALID);
+        }
+        let remote = RemoteAddress { address: reth.address, key: reth.key };
+        done(ops.flush_remote(remote, reth.length, flush))?;
+        self.finish_message();
+        Ok(RequestAnswer::Flushed)
     }
 
     /// A message is complete.

@@ -80,7 +80,10 @@ impl RequestEntry {
     pub(super) fn awaits_response(&self) -> bool {
         matches!(
             self.work.operation,
-            WorkOperation::Read { .. } | WorkOperation::Atomic { .. } | WorkOperation::AtomicWrite { .. }
+            WorkOperation::Read { .. }
+                | WorkOperation::Atomic { .. }
+                | WorkOperation::AtomicWrite { .. }
+                | WorkOperation::Flush { .. }
         )
     }
 }
@@ -569,7 +572,9 @@ impl Requester {
                 packets_for(work.length, shared.link.request_mtu)
             }
             WorkOperation::Read { .. } => packets_for(work.length, shared.link.response_mtu),
-            WorkOperation::Atomic { .. } | WorkOperation::AtomicWrite { .. } => 1,
+            WorkOperation::Atomic { .. }
+            | WorkOperation::AtomicWrite { .. }
+            | WorkOperation::Flush { .. } => 1,
         };
         if work.fence && self.reads > 0 {
             return Begin::NotNow;

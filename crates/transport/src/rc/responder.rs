@@ -13,7 +13,7 @@ use super::execute::{AtomicResult, ExecutionStop, Reads, RequestAnswer, RequestE
 use super::gap::Gap;
 use super::{RcSettings, RcShared, RcState, RcUpdate, ReceivedData};
 use crate::reorder_buffer::ReorderBuffer;
-use crate::{Disposition, DropCause, MemoryAccess, Payload, Psn, Time, WorkQueues, packets_for};
+use crate::{Disposition, DropCause, MemoryAccess, Payload, Psn, Time, WorkQueues, limits, packets_for};
 use outputs::{ExecutedRead, NO_CREDITS, ReadResponses, ResponderOutput, acknowledgement};
 use refusal::Refused;
 
@@ -401,6 +401,13 @@ impl Responder {
                 self.remember(psn, result);
                 self.outputs.push_back(ResponderOutput::Atomic { psn, result, message });
                 self.reads += 1;
+                (1, 1)
+            }
+            RequestAnswer::Flushed => {
+                // A FLUSH whose response is missing is repeated.
+                if self.outputs.len() < limits::LOSSY_SPAN as usize {
+                    self.outputs.push_back(ResponderOutput::Flushed { psn, message });
+                }
                 (1, 1)
             }
         };

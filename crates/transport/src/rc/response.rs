@@ -429,9 +429,11 @@ impl Requester {
             (WorkOperation::Atomic { .. }, _, Some(original)) => {
                 Some(ops.place_atomic(entry.work.id, original).map(|()| 1))
             }
-            (WorkOperation::AtomicWrite { .. }, Some(Code::ReadResponseOnly), _) if payload.is_empty() => {
-                Some(Outcome::Done(1))
-            }
+            (
+                WorkOperation::AtomicWrite { .. } | WorkOperation::Flush { .. },
+                Some(Code::ReadResponseOnly),
+                _,
+            ) if payload.is_empty() => Some(Outcome::Done(1)),
             _ => None,
         };
         let taken = match outcome {

@@ -3,6 +3,7 @@
 mod rc_bursts;
 mod rc_fast_path;
 mod rc_faults;
+mod rc_flush;
 mod rc_gaps;
 mod rc_greeting;
 mod rc_hostile;

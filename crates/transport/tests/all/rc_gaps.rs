@@ -394,7 +394,7 @@ fn a_read_whose_rest_was_repeated_is_not_outstanding() {
 fn a_read_that_pretends_to_be_a_repetition_needs_the_right() {
     let mut pair = Pair::new(lossy(1024), 1);
     let host = &mut pair.ends[1].host;
-    let none = RemoteRights { read: false, write: true, atomic: true };
+    let none = RemoteRights { read: false, ..all_rights() };
     let mut connection =
         RcConnection::new(RcSettings { remote_rights: none, ..settings(lossy(1024), 0x11, 0x50) });
     let reth = Some(Reth { address: BASE, key: KEY, length: 1000 });

@@ -51,6 +51,9 @@ impl MemoryAccess for Counting {
     fn atomic_remote(&mut self, _remote: RemoteAddress, _atomic: AtomicRequest) -> Outcome<u64> {
         panic!("no atomics")
     }
+    fn flush_remote(&mut self, _: RemoteAddress, _: u32, _: FlushRequest) -> Outcome<()> {
+        panic!("no FLUSH")
+    }
     fn invalidate(&mut self, _key: u32) -> Outcome<()> {
         panic!("no invalidation")
     }
@@ -114,7 +117,7 @@ fn run(link: Link, operation: WorkOperation) -> [Counting; 2] {
             receive_psn: psn,
             max_dest_rd_atomic: 16,
             min_rnr_timer: 0,
-            remote_rights: RemoteRights { read: true, write: true, atomic: false },
+            remote_rights: RemoteRights { read: true, write: true, ..RemoteRights::default() },
             fault_handling: FaultHandling::Stash,
             refusal: RefusalScope::Connection,
             is_xrc: false,

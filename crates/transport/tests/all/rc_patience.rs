@@ -182,7 +182,7 @@ fn sequence_errors_use_up_no_retries_while_the_peer_may_be_a_pagewire() {
             let mut pair = impatient(*seed);
             let connection = &mut pair.ends[0].connection;
             connection.set_greeting(greeting);
-            let rights = RemoteRights { read: true, write: true, atomic: true };
+            let rights = all_rights();
             let requester = RequesterSettings { retry_count: 1, ..hasty(0) };
             connection.update(RcUpdate { requester, ..update(rights) });
             (pair.faults.loss, pair.faults.reordering) = (0.2, 0.3);

@@ -17,6 +17,7 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result};
 use crate::calls::{Call, CallObserver, CallOutcome, MessageFate, stack};
 use crate::objects::held::{HeldOverForks, LockOrder, epoch};
+use crate::post::BUILT_FLUSH;
 use objects::{EngineObject, Objects, RemoteQueuePair};
 use pagewire_fabric::FabricRules;
 use pagewire_failures::{
@@ -365,6 +366,7 @@ pub fn opcode_of(opcode: ibv_wr_opcode) -> Option<EventOpcode> {
         IBV_WR_ATOMIC_CMP_AND_SWP => EventOpcode::AtomicCmpAndSwp,
         IBV_WR_ATOMIC_FETCH_AND_ADD => EventOpcode::AtomicFetchAndAdd,
         IBV_WR_ATOMIC_WRITE => EventOpcode::AtomicWrite,
+        BUILT_FLUSH => EventOpcode::Flush,
         IBV_WR_BIND_MW => EventOpcode::BindMw,
         IBV_WR_LOCAL_INV => EventOpcode::LocalInv,
         _ => return None,

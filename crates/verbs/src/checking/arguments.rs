@@ -5,6 +5,7 @@ use crate::completion::completion_queue::CompletionQueueObject;
 use crate::objects::object::Object;
 use crate::objects::protection::region_of;
 use crate::objects::queue_pair::QueuePairObject;
+use crate::post::BUILT_FLUSH;
 use crate::work_requests::elements_within;
 use pagewire_checker::{Details, Keys, ObjectKind, QueuePairDetails, RegionDetails, Request};
 use pagewire_failures::Verb;
@@ -166,7 +167,7 @@ pub unsafe fn send_request<S>(wr: &ibv_send_wr, most: usize) -> Request<S> {
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ | IBV_WR_ATOMIC_WRITE => {
                 Some(wr.wr.rdma.rkey)
             }
-            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => Some(wr.wr.atomic.rkey),
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD | BUILT_FLUSH => Some(wr.wr.atomic.rkey),
             _ => None,
         };
         (lkeys, rkey)

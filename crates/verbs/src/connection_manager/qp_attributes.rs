@@ -31,6 +31,7 @@ mod access {
     pub const REMOTE_WRITE: u32 = 1 << 1;
     pub const REMOTE_READ: u32 = 1 << 2;
     pub const REMOTE_ATOMIC: u32 = 1 << 3;
+    pub const FLUSH: u32 = 1 << 8 | 1 << 9;
 }
 
 /// States of a queue pair (`enum ibv_qp_state`).
@@ -119,7 +120,7 @@ fn init(situation: &QpSituation<'_>, attributes: &mut QpAttributes) {
     if let Some(connection) = situation.connection {
         attributes.access = access::REMOTE_WRITE;
         if connection.remote().responder_resources > 0 && !situation.is_unreliable {
-            attributes.access |= access::REMOTE_READ | access::REMOTE_ATOMIC;
+            attributes.access |= access::REMOTE_READ | access::REMOTE_ATOMIC | access::FLUSH;
         }
     }
 }

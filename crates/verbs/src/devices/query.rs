@@ -20,6 +20,8 @@ const COMPATIBLE_PORT_ATTRIBUTES: usize = 48;
 const CORE_CLOCK: u64 = 1_000_000;
 /// The flag of atomic WRITEs among those of `device_cap_flags_ex` (`IB_UVERBS_DEVICE_ATOMIC_WRITE` of Linux).
 const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+/// The flags of FLUSHes, global and persistent (`IB_UVERBS_DEVICE_FLUSH_GLOBAL`, `IB_UVERBS_DEVICE_FLUSH_PERSISTENT`).
+const DEVICE_FLUSH: u64 = 1 << 38 | 1 << 39;
 
 /// `ibv_query_device(3)`.
 ///
@@ -87,7 +89,8 @@ pub unsafe extern "C" fn query_device_ex(
         let mut all = ibv_device_attr_ex::zeroed();
         // SAFETY: the caller promises that `context` is NULL or open.
         all.orig_attr = device_attributes(unsafe { ContextObject::of_family(context) }?.context().device());
-        all.device_cap_flags_ex = u64::from(all.orig_attr.device_cap_flags) | DEVICE_ATOMIC_WRITE;
+        all.device_cap_flags_ex = u64::from(all.orig_attr.device_cap_flags);
+        all.device_cap_flags_ex |= DEVICE_ATOMIC_WRITE | DEVICE_FLUSH;
         all.phys_port_cnt_ex = u32::from(PORT);
         all.odp_caps = on_demand_paging();
         all.xrc_odp_caps = all.odp_caps.per_transport_caps.rc_odp_caps;

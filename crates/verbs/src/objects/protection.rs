@@ -9,7 +9,6 @@ use crate::objects::held::epoch;
 use crate::objects::object::Object;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Leftovers, Membership};
-use crate::unsupported;
 use libc::{EBUSY, EIO, c_int, c_void};
 use pagewire_checkpoint::Saved;
 use pagewire_failures::Verb;
@@ -227,12 +226,6 @@ pub unsafe fn set_region_attributes(
     watch::set_own_attributes(region, memory, bytes, page).map_err(RegionAttributesError::Refused)
 }
 
-/// The rights that access flags ask for a region.
-fn region_rights(access: u32) -> Result<Rights> {
-    unsupported::region_access(access)?;
-    rights(access)
-}
-
 /// The rights that access flags ask for; flags that a device may ignore are ignored when they are not known.
 pub fn rights(access: u32) -> Result<Rights> {
     let required = Rights::from_bits(access & !IBV_ACCESS_OPTIONAL_RANGE);
@@ -256,7 +249,7 @@ pub unsafe fn register(
 ) -> Result<*mut ibv_mr> {
     // SAFETY: the caller promises that `pd` is NULL or allocated.
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
-    let rights = region_rights(access)?;
+    let rights = rights(access)?;
     let region = domain.domain.register(address as u64, length as u64, iova, rights)?;
     if watch::is_used() {
         watch::registered(&region, (address as u64, length as u64), rights);
@@ -275,7 +268,7 @@ pub unsafe fn register_device_memory(
 ) -> Result<*mut ibv_mr> {
     // SAFETY: the caller promises that `pd` is NULL or allocated.
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
-    let region = domain.domain.register(part.0 as u64, part.1 as u64, 0, region_rights(access)?)?;
+    let region = domain.domain.register(part.0 as u64, part.1 as u64, 0, rights(access)?)?;
     Ok(publish_region(pd, domain, part, region))
 }
 
@@ -450,7 +443,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             domain,
             translation: changes(IBV_REREG_MR_CHANGE_TRANSLATION).then_some((address as u64, length as u64)),
             access: match changes(IBV_REREG_MR_CHANGE_ACCESS) {
-                true => Some(region_rights(access as u32)?),
+                true => Some(rights(access as u32)?),
                 false => None,
             },
         };

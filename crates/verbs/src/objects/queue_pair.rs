@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 /// A queue pair as programs see it; always with room for the extended structure.
 #[repr(C)]
 pub struct QueuePairObject {
-    public: UnsafeCell<ibv_qp_ex>,
+    public: UnsafeCell<FlushingQueuePair>,
     queue_pair: Arc<QueuePair<Host>>,
     membership: Membership,
     epoch: u32,
@@ -37,7 +37,7 @@ pub struct QueuePairObject {
     xrc: Option<Arc<XrcDomain<Host>>>,
 }
 
-// SAFETY: `repr(C)` and begins with `ibv_qp_ex`, which begins with `ibv_qp`.
+// SAFETY: `repr(C)` and begins with `FlushingQueuePair`, whose first member `ibv_qp_ex` begins with `ibv_qp`.
 unsafe impl Object<ibv_qp> for QueuePairObject {
     fn epoch(&self) -> u32 {
         self.epoch
@@ -57,14 +57,14 @@ impl QueuePairObject {
     }
 
     /// Gives it that; and the structure that programs see, for the functions of the interface.
-    pub fn add_builder(&self) -> *mut ibv_qp_ex {
+    pub fn add_builder(&self) -> *mut FlushingQueuePair {
         self.builder.get_or_init(RequestBuilder::default);
         self.public.get()
     }
 
     fn show_state(&self, state: QpState) {
         // SAFETY: an aligned integer of the program's structure.
-        unsafe { (*self.public.get()).qp_base.state = state as ibv_qp_state };
+        unsafe { (*self.public.get()).qp.qp_base.state = state as ibv_qp_state };
     }
 }
 
@@ -185,7 +185,7 @@ pub fn publish_queue_pair(
     (public.qp_num, public.handle) = (queue_pair.number(), queue_pair.number());
     public.state = queue_pair.state() as ibv_qp_state;
     let object = Box::new(QueuePairObject {
-        public: UnsafeCell::new(public.0),
+        public: UnsafeCell::new(FlushingQueuePair { qp: public.0, wr_flush: None }),
         membership,
         queue_pair,
         epoch: epoch(),
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn ibv_query_qp(
         // set at creation.
         unsafe {
             place.write(answer);
-            let base = &(*object.public.get()).qp_base;
+            let base = &(*object.public.get()).qp.qp_base;
             put(
                 init,
                 ibv_qp_init_attr {

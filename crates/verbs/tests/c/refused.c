@@ -20,9 +20,6 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	REFUSED(ibv_create_counters(context, &counters), EOPNOTSUPP);
 	REFUSED(ibv_import_device(0), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0), EOPNOTSUPP);
-	/* rdma-core 65: IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT. */
-	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), 1 << 8), EOPNOTSUPP);
-	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), 1 << 9), EOPNOTSUPP);
 	CHECK(ibv_query_ece(qp, &ece) == EOPNOTSUPP && ibv_set_ece(qp, &ece) == EOPNOTSUPP);
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == EOPNOTSUPP);
 	CHECK(ibv_post_srq_ops(srq, &ops, &bad_ops) == EOPNOTSUPP && bad_ops == &ops);
@@ -114,8 +111,7 @@ static void refused_completion_queues(struct ibv_context *context)
 
 static void refused_requests(struct ibv_qp *qp)
 {
-	/* 14: IBV_WR_FLUSH of rdma-core 65. */
-	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_TSO, IBV_WR_DRIVER1, 14 };
+	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_TSO, IBV_WR_DRIVER1 };
 	struct ibv_send_wr wr = { .wr_id = 1 }, *bad;
 
 	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {

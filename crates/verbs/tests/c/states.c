@@ -271,7 +271,7 @@ static void values_out_of_range(struct ibv_pd *pd, struct ibv_cq *cq)
 	to_rts(qp);
 	CHECK(state_of(qp) == IBV_QPS_RTS);
 	to_state(qp, IBV_QPS_SQD);
-	/* A connection does not move to another address. */
+	/* A connection does not move to another host. */
 	WRONG(IBV_QPS_SQD, IBV_QP_STATE | IBV_QP_AV, ah_attr.grh.dgid.raw[15], 77, EOPNOTSUPP);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }

@@ -3,6 +3,7 @@
  * peer, with what each of them gives access to; domains and queue pairs that are opened more than once; and what is refused.
  */
 #include "connect.h"
+#include "flush.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -50,7 +51,8 @@ static struct ibv_qp *create_sender(void)
 		.send_cq = sent, .qp_type = IBV_QPT_XRC_SEND, .pd = pd,
 		.cap = { .max_send_wr = DEPTH, .max_send_sge = 2, .max_inline_data = 64 },
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+				  QP_EX_WITH_FLUSH,
 	};
 
 	return ibv_create_qp_ex(context, &init);
@@ -70,6 +72,9 @@ static void connect_xrc(struct ibv_qp *from, struct ibv_qp *to)
 	to_open_init(from);
 	to_open_init(to);
 	attr = usual_attributes(context, to->qp_num);
+	attr.qp_state = IBV_QPS_INIT;
+	attr.qp_access_flags |= ACCESS_FLUSH_GLOBAL;
+	CHECK(ibv_modify_qp(to, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS) == 0);
 	attr.qp_state = IBV_QPS_RTR;
 	CHECK(ibv_modify_qp(from, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) == 0);
 	attr.dest_qp_num = from->qp_num;
@@ -108,6 +113,18 @@ static void post(uint64_t wr_id, enum ibv_wr_opcode opcode, uint32_t number, uin
 
 	set_remote(&wr, (uintptr_t)address, rkey);
 	CHECK(ibv_post_send(sender, &wr, &bad) == 0);
+}
+
+static void flush(uint64_t wr_id, uint32_t number, uint32_t rkey, void *address)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(sender);
+
+	ibv_wr_start(qp);
+	qp->wr_id = wr_id;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	wr_flush(qp, rkey, (uintptr_t)address, 8, FLUSH_GLOBAL, FLUSH_RANGE);
+	ibv_wr_set_xrc_srqn(qp, number);
+	CHECK(ibv_wr_complete(qp) == 0);
 }
 
 static void finished(uint64_t wr_id, enum ibv_wc_status status)
@@ -180,6 +197,15 @@ static void remote_memory(void)
 	finished(4, IBV_WC_SUCCESS);
 	poll_all(received[1], 1, &wc);
 	CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.wr_id == 40 && wc.byte_len == 100);
+
+	for (int queue = 0; queue < QUEUES; queue++) {
+		flush(7, numbers[queue], regions[queue]->rkey, there[queue]);
+		finished(7, IBV_WC_SUCCESS);
+		CHECK((int)wc.opcode == WC_FLUSH);
+	}
+	flush(8, numbers[1], regions[0]->rkey, there[0]);
+	finished(8, IBV_WC_REM_ACCESS_ERR);
+	connect_again();
 
 	post(5, IBV_WR_RDMA_WRITE, numbers[1], 8, regions[0]->rkey, there[0]);
 	finished(5, IBV_WC_REM_ACCESS_ERR);
@@ -370,7 +396,7 @@ int main(void)
 		pds[i] = ibv_alloc_pd(context);
 		received[i] = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
 		CHECK(pds[i] && received[i] && posix_memalign((void **)&there[i], 64, LENGTH) == 0);
-		regions[i] = ibv_reg_mr(pds[i], there[i], LENGTH, ALL_ACCESS);
+		regions[i] = ibv_reg_mr(pds[i], there[i], LENGTH, ALL_ACCESS | ACCESS_FLUSH_GLOBAL);
 		srqs[i] = create_srq(pds[i], received[i], xrcd);
 		CHECK(regions[i] && srqs[i] && ibv_get_srq_num(srqs[i], &numbers[i]) == 0 && numbers[i]);
 	}

@@ -11,7 +11,7 @@ fields set through scapy's layers. One packet carries the ICRC that an adapter c
 
 The output: a block for each packet, "packet NAME", then lines "bytes HEX" (from the IP header, or the GRH, on),
 "icrc HEX BY-WHOM" (as it stands on the wire) and "field NAME VALUE": tshark's names, and
-two of our own ("payload", "xrceth.srq") where tshark does not look.
+four of our own ("payload", "xrceth.srq", "feth.plt", "feth.sel") where tshark does not look.
 """
 
 import logging
@@ -176,6 +176,23 @@ def atomic_writes():
         yield name, *roce(version, base | 0x1D, xrceth + struct.pack("!QII", address, key, 8), payload), known
 
 
+def flushes():
+    """Annex A19: FETH and RETH, without a payload. Told as for atomic WRITEs."""
+    for name, version, base, sel, plt in (
+        ("rc_flush_global_v4", 4, 0x00, 0, 1), ("rc_flush_persistent_v4", 4, 0x00, 0, 2),
+        ("rc_flush_region_v6", 6, 0x00, 1, 3), ("xrc_flush", 4, 0xA0, 1, 1),
+    ):
+        address, key, length = bits(64), bits(32), bits(31)
+        xrceth = struct.pack("!I", bits(24)) if base else b""
+        known = {"payload": "-", "feth.plt": str(plt), "feth.sel": str(sel)} | (
+            {"xrceth.srq": f"0x{xrceth.hex()}"} if base else {
+                "infiniband.reth.va": f"0x{address:016x}", "infiniband.reth.r_key": f"0x{key:08x}",
+                "infiniband.reth.dmalen": str(length),
+            })
+        headers = xrceth + struct.pack("!IQII", sel << 4 | plt, address, key, length)
+        yield name, *roce(version, base | 0x1C, headers), known
+
+
 def global_routes():
     """RoCE v1 frames, for tshark's reading of the GRH."""
     for index in range(4):
@@ -210,7 +227,7 @@ def main():
     for name, bytes_ in global_routes():
         made.append((name, bytes_, None, {}))
         frames.append(Ether(type=0x8915) / Raw(bytes_))
-    for name, datagram, by, known in atomic_writes():
+    for name, datagram, by, known in (*atomic_writes(), *flushes()):
         made.append((name, datagram, by, known))
         frames.append(Ether(type=0x86DD if datagram[0] >> 4 == 6 else 0x0800) / Raw(datagram))
     decoded = list(decode(frames))

@@ -16,8 +16,8 @@ use pagewire_fabric::Fabric;
 use pagewire_iommu::{AccessRefusal, Rights};
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::{
-    AtomicRequest, Denial, InitiatorCopy, MemoryAccess, Outcome, Payload, Reason, RemoteAddress, Right,
-    WorkId, WorkRequest,
+    AtomicRequest, Denial, FlushRequest, InitiatorCopy, MemoryAccess, Outcome, Payload, Reason,
+    RemoteAddress, Right, WorkId, WorkRequest,
 };
 
 impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
@@ -70,6 +70,10 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
             Ok(original) => Outcome::Done(original),
             Err(error) => self.outcome_of(error.into(), Denial::RemoteAccess),
         }
+    }
+
+    fn flush_remote(&mut self, remote: RemoteAddress, length: u32, flush: FlushRequest) -> Outcome<()> {
+        self.flush(remote, length, flush)
     }
 
     fn invalidate(&mut self, key: u32) -> Outcome<()> {

@@ -43,19 +43,19 @@ fn plain_request(
                 header.bth.opcode = Opcode::PARTIAL_READ;
                 header.immediate = Some(after);
             }
-            header.reth = Some(Reth {
-                address: remote.address.wrapping_add(u64::from(skipped)),
-                key: remote.key,
-                length,
-            });
+            let address = remote.address.wrapping_add(u64::from(skipped));
+            header.reth = Some(Reth { address, key: remote.key, length });
             (header, PayloadSource::None)
         }
         WorkOperation::Atomic { remote, atomic } => {
             (atomic_request(remote, atomic, psn, shared), PayloadSource::None)
         }
+        WorkOperation::Flush { remote, length, flush } => {
+            let header = remote_request(Code::Flush, (remote, length), psn, shared);
+            (PacketHeader { flush: Some(flush.header()), ..header }, PayloadSource::None)
+        }
         WorkOperation::AtomicWrite { remote } => {
-            let mut header = shared.header(Code::AtomicWrite, psn);
-            header.reth = Some(Reth { address: remote.address, key: remote.key, length: work.length });
+            let header = remote_request(Code::AtomicWrite, (remote, work.length), psn, shared);
             // They travel themselves: the peer writes them at once.
             (header, piece(work, offset, shared.link.request_mtu, true))
         }
@@ -100,6 +100,17 @@ fn plain_request(
             (shared.header(Code::SendOnly, psn), PayloadSource::None)
         }
     }
+}
+
+/// A request of one packet that names memory by a RETH.
+fn remote_request(
+    code: Code,
+    (remote, length): (RemoteAddress, u32),
+    psn: Psn,
+    shared: &RcShared,
+) -> PacketHeader {
+    let reth = Some(Reth { address: remote.address, key: remote.key, length });
+    PacketHeader { reth, ..shared.header(code, psn) }
 }
 
 fn atomic_request(remote: RemoteAddress, atomic: AtomicRequest, psn: Psn, shared: &RcShared) -> PacketHeader {

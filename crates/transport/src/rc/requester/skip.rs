@@ -200,6 +200,7 @@ impl RequestEntry {
             WorkOperation::Read { .. } => shared.link.response_mtu,
             WorkOperation::Atomic { .. }
             | WorkOperation::AtomicWrite { .. }
+            | WorkOperation::Flush { .. }
             | WorkOperation::Local(_)
             | WorkOperation::Failing { .. } => 0,
         };

@@ -26,23 +26,32 @@ impl Responder {
             Some(Code::CompareSwap | Code::FetchAdd | Code::AtomicWrite) => {
                 // Unknown: so old that the peer cannot have meant it; silence.
                 if let Some(result) = self.remembered(psn) {
-                    let waiting = self.outputs.iter().chain(&self.replays);
-                    let queued = waiting.into_iter().any(
-                        |output| matches!(output, ResponderOutput::Atomic { psn: at, .. } if *at == psn),
-                    );
-                    if !queued {
-                        let message = self.executor.message();
-                        if self.has_room_to_replay(shared) {
-                            self.replays.push_back(ResponderOutput::Atomic { psn, result, message });
-                        }
-                    }
+                    let message = self.executor.message();
+                    self.answer_again(ResponderOutput::Atomic { psn, result, message }, shared);
                 }
+                Disposition::Duplicate
+            }
+            Some(Code::Flush) => {
+                let message = self.executor.message();
+                self.answer_again(ResponderOutput::Flushed { psn, message }, shared);
                 Disposition::Duplicate
             }
             _ => {
                 self.acknowledge_again();
                 Disposition::Duplicate
             }
+        }
+    }
+
+    /// Queues the answer to an atomic or a FLUSH once more, unless it is still queued, or there is no space.
+    fn answer_again(&mut self, answer: ResponderOutput, shared: &RcShared) {
+        let is_same = |output: &ResponderOutput| {
+            let is_one = matches!(output, ResponderOutput::Atomic { .. } | ResponderOutput::Flushed { .. });
+            is_one && output.psn() == answer.psn()
+        };
+        let is_queued = self.outputs.iter().chain(&self.replays).any(is_same);
+        if !is_queued && self.has_room_to_replay(shared) {
+            self.replays.push_back(answer);
         }
     }
 

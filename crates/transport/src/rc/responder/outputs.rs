@@ -1,4 +1,4 @@
-//! What the responder sends back: acknowledgements, NAKs, results of atomics and responses to READs, in order of PSN.
+//! What the responder sends back: acknowledgements, NAKs, results of atomics, responses to FLUSHes and to READs, in order of PSN.
 
 use pagewire_wire::{
     Aeth, Nak, Opcode, PacketHeader, PacketOperation as Code, Received, SelectiveAck, Syndrome, VendorPacket,
@@ -26,6 +26,11 @@ pub(super) enum ResponderOutput {
     Atomic {
         psn: Psn,
         result: AtomicResult,
+        message: u32,
+    },
+    /// The response to a FLUSH.
+    Flushed {
+        psn: Psn,
         message: u32,
     },
     /// A NAK after which the peer tries again.
@@ -56,6 +61,7 @@ impl ResponderOutput {
             ResponderOutput::Read(ReadResponses { psn, .. })
             | ResponderOutput::Ack { psn, .. }
             | ResponderOutput::Atomic { psn, .. }
+            | ResponderOutput::Flushed { psn, .. }
             | ResponderOutput::Retry { psn, .. }
             | ResponderOutput::Denied { psn, .. }
             | ResponderOutput::Refusal { psn, .. } => psn,
@@ -145,15 +151,15 @@ impl Responder {
             | ResponderOutput::Refusal { psn, nak, message, .. } => {
                 acknowledge(psn, Syndrome::Nak(nak), message, shared, ops)
             }
-            ResponderOutput::Atomic { psn, result, message } => {
-                let (code, original) = match result {
-                    AtomicResult::Original(original) => (Code::AtomicAcknowledge, Some(original)),
-                    // Annex A19: a response without bytes.
-                    AtomicResult::Written => (Code::ReadResponseOnly, None),
-                };
-                let mut header = shared.header(code, psn);
-                header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
-                header.atomic_ack = original;
+            ResponderOutput::Atomic { psn, result: AtomicResult::Original(original), message } => {
+                let header = response(Code::AtomicAcknowledge, psn, message, shared);
+                let header = PacketHeader { atomic_ack: Some(original), ..header };
+                ops.transmit(&header, PayloadSource::None, 1)
+            }
+            // Annex A19: a response without bytes.
+            ResponderOutput::Atomic { psn, result: AtomicResult::Written, message }
+            | ResponderOutput::Flushed { psn, message } => {
+                let header = response(Code::ReadResponseOnly, psn, message, shared);
                 ops.transmit(&header, PayloadSource::None, 1)
             }
         };
@@ -307,6 +313,11 @@ impl Responder {
         self.report_due = false;
         SendStep::Sent(1)
     }
+}
+
+/// A response that acknowledges what was before it.
+fn response(code: Code, psn: Psn, message: u32, shared: &RcShared) -> PacketHeader {
+    PacketHeader { aeth: Some(Aeth { syndrome: NO_CREDITS, message }), ..shared.header(code, psn) }
 }
 
 fn acknowledge<E: PacketSink>(

@@ -51,6 +51,8 @@ pub struct Host {
     pub events: Vec<QpEvent>,
     pub sent: Vec<Packet>,
     pub atomics_run: usize,
+    /// What the memory of each FLUSH that was executed held then.
+    pub flushed: Vec<Vec<u8>>,
     /// READs that were refused: an access log has a record of each.
     pub reads_refused: usize,
     pub invalidated: Vec<u32>,
@@ -80,7 +82,7 @@ pub struct Host {
     pub deny_place: Option<Denial>,
     /// Memory from this address on is refused when it is accessed, though a check of its range permits it.
     pub gone_from: u64,
-    /// `write_remote`, `place_receive`, `atomic_remote` and responses of READs say Wait until this is false.
+    /// `write_remote`, `place_receive`, `atomic_remote`, `flush_remote` and responses of READs say Wait until this is false.
     pub page_absent: bool,
     /// Reads of what it sends of its own say Wait until this is false.
     pub source_absent: bool,
@@ -115,6 +117,7 @@ impl Host {
             events: Vec::new(),
             sent: Vec::new(),
             atomics_run: 0,
+            flushed: Vec::new(),
             invalidated: Vec::new(),
             executed: Vec::new(),
             link: LinkState::Delivered,
@@ -387,6 +390,23 @@ impl MemoryAccess for Host {
         *word = apply(original, atomic).to_ne_bytes();
         self.atomics_run += 1;
         Outcome::Done(original)
+    }
+
+    fn flush_remote(&mut self, remote: RemoteAddress, length: u32, flush: FlushRequest) -> Outcome<()> {
+        if self.page_absent || self.waits() {
+            return Outcome::Wait(self.reason());
+        }
+        let (remote, length) = match flush.whole_region {
+            true => (RemoteAddress { address: BASE, ..remote }, self.memory.borrow().len() as u64),
+            false => (remote, length.into()),
+        };
+        match self.range(remote, length) {
+            Ok(range) => {
+                self.flushed.push(self.memory.borrow()[range].to_vec());
+                Outcome::Done(())
+            }
+            Err(denial) => Outcome::Denied(denial),
+        }
     }
 
     fn invalidate(&mut self, key: u32) -> Outcome<()> {

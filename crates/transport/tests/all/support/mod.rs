@@ -19,6 +19,10 @@ pub fn local(initiator_copy: bool) -> Link {
     Link { request_mtu: 1 << 31, response_mtu: 1 << 31, lossless: true, initiator_copy, is_stream: false }
 }
 
+pub fn all_rights() -> RemoteRights {
+    RemoteRights { read: true, write: true, atomic: true, flush_global: true, flush_persistent: true }
+}
+
 pub fn settings(link: Link, destination: u32, receive_psn: u32) -> RcSettings {
     RcSettings {
         link,
@@ -27,7 +31,7 @@ pub fn settings(link: Link, destination: u32, receive_psn: u32) -> RcSettings {
         receive_psn,
         max_dest_rd_atomic: 4,
         min_rnr_timer: 12,
-        remote_rights: RemoteRights { read: true, write: true, atomic: true },
+        remote_rights: all_rights(),
         fault_handling: FaultHandling::Stash,
         refusal: RefusalScope::Connection,
         is_xrc: false,

@@ -29,6 +29,8 @@ struct Side {
     model: Vec<u8>,
     /// What each READ and atomic must have brought.
     responses: Vec<(WorkId, Vec<u8>)>,
+    /// What the peer's memory must hold when each FLUSH is executed.
+    flushes: Vec<Vec<u8>>,
     /// What the peer's receives must report.
     arrivals: VecDeque<Received>,
     /// A READ of written memory is under way: what changes memory next must be fenced.
@@ -42,7 +44,14 @@ pub fn run(pair: &mut Pair, mix: Mix, seed: u64) {
         let mut model = vec![0; MEMORY];
         random.fill(&mut model[..STATIC]);
         pair.ends[1 - side].host.memory.borrow_mut().copy_from_slice(&model);
-        Side { works: 0, model, responses: Vec::new(), arrivals: VecDeque::new(), fence_next: false }
+        Side {
+            works: 0,
+            model,
+            responses: Vec::new(),
+            flushes: Vec::new(),
+            arrivals: VecDeque::new(),
+            fence_next: false,
+        }
     });
     let mut receives = [0; 2];
     loop {
@@ -95,6 +104,8 @@ pub fn run(pair: &mut Pair, mix: Mix, seed: u64) {
         for (id, bytes) in &side.responses {
             assert!(own.buffers[id] == *bytes, "response of {id:?} is wrong");
         }
+        assert_eq!(peer.flushed.len(), side.flushes.len(), "each FLUSH is executed once");
+        assert!(peer.flushed == side.flushes, "a FLUSH overtook what was before it, or was overtaken");
         assert_eq!(peer.received.len(), side.arrivals.len());
         for (index, (got, wanted)) in peer.received.iter().zip(&side.arrivals).enumerate() {
             assert_eq!(got.result, wanted.result, "receive {index}");
@@ -121,7 +132,7 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
     let base =
         WorkRequest { solicited, fence, shared_queue: SHARED_QUEUE, ..work(WorkOperation::default(), 0) };
     let written = |random: &mut fastrand::Rng| STATIC + random.usize(0..WRITTEN - length as usize);
-    match random.u8(0..11) {
+    match random.u8(0..12) {
         0..=2 => {
             let invalidate = if immediate.is_none() && random.bool() { Some(random.u32(..)) } else { None };
             let operation = WorkOperation::Send { immediate, invalidate };
@@ -179,6 +190,15 @@ fn post_one(pair: &mut Pair, at: usize, side: &mut Side, mix: Mix, random: &mut 
             side.model[start..start + 8].copy_from_slice(&bytes);
             let operation = WorkOperation::AtomicWrite { remote: remote(start as u64) };
             pair.post(at, WorkRequest { operation, length: 8, ..base }, bytes.to_vec());
+        }
+        10 => {
+            let start = random.usize(0..MEMORY - length as usize);
+            let [global, whole_region] = [random.bool(), random.u8(0..16) == 0];
+            let flush = FlushRequest { global, persistent: !global || random.bool(), whole_region };
+            let range = if whole_region { 0..MEMORY } else { start..start + length as usize };
+            side.flushes.push(side.model[range].to_vec());
+            let operation = WorkOperation::Flush { remote: remote(start as u64), length, flush };
+            pair.post(at, WorkRequest { operation, ..base }, Vec::new());
         }
         _ => {
             let operation = WorkOperation::Local(LocalWork::Invalidate);

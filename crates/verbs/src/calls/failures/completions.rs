@@ -36,6 +36,7 @@ fn opcode_of(opcode: CompletionOpcode) -> EventOpcode {
         CompletionOpcode::CompareSwap => EventOpcode::AtomicCmpAndSwp,
         CompletionOpcode::FetchAdd => EventOpcode::AtomicFetchAndAdd,
         CompletionOpcode::AtomicWrite => EventOpcode::AtomicWrite,
+        CompletionOpcode::Flush => EventOpcode::Flush,
         CompletionOpcode::BindWindow => EventOpcode::BindMw,
         CompletionOpcode::LocalInvalidate => EventOpcode::LocalInv,
         CompletionOpcode::Receive => EventOpcode::Recv,

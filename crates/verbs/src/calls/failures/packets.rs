@@ -97,6 +97,7 @@ fn opcode_of(opcode: u8) -> Option<EventOpcode> {
         19 => EventOpcode::AtomicCmpAndSwp,
         20 => EventOpcode::AtomicFetchAndAdd,
         22 | 23 => EventOpcode::SendWithInv,
+        28 => EventOpcode::Flush,
         29 => EventOpcode::AtomicWrite,
         _ => return None,
     })

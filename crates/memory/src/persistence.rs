@@ -1,0 +1,150 @@
+//! Memory that outlives a loss of power: shared mappings of files, once they are synced (msync(2)).
+
+use crate::mappings::{MappingKind, MapsLine, maps_line};
+use crate::{Segment, SyncError, Uncancelled};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+
+/// File systems whose files are gone after a loss of power.
+const VOLATILE: [&str; 5] = ["tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs"];
+
+/// Checks that the program has mapped files at all pages of a segment, shared, which are not known to lie in memory.
+pub fn check(segment: Segment) -> Result<(), SyncError> {
+    let _uncancelled = Uncancelled::begin();
+    let open = |name| File::open(name).map(BufReader::new).map_err(failed);
+    let volatile = volatile_devices(open("/proc/self/mountinfo")?).map_err(failed)?;
+    check_in(open("/proc/self/maps")?, &volatile, pages_of(segment)?)
+}
+
+/// Has the kernel write the pages of a segment to their files, and waits until they are there.
+pub fn sync(segment: Segment) -> Result<(), SyncError> {
+    check(segment)?;
+    let (start, end) = pages_of(segment)?;
+    let address = std::ptr::without_provenance_mut(start as usize);
+    // SAFETY: msync(2) changes no byte and no mapping. It reads no memory of the caller's: pages that are not mapped are an error.
+    match unsafe { libc::msync(address, (end - start) as usize, libc::MS_SYNC) } {
+        0 => Ok(()),
+        _ => Err(failed(io::Error::last_os_error())),
+    }
+}
+
+fn failed(error: io::Error) -> SyncError {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => SyncError::NotMapped,
+        other => SyncError::Failed(other.unwrap_or(libc::EIO)),
+    }
+}
+
+/// The pages that a segment lies in: their first byte, and the one behind them.
+fn pages_of(segment: Segment) -> Result<(u64, u64), SyncError> {
+    let page = rustix::param::page_size() as u64;
+    let end = segment.address.checked_add(segment.length).and_then(|end| end.checked_next_multiple_of(page));
+    Ok((segment.address / page * page, end.ok_or(SyncError::NotMapped)?))
+}
+
+/// The devices of mounts (proc_pid_mountinfo(5)) whose files lie in memory.
+fn volatile_devices(mounts: impl BufRead) -> io::Result<Vec<(u32, u32)>> {
+    let mut devices = Vec::new();
+    for line in mounts.split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        let Some((mount, kind)) = line.split_once(" - ") else { continue };
+        let device = mount.split(' ').nth(2).and_then(|device| device.split_once(':'));
+        let is_volatile = kind.split(' ').next().is_some_and(|kind| VOLATILE.contains(&kind));
+        if let (true, Some((major, minor))) = (is_volatile, device)
+            && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
+        {
+            devices.push((major, minor));
+        }
+    }
+    Ok(devices)
+}
+
+/// [`check`] by lists of mappings and devices, for whole pages.
+fn check_in(
+    maps: impl BufRead,
+    volatile: &[(u32, u32)],
+    (mut start, end): (u64, u64),
+) -> Result<(), SyncError> {
+    for line in maps.split(b'\n') {
+        let line = line.map_err(failed)?;
+        let line = String::from_utf8_lossy(&line);
+        let Some(mapping) = maps_line(&line).filter(|mapping| mapping.end > start) else { continue };
+        if start >= end {
+            return Ok(());
+        }
+        if mapping.start > start {
+            return Err(SyncError::NotMapped);
+        }
+        if !is_persistent(&mapping, volatile) {
+            return Err(SyncError::Volatile);
+        }
+        start = mapping.end;
+    }
+    if start >= end { Ok(()) } else { Err(SyncError::NotMapped) }
+}
+
+fn is_persistent(mapping: &MapsLine<'_>, volatile: &[(u32, u32)]) -> bool {
+    mapping.is_shared && mapping.kind() == MappingKind::File && !volatile.contains(&mapping.device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
+30 22 253:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+31 28 0:25 / /run rw,nosuid shared:5 - tmpfs tmpfs rw,size=1024k
+32 28 0:26 / /a\\040place rw - tmpfs none rw
+";
+    const MAPS: &str = "\
+10000-12000 rw-s 00000000 fd:01 77 /data/volume
+12000-13000 rw-s 00001000 fd:01 78 /data/other (deleted)
+13000-14000 rw-p 00000000 fd:01 77 /data/volume
+14000-15000 rw-s 00000000 00:19 79 /run/volume
+15000-16000 rw-s 00000000 00:01 80 /memfd:slab (deleted)
+16000-17000 rw-p 00000000 00:00 0
+18000-19000 rw-s 00000000 fd:01 77 /data/volume
+";
+
+    fn checked(start: u64, end: u64) -> Result<(), SyncError> {
+        let volatile = volatile_devices(MOUNTS.as_bytes()).unwrap();
+        assert_eq!(volatile, [(0, 25), (0, 26)]);
+        check_in(MAPS.as_bytes(), &volatile, (start, end))
+    }
+
+    #[test]
+    fn shared_files_on_disks_alone_are_persistent() {
+        assert_eq!(checked(0x10000, 0x13000), Ok(()), "two files, one of them without a name");
+        assert_eq!(checked(0x18000, 0x19000), Ok(()));
+        for private_or_in_memory in [0x13000, 0x14000, 0x15000, 0x16000] {
+            let outcome = checked(private_or_in_memory, private_or_in_memory + 0x1000);
+            assert_eq!(outcome, Err(SyncError::Volatile), "{private_or_in_memory:#x}");
+        }
+        assert_eq!(checked(0x12000, 0x14000), Err(SyncError::Volatile), "in part");
+    }
+
+    #[test]
+    fn holes_are_not_mapped() {
+        for (start, end) in [(0x17000, 0x18000), (0x17000, 0x19000), (0x18000, 0x1a000), (0xf000, 0x11000)] {
+            assert_eq!(checked(start, end), Err(SyncError::NotMapped), "{start:#x}");
+        }
+    }
+
+    #[test]
+    fn segments_are_whole_pages() {
+        let page = rustix::param::page_size() as u64;
+        assert_eq!(pages_of(Segment { address: 3 * page + 5, length: page }), Ok((3 * page, 5 * page)));
+        assert_eq!(pages_of(Segment { address: u64::MAX, length: 2 }), Err(SyncError::NotMapped));
+    }
+
+    #[test]
+    fn own_memory_without_a_shared_file_is_not_synced() {
+        let bytes = vec![1u8; 2 * rustix::param::page_size()];
+        let memory = Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 };
+        let code = Segment { address: check as *const () as u64, length: 1 };
+        assert_eq!([memory, code].map(sync), [Err(SyncError::Volatile); 2]);
+        assert_eq!(sync(Segment { address: 8, length: 8 }), Err(SyncError::NotMapped));
+    }
+}
