@@ -19,6 +19,7 @@ use self::report::Report;
 use self::run::{RENDEZVOUS, Runner};
 use super::load::Load;
 use crate::arguments::{ReproduceArguments, ReproducedPaper};
+use crate::limits::BUSY_PERCENT;
 use crate::progress::Progress;
 use anyhow::{Context, Result};
 use pagewire_cli::install::{Installation, in_path};
@@ -48,7 +49,7 @@ pub(super) fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     let (runner, notes) = Runner::prepare(&stage, directory, arguments.hpcg.as_deref(), &wanted)?;
     let groups = cells::groups(&runner.applications(), arguments.path);
     let mut record = Record::open(directory, provenance()?)?;
-    let (left, load) = measure(arguments, &runner, &groups, &mut record)?;
+    let left = measure(arguments, &runner, &groups, &mut record)?;
 
     let report = Report::of(&groups, &record);
     let mut out = anstream::stdout().lock();
@@ -57,7 +58,7 @@ pub(super) fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
             writeln!(out, "{line}")?;
         }
     } else {
-        for line in first_lines(&record, left, &load).into_iter().chain(notes) {
+        for line in first_lines(&record, left).into_iter().chain(notes) {
             writeln!(out, "{line}")?;
         }
         writeln!(out)?;
@@ -113,13 +114,13 @@ fn steps(groups: &[Group], pairs: u32) -> Vec<Step<'_>> {
     steps
 }
 
-/// Makes runs that are not there yet until the budget is used, one at least; gives how many are left, and what others did meanwhile.
+/// Makes runs that are not there yet until the budget is used, one at least; gives how many are left.
 fn measure(
     arguments: &ReproduceArguments,
     runner: &Runner,
     groups: &[Group],
     record: &mut Record,
-) -> Result<(usize, Load)> {
+) -> Result<usize> {
     let mut steps = steps(groups, arguments.pairs);
     steps.retain(|step| !record.has(&step.cell.key(), step.pair));
     let budget = Duration::from_secs_f64(arguments.budget * 60.0);
@@ -130,12 +131,9 @@ fn measure(
         if index > 0 && started.elapsed() >= budget {
             break;
         }
-        let busy_percent = if step.is_first || index == 0 {
+        if step.is_first || index == 0 {
             load.look();
-            load.percents.last().copied()
-        } else {
-            None
-        };
+        }
         let rest = minutes(expected(&steps[index..], record));
         progress.start(&format!(
             "{}, pair {} of {}; all in about {rest}, budget {} min",
@@ -155,7 +153,7 @@ fn measure(
             cell: step.cell.key(),
             pair: step.pair,
             unix_time: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-            busy_percent,
+            busy_percent: load.percents.last().copied(),
             wall_seconds: began.elapsed().as_secs_f64(),
             measured,
             failure,
@@ -164,7 +162,7 @@ fn measure(
         made = index + 1;
     }
     progress.finish();
-    Ok((steps.len() - made, load))
+    Ok(steps.len() - made)
 }
 
 /// Seconds that these runs are expected to take, from those that were made.
@@ -186,12 +184,15 @@ fn minutes(seconds: f64) -> String {
 }
 
 /// What is to be said before the tables.
-fn first_lines(record: &Record, left: usize, load: &Load) -> Vec<String> {
+fn first_lines(record: &Record, left: usize) -> Vec<String> {
     let provenance = record.provenance.as_object().into_iter().flatten();
     let of = provenance.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or("not known")));
     let mut lines: Vec<String> = of.collect();
-    lines.push(load.sentence());
-    lines.push(format!("{} runs are done, {left} are left.", record.runs.len()));
+    let busy = record.runs.iter().filter(|run| run.is_busy()).count();
+    lines.push(format!(
+        "{} runs are done, {left} are left. {busy} began while others used more than {BUSY_PERCENT} % of the processors.",
+        record.runs.len()
+    ));
     lines.push(
         "All processes are on this host: over udp and tcp each packet goes through the kernel's sockets."
             .to_owned(),

@@ -2,6 +2,7 @@
 //!
 //! The first line says of what machine, programs and input the runs are. Runs of another first line are never mixed with these.
 
+use crate::limits::BUSY_PERCENT;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ pub(super) struct FinishedRun {
     pub(super) pair: u32,
     /// When it ended, in seconds since 1970.
     pub(super) unix_time: u64,
-    /// Of the processors, what others used a moment before; unknown for all but the first of a pair.
+    /// Of the processors, what others used a moment before its pair; null where the kernel does not say.
     pub(super) busy_percent: Option<f64>,
     /// From the start to the end of all processes.
     pub(super) wall_seconds: f64,
@@ -48,6 +49,13 @@ pub(super) struct FinishedRun {
     pub(super) measured: Option<Measured>,
     /// Why it failed.
     pub(super) failure: Option<String>,
+}
+
+impl FinishedRun {
+    /// Whether others used the processors as its pair began.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy_percent.is_some_and(|percent| percent > BUSY_PERCENT)
+    }
 }
 
 /// The file and what stands in it.

@@ -192,10 +192,15 @@ fn note(cell: &CellSummary) -> String {
     if cell.is_void() {
         notes.push(format!("{warning}void: no page was absent{warning:#}"));
     }
+    if cell.left_out > 0 {
+        notes.push(format!("{} more began on a busy machine and do not count", cell.left_out));
+    }
+    if cell.is_busy {
+        notes.push(format!("{warning}all began on a busy machine: do not rely on them{warning:#}"));
+    }
     if let Some(failure) = cell.failures.first() {
         let text = failure.split_whitespace().collect::<Vec<_>>().join(" ");
-        let all = cell.failures.len() + cell.measured.len();
-        notes.push(format!("{bad}{} of {all} runs failed{bad:#}: {text}", cell.failures.len()));
+        notes.push(format!("{bad}{} runs failed{bad:#}: {text}", cell.failures.len()));
     }
     notes.join("; ")
 }
@@ -251,6 +256,8 @@ fn of_cell(difference: Difference, summary: &CellSummary) -> Value {
         "page_in": cell.page_in.name(),
         "lost_ppm": cell.lost,
         "runs": summary.measured.len(),
+        "left_out": summary.left_out,
+        "is_busy": summary.is_busy,
         "failed": summary.failures.len(),
         "failure": summary.failures.first(),
         "seconds": summary.seconds.map(|seconds| seconds.median),

@@ -40,8 +40,12 @@ fn interval(sorted: &[f64]) -> Option<(f64, f64)> {
 /// All runs of a cell.
 pub(super) struct CellSummary<'a> {
     pub(super) cell: &'a Cell,
-    /// Runs that succeeded.
+    /// Runs that succeeded; if some began on an idle machine, these alone.
     pub(super) measured: Vec<&'a Measured>,
+    /// Runs that are left out because they began on a busy machine.
+    pub(super) left_out: usize,
+    /// Whether all runs began on a busy machine.
+    pub(super) is_busy: bool,
     /// Why others failed.
     pub(super) failures: Vec<&'a str>,
     pub(super) seconds: Option<Estimate>,
@@ -62,17 +66,25 @@ impl CellSummary<'_> {
     }
 }
 
+/// The runs that count: those that began on an idle machine, or all if there are none.
+fn counted<'a>(runs: &[&'a FinishedRun]) -> Vec<&'a FinishedRun> {
+    let idle: Vec<&FinishedRun> = runs.iter().copied().filter(|run| !run.is_busy()).collect();
+    if idle.is_empty() { runs.to_vec() } else { idle }
+}
+
 /// The cells of a group, as far as there are runs.
 pub(super) fn summarize<'a>(group: &'a Group, record: &'a Record) -> Vec<CellSummary<'a>> {
     let runs = |cell: &Cell| -> Vec<&'a FinishedRun> {
         let key = cell.key();
         record.runs.iter().filter(|run| run.cell == key).collect()
     };
-    let Some(first) = group.cells.first().map(runs) else { return Vec::new() };
+    let Some(first) = group.cells.first().map(|cell| counted(&runs(cell))) else { return Vec::new() };
     let of_cell = |cell: &'a Cell| {
-        let all = runs(cell);
+        let made = runs(cell);
+        let all = counted(&made);
+        let (left_out, is_busy) = (made.len() - all.len(), all.iter().any(|run| run.is_busy()));
         let measured: Vec<&Measured> = all.iter().filter_map(|run| run.measured.as_ref()).collect();
-        let failures = all.iter().filter_map(|run| run.failure.as_deref()).collect();
+        let failures = made.iter().filter_map(|run| run.failure.as_deref()).collect();
         let seconds = Estimate::of(measured.iter().map(|run| run.seconds).collect());
         let pairs = all.iter().filter_map(|run| {
             let other = first.iter().find(|other| other.pair == run.pair)?;
@@ -81,7 +93,7 @@ pub(super) fn summarize<'a>(group: &'a Group, record: &'a Record) -> Vec<CellSum
         });
         let first_longer =
             if *cell == group.cells[0] { None } else { Estimate::of(pairs.collect::<Vec<_>>()) };
-        CellSummary { cell, measured, failures, seconds, first_longer }
+        CellSummary { cell, measured, left_out, is_busy, failures, seconds, first_longer }
     };
     group
         .cells
@@ -115,7 +127,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut record = Record::open(directory.path(), json!({})).expect("begun");
         let group = &groups(&[Application::Lammps], None)[0];
-        let mut add = |cell: &Cell, pair: u32, seconds: Option<f64>| {
+        let mut add = |cell: &Cell, (pair, busy): (u32, f64), seconds: Option<f64>| {
             let measured = seconds.map(|seconds| Measured {
                 seconds,
                 page_faults: Some(0),
@@ -127,7 +139,7 @@ mod tests {
                 version: String::new(),
             });
             let failure = measured.is_none().then(|| "exit status 1".to_owned());
-            let (unix_time, busy_percent, wall_seconds) = (0, None, 1.0);
+            let (unix_time, busy_percent, wall_seconds) = (0, Some(busy), 1.0);
             let cell = cell.key();
             let run = FinishedRun { cell, pair, unix_time, busy_percent, wall_seconds, measured, failure };
             record.add(run).expect("written");
@@ -135,11 +147,16 @@ mod tests {
         for (pair, first, second) in
             [(0, Some(1.0), Some(2.0)), (1, Some(3.0), Some(2.0)), (2, None, Some(9.0))]
         {
-            add(&group.cells[0], pair, first);
-            add(&group.cells[1], pair, second);
+            add(&group.cells[0], (pair, 1.0), first);
+            add(&group.cells[1], (pair, 1.0), second);
         }
+        add(&group.cells[1], (3, 90.0), Some(99.0));
+        add(&group.cells[2], (3, 90.0), Some(5.0));
         let cells = summarize(group, &record);
-        assert_eq!(cells.len(), 2);
+        assert_eq!(cells.len(), 3);
+        // A run of a busy machine counts only where there is no other.
+        assert_eq!((cells[1].measured.len(), cells[1].left_out, cells[1].is_busy), (3, 1, false));
+        assert_eq!((cells[2].measured.len(), cells[2].left_out, cells[2].is_busy), (1, 0, true));
         assert_eq!((cells[0].first_longer, cells[0].failures.len()), (None, 1));
         // The pairs give -50 % and +50 %; of the third there is one run.
         assert_eq!(cells[1].first_longer.map(|estimate| estimate.median), Some(50.0));
