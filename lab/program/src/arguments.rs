@@ -1,7 +1,7 @@
 //! The command line of `pagewire bench` and `pagewire reproduce`, as clap sees it.
 
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use pagewire_nic::PathChoice;
 use std::path::PathBuf;
 
@@ -45,6 +45,12 @@ pub struct ProbeArguments {
 fn measured_path(name: String) -> PathChoice {
     let paths = [PathChoice::Local, PathChoice::Tcp].into_iter();
     paths.into_iter().find(|path| path.name() == name).unwrap_or(PathChoice::Udp)
+}
+
+/// A budget: minutes, also a part of one.
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes| (0.0..=crate::limits::MOST_MINUTES).contains(minutes));
+    minutes.ok_or_else(|| format!("it is to be a number of minutes, {} at most", crate::limits::MOST_MINUTES))
 }
 
 /// Arguments of `pagewire bench`.
@@ -131,9 +137,11 @@ impl TableArguments {
     pagewire reproduce reuse --live --path local\n  \
     pagewire reproduce active --figure 7a --live --path local --processes 2,4\n  \
     pagewire reproduce part --figure 12 --live\n  \
+    pagewire reproduce part --applications --budget 30 --out applications\n  \
     pagewire reproduce all --out papers\n\n\
     Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
-    or something could not be measured that this machine allows (with --live).")]
+    or something could not be measured that this machine allows (with --live or --applications).",
+    group(ArgGroup::new("measured").args(["live", "applications"])))]
 pub struct ReproduceArguments {
     /// The paper
     #[arg(value_enum)]
@@ -151,8 +159,21 @@ pub struct ReproduceArguments {
     #[arg(long, requires = "live", value_name = "N", default_value_t = crate::limits::LIVE_ROUNDS,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// Over this path; udp where it is not given
-    #[arg(long, requires = "live", value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
+    /// Run the applications of PART's tables 2 to 5 on this machine, and keep what is finished in --out
+    #[arg(long, requires = "out", conflicts_with = "figure")]
+    pub applications: bool,
+    /// Minutes after which --applications starts no further run; the next call goes on there
+    #[arg(long, requires = "applications", value_name = "MINUTES", default_value = "10", value_parser = minutes)]
+    pub budget: f64,
+    /// How often --applications makes each run, in turn with those that it is compared with
+    #[arg(long, requires = "applications", value_name = "N", default_value_t = crate::limits::APPLICATION_PAIRS,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub pairs: u32,
+    /// The folder of HPCG's sources, which --applications compiles; without it there is no table 4
+    #[arg(long, requires = "applications", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub hpcg: Option<PathBuf>,
+    /// Over this path; udp where it is not given, and all paths with --applications, which alone has tcp
+    #[arg(long, requires = "measured", value_parser = PossibleValuesParser::new(["local", "tcp", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,
     /// Processes of the runs of active, in figures by that count; several: 2,4,8. The numbers are of the first
     #[arg(long, requires = "live", value_name = "N", value_delimiter = ',', default_value = "2",

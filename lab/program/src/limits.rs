@@ -22,3 +22,16 @@ pub const LIVE_WATCH: Duration = Duration::from_millis(300);
 
 /// The percentage of the processors that others may use before a machine counts as busy.
 pub const BUSY_PERCENT: f64 = 10.0;
+
+/// How often `pagewire reproduce --applications` makes each run. Of twenty values the sixth and the fifteenth hold the median of all that there could
+/// be with 95 %.
+pub const APPLICATION_PAIRS: u32 = 20;
+
+/// The longest budget of `pagewire reproduce --applications`: a week, in minutes.
+pub const MOST_MINUTES: f64 = 10_080.0;
+
+/// How long one run of an application may take.
+pub const APPLICATION_RUN: Duration = Duration::from_secs(120);
+
+/// How long compiling an application or a library for it may take.
+pub const APPLICATION_BUILD: Duration = Duration::from_secs(600);

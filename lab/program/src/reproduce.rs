@@ -2,6 +2,7 @@
 //! is asked for, beside what is measured on this machine.
 
 mod all;
+mod applications;
 mod files;
 mod json;
 mod live;
@@ -27,6 +28,13 @@ use std::io::Write;
 /// # Errors
 /// If the paper has no such figure or table, something cannot be written, or the engine that is to be measured is not installed.
 pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
+    if arguments.applications {
+        return applications::reproduce(arguments);
+    }
+    if arguments.path == Some(PathChoice::Tcp) {
+        pagewire_cli::tell!("pagewire: --live measures over local and udp, only --applications over tcp");
+        return Ok(2);
+    }
     if matches!(arguments.paper, ReproducedPaper::All) {
         return all::reproduce(arguments);
     }

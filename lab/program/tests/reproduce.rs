@@ -102,6 +102,27 @@ fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
     assert_eq!(reproduce(&["part", "--figure", "12", "--table", "2"]).status.code(), Some(2));
 }
 
+#[test]
+fn applications_need_a_folder_and_are_of_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    for words in [
+        &["part", "--applications"][..],
+        &["jbmt", "--applications", "--out", out],
+        &["all", "--applications", "--out", out],
+        &["part", "--applications", "--out", out, "--table", "1"],
+        &["part", "--applications", "--out", out, "--figure", "12"],
+        &["part", "--applications", "--out", out, "--live"],
+        &["part", "--applications", "--out", out, "--budget", "-1"],
+        &["part", "--out", out, "--budget", "1"],
+        &["part", "--out", out, "--hpcg", out],
+        &["part", "--live", "--path", "tcp"],
+    ] {
+        let refused = reproduce(words);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {refused:?}");
+    }
+}
+
 /// Both processes are started, and each curve has a point for each size; mlock may be refused, and then a note says so.
 #[test]
 fn registered_memory_is_measured_on_this_machine() {

@@ -124,13 +124,14 @@ fn numbers(paper: &str, claims: &[Claim], live: Option<&Live>) -> String {
     let mut text = columns.join(",") + "\r\n";
     for claim in claims {
         let line = json::of_claim(paper, claim, live);
-        let cells: Vec<String> = columns.iter().map(|&column| cell(&line[column])).collect();
+        let cells: Vec<String> = columns.iter().map(|&column| csv_cell(&line[column])).collect();
         text += &(cells.join(",") + "\r\n");
     }
     text
 }
 
-fn cell(value: &Value) -> String {
+/// A cell of a line (RFC 4180).
+pub(super) fn csv_cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => quoted(text),

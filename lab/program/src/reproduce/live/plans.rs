@@ -68,7 +68,8 @@ const NOT_SENT_AGAIN: &str = "not measured: inside a host nothing is sent again,
 /// `pagewire_transport::limits::{BUDGET_PROBES, LEAST_PROBE}`.
 pub(super) const REPEATED_EARLY: &str = "TO, TOut: the acknowledgement timeout of the queue pairs; between two Pagewires what is missing is sent again sooner, after four round trips or a \
      64th of timeout x (retry_cnt + 1), 100 us at least: the timeout itself decides little";
-const APPLICATIONS: &str = "not measured: it is of applications, which are not run here";
+const APPLICATIONS: &str =
+    "not measured: it is of applications, which `pagewire reproduce part --applications` runs";
 const ERRORS: &str = "not measured: no packet is lost or corrupted on purpose here";
 const PARTS: &str =
     "from outside only the whole can be told; the parts are what a WRITE goes through inside the engine";
