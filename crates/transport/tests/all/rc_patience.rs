@@ -70,7 +70,7 @@ fn a_silent_pagewire_is_given_up_when_the_budget_is_used_up() {
     }
 }
 
-/// A peer that gets no processor is waited for. Its answer begins a new silence, in which its process is asked anew.
+/// A peer that gets no processor is waited for; once it has read everything its silence counts.
 #[test]
 fn a_process_that_has_not_read_is_not_given_up() {
     for selective in [true, false] {
@@ -83,20 +83,10 @@ fn a_process_that_has_not_read_is_not_given_up() {
         pair.post_zeroed(0, write(0, 64));
         pair.run_while(u64::MAX / 2, |pair| pair.ends[0].host.unread > 0);
         assert!(pair.now >= BUDGET && !pair.ends[0].connection.is_dead(), "selective: {selective}");
-        assert_eq!(pair.ends[0].host.unread_asked, [false, true, true, true, true]);
-        // It runs.
-        pair.faults.loss = 0.0;
-        let until = pair.now + 2 * BUDGET;
-        pair.run_while(until, |pair| pair.ends[0].connection.outstanding() > 0);
-        assert_eq!(statuses(&pair), [Status::Success], "selective: {selective}");
-        // The next one has read everything, and says nothing.
-        pair.faults.loss = 1.0;
-        pair.ends[0].host.unread_asked.clear();
-        pair.post_zeroed(0, write(0, 64));
-        let until = pair.now + 3 * BUDGET;
+        let until = pair.now + BUDGET;
         pair.run(until);
-        assert_eq!(statuses(&pair), [Status::Success, Status::RetryExceeded], "selective: {selective}");
-        assert_eq!(pair.ends[0].host.unread_asked, [false]);
+        assert_eq!(statuses(&pair), [Status::RetryExceeded], "selective: {selective}");
+        assert_eq!(pair.ends[0].host.unread_asked, [false, true, true, true, true, true]);
     }
 }
 
