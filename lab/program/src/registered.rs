@@ -7,6 +7,7 @@
 
 mod allocation;
 mod exchange;
+mod saving;
 mod transfer;
 
 use crate::helper::{Failure, Point, points};
@@ -106,6 +107,7 @@ pub(crate) fn serve(what: &str, sizes: &str) -> Result<()> {
         "allocation" => {}
         "transfer" => transfer::measure(&node, &sizes)?,
         "exchange" => exchange::measure(&node, &sizes)?,
+        "saving" => saving::measure(&node, &sizes)?,
         other => bail!("{other}: no such measurement"),
     }
     Ok(node.barrier()?)
