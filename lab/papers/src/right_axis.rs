@@ -13,7 +13,7 @@ pub enum RightAxis {
     Faster,
     /// What the curve "AA" is less than each other one, in percent.
     Less,
-    /// What the curve "conditional" of each cost is less than its curve "traditional", in percent. The cost stands before a colon.
+    /// What the curve "conditional" of each cost is less than its curve "traditional", in percent of the longer one. The cost stands before a colon.
     Saved,
 }
 
@@ -91,8 +91,10 @@ fn saved(conditional: &Curve, all: &[Curve]) -> Option<Curve> {
     let cost = conditional.name.strip_suffix(": conditional")?;
     let traditional = all.iter().find(|other| other.name == format!("{cost}: traditional"))?;
     let at = |x: f64| traditional.points.iter().find(|point| point.0 == x).map(|point| point.1);
-    let points =
-        conditional.points.iter().filter_map(|&(x, y)| Some((x, (1.0 - y / at(x)?) * 100.0))).collect();
+    let part = |conditional: f64, traditional: f64| {
+        (traditional - conditional) / traditional.max(conditional) * 100.0
+    };
+    let points = conditional.points.iter().filter_map(|&(x, y)| Some((x, part(y, at(x)?)))).collect();
     Some(derived(format!("{cost}: saved"), conditional, traditional, points))
 }
 
@@ -133,13 +135,13 @@ mod tests {
     fn what_is_saved_is_compared_within_its_cost() {
         let left = [
             curve("A: traditional", &[(1.0, 10.0), (2.0, 10.0)]),
-            curve("A: conditional", &[(1.0, 12.0), (2.0, 7.5)]),
+            curve("A: conditional", &[(1.0, 40.0), (2.0, 7.5)]),
             curve("B: conditional", &[(1.0, 1.0)]),
         ];
         let right = RightAxis::Saved.curves(&left);
         let [saved] = &right[..] else { panic!("{right:?}") };
         assert_eq!(saved.name, "A: saved");
-        assert!((saved.points[0].1 + 20.0).abs() < 1e-9 && saved.points[1] == (2.0, 25.0), "{saved:?}");
+        assert_eq!(saved.points, [(1.0, -75.0), (2.0, 25.0)]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ const OURS: &str = "assumed: MRRC gives up the most pages times age; 16 deregist
 pub fn figures(costs: &FrrwpCosts) -> Vec<Figure> {
     let by_size = by_size(costs);
     let saved =
-        by_size.right(RightAxis::Saved, "what a conditional write saves of a WRITE in the traditional order");
+        by_size.right(RightAxis::Saved, "what a conditional write saves, in percent of the longer order");
     vec![
         against_write(costs),
         against_kernel(costs),

@@ -13,7 +13,7 @@ use pagewire_papers::unit_costs::FrrwpCosts;
 use std::time::{Duration, Instant};
 
 /// Trials of each order, cost and size.
-const TRIALS: usize = 15;
+const TRIALS: usize = 21;
 
 /// What each process does to register its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ enum Registration {
 impl Registration {
     const ALL: [Registration; 3] = [Registration::None, Registration::Lock, Registration::Work];
 
-    /// The names of what is printed: the whole in the traditional order and by a conditional write, in microseconds, and what of the former the
-    /// latter saves, in percent.
+    /// The names of what is printed: the whole in the traditional order and by a conditional write, in microseconds, and what the latter is less, in
+    /// percent of the longer one.
     const fn names(self) -> [&'static str; 3] {
         match self {
             Registration::None => ["none_traditional", "none_conditional", "none_saved"],
@@ -175,7 +175,7 @@ fn report(node: &Node, size: usize, all: &mut [Times]) -> Result<()> {
         let is_permitted = both.iter().all(|one| one.get(index) == Some(&0));
         let [traditional, conditional] = [&mut times.traditional, &mut times.conditional]
             .map(|times| median(times).filter(|_| is_permitted));
-        let saved = traditional.zip(conditional).map(|(one, other)| (1.0 - other / one) * 100.0);
+        let saved = traditional.zip(conditional).map(|(one, other)| (one - other) / one.max(other) * 100.0);
         values.extend(registration.names().into_iter().zip([traditional, conditional, saved]));
     }
     print(size, values)

@@ -287,7 +287,8 @@ impl Live {
 
     /// What was measured where that is not what the paper measured.
     pub(super) fn measured_as(&self, claim: &Claim) -> Option<&'static str> {
-        self.number(claim).and_then(|_| numbers::measured_as(claim))
+        let measured = Measured { live: self, place: claim.place };
+        self.number(claim).and_then(|_| numbers::measured_as(claim, &measured))
     }
 
     /// What this machine has in place of a number that the paper states, in the same unit.
@@ -300,8 +301,9 @@ impl Live {
 type Measure = fn(PathChoice, &[String]) -> Result<jobs::Measured>;
 
 /// What this program measures itself.
-const OWN: [(&str, Measure); 7] = [
+const OWN: [(&str, Measure); 8] = [
     (registered::NAME, registered::run),
+    (registered::VIEWS, registered::run_views),
     (table::NAME, table::run),
     (table::COMPUTATION, table::run_computing),
     (table::HANDLERS, table::run_handling),
@@ -384,7 +386,7 @@ pub(super) mod tests {
                 |word: &String| -> Vec<u64> { word.split(',').map(|n| n.parse().unwrap()).collect() };
             let is_write = run.words[0] == "write";
             let sizes: Vec<u64> = match run.helper {
-                "registration" => run.words.iter().flat_map(numbers).collect(),
+                "registration" | registered::VIEWS => run.words.iter().flat_map(numbers).collect(),
                 registered::NAME => numbers(&run.words[1]),
                 table::NAME | table::COMPUTATION | accesses::NAME => numbers(&run.words[2]),
                 table::HANDLERS => vec![1],
@@ -403,7 +405,7 @@ pub(super) mod tests {
                         "{{\"size\":{size},\"percent\":{percent},\"before\":1,\"transfer\":2,\"whole\":3,\"post\":4,\
                          \"touch\":5,\"rate\":6,\"reg_mr\":7,\"dereg_mr\":8,\"times\":9,\"failed\":0,\"lock\":4,\"unlock\":1,\"lock_kib\":1,\
                          \"unlock_kib\":1,\"new\":1,\"new_least\":1,\"new_most\":2,\"by_hand\":4,\"reused\":1,\
-                         \"again_by_hand\":3,\"put\":1,\"registered\":2,\"copied\":3,\"traditional\":8,\
+                         \"again_by_hand\":3,\"put\":1,\"registered\":2,\"view_registered\":2,\"view_by_hand\":3,\"view_copied\":3,\"copied\":3,\"traditional\":8,\
                          \"conditional\":5,\"none_traditional\":8,\"none_conditional\":5,\"none_saved\":3,\"lock_traditional\":8,\"lock_conditional\":5,\
                          \"lock_saved\":3,\"work_traditional\":8,\"work_conditional\":5,\"work_saved\":3,\"saved\":3,\"rule\":2,\"client\":1,\"server\":1,\"round_trip\":1,\"client_beside\":1,\"server_beside\":1}}\n"
                     );

@@ -3,6 +3,7 @@
 mod active;
 mod registered;
 
+pub(super) use self::registered::{PLAIN, VIEW};
 use super::Pages;
 use crate::helper::Point;
 use pagewire_nic::{FaultHandling, PageIn, PathChoice};

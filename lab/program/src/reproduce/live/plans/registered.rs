@@ -1,7 +1,7 @@
 //! What is run for FRRWP and REUSE: registered memory, by this program itself.
 
 use super::{Along, FaultHandling, PageIn, Pages, Paper, Place, PlannedCurve, Run, list};
-use crate::registered::NAME;
+use crate::registered::{NAME, VIEWS};
 
 const LOCKS: &str = "mlock(2) stands for the registration of a network card, of memory from malloc that was touched; Pagewire itself registers nothing page \
     by page; objects within one page share its lock, so small ones are locked for less";
@@ -18,6 +18,14 @@ const WORK: &str = "T = 0.77 p + 7.42 us: each process works for so long, as the
 const OPENING: &str = "both orders end with the deregistration at the client; without a registration the conditional write is the first message, else a \
     signal goes before it, so that both register at once";
 const FILLED: &str = "the memory is filled behind the acquisition, which is not counted; nothing is registered for the put itself";
+
+const OF_KOKKOS: &str = "Kokkos View: of pw::kokkos_space, of HostSpace and locked, of HostSpace and copied by deep_copy; plain buffer: vectors of the \
+    registered heap and of malloc";
+
+/// What the curves of figure 7 are of.
+pub(in crate::reproduce::live) const VIEW: &str = "Kokkos View";
+/// Where there is no Kokkos, and beside it.
+pub(in crate::reproduce::live) const PLAIN: &str = "plain buffer";
 
 type Planned = (Vec<PlannedCurve>, Vec<&'static str>);
 
@@ -77,8 +85,7 @@ pub(super) fn plan(paper: Paper, place: Place) -> Planned {
             (transfers(&[("reused", "registered"), ("by hand", "by_hand")]), vec![LOCKS, FILLED])
         }
         (Paper::Reuse, Place::Figure(7)) => {
-            let ways = [("registered space", "registered"), ("by hand", "by_hand"), ("copied", "copied")];
-            (transfers(&ways), vec![LOCKS, FILLED])
+            ([views(), plain_buffers()].concat(), vec![LOCKS, FILLED, OF_KOKKOS])
         }
         _ => (vec![], vec!["not measured: it is of another machine"]),
     }
@@ -105,6 +112,28 @@ fn allocations(names: &[(&str, &'static str)]) -> Vec<PlannedCurve> {
 
 fn transfers(names: &[(&str, &'static str)]) -> Vec<PlannedCurve> {
     curves("transfer", &reuse_sizes(), names)
+}
+
+/// Three ways of a View: their names, and what the runs print.
+const WAYS: [(&str, [&str; 2]); 3] = [
+    ("registered space", ["view_registered", "registered"]),
+    ("by hand", ["view_by_hand", "by_hand"]),
+    ("copied", ["view_copied", "copied"]),
+];
+
+fn views() -> Vec<PlannedCurve> {
+    let sizes: Vec<String> = reuse_sizes().iter().map(u64::to_string).collect();
+    let one = |(way, [value, _]): (&str, [&'static str; 2])| {
+        super::curve(&format!("{VIEW}: {way}"), VIEWS, sizes.clone(), value)
+    };
+    WAYS.map(one).to_vec()
+}
+
+fn plain_buffers() -> Vec<PlannedCurve> {
+    let one = |(way, [_, value]): (&str, [&'static str; 2])| {
+        curve(&format!("{PLAIN}: {way}"), ["transfer", &list(&reuse_sizes())], Along::Size, value)
+    };
+    WAYS.map(one).to_vec()
 }
 
 fn against_write() -> Vec<PlannedCurve> {
