@@ -165,12 +165,15 @@ pub(super) fn saving(costs: &FrrwpCosts, direction: Direction, client: u64, serv
     end(Order::Traditional).saturating_sub(end(Order::Frrwp)) as f64 / 1_000.0
 }
 
+/// Nanoseconds of the registration of so many bytes.
+type Registration<'a> = &'a dyn Fn(&FrrwpCosts, u64) -> u64;
+
 /// The whole of a WRITE in both orders, for each cost of a registration.
 fn by_size(costs: &FrrwpCosts) -> Figure {
     let none = |_: &FrrwpCosts, _: u64| 0;
     let fast = |costs: &FrrwpCosts, bytes: u64| costs.fast(bytes / PAGE);
     let ordinary = |costs: &FrrwpCosts, bytes: u64| costs.ordinary(bytes);
-    let registrations: [(&str, &dyn Fn(&FrrwpCosts, u64) -> u64); 3] =
+    let registrations: [(&str, Registration); 3] =
         [("no registration", &none), ("T = 0.77 p + 7.42 us", &fast), ("ordinary registration", &ordinary)];
     let orders = [("traditional", Order::Traditional), ("conditional", Order::Frrwp)];
     let mut curves = Vec::new();

@@ -115,7 +115,7 @@ fn transfers(names: &[(&str, &'static str)]) -> Vec<PlannedCurve> {
 }
 
 /// Three ways of a View: their names, and what the runs print.
-const WAYS: [(&str, [&str; 2]); 3] = [
+const VIEW_TRANSFERS: [(&str, [&str; 2]); 3] = [
     ("registered space", ["view_registered", "registered"]),
     ("by hand", ["view_by_hand", "by_hand"]),
     ("copied", ["view_copied", "copied"]),
@@ -126,14 +126,14 @@ fn views() -> Vec<PlannedCurve> {
     let one = |(way, [value, _]): (&str, [&'static str; 2])| {
         super::curve(&format!("{VIEW}: {way}"), VIEWS, sizes.clone(), value)
     };
-    WAYS.map(one).to_vec()
+    VIEW_TRANSFERS.map(one).to_vec()
 }
 
 fn plain_buffers() -> Vec<PlannedCurve> {
     let one = |(way, [_, value]): (&str, [&'static str; 2])| {
         curve(&format!("{PLAIN}: {way}"), ["transfer", &list(&reuse_sizes())], Along::Size, value)
     };
-    WAYS.map(one).to_vec()
+    VIEW_TRANSFERS.map(one).to_vec()
 }
 
 fn against_write() -> Vec<PlannedCurve> {
