@@ -144,6 +144,7 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             "command::papers_are_reproduced_on_this_machine",
             command::papers_are_reproduced_on_this_machine,
         ),
+        trial(pool, "command::views_of_kokkos_are_reproduced", command::views_of_kokkos_are_reproduced),
         trial(pool, "connection_manager::programs_connect", connection_manager::programs_connect),
         trial(pool, "connection_ipv6::programs_connect", connection_ipv6::programs_connect),
         trial(pool, "connection_manager_ends::death_is_told", connection_manager_ends::death_is_told),

@@ -54,15 +54,69 @@ def has_global_memory() -> bool:
     return True
 
 
-def shown(page: str, name: str) -> str:
-    """What a page of the guide says that a program prints, after it has been seen to have the program."""
+def guide_with(page: str, name: str) -> str:
+    """A page of the guide, after it has been seen to have a program."""
     text = (ROOT.parent / "docs" / "guide" / f"{page}.md").read_text()
     _, program = (ROOT / "examples" / f"{name}.py").read_text().split('"""\n\n', 1)
     if f"```python\n# {name}.py\n{program}```" not in text:
         raise AssertionError(f"the guide has another {name}.py")
+    return text
+
+
+def shown(page: str, name: str) -> str:
+    """What a page of the guide says that a program prints, after it has been seen to have the program."""
+    text = guide_with(page, name)
     found = re.search(rf"\$ python {name}.py\n(.*?)```", text, re.DOTALL)
     assert found
     return found[1]
+
+
+class Sort(unittest.TestCase):
+    KEYS = 30_000
+
+    def start(self, folder: str, path: str, rank: int) -> Any:
+        words = [sys.executable, str(ROOT / "examples" / "sort.py"), folder, str(rank), "2", str(self.KEYS)]
+        return subprocess.Popen(words, env={**os.environ, "PAGEWIRE_PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def part(self, rank: int) -> str:
+        keys = np.sort(np.arange(1, 2 * self.KEYS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        own = keys[rank * self.KEYS : (rank + 1) * self.KEYS]
+        position, total = rank * self.KEYS, int(own.sum())
+        return f"process {rank}: {self.KEYS} keys from position {position} on, {int(own[0]):016x} to {int(own[-1]):016x}, their sum {total:016x}\n"
+
+    def test_a_process_is_killed_and_started_again(self) -> None:
+        guide_with("experimental-sort", "sort")
+        for path in ("local", "udp"):
+            with self.subTest(path=path), tempfile.TemporaryDirectory() as folder:
+                survivor, victim = self.start(folder, path, 0), self.start(folder, path, 1)
+                end = time.monotonic() + 60
+                while not all((Path(folder) / f"token-{rank}").exists() for rank in (0, 1)):
+                    self.assertLess(time.monotonic(), end, "no process has begun")
+                    time.sleep(0.001)
+                victim.kill()
+                victim.communicate()
+                for rank, member in enumerate((survivor, self.start(folder, path, 1))):
+                    output, errors = member.communicate(timeout=60)
+                    self.assertEqual(output, self.part(rank), errors)
+
+    def test_what_cannot_be_sorted_says_why(self) -> None:
+        keys = np.array([3, 1, 2], np.uint64)
+        with pagewire.Node.alone() as node, tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(pagewire.Error, "process 2 of 2"):
+                experimental.sort(node, folder, 2, 2, keys)
+            with self.assertRaisesRegex(TimeoutError, "process 1 is not there"):
+                experimental.sort(node, folder, 0, 2, keys, patience=0)
+            with self.assertRaisesRegex(pagewire.Error, "nowhere"):
+                experimental.sort(node, Path(folder) / "nowhere", 0, 1, keys)
+            with self.assertRaisesRegex(TypeError, "uint64"):
+                experimental.sort(node, folder, 0, 1, [1.5])
+            # The folder has the run of the first call that got that far.
+            done = experimental.sort(node, folder, 0, 1, keys)
+            self.assertEqual(done.keys.tolist(), [1, 2, 3])
+            self.assertEqual((done.position, done.run_was_saved), (0, True))
+            self.assertTrue(pagewire.is_registered(done.keys))
+        with pagewire.Node.alone() as node, tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(experimental.sort(node, folder, 0, 1, keys[:0]).keys.size, 0)
 
 
 JOB = """

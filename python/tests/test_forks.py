@@ -232,6 +232,7 @@ class World:
                 experimental,
                 {
                     "GlobalMemory": lambda: experimental.GlobalMemory(node, 1),
+                    "sort": lambda: experimental.sort(node, "/nowhere", 0, 1, np.zeros(1, np.uint64)),
                     "Listener": lambda: experimental.Listener(node),
                     "Stream.connect": lambda: experimental.Stream.connect(node, token, timeout=1),
                     "TransactionStore": lambda: experimental.TransactionStore(node, 4, 8),

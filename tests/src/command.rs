@@ -2,6 +2,7 @@
 
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
+use crate::not_checked;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -419,6 +420,35 @@ pub fn papers_are_reproduced_on_this_machine(ground: &Ground) -> Result<()> {
         "{}",
         finished.output
     );
+    Ok(())
+}
+
+/// `pagewire reproduce reuse --live` sends Views of Kokkos, where an installation has the program for it.
+///
+/// # Errors
+/// If not.
+pub fn views_of_kokkos_are_reproduced(ground: &Ground) -> Result<()> {
+    if !ground.stage.helpers.join("views").is_file() {
+        not_checked::tell("command::views_of_kokkos_are_reproduced: Kokkos is not installed");
+        return Ok(());
+    }
+    for path in ["local", "udp"] {
+        let mut command = command(ground, &["reproduce", "reuse", "--figure", "7", "--live", "--json"]);
+        command.args(["--path", path, "--rounds", "1"]);
+        let finished = run(command)?;
+        ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+        let lines = finished.output.lines().filter(|line| line.starts_with('{'));
+        let lines: Vec<serde_json::Value> = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let shown = lines.iter().find(|line| line["curves"].is_object()).context("no figure")?;
+        let mine = &shown["this_machine"];
+        let is_refused = mine["notes"].to_string().contains("not permitted to lock");
+        for way in ["registered space", "by hand", "copied"] {
+            let points = mine["curves"][format!("Kokkos View: {way}")].as_array().map_or(0, Vec::len);
+            ensure!(points == 15 || is_refused && way == "by hand", "{way}: {points} points: {mine}");
+        }
+        let numbers = lines.iter().filter(|line| line["this_machine"].is_number());
+        ensure!(numbers.filter(|line| line["measured_as"].is_null()).count() >= 2, "{}", finished.output);
+    }
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 /*
- * pagewire_experimental.h: experimental applications of Pagewire, from C: global memory, streams and transactions.
+ * pagewire_experimental.h: experimental applications of Pagewire, from C: global memory, a sort, streams and transactions.
  *
  * Made from crates/capi/src/experimental by cbindgen; do not edit it (crates/capi/tests/header.rs).
  *
@@ -19,6 +19,11 @@
  * Words of 8 bytes in a page of global memory.
  */
 #define PW_GLOBAL_PAGE_WORDS 512
+
+/**
+ * Processes of a sort, at most.
+ */
+#define PW_MOST_SORT_PROCESSES 256
 
 /**
  * Bytes of the buffer of a stream at least.
@@ -120,6 +125,62 @@ typedef struct {
      */
     uint64_t poisoned;
 } pw_gas_counts;
+
+/**
+ * Who sorts, and where its files lie.
+ */
+typedef struct {
+    /**
+     * A folder that all processes of the sort share, empty at first.
+     */
+    const char *folder;
+    /**
+     * The number of this process, from 0 on.
+     */
+    size_t rank;
+    /**
+     * How many processes sort, PW_MOST_SORT_PROCESSES at most.
+     */
+    size_t size;
+    /**
+     * For how many nanoseconds others are waited for: until they begin, end, or are started again. 0: five minutes. PW_FOREVER: without a bound.
+     */
+    uint64_t patience;
+} pw_sort_options;
+
+/**
+ * A part of the sorted keys of all processes, and what it took.
+ */
+typedef struct {
+    /**
+     * In the registered heap: pw_free() frees them. NULL after an error.
+     */
+    uint64_t *keys;
+    /**
+     * How many they are.
+     */
+    size_t count;
+    /**
+     * How many keys of all processes come before.
+     */
+    uint64_t position;
+    /**
+     * Gets of 8 bytes.
+     */
+    uint64_t gets;
+    /**
+     * Keys that the predecessor of this process had got, from the logs of others.
+     */
+    uint64_t from_logs;
+    /**
+     * Times that another process was lost.
+     */
+    uint64_t peers_lost;
+    /**
+     * The sorted run of this process came from its file.
+     */
+    bool run_was_saved;
+} pw_sorted;
 
 /**
  * What a store is made of.
@@ -230,6 +291,19 @@ pw_error pw_global_counts(pw_global *memory, pw_gas_counts *counts);
  * ranks: size of them. PW_ARGUMENT, PW_HANDLE, PW_IN_HANDLER.
  */
 pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *count);
+
+/**
+ * Sorts the keys of all processes of a sort, each of which calls this, and gives this process its part of the result. Any of them may die at any instant: it is
+ * started again with the same folder, rank and keys, and the others wait for it. It returns when all have their results.
+ *
+ * keys: those of this process; they stay as they are. sorted: gets the result. PW_TIMEOUT: a process is not there, and nobody has taken its place within the
+ * patience; PW_SYSTEM: a file of the folder cannot be read or written; PW_ARGUMENT, PW_HANDLE; as pw_malloc() and pw_log_make().
+ */
+pw_error pw_sort(pw_node *node,
+                 const pw_sort_options *options,
+                 const uint64_t *keys,
+                 size_t count,
+                 pw_sorted *sorted);
 
 /**
  * Makes a listener, to which any process that has its token connects. *listener is NULL after an error. The node stays until pw_listener_close().

@@ -4,9 +4,11 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`global_memory`] | a global address space |
+//! | [`sort`] | a sort that survives the death of its processes |
 //! | [`stream`] | streams of bytes |
 //! | [`transactions`] | distributed transactions |
 
 pub mod global_memory;
+pub mod sort;
 pub mod stream;
 pub mod transactions;

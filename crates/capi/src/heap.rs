@@ -11,12 +11,12 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 /// What malloc(3) promises.
-const ALIGNMENT: usize = 16;
+pub(crate) const ALIGNMENT: usize = 16;
 
 static HEAP: OncePerProcess<&'static HeapRef> = OncePerProcess::new();
 
 /// The heap; the first call makes it, and the engine with it.
-fn heap() -> Result<&'static HeapRef> {
+pub(crate) fn heap() -> Result<&'static HeapRef> {
     if let Some(heap) = HEAP.get() {
         return Ok(heap);
     }

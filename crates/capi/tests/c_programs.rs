@@ -100,6 +100,15 @@ fn run_on(paths: &[&str], program: &Path, expected: &str) {
     }
 }
 
+/// A page of the guide, after it has been seen to have the example.
+fn guide_has(page: &str, name: &str) -> String {
+    let file = |name: &str| std::fs::read_to_string(crate_folder().join(name)).unwrap();
+    let (page, example) = (file(&format!("../../docs/guide/{page}.md")), file(&format!("examples/{name}.c")));
+    let (_, program) = example.split_once("*/\n").unwrap();
+    assert!(page.contains(&format!("```c\n/* {name}.c */\n{program}```")), "the guide has another {name}.c");
+    page
+}
+
 /// Runs a program alone on both paths, each time with a name in an empty folder, or with the folder. It prints nothing.
 fn run_in_folder(program: &Path, name: &str) {
     for path in ["local", "udp"] {
@@ -164,10 +173,7 @@ fn memory_reacts() {
 
 /// What a page of the guide says that a program prints, after it has been seen to have the example.
 fn shown(page: &str, name: &str) -> String {
-    let file = |name: &str| std::fs::read_to_string(crate_folder().join(name)).unwrap();
-    let (page, example) = (file(&format!("../../docs/guide/{page}.md")), file(&format!("examples/{name}.c")));
-    let (_, program) = example.split_once("*/\n").unwrap();
-    assert!(page.contains(&format!("```c\n/* {name}.c */\n{program}```")), "the guide has another {name}.c");
+    let page = guide_has(page, name);
     let (_, rest) = page.split_once(&format!("$ ./{name}\n")).expect("the guide runs it");
     rest.split_once("```").unwrap().0.to_owned()
 }

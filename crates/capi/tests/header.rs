@@ -60,7 +60,12 @@ const STABLE: Header = Header {
 const EXPERIMENTAL: Header = Header {
     name: "pagewire_experimental.h",
     config: "cbindgen-experimental.toml",
-    sources: &["experimental/global_memory", "experimental/stream", "experimental/transactions"],
+    sources: &[
+        "experimental/global_memory",
+        "experimental/sort",
+        "experimental/stream",
+        "experimental/transactions",
+    ],
     declarations: "experimental/_declarations.h",
     map: "experimental.map",
     renamed: "pagewire/experimental/renamed.h",

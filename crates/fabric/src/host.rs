@@ -6,8 +6,7 @@ use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
 use crate::fabric::{
     ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamQuestion, StreamSend,
-    StreamState,
-    WordsFile,
+    StreamState, WordsFile,
 };
 use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan, PacketRules};
 use crate::groups;

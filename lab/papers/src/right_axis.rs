@@ -13,6 +13,8 @@ pub enum RightAxis {
     Faster,
     /// What the curve "AA" is less than each other one, in percent.
     Less,
+    /// What the curve "conditional" of each cost is less than its curve "traditional", in percent of the longer one. The cost stands before a colon.
+    Saved,
 }
 
 impl RightAxis {
@@ -23,13 +25,14 @@ impl RightAxis {
             RightAxis::SpeedUp => "speed-up",
             RightAxis::Faster => "faster",
             RightAxis::Less => "less",
+            RightAxis::Saved => "saved",
         }
     }
 
     /// What it shows.
     pub const fn axis(self) -> Axis {
         match self {
-            RightAxis::Less => Axis::PERCENT,
+            RightAxis::Less | RightAxis::Saved => Axis::PERCENT,
             _ => Axis::RATIO,
         }
     }
@@ -41,6 +44,7 @@ impl RightAxis {
             RightAxis::SpeedUp => speed_up(left).into_iter().collect(),
             RightAxis::Faster => left.iter().filter_map(|curve| faster(curve, left)).collect(),
             RightAxis::Less => left.iter().filter_map(|curve| less(curve, left)).collect(),
+            RightAxis::Saved => left.iter().filter_map(|curve| saved(curve, left)).collect(),
         }
     }
 }
@@ -83,6 +87,17 @@ fn less(curve: &Curve, all: &[Curve]) -> Option<Curve> {
     Some(derived(format!("AA less than {}", curve.name), curve, active, points))
 }
 
+fn saved(conditional: &Curve, all: &[Curve]) -> Option<Curve> {
+    let cost = conditional.name.strip_suffix(": conditional")?;
+    let traditional = all.iter().find(|other| other.name == format!("{cost}: traditional"))?;
+    let at = |x: f64| traditional.points.iter().find(|point| point.0 == x).map(|point| point.1);
+    let part = |conditional: f64, traditional: f64| {
+        (traditional - conditional) / traditional.max(conditional) * 100.0
+    };
+    let points = conditional.points.iter().filter_map(|&(x, y)| Some((x, part(y, at(x)?)))).collect();
+    Some(derived(format!("{cost}: saved"), conditional, traditional, points))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +129,19 @@ mod tests {
         let left = [curve("AA", &[(1.0, 2.0)]), curve("AM", &[(1.0, 4.0), (2.0, 9.0)])];
         assert_eq!(RightAxis::Less.curves(&left), [curve("AA less than AM", &[(1.0, 50.0)])]);
         assert_eq!(RightAxis::Less.curves(&left[1..]), []);
+    }
+
+    #[test]
+    fn what_is_saved_is_compared_within_its_cost() {
+        let left = [
+            curve("A: traditional", &[(1.0, 10.0), (2.0, 10.0)]),
+            curve("A: conditional", &[(1.0, 40.0), (2.0, 7.5)]),
+            curve("B: conditional", &[(1.0, 1.0)]),
+        ];
+        let right = RightAxis::Saved.curves(&left);
+        let [saved] = &right[..] else { panic!("{right:?}") };
+        assert_eq!(saved.name, "A: saved");
+        assert_eq!(saved.points, [(1.0, -75.0), (2.0, 25.0)]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod rendezvous;
 pub mod scheme_names;
 mod strategy;
 
+pub(crate) use processes::compute;
 pub use strategy::Strategy;
 
 use allocator_api2::vec::Vec as VecIn;

@@ -7,7 +7,9 @@
 
 mod allocation;
 mod exchange;
+mod saving;
 mod transfer;
+mod views;
 
 use crate::helper::{Failure, Point, points};
 use crate::limits::BENCH_RUN;
@@ -20,8 +22,11 @@ use pagewire_heap::HeapRef;
 use pagewire_nic::PathChoice;
 use serde_json::{Map, Value, json};
 use std::mem::MaybeUninit;
+use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+
+pub(crate) use self::views::{NAME as VIEWS, run as run_views};
 
 /// The name by which a run asks for this in place of a helper program.
 pub(crate) const NAME: &str = "registered";
@@ -58,9 +63,18 @@ pub(crate) fn run_job(
     words: &[String],
     processes: usize,
 ) -> Result<Result<String, Failure>> {
+    run_processes(|| probe::command(kind, words), path, processes)
+}
+
+/// Runs the processes of a job, each by a command of its own. See [`run_job`].
+fn run_processes(
+    command: impl Fn() -> Result<Command>,
+    path: PathChoice,
+    processes: usize,
+) -> Result<Result<String, Failure>> {
     let directory = tempfile::Builder::new().prefix("pagewire-job-").tempdir()?;
     let start = |rank: usize| {
-        let mut command = probe::command(kind, words)?;
+        let mut command = command()?;
         command
             .env("PAGEWIRE_JOB_FILE", directory.path())
             .env("PAGEWIRE_SIZE", processes.to_string())
@@ -106,6 +120,7 @@ pub(crate) fn serve(what: &str, sizes: &str) -> Result<()> {
         "allocation" => {}
         "transfer" => transfer::measure(&node, &sizes)?,
         "exchange" => exchange::measure(&node, &sizes)?,
+        "saving" => saving::measure(&node, &sizes)?,
         other => bail!("{other}: no such measurement"),
     }
     Ok(node.barrier()?)

@@ -3,6 +3,7 @@
 
 mod all;
 mod applications;
+mod crossings;
 mod files;
 mod json;
 mod live;
@@ -148,6 +149,10 @@ fn print(out: &mut impl Write, rows: &Rows, figures: &[Figure], live: Option<&Li
         curves(figure, &figure.curves).write(out, "  ")?;
         for note in figure.notes {
             writeln!(out, "  {note}")?;
+        }
+        if let Some(table) = crossings::table(figure, live) {
+            writeln!(out)?;
+            table.write(out, "  ")?;
         }
         if let Some(live) = live {
             for pages in Pages::ALL {

@@ -128,7 +128,7 @@ fn applications_need_a_folder_and_are_of_part() {
 fn registered_memory_is_measured_on_this_machine() {
     let places = [
         ("reuse", "5", "reused", 15),
-        ("reuse", "7", "copied", 15),
+        ("reuse", "7", "plain buffer: copied", 15),
         ("frrwp", "1", "RDMA write", 8),
         ("frrwp", "4", "the whole", 2),
     ];
@@ -248,6 +248,29 @@ fn figure_of(words: &[&str], path: &str, processes: usize) -> f64 {
     let figure: serde_json::Value = serde_json::from_slice(&all[0].stdout).unwrap();
     assert!(figure["path"].as_str().unwrap().starts_with(path), "{words:?}: {figure}");
     figure["value"].as_f64().unwrap()
+}
+
+/// Both orders of a WRITE, for each cost of a registration. In the traditional order both processes register one after the other.
+#[test]
+fn orders_of_a_write_are_measured_for_each_registration() {
+    for path in ["local", "udp"] {
+        let both = job(&["registered", "saving", "4096,65536"], path, 2);
+        assert!(both.iter().all(|done| done.status.success()), "{both:?}");
+        let text = String::from_utf8(both[0].stdout.clone()).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.iter().map(|line| &line["size"]).collect::<Vec<_>>(), [4096, 65536]);
+        for (line, pages) in lines.iter().zip([1.0, 16.0]) {
+            let of = |name: &str| line[name].as_f64().unwrap();
+            let registration = 0.77 * pages + 7.42;
+            assert!(of("work_traditional") >= 2.0 * registration, "{line}");
+            assert!(of("work_conditional") >= registration && of("none_conditional") > 0.0, "{line}");
+            let (traditional, conditional) = (of("none_traditional"), of("none_conditional"));
+            let saved = (traditional - conditional) / traditional.max(conditional) * 100.0;
+            assert!((of("none_saved") - saved).abs() < 1e-6, "{line}");
+            assert!(line["lock_traditional"].is_null() == line["lock_saved"].is_null(), "{line}");
+        }
+    }
 }
 
 /// With so small a table that most elements collide.

@@ -19,6 +19,7 @@ from ._batch import Batch, Batches, PutHandler
 from ._built_in import BuiltIns, RemoteBuiltIns
 from ._conditional import HeldWrite, ConditionalRequest, Peer, in_thread, peer_by
 from ._errors import TimeoutError, check, last_error, silent_in_child
+from ._heap_array import heap_array
 from ._integers import count, number as number_of, unsigned
 from ._integers import index as index_of
 from ._library import HEADER, ffi, lib
@@ -216,10 +217,7 @@ class Node(ProcessObject):
         memory = lib.pw_calloc(max(elements, 1), max(kind.itemsize, 1))
         if memory == ffi.NULL:
             raise MemoryError(ffi.string(lib.pw_error_message_for(lib.PW_PYTHON)).decode(errors="replace"))
-        length = elements * kind.itemsize
-        owned = ffi.gc(ffi.cast("char *", memory), lib.pw_free, length)
-        # The array holds the buffer, and that the memory.
-        return np.frombuffer(ffi.buffer(owned, length), kind, elements).reshape(shape)
+        return heap_array(int(ffi.cast("uintptr_t", memory)), elements, kind).reshape(shape)
 
     def export(
         self, array: Any, *, read: bool = False, write: bool = False, atomic: bool = False

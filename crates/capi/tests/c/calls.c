@@ -46,7 +46,7 @@ static void begin(void)
 
 static void make_calls(void)
 {
-    switch (below(52)) {
+    switch (below(53)) {
     case 0:
         if (one_in(8))
             nodes_come_and_go();
@@ -115,6 +115,10 @@ static void make_calls(void)
         if (one_in(2))
             checkpoints_come_and_go();
         break;
+    case 52:
+        if (one_in(4))
+            sorts();
+        break;
     default:
         conditional();
     }
@@ -157,9 +161,9 @@ static void end_all(void)
     for (int i = 0; i < 2; i++)
         DO(pw_node_leave(separate_nodes[i]));
     DO(pw_table_free(durable));
-    snprintf(remove, sizeof remove, "rm -rf %s/table", folder);
+    snprintf(remove, sizeof remove, "rm -rf %s/table %s/sort", folder, folder);
     if (system(remove))
-        FAIL("the folder of durable tables stays");
+        FAIL("the folders of durable tables and sorts stay");
     for (int i = 0; i < COUNTINGS; i++)
         DO(pw_access_statistics_end(countings[i]));
     for (int i = 0; i < CHECKPOINTS + PROCESSES; i++) {

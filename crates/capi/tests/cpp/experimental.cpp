@@ -1,12 +1,15 @@
-// Experimental applications from C++: global memory, streams, transactions.
+// Experimental applications from C++: global memory, a sort, streams, transactions.
 #include <pagewire_experimental.hpp>
 
 #include "require.hpp"
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace experimental = pagewire::experimental;
 
@@ -48,6 +51,24 @@ static void global_memories(pw::node &node)
             throw;
         std::fprintf(stderr, "not checked: global memory: %s\n", error.what());
     }
+}
+
+static void sorts(pw::node &node)
+{
+    using namespace std::chrono_literals;
+    char folder[] = "/tmp/pagewire-sort-XXXXXX";
+    REQUIRE(mkdtemp(folder));
+    std::vector<std::uint64_t> keys{3, 1, 2};
+    REQUIRE(refused([&] { experimental::sort(node, folder, 0, 2, keys.data(), keys.size(), 1ms); }) == PW_TIMEOUT);
+    REQUIRE(refused([&] { experimental::sort(node, folder, 1, 1, keys.data(), keys.size()); }) == PW_ARGUMENT);
+    {
+        auto made = experimental::sort(node, folder, 0, 1, keys.data(), keys.size());
+        auto sorted = std::move(made);
+        REQUIRE((std::vector<std::uint64_t>(sorted.begin(), sorted.end()) == std::vector<std::uint64_t>{1, 2, 3}));
+        REQUIRE(sorted.size() == 3 && sorted[2] == 3 && sorted.position() == 0 && pw_is_registered(sorted.data()));
+        REQUIRE(sorted.statistics().run_was_saved);
+    }
+    std::filesystem::remove_all(folder);
 }
 
 static void streams(pw::node &node)
@@ -127,6 +148,7 @@ int main()
 {
     auto node = pw::node::alone();
     global_memories(node);
+    sorts(node);
     streams(node);
     transactions(node);
 }

@@ -518,7 +518,8 @@ impl TxStream {
             TxState::Closed { kind: ClosedKind::Waits, .. } => {
                 self.begin_again(&mut state, now);
                 // There may be no descriptor, or no route any more.
-                let is_refused = matches!(&*state, TxState::Closed { kind, .. } if *kind != ClosedKind::Waits);
+                let is_refused =
+                    matches!(&*state, TxState::Closed { kind, .. } if *kind != ClosedKind::Waits);
                 return if is_refused { TxChange::Changed } else { TxChange::None };
             }
             TxState::Idle | TxState::Closed { .. } => return TxChange::None,

@@ -5,11 +5,28 @@ use super::sequence::Sequence;
 use super::strategies::{Eviction, Strategy, mean};
 use crate::computed::recorded;
 use crate::figure::{Axis, Curve, Figure, Place, Provenance, Shape};
+use crate::right_axis::RightAxis;
 use crate::unit_costs::{FAST_REGISTRATION_TABLE, FrrwpCosts, PAGE};
 
 const KIB: u64 = 1 << 10;
 const SIZES: [u64; 8] = [KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB];
 const COUNTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
+/// A page to 16 MiB.
+const TRANSFERS: [u64; 13] = [
+    4 * KIB,
+    8 * KIB,
+    16 * KIB,
+    32 * KIB,
+    64 * KIB,
+    128 * KIB,
+    256 * KIB,
+    512 * KIB,
+    1_024 * KIB,
+    2_048 * KIB,
+    4_096 * KIB,
+    8_192 * KIB,
+    16_384 * KIB,
+];
 const BUFFERS: [u64; 8] = [16, 32, 64, 128, 256, 512, 1_024, 2_048];
 /// The transfer whose course figures 3 and 4 show.
 pub(super) const COURSE: u64 = 64 * KIB;
@@ -24,13 +41,18 @@ const OVERLAP: &str = "where the server is quicker than the client, only its reg
     min(Tr client, Tr server + R) + Tc, R being the round trip with the server's T1 and T2";
 const READ: &str =
     "with READ the server writes, and its T1 to T3 lie in the overlap: min(Tr client, Tr server + T1 + T2)";
+const COSTS: &str = "both sides register as long; no registration is what Pagewire has, and there T_c alone is saved; in the model a message of either order \
+    costs the same, so the conditional one always saves";
 const SEQUENCE: &str = "assumed: buffers of 4 to 128 KB in equal numbers; four of five transfers use one of five buffers, or all alike, or \
     one after the other; a cache holds 1,024 pages, as a Myrinet card";
 const OURS: &str = "assumed: MRRC gives up the most pages times age; 16 deregistrations in a batch, half of b each; 4 pieces in a group; copies \
     of 1 and 4 GB/s; the paper measures none of these strategies";
 
-/// Figures 1 to 5 and table 1, and the savings (section 4) and strategies (section 5).
+/// Figures 1 to 5 and table 1, what is saved by the cost of a registration (section 2.3) and of the whole (section 4), and strategies (section 5).
 pub fn figures(costs: &FrrwpCosts) -> Vec<Figure> {
+    let by_size = by_size(costs);
+    let saved =
+        by_size.right(RightAxis::Saved, "what a conditional write saves, in percent of the longer order");
     vec![
         against_write(costs),
         against_kernel(costs),
@@ -38,6 +60,8 @@ pub fn figures(costs: &FrrwpCosts) -> Vec<Figure> {
         course(costs, Order::Frrwp, Place::Figure(4), "FRRWP: start and end of each part"),
         spared(costs),
         fast_registration(costs),
+        by_size,
+        saved,
         savings(costs),
         strategies(costs),
     ]
@@ -139,6 +163,38 @@ fn fast_registration(costs: &FrrwpCosts) -> Figure {
 pub(super) fn saving(costs: &FrrwpCosts, direction: Direction, client: u64, server: u64) -> f64 {
     let end = |order| run(costs, &Exchange { direction, order, client, server, bytes: PAGE }).end;
     end(Order::Traditional).saturating_sub(end(Order::Frrwp)) as f64 / 1_000.0
+}
+
+/// Nanoseconds of the registration of so many bytes.
+type Registration<'a> = &'a dyn Fn(&FrrwpCosts, u64) -> u64;
+
+/// The whole of a WRITE in both orders, for each cost of a registration.
+fn by_size(costs: &FrrwpCosts) -> Figure {
+    let none = |_: &FrrwpCosts, _: u64| 0;
+    let fast = |costs: &FrrwpCosts, bytes: u64| costs.fast(bytes / PAGE);
+    let ordinary = |costs: &FrrwpCosts, bytes: u64| costs.ordinary(bytes);
+    let registrations: [(&str, Registration); 3] =
+        [("no registration", &none), ("T = 0.77 p + 7.42 us", &fast), ("ordinary registration", &ordinary)];
+    let orders = [("traditional", Order::Traditional), ("conditional", Order::Frrwp)];
+    let mut curves = Vec::new();
+    for (registration, cost) in registrations {
+        for (name, order) in orders {
+            let end = |bytes: u64| {
+                let (client, server) = (cost(costs, bytes), cost(costs, bytes));
+                us(run(costs, &Exchange { direction: Direction::Write, order, client, server, bytes }).end)
+            };
+            curves.push(Curve::computed(format!("{registration}: {name}"), || {
+                TRANSFERS.iter().map(|&bytes| (bytes as f64, end(bytes))).collect()
+            }));
+        }
+    }
+    Figure::drawn(
+        Place::Section("2.3"),
+        "a WRITE in both orders, by the cost of a registration",
+        (Axis::BYTES, Axis::MICROSECONDS),
+        curves,
+    )
+    .noted(&[COSTS, SEPARATE, LATENCY])
 }
 
 fn savings(costs: &FrrwpCosts) -> Figure {

@@ -48,7 +48,7 @@ pub(super) fn stay_on_one_processor(rank: usize) -> Result<()> {
 }
 
 /// Works for so long without any access, as an application computes.
-pub(super) fn compute(duration: Duration) {
+pub(crate) fn compute(duration: Duration) {
     if duration.is_zero() {
         return;
     }

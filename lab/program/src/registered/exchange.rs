@@ -15,15 +15,16 @@ const TRIALS: usize = 15;
 const ROUND_TRIPS: usize = 200;
 
 /// What both processes have.
-struct Sides<'a> {
-    node: &'a Node,
+pub(super) struct Sides<'a> {
+    pub(super) node: &'a Node,
     words: Region<u64, Atomic>,
     there: RemoteRegion,
-    peer: Peer,
+    pub(super) peer: Peer,
+    _inbox: Region<u8>,
     /// Of the first and of the second process's inbox.
-    inboxes: [Token; 2],
+    pub(super) inboxes: [Token; 2],
     /// The last step that was told.
-    step: u64,
+    pub(super) step: u64,
 }
 
 /// Microseconds of the trials of one size and order.
@@ -48,27 +49,40 @@ struct Orders {
     puts: Vec<f64>,
 }
 
-impl Sides<'_> {
-    fn tell(&self) {
+impl<'a> Sides<'a> {
+    /// With an inbox of `most` bytes on either side.
+    pub(super) fn connect(node: &'a Node, most: usize) -> Result<Self> {
+        let words = node.words(1)?;
+        let inbox = node.zeroed::<u8>(most)?;
+        let signals = node.all_gather(&words.export(Rights::all())?)?;
+        let inboxes = node.all_gather(&inbox.export(Rights::WRITE)?)?;
+        let other = 1 - node.rank();
+        let there = node.open(signals.get(other).context("no second process")?)?;
+        let inboxes =
+            [*inboxes.first().context("no first process")?, *inboxes.get(1).context("no second process")?];
+        Ok(Sides { node, words, there, peer: node.peer(other)?, _inbox: inbox, inboxes, step: 0 })
+    }
+
+    pub(super) fn tell(&self) {
         // Its end is the other side's answer; a failure shows as the lack of one. Within the host it ends with this look, so no thread is woken for it.
         let signal = self.there.signal_only(self.there.signal(0).set(self.step));
         signal.is_done();
     }
 
-    fn wait(&self) -> Result<()> {
+    pub(super) fn wait(&self) -> Result<()> {
         let step = self.step;
         self.words.signal(0)?.wait_until_within(PEER_PATIENCE, |value| value >= step)?;
         Ok(())
     }
 
     /// Both sides have prepared their memory, and poll: neither sleeps when the trial begins.
-    fn synchronise_first(&mut self) -> Result<()> {
+    pub(super) fn synchronise_first(&mut self) -> Result<()> {
         self.step += 1;
         self.tell();
         self.wait()
     }
 
-    fn synchronise_second(&mut self) -> Result<()> {
+    pub(super) fn synchronise_second(&mut self) -> Result<()> {
         self.step += 1;
         self.wait()?;
         self.tell();
@@ -81,15 +95,7 @@ impl Sides<'_> {
 /// `read_traditional`, `read_conditional` and `read_saved`.
 pub(super) fn measure(node: &Node, sizes: &[usize]) -> Result<()> {
     let most = sizes.iter().copied().max().unwrap_or(1);
-    let words = node.words(1)?;
-    let inbox = node.zeroed::<u8>(most)?;
-    let signals = node.all_gather(&words.export(Rights::all())?)?;
-    let inboxes = node.all_gather(&inbox.export(Rights::WRITE)?)?;
-    let other = 1 - node.rank();
-    let there = node.open(signals.get(other).context("no second process")?)?;
-    let inboxes =
-        [*inboxes.first().context("no first process")?, *inboxes.get(1).context("no second process")?];
-    let mut sides = Sides { node, words, there, peer: node.peer(other)?, inboxes, step: 0 };
+    let mut sides = Sides::connect(node, most)?;
     let round_trip = round_trip(&mut sides)?;
     for &size in sizes {
         let mut orders = if node.rank() == 0 { client(&mut sides, size)? } else { server(&mut sides, size)? };
@@ -150,7 +156,7 @@ fn client(sides: &mut Sides, size: usize) -> Result<Orders> {
 }
 
 /// Memory of the second process, when the first one has asked.
-fn buffer_after_request(sides: &mut Sides, size: usize) -> Result<Vec<u8>> {
+pub(super) fn buffer_after_request(sides: &mut Sides, size: usize) -> Result<Vec<u8>> {
     let buffer = filled(size);
     sides.synchronise_second()?;
     sides.step += 1;
@@ -221,7 +227,7 @@ fn write_as_server(sides: &mut Sides, size: usize, orders: &mut Orders) -> Resul
 }
 
 /// Memory with data that nobody has registered.
-fn filled(size: usize) -> Vec<u8> {
+pub(super) fn filled(size: usize) -> Vec<u8> {
     let mut buffer = allocated(size);
     buffer.resize(size, 1);
     buffer

@@ -1,5 +1,6 @@
 //! Numbers and figures as JSON, an object each.
 
+use super::crossings;
 use super::live::{Live, Pages};
 use super::marks::marks;
 use super::rows::Rows;
@@ -111,6 +112,7 @@ pub(super) fn of_figure(paper: &str, figure: &Figure, claims: &[Claim], live: Op
         line["this_machine"] = of_live(live, figure.place, of_curves(&zero), of_curves(&pager));
         line["this_machine"]["intervals"] = intervals(&zero);
         line["this_machine"]["intervals_pager"] = intervals(&pager);
+        line["this_machine"]["crossings"] = crossings::of_live(figure, live);
     }
     line
 }

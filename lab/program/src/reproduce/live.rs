@@ -92,7 +92,7 @@ impl Live {
         let load = Load::default();
         let mut live = Live { path, processes: processes.to_vec(), outputs: Vec::new(), plans, load, rounds };
         for plan in &live.plans {
-            for PlannedCurve { run, name, pages, .. } in &plan.curves {
+            for PlannedCurve { run, name, pages, .. } in plan.curves.iter().chain(&plan.right) {
                 if !live.outputs.iter().any(|(known, _)| known == run) {
                     let title = format!("{}: {name}, {}", plan.place, pages.title());
                     live.outputs.push((run.clone(), Output { title, ..Output::default() }));
@@ -205,21 +205,36 @@ impl Live {
 
     /// The curves that were measured for a figure or table, with these pages.
     pub(super) fn curves(&self, place: Place, pages: Pages) -> Vec<Curve> {
-        let planned = self.plan(place).into_iter().flat_map(|plan| &plan.curves);
-        let drawn = planned.filter(|curve| curve.pages == pages).map(|curve| Curve {
+        self.plan(place).map_or_else(Vec::new, |plan| self.drawn(&plan.curves, pages))
+    }
+
+    fn drawn(&self, planned: &[PlannedCurve], pages: Pages) -> Vec<Curve> {
+        let drawn = planned.iter().filter(|curve| curve.pages == pages).map(|curve| Curve {
             intervals: self.intervals(curve),
             ..Curve::measured(curve.name.clone(), self.points(curve, curve.value))
         });
         drawn.filter(|curve| !curve.points.is_empty()).collect()
     }
 
-    /// Those of one figure; on a right-hand axis what follows from those on the left.
+    /// Those of one figure; on a right-hand axis what the runs give of it, or what follows from those on the left.
     pub(super) fn curves_of(&self, figure: &Figure, pages: Pages) -> Vec<Curve> {
-        let curves = self.curves(figure.place, pages);
+        let own = self.plan(figure.place).map_or(&[][..], |plan| &plan.right);
         match figure.right {
-            Some(right) => right.curves(&curves),
-            None => curves,
+            Some(_) if !own.is_empty() => self.drawn(own, pages),
+            Some(right) => right.curves(&self.curves(figure.place, pages)),
+            None => self.curves(figure.place, pages),
         }
+    }
+
+    /// The points of a curve of the right-hand axis in each round.
+    pub(super) fn rounds_of(&self, place: Place, name: &str) -> Vec<Vec<(f64, f64)>> {
+        let mut own = self.plan(place).into_iter().flat_map(|plan| &plan.right);
+        let Some(curve) = own.find(|curve| curve.name == name) else { return Vec::new() };
+        let values = self.values(curve, curve.value);
+        // A round that lacks a size is none.
+        let count = values.values().map(Vec::len).min().unwrap_or(0);
+        let round = |index: usize| values.iter().map(|(x, all)| (*x as f64, all[index])).collect();
+        (0..count).map(round).collect()
     }
 
     /// What is to be said of a figure or table, a line each: why it, or a curve of it, was not measured, or what it is.
@@ -272,7 +287,8 @@ impl Live {
 
     /// What was measured where that is not what the paper measured.
     pub(super) fn measured_as(&self, claim: &Claim) -> Option<&'static str> {
-        self.number(claim).and_then(|_| numbers::measured_as(claim))
+        let measured = Measured { live: self, place: claim.place };
+        self.number(claim).and_then(|_| numbers::measured_as(claim, &measured))
     }
 
     /// What this machine has in place of a number that the paper states, in the same unit.
@@ -285,8 +301,9 @@ impl Live {
 type Measure = fn(PathChoice, &[String]) -> Result<jobs::Measured>;
 
 /// What this program measures itself.
-const OWN: [(&str, Measure); 7] = [
+const OWN: [(&str, Measure); 8] = [
     (registered::NAME, registered::run),
+    (registered::VIEWS, registered::run_views),
     (table::NAME, table::run),
     (table::COMPUTATION, table::run_computing),
     (table::HANDLERS, table::run_handling),
@@ -369,7 +386,7 @@ pub(super) mod tests {
                 |word: &String| -> Vec<u64> { word.split(',').map(|n| n.parse().unwrap()).collect() };
             let is_write = run.words[0] == "write";
             let sizes: Vec<u64> = match run.helper {
-                "registration" => run.words.iter().flat_map(numbers).collect(),
+                "registration" | registered::VIEWS => run.words.iter().flat_map(numbers).collect(),
                 registered::NAME => numbers(&run.words[1]),
                 table::NAME | table::COMPUTATION | accesses::NAME => numbers(&run.words[2]),
                 table::HANDLERS => vec![1],
@@ -388,8 +405,9 @@ pub(super) mod tests {
                         "{{\"size\":{size},\"percent\":{percent},\"before\":1,\"transfer\":2,\"whole\":3,\"post\":4,\
                          \"touch\":5,\"rate\":6,\"reg_mr\":7,\"dereg_mr\":8,\"times\":9,\"failed\":0,\"lock\":4,\"unlock\":1,\"lock_kib\":1,\
                          \"unlock_kib\":1,\"new\":1,\"new_least\":1,\"new_most\":2,\"by_hand\":4,\"reused\":1,\
-                         \"again_by_hand\":3,\"put\":1,\"registered\":2,\"copied\":3,\"traditional\":8,\
-                         \"conditional\":5,\"saved\":3,\"rule\":2,\"client\":1,\"server\":1,\"round_trip\":1,\"client_beside\":1,\"server_beside\":1}}\n"
+                         \"again_by_hand\":3,\"put\":1,\"registered\":2,\"view_registered\":2,\"view_by_hand\":3,\"view_copied\":3,\"copied\":3,\"traditional\":8,\
+                         \"conditional\":5,\"none_traditional\":8,\"none_conditional\":5,\"none_saved\":3,\"lock_traditional\":8,\"lock_conditional\":5,\
+                         \"lock_saved\":3,\"work_traditional\":8,\"work_conditional\":5,\"work_saved\":3,\"saved\":3,\"rule\":2,\"client\":1,\"server\":1,\"round_trip\":1,\"client_beside\":1,\"server_beside\":1}}\n"
                     );
                 }
             }

@@ -1,4 +1,4 @@
-"""Experimental applications: global memory, streams and transactions. Names, promises and formats may change with any release.
+"""Experimental applications: global memory, a sort, streams and transactions. Names, promises and formats may change with any release.
 
 Each object is made from a node, and closed before it leaves::
 
@@ -10,6 +10,7 @@ Each object is made from a node, and closed before it leaves::
 """
 
 from ._global_memory import GlobalCounts, GlobalMemory
+from ._sort import Sorted, sort
 from ._stream import Listener, Stream
 from ._transactions import Cell, ConflictError, Transaction, TransactionClient, TransactionStore, TransactionStoreToken
 
@@ -19,9 +20,11 @@ __all__ = [
     "GlobalCounts",
     "GlobalMemory",
     "Listener",
+    "Sorted",
     "Stream",
     "Transaction",
     "TransactionClient",
     "TransactionStore",
     "TransactionStoreToken",
+    "sort",
 ]

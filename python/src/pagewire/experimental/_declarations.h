@@ -1,5 +1,7 @@
 #define PW_GLOBAL_PAGE_WORDS 512
 
+#define PW_MOST_SORT_PROCESSES 256
+
 #define PW_LEAST_STREAM_BUFFER 4096
 
 #define PW_MOST_CELL_BYTES 4096
@@ -35,6 +37,23 @@ typedef struct {
 } pw_gas_counts;
 
 typedef struct {
+    const char *folder;
+    size_t rank;
+    size_t size;
+    uint64_t patience;
+} pw_sort_options;
+
+typedef struct {
+    uint64_t *keys;
+    size_t count;
+    uint64_t position;
+    uint64_t gets;
+    uint64_t from_logs;
+    uint64_t peers_lost;
+    bool run_was_saved;
+} pw_sorted;
+
+typedef struct {
     uint32_t cells;
     size_t value_bytes;
     const char *journal;
@@ -61,6 +80,8 @@ pw_error pw_global_take_dirty(pw_global *memory, uint64_t *words, size_t size, s
 pw_error pw_global_counts(pw_global *memory, pw_gas_counts *counts);
 
 pw_error pw_global_lost(pw_global *memory, size_t *ranks, size_t size, size_t *count);
+
+pw_error pw_sort(pw_node *node, const pw_sort_options *options, const uint64_t *keys, size_t count, pw_sorted *sorted);
 
 pw_error pw_stream_listen(pw_node *node, size_t buffer, pw_listener **listener);
 

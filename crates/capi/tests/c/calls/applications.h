@@ -1,4 +1,4 @@
-/* Calls for hash tables, statistics, checkpoints, logged processes, parity, global memory, streams and transactions. */
+/* Calls for hash tables, statistics, checkpoints, logged processes, parity, global memory, sorts, streams and transactions. */
 #ifndef CALLS_APPLICATIONS_H
 #define CALLS_APPLICATIONS_H
 
@@ -350,6 +350,28 @@ static void streams_come_and_go(void)
     default:
         DO(pw_stream_send(stream, one_in(16) ? NULL : arena, below(100), brief, one_in(4) ? NULL : &count));
     }
+}
+
+/* Of one process, or of two of which the other one never comes. */
+static void sorts(void)
+{
+    static uint64_t keys[8];
+    char into[96];
+    pw_sort_options options = {into, one_in(8) ? number(2) : 0, one_in(8) ? number(2) : 1, 1};
+    pw_sorted sorted = {0};
+
+    snprintf(into, sizeof into, "%s/sort", folder);
+    mkdir(into, 0700);
+    for (size_t key = 0; key < 8; key++)
+        keys[key] = below(100);
+    if (one_in(16))
+        options.folder = NULL;
+    if (DO(pw_sort(separate_nodes[0], one_in(16) ? NULL : &options, one_in(16) ? NULL : keys, one_in(16) ? SIZE_MAX / (1 + below(40)) : below(9), one_in(32) ? NULL : &sorted)))
+        return;
+    for (size_t key = 1; key < sorted.count; key++)
+        if (sorted.keys[key - 1] > sorted.keys[key])
+            FAIL("keys are out of order");
+    DO(pw_free(sorted.keys));
 }
 
 static void transactions_come_and_go(void)

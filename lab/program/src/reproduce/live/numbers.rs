@@ -22,9 +22,10 @@ pub(super) fn formula(claim: &Claim) -> Option<Formula> {
 }
 
 /// What was measured in place of what the paper measured; `None` where it is the like.
-pub(super) fn measured_as(claim: &Claim) -> Option<&'static str> {
+pub(super) fn measured_as(claim: &Claim, measured: &Measured) -> Option<&'static str> {
     let mut rows = active::MEASURED_AS.iter();
-    rows.find(|(place, what, _)| *place == claim.place && *what == claim.what).map(|row| row.2)
+    let row = rows.find(|(place, what, _)| *place == claim.place && *what == claim.what).map(|row| row.2);
+    row.or_else(|| registered::measured_as(claim, measured))
 }
 
 /// Those of all papers.

@@ -3,6 +3,7 @@
 mod active;
 mod registered;
 
+pub(super) use self::registered::{PLAIN, VIEW};
 use super::Pages;
 use crate::helper::Point;
 use pagewire_nic::{FaultHandling, PageIn, PathChoice};
@@ -61,6 +62,8 @@ pub(super) struct PlannedCurve {
 pub(super) struct Plan {
     pub(super) place: Place,
     pub(super) curves: Vec<PlannedCurve>,
+    /// Of the right-hand axis, what runs give by themselves; else it follows from the curves on the left.
+    pub(super) right: Vec<PlannedCurve>,
     pub(super) notes: Vec<&'static str>,
 }
 
@@ -190,7 +193,8 @@ pub(super) fn plan(paper: Paper, place: Place, (path, processes): (PathChoice, &
         (Paper::Active, _) => active::plan(place, processes),
         _ => (vec![], vec!["not measured: no experiment on this machine is known for it"]),
     };
-    Plan { place, curves, notes }
+    let right = if paper == Paper::Frrwp { registered::right(place) } else { vec![] };
+    Plan { place, curves, right, notes }
 }
 
 fn without_faults() -> Vec<PlannedCurve> {
