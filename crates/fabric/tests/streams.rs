@@ -74,7 +74,7 @@ fn exchange(ends: [(&HostFabric, &Route, u32); 2], rounds: u32) {
 }
 
 /// A process answers what it has read when it reads, and not before.
-fn is_asked((asking, route): (&HostFabric, &Route), asked: &HostFabric) {
+fn answers_questions((asking, route): (&HostFabric, &Route), asked: &HostFabric) {
     let stream = route.stream.unwrap();
     let question = asking.ask_stream(stream).unwrap();
     for _ in 0..20 {
@@ -110,8 +110,8 @@ fn two_directions_have_one_connection() {
         let (there, back) = open();
         exchange([(&a, &there, blocks.0), (&b, &back, blocks.1)], 3);
         assert_eq!(connections(), before + 1, "at once: {at_once}");
-        is_asked((&a, &there), &b);
-        is_asked((&b, &back), &a);
+        answers_questions((&a, &there), &b);
+        answers_questions((&b, &back), &a);
     }
 }
 

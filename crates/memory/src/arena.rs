@@ -60,7 +60,7 @@ impl Arena {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub(crate) fn spare(length: usize) -> io::Result<Self> {
+    pub fn spare(length: usize) -> io::Result<Self> {
         Arena::among(length, ARENAS / 2)
     }
 

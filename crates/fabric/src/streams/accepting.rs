@@ -215,7 +215,7 @@ impl Streams {
         let outgoing = self.outgoing.read();
         let own = outgoing.iter().find(|own| own.target.leads_back(question));
         let is_theirs_first = question.instance > self.instance;
-        if own.is_some_and(|own| own.has_asked(is_theirs_first)) {
+        if own.is_some_and(|own| own.waits_for_answer(is_theirs_first)) {
             return refuse(PrefaceKind::RefuseCrossed);
         }
         let mut all = self.incoming.write();

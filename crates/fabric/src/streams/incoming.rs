@@ -63,7 +63,7 @@ pub struct RxStream {
     /// Somebody sends by it.
     is_lent: AtomicBool,
     /// How often something has come.
-    heard: AtomicU32,
+    reads: AtomicU32,
     /// The last question of this side that was answered.
     answered: AtomicU32,
     reader: Mutex<RxReader>,
@@ -93,10 +93,42 @@ impl StreamEnds {
     }
 }
 
+/// Where what is read of a stream lies. A process has few arenas, from which copies are cheaper.
+enum StreamBuffer {
+    Arena(Arena),
+    Heap(Box<[u8]>),
+}
+
+impl StreamBuffer {
+    fn new() -> Self {
+        Arena::spare(STREAM_BUFFER).map_or_else(
+            |error| {
+                log::debug!("a stream has no arena: {error}");
+                StreamBuffer::Heap(vec![0; STREAM_BUFFER].into())
+            },
+            StreamBuffer::Arena,
+        )
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            StreamBuffer::Arena(arena) => arena.bytes(),
+            StreamBuffer::Heap(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            StreamBuffer::Arena(arena) => arena.bytes_mut(),
+            StreamBuffer::Heap(bytes) => bytes,
+        }
+    }
+}
+
 struct RxReader {
     /// What decrypts an encrypted stream.
     tls: Option<Box<ServerConnection>>,
-    buffer: Arena,
+    buffer: StreamBuffer,
     /// What was read and not handed over.
     start: usize,
     end: usize,
@@ -128,7 +160,7 @@ impl RxStream {
     /// comes from.
     ///
     /// # Errors
-    /// The kernel's: no memory for its buffer, or it has ended.
+    /// The kernel's: it has ended.
     pub fn new(
         socket: Descriptor,
         question: Preface,
@@ -136,7 +168,7 @@ impl RxStream {
     ) -> io::Result<(Self, IpAddr)> {
         let peer = tcp::peer(&socket)?;
         let ends = StreamEnds { peer: question.source, port: peer.port(), own: question.destination };
-        Ok((Self::with_ends(socket, ends, question.own_block, tls)?, peer.ip().to_canonical()))
+        Ok((Self::with_ends(socket, ends, question.own_block, tls), peer.ip().to_canonical()))
     }
 
     /// The other direction of a connection that this process has opened; `question` is what it asked.
@@ -146,7 +178,7 @@ impl RxStream {
     pub fn answering(socket: Descriptor, question: Preface) -> io::Result<Self> {
         let port = tcp::peer(&socket)?.port();
         let ends = StreamEnds { peer: question.destination, port, own: question.source };
-        Self::with_ends(socket, ends, 0, None)
+        Ok(Self::with_ends(socket, ends, 0, None))
     }
 
     fn with_ends(
@@ -154,10 +186,10 @@ impl RxStream {
         ends: StreamEnds,
         own_block: u16,
         tls: Option<Box<ServerConnection>>,
-    ) -> io::Result<Self> {
-        let reader = Mutex::new(RxReader::new(tls)?);
-        let (is_lent, heard, answered) = Default::default();
-        Ok(RxStream { socket, ends, own_block, is_lent, heard, answered, reader })
+    ) -> Self {
+        let reader = Mutex::new(RxReader::new(tls));
+        let (is_lent, reads, answered) = Default::default();
+        RxStream { socket, ends, own_block, is_lent, reads, answered, reader }
     }
 
     /// Whether packets for a block of the peer's may leave by it, from the address that the peer knows this process by. It says so once: two
@@ -182,8 +214,8 @@ impl RxStream {
     }
 
     /// How often something has come by it.
-    pub fn times_heard(&self) -> u32 {
-        self.heard.load(Ordering::Relaxed)
+    pub fn reads(&self) -> u32 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// Answers who asks.
@@ -235,7 +267,7 @@ impl RxStream {
         read.question = reader.question.take();
         if read.handed > 0 {
             // Nobody else does, under the lock.
-            self.heard.store(self.times_heard().wrapping_add(1), Ordering::Relaxed);
+            self.reads.store(self.reads().wrapping_add(1), Ordering::Relaxed);
         }
         Some(read)
     }
@@ -271,10 +303,10 @@ impl RxStream {
 }
 
 impl RxReader {
-    fn new(tls: Option<Box<ServerConnection>>) -> io::Result<Self> {
-        Ok(RxReader {
+    fn new(tls: Option<Box<ServerConnection>>) -> Self {
+        RxReader {
             tls,
-            buffer: Arena::new(STREAM_BUFFER)?,
+            buffer: StreamBuffer::new(),
             start: 0,
             end: 0,
             frame: None,
@@ -283,7 +315,7 @@ impl RxReader {
             looks: 0,
             question: None,
             answer: None,
-        })
+        }
     }
 
     /// Reads from the socket what there is room for; says whether it was empty then.
@@ -601,7 +633,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let ends = StreamEnds { peer: Ipv4Addr::LOCALHOST.into(), port: 1, own: Ipv4Addr::LOCALHOST.into() };
-        let stream = RxStream::with_ends(Descriptor::new(here).unwrap(), ends, 0, None).unwrap();
+        let stream = RxStream::with_ends(Descriptor::new(here).unwrap(), ends, 0, None);
         (stream, Descriptor::new(there).unwrap())
     }
 

@@ -265,7 +265,7 @@ impl TxStream {
     }
 
     /// Whether a question of the process at its end is to be refused, as it has got one of this process. Both know whose counts.
-    pub fn has_asked(&self, is_theirs_first: bool) -> bool {
+    pub fn waits_for_answer(&self, is_theirs_first: bool) -> bool {
         let TxState::Asking { opening, .. } = &*self.state.lock() else { return false };
         opening.has_sent_question() && !is_theirs_first
     }
@@ -506,7 +506,7 @@ impl TxStream {
             },
             TxState::Open { side, since } => match self.step_open(side) {
                 Ok(()) if !side.has_rest() && now >= self.used.load(Ordering::Relaxed) + STREAM_IDLE => {
-                    match side.has_heard() {
+                    match side.has_received() {
                         true => self.used.store(now, Ordering::Relaxed),
                         false => self.change(&mut state, TxState::Idle),
                     }

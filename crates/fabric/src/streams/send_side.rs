@@ -56,9 +56,9 @@ impl SendSide {
     }
 
     /// Whether something has come by the other direction since this was last asked.
-    pub fn has_heard(&mut self) -> bool {
+    pub fn has_received(&mut self) -> bool {
         let Some((reader, before)) = &mut self.reader else { return false };
-        let now = reader.times_heard();
+        let now = reader.reads();
         std::mem::replace(before, now) != now
     }
 

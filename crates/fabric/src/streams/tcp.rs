@@ -54,6 +54,10 @@ pub fn listen(family: Family, port: u16, shared: bool) -> io::Result<Descriptor>
 pub fn connect(source: IpAddr, to: SocketAddr, interface: u32) -> io::Result<Descriptor> {
     let socket = unbound(Family::of(to.ip()))?;
     prepare(&socket)?;
+    // Connections to different ends may share a port: else a host has 28,000 of them, and none for others.
+    if let Err(error) = udp::set(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1) {
+        log::debug!("a port is taken before the connection: {error}");
+    }
     bind(&socket, &with_scope(SocketAddr::new(source, 0), interface))?;
     match connect_socket(&socket, &with_scope(to, interface)) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),

@@ -353,8 +353,8 @@ impl Requester {
                 self.retry.restart(now, pace);
                 return;
             }
-            Expiry::Exhausted if ops.is_unread(self.retry.has_asked_process()) => {
-                return self.retry.ask_process(now, pace);
+            Expiry::Exhausted if ops.is_unread(self.retry.has_questioned_process()) => {
+                return self.retry.question_process(now, pace);
             }
             Expiry::Exhausted => {
                 shared.counters.timeouts += 1;

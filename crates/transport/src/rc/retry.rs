@@ -43,7 +43,7 @@ pub(super) struct Retry {
     /// Since when the peer's silence counts for the acknowledgement timeout.
     silent_since: Time,
     /// The peer's process was asked what it has read, in this silence.
-    asked: bool,
+    questioned: bool,
     /// End of the wait after an RNR NAK.
     rnr_until: Option<Time>,
     /// Expiries of the early timer in a row; each makes its interval four times as long.
@@ -125,7 +125,7 @@ impl Retry {
         self.rnr_left = self.rnr_retry;
         self.backoff = 0;
         (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
-        (self.lacks_page, self.asked) = (false, false);
+        (self.lacks_page, self.questioned) = (false, false);
         self.deadline = None;
         if outstanding {
             self.arm(now, pace);
@@ -135,7 +135,7 @@ impl Retry {
     /// The peer asks for patience, or cannot be heard: the silence so far does not count.
     pub(super) fn patience(&mut self, now: Time, pace: Pace) {
         self.retries_left = self.retry_count;
-        self.asked = false;
+        self.questioned = false;
         // What was waited for is no measure of the way.
         self.measured = None;
         if self.deadline.take().is_some() {
@@ -161,7 +161,7 @@ impl Retry {
     /// The silence so far does not count, and the timer runs on.
     pub(super) fn spare(&mut self, now: Time) {
         self.retries_left = self.retry_count;
-        self.asked = false;
+        self.questioned = false;
         if self.deadline.is_some() {
             (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
             self.armed = now;
@@ -194,14 +194,14 @@ impl Retry {
     }
 
     /// The peer would be given up, but its process may not have read what was sent: the timer runs once more.
-    pub(super) fn ask_process(&mut self, now: Time, pace: Pace) {
-        self.asked = true;
+    pub(super) fn question_process(&mut self, now: Time, pace: Pace) {
+        self.questioned = true;
         self.postponed(now, pace);
     }
 
     /// Whether that was done in this silence.
-    pub(super) fn has_asked_process(&self) -> bool {
-        self.asked
+    pub(super) fn has_questioned_process(&self) -> bool {
+        self.questioned
     }
 
     /// Sending starts over: the timer runs from now.

@@ -86,7 +86,7 @@ fn a_process_that_has_not_read_is_not_given_up() {
         let until = pair.now + BUDGET;
         pair.run(until);
         assert_eq!(statuses(&pair), [Status::RetryExceeded], "selective: {selective}");
-        assert_eq!(pair.ends[0].host.unread_asked, [false, true, true, true, true, true]);
+        assert_eq!(pair.ends[0].host.unread_questions, [false, true, true, true, true, true]);
     }
 }
 

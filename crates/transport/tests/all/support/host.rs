@@ -62,7 +62,7 @@ pub struct Host {
     /// How often the peer's process may not have read what was sent, when that is asked.
     pub unread: u32,
     /// Each time that was asked, whether not for the first time in the silence.
-    pub unread_asked: Vec<bool>,
+    pub unread_questions: Vec<bool>,
     /// Answers `Wait` this often.
     pub wait: f64,
     /// Answers `initiator_copy` with Unavailable this often.
@@ -122,7 +122,7 @@ impl Host {
             executed: Vec::new(),
             link: LinkState::Delivered,
             unread: 0,
-            unread_asked: Vec::new(),
+            unread_questions: Vec::new(),
             wait: 0.0,
             indirect: 0.0,
             random: fastrand::Rng::with_seed(seed),
@@ -345,7 +345,7 @@ impl PacketSink for Host {
     }
 
     fn is_unread(&mut self, again: bool) -> bool {
-        self.unread_asked.push(again);
+        self.unread_questions.push(again);
         let is_unread = self.unread > 0;
         self.unread = self.unread.saturating_sub(1);
         is_unread
