@@ -52,7 +52,7 @@ static void write_and_flush(struct ibv_qp_ex *qp, uint32_t key, uint64_t there)
         qp->wr_flags = IBV_SEND_SIGNALED;
         ibv_wr_rdma_write(qp, key, there);
         ibv_wr_set_sge(qp, pair.mr->lkey, (uintptr_t)pair.buffer, LENGTH);
-        flush(qp, 2 * round + 1, key, there, round % 10 ? LENGTH : 0, level);
+        flush(qp, 2 * round + 1, key, there, round % 5 ? LENGTH : 0, level);
         REQUIRE(!ibv_wr_complete(qp));
         wait_for(2 * round, IBV_WC_SUCCESS);
         wait_for(2 * round + 1, IBV_WC_SUCCESS);

@@ -144,6 +144,17 @@ pub struct StreamQuestion {
     pub number: u32,
 }
 
+/// What has become of a [question](StreamQuestion).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamAnswer {
+    /// The process has not read it yet.
+    Pending,
+    /// It has.
+    Read,
+    /// The connection by which it was asked has ended.
+    Lost,
+}
+
 /// Names a [stream](Fabric::stream_to) of this process for as long as the process lives: its place, and how many had that before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct StreamId(pub u32);
@@ -484,9 +495,9 @@ pub trait Fabric: Send + Sync + 'static {
     fn ask_stream(&self, _stream: StreamId) -> Option<StreamQuestion> {
         None
     }
-    /// Whether a question was answered.
-    fn has_answered(&self, _stream: StreamId, _question: StreamQuestion) -> bool {
-        false
+    /// What has become of a question.
+    fn answer_to(&self, _stream: StreamId, _question: StreamQuestion) -> StreamAnswer {
+        StreamAnswer::Lost
     }
     /// How often a stream was opened. Where that is more than before, what was sent by it meanwhile may be lost.
     fn stream_openings(&self, _stream: StreamId) -> u32 {

@@ -5,8 +5,8 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
 use crate::fabric::{
-    ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamQuestion, StreamSend,
-    StreamState, WordsFile,
+    ChannelId, Fabric, FabricEvent, ROCE_PORT, ReceivedDatagram, Route, StreamAnswer, StreamId,
+    StreamQuestion, StreamSend, StreamState, WordsFile,
 };
 use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan, PacketRules};
 use crate::groups;
@@ -573,8 +573,8 @@ impl Fabric for HostFabric {
         self.network.streams.ask(stream)
     }
 
-    fn has_answered(&self, stream: StreamId, question: StreamQuestion) -> bool {
-        self.network.streams.has_answered(stream, question)
+    fn answer_to(&self, stream: StreamId, question: StreamQuestion) -> StreamAnswer {
+        self.network.streams.answer_to(stream, question)
     }
 
     fn stream_openings(&self, stream: StreamId) -> u32 {

@@ -124,7 +124,7 @@ pub const STREAM_ATTEMPT_TIME: u64 = 5_000_000_000;
 pub const STREAM_PAUSE: u64 = 100_000_000;
 /// Nanoseconds after which that is tried again with a host that did not answer at all.
 pub const STREAM_SILENT_PAUSE: u64 = 10_000_000_000;
-/// Nanoseconds after which a stream that nothing was sent by is closed. The next packet opens it again.
+/// Nanoseconds after which a stream is closed by whose connection nothing has come or gone. The next packet opens it again.
 pub const STREAM_IDLE: u64 = 60_000_000_000;
 /// Nanoseconds for which a stream must have been open to be opened anew at once.
 pub const STREAM_WORKED: u64 = 10_000_000;
@@ -132,6 +132,10 @@ pub const STREAM_WORKED: u64 = 10_000_000;
 pub const STREAM_SHORT_PAUSE: u64 = 1_000_000;
 /// Packets wait for so many connections that break at once, which takes a quarter of a second. Then they are lost, and whoever sends them finds out.
 pub const STREAM_SHORT_LIVES: u32 = 8;
+/// So often in a row a process at the end may say that it has asked itself. Then packets are lost.
+pub const STREAM_CROSSINGS: u32 = 8;
+/// Marks of a stream that are read before others have their turn.
+pub const STREAM_MARKS: usize = 64;
 /// Bytes of a stream that wait in this process for room in the socket.
 pub const STREAM_UNSENT: usize = 1 << 20;
 /// Bytes that wait unsent in the kernel (TCP_NOTSENT_LOWAT).

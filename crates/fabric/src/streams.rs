@@ -21,7 +21,9 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::destination::block_of;
 use crate::devices::Addresses;
-use crate::fabric::{ROCE_PORT, ReceivedDatagram, Route, StreamId, StreamQuestion, StreamSend, StreamState};
+use crate::fabric::{
+    ROCE_PORT, ReceivedDatagram, Route, StreamAnswer, StreamId, StreamQuestion, StreamSend, StreamState,
+};
 use crate::limits::{LONG_PAYLOAD, STREAMS};
 use crate::pcap::Capture;
 use crate::udp::Family;
@@ -151,7 +153,7 @@ impl Streams {
         let target = StreamTarget::new(route, block, &self.options.connect_to);
         let find = |all: &[Arc<TxStream>]| all.iter().find(|stream| stream.target == target).cloned();
         let wish = StreamWish { target, own_block, patience };
-        let known = find(&self.outgoing.read());
+        let known = find(&self.outgoing.read()).inspect(|stream| stream.offer_block(own_block));
         match known.or_else(|| self.open(&mut self.outgoing.write(), wish, find)) {
             Some(stream) => (stream.id, stream.state(now())),
             None => {
@@ -216,9 +218,9 @@ impl Streams {
         self.stream(id)?.ask()
     }
 
-    /// Whether a question was answered.
-    pub fn has_answered(&self, id: StreamId, question: StreamQuestion) -> bool {
-        self.stream(id).is_some_and(|stream| stream.has_answered(question))
+    /// What has become of a question.
+    pub fn answer_to(&self, id: StreamId, question: StreamQuestion) -> StreamAnswer {
+        self.stream(id).map_or(StreamAnswer::Lost, |stream| stream.answer_to(question))
     }
 
     /// Whether packets have to wait.
@@ -318,8 +320,10 @@ impl Streams {
         match stream.step(now) {
             TxChange::None => return,
             TxChange::Changed => {}
-            TxChange::Accepted => {
-                if let Err(error) = self.read_answers(stream) {
+            TxChange::Accepted(reader) => {
+                if let Some(reader) = reader
+                    && let Err(error) = self.read_answers(reader)
+                {
                     stream.give_up(format!("what comes by a connection cannot be read: {error}"), now);
                 }
             }
@@ -328,12 +332,8 @@ impl Streams {
     }
 
     /// Reads what the process at the end of a stream may send by the same connection.
-    fn read_answers(&self, stream: &TxStream) -> io::Result<()> {
-        let Some(reader) = stream.reader()? else { return Ok(()) };
+    fn read_answers(&self, reader: Arc<RxStream>) -> io::Result<()> {
         let mut all = self.incoming.write();
-        if all.len() >= STREAMS {
-            return Err(io::Error::other(format!("this process has {STREAMS} of them")));
-        }
         let entry = all.vacant_entry();
         let data = epoll::EventData::new_u64(INCOMING + entry.key() as u64);
         epoll::add(&*self.events, reader.socket(), data, epoll::EventFlags::IN)?;
@@ -357,9 +357,10 @@ impl Streams {
         let StreamRead { handed, bytes, emptied, left, ended, question } = read;
         self.counters.stream_packets_received.add(handed as u64);
         self.counters.stream_bytes_received.add(bytes as u64);
-        if let Some(question) = question {
-            // Who sends nothing by the connection does not answer.
-            let _ = self.outgoing.read().iter().any(|own| own.answer(&stream, question));
+        if let Some(question) = question
+            && !self.outgoing.read().iter().any(|own| own.answer(&stream, question))
+        {
+            stream.answer_unlent(question);
         }
         if ended {
             self.forget_incoming(place, &stream);
@@ -399,10 +400,12 @@ impl Streams {
     }
 
     fn forget_incoming(&self, place: usize, stream: &Arc<RxStream>) {
-        let mut all = self.incoming.write();
-        if all.get(place).is_some_and(|known| Arc::ptr_eq(known, stream)) {
-            let ended = all.remove(place);
-            drop(all);
+        let ended = {
+            let mut all = self.incoming.write();
+            let is_known = all.get(place).is_some_and(|known| Arc::ptr_eq(known, stream));
+            is_known.then(|| all.remove(place))
+        };
+        if let Some(ended) = ended {
             let _ = epoll::delete(&*self.events, ended.socket());
         }
         let now = now();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{PATIENCE, alone, answer, answer_between, packet, receive, route, send, serve};
-use pagewire_fabric::{Fabric, HostFabric, Route, SendBatch, StreamSend};
+use pagewire_fabric::{Fabric, HostFabric, Route, SendBatch, StreamAnswer, StreamSend};
 use pagewire_memory::Segment;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -79,13 +79,14 @@ fn answers_questions((asking, route): (&HostFabric, &Route), asked: &HostFabric)
     let question = asking.ask_stream(stream).unwrap();
     for _ in 0..20 {
         serve(&[asking]);
-        assert!(!asking.has_answered(stream, question), "nobody has read it");
+        assert_eq!(asking.answer_to(stream, question), StreamAnswer::Pending);
     }
     let until = Instant::now() + PATIENCE;
-    while !asking.has_answered(stream, question) {
+    while asking.answer_to(stream, question) == StreamAnswer::Pending {
         serve(&[asked, asking]);
         assert!(Instant::now() < until, "no answer");
     }
+    assert_eq!(asking.answer_to(stream, question), StreamAnswer::Read);
 }
 
 /// Both directions share a connection: of who asks first, and of one of both where they ask at once. When it breaks they share another.
@@ -98,6 +99,11 @@ fn two_directions_have_one_connection() {
         let blocks = (a.lease_block().unwrap(), b.lease_block().unwrap());
         let back = (blocks.1, blocks.0);
         let (to_b, to_a) = (route(HERE, HERE, &b), route(HERE, HERE, &a));
+        if !at_once {
+            // Also where nothing is sent back.
+            let alone = answer_between(&a, &[&b], blocks, &to_b).unwrap();
+            answers_questions((&a, &alone), &b);
+        }
         if at_once {
             a.stream_to(&to_b, blocks, 0);
             b.stream_to(&to_a, back, 0);

@@ -72,13 +72,13 @@ unsafe fn flush_operation(wr: &ibv_send_wr) -> Result<SendOperation> {
     // SAFETY: the caller promises that `set_flush` has set these members, which are plain integers.
     let flush = unsafe { wr.wr.atomic };
     let (kind, level) = (flush.swap as u8, (flush.swap >> 8) as u8);
-    match (FlushRequest::of_bits(kind, level), u32::try_from(flush.compare_add)) {
-        (Some(request), Ok(length)) => {
-            Ok(SendOperation::Flush { address: flush.remote_addr, key: flush.rkey, length, flush: request })
-        }
-        (None, _) => invalid("placement type or selectivity level of a FLUSH"),
-        (_, Err(_)) => invalid("length of a FLUSH"),
-    }
+    let Some(request) = FlushRequest::of_bits(kind, level) else {
+        return invalid("placement type or selectivity level of a FLUSH");
+    };
+    // A region may have more bytes than a range, and its length means nothing.
+    let length = if request.whole_region { Ok(0) } else { u32::try_from(flush.compare_add) };
+    let Ok(length) = length else { return invalid("length of a FLUSH") };
+    Ok(SendOperation::Flush { address: flush.remote_addr, key: flush.rkey, length, flush: request })
 }
 
 /// Does something with the engine's form of a request for a memory window or of a FLUSH, if it is one.

@@ -215,11 +215,11 @@ impl Streams {
         let outgoing = self.outgoing.read();
         let own = outgoing.iter().find(|own| own.target.leads_back(question));
         let is_theirs_first = question.instance > self.instance;
-        if own.is_some_and(|own| own.waits_for_answer(is_theirs_first)) {
+        if own.is_some_and(|own| own.waits_for_answer(is_theirs_first, now())) {
             return refuse(PrefaceKind::RefuseCrossed);
         }
         let mut all = self.incoming.write();
-        if all.len() >= STREAMS {
+        if all.iter().filter(|(_, stream)| stream.is_accepted()).count() >= STREAMS {
             drop(all);
             return refuse(PrefaceKind::Refuse);
         }

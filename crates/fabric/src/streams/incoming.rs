@@ -4,11 +4,13 @@ use super::format::{FRAME_HEADER, Frame, LONG_HEADERS, Mark, Preface};
 use super::{in_place, tcp, tls_bytes};
 use crate::descriptors::Descriptor;
 use crate::fabric::{DeferredPayload, ReceivedDatagram};
-use crate::limits::{BEHIND_PAYLOAD, PAYLOAD_LOOKS, STREAM_BUFFER, STREAM_PACKET_BYTES, TLS_READS};
+use crate::limits::{
+    BEHIND_PAYLOAD, PAYLOAD_LOOKS, STREAM_BUFFER, STREAM_MARKS, STREAM_PACKET_BYTES, TLS_READS,
+};
 use pagewire_memory::{ApplicationMemory, Arena, HostMemory, MemoryError, Segment};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
 use rustls::ServerConnection;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -59,7 +61,9 @@ pub struct RxStream {
     socket: Descriptor,
     ends: StreamEnds,
     /// The block of the process at the other end that may be sent to by the same connection; 0: none.
-    own_block: u16,
+    peer_block: u16,
+    /// This process has accepted it.
+    is_accepted: bool,
     /// Somebody sends by it.
     is_lent: AtomicBool,
     /// How often something has come.
@@ -168,7 +172,7 @@ impl RxStream {
     ) -> io::Result<(Self, IpAddr)> {
         let peer = tcp::peer(&socket)?;
         let ends = StreamEnds { peer: question.source, port: peer.port(), own: question.destination };
-        Ok((Self::with_ends(socket, ends, question.own_block, tls), peer.ip().to_canonical()))
+        Ok((Self::with_ends(socket, ends, (question.own_block, true), tls), peer.ip().to_canonical()))
     }
 
     /// The other direction of a connection that this process has opened; `question` is what it asked.
@@ -178,26 +182,43 @@ impl RxStream {
     pub fn answering(socket: Descriptor, question: Preface) -> io::Result<Self> {
         let port = tcp::peer(&socket)?.port();
         let ends = StreamEnds { peer: question.destination, port, own: question.source };
-        Ok(Self::with_ends(socket, ends, 0, None))
+        Ok(Self::with_ends(socket, ends, (0, false), None))
     }
 
     fn with_ends(
         socket: Descriptor,
         ends: StreamEnds,
-        own_block: u16,
+        (peer_block, is_accepted): (u16, bool),
         tls: Option<Box<ServerConnection>>,
     ) -> Self {
         let reader = Mutex::new(RxReader::new(tls));
         let (is_lent, reads, answered) = Default::default();
-        RxStream { socket, ends, own_block, is_lent, reads, answered, reader }
+        RxStream { socket, ends, peer_block, is_accepted, is_lent, reads, answered, reader }
     }
 
     /// Whether packets for a block of the peer's may leave by it, from the address that the peer knows this process by. It says so once: two
     /// who send would tear each other's frames.
     pub fn lend(&self, own: IpAddr, peer: IpAddr, block: u32) -> bool {
-        let fits = self.own_block != 0
-            && (u32::from(self.own_block), self.ends.own, self.ends.peer) == (block, own, peer);
+        let fits = self.peer_block != 0
+            && (u32::from(self.peer_block), self.ends.own, self.ends.peer) == (block, own, peer);
         fits && !self.is_lent.swap(true, Ordering::AcqRel)
+    }
+
+    /// Answers a question where nobody sends by the connection.
+    pub fn answer_unlent(&self, question: u32) {
+        if self.peer_block == 0 || self.is_lent.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(error) = send_all(&self.socket, &Mark::Answer(question).bytes()) {
+            log::debug!("a stream from {} ends: a question is not answered: {error}", self.ends.peer);
+            let _ = shutdown(&self.socket, Shutdown::Both);
+        }
+        self.is_lent.store(false, Ordering::Release);
+    }
+
+    /// Whether another process has opened it.
+    pub fn is_accepted(&self) -> bool {
+        self.is_accepted
     }
 
     /// Another descriptor of its connection.
@@ -375,6 +396,7 @@ impl RxReader {
         read: &mut StreamRead,
         each: &mut dyn FnMut(&[ReceivedDatagram<'_>]),
     ) -> io::Result<Next> {
+        let mut marks = 0;
         loop {
             if self.unwanted > 0 {
                 return Ok(Next::Fill);
@@ -383,6 +405,11 @@ impl RxReader {
             let Some((frame, left)) = self.frame else {
                 let Some(header) = bytes.first_chunk::<FRAME_HEADER>() else { return Ok(Next::Fill) };
                 if let Some(mark) = Mark::parse(header) {
+                    // Others have their turn.
+                    marks += 1;
+                    if marks > STREAM_MARKS {
+                        return Ok(Next::Pause);
+                    }
                     match mark {
                         Mark::Question(number) => self.question = Some(number),
                         Mark::Answer(number) => self.answer = Some(number),
@@ -633,7 +660,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let ends = StreamEnds { peer: Ipv4Addr::LOCALHOST.into(), port: 1, own: Ipv4Addr::LOCALHOST.into() };
-        let stream = RxStream::with_ends(Descriptor::new(here).unwrap(), ends, 0, None);
+        let stream = RxStream::with_ends(Descriptor::new(here).unwrap(), ends, (0, true), None);
         (stream, Descriptor::new(there).unwrap())
     }
 

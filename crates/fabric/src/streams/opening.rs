@@ -136,6 +136,12 @@ impl Opening {
         tls_bytes::flush(&self.socket, &mut self.out)
     }
 
+    /// Whether the process that has accepted it may send by it, too.
+    pub fn serves_both(&self) -> bool {
+        let answer = self.answer.first_chunk().and_then(Preface::parse);
+        self.tls.is_none() && answer.is_some_and(|answer| answer.own_block != 0)
+    }
+
     /// The connection, which was accepted.
     pub fn open(self) -> SendSide {
         SendSide::new(self.socket, self.tls, self.out)

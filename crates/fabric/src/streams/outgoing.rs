@@ -7,10 +7,10 @@ use super::send_side::{SendSide, UnsentMemory};
 use super::{ConnectTo, Tls, now, tcp};
 use crate::descriptors::Descriptor;
 use crate::fabric::QUEUE_PAIRS_PER_BLOCK;
-use crate::fabric::{Route, StreamId, StreamQuestion, StreamState, port_of};
+use crate::fabric::{Route, StreamAnswer, StreamId, StreamQuestion, StreamState, port_of};
 use crate::limits::{
-    STREAM_ANSWER_TIME, STREAM_ATTEMPT_TIME, STREAM_CONNECT_TIME, STREAM_IDLE, STREAM_PAUSE,
-    STREAM_SHORT_LIVES, STREAM_SHORT_PAUSE, STREAM_SILENT_PAUSE, STREAM_WORKED,
+    STREAM_ANSWER_TIME, STREAM_ATTEMPT_TIME, STREAM_CONNECT_TIME, STREAM_CROSSINGS, STREAM_IDLE,
+    STREAM_PAUSE, STREAM_SHORT_LIVES, STREAM_SHORT_PAUSE, STREAM_SILENT_PAUSE, STREAM_WORKED,
 };
 use pagewire_memory::{HostMemory, Segment};
 use parking_lot::Mutex;
@@ -93,13 +93,12 @@ pub struct StreamWish {
 }
 
 /// What has become of a stream.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TxChange {
     None,
     /// It stands otherwise than before.
     Changed,
-    /// Its connection was accepted, and may bring packets, too.
-    Accepted,
+    /// Its connection was accepted, and may bring packets, too: this reads them.
+    Accepted(Option<Arc<RxStream>>),
 }
 
 /// How far a stream has come.
@@ -107,6 +106,8 @@ enum TxState {
     /// It waits for the connection or the answer.
     Asking {
         opening: Opening,
+        /// When it was asked.
+        since: u64,
         until: u64,
         again: NextAttempt,
     },
@@ -194,7 +195,7 @@ pub struct TxStream {
     pub id: StreamId,
     pub target: StreamTarget,
     origin: TxOrigin,
-    own_block: u32,
+    own_block: AtomicU32,
     patience: u64,
     /// What its events are told by.
     token: u64,
@@ -205,7 +206,9 @@ pub struct TxStream {
     openings: AtomicU32,
     /// How many of the last connections broke at once.
     short_lives: AtomicU32,
-    /// When something was sent by it last.
+    /// How often in a row the process at the end wanted to ask itself.
+    crossings: AtomicU32,
+    /// When something was sent by it last, or was found to have come.
     used: AtomicU64,
 }
 
@@ -221,7 +224,8 @@ impl TxStream {
     ) -> Self {
         let StreamWish { target, own_block, patience } = wish;
         let closed = TxState::Closed { reason: String::new(), until: 0, kind: ClosedKind::Refused };
-        let (blocked, openings, short_lives) = Default::default();
+        let (blocked, openings, short_lives, crossings) = Default::default();
+        let own_block = AtomicU32::new(own_block);
         let (state, used) = (Mutex::new(closed), AtomicU64::new(now));
         let stream = TxStream {
             id,
@@ -234,6 +238,7 @@ impl TxStream {
             blocked,
             openings,
             short_lives,
+            crossings,
             used,
         };
         match connection {
@@ -253,6 +258,7 @@ impl TxStream {
         let new = match added {
             Ok(socket) => {
                 self.openings.fetch_add(1, Ordering::AcqRel);
+                self.crossings.store(0, Ordering::Relaxed);
                 self.used.store(now, Ordering::Relaxed);
                 TxState::Open { side: SendSide::beside(socket, connection.clone()), since: now }
             }
@@ -265,9 +271,19 @@ impl TxStream {
     }
 
     /// Whether a question of the process at its end is to be refused, as it has got one of this process. Both know whose counts.
-    pub fn waits_for_answer(&self, is_theirs_first: bool) -> bool {
-        let TxState::Asking { opening, .. } = &*self.state.lock() else { return false };
-        opening.has_sent_question() && !is_theirs_first
+    /// An answer that does not come soon may never come.
+    pub fn waits_for_answer(&self, is_theirs_first: bool, now: u64) -> bool {
+        !is_theirs_first && Self::awaits_answer(&self.state.lock(), now)
+    }
+
+    fn awaits_answer(state: &TxState, now: u64) -> bool {
+        let TxState::Asking { opening, since, .. } = state else { return false };
+        opening.has_sent_question() && now < since + STREAM_ANSWER_TIME
+    }
+
+    /// Lets the process at the end send to a block by the connections to come, unless it may send to another.
+    pub fn offer_block(&self, block: u32) {
+        let _ = self.own_block.compare_exchange(0, block, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Sends by a connection that was accepted just now, unless it sends by another. True: it does.
@@ -275,7 +291,7 @@ impl TxStream {
         let mut state = self.state.lock();
         let is_free = match &*state {
             TxState::Open { .. } => false,
-            TxState::Asking { opening, .. } => !opening.has_sent_question() || is_theirs_first,
+            asking @ TxState::Asking { .. } => is_theirs_first || !Self::awaits_answer(asking, now),
             TxState::Idle | TxState::Closed { .. } => true,
         };
         let is_taken = is_free && self.target.borrow(connection);
@@ -293,26 +309,23 @@ impl TxStream {
             is_encrypted: self.origin.tls.is_some(),
             block: block as u16,
             instance: self.origin.instance,
-            own_block: self.own_block as u16,
+            own_block: self.own_block.load(Ordering::Relaxed) as u16,
             source,
             destination,
         }
     }
 
-    /// Makes what reads the other direction of a connection that was accepted, where the process there may send by it. `None`: it may not.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn reader(&self) -> io::Result<Option<Arc<RxStream>>> {
-        let mut state = self.state.lock();
-        let TxState::Open { side, .. } = &mut *state else { return Ok(None) };
-        if self.own_block == 0 || self.origin.tls.is_some() || side.reader().is_some() {
-            return Ok(None);
+    /// The sending side of a connection that was accepted, and what reads the other direction if the process there may send by it.
+    fn open(&self, opening: Opening) -> io::Result<(SendSide, Option<Arc<RxStream>>)> {
+        let serves_both = opening.serves_both();
+        let mut side = opening.open();
+        if !serves_both {
+            return Ok((side, None));
         }
         let reader = Arc::new(RxStream::answering(tcp::duplicate(side.socket())?, self.question())?);
         side.set_reader(reader.clone());
         self.watch_room(side.socket(), side.has_rest(), false);
-        Ok(Some(reader))
+        Ok((side, Some(reader)))
     }
 
     /// Ends it, as nobody can read what the process there sends.
@@ -331,12 +344,18 @@ impl TxStream {
         Some(StreamQuestion { opening: self.openings(), number })
     }
 
-    /// Whether a question was answered.
-    pub fn has_answered(&self, question: StreamQuestion) -> bool {
+    /// What has become of a question.
+    pub fn answer_to(&self, question: StreamQuestion) -> StreamAnswer {
         let state = self.state.lock();
-        let TxState::Open { side, .. } = &*state else { return false };
-        question.opening == self.openings()
-            && side.reader().is_some_and(|reader| reader.answered() >= question.number)
+        let TxState::Open { side, .. } = &*state else { return StreamAnswer::Lost };
+        match side.reader() {
+            Some(reader) if question.opening == self.openings() => match reader.answered() >= question.number
+            {
+                true => StreamAnswer::Read,
+                false => StreamAnswer::Pending,
+            },
+            _ => StreamAnswer::Lost,
+        }
     }
 
     /// Answers a question that its reader has read. False: it is not this one's.
@@ -374,6 +393,7 @@ impl TxStream {
         match self.connect() {
             Ok(opening) => TxState::Asking {
                 opening,
+                since: now,
                 until: now + self.patience.clamp(STREAM_ANSWER_TIME, STREAM_CONNECT_TIME),
                 again: NextAttempt::after(now, STREAM_ATTEMPT_TIME),
             },
@@ -432,10 +452,16 @@ impl TxStream {
             EndKind::Refused => self.closed(reason, now + STREAM_PAUSE, ClosedKind::Refused),
             EndKind::EncryptedOnly => self.closed(reason, now + STREAM_PAUSE, ClosedKind::EncryptedOnly),
             EndKind::Silent => self.closed(reason, now + STREAM_SILENT_PAUSE, ClosedKind::Refused),
-            EndKind::Crossed => self.closed(reason, now + STREAM_ANSWER_TIME, ClosedKind::Waits),
+            EndKind::Crossed => {
+                // Its own question may get no answer, or it is no Pagewire that says so.
+                let before = self.crossings.fetch_add(1, Ordering::Relaxed);
+                let kind = if before < STREAM_CROSSINGS { ClosedKind::Waits } else { ClosedKind::Refused };
+                self.closed(reason, now + STREAM_ANSWER_TIME, kind)
+            }
             EndKind::Broken if open_since.is_some_and(|since| now.saturating_sub(since) >= STREAM_WORKED) => {
                 log::debug!("the stream for block {} begins again: {reason}", self.target.block);
                 self.short_lives.store(0, Ordering::Relaxed);
+                self.used.store(now, Ordering::Relaxed);
                 self.begin(now)
             }
             EndKind::Broken => {
@@ -479,7 +505,9 @@ impl TxStream {
     /// When it has waited long enough; `u64::MAX`: it waits for nothing.
     pub fn due(&self) -> u64 {
         match &*self.state.lock() {
-            TxState::Asking { opening, until, again } if opening.has_sent_question() => *until.min(&again.at),
+            TxState::Asking { opening, until, again, .. } if opening.has_sent_question() => {
+                *until.min(&again.at)
+            }
             TxState::Asking { until, .. } => *until,
             // Room is told by an event.
             TxState::Open { side, .. } if side.has_rest() => u64::MAX,
@@ -533,23 +561,29 @@ impl TxStream {
 
     /// [`step`](Self::step) of one that waits for its connection or the answer.
     fn step_asking(&self, state: &mut TxState, now: u64) -> Result<TxChange, ConnectionEnd> {
-        let TxState::Asking { opening, until, again } = state else { return Ok(TxChange::None) };
+        let TxState::Asking { opening, since, until, again } = state else { return Ok(TxChange::None) };
         let (had_sent_question, waited) = (opening.has_sent_question(), opening.waits_for_room());
         let stepped = opening.step();
         if opening.has_sent_question() && !had_sent_question {
             // The host is there.
-            *until = (*until).max(now + self.patience);
+            (*since, *until) = (now, (*until).max(now + self.patience));
         }
         if opening.waits_for_room() != waited {
             self.watch_room(opening.socket(), !waited, true);
         }
         match stepped {
             Ok(Some(PrefaceKind::Accept)) => {
-                if let TxState::Asking { opening, .. } = std::mem::replace(state, TxState::Idle) {
-                    self.openings.fetch_add(1, Ordering::AcqRel);
-                    self.change(state, TxState::Open { side: opening.open(), since: now });
-                }
-                Ok(TxChange::Accepted)
+                let TxState::Asking { opening, .. } = std::mem::replace(state, TxState::Idle) else {
+                    return Ok(TxChange::None);
+                };
+                let (side, reader) = self.open(opening).map_err(|error| {
+                    EndKind::Refused
+                        .because(format!("the connection to {} is of no use: {error}", self.target))
+                })?;
+                self.openings.fetch_add(1, Ordering::AcqRel);
+                self.crossings.store(0, Ordering::Relaxed);
+                self.change(state, TxState::Open { side, since: now });
+                Ok(TxChange::Accepted(reader))
             }
             Ok(Some(PrefaceKind::RefuseCrossed)) => {
                 Err(EndKind::Crossed.because(format!("{} opens a connection itself", self.target)))
@@ -583,7 +617,7 @@ impl TxStream {
     /// [`step`](Self::step) of one that is open. What comes by it is its reader's; without one nothing comes but the end.
     fn step_open(&self, side: &mut SendSide) -> Result<(), ConnectionEnd> {
         match recv(side.socket(), &mut [0; 1][..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
-            Ok((_, 1..)) if side.reader().is_some() => {}
+            Ok(_) if side.reader().is_some() => {}
             Err(Errno::AGAIN | Errno::INTR) => {}
             _ => return Err(EndKind::Broken.because("the peer has closed the connection")),
         }

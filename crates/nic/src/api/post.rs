@@ -253,7 +253,8 @@ impl<F: Fabric> QueuePair<F> {
             }
             WorkOperation::Flush { length, flush, .. } => {
                 invalid_if(!flush.global && !flush.persistent, "a FLUSH without a placement type")?;
-                invalid_if(length > MAX_MESSAGE, "the range of a FLUSH is longer than 2 GiB")?;
+                let is_long = length > MAX_MESSAGE && !flush.whole_region;
+                invalid_if(is_long, "the range of a FLUSH is longer than 2 GiB")?;
                 0
             }
             WorkOperation::Local(_) => 0,

@@ -53,6 +53,16 @@ impl QpConnection {
     }
 }
 
+/// A question to the peer's process.
+#[derive(Debug, Clone, Copy)]
+pub struct PendingQuestion {
+    pub(crate) question: StreamQuestion,
+    /// When it was asked.
+    pub(crate) since: u64,
+    /// When the answer was seen first.
+    pub(crate) read: Option<u64>,
+}
+
 /// What belongs to whoever drives the queue pair.
 #[derive_where(Default)]
 pub struct QpContext<F: Fabric> {
@@ -69,8 +79,8 @@ pub struct QpContext<F: Fabric> {
     pub(crate) path: Path<F>,
     /// How often its stream had been opened when this was last looked at.
     pub(crate) stream_openings: u32,
-    /// What the peer's process was asked last, and when: whether it has read what was sent by the stream.
-    pub(crate) stream_question: Option<(StreamQuestion, u64)>,
+    /// Whether the peer's process has read what was sent by the stream, as it was asked last.
+    pub(crate) stream_question: Option<PendingQuestion>,
     /// What connections that have ended counted.
     pub(crate) ended: ProtocolCounters,
     /// The receive that a message is being placed into.

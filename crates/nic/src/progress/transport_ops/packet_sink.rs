@@ -8,12 +8,13 @@ use crate::path::local::LocalChannel;
 use crate::path::ring::{RecordKind, emit_reference};
 use crate::path::ring_ack::Awaited;
 use crate::path::{Path, STREAM_PATIENCE};
+use crate::queue_pair::qp_context::PendingQuestion;
 use crate::queue_pair::request::KeptData;
 use crate::types::attributes::QueuePairType;
 use crate::types::limits::RING_INLINE;
 use crate::types::outcome::AccessError;
 use crate::types::sge::{ByteSpan, ScatterGather};
-use pagewire_fabric::{Fabric, LONG_PAYLOAD, Route, SendBatch, StreamId, StreamSend};
+use pagewire_fabric::{Fabric, LONG_PAYLOAD, Route, SendBatch, StreamAnswer, StreamId, StreamSend};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_transport::{
@@ -24,6 +25,8 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Nanoseconds in which a process that has read everything acknowledges it.
+const ACKNOWLEDGEMENT_TIME: u64 = 500_000_000;
 /// Headers of a packet: BTH and the longest extension.
 const MAX_HEADERS: usize = 64;
 
@@ -82,18 +85,27 @@ impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
 
     #[cold]
     fn is_unread(&mut self, again: bool) -> bool {
-        let services = &self.queue_pair.services;
+        let fabric = &self.queue_pair.services.fabric;
         let Some(stream) = self.qpc.path().stream() else { return false };
-        let now = services.fabric.now();
-        let question = match self.qpc.stream_question.filter(|_| again) {
-            Some(question) => question,
-            None => match services.fabric.ask_stream(stream) {
-                Some(question) => *self.qpc.stream_question.insert((question, now)),
-                None => return false,
-            },
+        let now = fabric.now();
+        let known = self.qpc.stream_question.take().filter(|_| again);
+        let known = known.map(|known| (known, fabric.answer_to(stream, known.question)));
+        let pending = match known {
+            None | Some((_, StreamAnswer::Lost)) => {
+                fabric.ask_stream(stream).map(|question| PendingQuestion { question, since: now, read: None })
+            }
+            Some((known, StreamAnswer::Pending)) => {
+                Some(known).filter(|known| now.saturating_sub(known.since) < STREAM_PATIENCE)
+            }
+            Some((known, StreamAnswer::Read)) => {
+                // Acknowledgements leave behind the answer.
+                let read = known.read.unwrap_or(now);
+                Some(PendingQuestion { read: Some(read), ..known })
+                    .filter(|_| now.saturating_sub(read) < ACKNOWLEDGEMENT_TIME)
+            }
         };
-        let (question, asked) = question;
-        !services.fabric.has_answered(stream, question) && now.saturating_sub(asked) < STREAM_PATIENCE
+        self.qpc.stream_question = pending;
+        pending.is_some()
     }
 }
 
