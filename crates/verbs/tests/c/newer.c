@@ -75,8 +75,8 @@ static void registration(struct ibv_pd *pd)
 	attr.comp_mask = ADDR | 1u << 31;
 	REFUSED(reg_mr_ex(pd, &attr), EOPNOTSUPP);
 	attr.comp_mask = ADDR;
-	attr.access = 1 << 8;
-	REFUSED(reg_mr_ex(pd, &attr), EOPNOTSUPP);
+	attr.access = 1 << 10;
+	REFUSED(reg_mr_ex(pd, &attr), EINVAL);
 	REFUSED(reg_mr_ex(NULL, &attr), EINVAL);
 	REFUSED(reg_mr_ex(pd, NULL), EINVAL);
 }

@@ -58,13 +58,15 @@ static long faults_of_writing(char *memory, size_t pages)
 
 static void capabilities(struct ibv_context *context)
 {
+	/* Names of newer headers: IBV_ODP_SUPPORT_FLUSH, IBV_ODP_SUPPORT_ATOMIC_WRITE. */
+	const uint32_t flush = 1 << 6, atomic_write = 1 << 7;
 	const uint32_t datagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 	struct ibv_device_attr_ex attr;
 
 	CHECK(ibv_query_device_ex(context, NULL, &attr) == 0);
 	CHECK(attr.odp_caps.general_caps == (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
 	CHECK(attr.odp_caps.per_transport_caps.rc_odp_caps ==
-	      (datagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC));
+	      (datagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | flush | atomic_write));
 	CHECK(attr.odp_caps.per_transport_caps.uc_odp_caps == (datagrams | IBV_ODP_SUPPORT_WRITE));
 	CHECK(attr.odp_caps.per_transport_caps.ud_odp_caps == datagrams);
 	CHECK(attr.xrc_odp_caps == attr.odp_caps.per_transport_caps.rc_odp_caps);
