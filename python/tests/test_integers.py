@@ -58,6 +58,8 @@ class Integers(unittest.TestCase):
             "Node.rebuild_parity.member": lambda n: node.rebuild_parity(self.token, n, []),
             "GlobalMemory.pages_each": lambda n: experimental.GlobalMemory(node, n),
             "Listener.buffer": lambda n: experimental.Listener(node, n),
+            "sort.rank": lambda n: experimental.sort(node, path + ".sort", n, 2, np.zeros(1, np.uint64), 0.1),
+            "sort.size": lambda n: experimental.sort(node, path + ".sort", 0, n, np.zeros(1, np.uint64), 0.1),
             "Stream.connect.buffer": lambda n: experimental.Stream.connect(node, self.token, n, 0.1),
             "TransactionStore.cells": lambda n: experimental.TransactionStore(node, n, 8),
             "TransactionStore.value_bytes": lambda n: experimental.TransactionStore(node, 4, n),

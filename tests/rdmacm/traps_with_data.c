@@ -204,7 +204,9 @@ static void exchange_depths(uint8_t resources, uint8_t depth)
 	struct rdma_conn_param param = no_queue_pair();
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 	struct rdma_cm_event *event;
-	int mask, reads = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	/* IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT of newer headers, as a kernel gives them where the device has FLUSH. */
+	const int flushes = 1 << 8 | 1 << 9;
+	int mask, reads = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | flushes;
 
 	param.responder_resources = resources;
 	param.initiator_depth = depth;
