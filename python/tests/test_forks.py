@@ -411,9 +411,11 @@ class Forks(unittest.TestCase):
 
     def test_end_of_child_is_silent(self) -> None:
         program = """
-import os, sys, gc
+import faulthandler, gc, os, sys
 import numpy as np
 import pagewire
+# Says where it hangs. The thread that does is none of a child's.
+faulthandler.dump_traceback_later(90, exit=True)
 node, peer = pagewire.Node.alone(), pagewire.Node.alone()
 array = node.zeros(512, np.int64)
 token = node.export(array, write=True)
@@ -425,6 +427,7 @@ remote = peer.open(token, np.int64)
 operation = remote.put(0, np.arange(8))
 child = os.fork()
 if child == 0:
+    faulthandler.dump_traceback_later(60, exit=True)
     if sys.argv[1] == "del":
         del operation, remote, table, batches, serving, log, peer, node
         gc.collect()

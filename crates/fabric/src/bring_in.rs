@@ -52,6 +52,9 @@ type PageInCallback = dyn Fn(u64) + Send + Sync;
 /// Who prefetches, among those who ask for pages ahead of accesses: no queue pair has this word.
 const PREFETCHER: u64 = u64::MAX >> CLASS_BITS;
 
+/// Who syncs, whichever queue pair asks for it.
+const SYNCER: u64 = 0;
+
 /// Those who bring pages in.
 pub struct Pages {
     executor: Arc<Executor<PageTask>>,
@@ -545,7 +548,9 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
 
     fn sync(&self, tenant: Tenant, request: &Arc<SyncRequest>, token: u64) -> bool {
         let what = PageTaskKind::Sync(ByAddress(request.clone()));
-        self.offer(what, TaskClass::Sync.of(tenant), Some(Waiter::Token(token))) != Offer::Full
+        // Those for all peers are one tenant, so that a slow disk leaves threads to pages. A peer is a matter of it.
+        let tenant = TaskClass::Sync.of(Tenant { who: SYNCER, matter: tenant.who });
+        self.offer(what, tenant, Some(Waiter::Token(token))) != Offer::Full
     }
 
     #[inline]

@@ -171,7 +171,7 @@ pub(crate) struct MapsLine<'l> {
     pub is_shared: bool,
     /// Major and minor number.
     pub device: (u32, u32),
-    inode: &'l str,
+    pub inode: &'l str,
     name: &'l str,
 }
 

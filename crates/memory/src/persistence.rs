@@ -1,31 +1,79 @@
 //! Memory that outlives a loss of power: shared mappings of files, once they are synced (msync(2)).
 
+use crate::fork::PerProcess;
 use crate::mappings::{MappingKind, MapsLine, maps_line};
 use crate::{Segment, SyncError, Uncancelled};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
 /// File systems whose files are gone after a loss of power.
 const VOLATILE: [&str; 5] = ["tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs"];
 
+/// A file by its device and its inode.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct FileIdentity {
+    device: (u32, u32),
+    inode: String,
+}
+
+/// Files that the kernel could not write, each with the error. It tells that once, and forgets the bytes that it has lost. So these
+/// files stay here.
+static UNWRITTEN: PerProcess<UnwrittenFiles> = PerProcess::new();
+
+/// See [`UNWRITTEN`].
+#[derive(Debug, Default)]
+struct UnwrittenFiles(BTreeMap<FileIdentity, i32>);
+
+impl UnwrittenFiles {
+    /// Notes that a sync of these files has ended so.
+    fn note(&mut self, files: Vec<FileIdentity>, ended: Result<(), SyncError>) {
+        if let Err(SyncError::Failed(error)) = ended {
+            self.0.extend(files.into_iter().map(|file| (file, error)));
+        }
+    }
+
+    /// # Errors
+    /// That of a file that could not be written before.
+    fn check(&self, files: &[FileIdentity]) -> Result<(), SyncError> {
+        let earlier = files.iter().find_map(|file| self.0.get(file));
+        earlier.map_or(Ok(()), |error| Err(SyncError::Failed(*error)))
+    }
+}
+
 /// Checks that the program has mapped files at all pages of a segment, shared, which are not known to lie in memory.
+///
+/// # Errors
+/// Also the error of an earlier sync of one of these files, for the life of the process: bytes of it may be lost.
 pub fn check(segment: Segment) -> Result<(), SyncError> {
-    let _uncancelled = Uncancelled::begin();
-    let open = |name| File::open(name).map(BufReader::new).map_err(failed);
-    let volatile = volatile_devices(open("/proc/self/mountinfo")?).map_err(failed)?;
-    check_in(open("/proc/self/maps")?, &volatile, pages_of(segment)?)
+    let files = files_of(segment)?;
+    UNWRITTEN.lock().check(&files)
 }
 
 /// Has the kernel write the pages of a segment to their files, and waits until they are there.
+///
+/// # Errors
+/// As [`check`].
 pub fn sync(segment: Segment) -> Result<(), SyncError> {
-    check(segment)?;
+    let files = files_of(segment)?;
+    UNWRITTEN.lock().check(&files)?;
     let (start, end) = pages_of(segment)?;
     let address = std::ptr::without_provenance_mut(start as usize);
     // SAFETY: msync(2) changes no byte and no mapping. It reads no memory of the caller's: pages that are not mapped are an error.
-    match unsafe { libc::msync(address, (end - start) as usize, libc::MS_SYNC) } {
+    let ended = match unsafe { libc::msync(address, (end - start) as usize, libc::MS_SYNC) } {
         0 => Ok(()),
         _ => Err(failed(io::Error::last_os_error())),
-    }
+    };
+    UNWRITTEN.lock().note(files, ended);
+    ended
+}
+
+/// The files that are mapped at the pages of a segment.
+fn files_of(segment: Segment) -> Result<Vec<FileIdentity>, SyncError> {
+    let _uncancelled = Uncancelled::begin();
+    let open = |name| File::open(name).map(BufReader::new).map_err(failed);
+    let volatile = volatile_devices(open("/proc/self/mountinfo")?).map_err(failed)?;
+    files_in(open("/proc/self/maps")?, &volatile, pages_of(segment)?)
 }
 
 fn failed(error: io::Error) -> SyncError {
@@ -60,18 +108,19 @@ fn volatile_devices(mounts: impl BufRead) -> io::Result<Vec<(u32, u32)>> {
     Ok(devices)
 }
 
-/// [`check`] by lists of mappings and devices, for whole pages.
-fn check_in(
+/// [`files_of`] by lists of mappings and devices, for whole pages.
+fn files_in(
     maps: impl BufRead,
     volatile: &[(u32, u32)],
     (mut start, end): (u64, u64),
-) -> Result<(), SyncError> {
+) -> Result<Vec<FileIdentity>, SyncError> {
+    let mut files = Vec::new();
     for line in maps.split(b'\n') {
         let line = line.map_err(failed)?;
         let line = String::from_utf8_lossy(&line);
         let Some(mapping) = maps_line(&line).filter(|mapping| mapping.end > start) else { continue };
         if start >= end {
-            return Ok(());
+            return Ok(files);
         }
         if mapping.start > start {
             return Err(SyncError::NotMapped);
@@ -79,9 +128,10 @@ fn check_in(
         if !is_persistent(&mapping, volatile) {
             return Err(SyncError::Volatile);
         }
+        files.push(FileIdentity { device: mapping.device, inode: mapping.inode.to_owned() });
         start = mapping.end;
     }
-    if start >= end { Ok(()) } else { Err(SyncError::NotMapped) }
+    if start >= end { Ok(files) } else { Err(SyncError::NotMapped) }
 }
 
 fn is_persistent(mapping: &MapsLine<'_>, volatile: &[(u32, u32)]) -> bool {
@@ -111,7 +161,28 @@ mod tests {
     fn checked(start: u64, end: u64) -> Result<(), SyncError> {
         let volatile = volatile_devices(MOUNTS.as_bytes()).unwrap();
         assert_eq!(volatile, [(0, 25), (0, 26)]);
-        check_in(MAPS.as_bytes(), &volatile, (start, end))
+        files_in(MAPS.as_bytes(), &volatile, (start, end)).map(drop)
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_stays_so() {
+        let files = |start, end| files_in(MAPS.as_bytes(), &[], (start, end)).unwrap();
+        let (volume, other) = (files(0x11000, 0x12000), files(0x12000, 0x13000));
+        assert_eq!(files(0x18000, 0x19000), volume, "mapped twice");
+        let mut unwritten = UnwrittenFiles::default();
+        // Neither is a failure of the disk.
+        unwritten.note(volume.clone(), Ok(()));
+        unwritten.note(volume.clone(), Err(SyncError::NotMapped));
+        assert_eq!(unwritten.check(&volume), Ok(()));
+        unwritten.note(volume.clone(), Err(SyncError::Failed(libc::ENOSPC)));
+        unwritten.note(volume.clone(), Ok(()));
+        assert_eq!(unwritten.check(&volume), Err(SyncError::Failed(libc::ENOSPC)));
+        assert_eq!(unwritten.check(&other), Ok(()));
+        assert_eq!(
+            unwritten.check(&files(0x10000, 0x13000)),
+            Err(SyncError::Failed(libc::ENOSPC)),
+            "one of two"
+        );
     }
 
     #[test]
