@@ -51,7 +51,7 @@ pub fn errnos(verb: Verb) -> &'static [&'static str] {
         RdmaNotify => &["EISCONN"],
         RdmaDestroyId | RdmaResolveRoute | RdmaQueryRoute | RdmaConnect | RdmaAccept | RdmaReject
         | RdmaDisconnect | RdmaInitQpAttr | RdmaSetOption | RdmaJoinMulticast | RdmaLeaveMulticast
-        | RdmaMigrateId => &["EINVAL"],
+        | RdmaMigrateId | RdmaWriteCmEvent => &["EINVAL"],
         PollCq | StartPoll | NextPoll | EndPoll | FreeDeviceList | FreeBuf | UnimportPd | UnimportMr
         | UnimportDm | AckCqEvents | AckAsyncEvent => &[],
     }

@@ -231,6 +231,8 @@ pub enum Verb {
     RdmaLeaveMulticast,
     #[strum(serialize = "rdma_migrate_id")]
     RdmaMigrateId,
+    #[strum(serialize = "rdma_write_cm_event")]
+    RdmaWriteCmEvent,
 }
 
 impl Verb {

@@ -420,6 +420,11 @@ fn completion_counters_count_at_both_ends() {
 }
 
 #[test]
+fn programs_write_events_to_their_channels() {
+    run("user_events");
+}
+
+#[test]
 fn atomic_writes_appear_at_once() {
     for path in ["local", "tcp", "udp"] {
         run_on(path, "atomic_write");

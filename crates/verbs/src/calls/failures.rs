@@ -158,6 +158,7 @@ fn works_without_device(verb: Verb) -> bool {
         | Verb::DetachMcast
         | Verb::DestroyAh
         | Verb::RdmaDestroyId
+        | Verb::RdmaWriteCmEvent
         | Verb::RdmaLeaveMulticast => true,
         Verb::PostSend | Verb::PostRecv | Verb::PostSrqRecv | Verb::BindMw => true,
         Verb::PollCq | Verb::StartPoll | Verb::NextPoll | Verb::EndPoll => true,
