@@ -19,6 +19,8 @@ pub enum ObjectKind {
     MemoryWindow,
     #[strum(serialize = "device memory")]
     DeviceMemory,
+    #[strum(serialize = "completion counter")]
+    CompletionCounter,
     #[strum(serialize = "completion queue")]
     CompletionQueue,
     #[strum(serialize = "shared receive queue")]

@@ -22,8 +22,8 @@ pub fn errnos(verb: Verb) -> &'static [&'static str] {
         // These give NULL, by their manual pages: memory is what most often lacks.
         OpenDevice | AllocPd | AllocTd | AllocParentDomain | RegMr | RegMrIova | RegMrEx | AllocBuf
         | AllocNullMr | AllocMw | AllocDm | RegDmMr | ImportDevice | ImportPd | ImportMr | ImportDm
-        | CreateCompChannel | CreateCq | CreateSrq | CreateSrqEx | OpenXrcd | OpenQp | CreateQp
-        | CreateQpEx | CreateAh | CreateAhFromWc => &["ENOMEM"],
+        | CreateCompChannel | CreateCompCntr | CreateCq | CreateSrq | CreateSrqEx | OpenXrcd | OpenQp
+        | CreateQp | CreateQpEx | CreateAh | CreateAhFromWc => &["ENOMEM"],
         ResizeCq | ReregMr => &["ENOMEM"],
         // A queue that is full: ENOMEM in the providers of rdma-core.
         PostSend | PostRecv | PostSrqRecv | BindMw => &["ENOMEM"],
@@ -36,6 +36,13 @@ pub fn errnos(verb: Verb) -> &'static [&'static str] {
         // These destroy: the kernel refuses what is in use.
         DeallocPd | DeallocTd | DeregMr | FreeDm | CloseXrcd | DestroyCompChannel | DestroyCq | DestroyQp
         | DestroySrq => &["EBUSY"],
+        DestroyCompCntr => &["EBUSY"],
+        // ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3), ERRORS. ENOTSUP is EOPNOTSUPP on Linux.
+        QpAttachCompCntr => &["EOPNOTSUPP", "EINVAL", "EBUSY"],
+        QueryCompCntrCaps => &["EOPNOTSUPP"],
+        SetCompCntr | SetErrCompCntr | IncCompCntr | IncErrCompCntr | ReadCompCntr | ReadErrCompCntr => {
+            &["EOPNOTSUPP", "EINVAL"]
+        }
         DestroyAh | CloseDevice | DeallocMw | GetSrqNum => &["EINVAL"],
         RdmaCreateId => &["ENOMEM"],
         RdmaBindAddr | RdmaListen => &["EADDRINUSE"],
@@ -44,7 +51,7 @@ pub fn errnos(verb: Verb) -> &'static [&'static str] {
         RdmaNotify => &["EISCONN"],
         RdmaDestroyId | RdmaResolveRoute | RdmaQueryRoute | RdmaConnect | RdmaAccept | RdmaReject
         | RdmaDisconnect | RdmaInitQpAttr | RdmaSetOption | RdmaJoinMulticast | RdmaLeaveMulticast
-        | RdmaMigrateId => &["EINVAL"],
+        | RdmaMigrateId | RdmaWriteCmEvent => &["EINVAL"],
         PollCq | StartPoll | NextPoll | EndPoll | FreeDeviceList | FreeBuf | UnimportPd | UnimportMr
         | UnimportDm | AckCqEvents | AckAsyncEvent => &[],
     }

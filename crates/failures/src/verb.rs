@@ -119,6 +119,26 @@ pub enum Verb {
     EndPoll,
     #[strum(serialize = "ibv_req_notify_cq")]
     ReqNotifyCq,
+    #[strum(serialize = "ibv_query_comp_cntr_caps")]
+    QueryCompCntrCaps,
+    #[strum(serialize = "ibv_create_comp_cntr")]
+    CreateCompCntr,
+    #[strum(serialize = "ibv_destroy_comp_cntr")]
+    DestroyCompCntr,
+    #[strum(serialize = "ibv_qp_attach_comp_cntr")]
+    QpAttachCompCntr,
+    #[strum(serialize = "ibv_set_comp_cntr")]
+    SetCompCntr,
+    #[strum(serialize = "ibv_set_err_comp_cntr")]
+    SetErrCompCntr,
+    #[strum(serialize = "ibv_inc_comp_cntr")]
+    IncCompCntr,
+    #[strum(serialize = "ibv_inc_err_comp_cntr")]
+    IncErrCompCntr,
+    #[strum(serialize = "ibv_read_comp_cntr")]
+    ReadCompCntr,
+    #[strum(serialize = "ibv_read_err_comp_cntr")]
+    ReadErrCompCntr,
     #[strum(serialize = "ibv_open_xrcd")]
     OpenXrcd,
     #[strum(serialize = "ibv_close_xrcd")]
@@ -211,6 +231,8 @@ pub enum Verb {
     RdmaLeaveMulticast,
     #[strum(serialize = "rdma_migrate_id")]
     RdmaMigrateId,
+    #[strum(serialize = "rdma_write_cm_event")]
+    RdmaWriteCmEvent,
 }
 
 impl Verb {
@@ -269,6 +291,7 @@ impl Verb {
             | Verb::PostRecv
             | Verb::QueryEce
             | Verb::SetEce
+            | Verb::QpAttachCompCntr
             | Verb::AttachMcast
             | Verb::DetachMcast => Some(ObjectKind::QueuePair),
             Verb::AckCqEvents

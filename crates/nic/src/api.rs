@@ -2,6 +2,7 @@
 
 pub mod access_log;
 pub mod completion;
+pub mod completion_counter;
 pub mod context;
 pub mod explain;
 pub mod post;

@@ -19,6 +19,7 @@ mod types;
 
 pub use api::access_log::{AccessLog, AccessLogInit};
 pub use api::completion::CompletionQueue;
+pub use api::completion_counter::CompletionCounter;
 pub use api::context::Context;
 pub use api::explain::ConnectionReport;
 pub use api::prefetch::Advice;
@@ -45,6 +46,7 @@ pub use progress::management::{ManagementRoute, ManagementSent, management_targe
 pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 pub use services::address_handle::AddressHandle;
+pub use services::completion_counter::{CountedOperation, CountedUnit};
 pub use services::device;
 pub use services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, EventSource, Notifier, Unwatched};
 pub use services::fault_counts::{FaultReport, RegionFaults};

@@ -11,6 +11,7 @@
 //!
 //! A thread touches application memory under 1 to 3, and under `send` while a short SEND gathers resident bytes.
 
+pub mod attached_counters;
 pub mod hello;
 pub mod inbox;
 pub mod poll_hint;
@@ -26,11 +27,12 @@ use crate::access::Claimant;
 use crate::completion::{Completion, CompletionOpcode, CompletionQueue, Status};
 use crate::path::local::{PublishedQueuePair, publish_holding};
 use crate::path::{Path, Paths};
+use crate::queue_pair::attached_counters::AttachedCounters;
 use crate::queue_pair::inbox::{Inbox, InboxPacket, Incoming};
 use crate::queue_pair::poll_hint::{CqBinding, Seeker};
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::receives::Receives;
-use crate::queue_pair::request::{KeptData, SendQueue};
+use crate::queue_pair::request::{KeptData, Retired, SendQueue};
 use crate::queue_pair::shared_receive::SharedReceiveQueue;
 use crate::queue_pair::xrc::XrcQueues;
 use crate::services::Services;
@@ -129,6 +131,7 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) schedule: Schedule,
     pub(crate) async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
+    pub(crate) counted: AttachedCounters<F>,
     /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
     state: AtomicU32,
     peer: AtomicU32,
@@ -182,6 +185,7 @@ impl<F: Fabric> QueuePair<F> {
             schedule: Schedule::new(number),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
+            counted: AttachedCounters::default(),
             state: AtomicU32::new(QpState::Reset as u32),
             peer: AtomicU32::new(0),
             resets: AtomicU32::new(0),
@@ -309,12 +313,20 @@ impl<F: Fabric> QueuePair<F> {
         AccessScope { domain: self.domain.number(), queue_pair: self.properties.number }
     }
 
+    /// What a local peer may do without asking.
+    pub(crate) fn granted_by(&self, attributes: &Attributes) -> Rights {
+        // Whoever may have no READ outstanding is refused it, also where no packet would ask.
+        let reading = Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let withheld = if attributes.max_dest_read_atomic == 0 { reading } else { Rights::empty() };
+        attributes.access - withheld - self.counted.withheld_rights()
+    }
+
     fn publish(&self, qpc: &QpContext<F>) {
         let attributes = &qpc.attributes;
         let published = PublishedQueuePair {
             number: self.properties.number,
             receptive: attributes.state.receives() && self.properties.kind != QueuePairType::Ud,
-            rights: granted_by(attributes),
+            rights: self.granted_by(attributes),
             unestablished: attributes.state == QpState::ReadyToReceive && !qpc.communicates,
             destination: attributes.destination,
             domain: self.domain.number(),
@@ -405,7 +417,7 @@ impl<F: Fabric> QueuePair<F> {
                 (None, Some(srq)) => srq.completed(),
                 (None, None) => receive.completed(),
             }
-            self.announce(
+            self.announce_receive(
                 queue.as_ref().map_or(&*self.recv_cq, |queue| &**queue.completion_queue()),
                 Completion::new(
                     self.properties.number,
@@ -417,7 +429,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         while let Some(work) = receive.take() {
             receive.completed();
-            self.announce(
+            self.announce_receive(
                 &self.recv_cq,
                 Completion::new(
                     self.properties.number,
@@ -530,6 +542,7 @@ impl<F: Fabric> QueuePair<F> {
 
     fn flush_send(&self, send: &mut SendQueue<F>) {
         while let Some(work) = send.retire(WorkId(u64::MAX)) {
+            self.count_send(&work, Status::Flushed);
             self.announce(
                 &self.send_cq,
                 Completion::of_send(self.properties.number, work.wr_id, work.opcode, Status::Flushed),
@@ -563,7 +576,19 @@ impl<F: Fabric> QueuePair<F> {
 
     pub(crate) fn complete_receive(&self, completion: Completion) {
         self.receives.completed();
-        self.announce(&self.recv_cq, completion);
+        self.announce_receive(&self.recv_cq, completion);
+    }
+
+    /// Adds the completion of a receive, which counters count before it can be polled.
+    pub(crate) fn announce_receive(&self, queue: &CompletionQueue<F>, completion: Completion) {
+        self.counted.count(completion.opcode, completion.byte_length, completion.status);
+        self.announce(queue, completion);
+    }
+
+    /// Counts a send request that ends, before its completion can be polled.
+    #[inline(always)] // Part of each completion.
+    fn count_send(&self, work: &Retired, status: Status) {
+        self.counted.count(work.opcode, work.length, status);
     }
 
     /// Completes send requests through `through`; `status` is that of the last.
@@ -579,6 +604,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let mut send = self.send.lock();
         if let Some(work) = send.retire(id) {
+            self.count_send(&work, status);
             let completion = Completion::of_send(self.properties.number, work.wr_id, work.opcode, status);
             self.announce(&self.send_cq, Completion { byte_length: landed, ..completion });
         }
@@ -594,6 +620,7 @@ impl<F: Fabric> QueuePair<F> {
         let mut send = self.send.lock();
         while let Some(work) = send.retire(through) {
             let status = if work.id == through { status } else { Status::Success };
+            self.count_send(&work, status);
             if work.signaled || status != Status::Success {
                 let byte_length = match work.opcode {
                     CompletionOpcode::Read | CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd => {
@@ -627,12 +654,4 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn wait_for_peers(&self) -> Result<()> {
         self.services.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.properties.place))
     }
-}
-
-/// What a local peer may do without asking.
-pub(crate) fn granted_by(attributes: &Attributes) -> Rights {
-    // Whoever may have no READ outstanding is refused it, also where no packet would ask.
-    let reading = Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
-    let withheld = if attributes.max_dest_read_atomic == 0 { reading } else { Rights::empty() };
-    attributes.access - withheld
 }

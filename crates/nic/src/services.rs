@@ -4,6 +4,7 @@ pub mod address_handle;
 pub mod arming;
 pub mod callers;
 pub mod cheap_pages;
+pub mod completion_counter;
 pub mod context;
 pub mod counters;
 pub mod device;
@@ -55,6 +56,7 @@ pub const TABLES: Site = Site("tables.publish");
 /// Objects of one process, each kind bounded.
 pub struct ObjectCounts {
     pub completion_queues: ObjectCount,
+    pub completion_counters: ObjectCount,
     pub protection_domains: ObjectCount,
     pub thread_domains: ObjectCount,
     pub shared_receive_queues: ObjectCount,
@@ -113,6 +115,7 @@ impl<F: Fabric> Services<F> {
             key_bytes: AtomicU64::new(fabric.random()),
             counts: ObjectCounts {
                 completion_queues: ObjectCount::new(limits::MAX_COMPLETION_QUEUES),
+                completion_counters: ObjectCount::new(limits::MAX_COMPLETION_COUNTERS),
                 protection_domains: ObjectCount::new(limits::MAX_PROTECTION_DOMAINS),
                 thread_domains: ObjectCount::new(limits::MAX_THREAD_DOMAINS),
                 shared_receive_queues: ObjectCount::new(limits::MAX_SHARED_RECEIVE_QUEUES),

@@ -6,8 +6,8 @@ use pagewire_wire::PacketHeader;
 use crate::message::{MessageKind, MessagePosition, denied_status};
 use crate::rc::ReceivedData;
 use crate::{
-    Arrival, ArrivalKind, Denial, Link, MemoryAccess, Outcome, Payload, Reason, RemoteAddress, RemoteRights,
-    Right, Status, WorkQueues, limits,
+    Arrival, ArrivalKind, Denial, ExecutedOperation, Link, MemoryAccess, Outcome, Payload, Reason,
+    RemoteAddress, RemoteRights, Right, Status, WorkQueues, limits,
 };
 
 /// Why a packet was not placed.
@@ -263,7 +263,12 @@ impl Placer {
                 }
             }
             self.finish_receive(ArrivalKind::Send, packets.end, header, ops);
-        } else if header.immediate.is_some() {
+        } else {
+            // Those of one that begins here are in these packets; of another one this is the last.
+            let bytes = if place.is_start() { payload.first(placed).len() as u32 } else { length };
+            ops.count_executed(ExecutedOperation::Write, u32::from(bytes == length), bytes);
+        }
+        if remote.is_some() && header.immediate.is_some() {
             self.finish_receive(ArrivalKind::WriteImmediate, length, header, ops);
         }
         self.forget_message();

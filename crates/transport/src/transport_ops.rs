@@ -413,6 +413,13 @@ pub enum ArrivalKind {
     WriteImmediate,
 }
 
+/// An operation of the peer in memory of this side, which makes no completion here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecutedOperation {
+    Read,
+    Write,
+}
+
 /// How a work request ended (values of `enum ibv_wc_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -567,6 +574,12 @@ pub trait WorkQueues {
     /// its message, from the first on, that are known to be where they should be. Only called with
     /// [`RefusalScope::Request`](crate::RefusalScope::Request).
     fn end_request(&mut self, work: WorkId, status: Status, landed: u32);
+
+    /// Tells that so many WRITEs or READs of the peer were executed, for the first time, with so many bytes. A message that the peer cuts counts
+    /// with its last part.
+    fn count_executed(&mut self, operation: ExecutedOperation, messages: u32, bytes: u32) {
+        let _ = (operation, messages, bytes);
+    }
 
     /// Raises an asynchronous event. After `RequestError` and `AccessError` the connection is dead.
     fn event(&mut self, event: QpEvent);

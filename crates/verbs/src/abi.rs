@@ -48,6 +48,42 @@ pub struct FlushingQueuePair {
     pub wr_flush: Option<WrFlush>,
 }
 
+/// `struct ibv_comp_cntr` of rdma-core 65.
+#[repr(C)]
+pub struct ibv_comp_cntr {
+    pub context: *mut ibv_context,
+    pub handle: u32,
+}
+
+/// `struct ibv_comp_cntr_caps` of rdma-core 65.
+#[repr(C)]
+pub struct ibv_comp_cntr_caps {
+    pub max_value: u64,
+    pub max_counters: u32,
+    pub supported_qp_attach_ops: u32,
+}
+
+/// `struct ibv_comp_cntr_init_attr` of rdma-core 65.
+#[repr(C)]
+pub struct ibv_comp_cntr_init_attr {
+    pub comp_mask: u32,
+    pub type_: u32,
+    pub flags: u32,
+}
+
+/// `IBV_COMP_CNTR_TYPE_WRS` of rdma-core 65.
+pub const IBV_COMP_CNTR_TYPE_WRS: u32 = 0;
+
+/// `IBV_COMP_CNTR_TYPE_BYTES` of rdma-core 65.
+pub const IBV_COMP_CNTR_TYPE_BYTES: u32 = 1;
+
+/// `struct ibv_qp_attach_comp_cntr_attr` of rdma-core 65.
+#[repr(C)]
+pub struct ibv_qp_attach_comp_cntr_attr {
+    pub comp_mask: u32,
+    pub op_mask: u32,
+}
+
 /// `abi_compat` of a context that is part of a `verbs_context` (`__VERBS_ABI_IS_EXTENDED`).
 pub const EXTENDED: usize = usize::MAX;
 
@@ -109,6 +145,10 @@ mod tests {
         assert_eq!(size_of::<ibv_grh>(), 40);
         assert_eq!(size_of::<ibv_gid_entry>(), 32);
         assert_eq!(size_of::<ibv_async_event>(), 16);
+        assert_eq!(size_of::<ibv_comp_cntr>(), 16);
+        assert_eq!(size_of::<ibv_comp_cntr_caps>(), 16);
+        assert_eq!(size_of::<ibv_comp_cntr_init_attr>(), 12);
+        assert_eq!(size_of::<ibv_qp_attach_comp_cntr_attr>(), 8);
     }
 
     /// `struct ibv_cq` is how `struct ibv_cq_ex` begins.

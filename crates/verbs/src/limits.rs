@@ -22,6 +22,8 @@ pub const MAX_SMALL_FILE: usize = 1 << 16;
 pub const MAX_ENDED_CONNECTIONS: usize = 1024;
 /// Milliseconds that the end of a process waits for a thread that starts the engine, or just looks at it.
 pub const EXIT_PATIENCE_MILLISECONDS: u64 = 100;
+/// Events that wait at a channel of the connection manager when a program may write no more to itself.
+pub const MAX_WAITING_EVENTS: usize = 1 << 16;
 /// IDs of the connection manager that a process tells of.
 pub const MAX_REPORTED_IDS: usize = 1024;
 /// Threads and queues of all places together that `PAGEWIRE_CALLS` counts by themselves.

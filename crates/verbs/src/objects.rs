@@ -2,6 +2,7 @@
 
 pub mod address_handle;
 pub mod advise;
+pub mod completion_counter;
 pub mod context;
 pub mod device_memory;
 pub mod extended_registration;

@@ -127,14 +127,8 @@ unsupported! {
             ibv_create_flow ibv_destroy_flow create_flow_action_esp modify_flow_action_esp destroy_flow_action
         }
     }
-    "counters" {
+    "counters of flows" {
         operation { create_counters destroy_counters attach_counters_point_flow read_counters }
-        status {
-            _ibv_query_comp_cntr_caps ibv_destroy_comp_cntr ibv_set_comp_cntr ibv_set_err_comp_cntr
-            ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr
-            ibv_qp_attach_comp_cntr
-        }
-        pointer { ibv_create_comp_cntr }
     }
     "DMA buffers and DMA handles" {
         pointer { ibv_reg_dmabuf_mr ibv_alloc_dmah }

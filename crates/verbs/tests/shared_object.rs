@@ -413,6 +413,18 @@ fn objects_are_imported_within_a_process() {
 }
 
 #[test]
+fn completion_counters_count_at_both_ends() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "completion_counters");
+    }
+}
+
+#[test]
+fn programs_write_events_to_their_channels() {
+    run("user_events");
+}
+
+#[test]
 fn atomic_writes_appear_at_once() {
     for path in ["local", "tcp", "udp"] {
         run_on(path, "atomic_write");

@@ -1,9 +1,11 @@
 //! An opened device.
 
 use crate::api::completion::CompletionQueue;
+use crate::api::completion_counter::CompletionCounter;
 use crate::api::xrc::XrcDomain;
 use crate::completion::{CompletionChannel, CompletionQueueInit};
 use crate::progress::engine::Nic;
+use crate::services::completion_counter::CountedUnit;
 use crate::services::context;
 use crate::services::device::Device;
 use crate::services::event::Notifier;
@@ -48,6 +50,14 @@ impl<F: Fabric> Context<F> {
     /// `ibv_alloc_td(3)`.
     pub fn alloc_td(&self) -> Result<Arc<ThreadDomain<F>>> {
         ThreadDomain::new(self.context.clone())
+    }
+
+    /// `ibv_create_comp_cntr(3)`.
+    ///
+    /// # Errors
+    /// `NoMemory`: there are too many.
+    pub fn create_counter(&self, unit: CountedUnit) -> Result<Arc<CompletionCounter<F>>> {
+        CompletionCounter::new(self.engine.clone(), self.context.clone(), unit)
     }
 
     /// Makes an XRC domain, which is open once (`ibv_open_xrcd(3)`).

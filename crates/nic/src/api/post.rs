@@ -133,6 +133,7 @@ impl<F: Fabric> QueuePair<F> {
                 return Err(Error::NoMemory("the send queue is full: poll its completions"));
             }
             QpState::Error | QpState::SendQueueError => {
+                self.state.counted.count(opcode, length, Status::Flushed);
                 self.state.announce(
                     &self.state.send_cq,
                     Completion::of_send(self.state.properties.number, request.wr_id, opcode, Status::Flushed),
@@ -301,7 +302,7 @@ impl<F: Fabric> QueuePair<F> {
         match self.state.state() {
             QpState::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
             QpState::Error => {
-                self.state.announce(
+                self.state.announce_receive(
                     &self.state.recv_cq,
                     Completion::new(
                         self.state.properties.number,

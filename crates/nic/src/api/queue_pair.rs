@@ -4,7 +4,6 @@ use crate::api::completion::CompletionQueue;
 use crate::progress::engine::Nic;
 use crate::progress::qp_progress::{Driver, Turn};
 use crate::queue_pair as state;
-use crate::queue_pair::granted_by;
 use crate::queue_pair::shared_receive::SharedReceiveQueue;
 use crate::services::context::Context;
 use crate::services::event::{Acknowledgements, AsyncEventKind};
@@ -216,7 +215,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => {}
         }
-        let before = granted_by(&attributes);
+        let before = self.state.granted_by(&attributes);
         attributes.apply(change);
         if from == QpState::ReadyToSend && to == QpState::SendQueueDrain {
             // The wish to be told holds for one draining.
@@ -232,7 +231,7 @@ impl<F: Fabric> QueuePair<F> {
             qpc.find_path(&self.state, &attributes);
         }
         qpc.refresh(&attributes);
-        let withdraws = from.receives() && !(before - granted_by(&attributes)).is_empty();
+        let withdraws = from.receives() && !(before - self.state.granted_by(&attributes)).is_empty();
         if withdraws {
             self.state.notes.withdrawals.fetch_add(1, Ordering::SeqCst);
         }
@@ -286,6 +285,7 @@ impl<F: Fabric> QueuePair<F> {
         self.state.domain.context().withdraw_events(&self.state.async_events);
         self.state.inbox.close();
         self.engine.queue_pairs.remove(self.state.properties.place);
+        self.state.counted.detach();
         self.state.domain.users.fetch_sub(1, Ordering::AcqRel);
         self.state.send_cq.users.fetch_sub(1, Ordering::AcqRel);
         self.state.recv_cq.users.fetch_sub(1, Ordering::AcqRel);

@@ -50,6 +50,9 @@ impl<'q, F: Fabric> Initiator<'q, F> {
             }
         };
         let done = self.transfer(transfer, bytes).is_ok();
+        if done {
+            self.queue_pair.counted.count(opcode, transfer.length, Status::Success);
+        }
         let byte_length = if transfer.reads { transfer.length } else { 0 };
         self.end_post(done, request, opcode, byte_length);
         done

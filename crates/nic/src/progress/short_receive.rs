@@ -103,6 +103,7 @@ impl<'q, F: Fabric> ShortReceive<'q, F> {
         payload: &[u8],
         receive: WholeReceive,
     ) {
+        self.queue_pair.counted.count(CompletionOpcode::Receive, payload.len() as u32, Status::Success);
         self.queue_pair.announce_to(seeker, &self.queue_pair.recv_cq, || Completion {
             byte_length: payload.len() as u32,
             immediate: send.immediate,

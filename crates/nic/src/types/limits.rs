@@ -17,6 +17,8 @@ pub const MAX_SEGMENTS: u32 = 32;
 pub const MAX_ADVISED_SEGMENTS: usize = 4095;
 /// Completion queues of one process.
 pub const MAX_COMPLETION_QUEUES: u32 = 65_536;
+/// Completion counters of one process.
+pub const MAX_COMPLETION_COUNTERS: u32 = 65_536;
 /// Entries of one completion queue.
 pub const MAX_COMPLETIONS: u32 = 1 << 20;
 /// Nanoseconds after which a completion queue that was armed with completions in it raises its event, if they still wait: the program

@@ -7,8 +7,8 @@ use super::RemoteRights;
 use crate::message::part_of;
 use crate::placing::{self, IncomingMessage, Placer, done};
 use crate::{
-    AtomicRequest, Denial, DropCause, FlushRequest, Link, MemoryAccess, Payload, QpEvent, Reason,
-    RemoteAddress, Right, WorkQueues, limits,
+    AtomicRequest, Denial, DropCause, ExecutedOperation, FlushRequest, Link, MemoryAccess, Payload, QpEvent,
+    Reason, RemoteAddress, Right, WorkQueues, limits,
 };
 
 /// What an executed request packet asks for.
@@ -126,7 +126,7 @@ impl RequestExecutor {
         }
     }
 
-    fn read<E: MemoryAccess>(
+    fn read<E: MemoryAccess + WorkQueues>(
         &mut self,
         header: &PacketHeader,
         payload: Payload<'_>,
@@ -151,6 +151,7 @@ impl RequestExecutor {
             done(ops.check_remote(remote, reth.length + checked, Right::RemoteRead))?;
         }
         self.finish_message();
+        ops.count_executed(ExecutedOperation::Read, u32::from(after == 0), reth.length);
         Ok(RequestAnswer::Read { remote, length: reth.length, after })
     }
 

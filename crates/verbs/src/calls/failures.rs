@@ -151,15 +151,18 @@ fn works_without_device(verb: Verb) -> bool {
         | Verb::UnimportDm
         | Verb::CloseXrcd
         | Verb::DestroyCompChannel
+        | Verb::DestroyCompCntr
         | Verb::DestroyCq
         | Verb::DestroySrq
         | Verb::DestroyQp
         | Verb::DetachMcast
         | Verb::DestroyAh
         | Verb::RdmaDestroyId
+        | Verb::RdmaWriteCmEvent
         | Verb::RdmaLeaveMulticast => true,
         Verb::PostSend | Verb::PostRecv | Verb::PostSrqRecv | Verb::BindMw => true,
         Verb::PollCq | Verb::StartPoll | Verb::NextPoll | Verb::EndPoll => true,
+        Verb::ReadCompCntr | Verb::ReadErrCompCntr => true,
         Verb::GetCqEvent | Verb::AckCqEvents => true,
         Verb::GetAsyncEvent | Verb::AckAsyncEvent | Verb::RdmaGetCmEvent => true,
         Verb::GetDeviceList
@@ -196,6 +199,13 @@ fn works_without_device(verb: Verb) -> bool {
         | Verb::GetSrqNum
         | Verb::OpenQp
         | Verb::CreateCompChannel
+        | Verb::QueryCompCntrCaps
+        | Verb::CreateCompCntr
+        | Verb::QpAttachCompCntr
+        | Verb::SetCompCntr
+        | Verb::SetErrCompCntr
+        | Verb::IncCompCntr
+        | Verb::IncErrCompCntr
         | Verb::CreateCq
         | Verb::CreateCqEx
         | Verb::ResizeCq

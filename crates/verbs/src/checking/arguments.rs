@@ -26,6 +26,7 @@ pub fn kind_made(verb: Verb) -> Option<ObjectKind> {
         | Verb::ImportMr => ObjectKind::MemoryRegion,
         Verb::AllocDm | Verb::ImportDm => ObjectKind::DeviceMemory,
         Verb::AllocMw => ObjectKind::MemoryWindow,
+        Verb::CreateCompCntr => ObjectKind::CompletionCounter,
         Verb::CreateCq | Verb::CreateCqEx => ObjectKind::CompletionQueue,
         Verb::CreateSrq | Verb::CreateSrqEx => ObjectKind::SharedReceiveQueue,
         Verb::OpenXrcd => ObjectKind::XrcDomain,
@@ -50,6 +51,7 @@ pub fn ends(verb: Verb) -> bool {
             | Verb::UnimportMr
             | Verb::UnimportDm
             | Verb::CloseXrcd
+            | Verb::DestroyCompCntr
             | Verb::DestroyCq
             | Verb::DestroySrq
             | Verb::DestroyQp

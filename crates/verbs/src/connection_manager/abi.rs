@@ -24,8 +24,10 @@ pub mod command {
     pub const LEAVE_MCAST: u32 = 17;
     pub const MIGRATE_ID: u32 = 18;
     pub const JOIN_MCAST: u32 = 22;
+    /// That of Linux 6.18 and later, by which librdmacm and its programs write events to themselves.
+    pub const WRITE_CM_EVENT: u32 = 24;
     /// Numbers after it are none.
-    pub const LAST: u32 = JOIN_MCAST;
+    pub const LAST: u32 = WRITE_CM_EVENT;
 
     /// Bytes that a program must have room for at the address of the answer.
     pub fn least_answer(number: u32) -> u16 {
@@ -53,6 +55,8 @@ pub mod event {
     pub const DEVICE_REMOVAL: u32 = 11;
     pub const MULTICAST_JOIN: u32 = 12;
     pub const TIMEWAIT_EXIT: u32 = 15;
+    pub const USER: u32 = 18;
+    pub const INTERNAL: u32 = 19;
 }
 
 /// Options of an ID (`RDMA_OPTION_ID_*`).
@@ -143,6 +147,7 @@ structures! {
     Notify = 8 { id: u32, event: u32, }
     GetEvent = 8 { response: u64, }
     SetOption = 24 { value: u64, id: u32, level: u32, name: u32, length: u32, }
+    WriteEvent = 320 { id: u32, reserved: u32, event: u32, status: i32, param: [u8; 304], }
     MigrateId = 16 { response: u64, id: u32, descriptor: i32, }
     JoinIpMcast = 48 { response: u64, uid: u64, address: Address, id: u32, }
     JoinMcast = 152 {

@@ -83,6 +83,11 @@ impl Channel {
         self.ours.as_fd()
     }
 
+    /// Events that the program has not taken.
+    pub fn waiting(&self) -> usize {
+        self.events.len()
+    }
+
     /// Has the program find an event.
     pub fn push(&mut self, event: QueuedEvent) {
         self.events.push_back(event);

@@ -1,9 +1,9 @@
 //! The commands that a program's librdmacm writes to its channel, each as the kernel's `ucma.c` answers it.
 
 use super::abi::{
-    Accept, AskId, BindIp, Connect, ConnectionParam, CreateId, EventsReported, GetEvent, Header, Id,
-    IdAnswer, InitQpAttr, Listen, MigrateId, Notify, PathRecord, Reject, ResolveIp, ResolveRoute,
-    RouteAnswer, SetOption, command, event, option,
+    Accept, AskId, BindIp, Connect, ConnectionParam, CreateId, EventAnswer, EventsReported, GetEvent, Header,
+    Id, IdAnswer, InitQpAttr, Listen, MigrateId, Notify, PathRecord, Reject, ResolveIp, ResolveRoute,
+    RouteAnswer, SetOption, WriteEvent, command, event, option,
 };
 use super::addresses::{self, LocalDevice};
 use super::channel::{ChannelKey, QueuedEvent};
@@ -12,6 +12,7 @@ use super::qp_attributes::{QpSituation, UDP_QKEY, attributes};
 use super::service::{CmId, CmService, IdOptions, queue_pair_type, with_service};
 use super::user_memory;
 use crate::boundary::{Errno, Result};
+use crate::limits::MAX_WAITING_EVENTS;
 use libc::{EAGAIN, EBADF, EINVAL, EISCONN, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENXIO};
 use pagewire_cm::{
     ConnectionParameters, EndpointState, Error, LocalQueuePair, PortSpace, Route, gid, limits,
@@ -43,6 +44,11 @@ pub struct Written<'a> {
     pub body: &'a [u8],
 }
 
+/// Bytes of an event that a program gives it.
+const USER_BYTES: usize = 8;
+/// Bytes of the command that writes one, as far as they are needed.
+const WRITTEN_EVENT: usize = 16 + USER_BYTES;
+
 /// How far a command has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
@@ -72,6 +78,7 @@ pub fn function_of(command: u32) -> Option<Verb> {
         command::JOIN_IP_MCAST | command::JOIN_MCAST => Verb::RdmaJoinMulticast,
         command::LEAVE_MCAST => Verb::RdmaLeaveMulticast,
         command::MIGRATE_ID => Verb::RdmaMigrateId,
+        command::WRITE_CM_EVENT => Verb::RdmaWriteCmEvent,
         _ => return None,
     })
 }
@@ -112,6 +119,7 @@ pub fn execute(written: &Written<'_>) -> Result<Execution> {
             command::JOIN_MCAST => call.join_mcast(),
             command::LEAVE_MCAST => call.leave_mcast(),
             command::MIGRATE_ID => call.migrate_id(),
+            command::WRITE_CM_EVENT => call.write_event(),
             // librdmacm asks for addresses of InfiniBand first, and takes the commands for IP where there are none.
             number if number > command::LAST => Err(Errno(EINVAL)),
             _ => Err(Errno(ENOSYS)),
@@ -527,6 +535,25 @@ impl Call<'_> {
             return Err(Errno(EINVAL));
         }
         self.service.manager.notify_established(endpoint).map_err(errno)
+    }
+
+    /// Queues an event that the program, or its librdmacm, wants to read at an ID: 8 bytes of its own.
+    fn write_event(&mut self) -> Result<()> {
+        let command: WriteEvent = self.written.read_grown(WRITTEN_EVENT)?;
+        let uid = self.any_id(command.id)?.uid;
+        if !matches!(command.event, event::USER | event::INTERNAL) {
+            return Err(Errno(EINVAL));
+        }
+        let mut answer = EventAnswer::new_zeroed();
+        (answer.uid, answer.id) = (uid, command.id);
+        (answer.event, answer.status) = (command.event, command.status);
+        answer.param[..USER_BYTES].copy_from_slice(&command.param[..USER_BYTES]);
+        let channel = self.service.channels.get_mut(&self.written.channel).ok_or(Errno(EBADF))?;
+        if channel.waiting() >= MAX_WAITING_EVENTS {
+            return Err(Errno(ENOMEM));
+        }
+        channel.push(QueuedEvent { counted_for: command.id, group: None, request: None, answer });
+        Ok(())
     }
 
     /// Moves an ID from the channel whose descriptor the command names to the one that it is written to.

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn query_device_ex(
 ///
 /// # Safety
 /// `place` has room for `length` bytes.
-unsafe fn copy_prefix<T>(from: &T, place: *mut T, length: usize) {
+pub unsafe fn copy_prefix<T>(from: &T, place: *mut T, length: usize) {
     let known = length.min(size_of::<T>());
     // SAFETY: the caller promises that `place` has room for `length` bytes; the source is `size_of::<T>()` bytes long
     // and does not overlap.

@@ -6,8 +6,8 @@ use crate::objects::xrc::{abandon_receiver, close_domain};
 use crate::runtime::engine::Host;
 use pagewire_nic::memory_window::MemoryWindow;
 use pagewire_nic::{
-    AddressHandle, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result, SharedReceiveQueue,
-    ThreadDomain, XrcDomain,
+    AddressHandle, CompletionCounter, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result,
+    SharedReceiveQueue, ThreadDomain, XrcDomain,
 };
 use parking_lot::Mutex;
 use slab::Slab;
@@ -26,6 +26,7 @@ pub enum Leftover {
     DeviceMemory(Arc<DeviceMemory>),
     SharedReceiveQueue(Arc<SharedReceiveQueue<Host>>),
     AddressHandle(Arc<AddressHandle<Host>>),
+    CompletionCounter(Arc<CompletionCounter<Host>>),
     CompletionQueue(Arc<CompletionQueue<Host>>),
     ProtectionDomain(Arc<ProtectionDomain<Host>>),
     ThreadDomain(Arc<ThreadDomain<Host>>),
@@ -41,7 +42,7 @@ impl Leftover {
             Leftover::DeviceMemory(_) => 3,
             Leftover::SharedReceiveQueue(_) => 4,
             Leftover::AddressHandle(_) => 5,
-            Leftover::CompletionQueue(_) => 6,
+            Leftover::CompletionQueue(_) | Leftover::CompletionCounter(_) => 6,
             Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => 7,
             Leftover::ProtectionDomain(_) => 8,
             Leftover::ThreadDomain(_) => 9,
@@ -59,6 +60,7 @@ impl Leftover {
             Leftover::DeviceMemory(_) => "device memory".into(),
             Leftover::SharedReceiveQueue(_) => "a shared receive queue".into(),
             Leftover::AddressHandle(_) => "an address handle".into(),
+            Leftover::CompletionCounter(_) => "a completion counter".into(),
             Leftover::CompletionQueue(_) => "a completion queue".into(),
             Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => "a parent domain".into(),
             Leftover::ProtectionDomain(_) => "a protection domain".into(),
@@ -86,6 +88,7 @@ impl Leftover {
                 queue.destroy()
             }
             Leftover::AddressHandle(handle) => handle.destroy(),
+            Leftover::CompletionCounter(counter) => counter.destroy(),
             Leftover::CompletionQueue(queue) => {
                 queue.completion_events().abandon();
                 queue.async_events().abandon();

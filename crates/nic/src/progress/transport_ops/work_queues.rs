@@ -2,11 +2,14 @@
 
 use super::{QpTransportOps, received};
 use crate::completion::{Completion, CompletionOpcode, Status};
+use crate::services::completion_counter::CountedOperation;
 use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::AccessScope;
-use pagewire_transport::{Arrival, ArrivalKind, Denial, Outcome, Payload, QpEvent, WorkId, WorkQueues};
+use pagewire_transport::{
+    Arrival, ArrivalKind, Denial, ExecutedOperation, Outcome, Payload, QpEvent, WorkId, WorkQueues,
+};
 
 impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn select_shared_queue(&mut self, number: u32) -> Outcome<()> {
@@ -90,6 +93,14 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         self.queue_pair.end_send(work, status, landed);
     }
 
+    fn count_executed(&mut self, operation: ExecutedOperation, messages: u32, bytes: u32) {
+        let operation = match operation {
+            ExecutedOperation::Read => CountedOperation::RemoteRead,
+            ExecutedOperation::Write => CountedOperation::RemoteWrite,
+        };
+        self.queue_pair.counted.count_executed(operation, messages, bytes);
+    }
+
     fn event(&mut self, event: QpEvent) {
         match event {
             QpEvent::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
@@ -105,6 +116,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             None => self.queue_pair.complete_receive(completion),
             Some(mut queue) => {
                 queue.end_receive();
+                let counted = &self.queue_pair.counted;
+                counted.count(completion.opcode, completion.byte_length, completion.status);
                 self.qpc.arrived.push((queue, completion));
             }
         }
