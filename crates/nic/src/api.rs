@@ -8,3 +8,4 @@ pub mod post;
 pub mod prefetch;
 pub mod queue_pair;
 pub mod xrc;
+pub mod xrc_executor;

@@ -17,6 +17,7 @@ pub mod poll_hint;
 pub mod qp_context;
 pub mod receive_wait;
 pub mod receives;
+pub mod relay;
 pub mod request;
 pub mod shared_receive;
 pub mod slots;
@@ -129,6 +130,12 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) schedule: Schedule,
     pub(crate) async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
+    /// Of XRC: requests that other processes execute just now.
+    pub(crate) relaying: Arc<AtomicU32>,
+    /// The number that completions of messages name; 0: its own.
+    reported: AtomicU32,
+    /// It raises no events.
+    is_silent: AtomicBool,
     /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
     state: AtomicU32,
     peer: AtomicU32,
@@ -182,6 +189,9 @@ impl<F: Fabric> QueuePair<F> {
             schedule: Schedule::new(number),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
+            relaying: Arc::default(),
+            reported: AtomicU32::new(0),
+            is_silent: AtomicBool::new(false),
             state: AtomicU32::new(QpState::Reset as u32),
             peer: AtomicU32::new(0),
             resets: AtomicU32::new(0),
@@ -210,6 +220,25 @@ impl<F: Fabric> QueuePair<F> {
         match self.refusal_ends_request.load(Ordering::Relaxed) {
             true => RefusalScope::Request,
             false => RefusalScope::Connection,
+        }
+    }
+
+    /// Completions of messages name this number from now on, in the place of its own: it executes what has come to that queue pair in another
+    /// process.
+    pub fn report_as(&self, number: u32) {
+        self.reported.store(number, Ordering::Relaxed);
+    }
+
+    /// Whether it raises events from now on. One that the program has no structure of raises none.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::Release);
+    }
+
+    /// The number that completions of messages name.
+    pub(crate) fn reported_number(&self) -> u32 {
+        match self.reported.load(Ordering::Relaxed) {
+            0 => self.properties.number,
+            reported => reported,
         }
     }
 
@@ -243,6 +272,9 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn raise(&self, kind: AsyncEventKind) {
+        if self.is_silent.load(Ordering::Acquire) {
+            return;
+        }
         let element = EventSource::QueuePair { cookie: self.cookie.load(Ordering::Relaxed) };
         self.domain.context().raise(kind, element, &self.async_events);
     }
@@ -625,7 +657,29 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn wait_for_peers(&self) -> Result<()> {
+        self.wait_for_relays()?;
         self.services.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.properties.place))
+    }
+}
+
+impl<F: Fabric> QueuePair<F> {
+    /// Waits until no other process executes a request that came to this queue pair.
+    fn wait_for_relays(&self) -> Result<()> {
+        if self.relaying.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        if let Some(shared) = self.xrc.as_ref().and_then(|queues| queues.shared()) {
+            shared.sharing.give_up(self.properties.number);
+        }
+        let fabric = &self.services.fabric;
+        let until = fabric.now() + REVOCATION_BOUND;
+        while self.relaying.load(Ordering::Acquire) != 0 {
+            if fabric.now() >= until {
+                return Err(Error::Busy("another process executes a request that came to the queue pair"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 }
 

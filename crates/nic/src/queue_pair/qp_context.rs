@@ -12,6 +12,7 @@ use crate::queue_pair::QueuePair;
 use crate::queue_pair::hello::HelloState;
 use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::receive_wait::ReceiveWait;
+use crate::queue_pair::relay::Relays;
 use crate::queue_pair::request::ReceiveWork;
 use crate::queue_pair::shared_receive::{QueueInUse, SharedReceiveQueue};
 use crate::services::Services;
@@ -92,6 +93,8 @@ pub struct QpContext<F: Fabric> {
     /// Of XRC: messages that are complete, and whose acknowledgement is about to leave. A program that answers at once does so by another queue
     /// pair, whose requests would overtake the acknowledgement.
     pub arrived: Vec<(QueueInUse<F>, Completion)>,
+    /// Of XRC: requests for shared receive queues of other processes.
+    pub relays: Relays,
     /// The next send request to hand to the protocol.
     pub submitted: u64,
     pub(crate) page_waits: PageWaits,

@@ -17,7 +17,8 @@ pub(super) enum RequestAnswer {
     /// The bytes of so many packets are in place: an acknowledgement, if it was asked for.
     Placed(u32),
     /// READ responses. Requests behind it ask for `after` bytes more of the same READ.
-    Read { remote: RemoteAddress, length: u32, after: u32 },
+    /// `shared_queue`: of XRC, the shared receive queue that it names.
+    Read { remote: RemoteAddress, length: u32, after: u32, shared_queue: Option<u32> },
     /// An atomic response.
     Atomic(AtomicResult),
     /// A response without bytes, to a FLUSH.
@@ -151,7 +152,7 @@ impl RequestExecutor {
             done(ops.check_remote(remote, reth.length + checked, Right::RemoteRead))?;
         }
         self.finish_message();
-        Ok(RequestAnswer::Read { remote, length: reth.length, after })
+        Ok(RequestAnswer::Read { remote, length: reth.length, after, shared_queue: header.xrc })
     }
 
     fn atomic<E: MemoryAccess>(

@@ -6,12 +6,15 @@ use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::AccessScope;
-use pagewire_transport::{Arrival, ArrivalKind, Denial, Outcome, Payload, QpEvent, WorkId, WorkQueues};
+use pagewire_transport::{
+    Arrival, ArrivalKind, Denial, Outcome, Payload, QpEvent, RelayedMessage, WorkId, WorkQueues,
+};
 
 impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn select_shared_queue(&mut self, number: u32) -> Outcome<()> {
         let queue = self.queue_pair.xrc.as_ref().and_then(|queues| queues.get(number));
-        let Some(queue) = queue else { return Outcome::Denied(Denial::InvalidRequest) };
+        let Some(queue) = queue else { return self.select_relayed(number) };
+        self.qpc.relays.queue = None;
         // What is held was checked against the protection domain of another one.
         self.session.release();
         self.qpc.shared_queue = Some(queue);
@@ -19,6 +22,10 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     }
 
     fn begin_receive(&mut self) -> bool {
+        if self.is_relayed() {
+            // Whether there is a receive the other process says.
+            return true;
+        }
         if self.qpc.receive.is_none() {
             self.qpc.receive = match &self.qpc.shared_queue {
                 None => self.queue_pair.receives.take(),
@@ -32,6 +39,9 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     }
 
     fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+        if self.is_relayed() {
+            return self.stage(offset, payload);
+        }
         let Some(receive) = &self.qpc.receive else { return Outcome::Denied(Denial::LocalProtection) };
         let pieces = slice_of(&receive.segments, offset, payload.len());
         if total_length(&pieces) < payload.first(1).len() {
@@ -56,15 +66,19 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
             immediate: arrival.immediate,
             invalidated: arrival.invalidated,
             solicited: arrival.solicited,
-            ..Completion::new(queue_pair.properties.number, receive.wr_id, opcode, Status::Success)
+            ..Completion::new(queue_pair.reported_number(), receive.wr_id, opcode, Status::Success)
         });
+    }
+
+    fn relay_message(&mut self, message: &RelayedMessage) -> Outcome<bool> {
+        if self.is_relayed() { self.relay_complete(message) } else { Outcome::Done(true) }
     }
 
     fn fail_receive(&mut self, status: Status) {
         let Some(receive) = self.qpc.receive.take() else { return };
         let queue_pair = self.queue_pair;
         self.complete_receive(Completion::new(
-            queue_pair.properties.number,
+            queue_pair.reported_number(),
             receive.wr_id,
             CompletionOpcode::Receive,
             status,
