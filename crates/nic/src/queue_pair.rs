@@ -50,8 +50,8 @@ use pagewire_iommu::{AccessScope, Rights};
 use pagewire_transport::timers::acknowledgement_timeout;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, RefusalScope, WorkId};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a queue pair is created with, `Q` being its completion queues.
@@ -131,7 +131,7 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
     /// Of XRC: requests that other processes execute just now.
-    pub(crate) relaying: Arc<AtomicU32>,
+    pub(crate) relaying: OnceLock<Arc<AtomicU32>>,
     /// The number that completions of messages name; 0: its own.
     reported: AtomicU32,
     /// It raises no events.
@@ -189,7 +189,7 @@ impl<F: Fabric> QueuePair<F> {
             schedule: Schedule::new(number),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
-            relaying: Arc::default(),
+            relaying: OnceLock::new(),
             reported: AtomicU32::new(0),
             is_silent: AtomicBool::new(false),
             state: AtomicU32::new(QpState::Reset as u32),
@@ -665,7 +665,8 @@ impl<F: Fabric> QueuePair<F> {
 impl<F: Fabric> QueuePair<F> {
     /// Waits until no other process executes a request that came to this queue pair.
     fn wait_for_relays(&self) -> Result<()> {
-        if self.relaying.load(Ordering::Acquire) == 0 {
+        let is_relaying = || self.relaying.get().is_some_and(|count| count.load(Ordering::Acquire) != 0);
+        if !is_relaying() {
             return Ok(());
         }
         if let Some(shared) = self.xrc.as_ref().and_then(|queues| queues.shared()) {
@@ -673,7 +674,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let fabric = &self.services.fabric;
         let until = fabric.now() + REVOCATION_BOUND;
-        while self.relaying.load(Ordering::Acquire) != 0 {
+        while is_relaying() {
             if fabric.now() >= until {
                 return Err(Error::Busy("another process executes a request that came to the queue pair"));
             }

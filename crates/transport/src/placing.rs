@@ -6,8 +6,8 @@ use pagewire_wire::PacketHeader;
 use crate::message::{MessageKind, MessagePosition, denied_status};
 use crate::rc::ReceivedData;
 use crate::{
-    Arrival, ArrivalKind, Denial, Link, MemoryAccess, Outcome, Payload, Reason, RelayedMessage,
-    RemoteAddress, RemoteRights, Right, Status, WorkQueues, limits,
+    Arrival, ArrivalKind, Denial, Link, MemoryAccess, Outcome, Payload, Reason, RemoteAddress, RemoteRights,
+    Right, Status, WorkQueues, limits,
 };
 
 /// Why a packet was not placed.
@@ -58,6 +58,13 @@ pub(crate) struct Placer {
     pub(crate) received: ReceivedData,
 }
 
+/// How far a [`Placer`] is, to be put back where what was placed turns out to be not executed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlacerPosition {
+    pub(crate) message: IncomingMessage,
+    received: ReceivedData,
+}
+
 /// Packets that are being placed: a burst as far as its packets go together, mostly one.
 struct Packets<'p> {
     header: &'p PacketHeader,
@@ -93,6 +100,16 @@ impl Placer {
     /// Whether no message is coming in, and no receive is taken for the next.
     pub(crate) fn is_between_messages(&self) -> bool {
         matches!(self.message, IncomingMessage::None) && !self.begun && self.placed.is_none()
+    }
+
+    /// How far it is.
+    pub(crate) fn position(&self) -> PlacerPosition {
+        PlacerPosition { message: self.message, received: self.received }
+    }
+
+    /// What was placed since comes again.
+    pub(crate) fn go_back_to(&mut self, position: PlacerPosition) {
+        (self.message, self.received, self.begun) = (position.message, position.received, false);
     }
 
     /// What was coming in is not gone on with, or has ended.
@@ -251,9 +268,6 @@ impl Placer {
             };
             return Ok(Placed { packets: placed, messages: 0 });
         }
-        if header.xrc.is_some() {
-            self.relay(packets, ops)?;
-        }
         if remote.is_none() {
             if let Some(key) = header.invalidate {
                 // Should it have to wait, the bytes are not placed a second time: they are visible.
@@ -271,23 +285,6 @@ impl Placer {
         }
         self.forget_message();
         Ok(Placed { packets: placed, messages: placed })
-    }
-
-    /// Has another process execute a message by XRC, if it is for a shared receive queue of that.
-    fn relay<E: WorkQueues>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<(), PlacementStop> {
-        let message = RelayedMessage {
-            remote: packets.remote,
-            length: if packets.remote.is_some() { packets.length } else { packets.end },
-            immediate: packets.header.immediate,
-            solicited: packets.header.bth.solicited,
-        };
-        let outcome = ops.relay_message(&message);
-        if outcome == Outcome::Done(true) {
-            return Ok(());
-        }
-        // What was taken stands for a receive of the other process.
-        self.begun = false;
-        if done(outcome)? { Ok(()) } else { Err(PlacementStop::NotReady) }
     }
 
     fn fail_receive<E: WorkQueues>(&mut self, status: Status, denial: Denial, ops: &mut E) -> PlacementStop {

@@ -321,8 +321,8 @@ pub struct ReadPart {
     pub after: u32,
     /// A response with this PSN has left before.
     pub repeated: bool,
-    /// Of XRC: the shared receive queue that the READ names.
-    pub shared_queue: Option<u32>,
+    /// Of XRC: the shared receive queue that the READ names; else 0.
+    pub shared_queue: u32,
 }
 
 impl PayloadSource {

@@ -172,7 +172,7 @@ impl ReadAhead {
 
     /// The bytes of a part, if they are here.
     pub fn bytes(&self, part: &ReadPart, length: u32) -> Option<&[u8]> {
-        let is_same = part.read == self.part.read && part.shared_queue == self.part.shared_queue;
+        let is_same = (part.read, part.shared_queue) == (self.part.read, self.part.shared_queue);
         let offset = part.before.checked_sub(self.part.before)? as usize;
         if is_same { self.bytes.get(offset..offset + length as usize) } else { None }
     }
@@ -181,8 +181,6 @@ impl ReadAhead {
 /// What a queue pair of type XRC_RECV keeps of requests for other processes.
 #[derive(Default)]
 pub struct Relays {
-    /// The queue of another process that the request names which is executed, or was last. `None`: it names one of this process.
-    pub queue: Option<u32>,
     /// Bytes of the message that is coming in, or was executed last without a receive.
     pub staged: Arc<Vec<u8>>,
     /// The address that the WRITE goes to which is coming in.

@@ -285,6 +285,42 @@ static void killed_owner(void)
 	connect_again(7);
 }
 
+/*
+ * The owner is stopped: what is for it waits, and nothing else. A queue pair ends when the owner does nothing for it any more, and is waited for no
+ * longer than two seconds.
+ */
+static void stopped_owner(void)
+{
+	CHECK(kill(owner.pid, SIGSTOP) == 0);
+	memset(own.memory, 's', LONG);
+	post(IBV_WR_RDMA_WRITE, &owner, LONG, OFFSET);
+	poll_none(own.cq);
+	CHECK(ask(&host, RESET, 0, 0, 0).error == EBUSY);
+	CHECK(kill(owner.pid, SIGCONT) == 0);
+	must(&host, RESET, 0, 0, 0);
+	must(&owner, FILL, 0, SPACE, 0);
+	to_state(sender, IBV_QPS_RESET);
+	drain();
+	connect_all(7);
+	/* Nothing of the former connection lands. */
+	must(&host, RECEIVE, 90, SPACE, 0);
+	post(IBV_WR_SEND, &host, 64, 0);
+	finished(IBV_WC_SUCCESS);
+	arrived(&host, 90, 64, 0);
+	CHECK(holds(&owner, 0, SPACE, 0));
+
+	CHECK(kill(owner.pid, SIGSTOP) == 0);
+	must(&host, RECEIVE, 91, SPACE, 0);
+	post(IBV_WR_SEND, &host, 64, 0);
+	post(IBV_WR_RDMA_WRITE, &owner, LONG, OFFSET);
+	finished(IBV_WC_SUCCESS);
+	arrived(&host, 91, 64, 0);
+	poll_none(own.cq);
+	CHECK(kill(owner.pid, SIGCONT) == 0);
+	finished(IBV_WC_SUCCESS);
+	CHECK(holds(&owner, OFFSET, LONG, 's'));
+}
+
 /* A sender ends. The queue pair serves the next one. */
 static void killed_sender(void)
 {
@@ -352,6 +388,7 @@ int main(int count, char **arguments)
 	refused_requests();
 	empty_queue();
 	opened_elsewhere();
+	stopped_owner();
 	killed_owner();
 	killed_sender();
 	killed_host();

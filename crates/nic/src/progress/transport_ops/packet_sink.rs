@@ -44,7 +44,9 @@ impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
                 self.transmit_work(header, id, offset..offset + length, copied)
             }
             PayloadSource::Remote { remote, length, part } => {
-                if let Some(outcome) = self.transmit_relayed(header, (remote, length), part) {
+                if part.shared_queue != 0
+                    && let Some(outcome) = self.transmit_relayed(header, (remote, length), part)
+                {
                     return outcome;
                 }
                 self.qpc.intercepted.part = part;
@@ -278,7 +280,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// itself, which says what is in its way.
     fn transmit_burst(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> u32 {
         let Path::Network { route, .. } = self.qpc.path() else { return 0 };
-        if matches!(source, PayloadSource::Remote { part, .. } if self.is_read_elsewhere(&part)) {
+        if matches!(source, PayloadSource::Remote { part, .. } if part.shared_queue != 0 && self.is_read_elsewhere(&part))
+        {
             return 0;
         }
         if route.stream.is_some() && source.len() as usize >= LONG_PAYLOAD {

@@ -4,7 +4,8 @@
 //! the request.
 
 use super::QpTransportOps;
-use crate::queue_pair::relay::{PendingRelay, ReadAhead, RelayOperation, RelayOutcome, RelayRequest};
+use crate::queue_pair::qp_context::SelectedQueue;
+use crate::queue_pair::relay::{PendingRelay, ReadAhead, RelayOperation, RelayOutcome, RelayRequest, Relays};
 use crate::types::limits::{MAX_RELAYED, RELAYED_READ};
 use pagewire_fabric::Fabric;
 use pagewire_transport::{
@@ -23,9 +24,9 @@ enum RelayUse {
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// Whether the request in hand names a queue of another process.
-    #[inline(always)] // Part of each message.
+    #[inline(always)] // Part of each packet.
     pub(super) fn is_relayed(&self) -> bool {
-        self.qpc.relays.queue.is_some()
+        matches!(self.qpc.shared_queue, SelectedQueue::Elsewhere(_))
     }
 
     /// Chooses the queue of another process for what comes next.
@@ -33,38 +34,49 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         if self.queue_pair.xrc.as_ref().and_then(|queues| queues.shared()).is_none() {
             return Outcome::Denied(Denial::InvalidRequest);
         }
-        self.qpc.relays.queue = Some(queue);
+        self.qpc.shared_queue = SelectedQueue::Elsewhere(queue);
         Outcome::Done(())
     }
 
     /// Checks memory of another process. That of a WRITE or atomic is checked when it is executed.
     pub(super) fn check_relayed(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
-        let relays = &mut self.qpc.relays;
+        let SelectedQueue::Elsewhere(queue) = self.qpc.shared_queue else {
+            return Outcome::Denied(Denial::InvalidRequest);
+        };
+        let relays = self.relays();
         (relays.written, relays.is_atomic_write) = (remote.address, right == Right::RemoteWord);
         if right != Right::RemoteRead {
             return Outcome::Done(());
         }
         let operation = RelayOperation::CheckRead { remote, length };
-        let other = relays.queue.zip(relays.executing.as_ref()).is_some_and(|(queue, pending)| {
+        if relays.executing.as_ref().is_some_and(|pending| !pending.is(queue, &operation)) {
             // The request that is executed waits, so this READ was executed before, and is asked for again. It is refused as it is answered.
-            !pending.is(queue, &operation)
-        });
-        if other {
             return Outcome::Done(());
         }
         self.execute_relayed(operation, Arc::default()).map(drop)
     }
 
+    fn relays(&mut self) -> &mut Relays {
+        self.qpc.relays.get_or_insert_default()
+    }
+
+    /// Keeps bytes of a message for which this process has no receive: that is another one's, if the queue is.
+    #[cold]
+    pub(super) fn stage_relayed(&mut self, offset: u64, payload: Payload<'_>) -> Outcome<u32> {
+        if self.is_relayed() { self.stage(offset, payload) } else { Outcome::Denied(Denial::LocalProtection) }
+    }
+
     /// Keeps bytes of a message, from the first packet on; gives how many packets.
-    pub(super) fn stage(&mut self, offset: u64, payload: Payload<'_>) -> Outcome<u32> {
-        if self.qpc.relays.executing.as_ref().is_some_and(PendingRelay::has_payload) {
+    fn stage(&mut self, offset: u64, payload: Payload<'_>) -> Outcome<u32> {
+        if self.relays().executing.as_ref().is_some_and(PendingRelay::has_payload) {
             // They were staged before, and their message is under way.
             return Outcome::Done(1);
         }
         if offset + payload.len() > MAX_RELAYED {
             return Outcome::Denied(Denial::Operational);
         }
-        let staged = Arc::make_mut(&mut self.qpc.relays.staged);
+        let deferred = self.deferred;
+        let staged = Arc::make_mut(&mut self.relays().staged);
         if (staged.len() as u64) < offset {
             // The message began for a queue of this process.
             return Outcome::Denied(Denial::InvalidRequest);
@@ -75,7 +87,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
                 burst.iter().for_each(|bytes| staged.extend_from_slice(bytes));
                 Outcome::Done(burst.len().max(1) as u32)
             }
-            Payload::Deferred(_) => match self.deferred.and_then(|deferred| deferred.read()) {
+            Payload::Deferred(_) => match deferred.and_then(|deferred| deferred.read()) {
                 Some(bytes) => {
                     staged.extend_from_slice(&bytes);
                     Outcome::Done(1)
@@ -89,12 +101,12 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     /// Keeps bytes of a WRITE, or has an atomic WRITE executed.
     pub(super) fn write_relayed(&mut self, remote: RemoteAddress, payload: Payload<'_>) -> Outcome<u32> {
-        let offset = remote.address.wrapping_sub(self.qpc.relays.written);
+        let offset = remote.address.wrapping_sub(self.relays().written);
         let staged = self.stage(offset, payload);
-        if !self.qpc.relays.is_atomic_write || !matches!(staged, Outcome::Done(_)) {
+        if !self.relays().is_atomic_write || !matches!(staged, Outcome::Done(_)) {
             return staged;
         }
-        let payload = self.qpc.relays.staged.clone();
+        let payload = self.relays().staged.clone();
         let outcome = self.execute_relayed(RelayOperation::AtomicWrite { remote }, payload);
         self.end_staging(outcome).map(|_| 1)
     }
@@ -108,7 +120,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         };
         let mut payload = Arc::default();
         if length > 0 {
-            payload = self.qpc.relays.staged.clone();
+            payload = self.relays().staged.clone();
             if payload.len() != length as usize {
                 return Outcome::Denied(Denial::InvalidRequest);
             }
@@ -142,10 +154,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
 
     /// Whether another process has the memory that a READ names.
     pub(super) fn is_read_elsewhere(&self, part: &ReadPart) -> bool {
-        match (part.shared_queue, &self.queue_pair.xrc) {
-            (Some(number), Some(queues)) => queues.shared().is_some() && queues.get(number).is_none(),
-            _ => false,
-        }
+        let queues = self.queue_pair.xrc.as_ref().filter(|queues| queues.shared().is_some());
+        queues.is_some_and(|queues| queues.get(part.shared_queue).is_none())
     }
 
     /// Sends a response to a READ of memory that another process has. `None`: this process has it.
@@ -155,22 +165,25 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         (remote, length): (RemoteAddress, u32),
         part: ReadPart,
     ) -> Option<Outcome<u32>> {
-        let number = part.shared_queue.filter(|_| self.is_read_elsewhere(&part))?;
-        let ahead =
-            match self.qpc.relays.read_ahead.take().filter(|ahead| ahead.bytes(&part, length).is_some()) {
-                Some(ahead) => ahead,
-                None => match self.read_ahead(number, (remote, length), part) {
-                    Outcome::Done(ahead) => ahead,
-                    outcome => return Some(outcome.map(|_| 0)),
-                },
-            };
+        if !self.is_read_elsewhere(&part) {
+            return None;
+        }
+        let number = part.shared_queue;
+        let ahead = match self.relays().read_ahead.take().filter(|ahead| ahead.bytes(&part, length).is_some())
+        {
+            Some(ahead) => ahead,
+            None => match self.read_ahead(number, (remote, length), part) {
+                Outcome::Done(ahead) => ahead,
+                outcome => return Some(outcome.map(|_| 0)),
+            },
+        };
         let outcome = match ahead.bytes(&part, length) {
             Some(bytes) => self.emit(header, bytes),
             None => Outcome::Denied(Denial::Operational),
         };
         // A later READ may have the same PSN: nothing is kept beyond the last response.
         if part.after > 0 || matches!(outcome, Outcome::Wait(_)) {
-            self.qpc.relays.read_ahead = Some(ahead);
+            self.relays().read_ahead = Some(ahead);
         }
         Some(outcome)
     }
@@ -195,7 +208,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// The message has been executed, or refused: its bytes are not needed any more.
     fn end_staging<T>(&mut self, outcome: Outcome<T>) -> Outcome<T> {
         if !matches!(outcome, Outcome::Wait(_)) {
-            self.qpc.relays.staged = Arc::default();
+            self.relays().staged = Arc::default();
         }
         outcome
     }
@@ -205,9 +218,9 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         operation: RelayOperation,
         payload: Arc<Vec<u8>>,
     ) -> Outcome<Option<Vec<u8>>> {
-        match self.qpc.relays.queue {
-            Some(queue) => self.relay((RelayUse::Execute, queue), operation, payload),
-            None => Outcome::Denied(Denial::InvalidRequest),
+        match self.qpc.shared_queue {
+            SelectedQueue::Elsewhere(queue) => self.relay((RelayUse::Execute, queue), operation, payload),
+            SelectedQueue::None | SelectedQueue::Here(_) => Outcome::Denied(Denial::InvalidRequest),
         }
     }
 
@@ -218,9 +231,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         operation: RelayOperation,
         payload: Arc<Vec<u8>>,
     ) -> Outcome<Option<Vec<u8>>> {
+        let relays = self.qpc.relays.get_or_insert_default();
         let pending = match of {
-            RelayUse::Execute => &mut self.qpc.relays.executing,
-            RelayUse::Respond => &mut self.qpc.relays.reading,
+            RelayUse::Execute => &mut relays.executing,
+            RelayUse::Respond => &mut relays.reading,
         };
         if let Some(before) = pending {
             let Some(outcome) = before.take_outcome() else { return Outcome::Wait(Reason::Relay) };
@@ -239,8 +253,12 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             return Outcome::Denied(Denial::InvalidRequest);
         };
         let request = RelayRequest { queue, queue_pair: queue_pair.properties.number, operation, payload };
-        let begun =
-            PendingRelay::begin(&*shared.sharing, request, queue_pair.relaying.clone(), shared.wake.clone());
+        let begun = PendingRelay::begin(
+            &*shared.sharing,
+            request,
+            queue_pair.relaying.get_or_init(Arc::default).clone(),
+            shared.wake.clone(),
+        );
         *pending = Some(begun);
         Outcome::Wait(Reason::Relay)
     }

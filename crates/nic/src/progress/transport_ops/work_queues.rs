@@ -2,6 +2,7 @@
 
 use super::{QpTransportOps, received};
 use crate::completion::{Completion, CompletionOpcode, Status};
+use crate::queue_pair::qp_context::SelectedQueue;
 use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
@@ -14,22 +15,19 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn select_shared_queue(&mut self, number: u32) -> Outcome<()> {
         let queue = self.queue_pair.xrc.as_ref().and_then(|queues| queues.get(number));
         let Some(queue) = queue else { return self.select_relayed(number) };
-        self.qpc.relays.queue = None;
         // What is held was checked against the protection domain of another one.
         self.session.release();
-        self.qpc.shared_queue = Some(queue);
+        self.qpc.shared_queue = SelectedQueue::Here(queue);
         Outcome::Done(())
     }
 
     fn begin_receive(&mut self) -> bool {
-        if self.is_relayed() {
-            // Whether there is a receive the other process says.
-            return true;
-        }
         if self.qpc.receive.is_none() {
             self.qpc.receive = match &self.qpc.shared_queue {
-                None => self.queue_pair.receives.take(),
-                Some(queue) => queue.take_for_xrc().map(|(work, queue)| {
+                SelectedQueue::None => self.queue_pair.receives.take(),
+                // Whether there is a receive the other process says.
+                SelectedQueue::Elsewhere(_) => return true,
+                SelectedQueue::Here(queue) => queue.take_for_xrc().map(|(work, queue)| {
                     self.qpc.receive_queue = Some(queue);
                     work
                 }),
@@ -39,10 +37,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     }
 
     fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
-        if self.is_relayed() {
-            return self.stage(offset, payload);
-        }
-        let Some(receive) = &self.qpc.receive else { return Outcome::Denied(Denial::LocalProtection) };
+        let Some(receive) = &self.qpc.receive else { return self.stage_relayed(offset, payload) };
         let pieces = slice_of(&receive.segments, offset, payload.len());
         if total_length(&pieces) < payload.first(1).len() {
             return Outcome::Denied(Denial::LocalLength);
@@ -66,7 +61,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
             immediate: arrival.immediate,
             invalidated: arrival.invalidated,
             solicited: arrival.solicited,
-            ..Completion::new(queue_pair.reported_number(), receive.wr_id, opcode, Status::Success)
+            ..Completion::new(queue_pair.properties.number, receive.wr_id, opcode, Status::Success)
         });
     }
 
@@ -78,7 +73,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
         let Some(receive) = self.qpc.receive.take() else { return };
         let queue_pair = self.queue_pair;
         self.complete_receive(Completion::new(
-            queue_pair.reported_number(),
+            queue_pair.properties.number,
             receive.wr_id,
             CompletionOpcode::Receive,
             status,
@@ -114,10 +109,11 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
-    fn complete_receive(&mut self, completion: Completion) {
+    fn complete_receive(&mut self, mut completion: Completion) {
         match self.qpc.receive_queue.take() {
             None => self.queue_pair.complete_receive(completion),
             Some(mut queue) => {
+                completion.queue_pair = self.queue_pair.reported_number();
                 queue.end_receive();
                 self.qpc.arrived.push((queue, completion));
             }
@@ -134,8 +130,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     #[inline(always)] // Part of each packet.
     pub(super) fn remote_domain(&self) -> u32 {
         match &self.qpc.shared_queue {
-            None => self.queue_pair.domain.number(),
-            Some(queue) => queue.domain_number(),
+            SelectedQueue::None | SelectedQueue::Elsewhere(_) => self.queue_pair.domain.number(),
+            SelectedQueue::Here(queue) => queue.domain_number(),
         }
     }
 }

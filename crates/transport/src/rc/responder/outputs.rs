@@ -76,8 +76,8 @@ pub(super) struct ReadResponses {
     /// PSNs left.
     pub(super) packets: u32,
     pub(super) remote: RemoteAddress,
-    /// Of XRC: the shared receive queue that the READ names.
-    pub(super) shared_queue: Option<u32>,
+    /// Of XRC: the shared receive queue that the READ names; else 0.
+    pub(super) shared_queue: u32,
     /// Bytes left.
     pub(super) length: u32,
     pub(super) first: bool,
