@@ -241,6 +241,11 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             let title = format!("pingpong::{name}::ibv_xsrq_pingpong -s {size}");
             trials.push(trial(pool, &title, move |ground| pingpong::over_xrc(ground, setting, size)));
         }
+        for clients in pingpong::XRC_CLIENTS {
+            let title = format!("pingpong::{name}::ibv_xsrq_pingpong -c {clients}");
+            trials
+                .push(trial(pool, &title, move |ground| pingpong::over_shared_xrc(ground, setting, clients)));
+        }
         for run in pingpong::runs().into_iter().filter(|run| all || pingpong::is_quick(run)) {
             let title = format!("pingpong::{name}::{}", run.title());
             trials.push(trial(pool, &title, move |ground| pingpong::check(ground, setting, &run)));

@@ -1,8 +1,11 @@
 //! The pingpong programs of ibverbs-utils: each with polling and with events, every byte checked by the program.
 
 use crate::ground::{Ground, Setting};
-use crate::limits::LARGEST_PINGPONG;
-use anyhow::Result;
+use crate::limits::{LARGEST_PINGPONG, RUN};
+use anyhow::{Result, ensure};
+use pagewire_cli::hosts::Host;
+use pagewire_cli::pair::Running;
+use std::time::Instant;
 
 /// A run of a pingpong program.
 #[derive(Clone, Debug)]
@@ -100,6 +103,42 @@ pub fn over_xrc(ground: &Ground, setting: Setting, size: &str) -> Result<()> {
     for options in [&[][..], &["-e"]] {
         let arguments = [&["-g", "0", "-n", "200", "-s", size], options].concat();
         ground.must_run(setting, "ibv_xsrq_pingpong", &arguments)?;
+    }
+    Ok(())
+}
+
+/// Clients of one ibv_xsrq_pingpong.
+pub const XRC_CLIENTS: [u16; 2] = [2, 3];
+
+/// Runs ibv_xsrq_pingpong with several clients: the server sends to the shared receive queue of each by the queue pairs of all, so that the
+/// clients of one host serve each other's queues. With polling and with events.
+///
+/// # Errors
+/// If a process fails or hangs.
+pub fn over_shared_xrc(ground: &Ground, setting: Setting, clients: u16) -> Result<()> {
+    let (server_host, client_host) = ground.ends(setting);
+    for (options, which) in [(&[][..], 0), (&["-e"], 1)] {
+        let port = 18_700 + 16 * setting as u16 + 2 * clients + which;
+        let end = |host: &Host, rest: &[&str]| {
+            let mut command = host.command(&ground.stage.command);
+            command.args(["run", "--path", setting.path().name(), "--", "ibv_xsrq_pingpong", "-g", "0"]);
+            command.args(["-n", "50", "-p", &port.to_string()]).args(options).args(rest);
+            command
+        };
+        let count = clients.to_string();
+        let mut server = Running::start(end(server_host, &["-c", &count]))?;
+        ensure!(server.wait_listening(port), "the server did not listen");
+        let address = server_host.address.to_string();
+        let mut all = vec![("the server".to_owned(), server)];
+        for client in 1..=clients {
+            all.push((format!("client {client}"), Running::start(end(client_host, &[&address]))?));
+        }
+        let deadline = Instant::now() + RUN;
+        let ended: Vec<_> =
+            all.into_iter().map(|(name, running)| (name, running.wait_until(deadline))).collect();
+        for (name, finished) in &ended {
+            ensure!(finished.success(), "{name} of {clients}: {}\n{}", finished.verdict(), finished.output);
+        }
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ mod liveness;
 pub mod lock;
 mod management;
 mod management_packet;
+pub mod members;
 mod names;
 mod neighbours;
 mod network;

@@ -3,7 +3,9 @@
 
 use crate::descriptors::Descriptor;
 use crate::limits::BACKLOG;
+use crate::members::SharedFile;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::geteuid;
 use std::io;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -60,6 +62,38 @@ pub fn of_sibling(block: u16) -> io::Result<SocketAddrUnix> {
 /// Held by the one sibling that says the last words of a process.
 pub fn of_heir(block: u16) -> io::Result<SocketAddrUnix> {
     abstract_address(&format!("pagewire-heir-{block}"))
+}
+
+/// Where a process listens for others that have opened the same file.
+pub fn of_member(file: SharedFile, name: u32) -> io::Result<SocketAddrUnix> {
+    abstract_address(&format!("{}{name:x}", prefix_of_members(file)))
+}
+
+/// Held by the one process that becomes a member for a file.
+pub fn of_member_guard(file: SharedFile) -> io::Result<SocketAddrUnix> {
+    abstract_address(&format!("{}guard", prefix_of_members(file)))
+}
+
+fn prefix_of_members(SharedFile { device, inode }: SharedFile) -> String {
+    format!("pagewire-xrc-{}-{device:x}-{inode:x}-", geteuid().as_raw())
+}
+
+/// The names of all members for a file in this network namespace.
+///
+/// # Errors
+/// The kernel's, where /proc cannot be read.
+pub fn members(file: SharedFile) -> io::Result<Vec<u32>> {
+    let prefix = format!(" @{}", prefix_of_members(file));
+    let sockets = std::fs::read("/proc/self/net/unix")?;
+    let name = |line: &[u8]| {
+        let line = std::str::from_utf8(line).ok()?;
+        u32::from_str_radix(line.rsplit_once(&prefix)?.1, 16).ok()
+    };
+    let mut found: Vec<u32> = sockets.split(|byte| *byte == b'\n').filter_map(name).collect();
+    // A connection that was taken has the name, too.
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
 }
 
 /// The blocks of all siblings of this network namespace.

@@ -9,3 +9,4 @@ pub mod post;
 pub mod prefetch;
 pub mod queue_pair;
 pub mod xrc;
+pub mod xrc_executor;

@@ -24,7 +24,8 @@ pub use api::context::Context;
 pub use api::explain::ConnectionReport;
 pub use api::prefetch::Advice;
 pub use api::queue_pair::{QueuePair, QueuePairInit};
-pub use api::xrc::XrcDomain;
+pub use api::xrc::{XrcClosing, XrcDomain, XrcOpener};
+pub use api::xrc_executor::XrcExecutor;
 pub use completion::late::CompletionDelays;
 pub use completion::moderation::Moderation;
 pub use completion::stamps::CompletionStamp;
@@ -38,11 +39,13 @@ pub use pagewire_iommu::{AttributeError, PageAttributes, PageFlags, Rights};
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::ud::GROUP as GROUP_QUEUE_PAIR;
 pub use pagewire_transport::{
-    FaultHandling, FlushRequest, ProtocolCounters, RefusalScope, UnknownFaultHandling,
+    AtomicRequest, Denial, FaultHandling, FlushRequest, ProtocolCounters, RefusalScope, RemoteAddress,
+    UnknownFaultHandling,
 };
 pub use path::ManagementTransport;
 pub use progress::engine::Nic;
 pub use progress::management::{ManagementRoute, ManagementSent, management_target};
+pub use queue_pair::relay::{RelayEnd, RelayOperation, RelayOutcome, RelayRequest, XrcSharing};
 pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 pub use services::address_handle::AddressHandle;

@@ -18,6 +18,7 @@ pub mod poll_hint;
 pub mod qp_context;
 pub mod receive_wait;
 pub mod receives;
+pub mod relay;
 pub mod request;
 pub mod shared_receive;
 pub mod slots;
@@ -51,8 +52,8 @@ use pagewire_iommu::{AccessScope, Rights};
 use pagewire_transport::timers::acknowledgement_timeout;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, RefusalScope, WorkId};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a queue pair is created with, `Q` being its completion queues.
@@ -132,6 +133,12 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
     pub(crate) counted: AttachedCounters<F>,
+    /// Of XRC: requests that other processes execute just now.
+    pub(crate) relaying: OnceLock<Arc<AtomicU32>>,
+    /// The number that completions of messages name; 0: its own.
+    reported: AtomicU32,
+    /// It raises no events.
+    is_silent: AtomicBool,
     /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
     state: AtomicU32,
     peer: AtomicU32,
@@ -186,6 +193,9 @@ impl<F: Fabric> QueuePair<F> {
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
             counted: AttachedCounters::default(),
+            relaying: OnceLock::new(),
+            reported: AtomicU32::new(0),
+            is_silent: AtomicBool::new(false),
             state: AtomicU32::new(QpState::Reset as u32),
             peer: AtomicU32::new(0),
             resets: AtomicU32::new(0),
@@ -214,6 +224,25 @@ impl<F: Fabric> QueuePair<F> {
         match self.refusal_ends_request.load(Ordering::Relaxed) {
             true => RefusalScope::Request,
             false => RefusalScope::Connection,
+        }
+    }
+
+    /// Completions of messages name this number from now on, in the place of its own: it executes what has come to that queue pair in another
+    /// process.
+    pub fn report_as(&self, number: u32) {
+        self.reported.store(number, Ordering::Relaxed);
+    }
+
+    /// Whether it raises events from now on. One that the program has no structure of raises none.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::Release);
+    }
+
+    /// The number that completions of messages name.
+    pub(crate) fn reported_number(&self) -> u32 {
+        match self.reported.load(Ordering::Relaxed) {
+            0 => self.properties.number,
+            reported => reported,
         }
     }
 
@@ -247,6 +276,9 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn raise(&self, kind: AsyncEventKind) {
+        if self.is_silent.load(Ordering::Acquire) {
+            return;
+        }
         let element = EventSource::QueuePair { cookie: self.cookie.load(Ordering::Relaxed) };
         self.domain.context().raise(kind, element, &self.async_events);
     }
@@ -652,6 +684,29 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn wait_for_peers(&self) -> Result<()> {
+        self.wait_for_relays()?;
         self.services.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.properties.place))
+    }
+}
+
+impl<F: Fabric> QueuePair<F> {
+    /// Waits until no other process executes a request that came to this queue pair.
+    fn wait_for_relays(&self) -> Result<()> {
+        let is_relaying = || self.relaying.get().is_some_and(|count| count.load(Ordering::Acquire) != 0);
+        if !is_relaying() {
+            return Ok(());
+        }
+        if let Some(shared) = self.xrc.as_ref().and_then(|queues| queues.shared()) {
+            shared.sharing.give_up(self.properties.number);
+        }
+        let fabric = &self.services.fabric;
+        let until = fabric.now() + REVOCATION_BOUND;
+        while is_relaying() {
+            if fabric.now() >= until {
+                return Err(Error::Busy("another process executes a request that came to the queue pair"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 }

@@ -58,6 +58,13 @@ pub(crate) struct Placer {
     pub(crate) received: ReceivedData,
 }
 
+/// How far a [`Placer`] is, to be put back where what was placed turns out to be not executed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlacerPosition {
+    pub(crate) message: IncomingMessage,
+    received: ReceivedData,
+}
+
 /// Packets that are being placed: a burst as far as its packets go together, mostly one.
 struct Packets<'p> {
     header: &'p PacketHeader,
@@ -93,6 +100,16 @@ impl Placer {
     /// Whether no message is coming in, and no receive is taken for the next.
     pub(crate) fn is_between_messages(&self) -> bool {
         matches!(self.message, IncomingMessage::None) && !self.begun && self.placed.is_none()
+    }
+
+    /// How far it is.
+    pub(crate) fn position(&self) -> PlacerPosition {
+        PlacerPosition { message: self.message, received: self.received }
+    }
+
+    /// What was placed since comes again.
+    pub(crate) fn go_back_to(&mut self, position: PlacerPosition) {
+        (self.message, self.received, self.begun) = (position.message, position.received, false);
     }
 
     /// What was coming in is not gone on with, or has ended.

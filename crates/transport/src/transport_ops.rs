@@ -55,6 +55,8 @@ pub enum Reason {
     LogFull,
     /// Handlers of accesses have not returned.
     Handlers,
+    /// Another process executes the request. Its packet is kept, however page faults are handled.
+    Relay,
 }
 
 impl Reason {
@@ -319,6 +321,8 @@ pub struct ReadPart {
     pub after: u32,
     /// A response with this PSN has left before.
     pub repeated: bool,
+    /// Of XRC: the shared receive queue that the READ names; else 0.
+    pub shared_queue: u32,
 }
 
 impl PayloadSource {
@@ -404,6 +408,16 @@ pub struct Arrival {
     pub length: u32,
     pub immediate: Option<u32>,
     pub invalidated: Option<u32>,
+    pub solicited: bool,
+}
+
+/// A SEND or WRITE by XRC whose bytes have all been handed over ([`WorkQueues::relay_message`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelayedMessage {
+    /// Where a WRITE goes; `None`: it is a SEND.
+    pub remote: Option<RemoteAddress>,
+    pub length: u32,
+    pub immediate: Option<u32>,
     pub solicited: bool,
 }
 
@@ -558,6 +572,13 @@ pub trait WorkQueues {
     /// Completes the current receive, or takes and completes one for a WRITE with immediate
     /// (after `begin_receive`).
     fn finish_receive(&mut self, arrival: Arrival);
+
+    /// Of XRC, behind the last bytes of each SEND and WRITE: a message for a shared receive queue of another process is executed there, from
+    /// the bytes that were handed over. `Done(false)`: there is no receive there. Asked again where it said `Wait`, with the bytes of the last
+    /// packet handed over once more. Without such queues nothing is to be done.
+    fn relay_message(&mut self, _message: &RelayedMessage) -> Outcome<bool> {
+        Outcome::Done(true)
+    }
 
     /// Ends the current receive with an error.
     fn fail_receive(&mut self, status: Status);

@@ -32,3 +32,7 @@ pub const MAX_COUNT_SCOPES: usize = 1 << 16;
 pub const MAX_COUNTED_PLACES: usize = 4096;
 /// Calls of one place that are written one by one; later ones as their number doubles, and at exit.
 pub const CALLS_WRITTEN_EACH: u64 = 32;
+/// Blocks of 256 shared receive queues that a process has in one XRC domain which processes share.
+pub const MAX_XRC_BLOCKS: usize = 64;
+/// Connections of one process to others that share an XRC domain with it, in each direction.
+pub const MAX_XRC_CONNECTIONS: usize = 1024;

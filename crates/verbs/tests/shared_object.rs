@@ -446,6 +446,13 @@ fn one_queue_pair_reaches_many_shared_receive_queues() {
 }
 
 #[test]
+fn processes_share_an_xrc_domain() {
+    for path in ["local", "tcp", "udp"] {
+        run_on(path, "xrc_shared");
+    }
+}
+
+#[test]
 fn the_standard_descriptors_are_left_to_the_program() {
     for path in ["local", "udp"] {
         run_on(path, "standard");

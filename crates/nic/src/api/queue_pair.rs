@@ -111,6 +111,11 @@ impl<F: Fabric> QueuePair<F> {
         self.state.set_refusal_scope(scope);
     }
 
+    /// Whether it raises events from now on. One that the program has no structure of raises none.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.state.set_silent(is_silent);
+    }
+
     /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
     pub fn async_events(&self) -> &Acknowledgements {
         &self.state.async_events

@@ -4,6 +4,7 @@ mod flush;
 mod intercepted;
 mod memory_access;
 mod packet_sink;
+mod relayed;
 mod work_queues;
 
 pub use packet_sink::{append_packet, length_in_batch};

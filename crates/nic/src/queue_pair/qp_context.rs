@@ -12,6 +12,7 @@ use crate::queue_pair::QueuePair;
 use crate::queue_pair::hello::HelloState;
 use crate::queue_pair::inbox::PacketOrigin;
 use crate::queue_pair::receive_wait::ReceiveWait;
+use crate::queue_pair::relay::Relays;
 use crate::queue_pair::request::ReceiveWork;
 use crate::queue_pair::shared_receive::{QueueInUse, SharedReceiveQueue};
 use crate::services::Services;
@@ -53,6 +54,18 @@ impl QpConnection {
     }
 }
 
+/// The shared receive queue that a request names.
+#[derive_where(Default)]
+pub enum SelectedQueue<F: Fabric> {
+    /// The connection is none of XRC, or no request has come.
+    #[derive_where(default)]
+    None,
+    /// One of this process.
+    Here(Arc<SharedReceiveQueue<F>>),
+    /// One of another process, by its number.
+    Elsewhere(u32),
+}
+
 /// A question to the peer's process.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingQuestion {
@@ -86,12 +99,14 @@ pub struct QpContext<F: Fabric> {
     /// The receive that a message is being placed into.
     pub receive: Option<ReceiveWork>,
     /// Of XRC: the queue that the request names which is executed, or was last.
-    pub shared_queue: Option<Arc<SharedReceiveQueue<F>>>,
+    pub shared_queue: SelectedQueue<F>,
     /// Of XRC: the queue that [`receive`](Self::receive) is of.
     pub receive_queue: Option<QueueInUse<F>>,
     /// Of XRC: messages that are complete, and whose acknowledgement is about to leave. A program that answers at once does so by another queue
     /// pair, whose requests would overtake the acknowledgement.
     pub arrived: Vec<(QueueInUse<F>, Completion)>,
+    /// Of XRC: requests for shared receive queues of other processes.
+    pub relays: Option<Box<Relays>>,
     /// The next send request to hand to the protocol.
     pub submitted: u64,
     pub(crate) page_waits: PageWaits,

@@ -36,6 +36,10 @@ pub const MAX_THREAD_DOMAINS: u32 = 65_536;
 pub const MAX_PROTECTION_DOMAINS: u32 = 65_536;
 /// Shared receive queues of one process.
 pub const MAX_SHARED_RECEIVE_QUEUES: u32 = 65_536;
+/// Bytes of a SEND or WRITE by XRC for a shared receive queue of another process.
+pub const MAX_RELAYED: u64 = 64 << 20;
+/// Bytes of a READ that are fetched ahead from another process.
+pub const RELAYED_READ: u32 = 64 << 10;
 /// Multicast groups to which queue pairs of a process can be attached. Each takes a descriptor.
 pub const MAX_GROUPS: usize = 1024;
 

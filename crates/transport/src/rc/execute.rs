@@ -4,11 +4,11 @@
 use pagewire_wire::{Nak, PacketHeader, PacketOperation as Code};
 
 use super::RemoteRights;
-use crate::message::part_of;
+use crate::message::{MessageKind, MessagePosition, part_of};
 use crate::placing::{self, IncomingMessage, Placer, done};
 use crate::{
-    AtomicRequest, Denial, DropCause, ExecutedOperation, FlushRequest, Link, MemoryAccess, Payload, QpEvent,
-    Reason, RemoteAddress, Right, WorkQueues, limits,
+    AtomicRequest, Denial, DropCause, ExecutedOperation, FlushRequest, Link, MemoryAccess, Outcome, Payload,
+    QpEvent, Reason, RelayedMessage, RemoteAddress, Right, WorkQueues, limits,
 };
 
 /// What an executed request packet asks for.
@@ -17,7 +17,8 @@ pub(super) enum RequestAnswer {
     /// The bytes of so many packets are in place: an acknowledgement, if it was asked for.
     Placed(u32),
     /// READ responses. Requests behind it ask for `after` bytes more of the same READ.
-    Read { remote: RemoteAddress, length: u32, after: u32 },
+    /// `shared_queue`: of XRC, the shared receive queue that it names, which never has the number 0.
+    Read { remote: RemoteAddress, length: u32, after: u32, shared_queue: u32 },
     /// An atomic response.
     Atomic(AtomicResult),
     /// A response without bytes, to a FLUSH.
@@ -110,6 +111,7 @@ impl RequestExecutor {
             done(ops.select_shared_queue(number))?;
         }
         match (part_of(code), code) {
+            (Some(part), _) if header.xrc.is_some() => self.place_xrc(part, header, payload, link, ops),
             (Some(part), _) => {
                 let placed = self.placer.place(part, header, payload, link, ops)?;
                 self.count_messages(placed.messages);
@@ -124,6 +126,39 @@ impl RequestExecutor {
             // Responses.
             (None, _) => Err(ExecutionStop::INVALID),
         }
+    }
+
+    /// Places a packet of a SEND or WRITE by XRC. At the end of the message another process may have to execute it.
+    #[inline(never)] // What packets of RC are not to carry.
+    fn place_xrc<E: MemoryAccess + WorkQueues>(
+        &mut self,
+        part: (MessageKind, MessagePosition),
+        header: &PacketHeader,
+        payload: Payload<'_>,
+        link: &Link,
+        ops: &mut E,
+    ) -> Result<RequestAnswer, ExecutionStop> {
+        let before = self.placer.position();
+        let placed = self.placer.place(part, header, payload, link, ops)?;
+        if placed.messages > 0 {
+            let (remote, length) = match (before.message, header.reth) {
+                (IncomingMessage::Write { remote, length, .. }, _) => (Some(remote), length),
+                (IncomingMessage::Send { offset }, _) => (None, offset + payload.len() as u32),
+                (IncomingMessage::None, Some(reth)) => {
+                    (Some(RemoteAddress { address: reth.address, key: reth.key }), reth.length)
+                }
+                (IncomingMessage::None, None) => (None, payload.len() as u32),
+            };
+            let (immediate, solicited) = (header.immediate, header.bth.solicited);
+            let outcome = ops.relay_message(&RelayedMessage { remote, length, immediate, solicited });
+            if outcome != Outcome::Done(true) {
+                self.placer.go_back_to(before);
+                done(outcome)?;
+                return Err(ExecutionStop::NotReady);
+            }
+        }
+        self.count_messages(placed.messages);
+        Ok(RequestAnswer::Placed(placed.packets))
     }
 
     fn read<E: MemoryAccess + WorkQueues>(
@@ -152,7 +187,7 @@ impl RequestExecutor {
         }
         self.finish_message();
         ops.count_executed(ExecutedOperation::Read, u32::from(after == 0), reth.length);
-        Ok(RequestAnswer::Read { remote, length: reth.length, after })
+        Ok(RequestAnswer::Read { remote, length: reth.length, after, shared_queue: header.xrc.unwrap_or(0) })
     }
 
     fn atomic<E: MemoryAccess>(

@@ -389,10 +389,11 @@ impl Responder {
                 }
                 (packets, packets)
             }
-            RequestAnswer::Read { remote, length, after } => {
+            RequestAnswer::Read { remote, length, after, shared_queue } => {
                 let packets = packets_for(length, shared.link.response_mtu);
                 let of = self.note_read(psn, packets, (length, after));
-                let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
+                let responses =
+                    ReadResponses { psn, packets, remote, shared_queue, length, first: true, message, of };
                 self.outputs.push_back(ResponderOutput::Read(responses));
                 self.reads += 1;
                 (1, packets)

@@ -9,7 +9,7 @@ use crate::objects::held::epoch;
 use crate::objects::object::{Object, not_null, put};
 use crate::objects::protection::{ProtectionDomainObject, rights};
 use crate::objects::shared_receive::SharedReceiveObject;
-use crate::objects::xrc::close_receiver;
+use crate::objects::xrc::{ReceiverOf, close_receiver};
 use crate::request_builder::RequestBuilder;
 use crate::runtime::engine::Host;
 use crate::runtime::leftovers::{Leftover, Membership};
@@ -19,7 +19,7 @@ use libc::{EINVAL, EOPNOTSUPP, c_int};
 use pagewire_failures::Verb;
 use pagewire_nic::attributes::{QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::device::Mtu;
-use pagewire_nic::{Error, QueuePair, QueuePairInit, XrcDomain};
+use pagewire_nic::{Error, QueuePair, QueuePairInit};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
@@ -34,7 +34,7 @@ pub struct QueuePairObject {
     /// Where it was created with operations of the extended interface for posting.
     builder: OnceLock<RequestBuilder>,
     /// Of type XRC_RECV.
-    xrc: Option<Arc<XrcDomain<Host>>>,
+    receiver: ReceiverOf,
 }
 
 // SAFETY: `repr(C)` and begins with `FlushingQueuePair`, whose first member `ibv_qp_ex` begins with `ibv_qp`.
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
         public.recv_cq = init.recv_cq;
         public.srq = init.srq;
         let membership = domain.leftovers().add(Leftover::QueuePair(queue_pair.clone()));
-        Ok(publish_queue_pair(public, queue_pair, membership, None))
+        Ok(publish_queue_pair(public, queue_pair, membership, ReceiverOf::None))
     })
 }
 
@@ -175,14 +175,18 @@ impl DerefMut for PublicQueuePair {
     }
 }
 
-/// Makes the object that programs see of a queue pair; `xrc`: the domain of one of type XRC_RECV.
+/// Makes the object that programs see of a queue pair.
 pub fn publish_queue_pair(
     mut public: PublicQueuePair,
     queue_pair: Arc<QueuePair<Host>>,
     membership: Membership,
-    xrc: Option<Arc<XrcDomain<Host>>>,
+    receiver: ReceiverOf,
 ) -> *mut ibv_qp {
-    (public.qp_num, public.handle) = (queue_pair.number(), queue_pair.number());
+    let number = match &receiver {
+        ReceiverOf::Elsewhere(opened) => opened.number(),
+        ReceiverOf::None | ReceiverOf::Here(_) => queue_pair.number(),
+    };
+    (public.qp_num, public.handle) = (number, number);
     public.state = queue_pair.state() as ibv_qp_state;
     let object = Box::new(QueuePairObject {
         public: UnsafeCell::new(FlushingQueuePair { qp: public.0, wr_flush: None }),
@@ -190,7 +194,7 @@ pub fn publish_queue_pair(
         queue_pair,
         epoch: epoch(),
         builder: OnceLock::new(),
-        xrc,
+        receiver,
     });
     object.queue_pair.set_cookie(&raw const *object as u64);
     object.publish()
@@ -203,7 +207,7 @@ const ATTRIBUTE_MASK: u32 = IBV_QP_RATE_LIMIT | ((IBV_QP_DEST_QPN << 1) - 1);
 const NO_MTU: Error = Error::InvalidArgument("path_mtu is none of IBV_MTU_256 to IBV_MTU_4096");
 
 /// A change of the queue pair with this number.
-fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<QueuePairChange> {
+pub fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<QueuePairChange> {
     if mask & !ATTRIBUTE_MASK != 0 {
         return invalid("attribute mask of a queue pair");
     }
@@ -252,6 +256,13 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_
     status(Call::on(Verb::ModifyQp, qp), || {
         // SAFETY: the caller promises that `qp` is NULL or created, and that `attributes` is NULL or valid.
         let (object, attributes) = unsafe { (QueuePairObject::of(qp)?, &*not_null(attributes)?) };
+        if let ReceiverOf::Elsewhere(opened) = &object.receiver {
+            let now = opened.modify(attributes, mask as u32)?;
+            if let Some(state) = QpState::from_repr(now.qp_state) {
+                object.show_state(state);
+            }
+            return Ok(());
+        }
         let number = object.queue_pair.number();
         let change = change_from(number, attributes, mask as u32)?;
         object.queue_pair.modify(&change).map_err(|error| match change.state {
@@ -263,6 +274,34 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_
         }
         Ok(())
     })
+}
+
+/// All attributes of a queue pair of this process.
+pub fn attributes_now(queue_pair: &QueuePair<Host>) -> ibv_qp_attr {
+    let now = queue_pair.query();
+    let mut answer = ibv_qp_attr::zeroed();
+    answer.qp_state = now.state as ibv_qp_state;
+    answer.cur_qp_state = now.state as ibv_qp_state;
+    answer.path_mtu = now.path_mtu as ibv_mtu;
+    answer.path_mig_state = now.path_migration;
+    answer.qkey = now.queue_key;
+    answer.rq_psn = now.receive_psn;
+    answer.sq_psn = now.send_psn;
+    answer.dest_qp_num = now.destination;
+    answer.qp_access_flags = now.access.bits();
+    answer.cap = capabilities_of(&queue_pair.capabilities());
+    answer.ah_attr = attributes_of(&now.address);
+    answer.pkey_index = now.pkey_index;
+    answer.en_sqd_async_notify = u8::from(now.drained_notify);
+    answer.sq_draining = u8::from(queue_pair.is_draining());
+    answer.max_rd_atomic = now.max_read_atomic;
+    answer.max_dest_rd_atomic = now.max_dest_read_atomic;
+    answer.min_rnr_timer = now.min_rnr_timer;
+    answer.port_num = now.port;
+    answer.timeout = now.timeout;
+    answer.retry_cnt = now.retry_count;
+    answer.rnr_retry = now.rnr_retry;
+    answer
 }
 
 /// `ibv_query_qp(3)`: gives all attributes, whatever the mask asks for.
@@ -279,31 +318,12 @@ pub unsafe extern "C" fn ibv_query_qp(
     status(Call::on(Verb::QueryQp, qp), || {
         // SAFETY: the caller promises that `qp` is NULL or created, and the structures NULL or valid for a write.
         let (object, place) = unsafe { (QueuePairObject::of(qp)?, not_null(attributes)?) };
-        let now = object.queue_pair.query();
+        let answer = match &object.receiver {
+            ReceiverOf::Elsewhere(opened) => opened.query()?,
+            ReceiverOf::None | ReceiverOf::Here(_) => attributes_now(&object.queue_pair),
+        };
         let cap = capabilities_of(&object.queue_pair.capabilities());
-        let mut answer = ibv_qp_attr::zeroed();
-        answer.qp_state = now.state as ibv_qp_state;
-        answer.cur_qp_state = now.state as ibv_qp_state;
-        answer.path_mtu = now.path_mtu as ibv_mtu;
-        answer.path_mig_state = now.path_migration;
-        answer.qkey = now.queue_key;
-        answer.rq_psn = now.receive_psn;
-        answer.sq_psn = now.send_psn;
-        answer.dest_qp_num = now.destination;
-        answer.qp_access_flags = now.access.bits();
-        answer.cap = cap;
-        answer.ah_attr = attributes_of(&now.address);
-        answer.pkey_index = now.pkey_index;
-        answer.en_sqd_async_notify = u8::from(now.drained_notify);
-        answer.sq_draining = u8::from(object.queue_pair.is_draining());
-        answer.max_rd_atomic = now.max_read_atomic;
-        answer.max_dest_rd_atomic = now.max_dest_read_atomic;
-        answer.min_rnr_timer = now.min_rnr_timer;
-        answer.port_num = now.port;
-        answer.timeout = now.timeout;
-        answer.retry_cnt = now.retry_count;
-        answer.rnr_retry = now.rnr_retry;
-        object.show_state(now.state);
+        object.show_state(QpState::from_repr(answer.qp_state).ok_or(Errno(libc::EIO))?);
         // SAFETY: the caller promises that the structures are NULL or valid for a write; what the structure names was
         // set at creation.
         unsafe {
@@ -340,9 +360,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             // left; adapters send it by themselves, so drive it out first.
             object.queue_pair.doorbell();
             let (engine, report) = (engine()?, object.queue_pair.report());
-            let is_destroyed = match &object.xrc {
-                Some(domain) => close_receiver(domain, &object.queue_pair, qp as usize)?,
-                None => object.queue_pair.destroy().map(|()| true)?,
+            let is_destroyed = match &object.receiver {
+                ReceiverOf::Here(domain) => close_receiver(domain, &object.queue_pair, qp as usize)?,
+                ReceiverOf::Elsewhere(opened) => opened.close().map(|()| false)?,
+                ReceiverOf::None => object.queue_pair.destroy().map(|()| true)?,
             };
             if is_destroyed {
                 port_counters::remember(&report);

@@ -1,11 +1,20 @@
 //! Extended reliable connections: XRC domains, their shared receive queues, and queue pairs that are opened more than once.
 //!
-//! A domain belongs to one context of one process. Two that open a domain by the same file in different processes have two domains.
+//! A domain that a file names is shared by the processes of one user that have opened the file ([`sharing`]).
+
+mod elsewhere;
+mod frames;
+mod links;
+mod serving;
+mod sharing;
+
+pub use elsewhere::OpenedElsewhere;
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, status};
 use crate::calls::Call;
 use crate::completion::completion_queue::CompletionQueueObject;
+use crate::devices::port_counters;
 use crate::objects::context::ContextObject;
 use crate::objects::held::epoch;
 use crate::objects::object::{Object, not_null};
@@ -13,12 +22,16 @@ use crate::objects::protection::ProtectionDomainObject;
 use crate::objects::queue_pair::{PublicQueuePair, publish_queue_pair};
 use crate::objects::shared_receive::{SharedReceiveObject, ibv_create_srq, publish_shared_receive};
 use crate::runtime::engine::Host;
+use crate::runtime::explain;
 use crate::runtime::leftovers::{Leftover, Leftovers, Membership};
+use crate::runtime::process::engine;
 use libc::{EAGAIN, EINVAL, EOPNOTSUPP, O_CREAT, O_EXCL, c_int};
+use pagewire_fabric::members::{MemberGuard, SharedFile};
 use pagewire_failures::Verb;
 use pagewire_memory::fork::PerProcess;
-use pagewire_nic::{QueuePair, SharedReceiveInit, XrcDomain};
+use pagewire_nic::{QueuePair, SharedReceiveInit, XrcClosing, XrcDomain, XrcOpener};
 use rustix::fs::fstat;
+use sharing::{Sharing, has_members};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -28,11 +41,19 @@ use std::sync::Arc;
 const IBV_XRCD_INIT_ATTR_FD: u32 = 1;
 const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 2;
 
-/// Context, device and inode: by these a file names a domain.
-type FileKey = (usize, u64, u64);
+/// A context, and the file by which it names a domain.
+type FileKey = (usize, SharedFile);
+
+/// A domain that this process has open.
+#[derive(Clone)]
+struct OpenDomain {
+    domain: Arc<XrcDomain<Host>>,
+    /// `None`: no file names it, and no other process has it.
+    sharing: Option<Arc<Sharing>>,
+}
 
 /// The domains that files name.
-static DOMAINS_OF_FILES: PerProcess<HashMap<FileKey, Arc<XrcDomain<Host>>>> = PerProcess::new();
+static DOMAINS_OF_FILES: PerProcess<HashMap<FileKey, OpenDomain>> = PerProcess::new();
 /// The structures that programs have of each queue pair of type XRC_RECV, by its number. Its events name the last of them.
 static HANDLES: PerProcess<HashMap<u32, Vec<usize>>> = PerProcess::new();
 
@@ -41,6 +62,7 @@ static HANDLES: PerProcess<HashMap<u32, Vec<usize>>> = PerProcess::new();
 pub struct XrcDomainObject {
     public: UnsafeCell<ibv_xrcd>,
     domain: Arc<XrcDomain<Host>>,
+    sharing: Option<Arc<Sharing>>,
     leftovers: Arc<Leftovers>,
     membership: Membership,
     epoch: u32,
@@ -73,15 +95,17 @@ pub unsafe extern "C" fn open_xrcd(
             fd => {
                 // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
                 let status = fstat(unsafe { BorrowedFd::borrow_raw(fd) })?;
-                Some((context as usize, status.st_dev, status.st_ino))
+                Some((context as usize, SharedFile { device: status.st_dev, inode: status.st_ino }))
             }
         };
-        let domain = domain_for(file, init.oflags, || Ok(opened.context().open_xrcd()?))?;
+        let OpenDomain { domain, sharing } =
+            domain_for(file, init.oflags, || Ok(opened.context().open_xrcd()?))?;
         let object = XrcDomainObject {
             public: UnsafeCell::new(ibv_xrcd { context }),
             membership: opened.leftovers().add(Leftover::XrcDomain(domain.clone())),
             leftovers: opened.leftovers().clone(),
             domain,
+            sharing,
             epoch: epoch(),
         };
         Ok(Box::new(object).publish())
@@ -93,22 +117,39 @@ fn domain_for(
     file: Option<FileKey>,
     flags: c_int,
     make: impl FnOnce() -> Result<Arc<XrcDomain<Host>>>,
-) -> Result<Arc<XrcDomain<Host>>> {
+) -> Result<OpenDomain> {
     let mut named = DOMAINS_OF_FILES.lock();
-    let there = file.and_then(|file| named.get(&file)).filter(|domain| domain.open());
-    match there {
-        Some(domain) if flags & O_EXCL != 0 => {
-            domain.close()?;
-            Err(Errno(EINVAL))
+    if let Some(there) = file.and_then(|file| named.get(&file)).filter(|there| there.domain.open()) {
+        if flags & O_EXCL != 0 {
+            there.domain.close()?;
+            return Err(Errno(EINVAL));
         }
-        Some(domain) => Ok(domain.clone()),
-        None if flags & O_CREAT == 0 => Err(Errno(EAGAIN)),
-        None => {
-            let domain = make()?;
-            if let Some(file) = file {
-                named.insert(file, domain.clone());
-            }
-            Ok(domain)
+        return Ok(there.clone());
+    }
+    // Nobody else becomes a member until this process is one, or has found that it cannot be.
+    let guard = file.map(|(_, file)| MemberGuard::take(file)).transpose()?;
+    let is_there = match file {
+        Some((_, file)) => has_members(file)?,
+        None => false,
+    };
+    if is_there && flags & O_EXCL != 0 {
+        return Err(Errno(EINVAL));
+    }
+    if !is_there && flags & O_CREAT == 0 {
+        return Err(Errno(EAGAIN));
+    }
+    let domain = make()?;
+    let Some(file) = file else { return Ok(OpenDomain { domain, sharing: None }) };
+    match Sharing::join(file.1, &domain) {
+        Ok(sharing) => {
+            let there = OpenDomain { domain, sharing: Some(sharing) };
+            named.insert(file, there.clone());
+            drop(guard);
+            Ok(there)
+        }
+        Err(error) => {
+            domain.close()?;
+            Err(error.into())
         }
     }
 }
@@ -116,13 +157,18 @@ fn domain_for(
 /// Closes a domain once. When it has ended its file names it no more.
 ///
 /// # Errors
-/// EBUSY: it would end, and is in use.
+/// EBUSY: this process would not have it open any more, and uses it.
 pub fn close_domain(domain: &Arc<XrcDomain<Host>>) -> pagewire_nic::Result<()> {
     let mut named = DOMAINS_OF_FILES.lock();
     if domain.close()? {
-        named.retain(|_, other| !Arc::ptr_eq(other, domain));
+        named.retain(|_, other| !Arc::ptr_eq(&other.domain, domain));
     }
     Ok(())
+}
+
+/// A domain has ended that this process had not open any more.
+fn forget_domain(domain: &Arc<XrcDomain<Host>>) {
+    DOMAINS_OF_FILES.lock().retain(|_, other| !Arc::ptr_eq(&other.domain, domain));
 }
 
 /// `ibv_close_xrcd(3)`, by way of `verbs_context`: EBUSY while the domain would end with shared receive queues or queue pairs in it.
@@ -243,9 +289,15 @@ pub unsafe extern "C" fn open_qp(
         }
         // SAFETY: the caller promises that the XRC domain is open.
         let xrc = unsafe { XrcDomainObject::of(given.xrcd) }?;
-        let queue_pair = xrc.domain.open_queue_pair(given.qp_num)?;
         let qp_context = if given.comp_mask & CONTEXT != 0 { given.qp_context } else { std::ptr::null_mut() };
-        Ok(publish_receiver(xrc, qp_context, queue_pair))
+        match (xrc.domain.open_queue_pair(given.qp_num, XrcOpener::ThisProcess), &xrc.sharing) {
+            (Ok(queue_pair), _) => Ok(publish_receiver(xrc, qp_context, queue_pair)),
+            (Err(_), Some(sharing)) => {
+                let opened = OpenedElsewhere::open(&xrc.domain, sharing, given.qp_num)?;
+                Ok(publish_opened(xrc, qp_context, opened))
+            }
+            (Err(error), None) => Err(error.into()),
+        }
     })
 }
 
@@ -261,9 +313,38 @@ fn publish_receiver(
     public.qp_context = qp_context;
     let leftover = Leftover::XrcReceiver(xrc.domain.clone(), queue_pair.clone());
     let membership = xrc.leftovers.add(leftover);
-    let qp = publish_queue_pair(public, queue_pair, membership, Some(xrc.domain.clone()));
+    let kept = queue_pair.clone();
+    let qp = publish_queue_pair(public, queue_pair, membership, ReceiverOf::Here(xrc.domain.clone()));
     HANDLES.lock().entry(number).or_default().push(qp as usize);
+    // Others may have kept it open meanwhile.
+    kept.set_silent(false);
     qp
+}
+
+/// As [`publish_receiver`], of a queue pair of another process.
+fn publish_opened(
+    xrc: &XrcDomainObject,
+    qp_context: *mut libc::c_void,
+    opened: Arc<OpenedElsewhere>,
+) -> *mut ibv_qp {
+    // SAFETY: the structure is written to before it is published alone.
+    let context = unsafe { (*xrc.public.get()).context };
+    let mut public = PublicQueuePair::new(context, IBV_QPT_XRC_RECV);
+    public.qp_context = qp_context;
+    let stand_in = opened.stand_in().clone();
+    let membership = xrc.leftovers.add(Leftover::XrcElsewhere(opened.clone()));
+    publish_queue_pair(public, stand_in, membership, ReceiverOf::Elsewhere(opened))
+}
+
+/// The domain of a queue pair.
+#[derive(Clone)]
+pub enum ReceiverOf {
+    /// It is of another type.
+    None,
+    /// It is of this process.
+    Here(Arc<XrcDomain<Host>>),
+    /// Another process has it.
+    Elsewhere(Arc<OpenedElsewhere>),
 }
 
 /// Ends one of the structures that programs have of a queue pair of type XRC_RECV. True: it was the last, and the queue pair is destroyed.
@@ -277,12 +358,17 @@ pub fn close_receiver(
 ) -> pagewire_nic::Result<bool> {
     let number = queue_pair.number();
     let other = HANDLES.lock().get(&number).and_then(|all| all.iter().rev().find(|one| **one != qp).copied());
-    if let Some(other) = other {
-        // Later events name another one; nobody holds one that names this.
-        queue_pair.set_cookie(other as u64);
-        queue_pair.withdraw_events();
+    // Later events name another structure; none names this.
+    match other {
+        Some(other) => queue_pair.set_cookie(other as u64),
+        None => queue_pair.set_silent(true),
     }
-    let is_destroyed = domain.close_queue_pair(number)?;
+    queue_pair.withdraw_events();
+    let closing = domain.close_queue_pair(number, XrcOpener::ThisProcess);
+    if closing.is_err() {
+        queue_pair.set_silent(false);
+    }
+    let is_destroyed = closing? != XrcClosing::OpenStill;
     let mut handles = HANDLES.lock();
     if let Some(all) = handles.get_mut(&number) {
         all.retain(|one| *one != qp && !is_destroyed);
@@ -299,8 +385,21 @@ pub fn close_receiver(
 /// Those of the end of the queue pair.
 pub fn abandon_receiver(domain: &XrcDomain<Host>, queue_pair: &QueuePair<Host>) -> pagewire_nic::Result<()> {
     queue_pair.async_events().abandon();
-    if domain.close_queue_pair(queue_pair.number())? {
-        HANDLES.lock().remove(&queue_pair.number());
+    queue_pair.set_silent(true);
+    HANDLES.lock().remove(&queue_pair.number());
+    domain.close_queue_pair(queue_pair.number(), XrcOpener::ThisProcess).map(drop)
+}
+
+/// Another process has closed a queue pair, or has ended. True: with it the domain has ended.
+///
+/// # Errors
+/// Those of the end of the queue pair.
+fn close_for_another(domain: &XrcDomain<Host>, queue_pair: &Arc<QueuePair<Host>>) -> Result<bool> {
+    let (engine, report) = (engine()?, queue_pair.report());
+    let closing = domain.close_queue_pair(queue_pair.number(), XrcOpener::AnotherProcess)?;
+    if closing != XrcClosing::OpenStill {
+        port_counters::remember(&report);
+        explain::remember(&engine, report);
     }
-    Ok(())
+    Ok(closing == XrcClosing::DomainEnded)
 }

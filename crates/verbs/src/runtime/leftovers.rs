@@ -2,7 +2,7 @@
 //! rely on it, above all for memory that they then use for other things, and for the limits of the device.
 
 use crate::objects::device_memory::DeviceMemory;
-use crate::objects::xrc::{abandon_receiver, close_domain};
+use crate::objects::xrc::{OpenedElsewhere, abandon_receiver, close_domain};
 use crate::runtime::engine::Host;
 use pagewire_nic::memory_window::MemoryWindow;
 use pagewire_nic::{
@@ -20,6 +20,8 @@ pub enum Leftover {
     QueuePair(Arc<QueuePair<Host>>),
     /// A structure that the program has of a queue pair of type XRC_RECV.
     XrcReceiver(Arc<XrcDomain<Host>>, Arc<QueuePair<Host>>),
+    /// A queue pair of another process that the program has open.
+    XrcElsewhere(Arc<OpenedElsewhere>),
     XrcDomain(Arc<XrcDomain<Host>>),
     MemoryWindow(Arc<MemoryWindow<Host>>),
     Region(Arc<MemoryRegion<Host>>),
@@ -36,7 +38,7 @@ impl Leftover {
     /// Its place in the order in which they end.
     fn order(&self) -> u8 {
         match self {
-            Leftover::QueuePair(_) | Leftover::XrcReceiver(..) => 0,
+            Leftover::QueuePair(_) | Leftover::XrcReceiver(..) | Leftover::XrcElsewhere(_) => 0,
             Leftover::MemoryWindow(_) => 1,
             Leftover::Region(_) => 2,
             Leftover::DeviceMemory(_) => 3,
@@ -54,6 +56,7 @@ impl Leftover {
         match self {
             Leftover::QueuePair(queue_pair) => format!("queue pair {}", queue_pair.number()),
             Leftover::XrcReceiver(_, queue_pair) => format!("queue pair {}", queue_pair.number()),
+            Leftover::XrcElsewhere(opened) => format!("queue pair {} of another process", opened.number()),
             Leftover::XrcDomain(_) => "an XRC domain".into(),
             Leftover::MemoryWindow(window) => format!("the memory window with key {:#x}", window.key()),
             Leftover::Region(region) => format!("the region with key {:#x}", region.rkey()),
@@ -76,6 +79,7 @@ impl Leftover {
                 queue_pair.destroy()
             }
             Leftover::XrcReceiver(domain, queue_pair) => abandon_receiver(domain, queue_pair),
+            Leftover::XrcElsewhere(opened) => opened.close(),
             Leftover::XrcDomain(domain) => close_domain(domain),
             Leftover::MemoryWindow(window) => window.deallocate(),
             Leftover::Region(region) => region.deregister(),

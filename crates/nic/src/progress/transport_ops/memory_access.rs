@@ -22,6 +22,9 @@ use pagewire_transport::{
 
 impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
+        if self.is_relayed() {
+            return self.check_relayed(remote, length, right);
+        }
         let view = self.queue_pair.services.regions.view();
         let by = self.remote_scope();
         match view.check(remote.key, remote.address, u64::from(length), rights_of(right), by) {
@@ -35,12 +38,18 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
     }
 
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32> {
+        if self.is_relayed() {
+            return self.write_relayed(remote, payload);
+        }
         let pieces = piece(remote, payload.len() as u32);
         let target = written(self.remote_domain(), &pieces, rest);
         self.place(&target, payload, rest == 0)
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: AtomicRequest) -> Outcome<u64> {
+        if self.is_relayed() {
+            return self.atomic_relayed(remote, atomic);
+        }
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
         let domain = self.remote_domain();
@@ -73,6 +82,9 @@ impl<F: Fabric> MemoryAccess for QpTransportOps<'_, '_, F> {
     }
 
     fn flush_remote(&mut self, remote: RemoteAddress, length: u32, flush: FlushRequest) -> Outcome<()> {
+        if self.is_relayed() {
+            return self.flush_relayed(remote, length, flush);
+        }
         self.flush(remote, length, flush)
     }
 

@@ -44,6 +44,11 @@ impl<F: Fabric> PacketSink for QpTransportOps<'_, '_, F> {
                 self.transmit_work(header, id, offset..offset + length, copied)
             }
             PayloadSource::Remote { remote, length, part } => {
+                if part.shared_queue != 0
+                    && let Some(outcome) = self.transmit_relayed(header, (remote, length), part)
+                {
+                    return outcome;
+                }
                 self.qpc.intercepted.part = part;
                 let source = PayloadMemory {
                     domain: self.domain_of_read(remote.key),
@@ -206,9 +211,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// lives.
     fn domain_of_read(&self, key: u32) -> u32 {
         let regions = &self.queue_pair.services.regions;
-        match &self.qpc.shared_queue {
-            None => self.queue_pair.domain.number(),
-            Some(queue) => regions.view().domain_of(key).unwrap_or(queue.domain_number()),
+        let of_queue_pair = self.queue_pair.domain.number();
+        match &self.queue_pair.xrc {
+            None => of_queue_pair,
+            Some(_) => regions.view().domain_of(key).unwrap_or(of_queue_pair),
         }
     }
 
@@ -274,6 +280,10 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     /// itself, which says what is in its way.
     fn transmit_burst(&mut self, header: &PacketHeader, source: PayloadSource, count: u32) -> u32 {
         let Path::Network { route, .. } = self.qpc.path() else { return 0 };
+        if matches!(source, PayloadSource::Remote { part, .. } if part.shared_queue != 0 && self.is_read_elsewhere(&part))
+        {
+            return 0;
+        }
         if route.stream.is_some() && source.len() as usize >= LONG_PAYLOAD {
             // Each is sent from where it lies.
             return 0;

@@ -2,30 +2,34 @@
 
 use super::{QpTransportOps, received};
 use crate::completion::{Completion, CompletionOpcode, Status};
+use crate::queue_pair::qp_context::SelectedQueue;
 use crate::services::completion_counter::CountedOperation;
 use crate::services::event::AsyncEventKind;
 use crate::types::sge::{slice_of, total_length};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::AccessScope;
 use pagewire_transport::{
-    Arrival, ArrivalKind, Denial, ExecutedOperation, Outcome, Payload, QpEvent, WorkId, WorkQueues,
+    Arrival, ArrivalKind, Denial, ExecutedOperation, Outcome, Payload, QpEvent, RelayedMessage, WorkId,
+    WorkQueues,
 };
 
 impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn select_shared_queue(&mut self, number: u32) -> Outcome<()> {
         let queue = self.queue_pair.xrc.as_ref().and_then(|queues| queues.get(number));
-        let Some(queue) = queue else { return Outcome::Denied(Denial::InvalidRequest) };
+        let Some(queue) = queue else { return self.select_relayed(number) };
         // What is held was checked against the protection domain of another one.
         self.session.release();
-        self.qpc.shared_queue = Some(queue);
+        self.qpc.shared_queue = SelectedQueue::Here(queue);
         Outcome::Done(())
     }
 
     fn begin_receive(&mut self) -> bool {
         if self.qpc.receive.is_none() {
             self.qpc.receive = match &self.qpc.shared_queue {
-                None => self.queue_pair.receives.take(),
-                Some(queue) => queue.take_for_xrc().map(|(work, queue)| {
+                SelectedQueue::None => self.queue_pair.receives.take(),
+                // Whether there is a receive the other process says.
+                SelectedQueue::Elsewhere(_) => return true,
+                SelectedQueue::Here(queue) => queue.take_for_xrc().map(|(work, queue)| {
                     self.qpc.receive_queue = Some(queue);
                     work
                 }),
@@ -35,7 +39,7 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     }
 
     fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
-        let Some(receive) = &self.qpc.receive else { return Outcome::Denied(Denial::LocalProtection) };
+        let Some(receive) = &self.qpc.receive else { return self.stage_relayed(offset, payload) };
         let pieces = slice_of(&receive.segments, offset, payload.len());
         if total_length(&pieces) < payload.first(1).len() {
             return Outcome::Denied(Denial::LocalLength);
@@ -61,6 +65,10 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
             solicited: arrival.solicited,
             ..Completion::new(queue_pair.properties.number, receive.wr_id, opcode, Status::Success)
         });
+    }
+
+    fn relay_message(&mut self, message: &RelayedMessage) -> Outcome<bool> {
+        if self.is_relayed() { self.relay_complete(message) } else { Outcome::Done(true) }
     }
 
     fn fail_receive(&mut self, status: Status) {
@@ -111,10 +119,11 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
 }
 
 impl<F: Fabric> QpTransportOps<'_, '_, F> {
-    fn complete_receive(&mut self, completion: Completion) {
+    fn complete_receive(&mut self, mut completion: Completion) {
         match self.qpc.receive_queue.take() {
             None => self.queue_pair.complete_receive(completion),
             Some(mut queue) => {
+                completion.queue_pair = self.queue_pair.reported_number();
                 queue.end_receive();
                 let counted = &self.queue_pair.counted;
                 counted.count(completion.opcode, completion.byte_length, completion.status);
@@ -133,8 +142,8 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
     #[inline(always)] // Part of each packet.
     pub(super) fn remote_domain(&self) -> u32 {
         match &self.qpc.shared_queue {
-            None => self.queue_pair.domain.number(),
-            Some(queue) => queue.domain_number(),
+            SelectedQueue::None | SelectedQueue::Elsewhere(_) => self.queue_pair.domain.number(),
+            SelectedQueue::Here(queue) => queue.domain_number(),
         }
     }
 }

@@ -106,7 +106,9 @@ impl Responder {
             // A READ that is forgotten is long done: whatever comes of it has been sent.
             let of =
                 self.executed_read(psn, packets).unwrap_or(ExecutedRead { psn, packets, length, to_come: 0 });
-            let responses = ReadResponses { psn, packets, remote, length, first: true, message, of };
+            let shared_queue = header.xrc.unwrap_or(0);
+            let responses =
+                ReadResponses { psn, packets, remote, shared_queue, length, first: true, message, of };
             self.replays.push_back(ResponderOutput::Read(responses));
         }
         Disposition::Duplicate

@@ -76,6 +76,8 @@ pub(super) struct ReadResponses {
     /// PSNs left.
     pub(super) packets: u32,
     pub(super) remote: RemoteAddress,
+    /// Of XRC: the shared receive queue that the READ names; else 0.
+    pub(super) shared_queue: u32,
     /// Bytes left.
     pub(super) length: u32,
     pub(super) first: bool,
@@ -220,7 +222,7 @@ impl Responder {
         shared: &mut RcShared,
         ops: &mut E,
     ) -> SendStep {
-        let ReadResponses { psn, packets, remote, length, first, message, of } = responses;
+        let ReadResponses { psn, packets, remote, shared_queue, length, first, message, of } = responses;
         let last = packets == 1;
         let code = match (first, last) {
             (true, true) => Code::ReadResponseOnly,
@@ -242,7 +244,7 @@ impl Responder {
             PayloadSource::Remote {
                 remote,
                 length: piece,
-                part: ReadPart { read: of.psn, before, after, repeated },
+                part: ReadPart { read: of.psn, before, after, repeated, shared_queue },
             }
         };
         let burst = if first || shared.link.lossless { 1 } else { (packets - 1).min(most).max(1) };
@@ -281,6 +283,7 @@ impl Responder {
                 psn: responses.psn.plus(packets),
                 packets: responses.packets - packets,
                 remote: RemoteAddress { address, key: responses.remote.key },
+                shared_queue: responses.shared_queue,
                 length: responses.length - bytes,
                 first: false,
                 message: responses.message,
