@@ -326,6 +326,14 @@ static inline void kill_member(struct member *member)
 	close(member->socket);
 }
 
+/* Stops a member, and waits until it is. */
+static inline void stop(struct member *member)
+{
+	int result;
+
+	CHECK(kill(member->pid, SIGSTOP) == 0 && waitpid(member->pid, &result, WUNTRACED) == member->pid && WIFSTOPPED(result));
+}
+
 static inline void end_member(struct member *member)
 {
 	int result;

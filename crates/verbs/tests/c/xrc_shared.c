@@ -291,7 +291,7 @@ static void killed_owner(void)
  */
 static void stopped_owner(void)
 {
-	CHECK(kill(owner.pid, SIGSTOP) == 0);
+	stop(&owner);
 	memset(own.memory, 's', LONG);
 	post(IBV_WR_RDMA_WRITE, &owner, LONG, OFFSET);
 	poll_none(own.cq);
@@ -309,7 +309,7 @@ static void stopped_owner(void)
 	arrived(&host, 90, 64, 0);
 	CHECK(holds(&owner, 0, SPACE, 0));
 
-	CHECK(kill(owner.pid, SIGSTOP) == 0);
+	stop(&owner);
 	must(&host, RECEIVE, 91, SPACE, 0);
 	post(IBV_WR_SEND, &host, 64, 0);
 	post(IBV_WR_RDMA_WRITE, &owner, LONG, OFFSET);
