@@ -35,7 +35,7 @@ fn execute_requests(domain: &Arc<XrcDomain<Host>>, stream: &MemberStream, queue_
         };
         let executed = match &mut executor {
             Ok(executor) => executor.execute(&request, &mut || stream.is_at_end()),
-            Err(error) => Err(error.clone()),
+            Err(error) => Err(*error),
         };
         let outcome = executed.unwrap_or_else(|error| {
             log::warn!(
