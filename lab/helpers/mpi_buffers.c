@@ -6,7 +6,7 @@
  *                       touched: a load and a store back to the first byte of each page that is received into. Of what is sent a
  *                       load alone, because an application may send memory that is read-only.
  *                       pinned: mlock(2) of each buffer. It stays locked, as in the cache of an MPI library.
- * PAGEWIRE_MPI_COUNTS   a file to which each process appends one line of JSON in MPI_Finalize.
+ * PAGEWIRE_MPI_COUNTS   a file to which each process appends one line of JSON in MPI_Finalize. It says on which host the process is, too.
  *
  * Buffers of these calls are prepared: sends and receives except persistent ones, Bcast, Reduce, Allreduce, Allgather, Allgatherv,
  * Alltoall, Alltoallv and Gather. A persistent request ends the application, because its uses would not be seen.
@@ -361,11 +361,16 @@ int MPI_Gather(const void *sent, int sent_count, MPI_Datatype sent_type, void *r
 
 static void write_counts(const char *file)
 {
-	char line[512];
+	char line[512], network[64];
+	/* The name of the network namespace, which is that of the host. */
+	ssize_t named = readlink("/proc/self/ns/net", network, sizeof network);
+
+	if (named < 0)
+		fail("/proc/self/ns/net cannot be read");
 	int length = snprintf(line, sizeof line,
 			      "{\"sends\":%llu,\"send_bytes\":%llu,\"receives\":%llu,\"collectives\":%llu,\"touched_pages\":%llu,"
-			      "\"pinned_bytes\":%llu}\n",
-			      sends, send_bytes, receives, collectives, touched_pages, pinned_bytes);
+			      "\"pinned_bytes\":%llu,\"network\":\"%.*s\"}\n",
+			      sends, send_bytes, receives, collectives, touched_pages, pinned_bytes, (int)named, network);
 	int descriptor = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
 
 	/* In one write, because other processes append, too. */

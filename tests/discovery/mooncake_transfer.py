@@ -2,11 +2,14 @@
 
 Without an argument this is the initiator, and starts itself again as the target. The two talk through pipes.
 With "measure" and a protocol as its arguments the initiator prints, for each operation and size, the median of the microseconds
-that a transfer takes.
+that a transfer takes. "--addresses" has those of initiator and target, and "--target-host" the words that stand before the target,
+which have it run on another host.
 """
 
+import argparse
 import ctypes
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -17,16 +20,22 @@ from mooncake.engine import TransferEngine
 SIZE = 4 << 20
 PATTERN = bytes(index * 7 & 255 for index in range(256)) * (SIZE // 256)
 FILL = b"\x5a"
-SIZES = (8, 65536, SIZE)
+SIZES = (8, 65536, 1 << 20, SIZE)
 SECONDS = 0.5
 
 
 def main():
-    role, protocol = (sys.argv[1:] + ["verify", "rdma"][len(sys.argv) - 1 :])[:2]
-    is_target = role == "target"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", nargs="?", default="verify", choices=("verify", "measure", "target"))
+    parser.add_argument("protocol", nargs="?", default="rdma")
+    parser.add_argument("--addresses", nargs=2, default=["127.0.0.1"] * 2)
+    parser.add_argument("--target-host", type=shlex.split, default=[])
+    arguments = parser.parse_args()
+    is_target = arguments.role == "target"
+    initiator_address, target_address = arguments.addresses
     engine = TransferEngine()
-    name = "127.0.0.1:17771" if is_target else "127.0.0.1:17772"
-    assert engine.initialize(name, "P2PHANDSHAKE", protocol, "") == 0
+    name = f"{target_address}:17771" if is_target else f"{initiator_address}:17772"
+    assert engine.initialize(name, "P2PHANDSHAKE", arguments.protocol, "") == 0
     memory = (ctypes.c_char * SIZE)()
     address = ctypes.addressof(memory)
     if is_target:
@@ -37,13 +46,13 @@ def main():
         sys.stdin.readline()
         print("whole" if memory.raw == PATTERN else "wrong", flush=True)
         end()
-    peer = subprocess.Popen(
-        [sys.executable, __file__, "target", protocol], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    words = [*arguments.target_host, sys.executable, __file__, "target", arguments.protocol]
+    words += ["--addresses", *arguments.addresses]
+    peer = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         port, remote = peer.stdout.readline().split()
-        segment = f"127.0.0.1:{port}"
-        if role == "measure":
+        segment = f"{target_address}:{port}"
+        if arguments.role == "measure":
             measure(engine, segment, address, int(remote))
             peer.kill()
             end()

@@ -2,10 +2,13 @@
 
 Without an argument this is the initiator, and starts itself again as the target. The two talk through pipes.
 With "measure" as its argument the initiator prints, for each operation and size, the median of the microseconds that a transfer takes.
+"--target-host" has the words that stand before the target, which have it run on another host.
 """
 
+import argparse
 import ctypes
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -14,7 +17,6 @@ import time
 from nixl_cu12._api import nixl_agent, nixl_agent_config
 
 SIZES = (8, 65536, 1 << 20, 4 << 20)
-MEASURED = (8, 65536, 1 << 20)
 SIZE = SIZES[-1]
 PATTERN = bytes(index * 7 & 255 for index in range(256)) * (SIZE // 256)
 FILL = b"\x5a"
@@ -82,7 +84,7 @@ def verify(agent, memory, ends, peer):
 
 def measure(agent, ends):
     for operation in ("WRITE", "READ"):
-        for size in MEASURED:
+        for size in SIZES:
             prepared = request(agent, operation, ends, size)
             transfer(agent, prepared)
             times, end = [], time.perf_counter() + SECONDS
@@ -94,18 +96,21 @@ def measure(agent, ends):
 
 
 def main():
-    if sys.argv[1:] == ["target"]:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", nargs="?", default="verify", choices=("verify", "measure", "target"))
+    parser.add_argument("--target-host", type=shlex.split, default=[])
+    arguments = parser.parse_args()
+    if arguments.role == "target":
         return target()
-    peer = subprocess.Popen(
-        [sys.executable, __file__, "target"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    words = [*arguments.target_host, sys.executable, __file__, "target"]
+    peer = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         agent, memory = start("initiator")
         metadata, remote = reply(peer)
         name = agent.add_remote_agent(bytes.fromhex(metadata))
         name = name.decode() if isinstance(name, bytes) else name
         ends = (ctypes.addressof(memory), int(remote), name)
-        if sys.argv[1:] == ["measure"]:
+        if arguments.role == "measure":
             measure(agent, ends)
             peer.kill()
             # Without NIXL's destructors, which crash over tcp when the target is gone.

@@ -138,6 +138,7 @@ impl TableArguments {
     pagewire reproduce active --figure 7a --live --path local --processes 2,4\n  \
     pagewire reproduce part --figure 12 --live\n  \
     pagewire reproduce part --applications --budget 30 --out applications\n  \
+    pagewire reproduce part --applications --hosts 2 --table 2 --out applications\n  \
     pagewire reproduce all --out papers\n\n\
     Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
     or something could not be measured that this machine allows (with --live or --applications).",
@@ -172,6 +173,10 @@ pub struct ReproduceArguments {
     /// The folder of HPCG's sources, which --applications compiles; without it there is no table 4
     #[arg(long, requires = "applications", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub hpcg: Option<PathBuf>,
+    /// On how many hosts --applications runs; 2 are network namespaces that a veth pair joins, with half of the processes in each
+    #[arg(long, requires = "applications", value_name = "N", default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub hosts: u32,
     /// Over this path; udp where it is not given, and all paths with --applications, which alone has tcp
     #[arg(long, requires = "measured", value_parser = PossibleValuesParser::new(["local", "tcp", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,

@@ -33,5 +33,11 @@ pub const MOST_MINUTES: f64 = 10_080.0;
 /// How long one run of an application may take.
 pub const APPLICATION_RUN: Duration = Duration::from_secs(120);
 
+/// The MTU between the two hosts of applications: that of networks with jumbo frames.
+pub const HOSTS_MTU: u32 = 9000;
+
+/// How long one host of an application may go on after the other has ended.
+pub const OTHER_HOST: Duration = Duration::from_secs(5);
+
 /// How long compiling an application or a library for it may take.
 pub const APPLICATION_BUILD: Duration = Duration::from_secs(600);

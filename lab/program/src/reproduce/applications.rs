@@ -6,6 +6,7 @@
 //! A reader starts with `cells`, which says what is measured and in which order.
 
 mod cells;
+mod launcher;
 mod programs;
 mod record;
 mod report;
@@ -19,13 +20,14 @@ use self::report::Report;
 use self::run::{RENDEZVOUS, Runner};
 use super::load::Load;
 use crate::arguments::{ReproduceArguments, ReproducedPaper};
-use crate::limits::BUSY_PERCENT;
+use crate::limits::{BUSY_PERCENT, HOSTS_MTU};
 use crate::progress::Progress;
 use anyhow::{Context, Result};
 use pagewire_cli::install::{Installation, in_path};
 use pagewire_cli::interrupt;
 use pagewire_cli::pair::Running;
 use pagewire_cli::stage::Stage;
+use pagewire_nic::PathChoice;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,8 +48,11 @@ pub(super) fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     crate::chart::prepare("--out", directory)?;
     interrupt::watch()?;
     let stage = Stage::prepare(&Installation::of_helper()?)?;
-    let (runner, notes) = Runner::prepare(&stage, directory, arguments.hpcg.as_deref(), &wanted)?;
-    let groups = cells::groups(&runner.applications(), arguments.path);
+    let (mut runner, notes) = Runner::prepare(&stage, directory, arguments.hpcg.as_deref(), &wanted)?;
+    if arguments.hosts == 2 {
+        runner.make_hosts().context("--hosts 2")?;
+    }
+    let groups = cells::groups(&runner.applications(), arguments.path, arguments.hosts);
     let mut record = Record::open(directory, provenance()?)?;
     let left = measure(arguments, &runner, &groups, &mut record)?;
 
@@ -58,7 +63,7 @@ pub(super) fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
             writeln!(out, "{line}")?;
         }
     } else {
-        for line in first_lines(&record, left).into_iter().chain(notes) {
+        for line in first_lines(arguments, &record, left).into_iter().chain(notes) {
             writeln!(out, "{line}")?;
         }
         writeln!(out)?;
@@ -74,6 +79,10 @@ pub(super) fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
 fn wanted(arguments: &ReproduceArguments) -> Option<Vec<Application>> {
     if !matches!(arguments.paper, ReproducedPaper::Part) {
         pagewire_cli::tell!("pagewire: --applications is for part: the other papers have none");
+        return None;
+    }
+    if arguments.hosts > 1 && arguments.path == Some(PathChoice::Local) {
+        pagewire_cli::tell!("pagewire: the path local is inside one host: --hosts 2 has udp and tcp");
         return None;
     }
     let all = Application::ALL.to_vec();
@@ -184,7 +193,7 @@ fn minutes(seconds: f64) -> String {
 }
 
 /// What is to be said before the tables.
-fn first_lines(record: &Record, left: usize) -> Vec<String> {
+fn first_lines(arguments: &ReproduceArguments, record: &Record, left: usize) -> Vec<String> {
     let provenance = record.provenance.as_object().into_iter().flatten();
     let of = provenance.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or("not known")));
     let mut lines: Vec<String> = of.collect();
@@ -193,10 +202,13 @@ fn first_lines(record: &Record, left: usize) -> Vec<String> {
         "{} runs are done, {left} are left. {busy} began while others used more than {BUSY_PERCENT} % of the processors.",
         record.runs.len()
     ));
-    lines.push(
-        "All processes are on this host: over udp and tcp each packet goes through the kernel's sockets."
+    lines.push(match arguments.hosts {
+        1 => "All processes are on this host: over udp and tcp each packet goes through the kernel's sockets."
             .to_owned(),
-    );
+        _ => format!(
+            "Half of the processes are on each of two hosts: network namespaces that a veth pair of MTU {HOSTS_MTU} joins. They share the processors."
+        ),
+    });
     lines
 }
 
@@ -238,7 +250,7 @@ mod tests {
 
     #[test]
     fn cells_of_a_pair_follow_each_other_every_other_time_backwards() {
-        let groups = cells::groups(&[Application::Lammps], None);
+        let groups = cells::groups(&[Application::Lammps], None, 1);
         let steps = steps(&groups[..1], 2);
         let keys: Vec<String> = steps.iter().map(|step| step.cell.key()).collect();
         let (forth, mut back) = (keys[..4].to_vec(), keys[4..].to_vec());
@@ -251,7 +263,7 @@ mod tests {
     fn time_is_guessed_before_there_are_runs() {
         let directory = tempfile::tempdir().expect("a directory");
         let record = Record::open(directory.path(), json!({})).expect("begun");
-        let groups = cells::groups(&[Application::Hpl], None);
+        let groups = cells::groups(&[Application::Hpl], None, 1);
         assert_eq!(expected(&steps(&groups[..1], 2), &record), 8.0 * FIRST_GUESS);
         assert_eq!(minutes(61.0), "2 min");
     }

@@ -18,6 +18,8 @@ pub(super) enum Transport {
     SharedMemory,
     /// UCX's own TCP.
     UcxTcp,
+    /// Open MPI's own TCP (btl tcp), without UCX.
+    OpenMpiTcp,
 }
 
 impl Transport {
@@ -26,6 +28,7 @@ impl Transport {
             Transport::Pagewire(path) => path.name(),
             Transport::SharedMemory => "UCX shared memory",
             Transport::UcxTcp => "UCX tcp",
+            Transport::OpenMpiTcp => "Open MPI tcp",
         }
     }
 
@@ -33,7 +36,7 @@ impl Transport {
     pub(super) const fn path(self) -> Option<PathChoice> {
         match self {
             Transport::Pagewire(path) => Some(path),
-            Transport::SharedMemory | Transport::UcxTcp => None,
+            Transport::SharedMemory | Transport::UcxTcp | Transport::OpenMpiTcp => None,
         }
     }
 }
@@ -73,6 +76,8 @@ impl Buffers {
 pub(super) struct Cell {
     pub(super) application: Application,
     pub(super) processes: u32,
+    /// Two have half of the processes each.
+    pub(super) hosts: u32,
     pub(super) transport: Transport,
     pub(super) buffers: Buffers,
     pub(super) page_faults: FaultHandling,
@@ -85,11 +90,12 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Over a path, never pinned, with the default policy.
+    /// Over a path of one host, never pinned, with the default policy.
     pub(super) const fn plain(application: Application, processes: u32, path: PathChoice) -> Cell {
         Cell {
             application,
             processes,
+            hosts: 1,
             transport: Transport::Pagewire(path),
             buffers: Buffers::Plain,
             page_faults: FaultHandling::Stash,
@@ -105,14 +111,15 @@ impl Cell {
         let Cell { application, processes, transport, buffers, difference, beside, .. } = self;
         let (application, beside) = (application.name(), beside.name());
         let cell = format!("{application}, {processes}, {beside}, {}", buffers.word());
-        match difference {
+        let cell = match difference {
             Difference::Buffers if transport.path().is_none() => {
                 format!("{application}, {processes}, {beside}, {}", transport.name())
             }
             Difference::Buffers => cell,
             Difference::Policy => format!("{cell}, {} with {}", self.page_faults.name(), self.page_in.name()),
             Difference::Loss => format!("{cell}, {} ppm lost", self.lost),
-        }
+        };
+        if self.hosts == 1 { cell } else { format!("{cell}, {} hosts", self.hosts) }
     }
 
     /// Whether its page faults are those of a never pinned run, of which there must be some.
@@ -124,7 +131,7 @@ impl Cell {
 /// What the cells of a group differ in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// Buffers, and UCX's own transport last.
+    /// Buffers, and other transports last.
     Buffers,
     /// What happens at an absent page, and how much comes in.
     Policy,
@@ -160,13 +167,17 @@ pub(super) struct Group {
     pub(super) cells: Vec<Cell>,
 }
 
-/// All groups of these applications, on one path if one is asked for.
-pub(super) fn groups(applications: &[Application], only: Option<PathChoice>) -> Vec<Group> {
+/// All groups of these applications on so many hosts, on one path if one is asked for.
+pub(super) fn groups(applications: &[Application], only: Option<PathChoice>, hosts: u32) -> Vec<Group> {
+    // Between hosts there is no local path.
     let paths: Vec<PathChoice> = [PathChoice::Local, PathChoice::Udp, PathChoice::Tcp]
         .into_iter()
-        .filter(|path| only.is_none_or(|only| only == *path))
+        .filter(|path| only.is_none_or(|only| only == *path) && (hosts == 1 || *path != PathChoice::Local))
         .collect();
     let mut groups = Vec::new();
+    let group = |difference, application, processes, path| {
+        group(difference, Cell { hosts, ..Cell::plain(application, processes, path) })
+    };
     let mut add = |processes: u32, differences: &[Difference], paths: &[PathChoice]| {
         for &difference in differences {
             for &application in applications {
@@ -181,19 +192,25 @@ pub(super) fn groups(applications: &[Application], only: Option<PathChoice>) -> 
     add(2, &[Difference::Loss], &datagrams);
     add(2, &[Difference::Policy], &networks);
     add(4, &[Difference::Buffers], &paths);
-    // One process sends nothing: a path makes no difference.
-    add(1, &[Difference::Buffers], &paths[..1]);
+    // One process sends nothing: a path makes no difference, and it is on one host.
+    if hosts == 1 {
+        add(1, &[Difference::Buffers], &paths[..1]);
+    }
     groups
 }
 
-fn group(difference: Difference, application: Application, processes: u32, path: PathChoice) -> Group {
-    let plain = Cell { difference, ..Cell::plain(application, processes, path) };
+fn group(difference: Difference, plain: Cell) -> Group {
+    let plain = Cell { difference, ..plain };
     let with = |buffers| Cell { buffers, ..plain };
     let cells = match difference {
         Difference::Buffers => {
-            let own = if path == PathChoice::Local { Transport::SharedMemory } else { Transport::UcxTcp };
-            let peer = Cell { transport: own, ..plain };
-            vec![plain, with(Buffers::Touched), with(Buffers::Pinned), peer]
+            let own: &[Transport] = match (plain.beside, plain.hosts) {
+                (PathChoice::Local, _) => &[Transport::SharedMemory],
+                (_, 1) => &[Transport::UcxTcp],
+                _ => &[Transport::UcxTcp, Transport::OpenMpiTcp],
+            };
+            let peers = own.iter().map(|&transport| Cell { transport, ..plain });
+            [plain, with(Buffers::Touched), with(Buffers::Pinned)].into_iter().chain(peers).collect()
         }
         Difference::Policy => policies(plain),
         Difference::Loss => LOST.into_iter().map(|lost| Cell { lost, ..plain }).collect(),
@@ -215,14 +232,15 @@ mod tests {
 
     #[test]
     fn cells_have_names_of_their_own() {
-        let groups = groups(&Application::ALL, None);
+        let groups: Vec<Group> =
+            [1, 2].into_iter().flat_map(|hosts| groups(&Application::ALL, None, hosts)).collect();
         let keys: Vec<String> = groups.iter().flat_map(|group| &group.cells).map(Cell::key).collect();
         assert_eq!(keys.iter().collect::<std::collections::BTreeSet<_>>().len(), keys.len());
     }
 
     #[test]
     fn two_processes_come_first_and_every_policy_is_there() {
-        let groups = groups(&[Application::Lammps], None);
+        let groups = groups(&[Application::Lammps], None, 1);
         let is_first =
             |group: &Group| group.cells[0].processes == 2 && group.difference == Difference::Buffers;
         assert!(groups[..3].iter().all(is_first));
@@ -235,8 +253,17 @@ mod tests {
     }
 
     #[test]
+    fn two_hosts_have_neither_local_path_nor_single_process() {
+        let groups = groups(&[Application::Lammps], None, 2);
+        let cells = || groups.iter().flat_map(|group| &group.cells);
+        assert!(cells().all(|cell| cell.beside != PathChoice::Local && cell.processes >= cell.hosts));
+        let peers: Vec<&str> = groups[0].cells[3..].iter().map(|cell| cell.transport.name()).collect();
+        assert_eq!(peers, ["UCX tcp", "Open MPI tcp"]);
+    }
+
+    #[test]
     fn local_path_alone_has_neither_policies_nor_loss() {
-        let groups = groups(&[Application::Hpl], Some(PathChoice::Local));
+        let groups = groups(&[Application::Hpl], Some(PathChoice::Local), 1);
         assert!(groups.iter().all(|group| group.difference == Difference::Buffers));
         assert_eq!(groups.iter().map(|group| group.cells[0].processes).collect::<Vec<_>>(), [2, 4, 1]);
     }

@@ -74,7 +74,7 @@ impl<'a> Report<'a> {
 
     fn table(&self, difference: Difference, cells: &[&CellSummary]) -> Table {
         let longer = format!("{} takes longer by", difference.first());
-        let mut head = vec!["table", "application", "processes", "path", "with", "runs", "seconds"];
+        let mut head = vec!["table", "application", "processes", "hosts", "path", "with", "runs", "seconds"];
         head.extend(["95 % interval", longer.as_str(), "absent pages"]);
         head.extend((difference == Difference::Buffers).then_some("paper"));
         let mut table = Table::new(&head);
@@ -85,6 +85,7 @@ impl<'a> Report<'a> {
                 cell.cell.application.table().to_string(),
                 cell.cell.application.name().to_owned(),
                 cell.cell.processes.to_string(),
+                cell.cell.hosts.to_string(),
                 cell.cell.transport.name().to_owned(),
                 variant(difference, cell.cell),
                 cell.measured.len().to_string(),
@@ -114,6 +115,7 @@ impl<'a> Report<'a> {
         let columns = [
             "application",
             "processes",
+            "hosts",
             "path",
             "sends",
             "bytes a send",
@@ -141,6 +143,7 @@ impl<'a> Report<'a> {
             table.row(vec![
                 cell.cell.application.name().to_owned(),
                 cell.cell.processes.to_string(),
+                cell.cell.hosts.to_string(),
                 cell.cell.transport.name().to_owned(),
                 format!("{sends}"),
                 if sends > 0.0 { format!("{:.0}", bytes / sends) } else { "-".to_owned() },
@@ -250,6 +253,7 @@ fn of_cell(difference: Difference, summary: &CellSummary) -> Value {
         "application": cell.application.name(),
         "version": summary.measured.last().map(|run| run.version.as_str()),
         "processes": cell.processes,
+        "hosts": cell.hosts,
         "path": cell.transport.name(),
         "buffers": cell.buffers.title(),
         "page_faults_policy": cell.page_faults.name(),

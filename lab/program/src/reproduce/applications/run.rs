@@ -3,18 +3,19 @@
 //! Programs run as an unprivileged user who may lock no memory at all. Where buffers are to be pinned they have the rights of the caller.
 
 use super::cells::{Buffers, Cell, Transport};
+use super::launcher::{self, Launcher};
 use super::programs::{Application, HPCG_SOURCES};
 use super::record::Measured;
-use crate::limits::{APPLICATION_BUILD, APPLICATION_RUN};
+use crate::limits::{APPLICATION_BUILD, APPLICATION_RUN, HOSTS_MTU};
 use anyhow::{Context, Result, bail, ensure};
-use pagewire_cli::hosts::{Host, NOBODY, programs_become_nobody};
+use pagewire_cli::hosts::{Host, Hosts, NOBODY, programs_become_nobody};
 use pagewire_cli::install::in_path;
 use pagewire_cli::pair::Running;
 use pagewire_cli::report::{self, ProcessReport};
 use pagewire_cli::stage::Stage;
 use pagewire_nic::PathChoice;
 use serde_json::Value;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -43,6 +44,8 @@ pub(super) struct Runner<'a> {
     programs: Vec<(Application, PathBuf)>,
     /// Where results stand that others must equal.
     references: &'a Path,
+    /// For cells of two hosts.
+    hosts: Option<Hosts>,
 }
 
 impl<'a> Runner<'a> {
@@ -69,7 +72,16 @@ impl<'a> Runner<'a> {
                 Err(why) => notes.push(format!("{}: not measured: {why}", application.name())),
             }
         }
-        Ok((Runner { stage, mpirun, library, programs, references: directory }, notes))
+        Ok((Runner { stage, mpirun, library, programs, references: directory, hosts: None }, notes))
+    }
+
+    /// Makes the hosts for cells of two.
+    ///
+    /// # Errors
+    /// If the kernel refuses namespaces to this user.
+    pub(super) fn make_hosts(&mut self) -> Result<()> {
+        self.hosts = Some(Hosts::make(HOSTS_MTU)?);
+        Ok(())
     }
 
     /// The applications that there are.
@@ -89,7 +101,9 @@ impl<'a> Runner<'a> {
             return Ok(Ok(measured));
         }
         Ok(Err(match reference {
-            Ok(_) => "its result is not that of UCX's shared memory".to_owned(),
+            Ok(reference) => {
+                format!("its result is not that of UCX's shared memory{}", difference(&reference, &result))
+            }
             Err(why) => format!("there is no result of UCX's shared memory to compare with: {why}"),
         }))
     }
@@ -116,13 +130,27 @@ impl<'a> Runner<'a> {
         let folder = self.stage.file("run");
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
         cell.application.prepare(&folder, cell.processes)?;
+        let deadline = || Instant::now() + APPLICATION_RUN;
+        let launcher = if cell.hosts == 1 { None } else { Some(Launcher::prepare(&folder)?) };
         for entry in fs::read_dir(&folder)? {
             give_to_programs(&entry?.path())?;
         }
         give_to_programs(&folder)?;
         let files = [self.stage.writable_file("engines.jsonl")?, self.stage.writable_file("counts.jsonl")?];
-        let finished = Running::start(self.command(cell, seed, &folder, &files)?)?
-            .wait_until(Instant::now() + APPLICATION_RUN);
+        let run = Run { cell, seed, folder: &folder, files: &files };
+        let finished = match &launcher {
+            None => {
+                let words = self.mpi_words(cell, &folder, Vec::new())?;
+                Running::start(self.command(&run, &Host::here(), words))?.wait_until(deadline())
+            }
+            Some(launcher) => {
+                let hosts = self.hosts.as_ref().context("cells of two hosts are made with hosts alone")?;
+                let words = self.mpi_words(cell, &folder, launcher.words(hosts, cell.processes))?;
+                let mpirun = self.command(&run, &hosts.first, words);
+                let daemon = self.command(&run, &hosts.second, launcher.daemon().into());
+                launcher::run(mpirun, daemon, deadline())?
+            }
+        };
         let outcome = if finished.success() {
             outcome(cell, &folder, &finished.output, &files)
         } else {
@@ -135,15 +163,21 @@ impl<'a> Runner<'a> {
         Ok(outcome)
     }
 
-    fn command(&self, cell: &Cell, seed: u32, folder: &Path, files: &[PathBuf; 2]) -> Result<Command> {
-        let host = Host::here();
-        let start = |program: &Path| match cell.buffers {
-            Buffers::Plain | Buffers::Touched => host.command(program),
-            Buffers::Pinned => host.privileged(program),
+    /// A program and its words on a host, over the cell's path and with its settings.
+    fn command(&self, run: &Run, host: &Host, words: Vec<OsString>) -> Command {
+        let &Run { cell, seed, folder, files } = run;
+        let start = |program: &OsStr| match (cell.buffers, cell.transport) {
+            (Buffers::Pinned, _) => host.privileged(program),
+            // UCX's TCP looks for devices in /sys, where another namespace has those of the machine.
+            (_, Transport::UcxTcp) => host.command_with_devices(program),
+            _ => host.command(program),
         };
+        let mut words = words.into_iter();
+        // Never empty: each begins with a program.
+        let program = words.next().unwrap_or_default();
         let mut command = match cell.transport.path() {
             Some(path) => {
-                let mut command = start(&self.stage.command);
+                let mut command = start(self.stage.command.as_os_str());
                 command.args(["run", "--path", path.name(), "--device-name", DEVICE]);
                 command.args(["--page-faults", cell.page_faults.name(), "--page-in", cell.page_in.name()]);
                 if cell.lost > 0 {
@@ -151,12 +185,12 @@ impl<'a> Runner<'a> {
                     let lose = format!("seed={seed}; on=packet probability={probability} action=lose");
                     command.args(["--fail", &lose]);
                 }
-                command.arg("--").arg(&self.mpirun);
+                command.arg("--").arg(program);
                 command
             }
-            None => start(&self.mpirun),
+            None => start(&program),
         };
-        command.args(self.mpi_words(cell, folder)?);
+        command.args(words);
         set_environment(&mut command, cell.transport);
         command
             .current_dir(folder)
@@ -164,29 +198,33 @@ impl<'a> Runner<'a> {
             .env("PAGEWIRE_MPI_BUFFERS", cell.buffers.word())
             .env("PAGEWIRE_STATS", &files[0])
             .env("PAGEWIRE_MPI_COUNTS", &files[1]);
-        Ok(command)
+        command
     }
 
-    /// mpirun's own words, and the application's.
-    fn mpi_words(&self, cell: &Cell, folder: &Path) -> Result<Vec<OsString>> {
+    /// mpirun with its own words, those of where processes start, and the application's.
+    fn mpi_words(&self, cell: &Cell, folder: &Path, places: Vec<OsString>) -> Result<Vec<OsString>> {
         let (_, program) = self
             .programs
             .iter()
             .find(|(application, _)| *application == cell.application)
             .context("only applications that there are become cells")?;
         let limit = (APPLICATION_RUN.as_secs() - 10).to_string();
-        let mut words: Vec<OsString> = ["--oversubscribe", "--bind-to", "none", "--timeout", &limit, "-n"]
-            .into_iter()
-            .map(OsString::from)
-            .collect();
+        let mut words: Vec<OsString> = vec![self.mpirun.clone().into()];
+        words.extend(["--oversubscribe", "--bind-to", "none", "--timeout", &limit, "-n"].map(OsString::from));
         words.push(cell.processes.to_string().into());
+        words.extend(places);
         // Open MPI itself takes UCX for verbs and adapters of its list alone.
-        for (name, value) in [
+        let over_ucx = [
             ("pml", "ucx"),
             ("osc", "ucx"),
             ("opal_common_ucx_tls", "any"),
             ("opal_common_ucx_devices", "any"),
-        ] {
+        ];
+        let choices: &[(&str, &str)] = match cell.transport {
+            Transport::OpenMpiTcp => &[("pml", "ob1"), ("osc", "rdma,pt2pt"), ("btl", "tcp,self")],
+            Transport::Pagewire(_) | Transport::SharedMemory | Transport::UcxTcp => &over_ucx,
+        };
+        for (name, value) in choices {
             words.extend(["--mca", name, value].map(OsString::from));
         }
         words.extend(["--mca".into(), "orte_tmpdir_base".into(), folder.into()]);
@@ -195,6 +233,26 @@ impl<'a> Runner<'a> {
         words.extend(cell.application.words());
         Ok(words)
     }
+}
+
+/// The first line in which a result differs.
+fn difference(reference: &str, result: &str) -> String {
+    let pairs = reference.lines().zip(result.lines()).zip(1_u64..);
+    let first = pairs.into_iter().find(|((one, other), _)| one != other);
+    first.map_or_else(
+        || ": one of them is longer".to_owned(),
+        |((one, other), line)| format!(": line {line} is {other:?}, not {one:?}"),
+    )
+}
+
+/// What a run has of its own.
+struct Run<'a> {
+    cell: &'a Cell,
+    seed: u32,
+    /// In which it runs.
+    folder: &'a Path,
+    /// What engines and the library leave.
+    files: &'a [PathBuf; 2],
 }
 
 /// Whether a failure is that of a user who may not lock memory.
@@ -226,6 +284,7 @@ fn set_environment(command: &mut Command, transport: Transport) {
             .env("UCX_RNDV_THRESH", RENDEZVOUS),
         Transport::SharedMemory => command.env("UCX_TLS", "posix,sysv,cma,self"),
         Transport::UcxTcp => command.env("UCX_TLS", "tcp,self"),
+        Transport::OpenMpiTcp => command,
     };
 }
 
@@ -247,6 +306,12 @@ fn outcome(
         .map_err(|error| error.to_string())?;
     if counts.len() != cell.processes as usize {
         return Err(format!("{} of {} processes left their counts", counts.len(), cell.processes));
+    }
+    let mut networks: Vec<&str> = counts.iter().filter_map(|line| line["network"].as_str()).collect();
+    networks.sort_unstable();
+    networks.dedup();
+    if networks.len() != cell.hosts as usize {
+        return Err(format!("its processes were on the hosts {networks:?}, not on {}", cell.hosts));
     }
     let sum = |name: &str| counts.iter().filter_map(|line| line[name].as_u64()).sum();
     let measured = Measured {
@@ -365,7 +430,7 @@ mod tests {
 
     #[test]
     fn page_faults_are_of_chosen_path() {
-        let groups = groups(&[Application::Lammps], None);
+        let groups = groups(&[Application::Lammps], None, 1);
         let over = |path: &str| {
             let is_over = |cell: &&Cell| cell.transport.name() == path;
             *groups.iter().flat_map(|group| &group.cells).find(is_over).expect("a cell")

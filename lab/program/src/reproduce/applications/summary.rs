@@ -126,7 +126,7 @@ mod tests {
     fn comparison_is_pair_by_pair_and_no_fault_is_void() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut record = Record::open(directory.path(), json!({})).expect("begun");
-        let group = &groups(&[Application::Lammps], None)[0];
+        let group = &groups(&[Application::Lammps], None, 1)[0];
         let mut add = |cell: &Cell, (pair, busy): (u32, f64), seconds: Option<f64>| {
             let measured = seconds.map(|seconds| Measured {
                 seconds,
