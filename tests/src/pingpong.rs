@@ -5,6 +5,7 @@ use crate::limits::{LARGEST_PINGPONG, RUN};
 use anyhow::{Result, ensure};
 use pagewire_cli::hosts::Host;
 use pagewire_cli::pair::Running;
+use std::path::Path;
 use std::time::Instant;
 
 /// A run of a pingpong program.
@@ -107,6 +108,9 @@ pub fn over_xrc(ground: &Ground, setting: Setting, size: &str) -> Result<()> {
     Ok(())
 }
 
+/// The file that names the domain of ibv_xsrq_pingpong.
+const XRC_FILE: &str = "/tmp/xrc_domain";
+
 /// Clients of one ibv_xsrq_pingpong.
 pub const XRC_CLIENTS: [u16; 2] = [2, 3];
 
@@ -117,6 +121,14 @@ pub const XRC_CLIENTS: [u16; 2] = [2, 3];
 /// If a process fails or hangs.
 pub fn over_shared_xrc(ground: &Ground, setting: Setting, clients: u16) -> Result<()> {
     let (server_host, client_host) = ground.ends(setting);
+    let is_readable = || client_host.command("test").args(["-r", XRC_FILE]).status();
+    if Path::new(XRC_FILE).exists() {
+        // Without it the program goes on with domains that nobody shares, and hangs.
+        ensure!(
+            is_readable()?.success(),
+            "{XRC_FILE} is another user's, so that no domain can be shared: remove it"
+        );
+    }
     for (options, which) in [(&[][..], 0), (&["-e"], 1)] {
         let port = 18_700 + 16 * setting as u16 + 2 * clients + which;
         let end = |host: &Host, rest: &[&str]| {
