@@ -52,7 +52,7 @@ type PageInCallback = dyn Fn(u64) + Send + Sync;
 /// Who prefetches, among those who ask for pages ahead of accesses: no queue pair has this word.
 const PREFETCHER: u64 = u64::MAX >> CLASS_BITS;
 
-/// Who syncs, whichever queue pair asks for it.
+/// The tenant of all syncs.
 const SYNCER: u64 = 0;
 
 /// Those who bring pages in.

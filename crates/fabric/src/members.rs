@@ -2,7 +2,7 @@
 //!
 //! Each of them listens at names of its own in the abstract UNIX namespace, which the kernel takes away when it ends. So whoever can
 //! connect has found a process that lives, and no list of members can be out of date. The names hold the identity of the file. Anybody
-//! can take such a name, so both ends of a connection look at the user of the other. What is said is not known here.
+//! can take such a name, so both ends of a connection look at the user of the other. This file does not know what they tell each other.
 
 use crate::descriptors::Descriptor;
 use crate::limits::BACKLOG;
@@ -17,7 +17,7 @@ use rustix::net::{
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a process may take to be connected to, and to end what it does under the guard.
+/// How long a process may take for what it does under the guard.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two tries for the guard.
 const GUARD_LOOK: Duration = Duration::from_millis(1);
@@ -124,10 +124,10 @@ impl MemberStream {
     /// Connects to the member that listens at a name. `None`: no process of this user does.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn connect(file: SharedFile, name: u32) -> io::Result<Option<Self>> {
+    /// `WouldBlock`: a process listens, and has not taken connections for the whole time. Those of the kernel.
+    pub fn connect(file: SharedFile, name: u32, time: Duration) -> io::Result<Option<Self>> {
         let socket = stream_socket()?;
-        set_send_patience(&socket, PATIENCE)?;
+        set_send_patience(&socket, time)?;
         let address: SocketAddrUnix = names::of_member(file, name)?;
         loop {
             match connect(&socket, &address) {
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn members_talk_to_each_other() {
         let file = file(1);
-        assert!(MemberStream::connect(file, 7).unwrap().is_none());
+        assert!(MemberStream::connect(file, 7, PATIENCE).unwrap().is_none());
         assert!(members(file).unwrap().is_empty());
         let listener = Arc::new(MemberListener::claim(file, 7).unwrap().unwrap());
         assert!(MemberListener::claim(file, 7).unwrap().is_none());
@@ -261,7 +261,7 @@ mod tests {
                 ended
             })
         };
-        let stream = MemberStream::connect(file, 7).unwrap().unwrap();
+        let stream = MemberStream::connect(file, 7, PATIENCE).unwrap().unwrap();
         assert!(!stream.is_at_end());
         stream.send(b"abc").unwrap();
         let mut bytes = [0; 3];
@@ -271,7 +271,9 @@ mod tests {
         listener.shut_down();
         assert_eq!(server.join().unwrap(), io::ErrorKind::UnexpectedEof);
         drop(listener);
-        assert!(MemberStream::connect(file, 7).unwrap().is_none() && members(file).unwrap().is_empty());
+        assert!(
+            MemberStream::connect(file, 7, PATIENCE).unwrap().is_none() && members(file).unwrap().is_empty()
+        );
     }
 
     #[test]
@@ -289,7 +291,7 @@ mod tests {
     fn silent_member_is_not_waited_for_without_end() {
         let file = file(3);
         let _listener = MemberListener::claim(file, 1).unwrap().unwrap();
-        let stream = MemberStream::connect(file, 1).unwrap().unwrap();
+        let stream = MemberStream::connect(file, 1, PATIENCE).unwrap().unwrap();
         stream.set_patience(Duration::from_millis(5)).unwrap();
         assert_eq!(stream.receive(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }

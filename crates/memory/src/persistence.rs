@@ -3,9 +3,12 @@
 use crate::fork::PerProcess;
 use crate::mappings::{MappingKind, MapsLine, maps_line};
 use crate::{Segment, SyncError, Uncancelled};
-use std::collections::BTreeMap;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// File systems whose files are gone after a loss of power.
 const VOLATILE: [&str; 5] = ["tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs"];
@@ -17,27 +20,45 @@ struct FileIdentity {
     inode: String,
 }
 
-/// Files that the kernel could not write, each with the error. It tells that once, and forgets the bytes that it has lost. So these
-/// files stay here.
-static UNWRITTEN: PerProcess<UnwrittenFiles> = PerProcess::new();
+/// What is known of files while they are synced, and of those that the kernel could not write for ever: it tells that once, and
+/// forgets the bytes that it has lost.
+static FILES: PerProcess<SyncedFiles> = PerProcess::new();
 
-/// See [`UNWRITTEN`].
+/// See [`FILES`].
 #[derive(Debug, Default)]
-struct UnwrittenFiles(BTreeMap<FileIdentity, i32>);
+struct SyncedFiles(BTreeMap<FileIdentity, Arc<SyncedFile>>);
 
-impl UnwrittenFiles {
-    /// Notes that a sync of these files has ended so.
-    fn note(&mut self, files: Vec<FileIdentity>, ended: Result<(), SyncError>) {
-        if let Err(SyncError::Failed(error)) = ended {
-            self.0.extend(files.into_iter().map(|file| (file, error)));
+#[derive(Debug, Default)]
+struct SyncedFile {
+    /// Held while the file is synced: the error comes to one of several syncs, and each has to know it.
+    syncing: Mutex<()>,
+    /// The error number of a sync that has failed; 0: none has.
+    error: AtomicI32,
+}
+
+impl SyncedFile {
+    /// # Errors
+    /// That of an earlier sync.
+    fn check(&self) -> Result<(), SyncError> {
+        match self.error.load(Ordering::Acquire) {
+            0 => Ok(()),
+            error => Err(SyncError::Failed(error)),
         }
     }
 
-    /// # Errors
-    /// That of a file that could not be written before.
-    fn check(&self, files: &[FileIdentity]) -> Result<(), SyncError> {
-        let earlier = files.iter().find_map(|file| self.0.get(file));
-        earlier.map_or(Ok(()), |error| Err(SyncError::Failed(*error)))
+    /// Notes how a sync has ended.
+    fn note(&self, ended: Result<(), SyncError>) {
+        if let Err(SyncError::Failed(error)) = ended {
+            self.error.store(error, Ordering::Release);
+        }
+    }
+}
+
+impl SyncedFiles {
+    /// What is known of these files, in one order for all callers, each once.
+    fn of(&mut self, files: BTreeSet<FileIdentity>) -> Vec<Arc<SyncedFile>> {
+        self.0.retain(|_, file| Arc::strong_count(file) > 1 || file.check().is_err());
+        files.into_iter().map(|file| self.0.entry(file).or_default().clone()).collect()
     }
 }
 
@@ -47,7 +68,8 @@ impl UnwrittenFiles {
 /// Also the error of an earlier sync of one of these files, for the life of the process: bytes of it may be lost.
 pub fn check(segment: Segment) -> Result<(), SyncError> {
     let files = files_of(segment)?;
-    UNWRITTEN.lock().check(&files)
+    let files = FILES.lock().of(files);
+    files.iter().try_for_each(|file| file.check())
 }
 
 /// Has the kernel write the pages of a segment to their files, and waits until they are there.
@@ -56,7 +78,9 @@ pub fn check(segment: Segment) -> Result<(), SyncError> {
 /// As [`check`].
 pub fn sync(segment: Segment) -> Result<(), SyncError> {
     let files = files_of(segment)?;
-    UNWRITTEN.lock().check(&files)?;
+    let files = FILES.lock().of(files);
+    let _syncing: Vec<_> = files.iter().map(|file| file.syncing.lock()).collect();
+    files.iter().try_for_each(|file| file.check())?;
     let (start, end) = pages_of(segment)?;
     let address = std::ptr::without_provenance_mut(start as usize);
     // SAFETY: msync(2) changes no byte and no mapping. It reads no memory of the caller's: pages that are not mapped are an error.
@@ -64,12 +88,12 @@ pub fn sync(segment: Segment) -> Result<(), SyncError> {
         0 => Ok(()),
         _ => Err(failed(io::Error::last_os_error())),
     };
-    UNWRITTEN.lock().note(files, ended);
+    files.iter().for_each(|file| file.note(ended));
     ended
 }
 
 /// The files that are mapped at the pages of a segment.
-fn files_of(segment: Segment) -> Result<Vec<FileIdentity>, SyncError> {
+fn files_of(segment: Segment) -> Result<BTreeSet<FileIdentity>, SyncError> {
     let _uncancelled = Uncancelled::begin();
     let open = |name| File::open(name).map(BufReader::new).map_err(failed);
     let volatile = volatile_devices(open("/proc/self/mountinfo")?).map_err(failed)?;
@@ -113,8 +137,8 @@ fn files_in(
     maps: impl BufRead,
     volatile: &[(u32, u32)],
     (mut start, end): (u64, u64),
-) -> Result<Vec<FileIdentity>, SyncError> {
-    let mut files = Vec::new();
+) -> Result<BTreeSet<FileIdentity>, SyncError> {
+    let mut files = BTreeSet::new();
     for line in maps.split(b'\n') {
         let line = line.map_err(failed)?;
         let line = String::from_utf8_lossy(&line);
@@ -128,7 +152,7 @@ fn files_in(
         if !is_persistent(&mapping, volatile) {
             return Err(SyncError::Volatile);
         }
-        files.push(FileIdentity { device: mapping.device, inode: mapping.inode.to_owned() });
+        files.insert(FileIdentity { device: mapping.device, inode: mapping.inode.to_owned() });
         start = mapping.end;
     }
     if start >= end { Ok(files) } else { Err(SyncError::NotMapped) }
@@ -169,20 +193,22 @@ mod tests {
         let files = |start, end| files_in(MAPS.as_bytes(), &[], (start, end)).unwrap();
         let (volume, other) = (files(0x11000, 0x12000), files(0x12000, 0x13000));
         assert_eq!(files(0x18000, 0x19000), volume, "mapped twice");
-        let mut unwritten = UnwrittenFiles::default();
+        let mut synced = SyncedFiles::default();
+        let mut end = |files: &BTreeSet<FileIdentity>, ended| {
+            let known = synced.of(files.clone());
+            known.iter().for_each(|file| file.note(ended));
+            known.iter().try_for_each(|file| file.check())
+        };
         // Neither is a failure of the disk.
-        unwritten.note(volume.clone(), Ok(()));
-        unwritten.note(volume.clone(), Err(SyncError::NotMapped));
-        assert_eq!(unwritten.check(&volume), Ok(()));
-        unwritten.note(volume.clone(), Err(SyncError::Failed(libc::ENOSPC)));
-        unwritten.note(volume.clone(), Ok(()));
-        assert_eq!(unwritten.check(&volume), Err(SyncError::Failed(libc::ENOSPC)));
-        assert_eq!(unwritten.check(&other), Ok(()));
-        assert_eq!(
-            unwritten.check(&files(0x10000, 0x13000)),
-            Err(SyncError::Failed(libc::ENOSPC)),
-            "one of two"
-        );
+        assert_eq!(end(&volume, Ok(())), Ok(()));
+        assert_eq!(end(&volume, Err(SyncError::NotMapped)), Ok(()));
+        let full = Err(SyncError::Failed(libc::ENOSPC));
+        assert_eq!(end(&volume, full), full);
+        assert_eq!(end(&volume, Ok(())), full);
+        assert_eq!(end(&other, Ok(())), Ok(()));
+        assert_eq!(end(&files(0x10000, 0x13000), Ok(())), full, "one of two");
+        drop(synced.of(other));
+        assert_eq!(synced.0.len(), 2, "that nobody syncs is forgotten");
     }
 
     #[test]

@@ -421,6 +421,8 @@ impl<F: Fabric> QueuePair<F> {
         self.store_attributes(qpc, attributes);
         self.publish(qpc);
         qpc.stop();
+        self.give_up_relays();
+        qpc.relays = None;
         self.leave_budget(qpc);
         // What waited for a page is dropped: peers must take silence for silence from now on.
         self.end_holding(qpc);
@@ -429,7 +431,7 @@ impl<F: Fabric> QueuePair<F> {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
             // middle of it is waited for no longer than the bound; when it goes on it finds this queue pair in the error state,
             // and drops what it has read.
-            if let Err(error) = self.wait_for_peers() {
+            if let Err(error) = self.wait_for_hazards() {
                 log::warn!(
                     "queue pair {}: flushed while its peer still reads a message: {error}",
                     self.properties.number
@@ -452,7 +454,7 @@ impl<F: Fabric> QueuePair<F> {
             self.announce_receive(
                 queue.as_ref().map_or(&*self.recv_cq, |queue| &**queue.completion_queue()),
                 Completion::new(
-                    self.properties.number,
+                    self.reported_number(),
                     current.wr_id,
                     CompletionOpcode::Receive,
                     Status::Flushed,
@@ -683,25 +685,46 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
+    /// The queue pair has left the states in which it works: gives up what other processes execute for it, and waits until no peer accesses memory by it.
+    pub(crate) fn end_accesses(&self) -> Result<()> {
+        self.give_up_relays();
+        self.wait_for_peers()
+    }
+
+    /// Waits until nobody is at an access that was begun before.
     pub(crate) fn wait_for_peers(&self) -> Result<()> {
         self.wait_for_relays()?;
+        self.wait_for_hazards()
+    }
+
+    /// Waits until no local peer is at an access that was begun before.
+    fn wait_for_hazards(&self) -> Result<()> {
         self.services.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.properties.place))
     }
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Waits until no other process executes a request that came to this queue pair.
-    fn wait_for_relays(&self) -> Result<()> {
-        let is_relaying = || self.relaying.get().is_some_and(|count| count.load(Ordering::Acquire) != 0);
-        if !is_relaying() {
-            return Ok(());
-        }
-        if let Some(shared) = self.xrc.as_ref().and_then(|queues| queues.shared()) {
+    /// Whether another process executes a request that came to this queue pair.
+    fn is_relaying(&self) -> bool {
+        self.relaying.get().is_some_and(|count| count.load(Ordering::Acquire) != 0)
+    }
+
+    /// Has other processes end what they execute for this queue pair. Does not wait.
+    fn give_up_relays(&self) {
+        let shared = self.xrc.as_ref().and_then(|queues| queues.shared());
+        if let Some(shared) = shared.filter(|_| self.is_relaying()) {
             shared.sharing.give_up(self.properties.number);
+        }
+    }
+
+    /// Waits until none does.
+    fn wait_for_relays(&self) -> Result<()> {
+        if !self.is_relaying() {
+            return Ok(());
         }
         let fabric = &self.services.fabric;
         let until = fabric.now() + REVOCATION_BOUND;
-        while is_relaying() {
+        while self.is_relaying() {
             if fabric.now() >= until {
                 return Err(Error::Busy("another process executes a request that came to the queue pair"));
             }

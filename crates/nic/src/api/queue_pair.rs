@@ -206,7 +206,7 @@ impl<F: Fabric> QueuePair<F> {
                 self.state.send_cq.forget(self.state.properties.number);
                 self.state.recv_cq.forget(self.state.properties.number);
                 drop(qpc);
-                return self.state.wait_for_peers();
+                return self.state.end_accesses();
             }
             QpState::Error => {
                 // The last drive may have ended it.
@@ -216,7 +216,7 @@ impl<F: Fabric> QueuePair<F> {
                 self.state.end_refusal(&mut qpc);
                 drop(qpc);
                 // Again after a call that was refused because an access did not end.
-                return self.state.wait_for_peers();
+                return self.state.end_accesses();
             }
             _ => {}
         }
@@ -284,7 +284,7 @@ impl<F: Fabric> QueuePair<F> {
         self.state.reset(&mut qpc);
         drop(qpc);
         self.state.send_cq.release_slots(self.state.properties.number);
-        self.state.wait_for_peers()?;
+        self.state.end_accesses()?;
         self.state.services.end_log_sources(self.state.properties.number);
         self.state.services.unbind_from_queue_pair(self.state.properties.number)?;
         self.state.domain.context().withdraw_events(&self.state.async_events);

@@ -1,9 +1,10 @@
 //! Extended reliable connections (InfiniBand specification, volume 1, annex A14): the domain in which requests of one queue pair reach many
 //! shared receive queues.
 //!
-//! A domain is one of this process, or is shared with others: then requests may name queues of those, which execute them (an [`XrcSharing`]
-//! says how they are reached, and an [`XrcExecutor`](crate::XrcExecutor) executes what they ask for). Its queue pairs of type XRC_RECV have neither queues nor a protection domain: each request names a shared
-//! receive queue, and by that the completion queue of its message, and the protection domain of the memory that it accesses.
+//! A domain is one of this process, or is shared with others: then requests may name queues of those, which execute them. An [`XrcSharing`]
+//! says how they are reached, and an [`XrcExecutor`](crate::XrcExecutor) executes what they ask for. Its queue pairs of type XRC_RECV have
+//! neither queues nor a protection domain: each request names a shared receive queue, and by that the completion queue of its message, and
+//! the protection domain of the memory that it accesses.
 
 use crate::api::completion::CompletionQueue;
 use crate::api::queue_pair::{QueuePair, QueuePairInit};

@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// How long the executor sleeps at a stretch. Nothing tells it that its request is given up.
 const LOOK: Duration = Duration::from_millis(5);
+/// Bytes of registered memory that are kept from one request to the next, at most.
+const MOST_KEPT: usize = 1 << 20;
 /// The timeout of the connection: 4.096 us * 2^14.
 const TIMEOUT: u8 = 14;
 const PSN_MASK: u32 = 0xFF_FFFF;
@@ -163,10 +165,11 @@ impl<F: Fabric> XrcExecutor<F> {
         let outcome = match self.send(request, pieces, is_given_up)? {
             Status::Success => {
                 let mut into = vec![0; answer];
-                match answer == 0 || fabric.memory().read(&[segment(answer)], &mut into).is_ok() {
-                    true => return Ok(RelayOutcome::Done(into)),
-                    false => RelayOutcome::Denied(Denial::Operational),
+                if answer == 0 || fabric.memory().read(&[segment(answer)], &mut into).is_ok() {
+                    self.release()?;
+                    return Ok(RelayOutcome::Done(into));
                 }
+                RelayOutcome::Denied(Denial::Operational)
             }
             Status::RnrRetryExceeded => RelayOutcome::NotReady,
             Status::RemoteAccess => RelayOutcome::Denied(Denial::RemoteAccess),
@@ -174,6 +177,7 @@ impl<F: Fabric> XrcExecutor<F> {
             _ => RelayOutcome::Denied(Denial::Operational),
         };
         self.disconnect()?;
+        self.release()?;
         Ok(outcome)
     }
 
@@ -205,6 +209,14 @@ impl<F: Fabric> XrcExecutor<F> {
         let piece = ScatterGather { address, length: length as u32, key: memory.region.lkey() };
         self.memory = Some(memory);
         Ok(piece)
+    }
+
+    /// Gives back the registered memory, if it is much.
+    fn release(&mut self) -> Result<()> {
+        match self.memory.take_if(|memory| 8 * memory.words.len() > MOST_KEPT) {
+            Some(memory) => memory.region.deregister(),
+            None => Ok(()),
+        }
     }
 
     /// Posts the request and waits for its end.

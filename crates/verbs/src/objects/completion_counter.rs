@@ -129,6 +129,9 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         if attributes.op_mask & !ALL_OPERATIONS != 0 {
             return Err(Errno(EOPNOTSUPP));
         }
+        if queue_pair.is_of_another_process() {
+            return Err(Errno(EOPNOTSUPP));
+        }
         let mut operations = CountedOperation::ALL.to_vec();
         operations.retain(|operation| attributes.op_mask & 1 << *operation as u32 != 0);
         Ok(queue_pair.queue_pair().attach_counter(&counter.counter, &operations)?)
@@ -221,7 +224,7 @@ pub unsafe extern "C" fn ibv_read_comp_cntr(counter: *mut ibv_comp_cntr, value: 
     unsafe { with_counter(Verb::ReadCompCntr, counter, work) }
 }
 
-/// `ibv_read_err_comp_cntr(3)`, likewise.
+/// `ibv_read_err_comp_cntr(3)`: it may be called as often as [`ibv_read_comp_cntr`].
 ///
 /// # Safety
 /// `counter` is NULL or created; `value` is NULL or valid for a write.

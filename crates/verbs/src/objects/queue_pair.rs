@@ -51,6 +51,11 @@ impl QueuePairObject {
         &self.queue_pair
     }
 
+    /// Whether another process has the queue pair, and this one has opened it.
+    pub fn is_of_another_process(&self) -> bool {
+        matches!(self.receiver, ReceiverOf::Elsewhere(_))
+    }
+
     /// What builds requests by the extended interface, if it was created with that.
     pub fn builder(&self) -> Option<&RequestBuilder> {
         self.builder.get()

@@ -41,7 +41,7 @@ use std::sync::Arc;
 const IBV_XRCD_INIT_ATTR_FD: u32 = 1;
 const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 2;
 
-/// A context, and the file by which it names a domain.
+/// A context of the engine, which its domains keep alive, and the file by which it names a domain.
 type FileKey = (usize, SharedFile);
 
 /// A domain that this process has open.
@@ -95,7 +95,10 @@ pub unsafe extern "C" fn open_xrcd(
             fd => {
                 // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
                 let status = fstat(unsafe { BorrowedFd::borrow_raw(fd) })?;
-                Some((context as usize, SharedFile { device: status.st_dev, inode: status.st_ino }))
+                Some((
+                    std::ptr::from_ref(&***opened.context()).addr(),
+                    SharedFile { device: status.st_dev, inode: status.st_ino },
+                ))
             }
         };
         let OpenDomain { domain, sharing } =

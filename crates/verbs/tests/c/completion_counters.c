@@ -95,7 +95,7 @@ static uint64_t errors_of(struct counter *counter)
 	return value;
 }
 
-/* Reads, and nothing else, until the value is there; and sees that no more comes. */
+/* Reads, and nothing else, until the value is there. */
 static void await(uint64_t (*value)(struct counter *), struct counter *counter, uint64_t wanted)
 {
 	double end = seconds() + PATIENCE_SECONDS;

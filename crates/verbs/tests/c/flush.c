@@ -237,12 +237,6 @@ static void failing(void)
 {
 	void *anonymous = file + 4 * PAGE;
 
-	sync_error = EIO;
-	flushed(file_mr->rkey, file, 8, FLUSH_PERSISTENT, FLUSH_RANGE, IBV_WC_REM_OP_ERR);
-	sync_error = ENOSPC;
-	flushed(file_mr->rkey, file, 8, FLUSH_PERSISTENT | FLUSH_GLOBAL, FLUSH_MR, IBV_WC_REM_OP_ERR);
-	sync_error = 0;
-	flushed(file_mr->rkey, file, 8, FLUSH_PERSISTENT, FLUSH_MR, IBV_WC_SUCCESS);
 	/* The program has something else there now, and then nothing. */
 	CHECK(mmap(anonymous, PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == anonymous);
 	flushed(file_mr->rkey, anonymous, 8, FLUSH_PERSISTENT, FLUSH_RANGE, IBV_WC_REM_OP_ERR);
@@ -250,6 +244,14 @@ static void failing(void)
 	CHECK(munmap(anonymous, PAGE) == 0);
 	flushed(file_mr->rkey, anonymous, 8, FLUSH_PERSISTENT, FLUSH_RANGE, IBV_WC_REM_ACCESS_ERR);
 	flushed(file_mr->rkey, anonymous, 8, FLUSH_PERSISTENT, FLUSH_MR, IBV_WC_REM_ACCESS_ERR);
+	flushed(file_mr->rkey, file, 8, FLUSH_PERSISTENT, FLUSH_RANGE, IBV_WC_SUCCESS);
+	/* The kernel tells of lost bytes once. From then on the file is not persistent. */
+	sync_error = EIO;
+	flushed(file_mr->rkey, file, 8, FLUSH_PERSISTENT, FLUSH_RANGE, IBV_WC_REM_OP_ERR);
+	sync_error = 0;
+	flushed(file_mr->rkey, file + PAGE, 8, FLUSH_PERSISTENT | FLUSH_GLOBAL, FLUSH_RANGE, IBV_WC_REM_OP_ERR);
+	flushed(file_mr->rkey, file, 8, FLUSH_GLOBAL, FLUSH_RANGE, IBV_WC_SUCCESS);
+	CHECK(!ibv_reg_mr(pd, file, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | ACCESS_FLUSH_PERSISTENT) && errno == EINVAL);
 }
 
 static void refused_regions(void)

@@ -294,7 +294,9 @@ static void stopped_owner(void)
 	stop(&owner);
 	memset(own.memory, 's', LONG);
 	post(IBV_WR_RDMA_WRITE, &owner, LONG, OFFSET);
-	poll_none(own.cq);
+	/* The host has it by then. The retries of the sender take 500 ms. */
+	for (int i = 0; i < 8; i++)
+		poll_none(own.cq);
 	CHECK(ask(&host, RESET, 0, 0, 0).error == EBUSY);
 	CHECK(kill(owner.pid, SIGCONT) == 0);
 	must(&host, RESET, 0, 0, 0);

@@ -6,6 +6,7 @@
 use super::QpTransportOps;
 use crate::queue_pair::qp_context::SelectedQueue;
 use crate::queue_pair::relay::{PendingRelay, ReadAhead, RelayOperation, RelayOutcome, RelayRequest, Relays};
+use crate::services::completion_counter::CountedOperation;
 use crate::types::limits::{MAX_RELAYED, RELAYED_READ};
 use pagewire_fabric::Fabric;
 use pagewire_transport::{
@@ -44,10 +45,11 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             return Outcome::Denied(Denial::InvalidRequest);
         };
         let relays = self.relays();
-        (relays.written, relays.is_atomic_write) = (remote.address, right == Right::RemoteWord);
         if right != Right::RemoteRead {
+            (relays.written, relays.is_atomic_write) = (remote.address, right == Right::RemoteWord);
             return Outcome::Done(());
         }
+        // A READ that is repeated changes nothing of a WRITE that is coming in.
         let operation = RelayOperation::CheckRead { remote, length };
         if relays.executing.as_ref().is_some_and(|pending| !pending.is(queue, &operation)) {
             // The request that is executed waits, so this READ was executed before, and is asked for again. It is refused as it is answered.
@@ -72,7 +74,7 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
             // They were staged before, and their message is under way.
             return Outcome::Done(1);
         }
-        if offset + payload.len() > MAX_RELAYED {
+        if offset.checked_add(payload.len()).is_none_or(|end| end > MAX_RELAYED) {
             return Outcome::Denied(Denial::Operational);
         }
         let deferred = self.deferred;
@@ -127,7 +129,23 @@ impl<F: Fabric> QpTransportOps<'_, '_, F> {
         }
         match self.execute_relayed(operation, payload) {
             Outcome::Done(None) => Outcome::Done(false),
-            outcome => self.end_staging(outcome).map(|_| true),
+            outcome => {
+                if matches!(outcome, Outcome::Done(_)) {
+                    self.count_relayed(message);
+                }
+                self.end_staging(outcome).map(|_| true)
+            }
+        }
+    }
+
+    /// Counts a SEND or WRITE that another process has executed.
+    fn count_relayed(&self, message: &RelayedMessage) {
+        let counted = &self.queue_pair.counted;
+        if message.remote.is_some() {
+            counted.count_executed(CountedOperation::RemoteWrite, 1, message.length);
+        }
+        if message.remote.is_none() || message.immediate.is_some() {
+            counted.count_executed(CountedOperation::Receive, 1, message.length);
         }
     }
 

@@ -104,6 +104,8 @@ impl<F: Fabric> WorkQueues for QpTransportOps<'_, '_, F> {
     fn count_executed(&mut self, operation: ExecutedOperation, messages: u32, bytes: u32) {
         let operation = match operation {
             ExecutedOperation::Read => CountedOperation::RemoteRead,
+            // It is counted when the other process has executed it.
+            ExecutedOperation::Write if self.is_relayed() => return,
             ExecutedOperation::Write => CountedOperation::RemoteWrite,
         };
         self.queue_pair.counted.count_executed(operation, messages, bytes);

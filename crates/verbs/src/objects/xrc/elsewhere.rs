@@ -10,10 +10,12 @@ use pagewire_nic::{QueuePair, XrcDomain};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long the other process may take for an answer.
+/// How long other processes may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long each is waited for, also where others have taken all the time.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// A queue pair of another process. Its connection to that process is what keeps the queue pair open.
 pub struct OpenedElsewhere {
@@ -25,29 +27,47 @@ pub struct OpenedElsewhere {
     stream: Mutex<Option<MemberStream>>,
 }
 
+/// Asks the member with a name for a queue pair, for so long. `None`: it has none with this number.
+fn ask_for(
+    sharing: &Sharing,
+    (name, number): (u32, u32),
+    time: Duration,
+) -> io::Result<Option<MemberStream>> {
+    // No time is no bound to the kernel.
+    let time = time.max(SHORTEST_WAIT);
+    let Some(stream) = MemberStream::connect(sharing.file(), name, time)? else { return Ok(None) };
+    stream.set_patience(time)?;
+    Purpose::Open { queue_pair: number }.send(&stream)?;
+    let (errno, _) = receive_answer(&stream)?;
+    Ok((errno == 0).then_some(stream))
+}
+
 impl OpenedElsewhere {
     /// Opens the queue pair with a number.
     ///
     /// # Errors
-    /// EINVAL: no process has such a queue pair in the domain. Those of the kernel.
+    /// EINVAL: no process has such a queue pair in the domain. ETIMEDOUT: none of those that answer has it. Those of the kernel.
     pub fn open(domain: &Arc<XrcDomain<Host>>, sharing: &Sharing, number: u32) -> Result<Arc<Self>> {
+        let until = Instant::now() + PATIENCE;
+        let mut is_late = false;
         for name in sharing.others()? {
-            let Some(stream) = MemberStream::connect(sharing.file(), name)? else { continue };
-            stream.set_patience(PATIENCE)?;
-            let asked =
-                Purpose::Open { queue_pair: number }.send(&stream).and_then(|()| receive_answer(&stream));
+            let asked = ask_for(sharing, (name, number), until.saturating_duration_since(Instant::now()));
             match asked {
-                Ok((0, _)) => {
+                Ok(Some(stream)) => {
+                    stream.set_patience(PATIENCE)?;
                     let stand_in = domain.open_elsewhere()?;
                     let (domain, stream) = (domain.clone(), Mutex::new(Some(stream)));
                     return Ok(Arc::new(OpenedElsewhere { domain, stand_in, number, stream }));
                 }
-                Ok(_) => {}
-                // A member that ends, or is stopped, has none that could be used.
-                Err(error) => log::debug!("the member {name:#x} of an XRC domain does not answer: {error}"),
+                Ok(None) => {}
+                Err(error) => {
+                    // One that ends has none that could be used.
+                    is_late |= error.kind() == io::ErrorKind::WouldBlock;
+                    log::debug!("the member {name:#x} of an XRC domain does not answer: {error}");
+                }
             }
         }
-        invalid("the XRC domain has no such queue pair")
+        if is_late { Err(Errno(libc::ETIMEDOUT)) } else { invalid("the XRC domain has no such queue pair") }
     }
 
     /// Its number.

@@ -1,6 +1,7 @@
 //! Hands requests of one queue pair to another process, one after the other, and its answers back.
 
 use super::frames::{Purpose, receive_outcome, send_request};
+use super::sharing::CONNECT_TIME;
 use pagewire_fabric::members::{MemberStream, SharedFile};
 use pagewire_fabric::spawn;
 use pagewire_nic::{Denial, RelayEnd, RelayOutcome, RelayRequest};
@@ -140,7 +141,9 @@ impl LinkWorker {
         }
         drop(connection);
         // Without the lock, as the other process may be stopped.
-        let Some(stream) = MemberStream::connect(self.file, self.name)? else { return Ok(None) };
+        let Some(stream) = MemberStream::connect(self.file, self.name, CONNECT_TIME)? else {
+            return Ok(None);
+        };
         let stream = Arc::new(stream);
         Purpose::Relay { queue_pair: self.queue_pair }.send(&stream)?;
         let mut connection = self.connection.lock();

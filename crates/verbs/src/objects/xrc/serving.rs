@@ -4,12 +4,17 @@
 use super::frames::{Purpose, QueuePairCall, receive_call, receive_request, send_answer, send_outcome};
 use super::{close_for_another, forget_domain};
 use crate::abi::*;
+use crate::boundary::Errno;
 use crate::objects::queue_pair::{attributes_now, change_from};
 use crate::runtime::engine::Host;
 use pagewire_fabric::members::MemberStream;
 use pagewire_nic::{Denial, QueuePair, RelayOutcome, XrcDomain, XrcExecutor, XrcOpener};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two tries to close a queue pair.
+const CLOSE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves one connection until it ends.
 pub fn serve(domain: &Arc<XrcDomain<Host>>, stream: &MemberStream) {
@@ -34,6 +39,8 @@ fn execute_requests(domain: &Arc<XrcDomain<Host>>, stream: &MemberStream, queue_
             Err(error) => break error,
         };
         let executed = match &mut executor {
+            // Given up before it began.
+            Ok(_) if stream.is_at_end() => break io::ErrorKind::UnexpectedEof.into(),
             Ok(executor) => executor.execute(&request, &mut || stream.is_at_end()),
             Err(error) => Err(*error),
         };
@@ -62,7 +69,14 @@ fn serve_opener(domain: &Arc<XrcDomain<Host>>, stream: &MemberStream, number: u3
         Err(error) => return send_answer(stream, error.errno(), &ibv_qp_attr::zeroed()),
     };
     let served = serve_calls(&queue_pair, stream);
-    match close_for_another(domain, &queue_pair) {
+    // A process that is stopped at a request holds the end up, and nobody else would close it.
+    let closed = loop {
+        match close_for_another(domain, &queue_pair) {
+            Err(Errno(libc::EBUSY)) => std::thread::sleep(CLOSE_INTERVAL),
+            closed => break closed,
+        }
+    };
+    match closed {
         Ok(true) => forget_domain(domain),
         Ok(false) => {}
         Err(error) => log::warn!("queue pair {number} does not end: error {}", error.0),

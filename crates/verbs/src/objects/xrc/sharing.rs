@@ -20,12 +20,15 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The lower bits of a queue's number count within a block of them.
 const INDEX_BITS: u32 = 8;
 const QUEUES_IN_BLOCK: u32 = 1 << INDEX_BITS;
 /// Blocks there can be.
 const BLOCKS: u32 = 1 << 16;
+/// How long a member may take to be connected to.
+pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// How often a free block is looked for by chance.
 const TRIES: u32 = 64;
 
@@ -57,8 +60,12 @@ struct Membership {
 /// The kernel's.
 pub fn has_members(file: SharedFile) -> io::Result<bool> {
     for name in members(file)? {
-        if MemberStream::connect(file, name)?.is_some() {
-            return Ok(true);
+        match MemberStream::connect(file, name, CONNECT_TIME) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(true),
+            // Stopped, with all places for connections taken: it counts.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(error) => return Err(error),
         }
     }
     Ok(false)
