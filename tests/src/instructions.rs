@@ -39,8 +39,9 @@ const HEAD: &str = "# Instructions of one operation, both sides together (make i
                     # toolchain\tpath\toperation\tinstructions\n";
 
 /// What the geometric mean of all operations may be, as a multiple of the base's: 1.007, what registrations pay since calls can be observed,
-/// and 1.015 for the whole of verbs (requests that are built by calls, windows, XRC, atomic WRITEs, imports); 1.0304 was measured.
-const ALLOWED_MEAN: f64 = 1.031;
+/// 1.015 for the whole of verbs (requests that are built by calls, windows, XRC, atomic WRITEs, imports), of which 1.0304 was measured, and
+/// 1.007 for completion counters and XRC domains that processes share.
+const ALLOWED_MEAN: f64 = 1.038;
 
 /// A program that counts operations.
 struct Counter {
