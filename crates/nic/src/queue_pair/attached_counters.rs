@@ -58,7 +58,7 @@ impl<F: Fabric> AttachedCounters<F> {
 
     #[cold]
     fn count_request(&self, opcode: CompletionOpcode, bytes: u32, status: Status) {
-        let counter = CountedOperation::of(opcode).and_then(|operation| self.counter_of(operation));
+        let counter = operation_of(opcode).and_then(|operation| self.counter_of(operation));
         match (counter, status) {
             (Some(counter), Status::Success) => counter.count_success(1, bytes),
             (Some(counter), _) => counter.failed.add(1),
@@ -84,5 +84,23 @@ impl<F: Fabric> AttachedCounters<F> {
         };
         withheld(CountedOperation::RemoteRead, Rights::REMOTE_READ)
             | withheld(CountedOperation::RemoteWrite, Rights::REMOTE_WRITE)
+    }
+}
+
+/// What a completion with this opcode is one of. No counter counts the others.
+fn operation_of(opcode: CompletionOpcode) -> Option<CountedOperation> {
+    match opcode {
+        CompletionOpcode::Send => Some(CountedOperation::Send),
+        CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteImmediate => {
+            Some(CountedOperation::Receive)
+        }
+        CompletionOpcode::Read => Some(CountedOperation::Read),
+        CompletionOpcode::Write => Some(CountedOperation::Write),
+        CompletionOpcode::CompareSwap
+        | CompletionOpcode::FetchAdd
+        | CompletionOpcode::AtomicWrite
+        | CompletionOpcode::Flush
+        | CompletionOpcode::BindWindow
+        | CompletionOpcode::LocalInvalidate => None,
     }
 }

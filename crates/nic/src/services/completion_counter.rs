@@ -3,7 +3,6 @@
 //!
 //! A counter is passive: whoever completes something adds to it, before the completion can be polled.
 
-use crate::completion::CompletionOpcode;
 use crate::services::context::Context;
 use crate::types::error::{Result, busy_if};
 use pagewire_fabric::Fabric;
@@ -41,24 +40,6 @@ impl CountedOperation {
         CountedOperation::Write,
         CountedOperation::RemoteWrite,
     ];
-
-    /// What a completion with this opcode is one of. No counter counts the others.
-    pub fn of(opcode: CompletionOpcode) -> Option<Self> {
-        match opcode {
-            CompletionOpcode::Send => Some(CountedOperation::Send),
-            CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteImmediate => {
-                Some(CountedOperation::Receive)
-            }
-            CompletionOpcode::Read => Some(CountedOperation::Read),
-            CompletionOpcode::Write => Some(CountedOperation::Write),
-            CompletionOpcode::CompareSwap
-            | CompletionOpcode::FetchAdd
-            | CompletionOpcode::AtomicWrite
-            | CompletionOpcode::Flush
-            | CompletionOpcode::BindWindow
-            | CompletionOpcode::LocalInvalidate => None,
-        }
-    }
 }
 
 /// One of the two values of a counter. It wraps.

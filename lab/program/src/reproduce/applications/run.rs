@@ -137,7 +137,7 @@ impl<'a> Runner<'a> {
         }
         give_to_programs(&folder)?;
         let files = [self.stage.writable_file("engines.jsonl")?, self.stage.writable_file("counts.jsonl")?];
-        let run = Run { cell, seed, folder: &folder, files: &files };
+        let run = ApplicationRun { cell, seed, folder: &folder, files: &files };
         let finished = match &launcher {
             None => {
                 let words = self.mpi_words(cell, &folder, Vec::new())?;
@@ -164,8 +164,8 @@ impl<'a> Runner<'a> {
     }
 
     /// A program and its words on a host, over the cell's path and with its settings.
-    fn command(&self, run: &Run, host: &Host, words: Vec<OsString>) -> Command {
-        let &Run { cell, seed, folder, files } = run;
+    fn command(&self, run: &ApplicationRun, host: &Host, words: Vec<OsString>) -> Command {
+        let &ApplicationRun { cell, seed, folder, files } = run;
         let start = |program: &OsStr| match (cell.buffers, cell.transport) {
             (Buffers::Pinned, _) => host.privileged(program),
             // UCX's TCP looks for devices in /sys, where another namespace has those of the machine.
@@ -246,7 +246,7 @@ fn difference(reference: &str, result: &str) -> String {
 }
 
 /// What a run has of its own.
-struct Run<'a> {
+struct ApplicationRun<'a> {
     cell: &'a Cell,
     seed: u32,
     /// In which it runs.
