@@ -414,8 +414,6 @@ class Forks(unittest.TestCase):
 import faulthandler, gc, os, sys
 import numpy as np
 import pagewire
-# Says where it hangs. The thread that does is none of a child's.
-faulthandler.dump_traceback_later(90, exit=True)
 node, peer = pagewire.Node.alone(), pagewire.Node.alone()
 array = node.zeros(512, np.int64)
 token = node.export(array, write=True)
@@ -426,8 +424,9 @@ table = node.hash_table(10)
 remote = peer.open(token, np.int64)
 operation = remote.put(0, np.arange(8))
 child = os.fork()
+# Says where it hangs, by a thread that a fork would not survive.
+faulthandler.dump_traceback_later(60 if child == 0 else 90, exit=True)
 if child == 0:
-    faulthandler.dump_traceback_later(60, exit=True)
     if sys.argv[1] == "del":
         del operation, remote, table, batches, serving, log, peer, node
         gc.collect()
