@@ -309,7 +309,7 @@ static void wrong_bytes(void)
 	changed.in = sizeof(command);
 	must_be("a body longer than the write", write_bytes(fd, &changed, sizeof(changed)), EINVAL);
 	changed = command;
-	changed.cmd = 23;
+	changed.cmd = 25;
 	must_be("a number after the last", write_bytes(fd, &changed, sizeof(changed)), EINVAL);
 	changed.cmd = UINT32_MAX;
 	must_be("the greatest number", write_bytes(fd, &changed, sizeof(changed)), EINVAL);
