@@ -436,7 +436,11 @@ operation.wait()
 print(status)
 """
         for how in ("del", "exit"):
-            done = subprocess.run([sys.executable, "-c", program, how], capture_output=True, text=True, timeout=120)
+            try:
+                done = subprocess.run([sys.executable, "-c", program, how], capture_output=True, text=True, timeout=120)
+            except subprocess.TimeoutExpired as late:
+                # What the processes have said of where they hang.
+                self.fail(f"{how}: {late.stdout!r} {late.stderr!r}")
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "0\n", ""), how)
         gc.collect()
 

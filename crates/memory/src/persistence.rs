@@ -20,7 +20,7 @@ struct FileIdentity {
     inode: String,
 }
 
-/// What is known of files while they are synced, and of those that the kernel could not write for ever: it tells that once, and
+/// The files that are being synced, and for the life of the process those that the kernel could not write: it tells a failure once, and
 /// forgets the bytes that it has lost.
 static FILES: PerProcess<SyncedFiles> = PerProcess::new();
 

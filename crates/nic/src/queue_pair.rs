@@ -685,7 +685,8 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// The queue pair has left the states in which it works: gives up what other processes execute for it, and waits until no peer accesses memory by it.
+    /// The queue pair has left the states in which it works: gives up what other processes execute for it, and waits until no peer accesses
+    /// memory by it.
     pub(crate) fn end_accesses(&self) -> Result<()> {
         self.give_up_relays();
         self.wait_for_peers()

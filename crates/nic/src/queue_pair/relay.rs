@@ -200,7 +200,7 @@ mod tests {
     use pagewire_transport::Psn;
     use std::sync::atomic::AtomicBool;
 
-    /// Keeps the end of each request, and drops it.
+    /// Drops the end of each request.
     struct DroppingSharing;
 
     impl XrcSharing for DroppingSharing {
