@@ -5,9 +5,12 @@
 
 #include <dirent.h>
 #include <malloc.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define ARENA "/memfd:pagewire-arena"
+/* More than a survivor, a companion and a few victims have. */
+#define NAMES 256
 
 static int entries(const char *folder, const char *with)
 {
@@ -32,6 +35,33 @@ static int lines(const char *file, const char *with)
 	CHECK(open);
 	while (getline(&line, &room, open) > 0)
 		count += strstr(line, with) != NULL;
+	free(line);
+	fclose(open);
+	return count;
+}
+
+/* Different names that begin so. The sockets of accepted connections have the name of their listener, and are no more of them. */
+static int names(const char *start)
+{
+	static char seen[NAMES][sizeof(((struct sockaddr_un *)0)->sun_path)];
+	FILE *open = fopen("/proc/self/net/unix", "re");
+	char *line = NULL, *name;
+	size_t room = 0;
+	int count = 0;
+
+	CHECK(open);
+	while (getline(&line, &room, open) > 0) {
+		int known = 0;
+
+		if (!(name = strstr(line, start)))
+			continue;
+		for (int i = 0; i < count && !known; i++)
+			known = strcmp(seen[i], name) == 0;
+		if (known)
+			continue;
+		CHECK(count < NAMES && strlen(name) < sizeof(seen[0]));
+		strcpy(seen[count++], name);
+	}
 	free(line);
 	fclose(open);
 	return count;
@@ -90,7 +120,7 @@ struct held what_is_held(void)
 		.mappings = lines("/proc/self/maps", "") - lines("/proc/self/maps", ARENA),
 		.resident = status("RssAnon:"),
 		.allocated = (heap.uordblks + heap.hblkhd) / 1024,
-		.names = lines("/proc/self/net/unix", "@pagewire"),
+		.names = names("@pagewire"),
 		.files = entries("/dev/shm", "pagewire"),
 	};
 

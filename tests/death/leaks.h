@@ -10,7 +10,7 @@ struct held {
 	int mappings, resident;
 	/* Kilobytes that are allocated (mallinfo2(3)): what of the resident memory is in use. */
 	int allocated;
-	/* Pagewire's names in the abstract UNIX namespace of this network namespace. */
+	/* Pagewire's different names in the abstract UNIX namespace of this network namespace. */
 	int names;
 	/* Pagewire's files in /dev/shm. */
 	int files;

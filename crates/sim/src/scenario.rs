@@ -127,6 +127,7 @@ impl Scenario {
         drawn.evict_every(random.choice([4, 30, TURNS_BETWEEN_EVICTIONS]).unwrap_or(30));
         drawn.plan.exact = drawn.is_exact();
         drawn.plan.natives = random.usize(0..=parties.div_ceil(2));
+        drawn.plan.extended = random.bool();
         drawn
     }
 
@@ -184,9 +185,12 @@ impl Scenario {
         if let Some((plant, chances)) = self.plant {
             give("plant", &format!("{}:{chances}", plant.name()));
         }
-        for (name, on) in
-            [("calm", !plan.upheaval), ("reuse-flushed", plan.reuse_flushed), ("resident", !self.evictions)]
-        {
+        for (name, on) in [
+            ("calm", !plan.upheaval),
+            ("reuse-flushed", plan.reuse_flushed),
+            ("resident", !self.evictions),
+            ("without-xrc", !plan.extended),
+        ] {
             if on {
                 give(name, &"");
             }

@@ -105,6 +105,7 @@ const STEPS: &[ShrinkStep] = &[
     |scenario| changed(scenario, |smaller| smaller.page_faults = Some(FaultHandling::Stash)),
     |scenario| changed(scenario, |smaller| smaller.plan.upheaval = false),
     |scenario| changed(scenario, |smaller| smaller.plan.reuse_flushed = false),
+    |scenario| changed(scenario, |smaller| smaller.plan.extended = false),
     |scenario| {
         changed(scenario, |smaller| {
             smaller.faults = LinkFaults { streams: smaller.faults.streams, ..LinkFaults::NONE };

@@ -39,6 +39,8 @@ pub struct WorkloadPlan {
     pub connections: usize,
     /// Native connections beside them: put, get, put with signal, conditional writes.
     pub natives: usize,
+    /// Some connections are extended reliable ones.
+    pub extended: bool,
     /// The network loses, doubles and reorders nothing, so that UC and UD messages arrive like others.
     pub exact: bool,
     /// Bytes of the longest message.
@@ -73,6 +75,7 @@ impl WorkloadPlan {
             operations,
             connections: 64,
             natives: 0,
+            extended: true,
             exact: true,
             longest: 1 << 20,
             upheaval: true,
@@ -101,6 +104,8 @@ pub struct WorkloadReport {
     pub bytes_checked: u64,
     /// Atomics whose order was reconstructed.
     pub atomics: u64,
+    /// Requests posted to extended reliable connections.
+    pub extended: u64,
     /// Native operations that have ended, and among them conditional writes that were written.
     pub natives: u64,
     pub held_writes: u64,
@@ -138,6 +143,7 @@ impl AddAssign for WorkloadReport {
         self.errors += other.errors;
         self.bytes_checked += other.bytes_checked;
         self.atomics += other.atomics;
+        self.extended += other.extended;
         self.natives += other.natives;
         self.held_writes += other.held_writes;
         self.withdrawn += other.withdrawn;

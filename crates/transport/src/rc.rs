@@ -184,10 +184,15 @@ impl RcShared {
         PacketHeader::new(plain_bth(opcode, self.destination, self.partition, psn))
     }
 
+    /// Whether the peer is a Pagewire, and what is sent to it may be lost.
+    fn may_lose(&self) -> bool {
+        self.selective && !self.link.lossless
+    }
+
     /// Whether gaps are told by selective acknowledgements and filled one by one.
     fn fills_gaps(&self) -> bool {
         // Pieces of a READ have an opcode of RC alone.
-        self.selective && !self.link.lossless && !self.is_xrc
+        self.may_lose() && !self.is_xrc
     }
 }
 
@@ -387,7 +392,7 @@ impl RcConnection {
 
     /// The NAK that the connection repeats, if the peer is a Pagewire: for the caller to send to it when the connection is gone.
     pub fn refusal_to_keep(&self) -> Option<PacketHeader> {
-        let keeps = self.repeats_refusal() && self.shared.fills_gaps();
+        let keeps = self.repeats_refusal() && self.shared.may_lose();
         if keeps { self.responder.refusal_header(&self.shared) } else { None }
     }
 

@@ -26,6 +26,14 @@ pub enum Transport {
     Manufacturer,
 }
 
+impl Transport {
+    /// Whether requests are acknowledged.
+    #[inline]
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Transport::Rc | Transport::Xrc)
+    }
+}
+
 /// What a packet does: the lower five bits of the opcode of RC, UC, UD and XRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

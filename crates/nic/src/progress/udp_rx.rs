@@ -241,7 +241,7 @@ impl<F: Fabric> UdpRx<'_, F> {
 #[cold]
 fn repeat_refusal<F: Fabric>(queue_pair: &QueuePair<F>, header: &PacketHeader, source: IpAddr) -> bool {
     if !queue_pair.notes.repeats_refusal.load(Ordering::Acquire)
-        || header.bth.opcode.transport() != Transport::Rc
+        || !header.bth.opcode.transport().is_reliable()
     {
         return false;
     }

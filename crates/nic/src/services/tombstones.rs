@@ -5,7 +5,7 @@
 use crate::types::qp_role::QpRole;
 use pagewire_fabric::Route;
 use pagewire_transport::{Psn, limits};
-use pagewire_wire::{PacketHeader, Transport};
+use pagewire_wire::PacketHeader;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -85,15 +85,15 @@ impl Tombstones {
     }
 }
 
-/// Whether a packet is a request of RC.
+/// Whether a packet is a request of a reliable connection.
 fn asks(packet: &PacketHeader) -> bool {
-    packet.bth.opcode.transport() == Transport::Rc && QpRole::of(packet) == QpRole::Responder
+    packet.bth.opcode.transport().is_reliable() && QpRole::of(packet) == QpRole::Responder
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_wire::{Bth, Opcode, PacketOperation};
+    use pagewire_wire::{Bth, Opcode, PacketOperation, Transport};
 
     fn packet(operation: PacketOperation, destination: u32, psn: u32) -> PacketHeader {
         PacketHeader::new(Bth::new(Opcode::new(Transport::Rc, operation), destination, psn))
@@ -121,6 +121,12 @@ mod tests {
             (packet(PacketOperation::ReadResponseOnly, 5, 3), peer, 99),
         ];
         assert!(others.iter().all(|(header, from, now)| tombstones.answer(header, *from, *now).is_none()));
+        let extended = Opcode::new(Transport::Xrc, PacketOperation::WriteOnly);
+        let extended = PacketHeader::new(Bth::new(extended, 5, 3));
+        assert!(tombstones.answer(&extended, peer, 99).is_some());
+        let unreliable = Opcode::new(Transport::Uc, PacketOperation::WriteOnly);
+        let unreliable = PacketHeader::new(Bth::new(unreliable, 5, 3));
+        assert!(tombstones.answer(&unreliable, peer, 99).is_none());
         assert!(tombstones.answer(&write, peer, 100).is_none(), "its time is over");
         tombstones.add(tombstone(5, 200));
         tombstones.forget(5);

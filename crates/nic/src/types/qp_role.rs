@@ -1,6 +1,6 @@
 //! The two halves of a queue pair.
 
-use pagewire_wire::{PacketHeader, PacketOperation, Transport};
+use pagewire_wire::{PacketHeader, PacketOperation};
 
 /// The half of a queue pair that a packet is for. Neither waits for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +21,7 @@ impl QpRole {
         };
         match header.bth.opcode.operation() {
             // A request that nobody knows is refused as others are.
-            None if matches!(header.bth.opcode.transport(), Transport::Rc | Transport::Xrc) => {
-                QpRole::Responder
-            }
+            None if header.bth.opcode.transport().is_reliable() => QpRole::Responder,
             None
             | Some(
                 Acknowledge | AtomicAcknowledge | ReadResponseFirst | ReadResponseMiddle | ReadResponseLast

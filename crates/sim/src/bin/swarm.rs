@@ -101,6 +101,9 @@ struct SwarmArguments {
     /// Retry count of the RC queue pairs.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(..=7))]
     retry_count: u8,
+    /// No connection is an extended reliable one.
+    #[arg(long)]
+    without_xrc: bool,
     /// Programs overwrite the buffers of flushed requests at once.
     #[arg(long)]
     reuse_flushed: bool,
@@ -178,6 +181,7 @@ impl SwarmArguments {
         plan.between_upheavals = self.between_upheavals;
         plan.between_crashes = self.between_crashes;
         plan.between_audits = self.between_audits;
+        plan.extended = !self.without_xrc;
         plan.reuse_flushed = self.reuse_flushed;
         (plan.timeout, plan.retry_count) = (self.timeout, self.retry_count);
         scenario.plan.exact = scenario.is_exact();
@@ -306,6 +310,7 @@ fn main() -> ExitCode {
         "given_up_on_standard_peers": report.given_up,
         "bytes_checked": report.bytes_checked,
         "atomics": report.atomics,
+        "extended_requests": report.extended,
         "native_operations": report.natives,
         "conditional_writes": report.held_writes,
         "conditional_writes_withdrawn": report.withdrawn,

@@ -6,7 +6,6 @@ use super::receive::RECEIVE_IDS;
 use super::space::RequestRange;
 use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, Status};
 
 impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
@@ -69,7 +68,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let possible = match completion.status {
             Status::Flushed => true,
             // The refusal, or the receiver's silence after the other end was stopped, or where it is no Pagewire and the refusal was lost.
-            Status::RemoteAccess | Status::RetryExceeded => link.kind == QueuePairType::Rc && !failed,
+            Status::RemoteAccess | Status::RetryExceeded => link.kind.is_reliable() && !failed,
             _ => false,
         };
         let given_up = completion.status == Status::RetryExceeded && self.may_be_given_up(connection);
@@ -107,7 +106,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     pub(super) fn may_be_given_up(&self, connection: usize) -> bool {
         let link = &self.connections[connection];
         let standard = link.ends.iter().any(|end| self.parties[end.party].standard);
-        standard && !self.plan.exact && link.kind == QueuePairType::Rc
+        standard && !self.plan.exact && link.kind.is_reliable()
     }
 
     /// A request has succeeded: everything must be where it should.
@@ -123,7 +122,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         if posted.stale {
             return Err(self.violation(format!("{posted:?} succeeded though its key was dead")));
         }
-        if link.kind == QueuePairType::Rc && peer_alive {
+        if link.kind.is_reliable() && peer_alive {
             match posted.kind {
                 RequestKind::Send => self.check_send_placed(connection, 1 - side, posted.id)?,
                 RequestKind::Write => self.check_write(to, &posted)?,

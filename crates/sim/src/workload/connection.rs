@@ -146,8 +146,18 @@ pub enum Phase {
     Gone,
 }
 
+/// The type of the queue pair at one end of a connection of this kind. An extended reliable connection has one that sends at the first
+/// end, and one that receives at the second.
+pub fn kind_at(kind: QueuePairType, side: usize) -> QueuePairType {
+    match (kind, side) {
+        (QueuePairType::XrcSend, 1) => QueuePairType::XrcReceive,
+        _ => kind,
+    }
+}
+
 /// A connection.
 pub struct SimConnection<F: Fabric> {
+    /// The type of the queue pair at the first end, and but for XRC at both.
     pub kind: QueuePairType,
     pub ends: [ConnectionEnd<F>; 2],
     pub phase: Phase,
@@ -161,9 +171,19 @@ pub struct SimConnection<F: Fabric> {
 }
 
 impl<F: Fabric> SimConnection<F> {
+    /// The type of the queue pair at one end.
+    pub fn kind_at(&self, side: usize) -> QueuePairType {
+        kind_at(self.kind, side)
+    }
+
+    /// Whether a program posts send requests at one end.
+    pub fn sends_at(&self, side: usize) -> bool {
+        self.kind_at(side) != QueuePairType::XrcReceive
+    }
+
     /// Whether nothing is under way.
     pub fn is_drained(&self, exact: bool) -> bool {
-        let reliable = exact || self.kind == QueuePairType::Rc;
+        let reliable = exact || self.kind.is_reliable();
         self.ends.iter().all(|end| end.sends.is_empty() && (!reliable || end.expected.is_empty()))
     }
 }

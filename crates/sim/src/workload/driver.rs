@@ -95,14 +95,17 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let mut pairs: Vec<(usize, usize)> =
             (0..members).flat_map(|one| (one + 1..members).map(move |other| (one, other))).collect();
         workload.random.shuffle(&mut pairs);
+        let has_xrc = |party: usize| workload.plan.extended && !parties[party].standard;
         let connections: Vec<_> = (0..workload.plan.connections)
             .map(|number| {
+                let (one, other) = pairs[number % pairs.len()];
                 let kind = match number % 8 {
+                    4 if has_xrc(one) && has_xrc(other) => QueuePairType::XrcSend,
                     0..5 => QueuePairType::Rc,
                     5 | 6 => QueuePairType::Uc,
                     _ => QueuePairType::Ud,
                 };
-                (pairs[number % pairs.len()], kind)
+                ((one, other), kind)
             })
             .collect();
         workload.ends_of = vec![EndCounts::default(); members];
@@ -111,6 +114,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 workload.ends_of[*party].all += 1;
                 workload.ends_of[*party].windows += usize::from(*kind == QueuePairType::Uc);
             }
+            workload.ends_of[*other].extended += usize::from(kind.is_xrc());
         }
         let standard: Vec<bool> = parties.iter().map(|party| party.standard).collect();
         let natives = workload.draw_natives(&standard);

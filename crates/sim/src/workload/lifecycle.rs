@@ -1,6 +1,6 @@
 //! Bringing connections up, down and up again.
 
-use super::connection::{ConnectionEnd, Phase, PostedRequest, RequestKind, SimConnection};
+use super::connection::{ConnectionEnd, Phase, PostedRequest, RequestKind, SimConnection, kind_at};
 use super::driver::Workload;
 use super::party::Party;
 use super::post::{INLINE, QUEUE_KEY};
@@ -8,7 +8,7 @@ use super::space::RequestRange;
 use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
-use pagewire_nic::{Error, QueuePairInit, Rights};
+use pagewire_nic::{Error, QueuePairInit, Rights, XrcOpener};
 use std::collections::VecDeque;
 
 /// Nanoseconds in which a queue pair in ERR must have flushed.
@@ -36,7 +36,7 @@ pub(super) fn create_end<F: Fabric>(
         kind,
         send_cq: if common { owner.common_cq.clone() } else { owner.send_cq.clone() },
         recv_cq: if common { owner.common_cq.clone() } else { owner.receive_cq.clone() },
-        srq: shared.then(|| owner.srq.clone()),
+        srq: (shared && !kind.is_xrc()).then(|| owner.shared_queue(kind).queue.clone()),
         capabilities: QpCapabilities {
             max_send_wr: 32,
             max_recv_wr: 32,
@@ -48,7 +48,10 @@ pub(super) fn create_end<F: Fabric>(
         xrc: None,
     };
     let address = if kind == QueuePairType::Ud { Some(owner.domain.create_ah(&vector)?) } else { None };
-    let queue_pair = pagewire_nic::QueuePair::create(&owner.domain, init)?;
+    let queue_pair = match owner.xrc.as_ref().filter(|_| kind == QueuePairType::XrcReceive) {
+        Some(xrc) => xrc.create_queue_pair()?,
+        None => pagewire_nic::QueuePair::create(&owner.domain, init)?,
+    };
     // Events name it by this.
     queue_pair.set_cookie(u64::from(queue_pair.number()));
     Ok(ConnectionEnd {
@@ -89,9 +92,11 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         kind: QueuePairType,
     ) -> Result<Option<SimConnection<F>>, Violation> {
         let mut ends = Vec::with_capacity(2);
-        for (party, peer) in [(parties.0, parties.1), (parties.1, parties.0)] {
-            let shared = kind == QueuePairType::Rc && self.random.u32(0..4) == 0;
-            match create_end(&mut self.parties, &mut self.random, (party, peer), kind, shared) {
+        for (side, (party, peer)) in [(parties.0, parties.1), (parties.1, parties.0)].into_iter().enumerate()
+        {
+            let shared = self.draw_shared(kind);
+            let own = kind_at(kind, side);
+            match create_end(&mut self.parties, &mut self.random, (party, peer), own, shared) {
                 Ok(mut end) => {
                     if kind == QueuePairType::Uc {
                         end.window = Some(self.parties[party].take_window(self.random.u64(..)));
@@ -114,6 +119,11 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         }))
     }
 
+    /// Whether an end of such a connection has a shared receive queue.
+    pub(super) fn draw_shared(&mut self, kind: QueuePairType) -> bool {
+        kind.is_xrc() || kind == QueuePairType::Rc && self.random.u32(0..4) == 0
+    }
+
     /// RESET to RTS at both ends.
     fn bring_up(&mut self, connection: usize) -> Result<(), Violation> {
         let psns = [self.random.u32(0..1 << 24), self.random.u32(0..1 << 24)];
@@ -123,7 +133,9 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         for side in 0..2 {
             let link = &self.connections[connection];
             let (end, peer) = (&link.ends[side], &link.ends[1 - side]);
-            let rc = kind == QueuePairType::Rc;
+            // Requests go one way in an extended reliable connection.
+            let asks = kind.is_reliable() && link.sends_at(side);
+            let answers = kind.is_reliable() && link.sends_at(1 - side);
             let connected = kind != QueuePairType::Ud;
             let mtu = self.parties[end.party].context.device().mtu;
             let init = QueuePairChange {
@@ -140,17 +152,17 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 path_mtu: connected.then_some(mtu),
                 destination: connected.then(|| peer.queue_pair.number()),
                 receive_psn: connected.then_some(psns[1 - side]),
-                max_dest_read_atomic: rc.then_some(8),
-                min_rnr_timer: rc.then_some(8),
+                max_dest_read_atomic: answers.then_some(8),
+                min_rnr_timer: answers.then_some(8),
                 ..QueuePairChange::default()
             };
             let send = QueuePairChange {
                 state: Some(QpState::ReadyToSend),
                 send_psn: Some(psns[side]),
-                timeout: rc.then_some(self.plan.timeout),
-                retry_count: rc.then_some(self.plan.retry_count),
-                rnr_retry: rc.then_some(7),
-                max_read_atomic: rc.then_some(8),
+                timeout: kind.is_reliable().then_some(self.plan.timeout),
+                retry_count: asks.then_some(self.plan.retry_count),
+                rnr_retry: asks.then_some(7),
+                max_read_atomic: asks.then_some(8),
                 ..QueuePairChange::default()
             };
             let (queue_pair, party) = (end.queue_pair.clone(), end.party);
@@ -183,7 +195,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// An error was seen: the connection has to come down.
     pub(super) fn begin_failing(&mut self, connection: usize) {
         let now = self.stage.now();
-        let natural = self.random.bool() && self.connections[connection].kind == QueuePairType::Rc;
+        let natural = self.random.bool() && self.connections[connection].kind.is_reliable();
         let link = &mut self.connections[connection];
         if link.phase != Phase::Running {
             return;
@@ -432,11 +444,16 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let end = &self.connections[connection].ends[side];
         let (party, peer) = (end.party, self.connections[connection].ends[1 - side].party);
         let (old, shared) = (end.queue_pair.clone(), end.shared);
-        let kind = self.connections[connection].kind;
+        let kind = self.connections[connection].kind_at(side);
         let change = QueuePairChange { state: Some(QpState::Reset), ..QueuePairChange::default() };
         self.stage
             .note(connection, &|| format!("party {party} gives its queue pair up, for another: {fresh}"));
-        let outcome = self.patiently(party, || if fresh { old.destroy() } else { old.modify(&change) });
+        let xrc = self.parties[party].xrc.as_ref().filter(|_| kind == QueuePairType::XrcReceive);
+        let outcome = self.patiently(party, || match (fresh, xrc) {
+            (false, _) => old.modify(&change),
+            (true, Some(xrc)) => xrc.close_queue_pair(old.number(), XrcOpener::ThisProcess).map(drop),
+            (true, None) => old.destroy(),
+        });
         if let Err(error) = outcome {
             return match self.stage.is_alive(party) {
                 true => Err(self.violation(format!("a queue pair cannot be reset or destroyed: {error}"))),
@@ -501,13 +518,14 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         if link.phase != Phase::Running || link.may_fail || self.is_orphaned(connection) {
             return Ok(());
         }
+        let sending = if link.sends_at(side) { side } else { 1 - side };
         match self.random.u32(0..10) {
             0..3 => self.stop(connection, side, QpState::Error),
             3..5 => self.stop(connection, side, QpState::Reset),
-            5 => self.pause(connection, side),
+            5 => self.pause(connection, sending),
             6 if link.kind == QueuePairType::Rc => self.post_invalidate(connection, side),
-            _ if link.kind == QueuePairType::Rc && link.temporary.is_none() => {
-                self.begin_temporary(connection, side)
+            _ if link.kind.is_reliable() && link.temporary.is_none() => {
+                self.begin_temporary(connection, sending)
             }
             _ => {
                 self.close_zone(self.connections[connection].ends[side].party);
@@ -540,7 +558,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             }
             for end in &mut link.ends {
                 // RC finds out by itself. One that was to be stopped still is: in SQD it would not find out.
-                let stop_at = if link.kind == QueuePairType::Rc { u64::MAX } else { now };
+                let stop_at = if link.kind.is_reliable() { u64::MAX } else { now };
                 end.stop_at = if comes_down { end.stop_at.min(stop_at) } else { stop_at };
                 if end.pause.take().is_some() {
                     // Not in SQD.

@@ -6,10 +6,11 @@ use super::space::{FreeSpace, RequestRange};
 use super::window::{WINDOW, WindowModel};
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
+use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::device::Device;
 use pagewire_nic::{
     CompletionQueue, Context, Error, MemoryRegion, Nic, ProtectionDomain, Rights, ScatterGather,
-    SharedReceiveInit, SharedReceiveQueue,
+    SharedReceiveInit, SharedReceiveQueue, XrcDomain,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct EndCounts {
     pub all: usize,
     /// Those that have a window.
     pub windows: usize,
+    /// Those that receive by XRC.
+    pub extended: usize,
     /// Sides of native connections.
     pub natives: usize,
 }
@@ -83,6 +86,19 @@ pub struct Zone<F: Fabric> {
     pub closing: bool,
 }
 
+/// A shared receive queue.
+pub struct SharedQueue<F: Fabric> {
+    pub queue: Arc<SharedReceiveQueue<F>>,
+    /// Posted and not complete.
+    pub receives: HashMap<u64, PostedReceive>,
+}
+
+impl<F: Fabric> From<Arc<SharedReceiveQueue<F>>> for SharedQueue<F> {
+    fn from(queue: Arc<SharedReceiveQueue<F>>) -> Self {
+        SharedQueue { queue, receives: HashMap::new() }
+    }
+}
+
 /// A party.
 pub struct Party<F: Fabric> {
     pub nic: Arc<Nic<F>>,
@@ -93,8 +109,10 @@ pub struct Party<F: Fabric> {
     pub receive_cq: Arc<CompletionQueue<F>>,
     /// For sends and receives of some queue pairs.
     pub common_cq: Arc<CompletionQueue<F>>,
-    pub srq: Arc<SharedReceiveQueue<F>>,
-    pub shared_receives: HashMap<u64, PostedReceive>,
+    /// Of its queue pairs of type XRC_RECV, if it has any.
+    pub xrc: Option<Arc<XrcDomain<F>>>,
+    /// For some queue pairs of RC, and for those of `xrc`.
+    pub shared: Vec<SharedQueue<F>>,
     /// It has died, and when that was noticed.
     pub dead: bool,
     pub died_at: u64,
@@ -121,20 +139,24 @@ impl<F: Fabric> Party<F> {
         let context = pagewire_nic::Context::open(&init.nic, init.device, Arc::new(pagewire_nic::Unwatched));
         let domain = context.alloc_pd()?;
         let entries = ends.all as u32 * 80 + 1024;
-        let srq = pagewire_nic::SharedReceiveQueue::create(
-            &domain,
-            &SharedReceiveInit { max_wr: SHARED_RECEIVES, max_sge: 8, limit: 0 },
-        )?;
+        let shared = SharedReceiveInit { max_wr: SHARED_RECEIVES, max_sge: 8, limit: 0 };
+        let srq = SharedReceiveQueue::create(&domain, &shared)?;
+        let receive_cq = context.create_cq(entries, None)?;
+        let mut queues = vec![srq.into()];
+        let xrc = if ends.extended > 0 { Some(context.open_xrcd()?) } else { None };
+        if let Some(xrc) = &xrc {
+            queues.push(xrc.create_queue(&domain, &shared, &receive_cq)?.into());
+        }
         let mut party = Party {
             send_cq: context.create_cq(entries, None)?,
-            receive_cq: context.create_cq(entries, None)?,
+            receive_cq,
             common_cq: context.create_cq(entries, None)?,
             nic: init.nic,
             context,
             domain,
             zones: Vec::new(),
-            srq,
-            shared_receives: HashMap::new(),
+            xrc,
+            shared: queues,
             dead: false,
             died_at: 0,
             standard: init.standard,
@@ -200,6 +222,16 @@ impl<F: Fabric> Party<F> {
     pub fn register_for_windows(&self, address: u64, length: u64) -> Result<Arc<MemoryRegion<F>>, Error> {
         let rights = Rights::LOCAL_WRITE | Rights::MEMORY_WINDOW_BIND | Rights::FLUSH_GLOBAL;
         self.domain.register(address, length, address, rights)
+    }
+
+    /// The shared receive queue of the queue pairs of this type that have one.
+    pub fn shared_queue(&self, kind: QueuePairType) -> &SharedQueue<F> {
+        &self.shared[usize::from(kind.is_xrc())]
+    }
+
+    /// As [`shared_queue`](Self::shared_queue).
+    pub fn shared_queue_mut(&mut self, kind: QueuePairType) -> &mut SharedQueue<F> {
+        &mut self.shared[usize::from(kind.is_xrc())]
     }
 
     /// Takes a range in a zone of a kind.

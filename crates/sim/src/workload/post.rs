@@ -103,11 +103,12 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         if link.phase != Phase::Running
             || link.ends[side].sends.len() >= OUTSTANDING
             || link.ends[side].failed
+            || !link.sends_at(side)
         {
             return Ok(false);
         }
         let draft = match link.kind {
-            QueuePairType::Rc => match self.random.u32(0..100) {
+            QueuePairType::Rc | QueuePairType::XrcSend => match self.random.u32(0..100) {
                 0..3 => return self.post_copy(connection, side),
                 3..35 => self.draft_send(connection, side),
                 35..65 => self.draft_write(connection, side),
@@ -133,7 +134,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             return Ok(false);
         }
         let draft = match kind {
-            QueuePairType::Rc => Some(Draft {
+            QueuePairType::Rc | QueuePairType::XrcSend => Some(Draft {
                 target: (self.random.u64(..), self.random.u32(..)),
                 ..Draft::new(RequestKind::Write, 0)
             }),
@@ -229,7 +230,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     }
 
     fn draft_send(&mut self, connection: usize, side: usize) -> Option<Draft> {
-        let reliable = self.plan.exact || self.connections[connection].kind == QueuePairType::Rc;
+        let is_reliable = self.connections[connection].kind.is_reliable();
+        let reliable = self.plan.exact || is_reliable;
         let to = &self.connections[connection].ends[1 - side];
         let mtu = u64::from(self.parties[to.party].context.device().mtu.bytes());
         // The receive that this message will find, if it is there already.
@@ -242,8 +244,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         };
         if reliable && receive.is_none() && !to.shared {
             // Nothing may be sent into the void where losing it would be noticed; RC may now and then.
-            let may_wait =
-                self.connections[connection].kind == QueuePairType::Rc && self.random.u32(0..16) == 0;
+            let may_wait = is_reliable && self.random.u32(0..16) == 0;
             if !may_wait {
                 return None;
             }
@@ -402,6 +403,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             self.expect(connection, 1 - side, message);
         }
         self.report.operations += 1;
+        self.report.extended += u64::from(self.connections[connection].kind.is_xrc());
         let party = self.connections[connection].ends[side].party;
         match outcome {
             Ok(_) => Ok(true),
@@ -491,13 +493,19 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let segments: Vec<ScatterGather> = self.parties[end.party].segments(pieces);
         let cut = if given.inline { self.random.usize(0..=bytes.len()) } else { 0 };
         let parts = [&bytes[..cut], &bytes[cut..]];
-        let address = end.address.as_ref().filter(|_| link.kind == QueuePairType::Ud);
-        let destination = address.map(|address| Destination::Address {
-            address,
-            queue_pair: peer.queue_pair.number(),
-            // With the top bit set: the queue pair's own.
-            queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
-        });
+        let destination = match (&end.address, link.kind) {
+            (Some(address), QueuePairType::Ud) => Some(Destination::Address {
+                address,
+                queue_pair: peer.queue_pair.number(),
+                // With the top bit set: the queue pair's own.
+                queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
+            }),
+            (_, kind) if kind.is_xrc() => {
+                let queue = &self.parties[peer.party].shared_queue(kind).queue;
+                queue.number().map(Destination::SharedQueue)
+            }
+            _ => None,
+        };
         let &PostRequest { message, opcode, signaled, .. } = given;
         let request = SendRequest {
             wr_id: message.id,
@@ -531,7 +539,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     fn expect(&mut self, connection: usize, to: usize, message: ExpectedMessage) {
         let link = &mut self.connections[connection];
         let end = &mut link.ends[to];
-        if self.plan.exact || link.kind == QueuePairType::Rc {
+        if self.plan.exact || link.kind.is_reliable() {
             end.expected.push_back(message);
         } else {
             end.history.push_back(message);
@@ -539,7 +547,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 end.history.pop_front();
             }
         }
-        self.report.unreliable_sent += u64::from(link.kind != QueuePairType::Rc);
+        self.report.unreliable_sent += u64::from(!link.kind.is_reliable());
     }
 
     /// Gives back the other side's memory that a request would have used.

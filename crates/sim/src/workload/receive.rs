@@ -25,16 +25,13 @@ const SHARED_LEAST: usize = 24;
 const SHARED_MOST: usize = 96;
 
 impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
-    /// Posts receives to a party's shared queue. True: it did.
+    /// Posts receives to a party's shared queues. True: it did.
     pub(super) fn replenish_shared(&mut self, party: usize) -> Result<bool, Violation> {
         let mut posted = false;
-        while self.parties[party].shared_receives.len() < SHARED_LEAST
-            || self.parties[party].shared_receives.len() < SHARED_MOST && !self.is_crowded(party)
-        {
-            if !self.post_shared_receive(party)? {
-                break;
+        for index in 0..self.parties[party].shared.len() {
+            while self.wants_shared_receive(party, index) && self.post_shared_receive(party, index)? {
+                posted = true;
             }
-            posted = true;
         }
         Ok(posted)
     }
@@ -67,7 +64,12 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         self.parties[party].zones.iter().filter(receives).any(|zone| zone.space.is_crowded())
     }
 
-    fn post_shared_receive(&mut self, party: usize) -> Result<bool, Violation> {
+    fn wants_shared_receive(&self, party: usize, index: usize) -> bool {
+        let posted = self.parties[party].shared[index].receives.len();
+        posted < SHARED_LEAST || posted < SHARED_MOST && !self.is_crowded(party)
+    }
+
+    fn post_shared_receive(&mut self, party: usize, index: usize) -> Result<bool, Violation> {
         let count = self.random.usize(1..=4);
         let owner = &mut self.parties[party];
         let Some(pieces) = owner.take_pieces(&mut self.random, ZoneUse::Receives, SHARED_RECEIVE, count)
@@ -77,9 +79,9 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let id = RECEIVE_IDS + self.next_id;
         self.next_id += 1;
         let segments = owner.segments(&pieces);
-        let posted = owner.srq.post(&ReceiveRequest { wr_id: id, segments: &segments });
+        let posted = owner.shared[index].queue.post(&ReceiveRequest { wr_id: id, segments: &segments });
         pieces.iter().for_each(|piece| owner.unsettle(piece.address, piece.length));
-        owner.shared_receives.insert(id, PostedReceive { id, pieces });
+        owner.shared[index].receives.insert(id, PostedReceive { id, pieces });
         posted
             .map_err(|error| self.violation(format!("a receive was refused by a shared queue: {error}")))?;
         Ok(true)
@@ -123,10 +125,11 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         side: usize,
         completion: &Completion,
     ) -> Result<(), Violation> {
+        let kind = self.connections[connection].kind;
         let end = &mut self.connections[connection].ends[side];
         let party = end.party;
         let receive = match end.shared {
-            true => self.parties[party].shared_receives.remove(&completion.wr_id),
+            true => self.parties[party].shared_queue_mut(kind).receives.remove(&completion.wr_id),
             false => end.receives.pop_front().filter(|receive| receive.id == completion.wr_id),
         };
         let Some(receive) = receive else {
@@ -162,10 +165,10 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         receive: &PostedReceive,
     ) -> Result<ExpectedMessage, Violation> {
         let kind = self.connections[connection].kind;
-        if kind != QueuePairType::Rc {
+        if !kind.is_reliable() {
             self.report.unreliable_received += 1;
         }
-        if self.plan.exact || kind == QueuePairType::Rc {
+        if self.plan.exact || kind.is_reliable() {
             return self.connections[connection].ends[side]
                 .expected
                 .pop_front()
@@ -269,7 +272,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 return Err(self.violation(format!("bytes behind received {message:?} were touched")));
             }
         }
-        if message.write && kind == QueuePairType::Rc {
+        if message.write && kind.is_reliable() {
             self.check_write_landed(connection, 1 - side, message.id)?;
         }
         self.report.bytes_checked += bytes.len() as u64;

@@ -6,7 +6,7 @@ use super::party::{Zone, ZoneUse};
 use super::space::RequestRange;
 use super::{Violation, WorkloadStage};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::{QpState, QueuePairType};
+use pagewire_nic::attributes::QpState;
 use pagewire_nic::memory_window::{MemoryWindow, WindowKind};
 use pagewire_nic::{MemoryRegion, Reregistration, Rights, WindowBinding};
 
@@ -19,7 +19,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         else {
             return Ok(());
         };
-        let by_window = self.random.bool();
+        // What binds it is a request of the memory's owner.
+        let by_window = self.random.bool() && self.connections[connection].sends_at(1 - side);
         let registered = match by_window {
             true => self.parties[party].register_for_windows(range.address, range.length),
             false => self.parties[party].register(range.address, range.length),
@@ -187,7 +188,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         }
         if self.random.bool() {
             let candidates: Vec<(usize, usize)> = (0..self.connections.len())
-                .filter(|index| self.connections[*index].kind == QueuePairType::Rc)
+                .filter(|index| self.connections[*index].kind.is_reliable())
                 .filter(|index| {
                     self.connections[*index].phase == Phase::Running && !self.connections[*index].may_fail
                 })
@@ -195,6 +196,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 .filter(|(index, side)| {
                     let link = &self.connections[*index];
                     link.ends[1 - side].party == party
+                        && link.sends_at(*side)
                         && link.ends[*side].sends.len() < 20
                         && !link.ends[*side].failed
                 })

@@ -1,7 +1,7 @@
 //! New processes in the place of those that have ended.
 
 use super::WorkloadStage;
-use super::connection::Phase;
+use super::connection::{Phase, kind_at};
 use super::driver::Workload;
 use super::lifecycle::create_end;
 use super::party::PartyInit;
@@ -59,8 +59,9 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     fn take_over(&mut self, connection: usize, side: usize) -> Result<(), Error> {
         let link = &self.connections[connection];
         let (kind, party, peer) = (link.kind, link.ends[side].party, link.ends[1 - side].party);
-        let shared = kind == QueuePairType::Rc && self.random.u32(0..4) == 0;
-        let mut end = create_end(&mut self.parties, &mut self.random, (party, peer), kind, shared)?;
+        let shared = self.draw_shared(kind);
+        let own = kind_at(kind, side);
+        let mut end = create_end(&mut self.parties, &mut self.random, (party, peer), own, shared)?;
         if kind == QueuePairType::Uc {
             end.window = Some(self.parties[party].take_window(self.random.u64(..)));
         }

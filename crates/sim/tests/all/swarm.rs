@@ -32,7 +32,7 @@ fn whatever_the_seed_draws_every_promise_is_kept() {
     assert!(most_hosts > 32, "{most_hosts} hosts at most");
     assert!(all.deaths > 10 && all.successors > 10 && all.upheavals > 100 && all.drains > 10, "{all:?}");
     assert!(all.atomics > 0 && all.deregistrations > 0 && all.unreliable_received > 0, "{all:?}");
-    assert!(all.flushes > 0, "{all:?}");
+    assert!(all.flushes > 0 && all.extended > 0, "{all:?}");
     assert!(network.lost > 0 && network.duplicated > 0 && network.reordered > 0, "{network:?}");
     // Some are turned round where nobody looks: in the packets of the dead, and in what the network may change.
     assert!(network.bad_icrc > network.corrupted / 2, "{network:?}");
@@ -41,7 +41,9 @@ fn whatever_the_seed_draws_every_promise_is_kept() {
 /// 2,071 datagrams were sent behind one that its receiver, which lags, has not looked at.
 #[test]
 fn a_datagram_is_known_that_waited_behind_thousands() {
-    let (report, _) = passes(Scenario::drawn(7_002_811, 20_000));
+    let mut scenario = Scenario::drawn(7_002_811, 20_000);
+    scenario.plan.extended = false;
+    let (report, _) = passes(scenario);
     assert!(report.unreliable_received > 2_000, "{report:?}");
 }
 
@@ -49,8 +51,24 @@ fn a_datagram_is_known_that_waited_behind_thousands() {
 /// ring: behind a READ both have to count the same PSNs.
 #[test]
 fn ends_on_different_paths_count_psns_alike() {
-    let (report, _) = passes(Scenario::drawn(41_168, 20_000));
+    let mut scenario = Scenario::drawn(41_168, 20_000);
+    scenario.plan.extended = false;
+    let (report, _) = passes(scenario);
     assert!(report.deaths > 0, "{report:?}");
+}
+
+/// The refusal of a WRITE was lost: who asks again gets it again, and does not run out of retries.
+#[test]
+fn a_refusal_that_was_lost_is_repeated_by_xrc() {
+    let mut stale = 0;
+    for seed in 1..=6 {
+        let mut scenario = Scenario::new(seed, OPERATIONS, PathChoice::Udp, 0.3).small();
+        (scenario.plan.between_upheavals, scenario.plan.connections) = (20, 5);
+        let (report, _) = passes(scenario);
+        assert!(report.extended > 0, "{report:?}");
+        stale += report.stale_requests;
+    }
+    assert!(stale > 20, "{stale} requests were to be refused");
 }
 
 fn lossy(seed: u64, loss: f64) -> Scenario {

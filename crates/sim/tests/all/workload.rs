@@ -29,7 +29,11 @@ fn the_local_path_keeps_every_promise() {
     for seed in 1..=4 {
         let report = passes(scenario(seed, PathChoice::Local, 0.0));
         assert!(
-            report.upheavals > 0 && report.deregistrations > 0 && report.atomics > 0 && report.flushes > 0,
+            report.upheavals > 0
+                && report.deregistrations > 0
+                && report.atomics > 0
+                && report.flushes > 0
+                && report.extended > 0,
             "seed {seed}: {report:?}"
         );
     }

@@ -8,7 +8,7 @@ use super::programs::{Application, HPCG_SOURCES};
 use super::record::Measured;
 use crate::limits::{APPLICATION_BUILD, APPLICATION_RUN, HOSTS_MTU};
 use anyhow::{Context, Result, bail, ensure};
-use pagewire_cli::hosts::{Host, Hosts, NOBODY, programs_become_nobody};
+use pagewire_cli::hosts::{Host, Hosts, INTERFACE, NOBODY, programs_become_nobody};
 use pagewire_cli::install::in_path;
 use pagewire_cli::pair::Running;
 use pagewire_cli::report::{self, ProcessReport};
@@ -35,6 +35,8 @@ const NOT_PERMITTED: &str = "not permitted to lock so much memory";
 const PRELOAD: &str = r#"LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$0" exec "$@""#;
 
 const DEVICE: &str = "pagewire0";
+/// Lines of a run's output that its failure tells.
+const LAST_LINES: usize = 30;
 
 /// What runs need, and where they leave their files.
 pub(super) struct Runner<'a> {
@@ -192,6 +194,10 @@ impl<'a> Runner<'a> {
         };
         command.args(words);
         set_environment(&mut command, cell.transport);
+        if cell.transport == Transport::UcxTcp && cell.hosts > 1 {
+            // Each host has a loopback device beside it, by which the other one cannot be reached.
+            command.env("UCX_NET_DEVICES", INTERFACE);
+        }
         command
             .current_dir(folder)
             .env("HOME", folder)
@@ -351,8 +357,10 @@ fn page_faults(cell: &Cell, reports: &[ProcessReport]) -> Result<Option<u64>, St
 }
 
 fn last_lines(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(8)..].join("\n")
+    // Open MPI puts rules around what it says.
+    let says = |line: &&str| line.contains(|letter: char| !letter.is_whitespace() && letter != '-');
+    let lines: Vec<&str> = output.lines().filter(says).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
 /// Makes a file or folder that of the user as whom programs run.
