@@ -26,6 +26,16 @@ const NO_LOCKS: [&str; 2] = ["prlimit", "--memlock=0:0"];
 /// The name of each host's end of the veth pair.
 pub const INTERFACE: &str = "pw0";
 
+/// Mounts /sys for a network namespace, waits until a device (`$0`) is up, and runs a program. The kernel looks at new devices once a second, so
+/// until then UCX would take none but the loopback device. One that never comes up is the program's to tell of, after 5 s.
+const WITH_DEVICES: &str = r#"mount -t sysfs sysfs /sys || exit 1
+tries=0
+until [ "$(cat "/sys/class/net/$0/operstate")" = up ] || [ $tries -eq 500 ]; do
+    sleep 0.01
+    tries=$((tries + 1))
+done
+exec "$@""#;
+
 /// The user and group that programs run as where this process is root.
 pub const NOBODY: u32 = 65534;
 
@@ -155,12 +165,12 @@ impl Host {
         self.unprivileged(self.enter.clone(), None, program.as_ref())
     }
 
-    /// As [`Host::command`], for a program that looks for this host's network devices in /sys: it gets a /sys of its own.
+    /// As [`Host::command`], for a program that looks for this host's network devices in /sys: it gets a /sys of its own, and starts when
+    /// the device of a namespace is up there.
     pub fn command_with_devices(&self, program: impl AsRef<OsStr>) -> Command {
         let mut words = self.enter.clone();
         if self.holder.is_some() {
-            let mount = "mount -t sysfs sysfs /sys && exec \"$@\"";
-            words.extend(["unshare", "--mount", "sh", "-c", mount, "sh"].map(OsString::from));
+            words.extend(["unshare", "--mount", "sh", "-c", WITH_DEVICES, INTERFACE].map(OsString::from));
         }
         self.unprivileged(words, Some(NO_LOCKS), program.as_ref())
     }
