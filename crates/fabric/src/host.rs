@@ -34,6 +34,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -534,7 +535,7 @@ impl Fabric for HostFabric {
     }
 
     fn has_events(&self) -> bool {
-        if self.faults.is_active() {
+        if self.faults.next_due() != u64::MAX {
             return true;
         }
         self.look_now_and_then();
@@ -651,7 +652,7 @@ impl Fabric for HostFabric {
             return;
         }
         let network_due = self.network_due.load(Ordering::Relaxed);
-        let deadline = deadline.unwrap_or(u64::MAX).min(network_due).min(self.faults.next_due());
+        let deadline = deadline.unwrap_or(u64::MAX).min(network_due).min(self.faults.awake_from());
         let mut left = (deadline != u64::MAX).then(|| deadline.saturating_sub(self.now()));
         if self.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
@@ -702,6 +703,10 @@ impl Fabric for HostFabric {
         }
         self.sleepers.fetch_sub(1, Ordering::AcqRel);
         self.faults.send_due(&self.network, || self.now());
+    }
+
+    fn timer_slack(&self) -> Option<NonZeroU64> {
+        self.faults.timer_slack()
     }
 
     fn kick(&self) {

@@ -203,6 +203,7 @@ impl<F: Fabric> Nic<F> {
         let mut watch = PollWatch::new();
         let mut idle = Idle::default();
         let mut slack = TimerSlack::default();
+        let punctual = self.fabric().timer_slack();
         while !stop.load(Ordering::Acquire) {
             if let Some(grace) = self.grace(&mut watch) {
                 self.services.arming.parked.store(true, Ordering::SeqCst);
@@ -211,7 +212,7 @@ impl<F: Fabric> Nic<F> {
                 if leave {
                     let before = self.polls_done(self.fabric().now());
                     let (long, by) = LONG_REST;
-                    slack.set((grace >= Duration::from_nanos(long)).then_some(by));
+                    slack.set(punctual.or((grace >= Duration::from_nanos(long)).then_some(by)));
                     std::thread::park_timeout(grace);
                     watch.note(&before, &self.polls_done(self.fabric().now()));
                 }
@@ -221,7 +222,7 @@ impl<F: Fabric> Nic<F> {
                     continue;
                 }
             }
-            slack.set(None);
+            slack.set(punctual);
             let round = self.round(true, Occasion::Round);
             let now = self.fabric().now();
             if self.due_after(round).is_some_and(|at| at <= now) {
