@@ -553,6 +553,13 @@ pub trait Fabric: Send + Sync + 'static {
     /// Otherwise handshakes and the steering of the port stand still.
     fn wait(&self, deadline: Option<u64>);
 
+    /// When the fabric is to send the first of the packets that it holds back on purpose; `u64::MAX`: it holds none. [`events`](Self::events),
+    /// [`flush`](Self::flush) and [`wait`](Self::wait) send what is due.
+    #[inline]
+    fn held_until(&self) -> u64 {
+        u64::MAX
+    }
+
     /// By how many nanoseconds the thread that drives the fabric may oversleep; `None`: as usual.
     fn timer_slack(&self) -> Option<NonZeroU64> {
         None

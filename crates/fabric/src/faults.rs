@@ -150,6 +150,8 @@ struct InjectorState {
     resumes: u64,
     /// In the order in which they were sent.
     held: Vec<HeldPacket>,
+    /// Those among them that others are to overtake.
+    reordered: usize,
 }
 
 struct HeldPacket {
@@ -238,7 +240,8 @@ impl FaultInjector {
     /// Nothing was sent yet.
     pub fn new(plan: FaultPlan, rules: Option<Arc<dyn PacketRules>>) -> Self {
         let random = Pcg64::seed_from_u64(plan.seed);
-        let state = Mutex::new(InjectorState { random, count: 0, resumes: 0, held: Vec::new() });
+        let state =
+            Mutex::new(InjectorState { random, count: 0, resumes: 0, held: Vec::new(), reordered: 0 });
         let is_active = !plan.is_empty() || rules.is_some();
         let next_due = AtomicU64::new(u64::MAX);
         FaultInjector { plan, rules, is_active, state, next_due, counters: FaultCounters::default() }
@@ -345,9 +348,12 @@ impl FaultInjector {
     fn hold(&self, state: &mut InjectorState, held: HeldPacket, leaving: &mut Vec<RecordedPacket>) {
         if state.held.len() >= DELAYED_PACKETS {
             self.counters.released_early.add(1);
-            leaving.push(state.held.remove(0).packet);
+            let oldest = state.held.remove(0);
+            state.reordered -= usize::from(oldest.after.is_some());
+            leaving.push(oldest.packet);
         }
         self.next_due.fetch_min(held.due, Ordering::Relaxed);
+        state.reordered += usize::from(held.after.is_some());
         state.held.push(held);
     }
 
@@ -355,11 +361,12 @@ impl FaultInjector {
     fn take_due(&self, state: &mut InjectorState, now: u64, leaving: &mut Vec<RecordedPacket>) {
         let count = state.count;
         let is_due = |held: &HeldPacket| held.due <= now || held.after.is_some_and(|after| after <= count);
-        if self.next_due() > now && !state.held.iter().any(is_due) {
+        if self.next_due() > now && state.reordered == 0 {
             return;
         }
         let (due, kept): (Vec<HeldPacket>, Vec<HeldPacket>) =
             std::mem::take(&mut state.held).into_iter().partition(is_due);
+        state.reordered = kept.iter().filter(|held| held.after.is_some()).count();
         state.held = kept;
         let next = state.held.iter().map(|held| held.due).min().unwrap_or(u64::MAX);
         self.next_due.store(next, Ordering::Relaxed);
@@ -480,5 +487,51 @@ mod tests {
             let error = FaultPlan::parse(wrong).unwrap_err();
             assert!(error.contains(wrong.split('=').next().unwrap()), "{wrong}: {error}");
         }
+    }
+
+    /// Packets that are told apart by their bytes.
+    fn packets(numbers: std::ops::Range<u32>) -> Vec<RecordedPacket> {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let route = Route::new(address, address, 4791);
+        let packet =
+            |number: u32| RecordedPacket { route, bytes: number.to_be_bytes().to_vec(), damage: None };
+        numbers.map(packet).collect()
+    }
+
+    fn numbers(packets: &[RecordedPacket]) -> Vec<u32> {
+        packets.iter().map(|packet| u32::from_be_bytes(packet.bytes[..].try_into().unwrap())).collect()
+    }
+
+    /// Packets leave in their order, none before its time; the thread that sends them may sleep until shortly before.
+    #[test]
+    fn delayed_packets_keep_their_order() {
+        let delay = 50_000;
+        let injector = FaultInjector::new(FaultPlan::delayed("50us".parse().unwrap()), None);
+        let decide = |packets, now| numbers(&injector.decide(&mut injector.state.lock(), packets, now));
+        assert_eq!((injector.next_due(), injector.awake_from()), (u64::MAX, u64::MAX));
+        assert!(decide(packets(0..2), 1_000).is_empty());
+        assert!(decide(packets(2..3), 1_000 + delay - 1).is_empty());
+        assert_eq!((injector.next_due(), injector.awake_from()), (51_000, 51_000 - AWAKE_BEFORE_DUE));
+        assert_eq!(decide(packets(3..4), 1_000 + delay + 7), [0, 1]);
+        assert_eq!(injector.counters.late_nanoseconds.get(), 2 * 7);
+        assert_eq!(injector.next_due(), 1_000 + 2 * delay - 1);
+        let mut leaving = Vec::new();
+        injector.take_due(&mut injector.state.lock(), 1_000 + 3 * delay, &mut leaving);
+        assert_eq!(numbers(&leaving), [2, 3]);
+        assert_eq!((injector.next_due(), injector.counters.delayed.get()), (u64::MAX, 4));
+        assert!(injector.timer_slack().is_some());
+        assert!(FaultInjector::new(FaultPlan::default(), None).timer_slack().is_none());
+    }
+
+    /// The bound is kept, and still no packet overtakes another.
+    #[test]
+    fn oldest_packet_leaves_where_too_many_are_held() {
+        let injector = FaultInjector::new(FaultPlan::delayed("50us".parse().unwrap()), None);
+        let decide = |packets| numbers(&injector.decide(&mut injector.state.lock(), packets, 0));
+        let most = DELAYED_PACKETS as u32;
+        assert!(decide(packets(0..most)).is_empty());
+        assert_eq!(decide(packets(most..most + 2)), [0, 1]);
+        assert_eq!(injector.counters.released_early.get(), 2);
+        assert_eq!(injector.state.lock().held.len(), DELAYED_PACKETS);
     }
 }

@@ -29,7 +29,7 @@ use crate::words::{FileAccess, MappedWords};
 use pagewire_memory::fork::Owner;
 use pagewire_memory::{HostMemory, HostProcess, Segment, Uncancelled, swaps_at_a_limit};
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -667,10 +667,15 @@ impl Fabric for HostFabric {
         if self.network.has_left() {
             left = Some(0);
         }
-        let timeout = left.map(|left| Timespec {
+        let mut timeout = left.map(|left| Timespec {
             tv_sec: (left / 1_000_000_000) as _,
             tv_nsec: (left % 1_000_000_000) as _,
         });
+        if self.faults.next_due() != u64::MAX {
+            // Its clock is finer: epoll_pwait(2) sleeps for whole milliseconds.
+            let _ = poll(&mut [PollFd::new(&self.sleep, PollFlags::IN)], timeout.as_ref());
+            timeout = Some(Timespec::default());
+        }
         let mut events = [std::mem::MaybeUninit::uninit(); 4];
         // Where only datagrams are told of, nothing has come from other processes of this host.
         let mut datagrams_only = false;
@@ -703,6 +708,10 @@ impl Fabric for HostFabric {
         }
         self.sleepers.fetch_sub(1, Ordering::AcqRel);
         self.faults.send_due(&self.network, || self.now());
+    }
+
+    fn held_until(&self) -> u64 {
+        self.faults.next_due()
     }
 
     fn timer_slack(&self) -> Option<NonZeroU64> {
