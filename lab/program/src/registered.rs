@@ -49,27 +49,27 @@ type HeapVec = VecIn<u8, HeapRef>;
 /// # Errors
 /// If they cannot be started.
 pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point>, Failure>> {
-    Ok(run_job(Kind::Registered, words, Job::new(path, 2))?.and_then(|output| points(&output)))
+    Ok(run_job(Kind::Registered, words, ProbeJob::new(path, 2))?.and_then(|output| points(&output)))
 }
 
 /// How the processes of a job are started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
+pub(crate) struct ProbeJob {
     pub(crate) path: PathChoice,
     processes: usize,
     /// Microseconds by which each packet is delayed on purpose; `None`: what the environment says.
     delay: Option<u64>,
 }
 
-impl Job {
+impl ProbeJob {
     /// So many processes on this host, over a path.
-    pub(crate) fn new(path: PathChoice, processes: usize) -> Job {
-        Job { path, processes, delay: None }
+    pub(crate) fn new(path: PathChoice, processes: usize) -> ProbeJob {
+        ProbeJob { path, processes, delay: None }
     }
 
     /// Over a network that is longer by so many microseconds; the path is udp or tcp, or the engine refuses to start.
-    pub(crate) fn delayed(self, delay: u64) -> Job {
-        Job { delay: Some(delay), ..self }
+    pub(crate) fn delayed(self, delay: u64) -> ProbeJob {
+        ProbeJob { delay: Some(delay), ..self }
     }
 }
 
@@ -78,14 +78,14 @@ impl Job {
 ///
 /// # Errors
 /// If they cannot be started.
-pub(crate) fn run_job(kind: Kind, words: &[String], job: Job) -> Result<Result<String, Failure>> {
+pub(crate) fn run_job(kind: Kind, words: &[String], job: ProbeJob) -> Result<Result<String, Failure>> {
     run_processes(|| probe::command(kind, words), job)
 }
 
 /// Runs the processes of a job, each by a command of its own. See [`run_job`].
 fn run_processes(
     command: impl Fn() -> Result<Command>,
-    Job { path, processes, delay }: Job,
+    ProbeJob { path, processes, delay }: ProbeJob,
 ) -> Result<Result<String, Failure>> {
     let directory = tempfile::Builder::new().prefix("pagewire-job-").tempdir()?;
     let start = |rank: usize| {

@@ -67,7 +67,7 @@ impl Span {
 
 /// Whether a ratio is the paper's factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum FactorOutcome {
     /// With every pair of rounds.
     Holds,
     /// With some, and not with others.
@@ -76,12 +76,12 @@ enum Outcome {
     Fails,
 }
 
-impl Outcome {
-    fn of(ratio: Span) -> Outcome {
+impl FactorOutcome {
+    fn of(ratio: Span) -> FactorOutcome {
         match ratio {
-            Span { least, .. } if least >= FACTOR => Outcome::Holds,
-            Span { most, .. } if most >= FACTOR => Outcome::Open,
-            _ => Outcome::Fails,
+            Span { least, .. } if least >= FACTOR => FactorOutcome::Holds,
+            Span { most, .. } if most >= FACTOR => FactorOutcome::Open,
+            _ => FactorOutcome::Fails,
         }
     }
 }
@@ -184,8 +184,10 @@ impl Comparison {
     }
 
     fn verdict(&self, row: &RatioRow) -> String {
-        let of = |outcome: Outcome| row.ratios.iter().filter(move |ratio| Outcome::of(ratio.1) == outcome);
-        let places = |outcome: Outcome| {
+        let of = |outcome: FactorOutcome| {
+            row.ratios.iter().filter(move |ratio| FactorOutcome::of(ratio.1) == outcome)
+        };
+        let places = |outcome: FactorOutcome| {
             let place = |ratio: &(f64, Span)| format!("{} ({})", self.at(ratio.0), spaced(ratio.1));
             of(outcome).map(place).collect::<Vec<_>>().join(", ")
         };
@@ -194,7 +196,8 @@ impl Comparison {
         else {
             return format!("{what}: not measured.");
         };
-        let (holds, open, fails) = (places(Outcome::Holds), places(Outcome::Open), places(Outcome::Fails));
+        let (holds, open, fails) =
+            (places(FactorOutcome::Holds), places(FactorOutcome::Open), places(FactorOutcome::Fails));
         let open = if open.is_empty() { open } else { format!("; in some rounds only at {open}") };
         if holds.is_empty() {
             let most = format!("{}, at {}", most.1.text(), self.at(most.0));
@@ -216,7 +219,7 @@ impl Comparison {
                     "ratio": ratio.median,
                     "least": ratio.least,
                     "most": ratio.most,
-                    "is_factor": Outcome::of(ratio) == Outcome::Holds,
+                    "is_factor": FactorOutcome::of(ratio) == FactorOutcome::Holds,
                 })
             };
             row.ratios.iter().map(of).collect::<Vec<_>>()

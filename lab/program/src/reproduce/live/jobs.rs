@@ -3,7 +3,7 @@
 use crate::helper::{Failure, Point};
 use crate::native::Figure;
 use crate::probe::Kind;
-use crate::registered::{Job, run_job};
+use crate::registered::{ProbeJob, run_job};
 use anyhow::{Context, Result};
 use pagewire_nic::PathChoice;
 
@@ -14,7 +14,7 @@ pub(super) type Measured = Result<Vec<Point>, Failure>;
 ///
 /// # Errors
 /// If the processes cannot be started.
-pub(super) fn run_figure((kind, operands): (Kind, &[String]), job: Job) -> Result<Result<f64, Failure>> {
+pub(super) fn run_figure((kind, operands): (Kind, &[String]), job: ProbeJob) -> Result<Result<f64, Failure>> {
     let output = match run_job(kind, operands, job)? {
         Ok(output) => output,
         Err(failure) => return Ok(Err(failure)),
@@ -31,8 +31,8 @@ pub(super) fn run_figure((kind, operands): (Kind, &[String]), job: Job) -> Resul
 ///
 /// # Errors
 /// If there cannot be so many.
-pub(super) fn started(path: PathChoice, processes: u64) -> Result<Job> {
-    Ok(Job::new(path, usize::try_from(processes)?))
+pub(super) fn started(path: PathChoice, processes: u64) -> Result<ProbeJob> {
+    Ok(ProbeJob::new(path, usize::try_from(processes)?))
 }
 
 /// Numbers of a word, separated by commas.
