@@ -13,6 +13,7 @@ use pagewire_paging::{PageIn, Stretch, Tenant};
 use pagewire_wire::packet::DIRECT_PORTS;
 use std::fmt::{self, Debug, Formatter};
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -551,6 +552,18 @@ pub trait Fabric: Send + Sync + 'static {
     /// [`events`](Self::events) has not taken, it returns at once and does nothing else: a caller takes them before each sleep.
     /// Otherwise handshakes and the steering of the port stand still.
     fn wait(&self, deadline: Option<u64>);
+
+    /// When the fabric is to send the first of the packets that it holds back on purpose; `u64::MAX`: it holds none. [`events`](Self::events),
+    /// [`flush`](Self::flush) and [`wait`](Self::wait) send what is due.
+    #[inline]
+    fn held_until(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// By how many nanoseconds the thread that drives the fabric may oversleep; `None`: as usual.
+    fn timer_slack(&self) -> Option<NonZeroU64> {
+        None
+    }
     /// Ends a `wait` of another thread of this process.
     fn kick(&self);
 }

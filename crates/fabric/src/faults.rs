@@ -6,14 +6,17 @@
 use crate::batch::HostBatch;
 use crate::counters::counters;
 use crate::fabric::{Route, SendBatch, burst_one_by_one};
-use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
+use crate::limits::{AWAKE_BEFORE_DUE, BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use crate::network::Network;
+use crate::network_delay::{NetworkDelay, duration};
 use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Packets that overtake a reordered one, at most.
@@ -57,7 +60,10 @@ impl FaultPlan {
                     plan.lose_resume =
                         value.parse().map_err(|_| format!("lose_resume `{value}` is no whole number"))?
                 }
-                "delay" => plan.delay = duration(value)?,
+                "delay" => {
+                    let wrong = || format!("delay `{value}` is no time of up to 10 s (such as 100us, 2ms)");
+                    plan.delay = duration(value).ok_or_else(wrong)?;
+                }
                 "seed" => {
                     plan.seed = value.parse().map_err(|_| format!("seed `{value}` is no whole number"))?
                 }
@@ -69,6 +75,11 @@ impl FaultPlan {
             }
         }
         Ok(plan)
+    }
+
+    /// A network that is this much longer: every packet is held back for so long, and nothing else happens to it.
+    pub fn delayed(delay: NetworkDelay) -> Self {
+        FaultPlan { delay: delay.0, ..FaultPlan::default() }
     }
 
     /// Whether nothing will happen.
@@ -84,21 +95,6 @@ fn probability(name: &str, value: &str) -> Result<f64, String> {
     }
 }
 
-fn duration(value: &str) -> Result<Duration, String> {
-    let wrong = || format!("delay `{value}` is no time of up to 10 s (such as 100us, 2ms)");
-    let digits = value.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let number: u64 = value[..digits].parse().map_err(|_| wrong())?;
-    let unit = match &value[digits..] {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return Err(wrong()),
-    };
-    let nanoseconds = number.checked_mul(unit).filter(|all| *all <= 10_000_000_000).ok_or_else(wrong)?;
-    Ok(Duration::from_nanos(nanoseconds))
-}
-
 counters! {
     /// What was done to packets.
     FaultCounters {
@@ -107,6 +103,10 @@ counters! {
         reordered,
         corrupted,
         delayed,
+        /// Nanoseconds that delayed packets left later than they should have, all together.
+        late_nanoseconds,
+        /// Packets that left sooner than they should have, because too many were held.
+        released_early,
     }
 }
 
@@ -137,6 +137,8 @@ pub struct FaultInjector {
     rules: Option<Arc<dyn PacketRules>>,
     is_active: bool,
     state: Mutex<InjectorState>,
+    /// When the first of the held packets is due; `u64::MAX`: none is held. Written under the lock of the state.
+    next_due: AtomicU64,
     counters: FaultCounters,
 }
 
@@ -146,7 +148,10 @@ struct InjectorState {
     count: u64,
     /// RESUMEs among them.
     resumes: u64,
+    /// In the order in which they were sent.
     held: Vec<HeldPacket>,
+    /// Those among them that others are to overtake.
+    reordered: usize,
 }
 
 struct HeldPacket {
@@ -235,9 +240,11 @@ impl FaultInjector {
     /// Nothing was sent yet.
     pub fn new(plan: FaultPlan, rules: Option<Arc<dyn PacketRules>>) -> Self {
         let random = Pcg64::seed_from_u64(plan.seed);
-        let state = Mutex::new(InjectorState { random, count: 0, resumes: 0, held: Vec::new() });
+        let state =
+            Mutex::new(InjectorState { random, count: 0, resumes: 0, held: Vec::new(), reordered: 0 });
         let is_active = !plan.is_empty() || rules.is_some();
-        FaultInjector { plan, rules, is_active, state, counters: FaultCounters::default() }
+        let next_due = AtomicU64::new(u64::MAX);
+        FaultInjector { plan, rules, is_active, state, next_due, counters: FaultCounters::default() }
     }
 
     /// Whether there are faults to be made.
@@ -265,13 +272,22 @@ impl FaultInjector {
     pub fn flush(&self, network: &Network, batch: FaultBatch, now: impl Fn() -> u64) {
         match batch {
             FaultBatch::Direct(batch) => network.flush(batch),
-            FaultBatch::Recorded(batch) => send(network, self.decide(batch.packets, now())),
+            FaultBatch::Recorded(batch) => {
+                // Held until they have left: else packets that another thread takes later could overtake them.
+                let mut state = self.state.lock();
+                let leaving = self.decide(&mut state, batch.packets, now());
+                send(network, leaving);
+            }
         }
     }
 
     /// Decides each packet's fate; those that leave now, in their order.
-    fn decide(&self, packets: Vec<RecordedPacket>, now: u64) -> Vec<RecordedPacket> {
-        let mut state = self.state.lock();
+    fn decide(
+        &self,
+        state: &mut InjectorState,
+        packets: Vec<RecordedPacket>,
+        now: u64,
+    ) -> Vec<RecordedPacket> {
         let mut leaving = Vec::with_capacity(packets.len() + 4);
         for mut packet in packets {
             state.count += 1;
@@ -297,28 +313,65 @@ impl FaultInjector {
                 self.counters.corrupted.add(1);
                 packet.damage = Some((bit % (packet.bytes.len() as u64 * 8)) as usize);
             }
-            let room = state.held.len() < DELAYED_PACKETS;
-            if (reorder < self.plan.reorder || fate == Some(PacketFate::Reorder)) && room {
+            if reorder < self.plan.reorder || fate == Some(PacketFate::Reorder) {
                 self.counters.reordered.add(1);
                 let after = Some(state.count + 1 + overtakers % OVERTAKERS);
-                state.held.push(HeldPacket { due: now + delay + OVERTAKE_TIME, after, packet });
-            } else if delay > 0 && room {
+                self.hold(
+                    state,
+                    HeldPacket { due: now + delay + OVERTAKE_TIME, after, packet },
+                    &mut leaving,
+                );
+            } else if delay > 0 {
                 self.counters.delayed.add(1);
-                state.held.push(HeldPacket { due: now + delay, after: None, packet });
+                self.hold(state, HeldPacket { due: now + delay, after: None, packet }, &mut leaving);
             } else {
                 leaving.push(packet);
             }
             if let Some(twin) = twin {
                 self.counters.duplicated.add(1);
-                if delay > 0 && room {
-                    state.held.push(HeldPacket { due: now + delay, after: None, packet: twin });
+                if delay > 0 {
+                    self.hold(
+                        state,
+                        HeldPacket { due: now + delay, after: None, packet: twin },
+                        &mut leaving,
+                    );
                 } else {
                     leaving.push(twin);
                 }
             }
-            take_due(&mut state, now, &mut leaving);
+            self.take_due(state, now, &mut leaving);
         }
         leaving
+    }
+
+    /// Holds a packet back. Where too many are held, the oldest leaves, so that none overtakes it.
+    fn hold(&self, state: &mut InjectorState, held: HeldPacket, leaving: &mut Vec<RecordedPacket>) {
+        if state.held.len() >= DELAYED_PACKETS {
+            self.counters.released_early.add(1);
+            let oldest = state.held.remove(0);
+            state.reordered -= usize::from(oldest.after.is_some());
+            leaving.push(oldest.packet);
+        }
+        self.next_due.fetch_min(held.due, Ordering::Relaxed);
+        state.reordered += usize::from(held.after.is_some());
+        state.held.push(held);
+    }
+
+    /// Takes the held packets whose time has come, in the order in which they were sent.
+    fn take_due(&self, state: &mut InjectorState, now: u64, leaving: &mut Vec<RecordedPacket>) {
+        let count = state.count;
+        let is_due = |held: &HeldPacket| held.due <= now || held.after.is_some_and(|after| after <= count);
+        if self.next_due() > now && state.reordered == 0 {
+            return;
+        }
+        let (due, kept): (Vec<HeldPacket>, Vec<HeldPacket>) =
+            std::mem::take(&mut state.held).into_iter().partition(is_due);
+        state.reordered = kept.iter().filter(|held| held.after.is_some()).count();
+        state.held = kept;
+        let next = state.held.iter().map(|held| held.due).min().unwrap_or(u64::MAX);
+        self.next_due.store(next, Ordering::Relaxed);
+        self.counters.late_nanoseconds.add(due.iter().map(|held| now.saturating_sub(held.due)).sum());
+        leaving.extend(due.into_iter().map(|held| held.packet));
     }
 
     /// What the rules make of a packet; a syndrome is changed at once.
@@ -336,19 +389,37 @@ impl FaultInjector {
     /// Sends held packets whose time has come.
     #[inline]
     pub fn send_due(&self, network: &Network, now: impl Fn() -> u64) {
-        if self.is_active {
+        let due = self.next_due();
+        if due == u64::MAX {
+            return;
+        }
+        let now = now();
+        if due <= now {
+            let mut state = self.state.lock();
             let mut leaving = Vec::new();
-            take_due(&mut self.state.lock(), now(), &mut leaving);
+            self.take_due(&mut state, now, &mut leaving);
             send(network, leaving);
         }
     }
 
-    /// When that has something to do again; `u64::MAX`: not by itself.
-    pub fn next_due(&self) -> u64 {
-        if !self.is_active {
-            return u64::MAX;
+    /// Until when the thread that sends held packets may sleep; `u64::MAX`: for as long as it likes. Shortly before the first is due the thread
+    /// stays awake and looks at the clock again and again, so that delays below [`AWAKE_BEFORE_DUE`] are kept by spinning.
+    pub fn awake_from(&self) -> u64 {
+        match self.next_due() {
+            u64::MAX => u64::MAX,
+            due => due.saturating_sub(AWAKE_BEFORE_DUE),
         }
-        self.state.lock().held.iter().map(|held| held.due).min().unwrap_or(u64::MAX)
+    }
+
+    /// By how many nanoseconds that thread may oversleep: the least that there is, if each packet is delayed.
+    pub fn timer_slack(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(u64::from(!self.plan.delay.is_zero()))
+    }
+
+    /// When [`send_due`](Self::send_due) has something to send again; `u64::MAX`: not by itself.
+    #[inline]
+    pub fn next_due(&self) -> u64 {
+        self.next_due.load(Ordering::Relaxed)
     }
 }
 
@@ -376,16 +447,6 @@ fn send(network: &Network, packets: Vec<RecordedPacket>) {
 fn unit(random: &mut Pcg64) -> f64 {
     // 53 bits: what an f64 holds.
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-}
-
-fn take_due(state: &mut InjectorState, now: u64, leaving: &mut Vec<RecordedPacket>) {
-    let count = state.count;
-    let due = |held: &HeldPacket| held.due <= now || held.after.is_some_and(|after| after <= count);
-    // Held packets are in the order in which they were sent.
-    let (out, kept): (Vec<HeldPacket>, Vec<HeldPacket>) =
-        std::mem::take(&mut state.held).into_iter().partition(due);
-    state.held = kept;
-    leaving.extend(out.into_iter().map(|held| held.packet));
 }
 
 #[cfg(test)]
@@ -426,5 +487,51 @@ mod tests {
             let error = FaultPlan::parse(wrong).unwrap_err();
             assert!(error.contains(wrong.split('=').next().unwrap()), "{wrong}: {error}");
         }
+    }
+
+    /// Packets that are told apart by their bytes.
+    fn packets(numbers: std::ops::Range<u32>) -> Vec<RecordedPacket> {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let route = Route::new(address, address, 4791);
+        let packet =
+            |number: u32| RecordedPacket { route, bytes: number.to_be_bytes().to_vec(), damage: None };
+        numbers.map(packet).collect()
+    }
+
+    fn numbers(packets: &[RecordedPacket]) -> Vec<u32> {
+        packets.iter().map(|packet| u32::from_be_bytes(packet.bytes[..].try_into().unwrap())).collect()
+    }
+
+    /// Packets leave in their order, none before its time; the thread that sends them may sleep until shortly before.
+    #[test]
+    fn delayed_packets_keep_their_order() {
+        let delay = 50_000;
+        let injector = FaultInjector::new(FaultPlan::delayed("50us".parse().unwrap()), None);
+        let decide = |packets, now| numbers(&injector.decide(&mut injector.state.lock(), packets, now));
+        assert_eq!((injector.next_due(), injector.awake_from()), (u64::MAX, u64::MAX));
+        assert!(decide(packets(0..2), 1_000).is_empty());
+        assert!(decide(packets(2..3), 1_000 + delay - 1).is_empty());
+        assert_eq!((injector.next_due(), injector.awake_from()), (51_000, 51_000 - AWAKE_BEFORE_DUE));
+        assert_eq!(decide(packets(3..4), 1_000 + delay + 7), [0, 1]);
+        assert_eq!(injector.counters.late_nanoseconds.get(), 2 * 7);
+        assert_eq!(injector.next_due(), 1_000 + 2 * delay - 1);
+        let mut leaving = Vec::new();
+        injector.take_due(&mut injector.state.lock(), 1_000 + 3 * delay, &mut leaving);
+        assert_eq!(numbers(&leaving), [2, 3]);
+        assert_eq!((injector.next_due(), injector.counters.delayed.get()), (u64::MAX, 4));
+        assert!(injector.timer_slack().is_some());
+        assert!(FaultInjector::new(FaultPlan::default(), None).timer_slack().is_none());
+    }
+
+    /// The bound is kept, and still no packet overtakes another.
+    #[test]
+    fn oldest_packet_leaves_where_too_many_are_held() {
+        let injector = FaultInjector::new(FaultPlan::delayed("50us".parse().unwrap()), None);
+        let decide = |packets| numbers(&injector.decide(&mut injector.state.lock(), packets, 0));
+        let most = DELAYED_PACKETS as u32;
+        assert!(decide(packets(0..most)).is_empty());
+        assert_eq!(decide(packets(most..most + 2)), [0, 1]);
+        assert_eq!(injector.counters.released_early.get(), 2);
+        assert_eq!(injector.state.lock().held.len(), DELAYED_PACKETS);
     }
 }

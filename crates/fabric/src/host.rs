@@ -29,11 +29,12 @@ use crate::words::{FileAccess, MappedWords};
 use pagewire_memory::fork::Owner;
 use pagewire_memory::{HostMemory, HostProcess, Segment, Uncancelled, swaps_at_a_limit};
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -534,7 +535,7 @@ impl Fabric for HostFabric {
     }
 
     fn has_events(&self) -> bool {
-        if self.faults.is_active() {
+        if self.faults.next_due() != u64::MAX {
             return true;
         }
         self.look_now_and_then();
@@ -651,7 +652,7 @@ impl Fabric for HostFabric {
             return;
         }
         let network_due = self.network_due.load(Ordering::Relaxed);
-        let deadline = deadline.unwrap_or(u64::MAX).min(network_due).min(self.faults.next_due());
+        let deadline = deadline.unwrap_or(u64::MAX).min(network_due).min(self.faults.awake_from());
         let mut left = (deadline != u64::MAX).then(|| deadline.saturating_sub(self.now()));
         if self.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
@@ -666,10 +667,15 @@ impl Fabric for HostFabric {
         if self.network.has_left() {
             left = Some(0);
         }
-        let timeout = left.map(|left| Timespec {
+        let mut timeout = left.map(|left| Timespec {
             tv_sec: (left / 1_000_000_000) as _,
             tv_nsec: (left % 1_000_000_000) as _,
         });
+        if self.faults.next_due() != u64::MAX {
+            // Its clock is finer: epoll_pwait(2) sleeps for whole milliseconds.
+            let _ = poll(&mut [PollFd::new(&self.sleep, PollFlags::IN)], timeout.as_ref());
+            timeout = Some(Timespec::default());
+        }
         let mut events = [std::mem::MaybeUninit::uninit(); 4];
         // Where only datagrams are told of, nothing has come from other processes of this host.
         let mut datagrams_only = false;
@@ -702,6 +708,14 @@ impl Fabric for HostFabric {
         }
         self.sleepers.fetch_sub(1, Ordering::AcqRel);
         self.faults.send_due(&self.network, || self.now());
+    }
+
+    fn held_until(&self) -> u64 {
+        self.faults.next_due()
+    }
+
+    fn timer_slack(&self) -> Option<NonZeroU64> {
+        self.faults.timer_slack()
     }
 
     fn kick(&self) {

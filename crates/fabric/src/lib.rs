@@ -28,6 +28,7 @@ pub mod members;
 mod names;
 mod neighbours;
 mod network;
+mod network_delay;
 mod nonce;
 mod pcap;
 mod pieces;
@@ -54,6 +55,7 @@ pub use last_words::{Inheritance, LastMessage, LastWordsFile, SaidMark, Sibling}
 pub use limits::LONG_PAYLOAD;
 pub use link_changes::LinkChanges;
 pub use management::{Handover, ManagementDatagram, ManagementSocket, ManagementTarget};
+pub use network_delay::{InvalidDelay, NetworkDelay};
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use shortage::{Explained, shortage};
 pub use streams::{ConnectTo, InvalidConnectTo, StreamOptions, Tls, TlsChoice, TlsError};

@@ -162,6 +162,8 @@ pub const CAPTURE_FLUSH: u64 = 50;
 
 /// Packets that the fault injector delays at once.
 pub const DELAYED_PACKETS: usize = 65_536;
+/// Nanoseconds before a delayed packet is due from which on the thread that is to send it does not sleep any more: to be woken takes about as long.
+pub const AWAKE_BEFORE_DUE: u64 = 30_000;
 /// Milliseconds for which the list of this host's addresses is believed.
 pub const ADDRESSES_TIME: u64 = 500;
 /// Runs of blocks that the steering program of port 4791 knows: three instructions each, of at most 4,096.

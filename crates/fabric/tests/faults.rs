@@ -88,6 +88,29 @@ fn packets_are_delayed() {
     assert_eq!(fabric.fault_counters().delayed.get(), 1);
 }
 
+/// No packet leaves before its time; how long after it is printed, as no test depends on speed.
+#[test]
+fn short_delays_are_not_cut() {
+    let Some(_alone) = common::alone_in_own_network() else { return };
+    for microseconds in [5, 10, 20, 50, 100] {
+        let plan = FaultPlan::delayed(format!("{microseconds}us").parse().unwrap());
+        let fabric = HostFabric::with_faults(plan).unwrap();
+        let queue_pair = fabric.lease_block().unwrap() << 8;
+        let route = common::route("127.0.0.1", "127.0.0.1", &fabric);
+        for seed in 0..100 {
+            let start = fabric.now();
+            send(&fabric, &route, &[packet(queue_pair, seed, 8)]);
+            while fabric.receive(8, &mut |_| ()) == 0 {
+                fabric.wait(None);
+            }
+            assert!(fabric.now() - start >= microseconds * 1_000);
+        }
+        let counters = fabric.fault_counters();
+        assert_eq!((counters.delayed.get(), counters.released_early.get()), (100, 0));
+        println!("{microseconds} us: {} ns late on average", counters.late_nanoseconds.get() / 100);
+    }
+}
+
 #[test]
 fn without_a_plan_nothing_happens() {
     let Some(_alone) = common::alone_in_own_network() else { return };

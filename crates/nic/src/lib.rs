@@ -57,6 +57,7 @@ pub use services::interception::Attributes;
 pub use services::memory_window;
 pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use services::thread_domain::ThreadDomain;
+pub use types::delay::{DELAY_VARIABLE, delay};
 pub use types::device_names::{DeviceNames, InvalidDeviceName};
 pub use types::error::{Error, Forked, Result};
 pub use types::options::Options;

@@ -2,6 +2,7 @@
 
 pub mod attributes;
 pub mod channel_layout;
+pub mod delay;
 pub mod device_names;
 pub mod error;
 pub mod gid;

@@ -30,6 +30,8 @@ pub enum Place {
     Figure(u32),
     /// A part of a figure, by the figure's number and its letter.
     Panel(u32, char),
+    /// A part of a figure over networks that are longer on purpose: what this machine measures beside the paper's figure.
+    Delayed(u32, char),
     /// A table, by its number.
     Table(u32),
     /// A section, by its number, of what its text alone has.
@@ -41,6 +43,7 @@ impl std::fmt::Display for Place {
         match self {
             Place::Figure(number) => write!(f, "figure {number}"),
             Place::Panel(number, letter) => write!(f, "figure {number}{letter}"),
+            Place::Delayed(number, letter) => write!(f, "figure {number}{letter} by network delay"),
             Place::Table(number) => write!(f, "table {number}"),
             Place::Section(number) => write!(f, "section {number}"),
         }

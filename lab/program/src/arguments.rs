@@ -136,6 +136,7 @@ impl TableArguments {
     pagewire reproduce frrwp --table 1\n  \
     pagewire reproduce reuse --live --path local\n  \
     pagewire reproduce active --figure 7a --live --path local --processes 2,4\n  \
+    pagewire reproduce active --figure 7a --live --path udp --delay 0,5,20,50,100\n  \
     pagewire reproduce part --figure 12 --live\n  \
     pagewire reproduce part --applications --budget 30 --out applications\n  \
     pagewire reproduce part --applications --hosts 2 --table 2 --out applications\n  \
@@ -177,13 +178,18 @@ pub struct ReproduceArguments {
     #[arg(long, requires = "applications", value_name = "N", default_value = "1",
         value_parser = clap::value_parser!(u32).range(1..=2))]
     pub hosts: u32,
-    /// Over this path; udp where it is not given, and all paths with --applications, which alone has tcp
+    /// Over this path; udp where it is not given, and all paths with --applications; tcp only with that and with --delay
     #[arg(long, requires = "measured", value_parser = PossibleValuesParser::new(["local", "tcp", "udp"]).map(measured_path))]
     pub path: Option<PathChoice>,
     /// Processes of the runs of active, in figures by that count; several: 2,4,8. The numbers are of the first
     #[arg(long, requires = "live", value_name = "N", value_delimiter = ',', default_value = "2",
         value_parser = clap::value_parser!(u64).range(2..=64))]
     pub processes: Vec<u64>,
+    /// The hash table of active's figures 7a and 7b over a network that is longer on purpose, in place of all other figures: microseconds by which each
+    /// packet leaves later, several: 0,5,20,50,100. The path is udp or tcp
+    #[arg(long, requires = "live", value_name = "US", value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(..=10_000))]
+    pub delay: Vec<u64>,
     /// Write the numbers as CSV, and the figures as CSV and SVG, into DIR
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,

@@ -19,7 +19,7 @@ use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Context, Result, bail};
 use pagewire_cli::pair::Running;
 use pagewire_heap::HeapRef;
-use pagewire_nic::PathChoice;
+use pagewire_nic::{DELAY_VARIABLE, PathChoice};
 use serde_json::{Map, Value, json};
 use std::mem::MaybeUninit;
 use std::process::Command;
@@ -49,28 +49,43 @@ type HeapVec = VecIn<u8, HeapRef>;
 /// # Errors
 /// If they cannot be started.
 pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point>, Failure>> {
-    Ok(run_job(Kind::Registered, path, words, 2)?.and_then(|output| points(&output)))
+    Ok(run_job(Kind::Registered, words, ProbeJob::new(path, 2))?.and_then(|output| points(&output)))
 }
 
-/// Runs the processes of a job on this host over a path, and gives what that one of them prints that has figures; the inner error
+/// How the processes of a job are started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProbeJob {
+    pub(crate) path: PathChoice,
+    processes: usize,
+    /// Microseconds by which each packet is delayed on purpose; `None`: what the environment says.
+    delay: Option<u64>,
+}
+
+impl ProbeJob {
+    /// So many processes on this host, over a path.
+    pub(crate) fn new(path: PathChoice, processes: usize) -> ProbeJob {
+        ProbeJob { path, processes, delay: None }
+    }
+
+    /// Over a network that is longer by so many microseconds; the path is udp or tcp, or the engine refuses to start.
+    pub(crate) fn delayed(self, delay: u64) -> ProbeJob {
+        ProbeJob { delay: Some(delay), ..self }
+    }
+}
+
+/// Runs the processes of a job on this host, and gives what that one of them prints that has figures; the inner error
 /// says what went wrong.
 ///
 /// # Errors
 /// If they cannot be started.
-pub(crate) fn run_job(
-    kind: Kind,
-    path: PathChoice,
-    words: &[String],
-    processes: usize,
-) -> Result<Result<String, Failure>> {
-    run_processes(|| probe::command(kind, words), path, processes)
+pub(crate) fn run_job(kind: Kind, words: &[String], job: ProbeJob) -> Result<Result<String, Failure>> {
+    run_processes(|| probe::command(kind, words), job)
 }
 
 /// Runs the processes of a job, each by a command of its own. See [`run_job`].
 fn run_processes(
     command: impl Fn() -> Result<Command>,
-    path: PathChoice,
-    processes: usize,
+    ProbeJob { path, processes, delay }: ProbeJob,
 ) -> Result<Result<String, Failure>> {
     let directory = tempfile::Builder::new().prefix("pagewire-job-").tempdir()?;
     let start = |rank: usize| {
@@ -82,6 +97,9 @@ fn run_processes(
         command
             .env("PAGEWIRE_PATH", path.name())
             .env("PAGEWIRE_JOB_TIMEOUT", BENCH_RUN.as_secs().to_string());
+        if let Some(delay) = delay {
+            command.env(DELAY_VARIABLE, format!("{delay}us"));
+        }
         for other in ["PMIX_NAMESPACE", "PMIX_RANK", "PAGEWIRE_RENDEZVOUS"] {
             command.env_remove(other);
         }

@@ -3,7 +3,9 @@
 
 mod all;
 mod applications;
+mod comparison;
 mod crossings;
+mod delayed;
 mod files;
 mod json;
 mod live;
@@ -13,7 +15,8 @@ mod pictures;
 mod rows;
 mod words;
 
-use self::live::{Live, Pages};
+use self::comparison::Comparison;
+use self::live::{Conditions, Live, Pages};
 use self::rows::{Rows, letter};
 use self::words::{number, with_unit};
 use crate::arguments::{FigureNumber, ReproduceArguments, ReproducedPaper};
@@ -32,8 +35,14 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     if arguments.applications {
         return applications::reproduce(arguments);
     }
-    if arguments.path == Some(PathChoice::Tcp) {
-        pagewire_cli::tell!("pagewire: --live measures over local and udp, only --applications over tcp");
+    if let Some(refusal) = delayed::refusal(arguments) {
+        pagewire_cli::tell!("pagewire: {refusal}");
+        return Ok(2);
+    }
+    if arguments.path == Some(PathChoice::Tcp) && arguments.delay.is_empty() {
+        pagewire_cli::tell!(
+            "pagewire: --live measures over local and udp, only --applications and --delay over tcp"
+        );
         return Ok(2);
     }
     if matches!(arguments.paper, ReproducedPaper::All) {
@@ -49,8 +58,7 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     }
     let wanted = arguments.figure.map(of_figure).or(arguments.table.map(Place::Table));
     let chosen = |place: Place| wanted.is_none_or(|wanted| has(wanted, place));
-    let mut claims = pagewire_papers::claims(paper);
-    let mut figures = pagewire_papers::figures(paper);
+    let (mut claims, mut figures) = numbers_and_figures(paper, arguments);
     if let Some(wanted) =
         wanted.filter(|&wanted| !known(&claims, &figures).iter().any(|&place| has(wanted, place)))
     {
@@ -63,8 +71,13 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     figures.retain(|figure| chosen(figure.place));
     let live = if arguments.live {
         let places: Vec<Place> = known(&claims, &figures).into_iter().collect();
-        let path = arguments.path.unwrap_or(PathChoice::Udp);
-        Some(Live::measure(paper, &places, path, (&arguments.processes, arguments.rounds))?)
+        let conditions = Conditions {
+            path: arguments.path.unwrap_or(PathChoice::Udp),
+            processes: &arguments.processes,
+            rounds: arguments.rounds,
+            delays: &arguments.delay,
+        };
+        Some(Live::measure(paper, &places, conditions)?)
     } else {
         None
     };
@@ -97,8 +110,20 @@ const fn of_figure(figure: FigureNumber) -> Place {
     }
 }
 
+/// The numbers and figures of a paper, or those by network delay where delays are asked for.
+fn numbers_and_figures(paper: Paper, arguments: &ReproduceArguments) -> (Vec<Claim>, Vec<Figure>) {
+    if arguments.delay.is_empty() {
+        return (pagewire_papers::claims(paper), pagewire_papers::figures(paper));
+    }
+    (Vec::new(), delayed::figures())
+}
+
 /// Whether a place is what was asked for, or a part of it.
 fn has(wanted: Place, place: Place) -> bool {
+    let place = match place {
+        Place::Delayed(number, letter) => Place::Panel(number, letter),
+        place => place,
+    };
     wanted == place
         || matches!((wanted, place), (Place::Figure(whole), Place::Panel(number, _)) if whole == number)
 }
@@ -146,7 +171,9 @@ fn print(out: &mut impl Write, rows: &Rows, figures: &[Figure], live: Option<&Li
     for figure in figures {
         let style = heading();
         writeln!(out, "{style}{}: {}{style:#}", figure.place, figure.title)?;
-        curves(figure, &figure.curves).write(out, "  ")?;
+        if !figure.curves.is_empty() {
+            curves(figure, &figure.curves).write(out, "  ")?;
+        }
         for note in figure.notes {
             writeln!(out, "  {note}")?;
         }
@@ -162,6 +189,9 @@ fn print(out: &mut impl Write, rows: &Rows, figures: &[Figure], live: Option<&Li
                     curves(figure, &measured).write(out, "  ")?;
                 }
             }
+            if let Some(comparison) = Comparison::of(figure, Some(live)) {
+                compare(out, figure, &comparison)?;
+            }
             // The right-hand axis is of the figure before.
             for note in live.notes(figure.place).into_iter().filter(|_| figure.right.is_none()) {
                 writeln!(out, "  {note}")?;
@@ -173,6 +203,19 @@ fn print(out: &mut impl Write, rows: &Rows, figures: &[Figure], live: Option<&Li
         for note in live.notes(place) {
             writeln!(out, "{place}, {}: {note}", Pages::Zero.title())?;
         }
+    }
+    Ok(())
+}
+
+/// Active puts beside every other scheme, and where they have the paper's factor.
+fn compare(out: &mut impl Write, figure: &Figure, comparison: &Comparison) -> Result<()> {
+    for table in comparison.tables(figure.y.label) {
+        writeln!(out)?;
+        table.write(out, "  ")?;
+    }
+    writeln!(out)?;
+    for verdict in comparison.verdicts() {
+        writeln!(out, "  {verdict}")?;
     }
     Ok(())
 }

@@ -73,6 +73,51 @@ fn each_strategy_of_registration_gives_a_figure() {
     }
 }
 
+/// What a job of two measures whose packets are delayed; both ends delay theirs.
+fn delayed(words: &[&str], path: &str, delay: &str) -> [std::process::Output; 2] {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let end = |rank| {
+        let job = [("PAGEWIRE_RENDEZVOUS", address.as_str()), ("PAGEWIRE_SIZE", "2")];
+        let own = [("PAGEWIRE_RANK", rank), ("PAGEWIRE_PATH", path), ("PAGEWIRE_DELAY", delay)];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagewire-lab"));
+        command.args(["probe", "native"]).args(words).envs(job).envs(own);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    [end("0"), end("1")].map(|child| child.wait_with_output().unwrap())
+}
+
+/// No put comes sooner than its delay.
+#[test]
+fn packets_are_under_way_for_their_delay() {
+    for path in ["udp", "tcp"] {
+        let [owner, caller] = delayed(&["put", "8", "20"], path, "3ms");
+        assert!(owner.status.success() && caller.status.success(), "{owner:?} {caller:?}");
+        let figure: Value = serde_json::from_slice(&caller.stdout).unwrap();
+        // Microseconds one way.
+        assert!(figure["value"].as_f64().unwrap() >= 3_000.0, "{path}: {figure}");
+        assert!(figure["path"].as_str().unwrap().starts_with(path), "{figure}");
+    }
+}
+
+#[test]
+fn delay_that_cannot_be_kept_is_an_error() {
+    for (path, delay, why) in [
+        (
+            "local",
+            "20us",
+            "PAGEWIRE_DELAY is '20us', and PAGEWIRE_PATH is local: inside a host there are no packets",
+        ),
+        ("auto", "20us", "PAGEWIRE_DELAY is '20us', and PAGEWIRE_PATH is auto: "),
+        ("udp", "20", "PAGEWIRE_DELAY is '20': it must be a whole number with ns, us, ms or s behind it"),
+    ] {
+        for output in delayed(&["put", "8", "20"], path, delay) {
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(1) && text.contains(why), "{text}");
+        }
+    }
+}
+
 #[test]
 fn the_heap_is_measured_beside_others() {
     let figure = figure(probe(&["heap", "4096", "1000"], &[]));

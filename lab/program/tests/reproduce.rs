@@ -225,6 +225,27 @@ fn a_scheme_of_the_hash_table_is_measured_on_this_machine() {
     assert!(points.iter().all(|point| point[1].as_f64().unwrap() > 0.0));
 }
 
+/// Every scheme over a longer network, each beside all others, with a verdict; no scheme is left out.
+#[test]
+fn schemes_are_compared_over_a_longer_network() {
+    let words =
+        ["active", "--figure", "7a", "--live", "--path", "udp", "--delay", "20", "--rounds", "1", "--json"];
+    let done = reproduce(&words);
+    assert!(done.status.success(), "{done:?}");
+    let text = String::from_utf8(done.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let figures: Vec<_> = lines.filter(|line| line["curves"].is_object()).collect();
+    let [figure] = &figures[..] else { panic!("{text}") };
+    assert_eq!(figure["place"], "figure 7a by network delay");
+    let here = &figure["this_machine"];
+    let curves = here["curves"].as_object().unwrap();
+    assert_eq!(curves.len(), 13, "{text}");
+    assert!(curves.values().all(|points| points[0][0] == 20.0 && points[0][1].as_f64().unwrap() > 0.0));
+    // Three schemes, each to ten others and to two best.
+    assert_eq!(here["comparison"]["ratios"].as_array().unwrap().len(), 3 * 12, "{text}");
+    assert_eq!(here["comparison"]["verdicts"].as_array().unwrap().len(), 3 * 2, "{text}");
+}
+
 /// The processes of a job of a probe, which all have to end well.
 fn job(words: &[&str], path: &str, processes: usize) -> Vec<Output> {
     let job = tempfile::tempdir().unwrap();
@@ -342,7 +363,14 @@ fn options_of_schemes_are_of_their_rows() {
         let text = String::from_utf8_lossy(&refused.stderr);
         assert!(refused.status.code() == Some(2) && text.contains(told), "{words:?}: {text}");
     }
-    for words in [&["part", "--live", "--processes", "4"][..], &["active", "--processes", "4"]] {
+    for words in [
+        &["part", "--live", "--processes", "4"][..],
+        &["active", "--processes", "4"],
+        &["part", "--live", "--delay", "5"],
+        &["active", "--live", "--path", "local", "--delay", "5"],
+        &["active", "--live", "--path", "tcp"],
+        &["active", "--delay", "5"],
+    ] {
         assert_eq!(reproduce(words).status.code(), Some(2), "{words:?}");
     }
 }

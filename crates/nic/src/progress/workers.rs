@@ -24,6 +24,8 @@ const ARMED_GRACE: u64 = 500_000;
 /// that there are fewer looks, none with an interrupt of its own. That a peer may have to repeat something is the price: once, where a
 /// program that has polled without a pause for so long does something else. The next rest is short again.
 const LONG_REST: (u64, NonZeroU64) = (NETWORK_GRACE, NonZeroU64::new(4_000_000).unwrap());
+/// Nanoseconds after which the NIC thread sends a packet that the fabric held back and that the program has not sent.
+const HELD_TOO_LONG: u64 = 100_000;
 /// A program polls continuously if so many nanoseconds at most lie between a poll and the next one, on average. Where the network
 /// is in use more is asked of it, see [`PollWatch::look`].
 const POLL_INTERVAL: u64 = 2_000;
@@ -95,13 +97,19 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn may_skip_round(&self) -> bool {
         // Lost counts of two threads at once do no harm.
         let left = self.workers.polls_to_round.load(Ordering::Relaxed);
-        if left == 0 || self.services.ready.urgency().is_some() {
+        if left == 0 || self.services.ready.urgency().is_some() || self.has_held_too_long() {
             return false;
         }
         self.recheck_sleepers();
         self.workers.polls_to_round.store(left - 1, Ordering::Relaxed);
         self.workers.count_polls(1);
         true
+    }
+
+    /// Whether the fabric is to send a packet that it held back on purpose.
+    fn has_held_too_long(&self) -> bool {
+        let until = self.fabric().held_until();
+        until != u64::MAX && until <= self.fabric().now()
     }
 
     /// A poll has found what it looked for where it looked first, so many completions: it runs no round. Where that goes on, or
@@ -193,6 +201,14 @@ impl<F: Fabric> Nic<F> {
         watch.look(if any_armed { longest.min(ARMED_GRACE) } else { longest }, doing)
     }
 
+    /// For how long the NIC thread may leave packets that the fabric holds back to the program, which sends them when it polls or posts.
+    fn rest_before_held(&self) -> Duration {
+        match self.fabric().held_until() {
+            u64::MAX => Duration::MAX,
+            until => Duration::from_nanos(until.saturating_sub(self.fabric().now()) + HELD_TOO_LONG),
+        }
+    }
+
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
     /// leaves the work to the program while that polls.
     pub fn run(&self, stop: &AtomicBool) {
@@ -203,6 +219,7 @@ impl<F: Fabric> Nic<F> {
         let mut watch = PollWatch::new();
         let mut idle = Idle::default();
         let mut slack = TimerSlack::default();
+        let punctual = self.fabric().timer_slack();
         while !stop.load(Ordering::Acquire) {
             if let Some(grace) = self.grace(&mut watch) {
                 self.services.arming.parked.store(true, Ordering::SeqCst);
@@ -210,8 +227,9 @@ impl<F: Fabric> Nic<F> {
                 let leave = !self.services.arming.armed_anew.load(Ordering::SeqCst);
                 if leave {
                     let before = self.polls_done(self.fabric().now());
+                    let grace = grace.min(self.rest_before_held());
                     let (long, by) = LONG_REST;
-                    slack.set((grace >= Duration::from_nanos(long)).then_some(by));
+                    slack.set(punctual.or((grace >= Duration::from_nanos(long)).then_some(by)));
                     std::thread::park_timeout(grace);
                     watch.note(&before, &self.polls_done(self.fabric().now()));
                 }
@@ -221,7 +239,7 @@ impl<F: Fabric> Nic<F> {
                     continue;
                 }
             }
-            slack.set(None);
+            slack.set(punctual);
             let round = self.round(true, Occasion::Round);
             let now = self.fabric().now();
             if self.due_after(round).is_some_and(|at| at <= now) {

@@ -1,12 +1,14 @@
 //! The engine of this process: all its nodes share it.
 
 use crate::error::{Error, Result, system};
-use pagewire_fabric::{ConnectTo, FabricOptions, HostFabric, StreamOptions, Tls, TlsChoice, TlsError};
+use pagewire_fabric::{
+    ConnectTo, FabricOptions, FaultPlan, HostFabric, StreamOptions, Tls, TlsChoice, TlsError,
+};
 use pagewire_heap::limits::{CHUNK, MOST_RANGE};
 use pagewire_heap::{HeapError, HeapOptions, HeapRef};
 use pagewire_memory::fork::{OncePerProcess, PerProcess};
 use pagewire_memory::guard;
-use pagewire_nic::{Nic, Options, PathChoice};
+use pagewire_nic::{DELAY_VARIABLE, Nic, Options, PathChoice, delay};
 use std::ffi::OsString;
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +30,7 @@ pub fn set_engine_source(source: EngineSource) {
     SOURCE.get_or_init(|| source);
 }
 
-/// The engine of this process. The first call starts it, with the path that `PAGEWIRE_PATH` asks for.
+/// The engine of this process. The first call starts it, with the path that `PAGEWIRE_PATH` asks for and the delay of `PAGEWIRE_DELAY`.
 pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     let mut engine = ENGINE.lock();
     if let Some(running) = &*engine {
@@ -39,12 +41,14 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
         return Ok(engine.insert(shared).clone());
     }
     let tls = tls()?;
-    let options = Options { path: path()?, is_encrypted: tls.is_some(), ..Options::default() };
+    let path = path()?;
+    let faults = delayed(path)?;
+    let options = Options { path, is_encrypted: tls.is_some(), ..Options::default() };
     // What the engine touches for nodes is theirs: buffers of operations and memory of regions, which no program takes away. So it need not
     // be asked each time whether faults are mended.
     guard::changes_are_seen();
     let streams = StreamOptions { connect_to: connect_to()?, tls };
-    let fabric = HostFabric::with_options(FabricOptions { streams, ..FabricOptions::default() });
+    let fabric = HostFabric::with_options(FabricOptions { faults, streams, ..FabricOptions::default() });
     let nic = Nic::new(fabric.map_err(system("the engine cannot start"))?, options);
     let driven = nic.clone();
     pagewire_fabric::spawn("pagewire-nic", move || driven.run(&AtomicBool::new(false)))
@@ -211,4 +215,10 @@ fn path() -> Result<PathChoice> {
         Some(value) => (value.to_string_lossy().parse())
             .map_err(|why| Error::Environment { variable: VARIABLE, why: format!("{why}") }),
     }
+}
+
+fn delayed(path: PathChoice) -> Result<FaultPlan> {
+    let text = std::env::var_os(DELAY_VARIABLE).filter(|value| !value.is_empty());
+    delay(text.as_ref().map(|text| text.to_string_lossy()).as_deref(), path)
+        .map_err(|why| Error::Environment { variable: DELAY_VARIABLE, why })
 }

@@ -166,7 +166,7 @@ fn new_host(settings: &Settings) -> io::Result<Box<HostFabric>> {
     let tls = settings.tls.as_ref().map(Tls::load).transpose();
     let tls = tls.map_err(|error| io::Error::other(format!("PAGEWIRE_TLS: {error}")))?;
     let streams = StreamOptions { connect_to: settings.connect_to.clone(), tls };
-    let options = FabricOptions { rules: calls::fabric_rules(), streams, ..FabricOptions::default() };
+    let options = FabricOptions { faults: settings.delay, rules: calls::fabric_rules(), streams };
     Ok(Box::new(HostFabric::with_options(options)?))
 }
 

@@ -5,8 +5,10 @@ use crate::calls::failures::settings::FailureSettings;
 use crate::checking::CheckSettings;
 use log::LevelFilter;
 use pagewire_checkpoint::CheckpointChoice;
-use pagewire_fabric::{ConnectTo, TlsChoice};
-use pagewire_nic::{DeviceNames, Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
+use pagewire_fabric::{ConnectTo, FaultPlan, TlsChoice};
+use pagewire_nic::{
+    DELAY_VARIABLE, DeviceNames, Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn,
+};
 use pagewire_watching::WatchedAccesses;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ const RATES: [u32; 8] = [10, 20, 25, 40, 50, 100, 200, 400];
 pub struct Settings {
     /// `PAGEWIRE_PATH`: `auto` (default), `local`, `tcp` or `udp`.
     pub path: PathChoice,
+    /// `PAGEWIRE_DELAY`: how much later each packet of the paths udp and tcp leaves, on purpose ([`pagewire_nic::delay`]).
+    pub delay: FaultPlan,
     /// `PAGEWIRE_CONNECT_TO`: where connections go whose address is not that of the peer's GID ([`ConnectTo`]).
     pub connect_to: ConnectTo,
     /// `PAGEWIRE_TLS`: by what the ends of encrypted streams know each other ([`TlsChoice`]). Without it nothing is encrypted.
@@ -61,6 +65,9 @@ impl Settings {
             None => PathChoice::Auto,
             Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_PATH is {error}"))?,
         };
+        let delay = variable(DELAY_VARIABLE).map(|value| value.to_string_lossy().into_owned());
+        let delay = pagewire_nic::delay(delay.as_deref(), path);
+        let delay = delay.map_err(|error| format!("{DELAY_VARIABLE} is {error}"))?;
         let connect_to = match variable("PAGEWIRE_CONNECT_TO").as_ref().map(|value| value.to_string_lossy()) {
             None => ConnectTo::default(),
             Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_CONNECT_TO has {error}"))?,
@@ -99,6 +106,7 @@ impl Settings {
         let checkpoint = variable("PAGEWIRE_CHECKPOINT").map(checkpoint).transpose()?;
         Ok(Settings {
             path,
+            delay,
             connect_to,
             tls,
             page_faults,
@@ -225,6 +233,22 @@ mod tests {
         for path in PathChoice::ALL {
             assert_eq!(with("PAGEWIRE_PATH", path.name()).unwrap().path, path);
         }
+    }
+
+    #[test]
+    fn packets_are_delayed_where_there_are_some() {
+        let on_path = |path: &'static str| {
+            Settings::from(|name| match name {
+                "PAGEWIRE_DELAY" => Some("20us".into()),
+                "PAGEWIRE_PATH" => Some(path.into()),
+                _ => None,
+            })
+        };
+        assert_eq!(on_path("udp").unwrap().delay.delay, Duration::from_micros(20));
+        let refused = on_path("local").unwrap_err();
+        assert!(refused.starts_with("PAGEWIRE_DELAY is '20us', and PAGEWIRE_PATH is local: "), "{refused}");
+        let refused = with("PAGEWIRE_DELAY", "soon").unwrap_err();
+        assert!(refused.starts_with("PAGEWIRE_DELAY is 'soon': it must be "), "{refused}");
     }
 
     #[test]

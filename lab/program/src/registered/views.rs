@@ -1,6 +1,6 @@
 //! Views of Kokkos that are sent to another process (REUSE-5), by the helper program `views` (lab/helpers/views.cpp). It is built where Kokkos is.
 
-use super::run_processes;
+use super::{ProbeJob, run_processes};
 use crate::helper::{Failure, Point, points};
 use anyhow::Result;
 use pagewire_cli::install::Installation;
@@ -36,5 +36,5 @@ pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point
         command.args(words).env("LD_LIBRARY_PATH", &installation.library);
         Ok(command)
     };
-    Ok(run_processes(command, path, 2)?.and_then(|output| points(&output)))
+    Ok(run_processes(command, ProbeJob::new(path, 2))?.and_then(|output| points(&output)))
 }

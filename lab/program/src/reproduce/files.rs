@@ -1,12 +1,13 @@
 //! Numbers as CSV, and figures as files: the points as CSV, the pictures as SVG.
 
+use super::comparison::Comparison;
 use super::json;
 use super::live::{Live, Pages};
 use super::marks::{Mark, marks};
 use super::pictures::{Drawn, Origin, picture, row};
 use super::rows::Rows;
 use super::words;
-use crate::chart::Sheet;
+use crate::chart::{Drawing, Panel, Sheet};
 use anyhow::{Context, Result};
 use pagewire_papers::{Claim, Curve, Figure, Place};
 use serde_json::Value;
@@ -39,17 +40,25 @@ pub(super) fn write(
         let (origins, marks) = (origins(figure, live), marks(figure, claims));
         files.push(table(directory, &format!("{stem}.csv"), &points(figure, &origins, &marks))?);
         let svg = directory.join(format!("{stem}.svg"));
-        if picture(paper, figure, &origins, &marks).draw(&svg)? {
+        let mut picture = picture(paper, figure, &origins, &marks);
+        picture.panels.extend(Comparison::of(figure, live).map(verdict));
+        if picture.draw(&svg)? {
             files.push(svg);
         }
     }
-    // All figures on one sheet, if there are several.
-    if figures.len() > 1 && place.is_none() {
+    // All figures of a paper on one sheet, if there are several.
+    let are_of_paper = figures.iter().all(|figure| !figure.curves.is_empty());
+    if figures.len() > 1 && place.is_none() && are_of_paper {
         let [svg, png] = ["svg", "png"].map(|kind| directory.join(format!("{paper}-sheet.{kind}")));
         sheet(paper, claims, figures, live).draw(&svg, &png)?;
         files.extend([svg, png]);
     }
     Ok(files)
+}
+
+/// Where active puts have the paper's factor, as lines beside the curves.
+fn verdict(comparison: Comparison) -> Panel {
+    Panel { heading: "verdict".to_owned(), drawing: Drawing::Lines(comparison.verdicts()) }
 }
 
 /// What the paper states beside the model beside this machine, a row for each figure.
@@ -84,8 +93,11 @@ fn origins(figure: &Figure, live: Option<&Live>) -> Vec<Origin> {
         intervals: curve.intervals.clone(),
         provenance: curve.provenance,
     };
-    let model = figure.curves.iter().map(|curve| drawn(curve, curve.name.clone())).collect();
-    let mut origins = vec![Origin { title: figure.basis, curves: model }];
+    let model: Vec<Drawn> = figure.curves.iter().map(|curve| drawn(curve, curve.name.clone())).collect();
+    let mut origins = Vec::new();
+    if !model.is_empty() {
+        origins.push(Origin { title: figure.basis, curves: model });
+    }
     for pages in Pages::ALL {
         let measured = live.map(|live| live.curves_of(figure, pages)).unwrap_or_default();
         if !measured.is_empty() {

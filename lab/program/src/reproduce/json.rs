@@ -1,5 +1,6 @@
 //! Numbers and figures as JSON, an object each.
 
+use super::comparison::Comparison;
 use super::crossings;
 use super::live::{Live, Pages};
 use super::marks::marks;
@@ -113,6 +114,9 @@ pub(super) fn of_figure(paper: &str, figure: &Figure, claims: &[Claim], live: Op
         line["this_machine"]["intervals"] = intervals(&zero);
         line["this_machine"]["intervals_pager"] = intervals(&pager);
         line["this_machine"]["crossings"] = crossings::of_live(figure, live);
+        if let Some(comparison) = Comparison::of(figure, Some(live)) {
+            line["this_machine"]["comparison"] = comparison.json();
+        }
     }
     line
 }

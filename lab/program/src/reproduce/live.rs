@@ -63,6 +63,18 @@ struct Output {
     failure: Option<Failure>,
 }
 
+/// Under which conditions this machine is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conditions<'a> {
+    pub(super) path: PathChoice,
+    /// Processes of each job, where a figure is by that; numbers, and figures by something else, are of the first.
+    pub(super) processes: &'a [u64],
+    /// How often each run is made, after one that warms up.
+    pub(super) rounds: u32,
+    /// Microseconds by which the network is longer on purpose, of figures by that; empty: there are none.
+    pub(super) delays: &'a [u64],
+}
+
 /// All that was measured.
 pub(super) struct Live {
     path: PathChoice,
@@ -77,18 +89,13 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Measures what there is of these places over `path`.
+    /// Measures what there is of these places.
     ///
     /// # Errors
     /// If the engine is not installed, or a signal has come.
-    pub(super) fn measure(
-        paper: Paper,
-        places: &[Place],
-        path: PathChoice,
-        (processes, rounds): (&[u64], u32),
-    ) -> Result<Live> {
-        let plan = |&place: &Place| plans::plan(paper, place, (path, processes));
-        let plans: Vec<Plan> = places.iter().map(plan).collect();
+    pub(super) fn measure(paper: Paper, places: &[Place], conditions: Conditions) -> Result<Live> {
+        let plans: Vec<Plan> = places.iter().map(|&place| plans::plan(paper, place, conditions)).collect();
+        let Conditions { path, processes, rounds, .. } = conditions;
         let load = Load::default();
         let mut live = Live { path, processes: processes.to_vec(), outputs: Vec::new(), plans, load, rounds };
         for plan in &live.plans {
@@ -301,12 +308,13 @@ impl Live {
 type Measure = fn(PathChoice, &[String]) -> Result<jobs::Measured>;
 
 /// What this program measures itself.
-const OWN: [(&str, Measure); 8] = [
+const OWN: [(&str, Measure); 9] = [
     (registered::NAME, registered::run),
     (registered::VIEWS, registered::run_views),
     (table::NAME, table::run),
     (table::COMPUTATION, table::run_computing),
     (table::HANDLERS, table::run_handling),
+    (table::DELAYED, table::run_delayed),
     (accesses::NAME, accesses::run),
     (accesses::SORT, accesses::run_sort),
     (accesses::STREAM, accesses::run_stream),
@@ -364,6 +372,12 @@ impl Measured<'_> {
         self.at(curve, *self.live.processes.first()?)
     }
 
+    /// The names of the curves, of pages that the kernel fills.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let curves = self.live.plan(self.place).into_iter().flat_map(|plan| &plan.curves);
+        curves.filter(|curve| curve.pages == Pages::Zero).map(|curve| curve.name.as_str())
+    }
+
     /// The values of a curve.
     fn all(&self, curve: &str) -> Vec<f64> {
         self.points(curve, None).unwrap_or_default().into_iter().map(|point| point.1).collect()
@@ -378,8 +392,9 @@ pub(super) mod tests {
     /// As if each run had printed, in two rounds, for each size and percentage of its words, a value that tells where it is from.
     pub(in crate::reproduce) fn invented(paper: Paper, path: PathChoice) -> Live {
         let places = super::super::known(&pagewire_papers::claims(paper), &pagewire_papers::figures(paper));
+        let conditions = Conditions { path, processes: &PROCESSES, rounds: 2, delays: &[] };
         let plans: Vec<Plan> =
-            places.into_iter().map(|place| plans::plan(paper, place, (path, &PROCESSES))).collect();
+            places.into_iter().map(|place| plans::plan(paper, place, conditions)).collect();
         let mut outputs: Vec<(Run, Output)> = Vec::new();
         for run in plans.iter().flat_map(|plan| &plan.curves).map(|curve| &curve.run) {
             let numbers =

@@ -4,7 +4,7 @@ mod active;
 mod registered;
 
 pub(super) use self::registered::{PLAIN, VIEW};
-use super::Pages;
+use super::{Conditions, Pages};
 use crate::helper::Point;
 use pagewire_nic::{FaultHandling, PageIn, PathChoice};
 use pagewire_papers::{Paper, Place};
@@ -171,7 +171,8 @@ fn curve(name: &str, helper: &'static str, words: Vec<String>, value: &'static s
 }
 
 /// What is to be run for a figure or a table that [`pagewire_papers`] has.
-pub(super) fn plan(paper: Paper, place: Place, (path, processes): (PathChoice, &[u64])) -> Plan {
+pub(super) fn plan(paper: Paper, place: Place, conditions: Conditions) -> Plan {
+    let path = conditions.path;
     let (curves, notes) = match (paper, place) {
         (Paper::Part, Place::Figure(11 | 15)) if path == PathChoice::Local => (vec![], vec![NOT_SENT_AGAIN]),
         (Paper::Part, Place::Figure(9)) => (without_faults(), vec![]),
@@ -190,7 +191,7 @@ pub(super) fn plan(paper: Paper, place: Place, (path, processes): (PathChoice, &
         (Paper::Jbmt, Place::Figure(7)) => (parts_of_a_get(), vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Table(1)) => (registration(), vec![]),
         (Paper::Frrwp | Paper::Reuse, _) => registered::plan(paper, place),
-        (Paper::Active, _) => active::plan(place, processes),
+        (Paper::Active, _) => active::plan(place, conditions),
         _ => (vec![], vec!["not measured: no experiment on this machine is known for it"]),
     };
     let right = if paper == Paper::Frrwp { registered::right(place) } else { vec![] };

@@ -1,7 +1,7 @@
-//! The hash table of the processes of this host, by scheme, and by part of inserts that collide, by computation, or by processes that handle alone. The
-//! processes are those of `pagewire bench hashtable` ([`crate::native::hash_table`]).
+//! The hash table of the processes of this host, by scheme, and by part of inserts that collide, by computation, by network delay, or by processes
+//! that handle alone. The processes are those of `pagewire bench hashtable` ([`crate::native::hash_table`]).
 
-use super::jobs::{Measured, number, numbers, run_figure};
+use super::jobs::{Measured, number, numbers, run_figure, started};
 use crate::helper::Point;
 use crate::native::hash_table::{Load, Operation, TableScheme};
 use crate::probe::Kind;
@@ -16,10 +16,14 @@ use std::time::Duration;
 pub(super) const NAME: &str = "hashtable";
 pub(super) const COMPUTATION: &str = "hashtable by computation";
 pub(super) const HANDLERS: &str = "hashtable by handlers";
+pub(super) const DELAYED: &str = "hashtable by delay";
 
 /// Elements that each process inserts, and with computation between two of them.
 const INSERTS: u64 = 20_000;
 const COMPUTED_INSERTS: u64 = 5_000;
+/// The same where packets are delayed: of RMA each operation waits for two delays.
+const DELAYED_INSERTS: u64 = 5_000;
+const DELAYED_RMA_INSERTS: u64 = 500;
 
 /// Runs a scheme (the first word) with each part of collisions (the second, in percent) and each count of processes (the third). The fourth is how many
 /// own inserts lie between two looks of the schemes that look between them.
@@ -82,6 +86,27 @@ pub(super) fn run_handling(path: PathChoice, words: &[String]) -> Result<Measure
     Ok(Ok(points))
 }
 
+/// Runs a scheme (the first word) with a part of collisions (the second, in percent), inserts between two looks (the third) and so many processes (the
+/// fourth), over networks that are longer by each delay (the fifth, in microseconds). A point's size is its delay.
+///
+/// # Errors
+/// If the processes cannot be started.
+pub(super) fn run_delayed(path: PathChoice, words: &[String]) -> Result<Measured> {
+    let (scheme, percent) = (scheme(words)?, number(words, 1, "COLLISIONS")?);
+    let interval = number(words, 2, "INTERVAL")?.try_into()?;
+    let inserts = if scheme == TableScheme::Rma { DELAYED_RMA_INSERTS } else { DELAYED_INSERTS };
+    let load = Load { interval, ..load(scheme, percent, inserts) };
+    let job = started(path, number(words, 3, "PROCESSES")?)?;
+    let mut points = Vec::new();
+    for delay in numbers(words, 4, "DELAYS")? {
+        match run_figure((Kind::HashTable, &load.operands()), job.delayed(delay))? {
+            Ok(rate) => points.push(point(delay, percent, rate)),
+            Err(failure) => return Ok(Err(failure)),
+        }
+    }
+    Ok(Ok(points))
+}
+
 /// Percent of inserts that collide, where that is not varied.
 const COLLIDING: u64 = 5;
 
@@ -94,7 +119,7 @@ fn load(scheme: TableScheme, percent: u64, inserts: u64) -> Load {
 }
 
 fn once(path: PathChoice, load: &Load, processes: u64) -> Result<Result<f64, crate::helper::Failure>> {
-    run_figure((Kind::HashTable, &load.operands()), path, processes)
+    run_figure((Kind::HashTable, &load.operands()), started(path, processes)?)
 }
 
 fn point(processes: u64, percent: u64, rate: f64) -> Point {
@@ -160,6 +185,11 @@ mod tests {
         for words in ["none 5 2 8", "rma x 2 8", "rma 5 x 8", "rma 5 2 x", "rma 5 2", "rma 5", "rma", ""] {
             let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
             assert!(run(PathChoice::Local, &words).is_err(), "{words:?}");
+        }
+        for words in ["none 5 8 2 0", "rma x 8 2 0", "rma 5 x 2 0", "rma 5 8 x 0", "rma 5 8 2 x", "rma 5 8 2"]
+        {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            assert!(run_delayed(PathChoice::Udp, &words).is_err(), "{words:?}");
         }
     }
 

@@ -1,10 +1,13 @@
 //! What is run for Active Access: the hash table, counted and logged accesses and a sort by scheme, and puts beside a region with attributes.
 
-use super::{Along, FaultHandling, PageIn, Pages, Place, PlannedCurve, Run, list};
+use super::{Along, Conditions, FaultHandling, PageIn, Pages, Place, PlannedCurve, Run, list};
 use crate::reproduce::live::{accesses, table};
 
 /// Parts of inserts that collide, in percent. All figures share the runs.
 const COLLISIONS: &str = "5,25,50";
+/// Those of figures 7a and 7b.
+const FEW_COLLIDE: u64 = 5;
+const MORE_COLLIDE: u64 = 25;
 /// Parts of the run time that are computation, in percent (5.2.1: 0 to 95).
 const COMPUTATION: &str = "0,50,75,90,95";
 /// Bytes of a get of the sort, as in the model.
@@ -15,6 +18,8 @@ const MESSAGES: &str = "64,256,1024,4096,16384,65536";
 
 const TABLE: &str = "processes of this machine, 20,000 inserts each, every chain verified; a thread that handles shares a processor with the inserts where \
     there are no more processors than processes; an event wakes for each record or message";
+const DELAYED: &str = "two processes of this machine, or the first of --processes, 5,000 inserts each, of RMA 500; each packet of each process leaves so much later \
+    (PAGEWIRE_DELAY); every chain verified; a thread that handles shares a processor with the inserts where there are no more processors than processes";
 const LOOKS: &str = "assumed: AM and AM-Exp look for messages after each 8 own inserts, as the text has no interval; each 4 and each 16 stand beside";
 const ALL_AT_ONE: &str =
     "the two processes insert into each other's part; a call of RMA is waited for, a put of AA is not";
@@ -79,8 +84,9 @@ const GETS: [(&str, &str, &str); 6] = [
 ];
 const SORT: [(&str, &str); 4] = [("No-FT", "none"), ("AA", "aa"), ("AM", "am"), ("RMA", "rma")];
 
-/// The curves of a place, and what is to be said of it; `processes`: of each job.
-pub(super) fn plan(place: Place, processes: &[u64]) -> (Vec<PlannedCurve>, Vec<&'static str>) {
+/// The curves of a place, and what is to be said of it.
+pub(super) fn plan(place: Place, conditions: Conditions) -> (Vec<PlannedCurve>, Vec<&'static str>) {
+    let Conditions { processes, delays, .. } = conditions;
     let first = processes.first().copied().unwrap_or(2);
     let by_collisions = |name, scheme| table_curve(name, scheme, INTERVAL, processes, Along::Percent(first));
     match place {
@@ -94,8 +100,10 @@ pub(super) fn plan(place: Place, processes: &[u64]) -> (Vec<PlannedCurve>, Vec<&
             let most = processes.iter().copied().max().unwrap_or(2);
             (vec![planned("AM-Onload", table::HANDLERS, &[&most.to_string()], Along::Size)], vec![HANDLING])
         }
-        Place::Panel(7, 'a') => (by_processes(5, processes), vec![TABLE, LOOKS]),
-        Place::Panel(7, 'b') => (by_processes(25, processes), vec![TABLE, LOOKS]),
+        Place::Panel(7, 'a') => (by_processes(FEW_COLLIDE, processes), vec![TABLE, LOOKS]),
+        Place::Panel(7, 'b') => (by_processes(MORE_COLLIDE, processes), vec![TABLE, LOOKS]),
+        Place::Delayed(7, 'a') => (by_delay(FEW_COLLIDE, first, delays), vec![DELAYED, LOOKS]),
+        Place::Delayed(7, 'b') => (by_delay(MORE_COLLIDE, first, delays), vec![DELAYED, LOOKS]),
         Place::Panel(7, 'c') => (vec![], vec![NO_BUFFER]),
         Place::Panel(7, 'd') => (access_curves("counter", &COUNTER, processes), vec![ACCESSES, SUMS]),
         Place::Panel(9, 'a') => {
@@ -122,11 +130,22 @@ pub(super) fn plan(place: Place, processes: &[u64]) -> (Vec<PlannedCurve>, Vec<&
     }
 }
 
+/// Each scheme, and those that look for messages also with other intervals: the curve, the scheme, and inserts between two looks.
+fn schemes() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    SCHEMES.into_iter().map(|(name, scheme)| (name, scheme, INTERVAL)).chain(TABLE_VARIED)
+}
+
 fn by_processes(percent: u64, processes: &[u64]) -> Vec<PlannedCurve> {
-    let usual = SCHEMES.iter().map(|&(name, scheme)| (name, scheme, INTERVAL));
-    let all = usual.chain(TABLE_VARIED);
-    all.map(|(name, scheme, interval)| table_curve(name, scheme, interval, processes, Along::SizeAt(percent)))
-        .collect()
+    let along = Along::SizeAt(percent);
+    schemes().map(|(name, scheme, interval)| table_curve(name, scheme, interval, processes, along)).collect()
+}
+
+fn by_delay(percent: u64, processes: u64, delays: &[u64]) -> Vec<PlannedCurve> {
+    let (percent, processes, delays) = (percent.to_string(), processes.to_string(), list(delays));
+    let curve = |(name, scheme, interval)| {
+        planned(name, table::DELAYED, &[scheme, &percent, interval, &processes, &delays], Along::Size)
+    };
+    schemes().map(curve).collect()
 }
 
 fn table_curve(name: &str, scheme: &str, interval: &str, processes: &[u64], along: Along) -> PlannedCurve {
@@ -151,4 +170,32 @@ fn planned(name: &str, helper: &'static str, words: &[&str], along: Along) -> Pl
     let words = words.iter().map(|&word| word.to_owned()).collect();
     let run = Run { helper, words, page_in: PageIn::Dynamic, page_faults: FaultHandling::Stash };
     PlannedCurve { pages: Pages::Zero, name: name.to_owned(), run, along, value: "rate" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewire_nic::PathChoice;
+
+    /// Each scheme of the paper and ours, with AM and AM-Exp after each 4, 8 and 16 own inserts, at each delay.
+    #[test]
+    fn every_scheme_is_measured_at_every_delay() {
+        let conditions =
+            Conditions { path: PathChoice::Udp, processes: &[2, 4], rounds: 7, delays: &[0, 5, 100] };
+        let of = |place| plan(place, conditions).0;
+        for (letter, percent) in [('a', "5"), ('b', "25")] {
+            let curves = of(Place::Delayed(7, letter));
+            let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
+            let by_processes = of(Place::Panel(7, letter));
+            assert_eq!(names, by_processes.iter().map(|curve| curve.name.as_str()).collect::<Vec<_>>());
+            assert_eq!(names.len(), SCHEMES.len() + TABLE_VARIED.len());
+            assert!(SCHEMES.iter().all(|(name, _)| names.contains(name)));
+            for curve in curves {
+                let words: Vec<&str> = curve.run.words.iter().map(String::as_str).collect();
+                let [_, collisions, interval, processes, delays] = words[..] else { panic!("{words:?}") };
+                assert_eq!((collisions, processes, delays), (percent, "2", "0,5,100"));
+                assert!(["4", "8", "16"].contains(&interval), "{interval}");
+            }
+        }
+    }
 }
